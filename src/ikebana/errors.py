@@ -1,0 +1,49 @@
+"""What can go wrong, and what to do about it.
+
+Every error that Ikebana raises on purpose is an `IkebanaError` and carries three parts:
+*what* failed (naming the thing the user named), *detail* (the fact that made it fail) and *hint*
+(what to do about it). They print one below the other:
+
+    cannot read trace "edges" at (3, 0)
+      detail: its handle's frontier is {(5, 0)}
+      hint: read at or after (5, 0), or keep a handle that has not advanced so far
+
+The tree, so that a caller can catch as much or as little as it means to:
+
+    IkebanaError
+    ├── SchemaError     columns that do not fit: ragged, missing, of a wrong type, null where none may be
+    ├── TimeError       a time of the wrong shape, behind a frontier, or a frontier that moves backwards
+    └── DroppedError    a handle or an operator used after it was dropped
+
+Raising one leaves the object that raised it as it was: validation comes before any change.
+"""
+
+from __future__ import annotations
+
+
+class IkebanaError(Exception):
+    """Base of all errors raised on purpose; `what`, `detail` and `hint` are also attributes."""
+
+    def __init__(self, what: str, *, detail: str = "", hint: str = "") -> None:
+        self.what, self.detail, self.hint = what, detail, hint
+        super().__init__(what, detail, hint)
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.detail:
+            lines.append(f"  detail: {self.detail}")
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+
+class SchemaError(IkebanaError):
+    """Columns that do not fit the schema they are offered to."""
+
+
+class TimeError(IkebanaError):
+    """A time or frontier that is malformed, or on the wrong side of another."""
+
+
+class DroppedError(IkebanaError):
+    """Something was used after it was dropped or closed."""

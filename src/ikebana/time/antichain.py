@@ -1,0 +1,184 @@
+"""Frontiers as values: sets of times of which none is before another.
+
+An antichain stands for all times that are *beyond* it: at or after some element. So it can say,
+finitely, "every time still to come", "what this reader may still look at", or with two of them
+`[lower, upper)`, the times of a batch: beyond `lower` and not beyond `upper`. The empty antichain has
+nothing beyond it: no time is still to come.
+
+Invariants: elements are minimal (mutually incomparable), of one length, and sorted, so equal
+antichains are equal as values, hash alike and print alike. An antichain never changes: every
+operation returns an antichain.
+
+Cost: linear in the number of elements for a test, quadratic to build; frontiers are small.
+
+Not guaranteed: that coordinates are non-negative or fit 64 bits, see `ikebana.time.lattice`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from operator import index
+from typing import final
+
+from ikebana.errors import TimeError
+from ikebana.time import lattice
+from ikebana.time.lattice import Time
+
+
+@final
+class Antichain:
+    """The minimal elements of some times.
+
+    >>> Antichain([(1, 0), (0, 1), (1, 1)])
+    {(0, 1), (1, 0)}
+    >>> Antichain()
+    {}
+    """
+
+    __slots__ = ("_times",)
+
+    _times: tuple[Time, ...]
+
+    def __init__(self, times: Iterable[Time] = ()) -> None:
+        checked = [_checked(time) for time in times]
+        for time in checked:
+            if len(time) != len(checked[0]):
+                raise lattice.mismatch(checked[0], time)
+        self._times = _minimal(checked)
+
+    @classmethod
+    def of(cls, *times: Time) -> Antichain:
+        """The antichain of the given times.
+
+        >>> Antichain.of((0, 1), (1, 0))
+        {(0, 1), (1, 0)}
+        """
+        return cls(times)
+
+    @classmethod
+    def minimum(cls, dimensions: int) -> Antichain:
+        """The first frontier, which every time is beyond.
+
+        >>> Antichain.minimum(2)
+        {(0, 0)}
+        """
+        return cls((lattice.minimum(dimensions),))
+
+    def insert(self, time: Time) -> Antichain:
+        """With `time` added, and what comes after it removed; self if `time` is beyond it already.
+
+        >>> Antichain.of((0, 2), (1, 1)).insert((0, 1))
+        {(0, 1)}
+        """
+        return self if self.less_equal(time) else Antichain((*self._times, time))
+
+    def less_equal(self, time: Time) -> bool:
+        """Is `time` beyond this frontier: at or after some element?
+
+        >>> Antichain.of((5, 0)).less_equal((5, 3)), Antichain.of((5, 0)).less_equal((4, 9))
+        (True, False)
+        """
+        return any(lattice.less_equal(element, time) for element in self._times)
+
+    def less_than(self, time: Time) -> bool:
+        """Is `time` strictly after some element?
+
+        >>> Antichain.of((5, 0)).less_than((5, 3)), Antichain.of((5, 0)).less_than((5, 0))
+        (True, False)
+        """
+        return any(lattice.less_than(element, time) for element in self._times)
+
+    def precedes(self, other: Antichain) -> bool:
+        """Is every time beyond `other` also beyond this one? A frontier may move to those it precedes.
+
+        This is the order on frontiers: minimum first, empty last.
+
+        >>> Antichain.of((3, 0)).precedes(Antichain.of((5, 0))), Antichain().precedes(Antichain.of((5, 0)))
+        (True, False)
+        """
+        return all(self.less_equal(time) for time in other._times)
+
+    def meet(self, other: Antichain) -> Antichain:
+        """The last frontier that precedes both; beyond it is what is beyond either.
+
+        >>> Antichain.of((0, 2)).meet(Antichain.of((1, 1)))
+        {(0, 2), (1, 1)}
+        """
+        return Antichain((*self._times, *other._times))
+
+    def join(self, other: Antichain) -> Antichain:
+        """The first frontier that both precede; beyond it is what is beyond both.
+
+        >>> Antichain.of((0, 2)).join(Antichain.of((1, 1)))
+        {(1, 2)}
+        """
+        return Antichain(lattice.join(a, b) for a in self._times for b in other._times)
+
+    def enter(self) -> Antichain:
+        """The same frontier inside a loop, at its first round.
+
+        >>> Antichain.of((5,)).enter()
+        {(5, 0)}
+        """
+        return Antichain((*time, 0) for time in self._times)
+
+    @property
+    def is_empty(self) -> bool:
+        """Is no time beyond it?
+
+        >>> Antichain().is_empty
+        True
+        """
+        return not self._times
+
+    @property
+    def dimensions(self) -> int | None:
+        """How many coordinates its times have; None when it is empty.
+
+        >>> Antichain.of((5, 0)).dimensions
+        2
+        """
+        return len(self._times[0]) if self._times else None
+
+    def __bool__(self) -> bool:
+        return bool(self._times)
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def __iter__(self) -> Iterator[Time]:
+        return iter(self._times)
+
+    def __contains__(self, time: object) -> bool:
+        """Is `time` one of the elements? (Not: beyond it. That is `less_equal`.)"""
+        return time in self._times
+
+    def __eq__(self, other: object) -> bool:
+        return self._times == other._times if isinstance(other, Antichain) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._times)
+
+    def __repr__(self) -> str:
+        return "{" + ", ".join(map(repr, self._times)) + "}"
+
+
+def _checked(time: Iterable[int]) -> Time:
+    """The time as a plain tuple of Python integers, whatever it is made of."""
+    try:
+        return tuple(map(index, time))
+    except TypeError:
+        raise TimeError(
+            f"not a time: {time!r}",
+            detail="a time is a tuple of integers, such as (5, 0)",
+            hint="give an antichain its times as a list, or separately: Antichain.of((5, 0))",
+        ) from None
+
+
+def _minimal(times: Iterable[Time]) -> tuple[Time, ...]:
+    """The times that none of the others is before, sorted."""
+    kept: list[Time] = []
+    for time in sorted(set(times)):  # whatever is before a time also sorts before it
+        if not any(lattice.less_equal(element, time) for element in kept):
+            kept.append(time)
+    return tuple(kept)
