@@ -1,0 +1,54 @@
+# Needs Python >= 3.11, make and a package index; everything else goes into .venv.
+
+VENV   := .venv
+PYTHON := $(VENV)/bin/python
+PYTEST := $(PYTHON) -m pytest
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format soak bench clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(READY) ## Take the tour: a short program that shows what Ikebana does
+	@$(PYTHON) examples/tour.py
+
+test: $(READY) ## Run every test, on two processes
+	@$(PYTEST) -n 2 --dist loadgroup
+
+check: $(READY) ## Check format, lint, types, layers and doctests
+	@$(PYTHON) -m ruff format --check .
+	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m mypy
+	@$(PYTEST) -q tests/test_layers.py src
+
+format: $(READY) ## Format the code and fix what the linter can fix
+	@$(PYTHON) -m ruff check --fix .
+	@$(PYTHON) -m ruff format .
+
+soak: $(READY) ## Run the property tests over and over until one fails or Ctrl-C
+	@while IKEBANA_PROFILE=soak $(PYTEST) -n 2 --dist loadgroup -x -m "hypothesis or soak"; do :; done
+
+bench: $(READY) ## Run every benchmark at its default scale; JSON and figures go to build/bench
+	@mkdir -p build/bench
+	@set -e; for name in $$($(PYTHON) -c 'from ikebana.bench import SCENARIOS; print(*(s.name for s in SCENARIOS))'); do \
+		$(VENV)/bin/ikebana bench $$name --json build/bench/$$name.json --figure build/bench/$$name; \
+	done
+
+clean: ## Remove the virtual environment, caches and build output
+	rm -rf $(VENV) build .hypothesis .mypy_cache .pytest_cache .ruff_cache src/*.egg-info
+	find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# The build backend is installed first, pinned like the rest, and used without isolation: an
+# isolated build would fetch whichever version is newest.
+$(READY): pyproject.toml constraints.txt
+	@for candidate in python3.11 python3 python3.14 python3.13 python3.12; do \
+		if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then echo "error: no Python >= 3.11 found (tried python3.11, python3, python3.12 to 3.14)" >&2; exit 1; fi; \
+	echo "installing into $(VENV) with $$($$found --version) ..."; \
+	$$found -m venv $(VENV)
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[bench,dev]'
+	@touch $@

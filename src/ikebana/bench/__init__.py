@@ -1,0 +1,21 @@
+"""Benchmarks: the paper's experiments, each one command that verifies its answer.
+
+`ikebana bench list` names them; `ikebana bench NAME [options] --json FILE --figure PATH` runs one.
+
+    scenario   what a benchmark is: claim, place in the paper, parameters, a run that verifies itself
+    measure    clocks, memory, distributions, the sort floor, the machine and the commit
+    progress   progress bars that stay out of what is measured
+    units      units from metric names, and figures for human readers
+    report     the table, the JSON document, the figure
+    command    the command line of all this
+    floor      `sort-floor`, the smallest benchmark
+
+A new benchmark is a subclass of `Scenario` and a line in `SCENARIOS`.
+"""
+
+from __future__ import annotations
+
+from ikebana.bench.floor import SortFloor
+from ikebana.bench.scenario import AnyScenario
+
+SCENARIOS: tuple[type[AnyScenario], ...] = (SortFloor,)

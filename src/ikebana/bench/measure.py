@@ -1,0 +1,135 @@
+"""What a benchmark measures with: clocks, memory, distributions, and the facts about where it ran.
+
+Times are wall-clock seconds from `time.perf_counter`. Nothing here runs in the background, so nothing
+here shows up in a measurement.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter
+from typing import Any, TypeAlias
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+Samples: TypeAlias = Sequence[float] | NDArray[Any]
+
+
+class Stopwatch:
+    """Runs from its creation: `seconds` since then, `lap()` since the last lap."""
+
+    def __init__(self) -> None:
+        self._start = self._lap = perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        return perf_counter() - self._start
+
+    def lap(self) -> float:
+        previous, self._lap = self._lap, perf_counter()
+        return self._lap - previous
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of a curve, in order of x."""
+
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+
+def ccdf(samples: Samples, points: int = 200) -> Series:
+    """The complementary distribution: for a value x, the fraction of samples that are at least x.
+
+    At most `points` of the samples are kept, spaced evenly on a logarithmic scale of the fraction, so
+    that the tail, which is what the curve is for, is kept in full.
+
+    >>> ccdf([3, 1, 2, 2])
+    Series(x=(1.0, 2.0, 2.0, 3.0), y=(1.0, 0.75, 0.5, 0.25))
+    """
+    descending = np.sort(np.asarray(samples, dtype=np.float64))[::-1]
+    count = len(descending)
+    ranks = np.unique(np.geomspace(1, count, min(points, count)).round().astype(np.int64))
+    if count <= points:
+        ranks = np.arange(1, count + 1)
+    ranks = ranks[::-1]
+    return Series(tuple(descending[ranks - 1].tolist()), tuple((ranks / count).tolist()))
+
+
+def percentiles(name: str, unit: str, samples: Samples) -> dict[str, float]:
+    """Median, 99th percentile and maximum, as metrics.
+
+    >>> percentiles("step", "ms", [1.0, 2.0, 9.0])
+    {'step_p50_ms': 2.0, 'step_p99_ms': 9.0, 'step_max_ms': 9.0}
+    """
+    quantiles = np.quantile(np.asarray(samples), [0.5, 0.99, 1.0], method="higher").tolist()
+    return {f"{name}_{at}_{unit}": q for at, q in zip(("p50", "p99", "max"), quantiles, strict=True)}
+
+
+def random_keys(count: int, seed: int = 0) -> NDArray[np.int64]:
+    """Uniformly random 64-bit keys."""
+    limits = np.iinfo(np.int64)
+    return np.random.default_rng(seed).integers(limits.min, limits.max, count, np.int64, endpoint=True)
+
+
+def numpy_sort_floor(keys: int | NDArray[Any], repeats: int = 3) -> float:
+    """Seconds that `numpy.sort` takes at best for these keys, or for that many random 64-bit ones."""
+    lane = random_keys(keys) if isinstance(keys, int) else keys
+    return min(_sort_seconds(lane) for _ in range(repeats))
+
+
+def _sort_seconds(keys: NDArray[Any]) -> float:
+    watch = Stopwatch()
+    np.sort(keys)
+    return watch.seconds
+
+
+def resident_bytes() -> int:
+    """Memory that this process holds now."""
+    return int(psutil.Process().memory_info().rss)
+
+
+def machine() -> dict[str, str | int]:
+    """What the figures depend on; nothing that identifies the machine."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count() or 1,
+        "memory_bytes": int(psutil.virtual_memory().total),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "numpy": version("numpy"),
+        "numba": version("numba"),
+    }
+
+
+def _cpu_model() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def commit(root: Path = Path(__file__).parents[3]) -> str:
+    """The commit of the checkout at `root`, with `-dirty` if its sources differ; `unknown` outside of one."""
+    try:
+        if Path(_git(root, "rev-parse", "--show-toplevel")).resolve() != root.resolve():
+            return "unknown"
+        dirty = "-dirty" if _git(root, "status", "--porcelain", "--", "src") else ""
+        return _git(root, "rev-parse", "HEAD") + dirty
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def _git(root: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(root), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

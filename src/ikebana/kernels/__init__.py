@@ -1,0 +1,43 @@
+"""The few loops that decide speed, over flat integer lanes; arrays in, arrays out.
+
+A *lane* is an int64 array with an entry for each row. A *constant lane* is one cell seen through stride 0. Times are
+positions (`tix`, int32) in a table of distinct times. Diffs are a two-dimensional array, one row for each diff lane.
+No kernel knows about schemas, frontiers, batches or Arrow; this is the only folder that imports Numba.
+
+Importing this package compiles the kernels, or loads them from the cache on disk (see `compile`).
+"""
+
+from ikebana.kernels.accumulate import accumulate_rows
+from ikebana.kernels.compile import KERNELS, compile_all
+from ikebana.kernels.consolidate import consolidate_rows
+from ikebana.kernels.gather import gather_fixed, gather_strings
+from ikebana.kernels.hashing import hash_bytes, hash_integers, shard_rows
+from ikebana.kernels.match import expand_pairs, expand_ranges, match_keys
+from ikebana.kernels.merge import merge_rows
+from ikebana.kernels.seek import seek_ranges
+from ikebana.kernels.sort import sort_leading, sort_order
+from ikebana.kernels.times import advance_times, times_beyond, times_visible, union_times
+
+compile_all()
+
+__all__ = [
+    "KERNELS",
+    "accumulate_rows",
+    "advance_times",
+    "consolidate_rows",
+    "expand_pairs",
+    "expand_ranges",
+    "gather_fixed",
+    "gather_strings",
+    "hash_bytes",
+    "hash_integers",
+    "match_keys",
+    "merge_rows",
+    "seek_ranges",
+    "shard_rows",
+    "sort_leading",
+    "sort_order",
+    "times_beyond",
+    "times_visible",
+    "union_times",
+]

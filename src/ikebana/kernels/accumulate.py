@@ -1,0 +1,38 @@
+"""Accumulate updates at a time: for each (key, value), the sum of the diffs at the times a reader sees.
+
+Whether a time is seen is decided once for each distinct time, outside; here it is a flag looked up by position. Rows
+come grouped by data (sorted by key, ident, value). Groups that add up to zero are left out.
+
+Cost: one pass.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ikebana.kernels.compile import kernel
+
+
+@kernel("Tuple((lane_new, lanes_new))(lane, lane, lane, index, lanes, flags)")
+def accumulate_rows(key, val, ident, tix, diffs, visible):
+    """The first row of each group with a non-zero sum, and the sums (a lane each)."""
+    n, lanes = len(key), diffs.shape[0]
+    rows = np.empty(n, np.int64)
+    sums = np.zeros((lanes, n), np.int64)
+    out = 0
+    start = 0
+    while start < n:
+        end = start
+        while end < n and key[end] == key[start] and val[end] == val[start] and ident[end] == ident[start]:
+            if visible[tix[end]] != 0:
+                for lane in range(lanes):
+                    sums[lane, out] += diffs[lane, end]
+            end += 1
+        rows[out] = start
+        nonzero = False
+        for lane in range(lanes):
+            nonzero = nonzero or sums[lane, out] != 0
+        if nonzero:
+            out += 1
+        start = end
+    return rows[:out].copy(), sums[:, :out].copy()

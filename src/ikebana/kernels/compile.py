@@ -1,0 +1,134 @@
+"""The compiler of the kernels: declared signatures, a cache on disk, a word to the person who waits.
+
+A kernel is a plain function over flat arrays, declared with the one signature that it is compiled for:
+
+    @kernel("int64(lane, lane)")
+    def common_prefix(a, b): ...
+
+Signatures are written in the short names of `TYPES`. Arrays that a kernel reads are declared with any
+stride and read-only, so that it takes views of Arrow buffers and *constant lanes* (stride 0: one cell that
+stands for all rows) without a copy and without a second specialisation.
+
+Guarantees. Compilation happens once per machine, CPU and version of this folder's sources: the cache lies in
+the user's cache directory under a digest of the sources, because Numba's own cache does not notice a change
+in a function that a kernel calls. A process that finds the cache compiles nothing. One that does not says
+so on the standard error stream. Processes that start side by side may both compile; neither sees a torn file.
+Set `IKEBANA_KERNEL_CACHE` to keep the cache elsewhere, `NUMBA_DISABLE_JIT=1` to run the kernels as plain Python.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+from numba.core import types
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _reads(dtype: Any, dimensions: int = 1) -> Any:
+    return types.Array(dtype, dimensions, "A", readonly=True)
+
+
+def _writes(dtype: Any, dimensions: int = 1) -> Any:
+    return types.Array(dtype, dimensions, "A")
+
+
+TYPES: dict[str, Any] = {
+    "void": types.void,
+    "int": types.int64,
+    "lane": _reads(types.int64),  # keys, values, positions
+    "index": _reads(types.int32),  # positions in a table of times
+    "lanes": _reads(types.int64, 2),  # diffs (lane, row) or times (row, coordinate)
+    "flags": _reads(types.uint8),
+    "bytes": types.Array(types.uint8, 1, "C", readonly=True),
+    "lane_out": _writes(types.int64),
+    "index_out": _writes(types.int32),
+    "lanes_out": _writes(types.int64, 2),
+    "flags_out": _writes(types.uint8),
+    "bytes_out": types.Array(types.uint8, 1, "C"),
+    "lane_new": types.Array(types.int64, 1, "C"),  # arrays that a kernel allocates and returns
+    "index_new": types.Array(types.int32, 1, "C"),
+    "lanes_new": types.Array(types.int64, 2, "C"),
+    "flags_new": types.Array(types.uint8, 1, "C"),
+    "Tuple": types.Tuple,
+}
+
+KERNELS: dict[str, Any] = {}
+"""Every kernel by name: what `compile_all` compiles and what the tests hold a twin against."""
+
+_signatures: dict[str, str] = {}
+
+
+def kernel(signature: str) -> Callable[[Function], Function]:
+    """Declare a kernel; it is compiled by `compile_all`, with the others."""
+
+    def declare(function: Function) -> Function:
+        with _own_cache():
+            compiled = numba.njit(cache=True, nogil=True)(function)
+        KERNELS[function.__name__] = compiled
+        _signatures[function.__name__] = signature
+        return compiled  # type: ignore[no-any-return]
+
+    return declare
+
+
+@contextmanager
+def _own_cache() -> Iterator[None]:
+    """Numba takes a function's cache directory from a global setting when the function is declared."""
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(cache_directory())
+    try:
+        yield
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+def helper(function: Function) -> Function:
+    """Declare a function that kernels call; it is compiled into its callers."""
+    return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
+
+
+def compile_all() -> None:
+    """Compile, or load from the cache, every kernel declared so far; say so when it takes compiling."""
+    if numba.config.DISABLE_JIT:
+        return
+    announced = False
+    for position, (name, compiled) in enumerate(KERNELS.items(), 1):
+        compiled.compile(eval(_signatures[name], {}, TYPES))
+        if compiled.stats.cache_misses:
+            announced = True
+            _say(f"ikebana: compiling kernels, once on this machine: {position}/{len(KERNELS)} {name}")
+        compiled.disable_compile()
+    if announced:
+        _say(f"ikebana: compiled {len(KERNELS)} kernels", end="\n")
+
+
+def _say(line: str, end: str = "") -> None:
+    if sys.stderr.isatty():
+        print(f"\r\033[K{line}", end=end, file=sys.stderr, flush=True)
+    elif end:
+        print(line, file=sys.stderr, flush=True)
+
+
+@cache
+def cache_directory() -> Path:
+    """Where compiled kernels are kept: one folder for each state of this folder's sources.
+
+    >>> cache_directory() == cache_directory()
+    True
+    """
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    root = os.environ.get("IKEBANA_KERNEL_CACHE")
+    if root is None:
+        root = os.environ.get("XDG_CACHE_HOME", "~/.cache") + "/ikebana"
+    return Path(root).expanduser() / f"kernels-{digest.hexdigest()[:16]}"

@@ -1,0 +1,65 @@
+"""64-bit hashes of columns, for the lanes of data that does not fit into 64 bits, and for sharding by key.
+
+Each column's values are mixed into a running hash per row; a null mixes in a constant of its own. The mixing function
+is the finaliser of SplitMix64, a bijection on 64 bits: integers that differ in one column alone never collide.
+
+Not guaranteed: the absence of collisions. Whoever uses a hash as a lane verifies matches on the data itself.
+Not cryptographic: a peer who chooses the data can make it slow, never wrong.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ikebana.kernels.compile import helper, kernel
+
+
+@helper
+def mix(x):
+    """SplitMix64's finaliser."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@helper
+def _combine(running, part):
+    return np.int64(mix(np.uint64(running) * np.uint64(0x9E3779B97F4A7C15) + part))
+
+
+@kernel("void(lane, flags, lane_out)")
+def hash_integers(values, valid, hashes):
+    """Mix a column of integers into the running hashes; `valid` is 0 where the value is null."""
+    for row in range(len(values)):
+        part = mix(np.uint64(values[row]) + np.uint64(1)) if valid[row] != 0 else np.uint64(0)
+        hashes[row] = _combine(hashes[row], part)
+
+
+@kernel("void(lane, bytes, flags, lane_out)")
+def hash_bytes(offsets, data, valid, hashes):
+    """Mix a column of byte strings (string r is data[offsets[r]:offsets[r + 1]]) into the running hashes."""
+    for row in range(len(hashes)):
+        part = np.uint64(0)
+        if valid[row] != 0:
+            start, end = offsets[row], offsets[row + 1]
+            part = mix(np.uint64(end - start) + np.uint64(1))
+            while start + 8 <= end:
+                word = np.uint64(0)
+                for byte in range(8):
+                    word |= np.uint64(data[start + byte]) << np.uint64(8 * byte)
+                part = mix(part ^ word) * np.uint64(0x9E3779B97F4A7C15)
+                start += 8
+            word = np.uint64(0)
+            for byte in range(end - start):
+                word |= np.uint64(data[start + byte]) << np.uint64(8 * byte)
+            part = mix(part ^ word)
+        hashes[row] = _combine(hashes[row], part)
+
+
+@kernel("lane_new(lane, int)")
+def shard_rows(lane, shards):
+    """The shard of each key lane: the worker that owns it."""
+    out = np.empty(len(lane), np.int64)
+    for row in range(len(lane)):
+        out[row] = np.int64(mix(np.uint64(lane[row])) % np.uint64(shards))
+    return out

@@ -1,0 +1,179 @@
+"""Merge two sorted runs of updates into one, compacting times, a bounded number of rows at a call.
+
+Rows come in order of (key, ident, value, time). Each side's time positions are translated twice: into `rank`, the
+position among the times of both sides, which decides the order in which rows are taken; and through `compacted`, into
+the position of the time's compaction representative in the table of the output, which is what is written. Rows with
+equal data and equal new time are added up; those that cancel vanish.
+
+Compaction keeps a single coordinate's times in order, but may permute times of several coordinates; the rows of one
+(key, value) whose new times come out of order are sorted when the last of them has been taken.
+
+A call sees the sides through windows that start where the last call stopped. `state` carries a merge from call to
+call; its cells are the positions `AT_A`, `AT_B` (rows taken from each side), `WRITTEN` (rows written), `FINAL` (rows
+that will not change any more: all but those of the group in hand), the flags `DISORDERED` (the group in hand is out of
+order) and `VARIED` (final rows differ in their diffs), `LAST` (the row taken last) and `PAIRS`.
+
+Lanes that are hashes may agree where data does not. So the kernel also lists pairs of neighbouring rows from the two
+sides that it took to be of one key; the caller verifies them on the data. Neighbours suffice, as equality is transitive.
+
+Cost: a call takes at most `limit` rows, 10-20 ns each. Not bounded by `limit`: sorting one disordered group.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ikebana.kernels.compile import helper, kernel
+from ikebana.kernels.consolidate import is_zero
+
+AT_A, AT_B, WRITTEN, FINAL, DISORDERED, VARIED, LAST, PAIRS = range(8)
+STATE_CELLS = 8
+
+
+@helper
+def _swap_later(tix, diffs, row, gap):
+    tix[row], tix[row + gap] = tix[row + gap], tix[row]
+    for lane in range(diffs.shape[0]):
+        diffs[lane, row], diffs[lane, row + gap] = diffs[lane, row + gap], diffs[lane, row]
+
+
+@helper
+def _sort_times(tix, diffs, lo, hi):
+    """Shell sort: rows of one group, in place; groups are short, and even a long one stays far from quadratic."""
+    gap = 1
+    while gap < (hi - lo) // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for end in range(lo + gap, hi):
+            row = end - gap
+            while row >= lo and tix[row] > tix[row + gap]:
+                _swap_later(tix, diffs, row, gap)
+                row -= gap
+        gap //= 3
+
+
+@helper
+def _add_up(tix, diffs, lo, hi):
+    """Consolidate the rows of one group, sorted by time, in place; returns where they now end."""
+    out = lo
+    for row in range(lo, hi):
+        if out > lo and tix[out - 1] == tix[row]:
+            for lane in range(diffs.shape[0]):
+                diffs[lane, out - 1] += diffs[lane, row]
+            continue
+        if out > lo and is_zero(diffs, out - 1):
+            out -= 1
+        tix[out] = tix[row]
+        for lane in range(diffs.shape[0]):
+            diffs[lane, out] = diffs[lane, row]
+        out += 1
+    if out > lo and is_zero(diffs, out - 1):
+        out -= 1
+    return out
+
+
+@helper
+def _vary(diffs, lo, hi):
+    """Whether any row's diff differs from the first row's."""
+    for row in range(lo, hi):
+        for lane in range(diffs.shape[0]):
+            if diffs[lane, row] != diffs[lane, 0]:
+                return True
+    return False
+
+
+@kernel(
+    "int(lane, lane, lane, index, lanes, lane, lane, lane, index, lanes, index, index, index,"
+    " lane_out, lane_out, lane_out, index_out, lanes_out, lane_out, lanes_out, lane_out, int, int, int)"
+)
+def merge_rows(
+    a_key, a_val, a_ident, a_tix, a_diffs,
+    b_key, b_val, b_ident, b_tix, b_diffs,
+    a_rank, b_rank, compacted,
+    key_out, val_out, ident_out, tix_out, diffs_out, src_out, pairs_out,
+    state, a_rows, b_rows, limit,
+):  # fmt: skip
+    """Take up to `limit` more of the sides' `a_rows` and `b_rows`; returns how many were taken.
+
+    Rows are numbered side a's first, then side b's: in `src_out`, for each row written one with the same data, and in
+    `pairs_out`, which holds two rows of `limit` cells, or none where lanes are exact and nothing needs verifying.
+    """
+    a_base, b_base = state[AT_A], a_rows + state[AT_B]
+    i, j, out, final = np.int64(0), np.int64(0), state[WRITTEN], state[FINAL]
+    disordered, varied = state[DISORDERED] != 0, state[VARIED] != 0
+    a_end, b_end, lanes = len(a_key), len(b_key), diffs_out.shape[0]
+    verify, pairs, last_src = pairs_out.shape[1] > 0, 0, state[LAST]
+    last_key, last_val, last_ident, last_tix = np.int64(0), np.int64(0), np.int64(0), np.int32(0)
+    last_zero = False
+    if out > final:
+        last_key, last_val, last_ident = key_out[out - 1], val_out[out - 1], ident_out[out - 1]
+        last_tix, last_zero = tix_out[out - 1], is_zero(diffs_out, out - 1)
+    taken = 0
+    while taken < limit and (i < a_end or j < b_end):
+        if j >= b_end:
+            from_a = True
+        elif i >= a_end:
+            from_a = False
+        elif a_key[i] != b_key[j]:
+            from_a = a_key[i] < b_key[j]
+        elif a_ident[i] != b_ident[j]:
+            from_a = a_ident[i] < b_ident[j]
+        elif a_val[i] != b_val[j]:
+            from_a = a_val[i] < b_val[j]
+        else:
+            from_a = a_rank[a_tix[i]] <= b_rank[b_tix[j]]
+        if from_a:
+            key, val, ident, tix, src = a_key[i], a_val[i], a_ident[i], compacted[a_rank[a_tix[i]]], a_base + i
+        else:
+            key, val, ident, tix, src = b_key[j], b_val[j], b_ident[j], compacted[b_rank[b_tix[j]]], b_base + j
+
+        if verify:
+            if key == last_key and ident == last_ident and out > final and (last_src < a_rows) != from_a:
+                pairs_out[0, pairs], pairs_out[1, pairs] = last_src, src
+                pairs += 1
+            last_src = src
+
+        same_update = False
+        if out > final and key == last_key and val == last_val and ident == last_ident:
+            same_update = tix == last_tix
+            disordered = disordered or tix < last_tix
+            if same_update or last_zero:
+                out -= 1
+        else:
+            if disordered:
+                _sort_times(tix_out, diffs_out, final, out)
+                out = _add_up(tix_out, diffs_out, final, out)
+                disordered = False
+            elif last_zero:
+                out -= 1
+            varied = varied or _vary(diffs_out, final, out)
+            final = out
+        last_zero = True
+        for lane in range(lanes):
+            diff = a_diffs[lane, i] if from_a else b_diffs[lane, j]
+            if same_update:
+                diff += diffs_out[lane, out]
+            diffs_out[lane, out] = diff
+            last_zero = last_zero and diff == 0
+        if not same_update:
+            key_out[out], val_out[out], ident_out[out] = key, val, ident
+            tix_out[out], src_out[out] = tix, src
+            last_key, last_val, last_ident, last_tix = key, val, ident, tix
+        out += 1
+        if from_a:
+            i += 1
+        else:
+            j += 1
+        taken += 1
+    if a_base + i == a_rows and b_base + j == a_rows + b_rows and out > final:
+        if disordered:
+            _sort_times(tix_out, diffs_out, final, out)
+            out = _add_up(tix_out, diffs_out, final, out)
+            disordered = False
+        elif last_zero:
+            out -= 1
+        varied = varied or _vary(diffs_out, final, out)
+        final = out
+    state[AT_A], state[AT_B], state[WRITTEN], state[FINAL] = a_base + i, b_base + j - a_rows, out, final
+    state[DISORDERED], state[VARIED], state[LAST], state[PAIRS] = disordered, varied, last_src, pairs
+    return taken

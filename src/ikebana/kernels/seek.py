@@ -1,0 +1,55 @@
+"""Find sorted keys in a sorted lane by galloping.
+
+Probes come in ascending order, and each search starts where the one before ended, doubling its stride until it
+has passed the probe and then halving. So a few probes into a large lane cost a few cache misses each, many probes
+cost about a scan, and nothing has to choose between the two.
+
+Cost: probes x log(distance between neighbouring probes).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ikebana.kernels.compile import helper, kernel
+
+
+@helper
+def gallop(lane, start, probe):
+    """The first position at or after `start` whose key is not less than `probe`."""
+    end = len(lane)
+    if start >= end or lane[start] >= probe:
+        return start
+    low, stride = start, 1  # lane[low] < probe, always
+    while low + stride < end and lane[low + stride] < probe:
+        low += stride
+        stride *= 2
+    high = min(low + stride, end)  # lane[high] >= probe, or the end
+    while high - low > 1:
+        middle = (low + high) // 2
+        if lane[middle] < probe:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+@helper
+def gallop_past(lane, start, probe):
+    """The first position at or after `start` whose key is greater than `probe`."""
+    if probe == np.iinfo(np.int64).max:
+        return len(lane)
+    return gallop(lane, start, probe + 1)
+
+
+@kernel("Tuple((lane_new, lane_new))(lane, lane)")
+def seek_ranges(lane, probes):
+    """For each probe (ascending) the range of rows that hold it: starts and ends; equal where it is absent."""
+    starts = np.empty(len(probes), np.int64)
+    ends = np.empty(len(probes), np.int64)
+    at = 0
+    for p in range(len(probes)):
+        at = gallop(lane, at, probes[p])
+        starts[p] = at
+        ends[p] = gallop_past(lane, at, probes[p])
+    return starts, ends

@@ -1,0 +1,37 @@
+"""What a batch stands for: three frontiers.
+
+A batch with lower frontier L, upper frontier U and since frontier S holds, of a collection's updates, exactly those at
+times in [L, U): beyond L and not beyond U. Their times may have been advanced, but only so far that accumulations at times
+beyond S are unaffected:
+
+    for every time t beyond S:  sum of the batch's diffs at times <= t
+                             =  sum of the diffs of the updates at times in [L, U) and <= t
+
+The batches of a trace cover time without gap or overlap: the upper of each is the lower of the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ikebana.time import Antichain
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The times of a batch, and since when they are exact.
+
+    >>> Description(Antichain.of((0,)), Antichain.of((3,)), Antichain.of((0,)))
+    [{(0,)}, {(3,)}) since {(0,)}
+    """
+
+    lower: Antichain
+    upper: Antichain
+    since: Antichain
+
+    def enter(self) -> Description:
+        """The description of the same updates inside a loop."""
+        return Description(self.lower.enter(), self.upper.enter(), self.since.enter())
+
+    def __repr__(self) -> str:
+        return f"[{self.lower}, {self.upper}) since {self.since}"

@@ -1,0 +1,63 @@
+"""Tables of distinct times.
+
+A batch holds each time that occurs in it once, in a table (one row a time, one column a coordinate, rows distinct
+and in lexicographic order), and for each update the position of its time. Lexicographic order extends the partial order,
+so sorting updates by position visits every time after all times before it. Whatever concerns times alone
+(compaction, visibility, entering a loop) is done on the table, for all updates at once.
+
+Cost: tables are as long as the distinct times, which compaction keeps few; in the worst case as long as the updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from ikebana.kernels import advance_times, times_beyond, times_visible
+from ikebana.time import Antichain, Time
+from ikebana.trace.lanes import Flags, Index, Lane
+
+
+def table_of(times: Iterable[Time], dimensions: int) -> Lane:
+    """A table with the given times as its rows, in the given order.
+
+    >>> table_of([(0, 1), (2, 3)], 2).tolist()
+    [[0, 1], [2, 3]]
+    """
+    return np.array(list(times), np.int64).reshape(-1, dimensions)
+
+
+def distinct_times(times: Lane) -> tuple[Lane, Index]:
+    """The distinct rows of `times` in order, and the position of each row among them.
+
+    >>> table, positions = distinct_times(np.array([[5, 0], [3, 1], [5, 0]]))
+    >>> table.tolist(), positions.tolist()
+    ([[3, 1], [5, 0]], [1, 0, 1])
+    """
+    if len(times) == 1:
+        return times, np.zeros(1, np.int32)
+    order = np.lexsort(times.T[::-1])
+    ordered = times[order]
+    first = np.ones(len(times), bool)
+    first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    positions = np.empty(len(times), np.int32)
+    positions[order] = np.cumsum(first) - 1
+    return ordered[first], positions
+
+
+def compacted_times(table: Lane, frontier: Antichain) -> tuple[Lane, Index]:
+    """The table of the compaction representatives, and for each time the position of its representative."""
+    if not frontier:
+        return table, np.arange(len(table), dtype=np.int32)
+    return distinct_times(advance_times(table, table_of(frontier, table.shape[1])))
+
+
+def beyond(table: Lane, frontier: Antichain) -> Flags:
+    """Flags the times beyond the frontier."""
+    return times_beyond(table, table_of(frontier, table.shape[1]))  # type: ignore[no-any-return]
+
+
+def visible(table: Lane, at: Time) -> Flags:
+    """Flags the times that are visible at `at`: less than or equal to it."""
+    return times_visible(table, np.array(at, np.int64))  # type: ignore[no-any-return]

@@ -1,0 +1,60 @@
+"""The command line: what it answers, where it prints, how it exits."""
+
+from __future__ import annotations
+
+import pytest
+
+import ikebana
+from ikebana.cli import main
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"ikebana {ikebana.__version__}\n"
+
+
+def test_info_shows_versions_and_cores(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info"]) == 0
+    out = capsys.readouterr().out
+    assert ikebana.__version__ in out
+    assert "cores" in out
+    assert "numba" in out
+
+
+@pytest.mark.parametrize("arguments", [["bench", "list"], ["bench"]])
+def test_bench_list_names_claims(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    assert "sort-floor" in out
+    assert "physical" in out
+
+
+def test_unknown_benchmark_suggests_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "sort-flor"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith('error: there is no benchmark "sort-flor"\n')
+    assert 'did you mean "sort-floor"?' in captured.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--rows", "many"], 'argument --rows: "many" is not a whole number'),
+        (["--rows", "0"], "argument --rows: 0 is less than 1"),
+        (["--rowz", "5"], "unrecognized arguments: --rowz"),
+    ],
+)
+def test_bad_option_is_refused(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["bench", "sort-floor", *options])
+    assert message in capsys.readouterr().err
+
+
+def test_benchmark_help_shows_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["bench", "sort-floor", "--help"])
+    out = capsys.readouterr().out
+    assert "--rows" in out
+    assert "--figure PATH" in out
