@@ -13,6 +13,8 @@ import numpy as np
 
 from ikebana.kernels.compile import helper, kernel
 
+_NULL = np.uint64(0x9E3779B97F4A7C15)  # not 0, which is what `mix` makes of 0 and so the part of -1
+
 
 @helper
 def mix(x):
@@ -31,7 +33,7 @@ def _combine(running, part):
 def hash_integers(values, valid, hashes):
     """Mix a column of integers into the running hashes; `valid` is 0 where the value is null."""
     for row in range(len(values)):
-        part = mix(np.uint64(values[row]) + np.uint64(1)) if valid[row] != 0 else np.uint64(0)
+        part = mix(np.uint64(values[row]) + np.uint64(1)) if valid[row] != 0 else _NULL
         hashes[row] = _combine(hashes[row], part)
 
 
@@ -39,7 +41,7 @@ def hash_integers(values, valid, hashes):
 def hash_bytes(offsets, data, valid, hashes):
     """Mix a column of byte strings (string r is data[offsets[r]:offsets[r + 1]]) into the running hashes."""
     for row in range(len(hashes)):
-        part = np.uint64(0)
+        part = _NULL
         if valid[row] != 0:
             start, end = offsets[row], offsets[row + 1]
             part = mix(np.uint64(end - start) + np.uint64(1))

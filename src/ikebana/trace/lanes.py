@@ -60,7 +60,7 @@ def trimmed(lane: Array, rows: int) -> Any:
     """The first rows of a lane that owns its memory, giving the rest back."""
     if is_constant(lane) or rows == lane.shape[-1]:
         return lane[..., :rows]
-    if lane.ndim == 1:
-        lane.resize(rows, refcheck=False)
+    if lane.size == lane.shape[-1]:
+        lane.resize((*lane.shape[:-1], rows), refcheck=False)
         return lane
     return np.ascontiguousarray(lane[..., :rows])

@@ -1,0 +1,212 @@
+"""Batches: immutable, sorted, columnar updates for exactly the times in [lower, upper).
+
+`Batch` is all that readers use: find the rows of some keys, and gather rows with their data. Whatever offers it can be
+read by every operator, be it stored or a view of something stored (`ikebana.trace.views`).
+
+`StoredBatch` is what the spine keeps and merges: it also shows its rows as lanes, a window at a time. `Layout` makes
+stored batches, from sorted updates or by merging two. Another layout is another pair of classes with these
+methods; neither spine nor operators know the difference. Two exist: `FLAT` below, a lane for each field, and
+`EDGES` in `ikebana.trace.edges`, which holds each key once.
+
+Invariants of a stored batch: rows are in order of (key lane, ident, value lane, time); no two are equal in all four; no
+diff is zero. `ident` is 0 except in the key lanes listed in `collided`.
+
+Cost: `seek` gallops; `gather` copies the rows asked for; `window` is free in the flat layout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol, Self
+
+import numpy as np
+
+from ikebana.kernels import expand_ranges, seek_ranges
+from ikebana.trace import payload as payloads
+from ikebana.trace.description import Description
+from ikebana.trace.lanes import Index, Lane, constant, constant_diffs, held_bytes, room, room_for_diffs, trimmed
+from ikebana.trace.payload import Payload
+from ikebana.trace.schema import Schema
+from ikebana.trace.updates import Sorted, Updates
+
+
+class Batch(Protocol):
+    """What readers see of a batch."""
+
+    @property
+    def schema(self) -> Schema: ...
+    @property
+    def description(self) -> Description: ...
+    @property
+    def times(self) -> Lane:
+        """The table of the times that occur."""
+        ...
+
+    def __len__(self) -> int:
+        """How many rows are stored; a view may show fewer."""
+        ...
+
+    def seek(self, keys: Lane) -> tuple[Lane, Lane]:
+        """For each key lane (ascending) where its rows start and end."""
+        ...
+
+    def gather(self, rows: Lane) -> Updates:
+        """The named rows with their data, in the given order; a view may leave some out."""
+        ...
+
+
+class Window(NamedTuple):
+    """The lanes of consecutive rows."""
+
+    key: Lane
+    val: Lane
+    ident: Lane
+    tix: Index
+    diffs: Lane
+
+
+class StoredBatch(Batch, Protocol):
+    """What the spine sees of a batch."""
+
+    @property
+    def payload(self) -> Payload: ...
+    @property
+    def collided(self) -> Lane:
+        """The key lanes, ascending, in which the lanes of unequal data agree."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the batch keeps in memory."""
+        ...
+
+    def window(self, start: int, end: int) -> Window:
+        """The lanes of the rows from `start` up to `end`."""
+        ...
+
+    def described(self, description: Description) -> Self:
+        """The same rows under another description."""
+        ...
+
+
+class Layout(Protocol):
+    """How a spine stores its batches."""
+
+    @property
+    def name(self) -> str: ...
+
+    def store(self, rows: Sorted, description: Description) -> StoredBatch:
+        """A batch of sorted, consolidated updates."""
+        ...
+
+    def builder(self, schema: Schema, times: Lane, rows: int, collided: Lane) -> Builder:
+        """Room for the output of a merge: at most `rows` rows with times from the table `times`."""
+        ...
+
+
+class Builder(Protocol):
+    """A stored batch in the making: a merge writes into `out`, and says how many rows are final."""
+
+    @property
+    def out(self) -> Window: ...
+
+    def commit(self, final: int) -> None:
+        """The first `final` rows will not change any more."""
+        ...
+
+    def finish(self, payload: Payload, description: Description, varied: bool) -> StoredBatch:
+        """The batch of the rows committed; `varied` says whether their diffs are not all equal."""
+        ...
+
+
+def rows_of(starts: Lane, ends: Lane) -> Lane:
+    """Every row of the ranges that `seek` gives.
+
+    >>> rows_of(np.array([0, 5]), np.array([2, 6])).tolist()
+    [0, 1, 5]
+    """
+    rows = room(int((ends - starts).sum()))
+    expand_ranges(starts, ends, rows)
+    return rows  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlatBatch:
+    """The general layout: a lane for each field of the index, constant ones held once."""
+
+    updates: Updates
+    ident: Lane
+    collided: Lane
+    description: Description
+
+    @property
+    def schema(self) -> Schema:
+        return self.updates.schema
+
+    @property
+    def times(self) -> Lane:
+        return self.updates.times
+
+    @property
+    def payload(self) -> Payload:
+        return self.updates.payload
+
+    @property
+    def nbytes(self) -> int:
+        return self.updates.nbytes + held_bytes(self.ident, self.collided)
+
+    def __len__(self) -> int:
+        return len(self.updates)
+
+    def seek(self, keys: Lane) -> tuple[Lane, Lane]:
+        return seek_ranges(self.updates.key, keys)  # type: ignore[no-any-return]
+
+    def gather(self, rows: Lane) -> Updates:
+        return self.updates.take(rows)
+
+    def window(self, start: int, end: int) -> Window:
+        u, span = self.updates, slice(start, end)
+        return Window(u.key[span], u.val[span], self.ident[span], u.tix[span], u.diffs[:, span])
+
+    def described(self, description: Description) -> FlatBatch:
+        return replace(self, description=description)
+
+
+class FlatBuilder:
+    """Room for a flat batch; lanes known to be constant take none."""
+
+    def __init__(self, schema: Schema, times: Lane, rows: int, collided: Lane) -> None:
+        self._schema, self._times, self._collided = schema, times, collided
+        self._final = 0
+        self.out = Window(
+            room(rows) if schema.key.fields else constant(0, rows),
+            room(rows) if schema.val.fields else constant(0, rows),
+            room(rows) if len(collided) else constant(0, rows),
+            room(rows, np.int32) if len(times) > 1 else constant(0, rows, np.int32),
+            room_for_diffs(len(schema.diffs), rows),
+        )
+
+    def commit(self, final: int) -> None:
+        self._final = final
+
+    def finish(self, payload: Payload, description: Description, varied: bool) -> FlatBatch:
+        rows, out = self._final, self.out
+        diffs = trimmed(out.diffs, rows) if varied or not rows else constant_diffs(out.diffs[:, 0].copy(), rows)
+        key, val, tix = trimmed(out.key, rows), trimmed(out.val, rows), trimmed(out.tix, rows)
+        updates = Updates(self._schema, key, val, self._times, tix, diffs, payload)
+        return FlatBatch(updates, trimmed(out.ident, rows), self._collided, description)
+
+
+class FlatLayout:
+    """Makes flat batches."""
+
+    name = "flat"
+
+    def store(self, rows: Sorted, description: Description) -> FlatBatch:
+        return FlatBatch(rows.updates, rows.ident, rows.collided, description)
+
+    def builder(self, schema: Schema, times: Lane, rows: int, collided: Lane) -> FlatBuilder:
+        return FlatBuilder(schema, times, rows, collided)
+
+
+FLAT = FlatLayout()

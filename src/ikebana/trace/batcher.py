@@ -1,0 +1,76 @@
+"""The batcher: buffers updates as they come, and seals those whose time has passed into a batch.
+
+Invariants: every buffered update is at a time beyond the lower frontier. Sealing at `upper` takes exactly the updates
+that are not beyond `upper`; they become a batch [lower, upper), and `upper` the new lower frontier.
+
+Cost: appending is free; sealing sorts what it takes. When the buffer has doubled since it was last consolidated it is
+consolidated again, so an epoch in which updates cancel needs no more than twice the memory of what remains.
+"""
+
+from __future__ import annotations
+
+from ikebana.errors import TimeError
+from ikebana.time import Antichain
+from ikebana.trace import timetable
+from ikebana.trace.batch import Layout, StoredBatch
+from ikebana.trace.description import Description
+from ikebana.trace.schema import Schema
+from ikebana.trace.updates import Updates, check_times, consolidate, pruned
+
+CONSOLIDATE_FROM = 1 << 20
+"""Buffers of fewer rows are left as they are until they are sealed."""
+
+
+class Batcher:
+    """Updates of one schema, waiting for their times to pass."""
+
+    def __init__(self, schema: Schema, lower: Antichain, layout: Layout, name: str) -> None:
+        self.schema, self.lower, self.layout, self.name = schema, lower, layout, name
+        self._dimensions = lower.dimensions or 1
+        self._parts: list[Updates] = []
+        self._rows = 0
+        self._consolidate_at = CONSOLIDATE_FROM
+
+    def __len__(self) -> int:
+        """The updates buffered."""
+        return self._rows
+
+    def append(self, updates: Updates) -> None:
+        """Buffer updates; their times must be beyond the lower frontier."""
+        check_times(updates, self._dimensions, self.name)
+        late = timetable.beyond(updates.times, self.lower) == 0
+        if late.any():
+            time = tuple(updates.times[late.argmax()].tolist())
+            raise TimeError(
+                f"cannot take an update at {time} into {self.name!r}",
+                detail=f"its frontier is {self.lower}, and {time} is not beyond it"
+                if self.lower
+                else "it is closed: its frontier is empty",
+                hint="give updates at times beyond the frontier" if self.lower else "open a new input",
+            )
+        if len(updates):
+            self._parts.append(updates)
+            self._rows += len(updates)
+        if self._rows > self._consolidate_at:
+            self._hold(consolidate(Updates.concat(self._parts)).updates)
+            self._consolidate_at = max(CONSOLIDATE_FROM, 2 * self._rows)
+
+    def seal(self, upper: Antichain) -> StoredBatch:
+        """The batch of the updates at times in [lower, upper); the lower frontier becomes `upper`."""
+        if not self.lower.precedes(upper):
+            raise TimeError(
+                f"cannot move the frontier of {self.name!r} to {upper}",
+                detail=f"it is {self.lower} already, and frontiers only advance",
+                hint="give a frontier whose elements are all beyond the present one",
+            )
+        buffered = Updates.concat(self._parts or [Updates.empty(self.schema, self._dimensions)])
+        later = timetable.beyond(buffered.times, upper)
+        rows = consolidate(pruned(buffered.at_times(1 - later)))
+        batch = self.layout.store(rows, Description(self.lower, upper, self.lower))
+        self._hold(buffered.at_times(later))
+        self.lower = upper
+        return batch
+
+    def _hold(self, updates: Updates) -> None:
+        self._parts = [updates] if len(updates) else []
+        self._rows = len(updates)

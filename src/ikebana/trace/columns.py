@@ -1,0 +1,267 @@
+"""Typed columns: checking what users hand in, and turning Arrow arrays into bits and back.
+
+Three forms of a column occur. As *declared*: the Arrow type of the schema, what users give and get. As *ordered bits*: an
+unsigned integer of fixed width whose order is that of the values, nulls first; what exact lanes are packed from. As
+*canonical*: an Arrow array in which equal values are equal bytes, of a type with few physical layouts; what payloads hold.
+
+Cost: a pass over the column for each conversion; none for 64-bit integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from ikebana.errors import SchemaError
+from ikebana.trace.lanes import Array, Flags, Lane
+
+_SIGN = np.uint64(1 << 63)
+_EXACT_DECIMAL_DIGITS = 18
+
+
+def matched(data: Any, fields: Sequence[pa.Field]) -> list[pa.Array]:
+    """The columns that `fields` names, checked: all there, none besides, of the right types, equally long.
+
+    `data` is a mapping from names to columns, an Arrow table or a record batch; a column is an Arrow array, a NumPy
+    array or a sequence.
+    """
+    given = _by_name(data)
+    expected = [field.name for field in fields]
+    missing, extra = [n for n in expected if n not in given], [n for n in given if n not in expected]
+    if missing or extra:
+        raise SchemaError(
+            "the columns do not fit the schema",
+            detail="; ".join(
+                f"{what}: {', '.join(map(repr, names))}" for what, names in (("missing", missing), ("unknown", extra)) if names
+            ),
+            hint=f"give exactly the columns {', '.join(map(repr, expected))}",
+        )
+    arrays = [_checked(given[field.name], field) for field in fields]
+    lengths = {field.name: len(array) for field, array in zip(fields, arrays, strict=True)}
+    if len(set(lengths.values())) > 1:
+        raise SchemaError(
+            "the columns are ragged",
+            detail=", ".join(f"{name!r} has {length} rows" for name, length in lengths.items()),
+            hint="give every column the same number of rows",
+        )
+    return arrays
+
+
+def _by_name(data: Any) -> Mapping[str, Any]:
+    if isinstance(data, Mapping):
+        return data
+    if isinstance(data, pa.Table | pa.RecordBatch):
+        return dict(zip(data.schema.names, data.columns, strict=True))
+    raise SchemaError(
+        f"cannot take updates from a {type(data).__name__}",
+        hint="give a mapping from column names to columns, an Arrow table or a record batch",
+    )
+
+
+def _checked(column: Any, field: pa.Field) -> pa.Array:
+    """The column as an Arrow array of the field's type, or an error that names it."""
+    array = _as_array(column, field)
+    if array.type != field.type:
+        array = _converted(array, field)
+    if array.null_count and not field.nullable:
+        first = pc.index(array.is_null(), True).as_py()
+        raise SchemaError(
+            f"column {field.name!r} has a null in row {first}",
+            detail=f"the schema declares it as {field.type}, never null",
+            hint="filter such rows out, or declare the column with pyarrow.field(..., nullable=True)",
+        )
+    return array
+
+
+def _as_array(column: Any, field: pa.Field) -> pa.Array:
+    if isinstance(column, pa.ChunkedArray):
+        return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    if isinstance(column, pa.Array):
+        return column
+    try:
+        if isinstance(column, np.ndarray):
+            return pa.array(column)
+        return pa.array(column, type=field.type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise _wrong_type(field, type(column).__name__, str(error)) from error
+
+
+def _converted(array: pa.Array, field: pa.Field) -> pa.Array:
+    """Widen within a family of types where nothing can be lost; refuse everything else."""
+    source = array.type.value_type if types.is_dictionary(array.type) else array.type
+    families = (types.is_integer, types.is_floating, types.is_decimal, _is_string, _is_binary, types.is_null)
+    same_family = any(family(source) and family(field.type) for family in families)
+    if not (same_family or source == field.type or types.is_null(source)):
+        raise _wrong_type(field, str(array.type))
+    try:
+        return array.cast(field.type)
+    except pa.ArrowException as error:
+        raise _wrong_type(field, str(array.type), str(error)) from error
+
+
+def _wrong_type(field: pa.Field, given: str, reason: str = "") -> SchemaError:
+    return SchemaError(
+        f"column {field.name!r} is not of type {field.type}",
+        detail=f"it is of type {given}" + (f": {reason}" if reason else ""),
+        hint=f"convert it to {field.type} first, or declare the column differently",
+    )
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return _is_string(kind) or _is_binary(kind)
+
+
+def check_supported(field: pa.Field) -> None:
+    """Raise an error that names the column if its type cannot be indexed."""
+    if _width(field.type) is None and not _is_text(field.type) and not types.is_decimal128(field.type):
+        raise SchemaError(
+            f"column {field.name!r} has type {field.type}, which cannot be indexed",
+            detail="supported are integers, floats, booleans, dates, times, timestamps, decimal128, strings and binaries",
+            hint="split it into columns of these types",
+        )
+
+
+# Exact lanes: ordered bits.
+
+
+def _width(kind: pa.DataType) -> int | None:
+    """How many bits every value of the type fits into; None for types that have no such number up to 64."""
+    if types.is_boolean(kind):
+        return 1
+    if types.is_decimal128(kind):
+        if kind.precision > _EXACT_DECIMAL_DIGITS:
+            return None
+        return int(10**kind.precision).bit_length() + 1
+    if types.is_integer(kind) or types.is_temporal(kind) or types.is_float32(kind) or types.is_float64(kind):
+        return None if types.is_interval(kind) else int(kind.bit_width)
+    return None
+
+
+def bits(field: pa.Field) -> int | None:
+    """The width of the field's ordered bits, with one for null where it may be null."""
+    width = _width(field.type)
+    return None if width is None else width + field.nullable
+
+
+def is_plain_integer(field: pa.Field) -> bool:
+    """Whether a lane can hold the column's own values: signed or narrow integers, dates, timestamps; never null."""
+    kind = field.type
+    whole = types.is_integer(kind) or types.is_temporal(kind)
+    return bool(whole and not types.is_uint64(kind) and not field.nullable)
+
+
+def integers(array: pa.Array) -> Lane:
+    """A column of whole numbers, dates or times as int64; 64-bit columns without a copy."""
+    return _raw(array).astype(np.int64, copy=False)
+
+
+def from_integers(lane: Lane, kind: pa.DataType) -> pa.Array:
+    """The column of type `kind` that `integers` made the lane from."""
+    dtype = f"int{kind.bit_width}" if types.is_temporal(kind) else kind.to_pandas_dtype()
+    values = np.ascontiguousarray(lane.astype(dtype, copy=False))
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def ordered_bits(array: pa.Array, field: pa.Field) -> Any:
+    """The column as unsigned integers of `bits(field)` bits, in the order of its values; null is 0."""
+    kind, width = field.type, _width(field.type) or 0
+    sign = np.uint64(1 << (width - 1))
+    if types.is_boolean(kind) or types.is_unsigned_integer(kind):
+        out = _raw(array).astype(np.uint64)
+    elif types.is_floating(kind):
+        raw = _raw(canonical(array))
+        unsigned = raw.view(f"uint{width}").astype(np.uint64)
+        out = np.where(unsigned & sign, ~unsigned, unsigned | sign)
+    else:
+        out = _raw(array).astype(np.int64).view(np.uint64) ^ sign
+    out &= np.uint64((1 << width) - 1)
+    if field.nullable:
+        valid = validity(array)
+        out = np.where(valid, out | np.uint64(1 << width), np.uint64(0))
+    return out
+
+
+def from_ordered_bits(unsigned: Any, field: pa.Field) -> pa.Array:
+    """The column that `ordered_bits` made these from."""
+    kind, width = field.type, _width(field.type) or 0
+    sign, mask = np.uint64(1 << (width - 1)), np.uint64((1 << width) - 1)
+    values = unsigned & mask
+    if types.is_boolean(kind):
+        array = pa.array(values.astype(bool))
+    elif types.is_unsigned_integer(kind):
+        array = pa.array(values.astype(kind.to_pandas_dtype()))
+    elif types.is_floating(kind):
+        raw = np.where(values & sign, values ^ sign, ~values & mask)
+        array = pa.array(raw.astype(f"uint{width}").view(f"float{width}"))
+    else:
+        shift = np.uint64(64 - width)
+        signed = ((values ^ sign) << shift).view(np.int64) >> np.int64(64 - width)
+        array = _from_signed(signed, kind)
+    if not field.nullable:
+        return array
+    return pc.if_else(pa.array(unsigned > mask), array, pa.scalar(None, kind))
+
+
+def _from_signed(signed: Lane, kind: pa.DataType) -> pa.Array:
+    if not types.is_decimal(kind):
+        return from_integers(signed, kind)
+    words = np.stack([signed, signed >> 63], axis=1)
+    return pa.Array.from_buffers(kind, len(signed), [None, pa.py_buffer(np.ascontiguousarray(words))])
+
+
+def _raw(array: pa.Array) -> Array:
+    """The column's values as a NumPy array, whatever stands where it is null."""
+    kind = array.type
+    if types.is_boolean(kind):
+        flags = np.unpackbits(np.frombuffer(array.buffers()[1] or b"", np.uint8), bitorder="little")
+        return flags[array.offset : array.offset + len(array)]
+    if types.is_decimal128(kind):
+        words = np.frombuffer(array.buffers()[1] or b"", np.int64)
+        return words[2 * array.offset : 2 * (array.offset + len(array)) : 2]
+    dtype: Any = f"int{kind.bit_width}" if types.is_temporal(kind) else kind.to_pandas_dtype()
+    values: Array = np.frombuffer(array.buffers()[1] or b"", dtype)
+    return values[array.offset : array.offset + len(array)]
+
+
+def validity(array: pa.Array) -> Flags:
+    """1 where the column has a value, 0 where it is null."""
+    if not array.null_count:
+        return np.ones(len(array), np.uint8)
+    flags = array.is_valid()
+    return _raw(flags).astype(np.uint8, copy=False)
+
+
+# Payload: canonical arrays.
+
+
+def canonical(array: pa.Array) -> pa.Array:
+    """The column with equal values as equal bytes, in one of three layouts: fixed width, long strings, long binaries."""
+    kind = array.type
+    if types.is_floating(kind):
+        array = pc.if_else(pc.equal(array, 0.0), pa.scalar(0.0, kind), array)
+        return pc.if_else(pc.is_nan(array), pa.scalar(np.nan, kind), array)
+    if types.is_boolean(kind):
+        return array.cast(pa.uint8())
+    if _is_string(kind):
+        return array.cast(pa.large_string())
+    if _is_binary(kind):
+        return array.cast(pa.large_binary())
+    return array
+
+
+def declared(array: pa.Array, field: pa.Field) -> pa.Array:
+    """A canonical column in the type that its field declares."""
+    return array if array.type == field.type else array.cast(field.type)

@@ -1,0 +1,233 @@
+"""Handles: how readers share a trace, and how far its history may be compacted.
+
+A `Trace` is a spine with its readers. Each reader has a `Handle` with a frontier of its own: views at times beyond it are
+exact; history before it may be compacted. Merges compact to the meet of all handles' frontiers, so the slowest
+reader bounds the memory, and nobody else notices.
+
+Ownership. Handles own the trace; whoever writes it holds it weakly (`Writer`). When the last handle is dropped, explicitly or
+because nothing refers to it any more, the spine is freed, while batches go on flowing to whom they are sent.
+
+Not guaranteed: anything under concurrent use. A trace belongs to one worker and is used by one thread.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from functools import reduce
+from typing import Self
+
+from ikebana import events
+from ikebana.errors import DroppedError, TimeError
+from ikebana.time import Antichain, Time
+from ikebana.trace.batch import FLAT, Batch, Layout, StoredBatch
+from ikebana.trace.reading import Reader, Wrap
+from ikebana.trace.schema import Schema
+from ikebana.trace.spine import Spine
+from ikebana.trace.views import Advanced
+
+
+class Trace:
+    """A spine and the frontiers of its readers. Reached through handles only."""
+
+    def __init__(
+        self,
+        schema: Schema,
+        lower: Antichain,
+        *,
+        name: str = "trace",
+        layout: Layout = FLAT,
+        effort: str = "default",
+        listener: events.Listener = events.ignore,
+    ) -> None:
+        self.schema, self.name = schema, name
+        self.spine = Spine(lower, name=name, layout=layout, effort=effort, listener=listener)
+        self._frontiers: dict[int, Antichain] = {}
+        self._moved = False
+        self._queues: weakref.WeakSet[Import] = weakref.WeakSet()
+        self._next = 0
+        self._tell = listener
+
+    @property
+    def readers(self) -> int:
+        """How many handles there are."""
+        return len(self._frontiers)
+
+    def insert(self, batch: StoredBatch) -> None:
+        """Append a batch, and pass it to every import."""
+        self._set_since()
+        self.spine.insert(batch)
+        for queue in self._queues:
+            queue.push(batch)
+
+    def exert(self, fuel: int) -> bool:
+        """Spend spare time on merging; see `Spine.exert`."""
+        self._set_since()
+        return self.spine.exert(fuel)
+
+    def _set_since(self) -> None:
+        """History may be compacted to the meet of the readers' frontiers."""
+        if self._moved:
+            self.spine.since = reduce(Antichain.meet, set(self._frontiers.values()))
+            self._moved = False
+
+    def register(self, frontier: Antichain) -> int:
+        self._next += 1
+        self._frontiers[self._next] = frontier
+        self._moved = True
+        return self._next
+
+    def advance(self, reader: int, frontier: Antichain) -> None:
+        self._frontiers[reader] = frontier
+        self._moved = True
+
+    def release(self, reader: int) -> None:
+        del self._frontiers[reader]
+        self._moved = bool(self._frontiers)
+        if not self._frontiers:
+            self._tell(events.TraceFreed(self.name))
+
+    def follow(self, queue: Import) -> None:
+        self._queues.add(queue)
+
+
+class Handle(Reader):
+    """A reader's reference to a trace.
+
+    `with handle:` drops it at the end; so does losing the last reference to it, sooner or later.
+    """
+
+    def __init__(self, trace: Trace, frontier: Antichain) -> None:
+        self._trace: Trace | None = trace
+        self.name, self._schema, self._frontier = trace.name, trace.schema, frontier
+        self._reader = trace.register(frontier)
+        self._release = weakref.finalize(self, trace.release, self._reader)
+        self._release.atexit = False
+
+    @property
+    def schema(self) -> Schema:
+        return self._schema
+
+    @property
+    def frontier(self) -> Antichain:
+        """Views at times beyond it are exact."""
+        self._alive("ask for the frontier")
+        return self._frontier
+
+    @property
+    def upper(self) -> Antichain:
+        """What the trace has not received yet: times not beyond it are complete."""
+        return self._alive("ask for the upper frontier").spine.upper
+
+    @property
+    def dropped(self) -> bool:
+        """Whether this handle was dropped."""
+        return self._trace is None
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes held by the trace, for all its readers together."""
+        return self._alive("measure it").spine.nbytes
+
+    @property
+    def readers(self) -> int:
+        """How many handles the trace has, this one included."""
+        return self._alive("count its readers").readers
+
+    def batches(self) -> list[Batch]:
+        return list(self._alive("read it").spine.batches())
+
+    def advance(self, frontier: Antichain) -> None:
+        """Move the frontier on: this reader will look only at times beyond it from now on."""
+        trace = self._alive("advance it")
+        if not self._frontier.precedes(frontier):
+            raise TimeError(
+                f"cannot advance a handle on {self.name!r} to {frontier}",
+                detail=f"its frontier is {self._frontier} already, and history before it may be gone",
+                hint="advance to a frontier beyond the present one, or keep another handle that stays behind",
+            )
+        self._frontier = frontier
+        trace.advance(self._reader, frontier)
+
+    def clone(self) -> Handle:
+        """Another handle on the same trace, at the same frontier."""
+        return Handle(self._alive("clone it"), self._frontier)
+
+    def drop(self) -> None:
+        """Give up the trace; dropping twice does nothing."""
+        self._release()
+        self._trace = None
+
+    def exert(self, fuel: int) -> bool:
+        """Spend spare time on merging; see `Spine.exert`."""
+        return self._alive("merge it").exert(fuel)
+
+    def import_(self, wrap: Wrap = lambda batch: batch) -> Import:
+        """Attach to the trace: its history now, as compacted as this handle's frontier allows, then each new batch.
+
+        To get the history in full, import through a handle whose frontier was never advanced.
+        """
+        frontier = self._frontier
+        return Import(self._alive("import it"), lambda batch: Advanced(batch, frontier), wrap)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.drop()
+
+    def __repr__(self) -> str:
+        if self._trace is None:
+            return f"<handle on {self.name!r}: dropped>"
+        spine = self._trace.spine
+        return (
+            f"<handle on {self.name!r} at {self._frontier}: {len(spine)} updates in {len(spine.batches())} batches,"
+            f" {spine.nbytes} bytes, complete up to {spine.upper}>"
+        )
+
+    def _alive(self, what: str) -> Trace:
+        if self._trace is None:
+            raise DroppedError(
+                f"cannot {what}: this handle on {self.name!r} was dropped",
+                hint="keep a clone() of a handle for as long as you read its trace",
+            )
+        return self._trace
+
+
+class Import:
+    """A trace attached to a new reader: `history` is what there was, `take()` gives what has come since.
+
+    History and later batches follow each other without gap: the first batch taken starts where the history ends.
+    It holds the batches it has not yet handed over, not the trace: keep a handle to read the trace as well.
+    """
+
+    def __init__(self, trace: Trace, of_history: Wrap, of_all: Wrap) -> None:
+        self.name, self._wrap = trace.name, of_all
+        self.history = [of_all(of_history(batch)) for batch in trace.spine.batches()]
+        self.upper = trace.spine.upper
+        self._waiting: deque[Batch] = deque()
+        trace.follow(self)
+
+    def push(self, batch: Batch) -> None:
+        self._waiting.append(batch)
+
+    def take(self) -> list[Batch]:
+        """The batches that have come since the last call, in order, empty ones included."""
+        batches = [self._wrap(batch) for batch in self._waiting]
+        self._waiting.clear()
+        if batches:
+            self.upper = batches[-1].description.upper
+        return batches
+
+
+class Writer:
+    """The writing side of a trace, which does not keep it alive."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = weakref.ref(trace)
+
+    def insert(self, batch: StoredBatch) -> None:
+        """Append a batch, if anybody still reads the trace."""
+        trace = self._trace()
+        if trace is not None and trace.readers:
+            trace.insert(batch)

@@ -1,0 +1,113 @@
+"""A merge of two neighbouring batches, done a bounded number of rows at a time.
+
+The output holds the updates of both, with times advanced to the frontier `since`, which no reader will look behind; what
+cancels is gone. `work` takes rows from the inputs until its fuel is spent, and may be called again; the inputs stay
+readable until the output is complete, and then it takes their place.
+
+Starting a merge costs a pass over the inputs' tables of distinct times. If lanes are hashes, the rows taken to be equal
+are verified in each step; should that ever find a collision, the merge starts over, knowing it (once at the most).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ikebana.kernels import merge_rows, union_times
+from ikebana.kernels.merge import AT_A, AT_B, FINAL, PAIRS, STATE_CELLS, VARIED
+from ikebana.time import Antichain
+from ikebana.trace import timetable
+from ikebana.trace.batch import Layout, StoredBatch, Window
+from ikebana.trace.description import Description
+from ikebana.trace.lanes import Lane, constant, room
+from ikebana.trace.payload import PayloadMerge
+from ikebana.trace.updates import Updates, idents, same_data, sort_updates
+
+_NO_PAIRS = np.empty((2, 0), np.int64)
+
+
+class Merge:
+    """Two batches, `older` and `newer`, becoming one."""
+
+    def __init__(self, older: StoredBatch, newer: StoredBatch, since: Antichain, layout: Layout) -> None:
+        self.older, self.newer, self._layout = older, newer, layout
+        self._description = Description(older.description.lower, newer.description.upper, since)
+        union, self._older_rank, self._newer_rank = union_times(older.times, newer.times)
+        self._times, self._compacted = timetable.compacted_times(union, since)
+        self._begin(np.union1d(older.collided, newer.collided))
+
+    def _begin(self, collided: Lane) -> None:
+        older, newer, schema = self.older, self.newer, self.older.schema
+        self._collided = collided
+        self._idents = _common_idents(older, newer, collided) if len(collided) else None
+        self._state = np.zeros(STATE_CELLS, np.int64)
+        self._builder = self._layout.builder(schema, self._times, len(self), collided)
+        self._payload = PayloadMerge(older.payload, newer.payload) if schema.hashed else None
+        self._src = room(len(self)) if schema.hashed else constant(0, len(self))
+
+    def __len__(self) -> int:
+        """The rows of both inputs: how much there is to do, and at most to hold."""
+        return len(self.older) + len(self.newer)
+
+    @property
+    def remaining(self) -> int:
+        """The rows still to be taken."""
+        return len(self) - int(self._state[AT_A] + self._state[AT_B])
+
+    def work(self, fuel: int) -> int:
+        """Take up to `fuel` rows from the inputs; returns how many were taken."""
+        limit = min(fuel, self.remaining)
+        if limit <= 0:
+            return 0
+        pairs = np.empty((2, limit), np.int64) if self._payload else _NO_PAIRS
+        final = int(self._state[FINAL])
+        taken: int = merge_rows(
+            *self._window(self.older, int(self._state[AT_A]), limit, 0),
+            *self._window(self.newer, int(self._state[AT_B]), limit, 1),
+            self._older_rank, self._newer_rank, self._compacted,
+            *self._builder.out, self._src, pairs, self._state, len(self.older), len(self.newer), limit,
+        )  # fmt: skip
+        if self._payload:
+            if not self._verified(pairs[:, : self._state[PAIRS]]):
+                self._begin(_all_collisions(self.older, self.newer))
+                return taken + self.work(fuel)
+            self._payload.append(self._src[final : self._state[FINAL]])
+        self._builder.commit(int(self._state[FINAL]))
+        return taken
+
+    def finish(self) -> StoredBatch:
+        """The merged batch; every row must have been taken."""
+        payload = self._payload.finish() if self._payload else ()
+        return self._builder.finish(payload, self._description, bool(self._state[VARIED]))
+
+    def _window(self, batch: StoredBatch, start: int, rows: int, side: int) -> Window:
+        window = batch.window(start, min(start + rows, len(batch)))
+        if self._idents is None:
+            return window
+        return window._replace(ident=self._idents[side][start : start + rows])
+
+    def _verified(self, pairs: Lane) -> bool:
+        """Whether the rows that were taken to be of one key (and value) are."""
+        rows = np.unique(pairs)
+        split = int(np.searchsorted(rows, len(self.older)))
+        both = Updates.concat([self.older.gather(rows[:split]), self.newer.gather(rows[split:] - len(self.older))])
+        a, b = np.searchsorted(rows, pairs)
+        return bool(same_data(both, a, both, b).all())
+
+
+def _all_rows(batch: StoredBatch) -> Updates:
+    return batch.gather(np.arange(len(batch)))
+
+
+def _all_collisions(older: StoredBatch, newer: StoredBatch) -> Lane:
+    both = sort_updates(Updates.concat([_all_rows(older), _all_rows(newer)]))
+    return both.collided
+
+
+def _common_idents(older: StoredBatch, newer: StoredBatch, collided: Lane) -> tuple[Lane, Lane]:
+    """Idents for the rows of both batches: ranks of their data within each key lane that has collisions."""
+    lanes = np.zeros(len(older), np.int64), np.zeros(len(newer), np.int64)
+    older_ranges, newer_ranges = older.seek(collided), newer.seek(collided)
+    for a_start, a_end, b_start, b_end in zip(*older_ranges, *newer_ranges, strict=True):
+        parts = [older.gather(np.arange(a_start, a_end)), newer.gather(np.arange(b_start, b_end))]
+        lanes[0][a_start:a_end], lanes[1][b_start:b_end] = idents(parts)
+    return lanes

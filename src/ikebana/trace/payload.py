@@ -1,0 +1,157 @@
+"""Payload: the columns of hashed sides, riding along with the lanes, row for row.
+
+A payload is a tuple of canonical Arrow arrays, one for each column, all as long as the batch. It is touched when rows
+are emitted, when lanes that agree must be verified, and when a merge copies it.
+
+`PayloadMerge` writes the payload of a merge's output into buffers in Arrow's layout that are allocated once, a
+bounded number of rows at a call; pages not yet written cost nothing.
+
+Cost: the rows named; `PayloadMerge.finish` also packs one validity bit for each row of a nullable column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from ikebana.kernels import gather_fixed, gather_strings, hash_bytes, hash_integers
+from ikebana.trace.columns import validity
+from ikebana.trace.lanes import Array, Lane, room
+
+Payload: TypeAlias = tuple[pa.Array, ...]
+
+
+def take(payload: Payload, rows: Lane) -> Payload:
+    """The named rows, in the given order."""
+    return tuple(array.take(pa.array(rows)) for array in payload)
+
+
+def concat(payloads: Sequence[Payload]) -> Payload:
+    """Payloads of equal columns, one after the other."""
+    return tuple(pa.concat_arrays(arrays) for arrays in zip(*payloads, strict=True))
+
+
+def nbytes(payload: Payload) -> int:
+    """The bytes that the payload keeps in memory."""
+    return sum(array.nbytes for array in payload)
+
+
+def rows_equal(a: Payload, b: Payload, rows: int) -> Any:
+    """Flags the rows in which two payloads of equal length agree in every column; null agrees with null."""
+    equal = np.ones(rows, bool)
+    for left, right in zip(a, b, strict=True):
+        if types.is_floating(left.type):
+            bits = pa.int64() if left.type.bit_width == 64 else pa.int32()
+            left, right = left.view(bits), right.view(bits)
+        same = pc.fill_null(pc.equal(left, right), False)
+        if left.null_count and right.null_count:
+            same = pc.or_(same, pc.and_(left.is_null(), right.is_null()))
+        equal &= same.to_numpy(zero_copy_only=False)
+    return equal
+
+
+def hashes(payload: Payload) -> Lane:
+    """A 64-bit hash of each row."""
+    out = np.zeros(len(payload[0]), np.int64)
+    for array in payload:
+        valid = validity(array)
+        if _is_long_text(array.type):
+            offsets, data = _text_buffers(array)
+            hash_bytes(offsets, data, valid, out)
+        else:
+            for word in _words(array):
+                hash_integers(np.where(valid, word, 0), valid, out)
+    return out
+
+
+def _is_long_text(kind: pa.DataType) -> bool:
+    return types.is_large_string(kind) or types.is_large_binary(kind)
+
+
+def _text_buffers(array: pa.Array) -> tuple[Lane, Array]:
+    """Offsets of the array's rows, and the bytes they point into."""
+    _, offsets, data = array.buffers()
+    starts = np.frombuffer(offsets, np.int64) if offsets is not None else np.zeros(1, np.int64)
+    text = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
+    return starts[array.offset : array.offset + len(array) + 1], text
+
+
+def _fixed_bytes(array: pa.Array) -> Array:
+    """The bytes of a fixed-width array's rows."""
+    width = array.type.bit_width // 8
+    data = np.frombuffer(array.buffers()[1] or b"", np.uint8)
+    return data[array.offset * width : (array.offset + len(array)) * width]
+
+
+def _words(array: pa.Array) -> list[Lane]:
+    """A fixed-width array as one or more int64 columns."""
+    width = array.type.bit_width // 8
+    rows = _fixed_bytes(array)
+    if width < 8:
+        return [rows.view(f"int{8 * width}").astype(np.int64)]
+    words = rows.view(np.int64).reshape(len(array), width // 8)
+    return [words[:, column] for column in range(words.shape[1])]
+
+
+class PayloadMerge:
+    """The payload of two batches, copied row by row in the order of their merge."""
+
+    def __init__(self, a: Payload, b: Payload) -> None:
+        self._columns = [_ColumnMerge(left, right) for left, right in zip(a, b, strict=True)]
+        self._rows = 0
+
+    def append(self, rows: Lane) -> None:
+        """Copy the named rows; the second batch's are numbered after the first's."""
+        for column in self._columns:
+            column.append(rows, self._rows)
+        self._rows += len(rows)
+
+    def finish(self) -> Payload:
+        """The rows copied so far."""
+        return tuple(column.finish(self._rows) for column in self._columns)
+
+
+class _ColumnMerge:
+    def __init__(self, a: pa.Array, b: pa.Array) -> None:
+        self._a_rows, total = len(a), len(a) + len(b)
+        self._type = a.type
+        self._text = _is_long_text(a.type)
+        self._sources: list[Array] = []
+        if self._text:
+            self._sources = [*_text_buffers(a), *_text_buffers(b)]
+            self._offsets = room(total + 1)
+            self._offsets[0] = 0
+            used = [int(starts[-1] - starts[0]) if len(starts) else 0 for starts in self._sources[::2]]
+            self._data = room(sum(used), np.uint8)
+        else:
+            self._sources = [_fixed_bytes(a), _fixed_bytes(b)]
+            self._width = a.type.bit_width // 8
+            self._data = room(total * self._width, np.uint8)
+        self._flags = [validity(a), validity(b)] if a.null_count or b.null_count else None
+        self._valid = room(total, np.uint8) if self._flags else None
+
+    def append(self, rows: Lane, at: int) -> None:
+        if self._text:
+            gather_strings(*self._sources, self._a_rows, rows, self._offsets, self._data, at)
+        else:
+            gather_fixed(*self._sources, self._a_rows, self._width, rows, self._data, at)
+        if self._flags:
+            gather_fixed(*self._flags, self._a_rows, 1, rows, self._valid, at)
+
+    def finish(self, rows: int) -> pa.Array:
+        bitmap = None
+        if self._valid is not None:
+            bitmap = pa.py_buffer(np.packbits(self._valid[:rows], bitorder="little"))
+        if self._text:
+            self._offsets.resize(rows + 1, refcheck=False)
+            self._data.resize(int(self._offsets[rows]), refcheck=False)
+            buffers = [bitmap, pa.py_buffer(self._offsets), pa.py_buffer(self._data)]
+        else:
+            self._data.resize(rows * self._width, refcheck=False)
+            buffers = [bitmap, pa.py_buffer(self._data)]
+        return pa.Array.from_buffers(self._type, rows, buffers)

@@ -1,0 +1,195 @@
+"""Reading a trace: exact views at a time, look-ups by key, and the same trace seen differently.
+
+A `Reader` has a list of batches, a frontier and an upper frontier. What the batches accumulate to at a time is exact if the time is
+beyond the frontier (else history may have been compacted past it) and not beyond the upper frontier (else updates may
+still come). Handles are readers, and so are the views of them that `filter`, `project`, `negate` and `enter` give: arrangements in
+their own right, which share the index they were made from.
+
+Cost: `read` takes time in the order of the whole trace, `lookup` in that of the rows of its keys.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from ikebana.errors import SchemaError, TimeError
+from ikebana.kernels import accumulate_rows, expand_pairs, match_keys
+from ikebana.time import Antichain, Time
+from ikebana.trace import payload as payloads
+from ikebana.trace import timetable
+from ikebana.trace.batch import Batch, rows_of
+from ikebana.trace.lanes import Lane, constant
+from ikebana.trace.schema import Fields, Schema
+from ikebana.trace.updates import Updates, sort_updates
+from ikebana.trace.views import Entered, Filtered, Negated, Predicate, Projected, Projection
+
+if TYPE_CHECKING:
+    from ikebana.trace.handle import Import
+
+Wrap: TypeAlias = Callable[[Batch], Batch]
+
+
+class Reader(ABC):
+    """Whatever can be read at a time."""
+
+    name: str
+
+    @property
+    @abstractmethod
+    def schema(self) -> Schema:
+        """The columns."""
+
+    @property
+    @abstractmethod
+    def frontier(self) -> Antichain:
+        """Views at times beyond it are exact."""
+
+    @property
+    @abstractmethod
+    def upper(self) -> Antichain:
+        """What has not been received yet: times not beyond it are complete."""
+
+    @abstractmethod
+    def batches(self) -> list[Batch]:
+        """The batches, oldest first."""
+
+    @abstractmethod
+    def import_(self, wrap: Wrap = lambda batch: batch) -> Import:
+        """Attach: the history now, then each new batch, both seen through `wrap`."""
+
+    def read(self, at: Time) -> pa.Table:
+        """The collection at a time: key columns, value columns and accumulated diffs, in no particular order."""
+        self._check_exact(at)
+        return accumulate([_every_row(batch) for batch in self.batches()], self.schema, at).to_table()
+
+    def lookup(self, keys: Any, at: Time) -> pa.Table:
+        """The part of the collection at a time that has one of `keys`: a mapping from key columns to columns."""
+        self._check_exact(at)
+        wanted = Updates.of(Schema(self.schema.key.fields, hash_bits=self.schema.key.hash_bits), keys, at)
+        lanes = np.unique(wanted.key)
+        parts = [batch.gather(rows_of(*batch.seek(lanes))) for batch in self.batches()]
+        found = accumulate(parts, self.schema, at)
+        return (found if self.schema.key.exact else _with_key(found, wanted)).to_table()
+
+    def updates(self) -> Updates:
+        """Every update held, oldest batch first."""
+        nothing = Updates.empty(self.schema, self.upper.dimensions or self.frontier.dimensions or 1)
+        return Updates.concat([_every_row(batch) for batch in self.batches()] or [nothing])
+
+    def filter(self, predicate: Predicate) -> Reader:
+        """The rows for which `predicate` holds, read from the same index."""
+        return View(self, self.schema, lambda batch: Filtered(batch, predicate))
+
+    def project(self, val: Sequence[str] | Fields, projection: Projection | None = None) -> Reader:
+        """The same keys with other value columns, read from the same index.
+
+        Either names of value columns to keep, or the new value columns' types and a function that computes them.
+        """
+        if projection is None:
+            names = list(val)
+            schema = self.schema.with_val([self._value_field(name) for name in names])
+            return self._project(schema, lambda columns: {name: columns[name] for name in names})
+        return self._project(self.schema.with_val(val), projection)
+
+    def _project(self, schema: Schema, projection: Projection) -> Reader:
+        return View(self, schema, lambda batch: Projected(batch, schema, projection))
+
+    def _value_field(self, name: Any) -> pa.Field:
+        known = {field.name: field for field in self.schema.val.fields}
+        if name not in known:
+            raise SchemaError(
+                f"{self.name!r} has no value column {name!r}",
+                detail=f"its value columns are {', '.join(map(repr, known)) or 'none'}",
+                hint="name value columns to keep, or give their types and a function that computes them",
+            )
+        return known[name]
+
+    def negate(self) -> Reader:
+        """Every diff with its sign changed, read from the same index."""
+        return View(self, self.schema, Negated)
+
+    def enter(self) -> Reader:
+        """The same collection inside a loop: its times get one more coordinate."""
+        return View(self, self.schema, Entered, Antichain.enter)
+
+    def _check_exact(self, at: Time) -> None:
+        if not self.frontier.less_equal(at):
+            raise TimeError(
+                f"cannot read {self.name!r} at {at}",
+                detail=f"its handle's frontier is {self.frontier}, and history before it may have been compacted",
+                hint=f"read at a time beyond {self.frontier}, or keep a handle that has not advanced so far",
+            )
+        if self.upper.less_equal(at):
+            raise TimeError(
+                f"cannot read {self.name!r} at {at} yet",
+                detail=f"it is complete only before {self.upper}",
+                hint="advance its input past that time first, or read at an earlier one",
+            )
+
+
+class View(Reader):
+    """A reader of another's batches, each seen through `wrap`. It lives as long as the handle it was made from."""
+
+    def __init__(
+        self,
+        base: Reader,
+        schema: Schema,
+        wrap: Wrap,
+        of_frontier: Callable[[Antichain], Antichain] = lambda frontier: frontier,
+    ) -> None:
+        self.name = base.name
+        self._base, self._schema, self._wrap, self._of_frontier = base, schema, wrap, of_frontier
+
+    @property
+    def schema(self) -> Schema:
+        return self._schema
+
+    @property
+    def frontier(self) -> Antichain:
+        return self._of_frontier(self._base.frontier)
+
+    @property
+    def upper(self) -> Antichain:
+        return self._of_frontier(self._base.upper)
+
+    def batches(self) -> list[Batch]:
+        return [self._wrap(batch) for batch in self._base.batches()]
+
+    def import_(self, wrap: Wrap = lambda batch: batch) -> Import:
+        return self._base.import_(lambda batch: wrap(self._wrap(batch)))
+
+
+def accumulate(parts: Sequence[Updates], schema: Schema, at: Time) -> Updates:
+    """What some updates add up to at a time: each (key, value) once, at that time, where its diff is not zero."""
+    table = timetable.table_of([at], len(at))
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return replace(Updates.empty(schema, len(at)), times=table)
+    ordered = sort_updates(Updates.concat(parts))
+    updates = ordered.updates
+    flags = timetable.visible(updates.times, at)
+    rows, sums = accumulate_rows(updates.key, updates.val, ordered.ident, updates.tix, updates.diffs, flags)
+    return replace(updates.take(rows), times=table, tix=constant(0, len(rows), np.int32), diffs=sums)
+
+
+def _every_row(batch: Batch) -> Updates:
+    return batch.gather(np.arange(len(batch)))
+
+
+def _with_key(updates: Updates, wanted: Updates) -> Updates:
+    """Of updates sorted by key lane, those whose key really is one of `wanted`."""
+    order = np.argsort(wanted.key, kind="stable")
+    ranges: Lane = match_keys(updates.key, wanted.key[order])
+    pairs = int(((ranges[:, 1] - ranges[:, 0]) * (ranges[:, 3] - ranges[:, 2])).sum())
+    rows, positions = np.empty(pairs, np.int64), np.empty(pairs, np.int64)
+    expand_pairs(ranges, rows, positions, np.zeros(2, np.int64))
+    keys = updates.schema.key.payload_columns
+    found = payloads.take(updates.payload[:keys], rows)
+    same = payloads.rows_equal(found, payloads.take(wanted.payload, order[positions]), pairs)
+    return updates.take(np.unique(rows[same]))

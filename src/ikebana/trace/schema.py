@@ -1,0 +1,179 @@
+"""Schemas: typed key and value columns, and how each side becomes one 64-bit lane.
+
+The columns of a key (or of a value) become a lane in one of two ways.
+
+*Exact.* If they fit into 64 bits together (a null takes a bit of its own), the lane is the columns themselves, laid
+end to end, in an encoding that keeps their order. Nothing else is stored: the columns are decoded from the lane. One
+column of integers, dates, timestamps, floats, booleans or decimals of up to 18 digits is such a case, and for
+a signed integer that is never null the lane *is* the column.
+
+*Hashed.* Otherwise (strings, many columns, nullable 64-bit columns) the lane is a hash and the columns ride along as
+the payload. A collision costs time, never a wrong answer: whoever takes equal lanes for equal data verifies the payload.
+
+Floats are made canonical on the way in, as Spark does for grouping keys: -0.0 becomes 0.0, and every NaN the same NaN.
+
+Not supported: lists, structs, maps, decimals of more than 128 bits. They are refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ikebana.errors import SchemaError
+from ikebana.trace import columns, payload
+from ikebana.trace.lanes import Lane, constant
+
+Fields = pa.Schema | Mapping[str, pa.DataType] | Iterable[pa.Field | tuple[str, pa.DataType]]
+
+_SIGN = np.uint64(1 << 63)
+
+
+class Schema:
+    """Key columns, value columns and diff lanes of an arrangement.
+
+    >>> edges = Schema(key={"src": pa.int64()}, val={"dst": pa.int64()})
+    >>> people = Schema(key={"id": pa.int32()}, val=[pa.field("name", pa.string(), nullable=True)])
+    >>> people
+    Schema(key=[id: int32], val=[name: string?])
+
+    Columns given as a plain type are never null; a `pyarrow.Field` says whether it may be. `diffs` names the diff
+    lanes: one, unless linear aggregates live in the diffs. `hash_bits` narrows hashes, to provoke collisions in tests.
+    """
+
+    def __init__(
+        self, key: Fields, val: Fields = (), *, diffs: Sequence[str] = ("diff",), hash_bits: int = 64
+    ) -> None:
+        self.key, self.val = Side("key", _fields(key), hash_bits), Side("value", _fields(val), hash_bits)
+        self.diffs = tuple(diffs)
+        names = [*self.names, *self.diffs]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise SchemaError(
+                f"the schema names {', '.join(map(repr, repeated))} more than once",
+                hint="give every key column, value column and diff lane a name of its own",
+            )
+        if not self.diffs:
+            raise SchemaError("the schema has no diff lane", hint='leave out `diffs` for the usual ("diff",)')
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the key columns, then of the value columns."""
+        return [field.name for field in (*self.key.fields, *self.val.fields)]
+
+    @property
+    def hashed(self) -> bool:
+        """Whether any lane is a hash, so that equal lanes need verifying."""
+        return not (self.key.exact and self.val.exact)
+
+    def with_val(self, val: Fields) -> Schema:
+        """The same key and diffs with other value columns."""
+        return Schema(self.key.fields, val, diffs=self.diffs, hash_bits=self.val.hash_bits)
+
+    def encode(self, data: Any, rows: int | None = None) -> tuple[Lane, Lane, payload.Payload]:
+        """The lanes and payload of `data`: a mapping of columns, an Arrow table or record batch.
+
+        `rows` says how many rows there are where no column does.
+        """
+        arrays = columns.matched(data, (*self.key.fields, *self.val.fields))
+        length = len(arrays[0]) if arrays else rows or 0
+        split = len(self.key.fields)
+        key, key_payload = self.key.encode(arrays[:split], length)
+        val, val_payload = self.val.encode(arrays[split:], length)
+        return key, val, (*key_payload, *val_payload)
+
+    def decode(self, key: Lane, val: Lane, rows_payload: payload.Payload) -> list[pa.Array]:
+        """The columns behind lanes and payload, in the order of `names`."""
+        split = self.key.payload_columns
+        return [*self.key.decode(key, rows_payload[:split]), *self.val.decode(val, rows_payload[split:])]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Schema):
+            return NotImplemented
+        return (self.key, self.val, self.diffs) == (other.key, other.val, other.diffs)
+
+    def __hash__(self) -> int:
+        return hash((self.key, self.val, self.diffs))
+
+    def __repr__(self) -> str:
+        diffs = "" if self.diffs == ("diff",) else f", diffs={list(self.diffs)}"
+        return f"Schema(key={self.key}, val={self.val}{diffs})"
+
+
+class Side:
+    """One side of a schema, key or value: its columns and their lane."""
+
+    def __init__(self, label: str, fields: tuple[pa.Field, ...], hash_bits: int) -> None:
+        self.label, self.fields, self.hash_bits = label, fields, hash_bits
+        for field in fields:
+            columns.check_supported(field)
+        widths = [columns.bits(field) for field in fields]
+        self.exact = all(width is not None for width in widths) and sum(w or 0 for w in widths) <= 64
+        self._widths = [width or 0 for width in widths]
+
+    @property
+    def payload_columns(self) -> int:
+        """How many payload columns this side has: none where the lane is exact."""
+        return 0 if self.exact else len(self.fields)
+
+    def encode(self, arrays: Sequence[pa.Array], rows: int) -> tuple[Lane, payload.Payload]:
+        """The lane of the columns, and the payload that it cannot hold."""
+        if not self.exact:
+            stored = tuple(columns.canonical(array) for array in arrays)
+            return self._hash(stored), stored
+        if not self.fields:
+            return constant(0, rows), ()
+        if self._is_plain_integer:
+            return columns.integers(arrays[0]), ()
+        lane = np.zeros(rows, np.uint64)
+        for array, field, width in zip(arrays, self.fields, self._widths, strict=True):
+            lane = lane << np.uint64(width) if width < 64 else lane
+            lane |= columns.ordered_bits(array, field)
+        return (lane ^ _SIGN if sum(self._widths) == 64 else lane).view(np.int64), ()
+
+    def decode(self, lane: Lane, stored: payload.Payload) -> list[pa.Array]:
+        """The columns again."""
+        if not self.exact:
+            return [columns.declared(array, field) for array, field in zip(stored, self.fields, strict=True)]
+        if self._is_plain_integer:
+            return [columns.from_integers(lane, self.fields[0].type)]
+        rest = np.ascontiguousarray(lane).view(np.uint64)
+        rest = rest ^ _SIGN if sum(self._widths) == 64 else rest
+        arrays = []
+        for field, width in zip(reversed(self.fields), reversed(self._widths), strict=True):
+            mask = np.uint64((1 << width) - 1)
+            arrays.append(columns.from_ordered_bits(rest & mask, field))
+            rest = rest >> np.uint64(width) if width < 64 else rest
+        return arrays[::-1]
+
+    @property
+    def _is_plain_integer(self) -> bool:
+        return len(self.fields) == 1 and columns.is_plain_integer(self.fields[0])
+
+    def _hash(self, stored: payload.Payload) -> Lane:
+        hashes = payload.hashes(stored)
+        if self.hash_bits < 64:
+            hashes &= (1 << self.hash_bits) - 1
+        return hashes
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Side):
+            return NotImplemented
+        return (self.fields, self.hash_bits) == (other.fields, other.hash_bits)
+
+    def __hash__(self) -> int:
+        return hash((self.fields, self.hash_bits))
+
+    def __repr__(self) -> str:
+        parts = (f"{field.name}: {field.type}{'?' if field.nullable else ''}" for field in self.fields)
+        return f"[{', '.join(parts)}]"
+
+
+def _fields(given: Fields) -> tuple[pa.Field, ...]:
+    pairs = given.items() if isinstance(given, Mapping) else given
+    return tuple(
+        each if isinstance(each, pa.Field) else pa.field(each[0], each[1], nullable=False) for each in pairs
+    )

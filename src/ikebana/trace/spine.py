@@ -1,0 +1,256 @@
+"""The spine: a trace's batches, merged a little at a time so that there are always few of them.
+
+Read in the order of time, a spine is a list of batches, old and large ones first. Two neighbours of similar size are
+merged, as a merge sort of the whole sequence would do, but each insertion only does a share of the work.
+
+**Levels.** A batch lies at a level: the batches at level k have at most `HEAD << k` rows. A level holds nothing, one batch, or
+two that are being merged; older batches lie at higher levels. A merged batch that is too large for its level moves up
+to the next, where it starts a merge with a batch that is already there. One that fits stays, and moves down while
+the levels below are vacant: as updates cancel, the spine shrinks.
+
+**Fuel.** Inserting n rows, counted as the capacity of their level, gives `effort` times as many rows of work to every merge
+in progress. A merge at level k moves at most 2 * (HEAD << k) rows, and the next batch arrives at level k after about
+HEAD << k rows were inserted: with an effort of 4 or more merges are complete before their level is needed again,
+up to the small remainder that is then finished on the spot. `EFFORT` has the three efforts of the paper's figure 6e. More effort
+means that merges finish sooner after they start: fewer batches to read, but longer steps.
+
+**Small batches** count as HEAD rows: they are merged at once with the batch at level 0. That moves at most 2 * HEAD rows and is
+cheaper than keeping track of them.
+
+**Large batches** go directly to their level. What lies below is merged into one batch first; it is no more than about twice
+as large as the batch that arrives.
+
+**Empty batches** move the upper frontier and are not stored: the next batch's description starts where the last one ended.
+
+**Compaction.** A merge advances times to what the frontier `since` is when it starts. The spine's owner sets it, to the meet of
+all readers' frontiers, before each call that may start one.
+
+Invariants: at most two batches a level, so at most 2 + 2*log2(updates) in all; descriptions are contiguous; an insertion
+of n rows moves at most `most_work(n, effort, levels)` rows: a constant times n (or HEAD, for smaller n) times the levels.
+
+Cost of an insertion: the rows moved, about 15 ns each, and some tens of microseconds for every merge that gets fuel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ikebana import events
+from ikebana.time import Antichain
+from ikebana.trace.batch import FLAT, Layout, StoredBatch
+from ikebana.trace.description import Description
+from ikebana.trace.merge import Merge
+from ikebana.trace.timetable import compacted_times
+from ikebana.trace.updates import NO_KEYS, Sorted, Updates
+
+HEAD = 256
+"""The capacity of level 0, in rows."""
+
+EFFORT = {"eager": 32, "default": 8, "lazy": 4}
+"""Rows of work given to each merge in progress for each row inserted."""
+
+Slot = StoredBatch | Merge | None
+
+
+class Spine:
+    """The batches of one trace."""
+
+    def __init__(
+        self,
+        lower: Antichain,
+        *,
+        name: str = "trace",
+        layout: Layout = FLAT,
+        effort: str = "default",
+        listener: events.Listener = events.ignore,
+    ) -> None:
+        self.name, self.layout, self.upper = name, layout, lower
+        self._stored_upper = self.lower = lower  # where the descriptions of stored batches end
+        self._effort = EFFORT[effort]
+        self.since = lower
+        self._tell = listener
+        self._levels: list[Slot] = []
+
+    # Reading.
+
+    def batches(self) -> list[StoredBatch]:
+        """The batches, oldest first. Those being merged are there in their own right until the merge is complete."""
+        return [batch for slot in reversed(self._levels) for batch in _batches(slot)]
+
+    @property
+    def levels(self) -> int:
+        """How many levels there are."""
+        return len(self._levels)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes held by the batches, without the unfinished output of merges."""
+        return sum(batch.nbytes for batch in self.batches())
+
+    def __len__(self) -> int:
+        """The updates held."""
+        return sum(map(len, self.batches()))
+
+    # Writing.
+
+    def insert(self, batch: StoredBatch) -> None:
+        """Append the next batch: its lower frontier must be the spine's upper."""
+        self.upper = batch.description.upper
+        if not len(batch):
+            return
+        d = batch.description
+        batch = batch.described(Description(self._stored_upper, d.upper, d.since))
+        self._stored_upper = d.upper
+        level = level_of(len(batch))
+        self._fuel(self._effort * (HEAD << level))
+        self._roll_up(level)
+        self._put(batch, level)
+        if level == 0:
+            self._complete(0)
+        self._settle()
+
+    def exert(self, fuel: int) -> bool:
+        """Spend spare time: move up to `fuel` rows on in merges, starting new ones while there is more than one batch.
+
+        Returns whether there is more to do. Called often enough, it leaves one batch, compacted as far as readers allow.
+        """
+        while fuel > 0:
+            slot = next((slot for slot in self._levels if isinstance(slot, Merge)), None) or self._idle_merge()
+            if slot is None:
+                return False
+            level = self._levels.index(slot)
+            fuel -= self._work(slot, fuel)
+            if not slot.remaining:
+                self._complete(level)
+                self._settle()
+        return True
+
+    def _fuel(self, fuel: int) -> None:
+        """Give fuel to every merge in progress, lowest level first, and complete those that are done."""
+        for level in range(len(self._levels)):
+            slot = self._levels[level]
+            if isinstance(slot, Merge):
+                self._work(slot, fuel)
+                if not slot.remaining:
+                    self._complete(level)
+
+    def _roll_up(self, level: int) -> None:
+        """Vacate all levels below `level`, and leave room at it for a batch newer than anything stored."""
+        carried: StoredBatch | None = None
+        for below in range(min(level, len(self._levels))):
+            if carried is not None:
+                self._put(carried, below)
+            carried = self._take(below)
+        if carried is None:
+            return
+        vacant = level >= len(self._levels) or self._levels[level] is None
+        if vacant and len(carried) > HEAD << level:
+            self._put(carried, level + 1)
+        else:
+            self._put(carried, level)
+            self._complete(level)
+
+    def _put(self, batch: StoredBatch, level: int) -> None:
+        """Place a batch that is newer than all at or above `level`, merging it with what is there."""
+        while len(self._levels) <= level:
+            self._levels.append(None)
+        self._complete(level)
+        slot = self._levels[level]
+        self._levels[level] = batch if slot is None else self._merge(slot, batch)
+
+    def _complete(self, level: int) -> None:
+        """Finish the merge at a level, if there is one; the result stays if it fits, or moves up."""
+        if isinstance(self._levels[level], Merge):
+            batch = self._take(level)
+            if batch is not None and len(batch) > HEAD << level:
+                self._put(batch, level + 1)
+            else:
+                self._levels[level] = batch
+
+    def _take(self, level: int) -> StoredBatch | None:
+        """Remove what is at a level, as one batch."""
+        slot, self._levels[level] = self._levels[level], None
+        if not isinstance(slot, Merge):
+            return slot
+        self._work(slot, slot.remaining)
+        batch = slot.finish()
+        self._tell(events.MergeFinished(self.name, len(slot), len(batch)))
+        return batch
+
+    def _settle(self) -> None:
+        """Drop vacant levels at the top, and move the topmost batch down to where it fits."""
+        while self._levels:
+            top = self._levels[-1]
+            if top is None:
+                self._levels.pop()
+            elif isinstance(top, Merge) or len(self._levels) == 1:
+                return
+            elif self._levels[-2] is None and len(top) <= HEAD << (len(self._levels) - 2):
+                self._levels[-2:] = [top]
+            else:
+                return
+
+    def _merge(self, older: Slot, newer: StoredBatch) -> Merge:
+        assert older is not None and not isinstance(older, Merge)
+        merge = Merge(older, newer, self.since, self.layout)
+        self._tell(events.MergeStarted(self.name, len(merge)))
+        return merge
+
+    def _work(self, merge: Merge, fuel: int) -> int:
+        moved = merge.work(fuel)
+        if moved:
+            self._tell(events.MergeStepped(self.name, moved))
+        return moved
+
+    def _idle_merge(self) -> Merge | None:
+        """Start a merge of the two newest batches, or of one with nothing if that compacts its times."""
+        used = [level for level, slot in enumerate(self._levels) if slot is not None]
+        if not used:
+            return None
+        newest = self._levels[used[0]]
+        assert newest is not None and not isinstance(newest, Merge)
+        if len(used) > 1:
+            level = used[1]
+            self._levels[used[0]] = None
+            merge = self._merge(self._levels[level], newest)
+        else:
+            level = used[0]
+            if not len(newest) or len(compacted_times(newest.times, self.since)[0]) == len(newest.times):
+                return None
+            merge = self._merge(newest, self._nothing(newest))
+        self._levels[level] = merge
+        return merge
+
+    def _nothing(self, after: StoredBatch) -> StoredBatch:
+        """An empty batch that follows another without moving the frontier."""
+        d = after.description
+        rows = Sorted(Updates.empty(after.schema, after.times.shape[1]), np.empty(0, np.int64), NO_KEYS)
+        return self.layout.store(rows, Description(d.upper, d.upper, d.since))
+
+
+def level_of(rows: int) -> int:
+    """The lowest level with room for so many rows.
+
+    >>> level_of(1), level_of(HEAD), level_of(HEAD + 1), level_of(4 * HEAD)
+    (0, 0, 1, 2)
+    """
+    return max(0, (rows - 1).bit_length() - (HEAD - 1).bit_length())
+
+
+def most_work(rows: int, effort: str, levels: int) -> int:
+    """The most rows that inserting so many may move in a spine of so many levels.
+
+    Fuel is given for the capacity of the batch's level, which is less than twice its rows. Vacating the levels below and
+    finishing what remains at its own level moves no more than twelve times that capacity.
+    """
+    return (EFFORT[effort] * max(1, levels) + 12) * 2 * max(rows, HEAD)
+
+
+def _batches(slot: Slot) -> Iterator[StoredBatch]:
+    if isinstance(slot, Merge):
+        yield slot.older
+        yield slot.newer
+    elif slot is not None:
+        yield slot

@@ -1,0 +1,328 @@
+"""Updates as columns: what flows into traces and out of them.
+
+`Updates` holds any number of updates `(key, val, time, diff)` of one schema, in any order, the same one possibly several
+times: a key lane, a value lane, the position of each time in a table, diff lanes, and the payload of hashed sides.
+It never changes once made.
+
+`sort_updates` finds the order by key, value and time; `consolidate` also adds up equal updates. Both tell data apart
+exactly: where neighbours agree in a hashed lane their payload is compared, and the rows of a key lane in which that
+shows a collision get an `ident`, the rank of their data among the data of that lane. Rows are then in order of
+(key lane, ident, value lane, time), and equal in data exactly when the first three are equal. The rank is by a fixed
+order of the data itself, so that two sorted runs of updates agree on it.
+
+Cost: about 10 ns a row to sort, plus the payload's copy. A collision costs Python time for the rows of its key lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ikebana.errors import SchemaError, TimeError
+from ikebana.kernels import consolidate_rows, seek_ranges, sort_order
+from ikebana.time import Time
+from ikebana.trace import payload as payloads
+from ikebana.trace import timetable
+from ikebana.trace.lanes import (
+    Array,
+    Flags,
+    Index,
+    Lane,
+    constant,
+    constant_diffs,
+    held_bytes,
+    room,
+    room_for_diffs,
+    trimmed,
+)
+from ikebana.trace.payload import Payload
+from ikebana.trace.schema import Schema
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Updates:
+    """Columnar updates of one schema.
+
+    >>> edges = Schema(key={"src": pa.int64()}, val={"dst": pa.int64()})
+    >>> updates = Updates.of(edges, {"src": [1, 1], "dst": [2, 3]}, times=(0,), diffs=[1, -1])
+    >>> updates.triples()
+    [((1, 2), (0,), 1), ((1, 3), (0,), -1)]
+    """
+
+    schema: Schema
+    key: Lane
+    val: Lane
+    times: Lane  # a table of distinct times
+    tix: Index  # the position of each update's time in it
+    diffs: Lane  # (diff lane, row)
+    payload: Payload
+
+    @staticmethod
+    def of(schema: Schema, data: Any, times: Any, diffs: Any = 1) -> Updates:
+        """Updates from columns (see `Schema`), with one time for all rows or a time for each, and likewise diffs.
+
+        Several diff lanes are given as a mapping from lane name to column (or to one number for all rows).
+        """
+        counted = _row_count(times, diffs)
+        key, val, payload = schema.encode(data, counted)
+        rows = len(key)
+        table, tix = _timed(times, rows)
+        return Updates(schema, key, val, table, tix, _diffed(schema, diffs, rows), payload)
+
+    @staticmethod
+    def empty(schema: Schema, dimensions: int) -> Updates:
+        """No updates, with times of so many coordinates."""
+        nothing = {name: [] for name in schema.names}
+        return Updates.of(schema, nothing, np.empty((0, dimensions), np.int64), np.empty(0, np.int64))
+
+    @staticmethod
+    def concat(parts: Sequence[Updates]) -> Updates:
+        """Several updates of one schema, one after the other."""
+        first = parts[0]
+        if len(parts) == 1:
+            return first
+        times, positions = timetable.distinct_times(np.concatenate([part.times for part in parts]))
+        starts = np.cumsum([0, *(len(part.times) for part in parts)])
+        if len(times) == 1:
+            tix = constant(0, sum(map(len, parts)), np.int32)
+        else:
+            tix = np.concatenate(
+                [positions[start:][part.tix] for start, part in zip(starts, parts, strict=False)]
+            )
+        return Updates(
+            first.schema,
+            np.concatenate([part.key for part in parts]),
+            np.concatenate([part.val for part in parts]),
+            times,
+            tix,
+            np.concatenate([part.diffs for part in parts], axis=1),
+            payloads.concat([part.payload for part in parts]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that these updates keep in memory."""
+        lanes = held_bytes(self.key, self.val, self.tix, self.diffs)
+        return lanes + self.times.nbytes + payloads.nbytes(self.payload)
+
+    def take(self, rows: Array) -> Updates:
+        """The named rows, in the given order."""
+        payload = payloads.take(self.payload, rows)
+        return replace(
+            self,
+            key=self.key[rows],
+            val=self.val[rows],
+            tix=self.tix[rows],
+            diffs=self.diffs[:, rows],
+            payload=payload,
+        )
+
+    def where(self, flags: Array) -> Updates:
+        """The rows that are flagged."""
+        chosen = np.flatnonzero(flags)
+        return self if len(chosen) == len(self) else self.take(chosen)
+
+    def at_times(self, flags: Flags) -> Updates:
+        """The updates whose time is flagged in the table."""
+        return self if flags.all() else self.where(flags[self.tix])
+
+    def columns(self) -> dict[str, pa.Array]:
+        """Key and value columns by name."""
+        arrays = self.schema.decode(self.key, self.val, self.payload)
+        return dict(zip(self.schema.names, arrays, strict=True))
+
+    def to_table(self) -> pa.Table:
+        """Key columns, value columns and diff lanes as an Arrow table; times are left out."""
+        diffs = dict(zip(self.schema.diffs, map(np.ascontiguousarray, self.diffs), strict=True))
+        return pa.table({**self.columns(), **diffs})
+
+    def triples(self) -> list[tuple[tuple[Any, ...], Time, Any]]:
+        """Python values, for people and tests: (row, time, diff), the diff a tuple where it has several lanes."""
+        rows = zip(*(array.to_pylist() for array in self.columns().values()), strict=True)
+        data: Iterable[tuple[Any, ...]] = rows if self.schema.names else iter([()] * len(self))
+        times = [tuple(row) for row in self.times.tolist()]
+        return list(zip(data, (times[t] for t in self.tix), self._python_diffs(), strict=True))
+
+    def _python_diffs(self) -> Iterator[Any]:
+        lanes = self.diffs.tolist()
+        return iter(lanes[0]) if len(lanes) == 1 else zip(*lanes, strict=True)
+
+
+def _row_count(times: Any, diffs: Any) -> int | None:
+    """How many rows times or diffs stand for, where they say; needed only when there are no columns."""
+    for given in (diffs, times):
+        if not np.isscalar(given) and not isinstance(given, tuple | dict):
+            return len(given)
+    return 1
+
+
+def _timed(times: Any, rows: int) -> tuple[Lane, Index]:
+    if isinstance(times, tuple):
+        return timetable.table_of([times], len(times)), constant(0, rows, np.int32)
+    given = np.asarray(times, np.int64)
+    given = given.reshape(-1, 1) if given.ndim == 1 else given
+    if len(given) != rows:
+        raise SchemaError(
+            f"there are {rows} rows and {len(given)} times",
+            hint="give one time as a tuple for all rows, or a time for each row",
+        )
+    if rows == 0:
+        return given, np.empty(0, np.int32)
+    if (given == given[0]).all():
+        return given[:1].copy(), constant(0, rows, np.int32)
+    return timetable.distinct_times(given)
+
+
+def _diffed(schema: Schema, diffs: Any, rows: int) -> Lane:
+    given = diffs if isinstance(diffs, dict) else {schema.diffs[0]: diffs}
+    if set(given) != set(schema.diffs):
+        raise SchemaError(
+            "the diffs do not fit the schema",
+            detail=f"given: {', '.join(map(repr, given))}; the schema has {', '.join(map(repr, schema.diffs))}",
+            hint="give a mapping from every diff lane's name to its column, or to one number for all rows",
+        )
+    lanes = [np.asarray(given[name]) for name in schema.diffs]
+    for name, lane in zip(schema.diffs, lanes, strict=True):
+        if not np.issubdtype(lane.dtype, np.integer) and lane.size:
+            raise SchemaError(
+                f"diff lane {name!r} has type {lane.dtype}",
+                detail="diffs are whole numbers, so that additions and removals cancel exactly",
+                hint="scale decimals to whole numbers first",
+            )
+        if lane.ndim and len(lane) != rows:
+            raise SchemaError(
+                f"diff lane {name!r} has {len(lane)} entries for {rows} rows",
+                hint="give one number for all rows, or an entry for each row",
+            )
+    if all(lane.ndim == 0 for lane in lanes):
+        return constant_diffs(np.array(lanes, np.int64), rows)
+    return np.stack([np.broadcast_to(lane.astype(np.int64), (rows,)) for lane in lanes])
+
+
+# Order, and telling data apart.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sorted:
+    """Updates in order of (key, ident, value, time); `collided` lists the key lanes in which data collides."""
+
+    updates: Updates
+    ident: Lane
+    collided: Lane
+
+
+NO_KEYS: Lane = np.empty(0, np.int64)
+
+
+def sort_updates(updates: Updates) -> Sorted:
+    """The same updates, in order; nothing is added up."""
+    order, ident, collided = _order(updates)
+    return Sorted(updates.take(order), ident[order], collided)
+
+
+def consolidate(updates: Updates) -> Sorted:
+    """In order, with equal updates added up and those that cancel left out."""
+    order, ident, collided = _order(updates)
+    rows = len(updates)
+    exact = not updates.schema.hashed
+    key, val = room(rows), room(rows) if updates.schema.val.fields else constant(0, rows)
+    ident_out = room(rows) if len(collided) else constant(0, rows)
+    tix = room(rows, np.int32) if len(updates.times) > 1 else constant(0, rows, np.int32)
+    diffs = room_for_diffs(len(updates.schema.diffs), rows)
+    src = constant(0, rows) if exact else room(rows)
+    kept = consolidate_rows(
+        order, updates.key, updates.val, ident, updates.tix, updates.diffs, key, val, ident_out, tix, diffs, src
+    )
+    consolidated = Updates(
+        updates.schema,
+        trimmed(key, kept),
+        trimmed(val, kept),
+        updates.times,
+        trimmed(tix, kept),
+        compressed_diffs(trimmed(diffs, kept)),
+        () if exact else payloads.take(updates.payload, src[:kept]),
+    )
+    return Sorted(consolidated, trimmed(ident_out, kept), collided)
+
+
+def compressed_diffs(diffs: Lane) -> Lane:
+    """The diff lanes, held once for all rows where they are all equal."""
+    if diffs.shape[1] and (diffs == diffs[:, :1]).all():
+        return constant_diffs(diffs[:, 0].copy(), diffs.shape[1])
+    return diffs
+
+
+def _order(updates: Updates) -> tuple[Lane, Lane, Lane]:
+    """The order of the rows, the ident of each (before ordering), and the key lanes with collisions."""
+    order = sort_order(updates.key, updates.val, updates.tix)
+    collided = find_collisions(updates, order) if updates.schema.hashed else NO_KEYS
+    if not len(collided):
+        return order, constant(0, len(updates)), collided
+    ident = np.zeros(len(updates), np.int64)
+    starts, ends = seek_ranges(updates.key[order], collided)
+    for start, end in zip(starts, ends, strict=True):
+        rows = order[start:end]
+        ident[rows] = idents([updates.take(rows)])[0]
+        order[start:end] = rows[np.lexsort((updates.tix[rows], ident[rows]))]
+    return order, ident, collided
+
+
+def find_collisions(updates: Updates, order: Lane) -> Lane:
+    """The key lanes in which neighbouring rows agree in a lane but not in the data behind it."""
+    a, b = order[:-1], order[1:]
+    near = np.flatnonzero(updates.key[a] == updates.key[b])
+    different = ~same_data(updates, a[near], updates, b[near])
+    return np.unique(updates.key[a[near[different]]])
+
+
+def same_data(a: Updates, a_rows: Lane, b: Updates, b_rows: Lane) -> Any:
+    """For pairs of rows that agree in the key lane: whether their keys, and values of equal lanes, really are equal."""
+    split = a.schema.key.payload_columns
+    left, right = payloads.take(a.payload, a_rows), payloads.take(b.payload, b_rows)
+    same_key = payloads.rows_equal(left[:split], right[:split], len(a_rows))
+    same_val = payloads.rows_equal(left[split:], right[split:], len(a_rows))
+    return same_key & (same_val | (a.val[a_rows] != b.val[b_rows]))
+
+
+def idents(parts: Sequence[Updates]) -> list[Lane]:
+    """The rank of each row's data among the data of all parts, by an order that depends on the data alone.
+
+    That order is by value lane first, as it is in a run of updates that has no collision by itself.
+    """
+    rows = [
+        [(val, repr(data)) for val, (data, _, _) in zip(part.val.tolist(), part.triples(), strict=True)]
+        for part in parts
+    ]
+    ranks = {data: rank for rank, data in enumerate(sorted({data for part in rows for data in part}))}
+    return [np.array([ranks[data] for data in part], np.int64) for part in rows]
+
+
+def check_times(updates: Updates, dimensions: int, name: str) -> None:
+    """Raise unless the updates' times have so many coordinates."""
+    if updates.times.shape[1] != dimensions:
+        raise TimeError(
+            f"cannot take updates into {name!r}",
+            detail=f"their times have {updates.times.shape[1]} coordinates, its times have {dimensions}",
+            hint="a time has an epoch and one coordinate for each enclosing loop",
+        )
+
+
+def pruned(updates: Updates) -> Updates:
+    """The same updates with only those times in the table that occur."""
+    if len(updates.times) <= 1:
+        return updates
+    used = np.zeros(len(updates.times), bool)
+    used[updates.tix] = True
+    if used.all():
+        return updates
+    positions = (np.cumsum(used) - 1).astype(np.int32)
+    few = np.count_nonzero(used) <= 1
+    tix = constant(0, len(updates), np.int32) if few else positions[updates.tix]
+    return replace(updates, times=updates.times[used], tix=tix)

@@ -1,0 +1,163 @@
+"""Batches seen differently: wrappers that read the same index and copy nothing.
+
+Each wraps a batch and is a batch to its readers: keys are sought in the wrapped index, and what differs is applied to the
+rows that are gathered. The key stays as it is, which is what makes this possible.
+
+| view | shows |
+|---|---|
+| `Filtered` | the rows for which a predicate holds |
+| `Projected` | other value columns, computed from the row |
+| `Negated` | every diff with its sign changed |
+| `Entered` | times with one more coordinate, 0: the batch inside a loop |
+| `Advanced` | times advanced to a frontier: as compacted as a reader there may see it |
+
+A predicate or projection takes the columns of some rows (a dict of Arrow arrays by name) and gives an array, or columns, as
+long. It is applied every time rows are gathered, and must depend on nothing but them.
+
+Cost: that of the wrapped batch, plus the function for the rows gathered. Not guaranteed: that the rows of a key are in
+order of value, or that equal updates are added up; `len` counts the rows stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from ikebana.errors import SchemaError
+from ikebana.time import Antichain
+from ikebana.trace import payload as payloads
+from ikebana.trace import timetable
+from ikebana.trace.batch import Batch
+from ikebana.trace.description import Description
+from ikebana.trace.lanes import Lane
+from ikebana.trace.schema import Schema
+from ikebana.trace.updates import Updates
+
+Columns: TypeAlias = dict[str, pa.Array]
+Predicate: TypeAlias = Callable[[Columns], Any]
+Projection: TypeAlias = Callable[[Columns], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _View:
+    """Everything as it is in the batch wrapped."""
+
+    batch: Batch
+
+    @property
+    def schema(self) -> Schema:
+        return self.batch.schema
+
+    @property
+    def description(self) -> Description:
+        return self.batch.description
+
+    @property
+    def times(self) -> Lane:
+        return self.batch.times
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    def seek(self, keys: Lane) -> tuple[Lane, Lane]:
+        return self.batch.seek(keys)
+
+    def gather(self, rows: Lane) -> Updates:
+        return self.batch.gather(rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Filtered(_View):
+    """The rows for which `predicate` holds; where it is null it does not."""
+
+    predicate: Predicate
+
+    def gather(self, rows: Lane) -> Updates:
+        updates = self.batch.gather(rows)
+        chosen = self.predicate(updates.columns())
+        if isinstance(chosen, pa.Array | pa.ChunkedArray):
+            chosen = chosen.fill_null(False).to_numpy(zero_copy_only=False)
+        chosen = np.asarray(chosen)
+        if chosen.dtype != bool or chosen.shape != (len(updates),):
+            raise SchemaError(
+                "a filter's predicate must give a boolean for each row",
+                detail=f"it gave {chosen.shape} of type {chosen.dtype} for {len(updates)} rows",
+                hint="return a boolean Arrow or NumPy array as long as the columns it is given",
+            )
+        return updates.where(chosen)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Projected(_View):
+    """The key with the value columns of `projected`, computed by `projection`."""
+
+    projected: Schema
+    projection: Projection
+
+    @property
+    def schema(self) -> Schema:
+        return self.projected
+
+    def gather(self, rows: Lane) -> Updates:
+        updates = self.batch.gather(rows)
+        columns = updates.columns()
+        keys = {field.name: columns[field.name] for field in self.schema.key.fields}
+        _, val, payload = self.schema.encode({**self.projection(columns), **keys}, len(updates))
+        kept = self.schema.key.payload_columns
+        return replace(
+            updates, schema=self.schema, val=val, payload=(*updates.payload[:kept], *payload[kept:])
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Negated(_View):
+    """Every diff with its sign changed."""
+
+    def gather(self, rows: Lane) -> Updates:
+        updates = self.batch.gather(rows)
+        return replace(updates, diffs=-updates.diffs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entered(_View):
+    """The batch inside a loop: its updates are there from the first round."""
+
+    @property
+    def description(self) -> Description:
+        return self.batch.description.enter()
+
+    @property
+    def times(self) -> Lane:
+        return _enter(self.batch.times)
+
+    def gather(self, rows: Lane) -> Updates:
+        updates = self.batch.gather(rows)
+        return replace(updates, times=_enter(updates.times))
+
+
+def _enter(times: Lane) -> Lane:
+    return np.pad(times, ((0, 0), (0, 1)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Advanced(_View):
+    """Times advanced to `frontier`."""
+
+    frontier: Antichain
+
+    @property
+    def description(self) -> Description:
+        return replace(self.batch.description, since=self.batch.description.since.join(self.frontier))
+
+    @property
+    def times(self) -> Lane:
+        return timetable.compacted_times(self.batch.times, self.frontier)[0]
+
+    def gather(self, rows: Lane) -> Updates:
+        updates = self.batch.gather(rows)
+        times, positions = timetable.compacted_times(updates.times, self.frontier)
+        return replace(updates, times=times, tix=positions[updates.tix])

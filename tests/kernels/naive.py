@@ -1,0 +1,169 @@
+"""A plain twin for every kernel, of the same name: what it computes, in ordinary Python and the fewest words.
+
+Twins take and return lists, tuples and integers. Tables of times are lists of tuples. Updates are tuples
+`(key, ident, val, time, diffs)`, where `time` is a position in a table and `diffs` has an entry for each diff lane;
+so the order of tuples is the order of a batch. Kernels that write into arrays have twins that return what is written.
+"""
+
+from __future__ import annotations
+
+Time = tuple[int, ...]
+Update = tuple[int, int, int, int, tuple[int, ...]]
+
+WORDS = 2**64
+
+
+def signed(number: int) -> int:
+    """The number as 64 bits hold it, with a sign: what an int64 that overflows becomes.
+
+    >>> signed(5), signed(2**63), signed(-(2**63) - 1)
+    (5, -9223372036854775808, 9223372036854775807)
+    """
+    return (number + 2**63) % WORDS - 2**63
+
+
+# Times.
+def advance_times(times: list[Time], frontier: list[Time]) -> list[Time]:
+    """Each time's representative: the meet, over the frontier's elements, of its join with them."""
+    if not frontier:
+        return times
+    return [tuple(min(max(x, f[c]) for f in frontier) for c, x in enumerate(time)) for time in times]
+
+
+def times_beyond(times: list[Time], frontier: list[Time]) -> list[bool]:
+    """For each time whether some element of the frontier is at most it, in every coordinate."""
+    return [any(all(x <= y for x, y in zip(f, time, strict=True)) for f in frontier) for time in times]
+
+
+def times_visible(times: list[Time], at: Time) -> list[bool]:
+    """For each time whether it is at most `at`, in every coordinate."""
+    return [all(x <= y for x, y in zip(time, at, strict=True)) for time in times]
+
+
+def union_times(a: list[Time], b: list[Time]) -> tuple[list[Time], list[int], list[int]]:
+    """The times of either table, each once, in order; and where in it the times of a are, and those of b."""
+    table = sorted({*a, *b})
+    return table, [table.index(time) for time in a], [table.index(time) for time in b]
+
+
+# Updates.
+def sort_leading(key: list[int], val: list[int], tix: list[int]) -> list[int]:
+    """The rows in order of key, value, time; equal rows as they were. This is the order when all rounds are done."""
+    return sorted(range(len(key)), key=lambda row: (key[row], val[row], tix[row]))
+
+
+def consolidate_rows(updates: list[Update]) -> list[Update]:
+    """Updates of equal data and time added up, where the first of them is; those whose diffs are all zero left out.
+
+    >>> consolidate_rows([(1, 0, 5, 0, (1,)), (2, 0, 5, 0, (1,)), (2, 0, 5, 0, (-1,)), (1, 0, 5, 0, (1,))])
+    [(1, 0, 5, 0, (2,))]
+    """
+    totals: dict[tuple[int, ...], list[int]] = {}
+    for *data_and_time, diffs in updates:
+        total = totals.setdefault(tuple(data_and_time), [0] * len(diffs))
+        for lane, diff in enumerate(diffs):
+            total[lane] = signed(total[lane] + diff)
+    return [(*data_and_time, tuple(total)) for data_and_time, total in totals.items() if any(total)]
+
+
+def merge_rows(
+    a: list[Update], b: list[Update], a_rank: list[int], b_rank: list[int], compacted: list[int]
+) -> list[Update]:
+    """The updates of both sides with their new times, consolidated and in order."""
+    moved = [(*data, compacted[a_rank[time]], diffs) for *data, time, diffs in a]
+    moved += [(*data, compacted[b_rank[time]], diffs) for *data, time, diffs in b]
+    return sorted(consolidate_rows(moved))
+
+
+def accumulate_rows(updates: list[Update], visible: list[int]) -> list[tuple[int, tuple[int, ...]]]:
+    """The first row of each (key, ident, val) and the sum of its diffs at visible times, if that is not zero."""
+    groups: dict[tuple[int, ...], tuple[int, list[int]]] = {}
+    for row, (*data, time, diffs) in enumerate(updates):
+        _, total = groups.setdefault(tuple(data), (row, [0] * len(diffs)))
+        for lane, diff in enumerate(diffs):
+            total[lane] = signed(total[lane] + (diff if visible[time] else 0))
+    return [(row, tuple(total)) for row, total in groups.values() if any(total)]
+
+
+# Keys.
+def seek_ranges(lane: list[int], probes: list[int]) -> tuple[list[int], list[int]]:
+    """For each probe how many keys are less than it, and how many are not greater: its rows lie between."""
+    return [sum(key < p for key in lane) for p in probes], [sum(key <= p for key in lane) for p in probes]
+
+
+def match_keys(a: list[int], b: list[int]) -> list[tuple[int, int, int, int]]:
+    """For each key in both lanes, in order, its first row in a and the one after its last, and the same in b."""
+    common = sorted(set(a) & set(b))
+    return [(a.index(k), a.index(k) + a.count(k), b.index(k), b.index(k) + b.count(k)) for k in common]
+
+
+def expand_pairs(ranges: list[tuple[int, int, int, int]]) -> list[tuple[int, int]]:
+    """For each pair of ranges, every row of the one with every row of the other, the latter varying faster."""
+    return [
+        (a, b)
+        for start, end, b_start, b_end in ranges
+        for a in range(start, end)
+        for b in range(b_start, b_end)
+    ]
+
+
+def expand_ranges(starts: list[int], ends: list[int]) -> list[int]:
+    """The rows of every range, one range after the other."""
+    return [row for start, end in zip(starts, ends, strict=True) for row in range(start, end)]
+
+
+# Hashes, on integers modulo 2**64.
+GOLDEN = 0x9E3779B97F4A7C15
+NULL = GOLDEN
+
+
+def mix(x: int) -> int:
+    """SplitMix64's finaliser, after its author's public C code.
+
+    >>> hex(mix(GOLDEN))  # the first output of the generator when its seed is 0
+    '0xe220a8397b1dcdaf'
+    """
+    x %= WORDS
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % WORDS
+    x = (x ^ x >> 27) * 0x94D049BB133111EB % WORDS
+    return x ^ x >> 31
+
+
+def combine(running: int, part: int) -> int:
+    """A running hash with one more column's part mixed in."""
+    return signed(mix(running * GOLDEN + part))
+
+
+def hash_integers(values: list[int], valid: list[int], hashes: list[int]) -> list[int]:
+    """The running hashes with a column of integers mixed in; the part of a null is a constant."""
+    parts = [mix(value + 1) if ok else NULL for value, ok in zip(values, valid, strict=True)]
+    return [combine(running, part) for running, part in zip(hashes, parts, strict=True)]
+
+
+def hash_bytes(strings: list[bytes], valid: list[int], hashes: list[int]) -> list[int]:
+    """The running hashes with a column of byte strings mixed in: length, whole little-endian words, the rest."""
+    parts = []
+    for string, ok in zip(strings, valid, strict=True):
+        part = mix(len(string) + 1)
+        whole = len(string) // 8 * 8
+        for start in range(0, whole, 8):
+            part = mix(part ^ int.from_bytes(string[start : start + 8], "little")) * GOLDEN % WORDS
+        part = mix(part ^ int.from_bytes(string[whole:], "little"))
+        parts.append(part if ok else NULL)
+    return [combine(running, part) for running, part in zip(hashes, parts, strict=True)]
+
+
+def shard_rows(lane: list[int], shards: int) -> list[int]:
+    """For each key lane the remainder of its mixed bits."""
+    return [mix(key) % shards for key in lane]
+
+
+# Payload.
+def gather_fixed(a: list[bytes], b: list[bytes], rows: list[int]) -> list[bytes]:
+    """The given rows of a followed by b."""
+    return [(a + b)[row] for row in rows]
+
+
+def gather_strings(a: list[bytes], b: list[bytes], rows: list[int]) -> list[bytes]:
+    """The given rows of a followed by b."""
+    return [(a + b)[row] for row in rows]
