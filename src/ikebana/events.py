@@ -1,9 +1,11 @@
 """What the engine tells about itself.
 
-Parts of the engine report what they do as events, small immutable values, to a listener if one is set. Tests count work
-with them; metrics, the console and logs are fed from them. Nothing else in the engine counts anything.
+Parts of the engine report what they do as events, small immutable values, to a listener if one is set. Tests
+count work with them; metrics, the console and logs are fed from them. Nothing else in the engine counts
+anything.
 
-Cost: nothing without a listener; with one, a microsecond an event. Events are per batch or per step, never per row.
+Cost: nothing without a listener; with one, a microsecond an event. Events are per batch or per step, never
+per row.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A plain twin for every kernel, of the same name: what it computes, in ordinary Python and the fewest words.
 
 Twins take and return lists, tuples and integers. Tables of times are lists of tuples. Updates are tuples
-`(key, ident, val, time, diffs)`, where `time` is a position in a table and `diffs` has an entry for each diff lane;
-so the order of tuples is the order of a batch. Kernels that write into arrays have twins that return what is written.
+`(key, ident, val, time, diffs)`, where `time` is a position in a table and `diffs` has an entry for each
+diff lane; so the order of tuples is the order of a batch. Kernels that write into arrays have twins that
+return what is written.
 """
 
 from __future__ import annotations
@@ -48,12 +49,15 @@ def union_times(a: list[Time], b: list[Time]) -> tuple[list[Time], list[int], li
 
 # Updates.
 def sort_leading(key: list[int], val: list[int], tix: list[int]) -> list[int]:
-    """The rows in order of key, value, time; equal rows as they were. This is the order when all rounds are done."""
+    """The rows in order of key, value, time; equal rows as they were.
+
+    The kernel may leave long runs to further rounds; this is the order when `sort_order` has done them.
+    """
     return sorted(range(len(key)), key=lambda row: (key[row], val[row], tix[row]))
 
 
 def consolidate_rows(updates: list[Update]) -> list[Update]:
-    """Updates of equal data and time added up, where the first of them is; those whose diffs are all zero left out.
+    """Updates of equal data and time added up, where the first of them is; zeros are left out.
 
     >>> consolidate_rows([(1, 0, 5, 0, (1,)), (2, 0, 5, 0, (1,)), (2, 0, 5, 0, (-1,)), (1, 0, 5, 0, (1,))])
     [(1, 0, 5, 0, (2,))]
@@ -76,7 +80,7 @@ def merge_rows(
 
 
 def accumulate_rows(updates: list[Update], visible: list[int]) -> list[tuple[int, tuple[int, ...]]]:
-    """The first row of each (key, ident, val) and the sum of its diffs at visible times, if that is not zero."""
+    """The first row of each (key, ident, val) and the sum of its diffs at visible times, if not zero."""
     groups: dict[tuple[int, ...], tuple[int, list[int]]] = {}
     for row, (*data, time, diffs) in enumerate(updates):
         _, total = groups.setdefault(tuple(data), (row, [0] * len(diffs)))
@@ -92,18 +96,15 @@ def seek_ranges(lane: list[int], probes: list[int]) -> tuple[list[int], list[int
 
 
 def match_keys(a: list[int], b: list[int]) -> list[tuple[int, int, int, int]]:
-    """For each key in both lanes, in order, its first row in a and the one after its last, and the same in b."""
+    """For each key in both lanes its first row in a and the one after its last, and the same in b."""
     common = sorted(set(a) & set(b))
     return [(a.index(k), a.index(k) + a.count(k), b.index(k), b.index(k) + b.count(k)) for k in common]
 
 
 def expand_pairs(ranges: list[tuple[int, int, int, int]]) -> list[tuple[int, int]]:
-    """For each pair of ranges, every row of the one with every row of the other, the latter varying faster."""
+    """For each two ranges every row of the one with every row of the other, the latter varying faster."""
     return [
-        (a, b)
-        for start, end, b_start, b_end in ranges
-        for a in range(start, end)
-        for b in range(b_start, b_end)
+        (a, b) for *a_range, b_start, b_end in ranges for a in range(*a_range) for b in range(b_start, b_end)
     ]
 
 
@@ -141,7 +142,7 @@ def hash_integers(values: list[int], valid: list[int], hashes: list[int]) -> lis
 
 
 def hash_bytes(strings: list[bytes], valid: list[int], hashes: list[int]) -> list[int]:
-    """The running hashes with a column of byte strings mixed in: length, whole little-endian words, the rest."""
+    """The running hashes with a column of byte strings mixed in: length, whole words, what is left."""
     parts = []
     for string, ok in zip(strings, valid, strict=True):
         part = mix(len(string) + 1)

@@ -1,7 +1,7 @@
 """Every kernel computes what its twin in `naive` does, for any input and however its arrays lie in memory.
 
-Beside that, what a kernel promises on top of its result: a merge never changes rows that it called final, a sort is
-stable, the columns of times agree with the functions of `ikebana.time`.
+Beside that, what a kernel promises on top of its result: a merge never changes rows that it called final, a
+sort is stable, the columns of times agree with the functions of `ikebana.time`.
 """
 
 from __future__ import annotations
@@ -93,10 +93,8 @@ def index(values: list[int]) -> np.ndarray:
 
 def sorted_lanes() -> st.SearchStrategy[list[int]]:
     """Ascending keys, in runs of a few to many rows."""
-    runs = st.lists(
-        st.tuples(NUMBERS | st.integers(0, 30), st.integers(1, 3) | st.integers(1, 40)), max_size=25
-    )
-    return runs.map(lambda runs: sorted(key for key, rows in runs for _ in range(rows)))
+    run = st.tuples(NUMBERS | st.integers(0, 30), st.integers(1, 3) | st.integers(1, 40))
+    return st.lists(run, max_size=25).map(lambda runs: sorted(key for key, rows in runs for _ in range(rows)))
 
 
 # Times.
@@ -182,18 +180,15 @@ def lanes_of(updates: list[Update], diff_lanes: int, layout=plain) -> Lanes:
 
 
 def room_for(updates: list[Update], diff_lanes: int, thrifty: bool) -> Lanes:
-    """Lanes to write the updates to, full of junk; if `thrifty`, constant ones where only one value will be written."""
+    """Lanes to write the updates to, full of junk; if `thrifty`, single cells wherever they will do."""
     filled = lanes_of(updates, diff_lanes)
-    distinct = len({update[:4] for update in updates}) == len(
-        updates
-    )  # or else diffs are added up: not constant
-    single = [is_constant(each) and (distinct or each is not filled.diffs) for each in filled]
-    return Lanes(
-        *(
-            constant(each) if thrifty and once else np.full_like(each, JUNK)
-            for each, once in zip(filled, single, strict=True)
-        )
-    )
+    adds_up = len({update[:4] for update in updates}) < len(updates)
+
+    def room(each: np.ndarray) -> np.ndarray:
+        single = thrifty and is_constant(each) and not (each is filled.diffs and adds_up)
+        return constant(each) if single else np.full_like(each, JUNK)
+
+    return Lanes(*map(room, filled))
 
 
 FIELDS = st.sampled_from([st.just(5), st.integers(0, 1), st.integers(-3, 3), NUMBERS])
@@ -271,9 +266,7 @@ class Sides(NamedTuple):
 def merge_sides(draw) -> Sides:
     both = draw(tables(least=1, most=6))
     union, a_rank, b_rank = naive.union_times(sorted(set(both.a)), sorted(set(both.b)))
-    if draw(
-        st.booleans()
-    ):  # compaction as it is: one coordinate's times keep their order, those of several may not
+    if draw(st.booleans()):  # as a frontier has it; times of several coordinates may change places
         frontier = draw(st.lists(st.sampled_from(union), max_size=3))
         representatives = naive.advance_times(union, frontier)
         compacted = [sorted(set(representatives)).index(time) for time in representatives]
@@ -322,7 +315,7 @@ class Merge:
 
 
 def finish(merge: Merge, limits: list[int]) -> list[tuple[int, int]]:
-    """Make a merge's calls, with limits that repeat; holds what it promises in between. Returns all pairs listed."""
+    """Make a merge's calls, with limits that repeat, and check each; returns all the pairs that it listed."""
     pairs, total, final = [], 0, []
     for limit in cycle(limits):
         taken, more = merge.step(limit)
@@ -456,13 +449,11 @@ RANGES = st.tuples(st.integers(0, 20), st.integers(0, 5)).map(lambda each: (each
 
 @given(st.lists(st.builds(lambda a, b: (*a, *b), RANGES, RANGES)), LIMITS, LAYOUTS)
 def test_twin_expand_pairs(ranges, capacities, layout):
-    expected = naive.expand_pairs(ranges)
+    expected, table = naive.expand_pairs(ranges), layout(lane(ranges).reshape(-1, 4))
     result, state = [], np.zeros(2, np.int64)
     for capacity in cycle(capacities):
         a_rows, b_rows = np.full(capacity + 1, JUNK), np.full(capacity + 1, JUNK)
-        written = kernels.expand_pairs(
-            layout(lane(ranges).reshape(-1, 4)), a_rows[:capacity], b_rows[:capacity], state
-        )
+        written = kernels.expand_pairs(table, a_rows[:capacity], b_rows[:capacity], state)
         assert written == min(capacity, len(expected) - len(result)), "it stopped before the output was full"
         assert a_rows[capacity] == b_rows[capacity] == JUNK, "it wrote beyond the output's end"
         result += zip(a_rows[:written].tolist(), b_rows[:written].tolist(), strict=True)
@@ -481,7 +472,6 @@ def test_twin_expand_ranges(ranges, layout):
 
 
 # Hashes.
-NULLABLE_INTEGERS = st.lists(st.tuples(NUMBERS, FLAGS, NUMBERS))
 STRINGS = st.binary(max_size=30)
 
 
@@ -493,7 +483,7 @@ def bytes_of(strings: list[bytes]) -> np.ndarray:
     return np.frombuffer(b"".join(strings), np.uint8)  # read-only, as Arrow's buffers are
 
 
-@given(NULLABLE_INTEGERS, LAYOUTS)
+@given(st.lists(st.tuples(NUMBERS, FLAGS, NUMBERS)), LAYOUTS)
 def test_twin_hash_integers(rows, layout):
     values, valid, hashes = ([row[field] for row in rows] for field in range(3))
     out = lane(hashes)
@@ -568,10 +558,10 @@ def test_twin_gather_strings(case, there, skipped, layout):
     offsets_out, out = np.full(len(bounds) + 1, JUNK), np.full(len(content) + 1, JUNK, np.uint8)
     offsets_out[: len(there) + 1] = offsets_of(there)
     out[: len(b"".join(there))] = bytes_of(there)
-    a_offsets, b_offsets = layout(offsets_of(a, first=len(skipped))), layout(offsets_of(b))
     kernels.gather_strings(
-        a_offsets, bytes_of([skipped, *a]), b_offsets, bytes_of(b), len(a), layout(lane(rows)), offsets_out, out,
-        len(there),
-    )  # fmt: skip
+        *(layout(offsets_of(a, first=len(skipped))), bytes_of([skipped, *a])),
+        *(layout(offsets_of(b)), bytes_of(b)),
+        *(len(a), layout(lane(rows)), offsets_out, out, len(there)),
+    )
     assert offsets_out.tolist() == [*bounds.tolist(), JUNK]
     assert out.tobytes() == content + bytes([JUNK])

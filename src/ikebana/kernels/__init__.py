@@ -1,8 +1,9 @@
 """The few loops that decide speed, over flat integer lanes; arrays in, arrays out.
 
-A *lane* is an int64 array with an entry for each row. A *constant lane* is one cell seen through stride 0. Times are
-positions (`tix`, int32) in a table of distinct times. Diffs are a two-dimensional array, one row for each diff lane.
-No kernel knows about schemas, frontiers, batches or Arrow; this is the only folder that imports Numba.
+A *lane* is an int64 array with an entry for each row. A *constant lane* is one cell seen through stride 0.
+Times are positions (`tix`, int32) in a table of distinct times. Diffs are a two-dimensional array, one row
+for each diff lane. No kernel knows about schemas, frontiers, batches or Arrow; this is the only folder that
+imports Numba.
 
 Importing this package compiles the kernels, or loads them from the cache on disk (see `compile`).
 """

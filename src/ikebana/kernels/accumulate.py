@@ -1,7 +1,7 @@
 """Accumulate updates at a time: for each (key, value), the sum of the diffs at the times a reader sees.
 
-Whether a time is seen is decided once for each distinct time, outside; here it is a flag looked up by position. Rows
-come grouped by data (sorted by key, ident, value). Groups that add up to zero are left out.
+Whether a time is seen is decided once for each distinct time, outside; here it is a flag looked up by
+position. Rows come grouped by data (sorted by key, ident, value). Groups that add up to zero are left out.
 
 Cost: one pass.
 """

@@ -11,9 +11,10 @@ stands for all rows) without a copy and without a second specialisation.
 
 Guarantees. Compilation happens once per machine, CPU and version of this folder's sources: the cache lies in
 the user's cache directory under a digest of the sources, because Numba's own cache does not notice a change
-in a function that a kernel calls. A process that finds the cache compiles nothing. One that does not says
-so on the standard error stream. Processes that start side by side may both compile; neither sees a torn file.
-Set `IKEBANA_KERNEL_CACHE` to keep the cache elsewhere, `NUMBA_DISABLE_JIT=1` to run the kernels as plain Python.
+in a function that a kernel calls. A process that finds the cache compiles nothing. One that does not says so
+on the standard error stream. Processes that start side by side may both compile; neither sees a torn file.
+Set `IKEBANA_KERNEL_CACHE` to keep the cache elsewhere, `NUMBA_DISABLE_JIT=1` to run the kernels as plain
+Python.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 import numba
 from numba.core import types
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+_settings: Any = numba.config
+
+Function: TypeAlias = Callable[..., Any]
 
 
 def _reads(dtype: Any, dimensions: int = 1) -> Any:
@@ -72,10 +75,10 @@ def kernel(signature: str) -> Callable[[Function], Function]:
 
     def declare(function: Function) -> Function:
         with _own_cache():
-            compiled = numba.njit(cache=True, nogil=True)(function)
+            compiled: Any = numba.njit(cache=True, nogil=True)(function)
         KERNELS[function.__name__] = compiled
         _signatures[function.__name__] = signature
-        return compiled  # type: ignore[no-any-return]
+        return compiled
 
     return declare
 
@@ -83,22 +86,23 @@ def kernel(signature: str) -> Callable[[Function], Function]:
 @contextmanager
 def _own_cache() -> Iterator[None]:
     """Numba takes a function's cache directory from a global setting when the function is declared."""
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(cache_directory())
+    before = _settings.CACHE_DIR
+    _settings.CACHE_DIR = str(cache_directory())
     try:
         yield
     finally:
-        numba.config.CACHE_DIR = before
+        _settings.CACHE_DIR = before
 
 
 def helper(function: Function) -> Function:
     """Declare a function that kernels call; it is compiled into its callers."""
-    return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
+    compiled: Function = numba.njit(nogil=True)(function)
+    return compiled
 
 
 def compile_all() -> None:
     """Compile, or load from the cache, every kernel declared so far; say so when it takes compiling."""
-    if numba.config.DISABLE_JIT:
+    if _settings.DISABLE_JIT:
         return
     announced = False
     for position, (name, compiled) in enumerate(KERNELS.items(), 1):

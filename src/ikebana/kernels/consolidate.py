@@ -1,9 +1,10 @@
 """Consolidation: updates with equal data and time become one, and those that cancel vanish.
 
-Input rows are named by a sorted order, so that gathering and adding up are one pass. `ident` tells apart rows whose
-lanes agree although their data does not (a hash collision); without collisions it is a constant lane of zeros.
+Works in place on sorted lanes: the rows that remain move to the front. `ident` tells apart rows whose lanes
+agree although their data does not (a hash collision); without collisions it is a constant lane of zeros.
 
-Cost: one pass; writes at most as many rows as it reads.
+Cost: one sequential pass, 2-3 ns a row. Gathering rows into order belongs before it: done in one loop with
+the comparisons, cache misses do not overlap and cost ten times as much.
 """
 
 from __future__ import annotations
@@ -20,37 +21,36 @@ def is_zero(diffs, row):
     return zero
 
 
-@kernel(
-    "int(lane, lane, lane, lane, index, lanes, lane_out, lane_out, lane_out, index_out, lanes_out, lane_out)"
-)
-def consolidate_rows(
-    order, key, val, ident, tix, diffs, key_out, val_out, ident_out, tix_out, diffs_out, src_out
-):
-    """Write the consolidated rows; returns how many. `src_out` names for each an input row with the same data."""
+@kernel("int(lane_out, lane_out, lane_out, index_out, lanes_out, lane_out)")
+def consolidate_rows(key, val, ident, tix, diffs, src):
+    """Consolidate sorted rows in place; returns how many remain. `src` moves along, naming a row of equal data."""
+    rows, lanes = len(key), diffs.shape[0]
+    if rows == 0:
+        return 0
     out = 0
-    for position in range(len(order)):
-        row = order[position]
-        if out > 0:
-            last = out - 1
-            if (
-                key_out[last] == key[row]
-                and val_out[last] == val[row]
-                and ident_out[last] == ident[row]
-                and tix_out[last] == tix[row]
-            ):
-                for lane in range(diffs.shape[0]):
-                    diffs_out[lane, last] += diffs[lane, row]
-                continue
-            if is_zero(diffs_out, last):
-                out = last
-        key_out[out] = key[row]
-        val_out[out] = val[row]
-        ident_out[out] = ident[row]
-        tix_out[out] = tix[row]
-        src_out[out] = row
-        for lane in range(diffs.shape[0]):
-            diffs_out[lane, out] = diffs[lane, row]
-        out += 1
-    if out > 0 and is_zero(diffs_out, out - 1):
-        out -= 1
-    return out
+    last_key, last_val, last_ident, last_tix = key[0], val[0], ident[0], tix[0]
+    last_zero = is_zero(diffs, 0)
+    for row in range(1, rows):
+        same = key[row] == last_key and val[row] == last_val and ident[row] == last_ident
+        if same and tix[row] == last_tix:
+            last_zero = True
+            for lane in range(lanes):
+                diffs[lane, out] += diffs[lane, row]
+                last_zero = last_zero and diffs[lane, out] == 0
+            continue
+        if not last_zero:
+            out += 1
+        last_key, last_val, last_ident, last_tix = key[row], val[row], ident[row], tix[row]
+        key[out], val[out], ident[out], tix[out], src[out] = (
+            last_key,
+            last_val,
+            last_ident,
+            last_tix,
+            src[row],
+        )
+        last_zero = True
+        for lane in range(lanes):
+            diff = diffs[lane, row]
+            diffs[lane, out] = diff
+            last_zero = last_zero and diff == 0
+    return out if last_zero else out + 1

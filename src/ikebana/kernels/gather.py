@@ -1,8 +1,8 @@
 """Copy payload rows into buffers that were set aside for them, a bounded number at a call.
 
-A merge writes the payload of its output into buffers allocated once, in Arrow's layout, piece by piece as rows become
-final. Arrow's own `take` makes a new array at each call, and pieces joined at the end would be copied all at once.
-Row numbers count the second source's rows after the first's, as `merge_rows` does.
+A merge writes the payload of its output into buffers allocated once, in Arrow's layout, piece by piece as
+rows become final. Arrow's own `take` makes a new array at each call, and pieces joined at the end would be
+copied all at once. Row numbers count the second source's rows after the first's, as `merge_rows` does.
 
 Cost: the rows and bytes copied.
 """

@@ -1,7 +1,8 @@
 """64-bit hashes of columns, for the lanes of data that does not fit into 64 bits, and for sharding by key.
 
-Each column's values are mixed into a running hash per row; a null mixes in a constant of its own. The mixing function
-is the finaliser of SplitMix64, a bijection on 64 bits: integers that differ in one column alone never collide.
+Each column's values are mixed into a running hash per row; a null mixes in a constant of its own. The mixing
+function is the finaliser of SplitMix64, a bijection on 64 bits: integers that differ in one column alone
+never collide.
 
 Not guaranteed: the absence of collisions. Whoever uses a hash as a lane verifies matches on the data itself.
 Not cryptographic: a peer who chooses the data can make it slow, never wrong.

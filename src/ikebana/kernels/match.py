@@ -1,10 +1,11 @@
 """Match two sorted key lanes, and expand the matches into pairs of rows.
 
-`match_keys` walks both lanes with alternating seeks: whichever side is behind gallops to the other's key. Its cost
-follows the smaller side, also when the larger one is a whole arrangement that arrived as one batch.
+`match_keys` walks both lanes with alternating seeks: whichever side is behind gallops to the other's key.
+Its cost follows the smaller side, also when the larger one is a whole arrangement that arrived as one batch.
 
-`expand_pairs` turns matched ranges into pairs of rows, every row of one range with every row of the other. The output
-may be far larger than the inputs, so it stops at the capacity it is given and can be called again where it stopped.
+`expand_pairs` turns matched ranges into pairs of rows, every row of one range with every row of the other.
+The output may be far larger than the inputs, so it stops at the capacity it is given and can be called again
+where it stopped.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def match_keys(a, b):
 
 @kernel("int(lanes, lane_out, lane_out, lane_out)")
 def expand_pairs(ranges, a_rows, b_rows, state):
-    """Write pairs from where `state` (range, pairs done in it) stands until the output is full; returns how many."""
+    """Write pairs until the output is full, from where `state` (range, pairs done in it) stands; how many."""
     out = 0
     while state[GROUP] < ranges.shape[0] and out < len(a_rows):
         group = state[GROUP]

@@ -1,20 +1,22 @@
 """Merge two sorted runs of updates into one, compacting times, a bounded number of rows at a call.
 
-Rows come in order of (key, ident, value, time). Each side's time positions are translated twice: into `rank`, the
-position among the times of both sides, which decides the order in which rows are taken; and through `compacted`, into
-the position of the time's compaction representative in the table of the output, which is what is written. Rows with
-equal data and equal new time are added up; those that cancel vanish.
+Rows come in order of (key, ident, value, time). Each side's time positions are translated twice: into
+`rank`, the position among the times of both sides, which decides the order in which rows are taken; and
+through `compacted`, into the position of the time's compaction representative in the table of the output,
+which is what is written. Rows with equal data and equal new time are added up; those that cancel vanish.
 
-Compaction keeps a single coordinate's times in order, but may permute times of several coordinates; the rows of one
-(key, value) whose new times come out of order are sorted when the last of them has been taken.
+Compaction keeps a single coordinate's times in order, but may permute times of several coordinates; the rows
+of one (key, value) whose new times come out of order are sorted when the last of them has been taken.
 
-A call sees the sides through windows that start where the last call stopped. `state` carries a merge from call to
-call; its cells are the positions `AT_A`, `AT_B` (rows taken from each side), `WRITTEN` (rows written), `FINAL` (rows
-that will not change any more: all but those of the group in hand), the flags `DISORDERED` (the group in hand is out of
-order) and `VARIED` (final rows differ in their diffs), `LAST` (the row taken last) and `PAIRS`.
+A call sees the sides through windows that start where the last call stopped. `state` carries a merge from
+call to call; its cells are the positions `AT_A`, `AT_B` (rows taken from each side), `WRITTEN` (rows
+written), `FINAL` (rows that will not change any more: all but those of the group in hand), the flags
+`DISORDERED` (the group in hand is out of order) and `VARIED` (final rows differ in their diffs), `LAST` (the
+row taken last) and `PAIRS`.
 
-Lanes that are hashes may agree where data does not. So the kernel also lists pairs of neighbouring rows from the two
-sides that it took to be of one key; the caller verifies them on the data. Neighbours suffice, as equality is transitive.
+Lanes that are hashes may agree where data does not. So the kernel also lists pairs of neighbouring rows from
+the two sides that it took to be of one key; the caller verifies them on the data. Neighbours suffice, as
+equality is transitive.
 
 Cost: a call takes at most `limit` rows, 10-20 ns each. Not bounded by `limit`: sorting one disordered group.
 """
@@ -39,7 +41,7 @@ def _swap_later(tix, diffs, row, gap):
 
 @helper
 def _sort_times(tix, diffs, lo, hi):
-    """Shell sort: rows of one group, in place; groups are short, and even a long one stays far from quadratic."""
+    """Shell sort, in place: groups are short, and even a long one stays far from quadratic."""
     gap = 1
     while gap < (hi - lo) // 3:
         gap = 3 * gap + 1
@@ -95,8 +97,9 @@ def merge_rows(
 ):  # fmt: skip
     """Take up to `limit` more of the sides' `a_rows` and `b_rows`; returns how many were taken.
 
-    Rows are numbered side a's first, then side b's: in `src_out`, for each row written one with the same data, and in
-    `pairs_out`, which holds two rows of `limit` cells, or none where lanes are exact and nothing needs verifying.
+    Rows are numbered side a's first, then side b's: in `src_out`, for each row written one with the same
+    data, and in `pairs_out`, which holds two rows of `limit` cells, or none where lanes are exact and
+    nothing needs verifying.
     """
     a_base, b_base = state[AT_A], a_rows + state[AT_B]
     i, j, out, final = np.int64(0), np.int64(0), state[WRITTEN], state[FINAL]
@@ -123,9 +126,21 @@ def merge_rows(
         else:
             from_a = a_rank[a_tix[i]] <= b_rank[b_tix[j]]
         if from_a:
-            key, val, ident, tix, src = a_key[i], a_val[i], a_ident[i], compacted[a_rank[a_tix[i]]], a_base + i
+            key, val, ident, tix, src = (
+                a_key[i],
+                a_val[i],
+                a_ident[i],
+                compacted[a_rank[a_tix[i]]],
+                a_base + i,
+            )
         else:
-            key, val, ident, tix, src = b_key[j], b_val[j], b_ident[j], compacted[b_rank[b_tix[j]]], b_base + j
+            key, val, ident, tix, src = (
+                b_key[j],
+                b_val[j],
+                b_ident[j],
+                compacted[b_rank[b_tix[j]]],
+                b_base + j,
+            )
 
         if verify:
             if key == last_key and ident == last_ident and out > final and (last_src < a_rows) != from_a:

@@ -1,8 +1,8 @@
 """Find sorted keys in a sorted lane by galloping.
 
-Probes come in ascending order, and each search starts where the one before ended, doubling its stride until it
-has passed the probe and then halving. So a few probes into a large lane cost a few cache misses each, many probes
-cost about a scan, and nothing has to choose between the two.
+Probes come in ascending order, and each search starts where the one before ended, doubling its stride until
+it has passed the probe and then halving. So a few probes into a large lane cost a few cache misses each,
+many probes cost about a scan, and nothing has to choose between the two.
 
 Cost: probes x log(distance between neighbouring probes).
 """
@@ -44,7 +44,7 @@ def gallop_past(lane, start, probe):
 
 @kernel("Tuple((lane_new, lane_new))(lane, lane)")
 def seek_ranges(lane, probes):
-    """For each probe (ascending) the range of rows that hold it: starts and ends; equal where it is absent."""
+    """For each probe (ascending) the rows that hold it: starts and ends; equal where it is absent."""
     starts = np.empty(len(probes), np.int64)
     ends = np.empty(len(probes), np.int64)
     at = 0

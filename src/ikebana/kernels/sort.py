@@ -1,10 +1,11 @@
 """The order of updates by key, then value, then time.
 
-Sorting three 64-bit lanes by comparison would cost n log n cache misses. Instead each row's fields, less their
-minima, are laid end to end into one number of as many bits as their ranges need; its leading bits and the row's
-own position are packed into 64 bits, and a radix sort over the leading bits alone puts the positions in order.
-Rows that agree in all leading bits (few, when keys are spread out) are then ordered by comparison, run by run; a
-run too long for that (one key with many values) is handed back, to be sorted again by the bits that are left.
+Sorting three 64-bit lanes by comparison would cost n log n cache misses. Instead each row's fields, less
+their minima, are laid end to end into one number of as many bits as their ranges need; its leading bits and
+the row's own position are packed into 64 bits, and a radix sort over the leading bits alone puts the
+positions in order. Rows that agree in all leading bits (few, when keys are spread out) are then ordered by
+comparison, run by run; a run too long for that (one key with many values) is handed back, to be sorted again
+by the bits that are left.
 
 Cost: a few sequential passes, about 10 ns a row up to 10M rows. Stable: equal rows keep their order.
 Not guaranteed: speed for adversarial keys, which cost one more round for every long run they force.
@@ -100,7 +101,7 @@ def _merge_sort(order, spare, lo, hi, key, val, tix):
 
 @helper
 def _radix_sort(packed, spare, low_bit, bits):
-    """Sort by the bits from `low_bit` up, least significant digit first; returns the array that holds the result."""
+    """Sort by the bits from `low_bit` up, lowest digit first; returns the array with the result."""
     digits = (bits + _DIGIT - 1) // _DIGIT
     counts = np.zeros((digits, 1 << _DIGIT), np.int64)
     mask = np.uint64((1 << _DIGIT) - 1)

@@ -17,7 +17,7 @@ from ikebana.kernels.compile import kernel
 
 @kernel("lanes_new(lanes, lanes)")
 def advance_times(times, frontier):
-    """The compaction representative of each time: the meet over the frontier's elements of join(time, element)."""
+    """The compaction representative of each time: the meet, over the frontier, of join(time, element)."""
     count, coordinates = times.shape
     out = np.empty((count, coordinates), np.int64)
     for row in range(count):
@@ -60,7 +60,7 @@ def times_visible(times, at):
 
 @kernel("Tuple((lanes_new, index_new, index_new))(lanes, lanes)")
 def union_times(a, b):
-    """Merge two tables whose rows are distinct and in lexicographic order; also where each row of a and b went."""
+    """Merge two tables of distinct rows in lexicographic order; also where each row of a and b went."""
     coordinates = a.shape[1]
     out = np.empty((len(a) + len(b), coordinates), np.int64)
     a_rank, b_rank = np.empty(len(a), np.int32), np.empty(len(b), np.int32)

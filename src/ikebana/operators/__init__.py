@@ -1,4 +1,4 @@
-"""Operators: each a driver, which owns frontiers, and its contract; the work itself is done by kernels and batches."""
+"""Operators: each a driver, which owns frontiers, and its contract; kernels and batches do the work."""
 
 from ikebana.operators.arrange import Arrange
 

@@ -1,16 +1,17 @@
 """Arrange: updates in, batches out, and a trace that others can share.
 
-The operator buffers updates. When its frontier advances it seals those that the frontier has passed into an immutable
-batch, appends the batch to its trace, and emits it.
+The operator buffers updates. When its frontier advances it seals those that the frontier has passed into an
+immutable batch, appends the batch to its trace, and emits it.
 
-Contract. Every update's time is beyond the frontier when it is given. Each call of `advance` emits exactly one batch,
-possibly empty; lower and upper frontiers of successive batches follow each other without gap. An update is in the
-batch whose [lower, upper) has its time. The operator holds its trace weakly: once all handles are dropped the
-trace is freed, and batches are still sealed and emitted.
+Contract. Every update's time is beyond the frontier when it is given. Each call of `advance` emits exactly
+one batch, possibly empty; lower and upper frontiers of successive batches follow each other without gap. An
+update is in the batch whose [lower, upper) has its time. The operator holds its trace weakly: once all
+handles are dropped the trace is freed, and batches are still sealed and emitted.
 
 Errors leave the operator and its trace as they were.
 
-Cost: sealing sorts the updates that it takes; the trace's maintenance is bounded as `ikebana.trace.spine` says.
+Cost: sealing sorts the updates that it takes; the trace's maintenance is bounded as `ikebana.trace.spine`
+says.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Traces: the multiversioned, shared index.
 
-Bottom up: `lanes`, `columns`, `payload` and `schema` turn typed columns into integer lanes; `timetable` and `updates` hold updates
-as columns; `batch` and `edges` are two layouts of sorted immutable batches, `description` their frontiers; `merge` and `spine`
-keep batches few; `batcher` seals new ones; `reading` and `views` read them; `handle` shares them.
+Bottom up: `lanes`, `columns`, `payload` and `schema` turn typed columns into integer lanes; `timetable` and
+`updates` hold updates as columns; `batch` and `edges` are two layouts of sorted immutable batches,
+`description` their frontiers; `merge` and `spine` keep batches few; `batcher` seals new ones; `reading` and
+`views` read them; `handle` shares them.
 """
 
 from ikebana.trace.batch import FLAT, Batch, Layout

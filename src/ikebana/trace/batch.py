@@ -1,15 +1,15 @@
 """Batches: immutable, sorted, columnar updates for exactly the times in [lower, upper).
 
-`Batch` is all that readers use: find the rows of some keys, and gather rows with their data. Whatever offers it can be
-read by every operator, be it stored or a view of something stored (`ikebana.trace.views`).
+`Batch` is all that readers use: find the rows of some keys, and gather rows with their data. Whatever offers
+it can be read by every operator, be it stored or a view of something stored (`ikebana.trace.views`).
 
-`StoredBatch` is what the spine keeps and merges: it also shows its rows as lanes, a window at a time. `Layout` makes
-stored batches, from sorted updates or by merging two. Another layout is another pair of classes with these
-methods; neither spine nor operators know the difference. Two exist: `FLAT` below, a lane for each field, and
-`EDGES` in `ikebana.trace.edges`, which holds each key once.
+`StoredBatch` is what the spine keeps and merges: it also shows its rows as lanes, a window at a time.
+`Layout` makes stored batches, from sorted updates or by merging two. Another layout is another pair of
+classes with these methods; neither spine nor operators know the difference. Two exist: `FLAT` below, a lane
+for each field, and `EDGES` in `ikebana.trace.edges`, which holds each key once.
 
-Invariants of a stored batch: rows are in order of (key lane, ident, value lane, time); no two are equal in all four; no
-diff is zero. `ident` is 0 except in the key lanes listed in `collided`.
+Invariants of a stored batch: rows are in order of (key lane, ident, value lane, time); no two are equal in
+all four; no diff is zero. `ident` is 0 except in the key lanes listed in `collided`.
 
 Cost: `seek` gallops; `gather` copies the rows asked for; `window` is free in the flat layout.
 """
@@ -22,9 +22,17 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 
 from ikebana.kernels import expand_ranges, seek_ranges
-from ikebana.trace import payload as payloads
 from ikebana.trace.description import Description
-from ikebana.trace.lanes import Index, Lane, constant, constant_diffs, held_bytes, room, room_for_diffs, trimmed
+from ikebana.trace.lanes import (
+    Index,
+    Lane,
+    constant,
+    constant_diffs,
+    held_bytes,
+    room,
+    room_for_diffs,
+    trimmed,
+)
 from ikebana.trace.payload import Payload
 from ikebana.trace.schema import Schema
 from ikebana.trace.updates import Sorted, Updates
@@ -127,7 +135,7 @@ def rows_of(starts: Lane, ends: Lane) -> Lane:
     """
     rows = room(int((ends - starts).sum()))
     expand_ranges(starts, ends, rows)
-    return rows  # type: ignore[no-any-return]
+    return rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,7 +167,7 @@ class FlatBatch:
         return len(self.updates)
 
     def seek(self, keys: Lane) -> tuple[Lane, Lane]:
-        return seek_ranges(self.updates.key, keys)  # type: ignore[no-any-return]
+        return seek_ranges(self.updates.key, keys)
 
     def gather(self, rows: Lane) -> Updates:
         return self.updates.take(rows)
@@ -191,7 +199,9 @@ class FlatBuilder:
 
     def finish(self, payload: Payload, description: Description, varied: bool) -> FlatBatch:
         rows, out = self._final, self.out
-        diffs = trimmed(out.diffs, rows) if varied or not rows else constant_diffs(out.diffs[:, 0].copy(), rows)
+        diffs = (
+            trimmed(out.diffs, rows) if varied or not rows else constant_diffs(out.diffs[:, 0].copy(), rows)
+        )
         key, val, tix = trimmed(out.key, rows), trimmed(out.val, rows), trimmed(out.tix, rows)
         updates = Updates(self._schema, key, val, self._times, tix, diffs, payload)
         return FlatBatch(updates, trimmed(out.ident, rows), self._collided, description)

@@ -1,10 +1,12 @@
 """The batcher: buffers updates as they come, and seals those whose time has passed into a batch.
 
-Invariants: every buffered update is at a time beyond the lower frontier. Sealing at `upper` takes exactly the updates
-that are not beyond `upper`; they become a batch [lower, upper), and `upper` the new lower frontier.
+Invariants: every buffered update is at a time beyond the lower frontier. Sealing at `upper` takes exactly
+the updates that are not beyond `upper`; they become a batch [lower, upper), and `upper` the new lower
+frontier.
 
-Cost: appending is free; sealing sorts what it takes. When the buffer has doubled since it was last consolidated it is
-consolidated again, so an epoch in which updates cancel needs no more than twice the memory of what remains.
+Cost: appending is free; sealing sorts what it takes. When the buffer has doubled since it was last
+consolidated it is consolidated again, so an epoch in which updates cancel needs no more than twice the
+memory of what remains.
 """
 
 from __future__ import annotations
@@ -48,12 +50,12 @@ class Batcher:
                 else "it is closed: its frontier is empty",
                 hint="give updates at times beyond the frontier" if self.lower else "open a new input",
             )
-        if len(updates):
-            self._parts.append(updates)
-            self._rows += len(updates)
         if self._rows > self._consolidate_at:
             self._hold(consolidate(Updates.concat(self._parts)).updates)
             self._consolidate_at = max(CONSOLIDATE_FROM, 2 * self._rows)
+        if len(updates):
+            self._parts.append(updates)
+            self._rows += len(updates)
 
     def seal(self, upper: Antichain) -> StoredBatch:
         """The batch of the updates at times in [lower, upper); the lower frontier becomes `upper`."""

@@ -1,8 +1,9 @@
 """Typed columns: checking what users hand in, and turning Arrow arrays into bits and back.
 
-Three forms of a column occur. As *declared*: the Arrow type of the schema, what users give and get. As *ordered bits*: an
-unsigned integer of fixed width whose order is that of the values, nulls first; what exact lanes are packed from. As
-*canonical*: an Arrow array in which equal values are equal bytes, of a type with few physical layouts; what payloads hold.
+Three forms of a column occur. As *declared*: the Arrow type of the schema, what users give and get. As
+*ordered bits*: an unsigned integer of fixed width whose order is that of the values, nulls first; what exact
+lanes are packed from. As *canonical*: an Arrow array in which equal values are equal bytes, of a type with
+few physical layouts; what payloads hold.
 
 Cost: a pass over the column for each conversion; none for 64-bit integers.
 """
@@ -27,8 +28,8 @@ _EXACT_DECIMAL_DIGITS = 18
 def matched(data: Any, fields: Sequence[pa.Field]) -> list[pa.Array]:
     """The columns that `fields` names, checked: all there, none besides, of the right types, equally long.
 
-    `data` is a mapping from names to columns, an Arrow table or a record batch; a column is an Arrow array, a NumPy
-    array or a sequence.
+    `data` is a mapping from names to columns, an Arrow table or a record batch; a column is an Arrow array,
+    a NumPy array or a sequence.
     """
     given = _by_name(data)
     expected = [field.name for field in fields]
@@ -37,7 +38,9 @@ def matched(data: Any, fields: Sequence[pa.Field]) -> list[pa.Array]:
         raise SchemaError(
             "the columns do not fit the schema",
             detail="; ".join(
-                f"{what}: {', '.join(map(repr, names))}" for what, names in (("missing", missing), ("unknown", extra)) if names
+                f"{what}: {', '.join(map(repr, names))}"
+                for what, names in (("missing", missing), ("unknown", extra))
+                if names
             ),
             hint=f"give exactly the columns {', '.join(map(repr, expected))}",
         )
@@ -113,11 +116,11 @@ def _wrong_type(field: pa.Field, given: str, reason: str = "") -> SchemaError:
 
 
 def _is_string(kind: pa.DataType) -> bool:
-    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def _is_binary(kind: pa.DataType) -> bool:
-    return types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
+    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -129,7 +132,7 @@ def check_supported(field: pa.Field) -> None:
     if _width(field.type) is None and not _is_text(field.type) and not types.is_decimal128(field.type):
         raise SchemaError(
             f"column {field.name!r} has type {field.type}, which cannot be indexed",
-            detail="supported are integers, floats, booleans, dates, times, timestamps, decimal128, strings and binaries",
+            detail="supported: integers, floats, booleans, dates, times, decimal128, strings and binaries",
             hint="split it into columns of these types",
         )
 
@@ -157,7 +160,7 @@ def bits(field: pa.Field) -> int | None:
 
 
 def is_plain_integer(field: pa.Field) -> bool:
-    """Whether a lane can hold the column's own values: signed or narrow integers, dates, timestamps; never null."""
+    """Whether a lane can hold the column's own values: integers, dates, timestamps, never null."""
     kind = field.type
     whole = types.is_integer(kind) or types.is_temporal(kind)
     return bool(whole and not types.is_uint64(kind) and not field.nullable)
@@ -248,7 +251,7 @@ def validity(array: pa.Array) -> Flags:
 
 
 def canonical(array: pa.Array) -> pa.Array:
-    """The column with equal values as equal bytes, in one of three layouts: fixed width, long strings, long binaries."""
+    """The column with equal values as equal bytes: of fixed width, long strings or long binaries."""
     kind = array.type
     if types.is_floating(kind):
         array = pc.if_else(pc.equal(array, 0.0), pa.scalar(0.0, kind), array)

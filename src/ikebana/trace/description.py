@@ -1,8 +1,8 @@
 """What a batch stands for: three frontiers.
 
-A batch with lower frontier L, upper frontier U and since frontier S holds, of a collection's updates, exactly those at
-times in [L, U): beyond L and not beyond U. Their times may have been advanced, but only so far that accumulations at times
-beyond S are unaffected:
+A batch with lower frontier L, upper frontier U and since frontier S holds, of a collection's updates,
+exactly those at times in [L, U): beyond L and not beyond U. Their times may have been advanced, but only so
+far that accumulations at times beyond S are unaffected:
 
     for every time t beyond S:  sum of the batch's diffs at times <= t
                              =  sum of the diffs of the updates at times in [L, U) and <= t

@@ -1,10 +1,11 @@
 """A layout for pairs of integers, such as the edges of a graph: each key once, with the offset of its rows.
 
-The key lane of a graph's edges repeats every node as often as it has neighbours. Here a batch holds the distinct keys and
-where the rows of each start (as compressed sparse rows do), so a key costs 16 bytes however many rows it has, a row 8
-bytes for its value, and `seek` searches the distinct keys only.
+The key lane of a graph's edges repeats every node as often as it has neighbours. Here a batch holds the
+distinct keys and where the rows of each start (as compressed sparse rows do), so a key costs 16 bytes
+however many rows it has, a row 8 bytes for its value, and `seek` searches the distinct keys only.
 
-For schemas whose key and value are exact lanes. A window of rows spells out the key lane again, for its rows alone.
+For schemas whose key and value are exact lanes. A window of rows spells out the key lane again, for its rows
+alone.
 """
 
 from __future__ import annotations
@@ -113,7 +114,9 @@ class EdgeLayout:
         _check(flat.schema)
         starts = _starts(flat.key)
         offsets = np.append(starts, len(flat))
-        return EdgeBatch(flat.schema, flat.key[starts], offsets, flat.val, flat.times, flat.tix, flat.diffs, description)
+        return EdgeBatch(
+            flat.schema, flat.key[starts], offsets, flat.val, flat.times, flat.tix, flat.diffs, description
+        )
 
     def builder(self, schema: Schema, times: Lane, rows: int, collided: Lane) -> EdgeBuilder:
         return EdgeBuilder(schema, times, rows)

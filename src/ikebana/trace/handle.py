@@ -1,11 +1,12 @@
 """Handles: how readers share a trace, and how far its history may be compacted.
 
-A `Trace` is a spine with its readers. Each reader has a `Handle` with a frontier of its own: views at times beyond it are
-exact; history before it may be compacted. Merges compact to the meet of all handles' frontiers, so the slowest
-reader bounds the memory, and nobody else notices.
+A `Trace` is a spine with its readers. Each reader has a `Handle` with a frontier of its own: views at times
+beyond it are exact; history before it may be compacted. Merges compact to the meet of all handles'
+frontiers, so the slowest reader bounds the memory, and nobody else notices.
 
-Ownership. Handles own the trace; whoever writes it holds it weakly (`Writer`). When the last handle is dropped, explicitly or
-because nothing refers to it any more, the spine is freed, while batches go on flowing to whom they are sent.
+Ownership. Handles own the trace; whoever writes it holds it weakly (`Writer`). When the last handle is
+dropped, explicitly or because nothing refers to it any more, the spine is freed, while batches go on flowing
+to whom they are sent.
 
 Not guaranteed: anything under concurrent use. A trace belongs to one worker and is used by one thread.
 """
@@ -19,7 +20,7 @@ from typing import Self
 
 from ikebana import events
 from ikebana.errors import DroppedError, TimeError
-from ikebana.time import Antichain, Time
+from ikebana.time import Antichain
 from ikebana.trace.batch import FLAT, Batch, Layout, StoredBatch
 from ikebana.trace.reading import Reader, Wrap
 from ikebana.trace.schema import Schema
@@ -163,7 +164,8 @@ class Handle(Reader):
         return self._alive("merge it").exert(fuel)
 
     def import_(self, wrap: Wrap = lambda batch: batch) -> Import:
-        """Attach to the trace: its history now, as compacted as this handle's frontier allows, then each new batch.
+        """Attach to the trace: its history now, as compacted as this handle's frontier allows, then each new
+        batch.
 
         To get the history in full, import through a handle whose frontier was never advanced.
         """
@@ -181,7 +183,7 @@ class Handle(Reader):
             return f"<handle on {self.name!r}: dropped>"
         spine = self._trace.spine
         return (
-            f"<handle on {self.name!r} at {self._frontier}: {len(spine)} updates in {len(spine.batches())} batches,"
+            f"<handle on {self.name!r} at {self._frontier}: {len(spine)} updates, {len(spine.batches())} batches,"
             f" {spine.nbytes} bytes, complete up to {spine.upper}>"
         )
 
@@ -197,8 +199,9 @@ class Handle(Reader):
 class Import:
     """A trace attached to a new reader: `history` is what there was, `take()` gives what has come since.
 
-    History and later batches follow each other without gap: the first batch taken starts where the history ends.
-    It holds the batches it has not yet handed over, not the trace: keep a handle to read the trace as well.
+    History and later batches follow each other without gap: the first batch taken starts where the history
+    ends. It holds the batches it has not yet handed over, not the trace: keep a handle to read the trace as
+    well.
     """
 
     def __init__(self, trace: Trace, of_history: Wrap, of_all: Wrap) -> None:

@@ -1,8 +1,8 @@
 """Lanes: the integer columns of the index, and the ways to hold them small.
 
-A lane in which every row has the same entry is *constant*: one cell seen through stride 0. It costs eight bytes
-however many rows it stands for, reads like any other array, and may be written to as long as what is written is that
-entry. After compaction the time of a batch is usually constant, and so is a diff of 1.
+A lane in which every row has the same entry is *constant*: one cell seen through stride 0. It costs eight
+bytes however many rows it stands for, reads like any other array, and may be written to as long as what is
+written is that entry. After compaction the time of a batch is usually constant, and so is a diff of 1.
 
 Only this module knows how constant lanes are made and how lanes are trimmed.
 """
@@ -64,3 +64,16 @@ def trimmed(lane: Array, rows: int) -> Any:
         lane.resize((*lane.shape[:-1], rows), refcheck=False)
         return lane
     return np.ascontiguousarray(lane[..., :rows])
+
+
+def gathered(lane: Array, rows: Array) -> Any:
+    """The named rows of a lane, in memory of their own; a constant lane stays constant."""
+    if not is_constant(lane):
+        return np.take(lane, rows, axis=-1)
+    cells = lane[..., :1].copy()
+    return as_strided(cells, (*lane.shape[:-1], len(rows)), (*cells.strides[:-1], 0))
+
+
+def spelled_out(lane: Array) -> Any:
+    """The lane in memory of its own, with a cell for each row, also where it is constant."""
+    return np.ascontiguousarray(lane) if is_constant(lane) else lane

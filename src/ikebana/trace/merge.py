@@ -1,11 +1,12 @@
 """A merge of two neighbouring batches, done a bounded number of rows at a time.
 
-The output holds the updates of both, with times advanced to the frontier `since`, which no reader will look behind; what
-cancels is gone. `work` takes rows from the inputs until its fuel is spent, and may be called again; the inputs stay
-readable until the output is complete, and then it takes their place.
+The output holds the updates of both, with times advanced to the frontier `since`, which no reader will look
+behind; what cancels is gone. `work` takes rows from the inputs until its fuel is spent, and may be called
+again; the inputs stay readable until the output is complete, and then it takes their place.
 
-Starting a merge costs a pass over the inputs' tables of distinct times. If lanes are hashes, the rows taken to be equal
-are verified in each step; should that ever find a collision, the merge starts over, knowing it (once at the most).
+Starting a merge costs a pass over the inputs' tables of distinct times. If lanes are hashes, the rows taken
+to be equal are verified in each step; should that ever find a collision, the merge starts over, knowing it
+(once at the most).
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ class Merge:
         """Whether the rows that were taken to be of one key (and value) are."""
         rows = np.unique(pairs)
         split = int(np.searchsorted(rows, len(self.older)))
-        both = Updates.concat([self.older.gather(rows[:split]), self.newer.gather(rows[split:] - len(self.older))])
+        both = Updates.concat(
+            [self.older.gather(rows[:split]), self.newer.gather(rows[split:] - len(self.older))]
+        )
         a, b = np.searchsorted(rows, pairs)
         return bool(same_data(both, a, both, b).all())
 

@@ -1,10 +1,10 @@
 """Payload: the columns of hashed sides, riding along with the lanes, row for row.
 
-A payload is a tuple of canonical Arrow arrays, one for each column, all as long as the batch. It is touched when rows
-are emitted, when lanes that agree must be verified, and when a merge copies it.
+A payload is a tuple of canonical Arrow arrays, one for each column, all as long as the batch. It is touched
+when rows are emitted, when lanes that agree must be verified, and when a merge copies it.
 
-`PayloadMerge` writes the payload of a merge's output into buffers in Arrow's layout that are allocated once, a
-bounded number of rows at a call; pages not yet written cost nothing.
+`PayloadMerge` writes the payload of a merge's output into buffers in Arrow's layout that are allocated once,
+a bounded number of rows at a call; pages not yet written cost nothing.
 
 Cost: the rows named; `PayloadMerge.finish` also packs one validity bit for each row of a nullable column.
 """
@@ -70,7 +70,7 @@ def hashes(payload: Payload) -> Lane:
 
 
 def _is_long_text(kind: pa.DataType) -> bool:
-    return types.is_large_string(kind) or types.is_large_binary(kind)
+    return bool(types.is_large_string(kind) or types.is_large_binary(kind))
 
 
 def _text_buffers(array: pa.Array) -> tuple[Lane, Array]:

@@ -1,9 +1,10 @@
 """Reading a trace: exact views at a time, look-ups by key, and the same trace seen differently.
 
-A `Reader` has a list of batches, a frontier and an upper frontier. What the batches accumulate to at a time is exact if the time is
-beyond the frontier (else history may have been compacted past it) and not beyond the upper frontier (else updates may
-still come). Handles are readers, and so are the views of them that `filter`, `project`, `negate` and `enter` give: arrangements in
-their own right, which share the index they were made from.
+A `Reader` has a list of batches, a frontier and an upper frontier. What the batches accumulate to at a time
+is exact if the time is beyond the frontier (else history may have been compacted past it) and not beyond the
+upper frontier (else updates may still come). Handles are readers, and so are the views of them that
+`filter`, `project`, `negate` and `enter` give: arrangements in their own right, which share the index they
+were made from.
 
 Cost: `read` takes time in the order of the whole trace, `lookup` in that of the rows of its keys.
 """
@@ -64,12 +65,12 @@ class Reader(ABC):
         """Attach: the history now, then each new batch, both seen through `wrap`."""
 
     def read(self, at: Time) -> pa.Table:
-        """The collection at a time: key columns, value columns and accumulated diffs, in no particular order."""
+        """The collection at a time: key columns, value columns and accumulated diffs, in no set order."""
         self._check_exact(at)
         return accumulate([_every_row(batch) for batch in self.batches()], self.schema, at).to_table()
 
     def lookup(self, keys: Any, at: Time) -> pa.Table:
-        """The part of the collection at a time that has one of `keys`: a mapping from key columns to columns."""
+        """What the collection has at a time for some `keys`: a mapping from key column names to columns."""
         self._check_exact(at)
         wanted = Updates.of(Schema(self.schema.key.fields, hash_bits=self.schema.key.hash_bits), keys, at)
         lanes = np.unique(wanted.key)
@@ -89,7 +90,8 @@ class Reader(ABC):
     def project(self, val: Sequence[str] | Fields, projection: Projection | None = None) -> Reader:
         """The same keys with other value columns, read from the same index.
 
-        Either names of value columns to keep, or the new value columns' types and a function that computes them.
+        Either names of value columns to keep, or the new value columns' types and a function that computes
+        them.
         """
         if projection is None:
             names = list(val)
@@ -122,7 +124,7 @@ class Reader(ABC):
         if not self.frontier.less_equal(at):
             raise TimeError(
                 f"cannot read {self.name!r} at {at}",
-                detail=f"its handle's frontier is {self.frontier}, and history before it may have been compacted",
+                detail=f"its handle's frontier is {self.frontier}, and history before it may be compacted",
                 hint=f"read at a time beyond {self.frontier}, or keep a handle that has not advanced so far",
             )
         if self.upper.less_equal(at):
@@ -134,7 +136,7 @@ class Reader(ABC):
 
 
 class View(Reader):
-    """A reader of another's batches, each seen through `wrap`. It lives as long as the handle it was made from."""
+    """Another reader's batches, each seen through `wrap`. It lives as long as the handle behind it."""
 
     def __init__(
         self,
@@ -166,7 +168,7 @@ class View(Reader):
 
 
 def accumulate(parts: Sequence[Updates], schema: Schema, at: Time) -> Updates:
-    """What some updates add up to at a time: each (key, value) once, at that time, where its diff is not zero."""
+    """What some updates add up to at a time: each (key, value) once, at that time, unless it cancels."""
     table = timetable.table_of([at], len(at))
     parts = [part for part in parts if len(part)]
     if not parts:

@@ -2,15 +2,17 @@
 
 The columns of a key (or of a value) become a lane in one of two ways.
 
-*Exact.* If they fit into 64 bits together (a null takes a bit of its own), the lane is the columns themselves, laid
-end to end, in an encoding that keeps their order. Nothing else is stored: the columns are decoded from the lane. One
-column of integers, dates, timestamps, floats, booleans or decimals of up to 18 digits is such a case, and for
-a signed integer that is never null the lane *is* the column.
+*Exact.* If they fit into 64 bits together (a null takes a bit of its own), the lane is the columns
+themselves, laid end to end, in an encoding that keeps their order. Nothing else is stored: the columns are
+decoded from the lane. One column of integers, dates, timestamps, floats, booleans or decimals of up to 18
+digits is such a case, and for a signed integer that is never null the lane *is* the column.
 
-*Hashed.* Otherwise (strings, many columns, nullable 64-bit columns) the lane is a hash and the columns ride along as
-the payload. A collision costs time, never a wrong answer: whoever takes equal lanes for equal data verifies the payload.
+*Hashed.* Otherwise (strings, many columns, nullable 64-bit columns) the lane is a hash and the columns ride
+along as the payload. A collision costs time, never a wrong answer: whoever takes equal lanes for equal data
+verifies the payload.
 
-Floats are made canonical on the way in, as Spark does for grouping keys: -0.0 becomes 0.0, and every NaN the same NaN.
+Floats are made canonical on the way in, as Spark does for grouping keys: -0.0 becomes 0.0, and every NaN the
+same NaN.
 
 Not supported: lists, structs, maps, decimals of more than 128 bits. They are refused by name.
 """
@@ -18,7 +20,7 @@ Not supported: lists, structs, maps, decimals of more than 128 bits. They are re
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +29,8 @@ from ikebana.errors import SchemaError
 from ikebana.trace import columns, payload
 from ikebana.trace.lanes import Lane, constant
 
-Fields = pa.Schema | Mapping[str, pa.DataType] | Iterable[pa.Field | tuple[str, pa.DataType]]
+Fields: TypeAlias = Mapping[str, Any] | Iterable[Any]
+"""A `pyarrow.Schema`, a mapping from names to types, or a sequence of fields or (name, type) pairs."""
 
 _SIGN = np.uint64(1 << 63)
 
@@ -40,8 +43,9 @@ class Schema:
     >>> people
     Schema(key=[id: int32], val=[name: string?])
 
-    Columns given as a plain type are never null; a `pyarrow.Field` says whether it may be. `diffs` names the diff
-    lanes: one, unless linear aggregates live in the diffs. `hash_bits` narrows hashes, to provoke collisions in tests.
+    Columns given as a plain type are never null; a `pyarrow.Field` says whether it may be. `diffs` names the
+    diff lanes: one, unless linear aggregates live in the diffs. `hash_bits` narrows hashes, to provoke
+    collisions in tests.
     """
 
     def __init__(
@@ -128,10 +132,9 @@ class Side:
             return constant(0, rows), ()
         if self._is_plain_integer:
             return columns.integers(arrays[0]), ()
-        lane = np.zeros(rows, np.uint64)
-        for array, field, width in zip(arrays, self.fields, self._widths, strict=True):
-            lane = lane << np.uint64(width) if width < 64 else lane
-            lane |= columns.ordered_bits(array, field)
+        lane = columns.ordered_bits(arrays[0], self.fields[0])
+        for array, field, width in zip(arrays[1:], self.fields[1:], self._widths[1:], strict=True):
+            lane = lane << np.uint64(width) | columns.ordered_bits(array, field)
         return (lane ^ _SIGN if sum(self._widths) == 64 else lane).view(np.int64), ()
 
     def decode(self, lane: Lane, stored: payload.Payload) -> list[pa.Array]:

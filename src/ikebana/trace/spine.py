@@ -1,34 +1,39 @@
 """The spine: a trace's batches, merged a little at a time so that there are always few of them.
 
-Read in the order of time, a spine is a list of batches, old and large ones first. Two neighbours of similar size are
-merged, as a merge sort of the whole sequence would do, but each insertion only does a share of the work.
+Read in the order of time, a spine is a list of batches, old and large ones first. Two neighbours of similar
+size are merged, as a merge sort of the whole sequence would do, but each insertion only does a share of the
+work.
 
-**Levels.** A batch lies at a level: the batches at level k have at most `HEAD << k` rows. A level holds nothing, one batch, or
-two that are being merged; older batches lie at higher levels. A merged batch that is too large for its level moves up
-to the next, where it starts a merge with a batch that is already there. One that fits stays, and moves down while
-the levels below are vacant: as updates cancel, the spine shrinks.
+**Levels.** A batch lies at a level: the batches at level k have at most `HEAD << k` rows. A level holds
+nothing, one batch, or two that are being merged; older batches lie at higher levels. A merged batch that is
+too large for its level moves up to the next, where it starts a merge with a batch that is already there. One
+that fits stays, and moves down while the levels below are vacant: as updates cancel, the spine shrinks.
 
-**Fuel.** Inserting n rows, counted as the capacity of their level, gives `effort` times as many rows of work to every merge
-in progress. A merge at level k moves at most 2 * (HEAD << k) rows, and the next batch arrives at level k after about
-HEAD << k rows were inserted: with an effort of 4 or more merges are complete before their level is needed again,
-up to the small remainder that is then finished on the spot. `EFFORT` has the three efforts of the paper's figure 6e. More effort
-means that merges finish sooner after they start: fewer batches to read, but longer steps.
+**Fuel.** Inserting n rows, counted as the capacity of their level, gives `effort` times as many rows of work
+to every merge in progress. A merge at level k moves at most 2 * (HEAD << k) rows, and the next batch arrives
+at level k after about HEAD << k rows were inserted: with an effort of 4 or more merges are complete before
+their level is needed again, up to the small remainder that is then finished on the spot. `EFFORT` has the
+three efforts of the paper's figure 6e. More effort means that merges finish sooner after they start: fewer
+batches to read, but longer steps.
 
-**Small batches** count as HEAD rows: they are merged at once with the batch at level 0. That moves at most 2 * HEAD rows and is
-cheaper than keeping track of them.
+**Small batches** count as HEAD rows: they are merged at once with the batch at level 0. That moves at most 2
+* HEAD rows and is cheaper than keeping track of them.
 
-**Large batches** go directly to their level. What lies below is merged into one batch first; it is no more than about twice
-as large as the batch that arrives.
+**Large batches** go directly to their level. What lies below is merged into one batch first; it is no more
+than about twice as large as the batch that arrives.
 
-**Empty batches** move the upper frontier and are not stored: the next batch's description starts where the last one ended.
+**Empty batches** move the upper frontier and are not stored: the next batch's description starts where the
+last one ended.
 
-**Compaction.** A merge advances times to what the frontier `since` is when it starts. The spine's owner sets it, to the meet of
-all readers' frontiers, before each call that may start one.
+**Compaction.** A merge advances times to what the frontier `since` is when it starts. The spine's owner sets
+it, to the meet of all readers' frontiers, before each call that may start one.
 
-Invariants: at most two batches a level, so at most 2 + 2*log2(updates) in all; descriptions are contiguous; an insertion
-of n rows moves at most `most_work(n, effort, levels)` rows: a constant times n (or HEAD, for smaller n) times the levels.
+Invariants: at most two batches a level, so at most 2 + 2*log2(updates) in all; descriptions are contiguous;
+an insertion of n rows moves at most `most_work(n, effort, levels)` rows: a constant times n (or HEAD, for
+smaller n) times the levels.
 
-Cost of an insertion: the rows moved, about 15 ns each, and some tens of microseconds for every merge that gets fuel.
+Cost of an insertion: the rows moved, about 15 ns each, and some tens of microseconds for every merge that
+gets fuel.
 """
 
 from __future__ import annotations
@@ -76,7 +81,7 @@ class Spine:
     # Reading.
 
     def batches(self) -> list[StoredBatch]:
-        """The batches, oldest first. Those being merged are there in their own right until the merge is complete."""
+        """The batches, oldest first. Those being merged are there until the merge is complete."""
         return [batch for slot in reversed(self._levels) for batch in _batches(slot)]
 
     @property
@@ -112,12 +117,16 @@ class Spine:
         self._settle()
 
     def exert(self, fuel: int) -> bool:
-        """Spend spare time: move up to `fuel` rows on in merges, starting new ones while there is more than one batch.
+        """Spend spare time: move up to `fuel` rows on in merges, starting new ones while there is more than
+        one batch.
 
-        Returns whether there is more to do. Called often enough, it leaves one batch, compacted as far as readers allow.
+        Returns whether there is more to do. Called often enough, it leaves one batch, compacted as far as
+        readers allow.
         """
         while fuel > 0:
-            slot = next((slot for slot in self._levels if isinstance(slot, Merge)), None) or self._idle_merge()
+            slot = (
+                next((slot for slot in self._levels if isinstance(slot, Merge)), None) or self._idle_merge()
+            )
             if slot is None:
                 return False
             level = self._levels.index(slot)
@@ -242,8 +251,8 @@ def level_of(rows: int) -> int:
 def most_work(rows: int, effort: str, levels: int) -> int:
     """The most rows that inserting so many may move in a spine of so many levels.
 
-    Fuel is given for the capacity of the batch's level, which is less than twice its rows. Vacating the levels below and
-    finishing what remains at its own level moves no more than twelve times that capacity.
+    Fuel is given for the capacity of the batch's level, which is less than twice its rows. Vacating the
+    levels below and finishing what remains at its own level moves no more than twelve times that capacity.
     """
     return (EFFORT[effort] * max(1, levels) + 12) * 2 * max(rows, HEAD)
 

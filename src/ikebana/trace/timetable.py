@@ -1,11 +1,13 @@
 """Tables of distinct times.
 
-A batch holds each time that occurs in it once, in a table (one row a time, one column a coordinate, rows distinct
-and in lexicographic order), and for each update the position of its time. Lexicographic order extends the partial order,
-so sorting updates by position visits every time after all times before it. Whatever concerns times alone
-(compaction, visibility, entering a loop) is done on the table, for all updates at once.
+A batch holds each time that occurs in it once, in a table (one row a time, one column a coordinate, rows
+distinct and in lexicographic order), and for each update the position of its time. Lexicographic order
+extends the partial order, so sorting updates by position visits every time after all times before it.
+Whatever concerns times alone (compaction, visibility, entering a loop) is done on the table, for all updates
+at once.
 
-Cost: tables are as long as the distinct times, which compaction keeps few; in the worst case as long as the updates.
+Cost: tables are as long as the distinct times, which compaction keeps few; in the worst case as long as the
+updates.
 """
 
 from __future__ import annotations
@@ -55,9 +57,9 @@ def compacted_times(table: Lane, frontier: Antichain) -> tuple[Lane, Index]:
 
 def beyond(table: Lane, frontier: Antichain) -> Flags:
     """Flags the times beyond the frontier."""
-    return times_beyond(table, table_of(frontier, table.shape[1]))  # type: ignore[no-any-return]
+    return times_beyond(table, table_of(frontier, table.shape[1]))
 
 
 def visible(table: Lane, at: Time) -> Flags:
     """Flags the times that are visible at `at`: less than or equal to it."""
-    return times_visible(table, np.array(at, np.int64))  # type: ignore[no-any-return]
+    return times_visible(table, np.array(at, np.int64))

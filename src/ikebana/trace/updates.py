@@ -1,16 +1,17 @@
 """Updates as columns: what flows into traces and out of them.
 
-`Updates` holds any number of updates `(key, val, time, diff)` of one schema, in any order, the same one possibly several
-times: a key lane, a value lane, the position of each time in a table, diff lanes, and the payload of hashed sides.
-It never changes once made.
+`Updates` holds any number of updates `(key, val, time, diff)` of one schema, in any order, the same one
+possibly several times: a key lane, a value lane, the position of each time in a table, diff lanes, and the
+payload of hashed sides. It never changes once made.
 
-`sort_updates` finds the order by key, value and time; `consolidate` also adds up equal updates. Both tell data apart
-exactly: where neighbours agree in a hashed lane their payload is compared, and the rows of a key lane in which that
-shows a collision get an `ident`, the rank of their data among the data of that lane. Rows are then in order of
-(key lane, ident, value lane, time), and equal in data exactly when the first three are equal. The rank is by a fixed
-order of the data itself, so that two sorted runs of updates agree on it.
+`sort_updates` finds the order by key, value and time; `consolidate` also adds up equal updates. Both tell
+data apart exactly: where neighbours agree in a hashed lane their payload is compared, and the rows of a key
+lane in which that shows a collision get an `ident`, the rank of their data among the data of that lane. Rows
+are then in order of (key lane, ident, value lane, time), and equal in data exactly when the first three are
+equal. The rank is by a fixed order of the data itself, so that two sorted runs of updates agree on it.
 
-Cost: about 10 ns a row to sort, plus the payload's copy. A collision costs Python time for the rows of its key lane.
+Cost: about 10 ns a row to sort, plus the payload's copy. A collision costs Python time for the rows of its
+key lane.
 """
 
 from __future__ import annotations
@@ -34,13 +35,15 @@ from ikebana.trace.lanes import (
     Lane,
     constant,
     constant_diffs,
+    gathered,
     held_bytes,
-    room,
-    room_for_diffs,
+    spelled_out,
     trimmed,
 )
 from ikebana.trace.payload import Payload
 from ikebana.trace.schema import Schema
+
+_NO_ROWS = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +66,8 @@ class Updates:
 
     @staticmethod
     def of(schema: Schema, data: Any, times: Any, diffs: Any = 1) -> Updates:
-        """Updates from columns (see `Schema`), with one time for all rows or a time for each, and likewise diffs.
+        """Updates from columns (see `Schema`), with one time for all rows or a time for each, and likewise
+        diffs.
 
         Several diff lanes are given as a mapping from lane name to column (or to one number for all rows).
         """
@@ -76,7 +80,7 @@ class Updates:
     @staticmethod
     def empty(schema: Schema, dimensions: int) -> Updates:
         """No updates, with times of so many coordinates."""
-        nothing = {name: [] for name in schema.names}
+        nothing: dict[str, list[Any]] = {name: [] for name in schema.names}
         return Updates.of(schema, nothing, np.empty((0, dimensions), np.int64), np.empty(0, np.int64))
 
     @staticmethod
@@ -117,10 +121,10 @@ class Updates:
         payload = payloads.take(self.payload, rows)
         return replace(
             self,
-            key=self.key[rows],
-            val=self.val[rows],
-            tix=self.tix[rows],
-            diffs=self.diffs[:, rows],
+            key=gathered(self.key, rows),
+            val=gathered(self.val, rows),
+            tix=gathered(self.tix, rows),
+            diffs=gathered(self.diffs, rows),
             payload=payload,
         )
 
@@ -131,7 +135,9 @@ class Updates:
 
     def at_times(self, flags: Flags) -> Updates:
         """The updates whose time is flagged in the table."""
-        return self if flags.all() else self.where(flags[self.tix])
+        if flags.all():
+            return self
+        return self.where(flags[self.tix]) if flags.any() else self.take(_NO_ROWS)
 
     def columns(self) -> dict[str, pa.Array]:
         """Key and value columns by name."""
@@ -144,7 +150,7 @@ class Updates:
         return pa.table({**self.columns(), **diffs})
 
     def triples(self) -> list[tuple[tuple[Any, ...], Time, Any]]:
-        """Python values, for people and tests: (row, time, diff), the diff a tuple where it has several lanes."""
+        """Python values, for people and tests: (row, time, diff); a diff of several lanes is a tuple."""
         rows = zip(*(array.to_pylist() for array in self.columns().values()), strict=True)
         data: Iterable[tuple[Any, ...]] = rows if self.schema.names else iter([()] * len(self))
         times = [tuple(row) for row in self.times.tolist()]
@@ -185,7 +191,7 @@ def _diffed(schema: Schema, diffs: Any, rows: int) -> Lane:
     if set(given) != set(schema.diffs):
         raise SchemaError(
             "the diffs do not fit the schema",
-            detail=f"given: {', '.join(map(repr, given))}; the schema has {', '.join(map(repr, schema.diffs))}",
+            detail=f"given: {', '.join(map(repr, given))}; known: {', '.join(map(repr, schema.diffs))}",
             hint="give a mapping from every diff lane's name to its column, or to one number for all rows",
         )
     lanes = [np.asarray(given[name]) for name in schema.diffs]
@@ -211,7 +217,7 @@ def _diffed(schema: Schema, diffs: Any, rows: int) -> Lane:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sorted:
-    """Updates in order of (key, ident, value, time); `collided` lists the key lanes in which data collides."""
+    """Updates in order of (key, ident, value, time); `collided` lists key lanes in which data collides."""
 
     updates: Updates
     ident: Lane
@@ -224,24 +230,20 @@ NO_KEYS: Lane = np.empty(0, np.int64)
 def sort_updates(updates: Updates) -> Sorted:
     """The same updates, in order; nothing is added up."""
     order, ident, collided = _order(updates)
-    return Sorted(updates.take(order), ident[order], collided)
+    return Sorted(updates.take(order), gathered(ident, order), collided)
 
 
 def consolidate(updates: Updates) -> Sorted:
     """In order, with equal updates added up and those that cancel left out."""
     order, ident, collided = _order(updates)
-    rows = len(updates)
-    exact = not updates.schema.hashed
-    key, val = room(rows), room(rows) if updates.schema.val.fields else constant(0, rows)
-    ident_out = room(rows) if len(collided) else constant(0, rows)
-    tix = room(rows, np.int32) if len(updates.times) > 1 else constant(0, rows, np.int32)
-    diffs = room_for_diffs(len(updates.schema.diffs), rows)
-    src = constant(0, rows) if exact else room(rows)
-    kept = consolidate_rows(
-        order, updates.key, updates.val, ident, updates.tix, updates.diffs, key, val, ident_out, tix, diffs, src
-    )
-    consolidated = Updates(
-        updates.schema,
+    schema, exact = updates.schema, not updates.schema.hashed
+    key, val, tix = (gathered(lane, order) for lane in (updates.key, updates.val, updates.tix))
+    ident = gathered(ident, order)
+    diffs = spelled_out(gathered(updates.diffs, order))
+    src = constant(0, len(order)) if exact else order
+    kept = consolidate_rows(key, val, ident, tix, diffs, src)
+    rows = Updates(
+        schema,
         trimmed(key, kept),
         trimmed(val, kept),
         updates.times,
@@ -249,7 +251,7 @@ def consolidate(updates: Updates) -> Sorted:
         compressed_diffs(trimmed(diffs, kept)),
         () if exact else payloads.take(updates.payload, src[:kept]),
     )
-    return Sorted(consolidated, trimmed(ident_out, kept), collided)
+    return Sorted(rows, trimmed(ident, kept), collided)
 
 
 def compressed_diffs(diffs: Lane) -> Lane:
@@ -283,7 +285,7 @@ def find_collisions(updates: Updates, order: Lane) -> Lane:
 
 
 def same_data(a: Updates, a_rows: Lane, b: Updates, b_rows: Lane) -> Any:
-    """For pairs of rows that agree in the key lane: whether their keys, and values of equal lanes, really are equal."""
+    """For pairs of rows of equal key lanes: whether their keys, and values of equal lanes, really are equal."""
     split = a.schema.key.payload_columns
     left, right = payloads.take(a.payload, a_rows), payloads.take(b.payload, b_rows)
     same_key = payloads.rows_equal(left[:split], right[:split], len(a_rows))

@@ -1,7 +1,7 @@
 """Batches seen differently: wrappers that read the same index and copy nothing.
 
-Each wraps a batch and is a batch to its readers: keys are sought in the wrapped index, and what differs is applied to the
-rows that are gathered. The key stays as it is, which is what makes this possible.
+Each wraps a batch and is a batch to its readers: keys are sought in the wrapped index, and what differs is
+applied to the rows that are gathered. The key stays as it is, which is what makes this possible.
 
 | view | shows |
 |---|---|
@@ -11,11 +11,11 @@ rows that are gathered. The key stays as it is, which is what makes this possibl
 | `Entered` | times with one more coordinate, 0: the batch inside a loop |
 | `Advanced` | times advanced to a frontier: as compacted as a reader there may see it |
 
-A predicate or projection takes the columns of some rows (a dict of Arrow arrays by name) and gives an array, or columns, as
-long. It is applied every time rows are gathered, and must depend on nothing but them.
+A predicate or projection takes the columns of some rows (a dict of Arrow arrays by name) and gives an array,
+or columns, as long. It is applied every time rows are gathered, and must depend on nothing but them.
 
-Cost: that of the wrapped batch, plus the function for the rows gathered. Not guaranteed: that the rows of a key are in
-order of value, or that equal updates are added up; `len` counts the rows stored.
+Cost: that of the wrapped batch, plus the function for the rows gathered. Not guaranteed: that the rows of a
+key are in order of value, or that equal updates are added up; `len` counts the rows stored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ import pyarrow as pa
 
 from ikebana.errors import SchemaError
 from ikebana.time import Antichain
-from ikebana.trace import payload as payloads
 from ikebana.trace import timetable
 from ikebana.trace.batch import Batch
 from ikebana.trace.description import Description
