@@ -23,7 +23,7 @@ def is_zero(diffs, row):
 
 @kernel("int(lane_out, lane_out, lane_out, index_out, lanes_out, lane_out)")
 def consolidate_rows(key, val, ident, tix, diffs, src):
-    """Consolidate sorted rows in place; returns how many remain. `src` moves along, naming a row of equal data."""
+    """Consolidate sorted rows in place; returns how many remain. `src` moves along: rows of equal data."""
     rows, lanes = len(key), diffs.shape[0]
     if rows == 0:
         return 0

@@ -182,10 +182,8 @@ class Handle(Reader):
         if self._trace is None:
             return f"<handle on {self.name!r}: dropped>"
         spine = self._trace.spine
-        return (
-            f"<handle on {self.name!r} at {self._frontier}: {len(spine)} updates, {len(spine.batches())} batches,"
-            f" {spine.nbytes} bytes, complete up to {spine.upper}>"
-        )
+        held = f"{len(spine)} updates in {len(spine.batches())} batches, {spine.nbytes} bytes"
+        return f"<handle on {self.name!r} at {self._frontier}: {held}, complete up to {spine.upper}>"
 
     def _alive(self, what: str) -> Trace:
         if self._trace is None:

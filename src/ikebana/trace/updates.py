@@ -285,7 +285,7 @@ def find_collisions(updates: Updates, order: Lane) -> Lane:
 
 
 def same_data(a: Updates, a_rows: Lane, b: Updates, b_rows: Lane) -> Any:
-    """For pairs of rows of equal key lanes: whether their keys, and values of equal lanes, really are equal."""
+    """For pairs of rows of equal key lanes: whether keys, and values of equal lanes, really are equal."""
     split = a.schema.key.payload_columns
     left, right = payloads.take(a.payload, a_rows), payloads.take(b.payload, b_rows)
     same_key = payloads.rows_equal(left[:split], right[:split], len(a_rows))
