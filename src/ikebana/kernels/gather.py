@@ -26,6 +26,15 @@ def gather_fixed(a, b, a_rows, width, rows, out, at):
                 out[target + byte] = b[(row - a_rows) * width + byte]
 
 
+@kernel("void(bytes, int, bytes, int, int, lane, flags_out, int)")
+def gather_bits(a, a_offset, b, b_offset, a_rows, rows, out, at):
+    """Spell out the bits of some rows as bytes, from row `at` of `out` on. A bitmap of no bytes is all ones."""
+    for position in range(len(rows)):
+        row = rows[position]
+        bits, bit = (a, a_offset + row) if row < a_rows else (b, b_offset + row - a_rows)
+        out[at + position] = (bits[bit >> 3] >> (bit & 7)) & 1 if len(bits) > 0 else 1
+
+
 @kernel("void(lane, bytes, lane, bytes, int, lane, lane_out, bytes_out, int)")
 def gather_strings(a_offsets, a, b_offsets, b, a_rows, rows, offsets_out, out, at):
     """Append byte strings to `out`, after row `at - 1`, and their ends to `offsets_out`."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from ikebana.kernels import gather_fixed, gather_strings, hash_bytes, hash_integers
+from ikebana.kernels import gather_bits, gather_fixed, gather_strings, hash_bytes, hash_integers
 from ikebana.trace.columns import validity
 from ikebana.trace.lanes import Array, Lane, room
 
@@ -81,6 +81,12 @@ def _text_buffers(array: pa.Array) -> tuple[Lane, Array]:
     return starts[array.offset : array.offset + len(array) + 1], text
 
 
+def _bitmap(array: pa.Array) -> tuple[Array, int]:
+    """The array's validity bitmap (no bytes where nothing is null) and the bit at which it starts."""
+    bitmap = array.buffers()[0] if array.null_count else None
+    return (np.zeros(0, np.uint8) if bitmap is None else np.frombuffer(bitmap, np.uint8)), array.offset
+
+
 def _fixed_bytes(array: pa.Array) -> Array:
     """The bytes of a fixed-width array's rows."""
     width = array.type.bit_width // 8
@@ -132,16 +138,16 @@ class _ColumnMerge:
             self._sources = [_fixed_bytes(a), _fixed_bytes(b)]
             self._width = a.type.bit_width // 8
             self._data = room(total * self._width, np.uint8)
-        self._flags = [validity(a), validity(b)] if a.null_count or b.null_count else None
-        self._valid = room(total, np.uint8) if self._flags else None
+        self._bitmaps = (*_bitmap(a), *_bitmap(b))
+        self._valid = room(total, np.uint8) if a.null_count or b.null_count else None
 
     def append(self, rows: Lane, at: int) -> None:
         if self._text:
             gather_strings(*self._sources, self._a_rows, rows, self._offsets, self._data, at)
         else:
             gather_fixed(*self._sources, self._a_rows, self._width, rows, self._data, at)
-        if self._flags:
-            gather_fixed(*self._flags, self._a_rows, 1, rows, self._valid, at)
+        if self._valid is not None:
+            gather_bits(*self._bitmaps, self._a_rows, rows, self._valid, at)
 
     def finish(self, rows: int) -> pa.Array:
         bitmap = None
