@@ -1,8 +1,8 @@
 """A tour of traces: one index, many readers, each at its own time. Run by `make demo`; takes a few seconds.
 
-Orders arrive in epochs, and some are cancelled later. The tour arranges them by customer once and then shows what sharing
-that index gives: readers of different epochs, views that cost no memory, late readers that attach at once, and a
-past that is compacted as soon as nobody looks at it any more.
+Orders arrive in epochs, and some are cancelled later. The tour arranges them by customer once and then shows
+what sharing that index gives: readers of different epochs, views that cost no memory, late readers that
+attach at once, and a past that is compacted as soon as nobody looks at it any more.
 """
 
 from __future__ import annotations

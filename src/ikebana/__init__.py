@@ -1,8 +1,8 @@
 """Ikebana: shared arrangements for Spark.
 
-Many standing queries over changing data, each kept up to date change by change, all reading the same in-memory,
-multiversioned indexes. See README.md for a first program, `ikebana.model` for what everything means, and
-docs/ARCHITECTURE.md for how it is built.
+Many standing queries over changing data, each kept up to date change by change, all reading the same
+in-memory, multiversioned indexes. See README.md for a first program, `ikebana.model` for what everything
+means, and docs/ARCHITECTURE.md for how it is built.
 """
 
 from ikebana.errors import DroppedError, IkebanaError, SchemaError, TimeError

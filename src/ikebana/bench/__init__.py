@@ -9,13 +9,15 @@
     report     the table, the JSON document, the figure
     command    the command line of all this
     floor      `sort-floor`, the smallest benchmark
+    arrange    `arrange-closed-loop` and `arrange-bulk`, figure 6d and 6e
 
 A new benchmark is a subclass of `Scenario` and a line in `SCENARIOS`.
 """
 
 from __future__ import annotations
 
+from ikebana.bench.arrange import ArrangeBulk, ArrangeClosedLoop
 from ikebana.bench.floor import SortFloor
 from ikebana.bench.scenario import AnyScenario
 
-SCENARIOS: tuple[type[AnyScenario], ...] = (SortFloor,)
+SCENARIOS: tuple[type[AnyScenario], ...] = (SortFloor, ArrangeClosedLoop, ArrangeBulk)

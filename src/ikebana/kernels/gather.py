@@ -28,7 +28,7 @@ def gather_fixed(a, b, a_rows, width, rows, out, at):
 
 @kernel("void(bytes, int, bytes, int, int, lane, flags_out, int)")
 def gather_bits(a, a_offset, b, b_offset, a_rows, rows, out, at):
-    """Spell out the bits of some rows as bytes, from row `at` of `out` on. A bitmap of no bytes is all ones."""
+    """Spell out bits of rows as bytes, from row `at` of `out` on. A bitmap of no bytes is all ones."""
     for position in range(len(rows)):
         row = rows[position]
         bits, bit = (a, a_offset + row) if row < a_rows else (b, b_offset + row - a_rows)
