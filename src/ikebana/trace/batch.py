@@ -203,7 +203,7 @@ class FlatBuilder:
             trimmed(out.diffs, rows) if varied or not rows else constant_diffs(out.diffs[:, 0].copy(), rows)
         )
         key, val, tix = trimmed(out.key, rows), trimmed(out.val, rows), trimmed(out.tix, rows)
-        updates = Updates(self._schema, key, val, self._times, tix, diffs, payload)
+        updates = Updates(self._times, tix, diffs, self._schema, key, val, payload)
         return FlatBatch(updates, trimmed(out.ident, rows), self._collided, description)
 
 

@@ -17,7 +17,7 @@ from ikebana.trace import timetable
 from ikebana.trace.batch import Layout, StoredBatch
 from ikebana.trace.description import Description
 from ikebana.trace.schema import Schema
-from ikebana.trace.updates import Updates, check_times, consolidate, pruned
+from ikebana.trace.updates import Updates, check_times, consolidate
 
 CONSOLIDATE_FROM = 1 << 20
 """Buffers of fewer rows are left as they are until they are sealed."""
@@ -67,7 +67,7 @@ class Batcher:
             )
         buffered = Updates.concat(self._parts or [Updates.empty(self.schema, self._dimensions)])
         later = timetable.beyond(buffered.times, upper)
-        rows = consolidate(pruned(buffered.at_times(1 - later)))
+        rows = consolidate(buffered.at_times(1 - later).pruned())
         batch = self.layout.store(rows, Description(self.lower, upper, self.lower))
         self._hold(buffered.at_times(later))
         self.lower = upper

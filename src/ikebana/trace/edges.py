@@ -18,7 +18,7 @@ from ikebana.errors import SchemaError
 from ikebana.kernels import seek_ranges
 from ikebana.trace.batch import FlatBuilder, Window
 from ikebana.trace.description import Description
-from ikebana.trace.lanes import Index, Lane, constant, held_bytes, room, trimmed
+from ikebana.trace.lanes import Index, Lane, constant, gathered, held_bytes, room, trimmed
 from ikebana.trace.payload import Payload
 from ikebana.trace.schema import Schema
 from ikebana.trace.updates import NO_KEYS, Sorted, Updates
@@ -58,7 +58,8 @@ class EdgeBatch:
 
     def gather(self, rows: Lane) -> Updates:
         key = self.keys[np.searchsorted(self.offsets, rows, side="right") - 1]
-        return Updates(self.schema, key, self.val[rows], self.times, self.tix[rows], self.diffs[:, rows], ())
+        tix, diffs = gathered(self.tix, rows), gathered(self.diffs, rows)
+        return Updates(self.times, tix, diffs, self.schema, key, self.val[rows], ())
 
     def window(self, start: int, end: int) -> Window:
         first = max(0, int(np.searchsorted(self.offsets, start, side="right")) - 1)

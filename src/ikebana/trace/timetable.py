@@ -52,7 +52,12 @@ def compacted_times(table: Lane, frontier: Antichain) -> tuple[Lane, Index]:
     """The table of the compaction representatives, and for each time the position of its representative."""
     if not frontier:
         return table, np.arange(len(table), dtype=np.int32)
-    return distinct_times(advance_times(table, table_of(frontier, table.shape[1])))
+    return distinct_times(advanced(table, frontier))
+
+
+def advanced(table: Lane, frontier: Antichain) -> Lane:
+    """The compaction representative of each time, in its place; the frontier is not empty."""
+    return advance_times(table, table_of(frontier, table.shape[1]))
 
 
 def beyond(table: Lane, frontier: Antichain) -> Flags:

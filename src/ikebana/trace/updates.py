@@ -17,7 +17,7 @@ key lane.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,6 @@ from ikebana.trace import payload as payloads
 from ikebana.trace import timetable
 from ikebana.trace.lanes import (
     Array,
-    Flags,
     Index,
     Lane,
     constant,
@@ -42,12 +41,11 @@ from ikebana.trace.lanes import (
 )
 from ikebana.trace.payload import Payload
 from ikebana.trace.schema import Schema
-
-_NO_ROWS = np.empty(0, np.int64)
+from ikebana.trace.timed import Timed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Updates:
+class Updates(Timed):
     """Columnar updates of one schema.
 
     >>> edges = Schema(key={"src": pa.int64()}, val={"dst": pa.int64()})
@@ -59,9 +57,6 @@ class Updates:
     schema: Schema
     key: Lane
     val: Lane
-    times: Lane  # a table of distinct times
-    tix: Index  # the position of each update's time in it
-    diffs: Lane  # (diff lane, row)
     payload: Payload
 
     @staticmethod
@@ -75,7 +70,7 @@ class Updates:
         key, val, payload = schema.encode(data, counted)
         rows = len(key)
         table, tix = _timed(times, rows)
-        return Updates(schema, key, val, table, tix, _diffed(schema, diffs, rows), payload)
+        return Updates(table, tix, _diffed(schema, diffs, rows), schema, key, val, payload)
 
     @staticmethod
     def empty(schema: Schema, dimensions: int) -> Updates:
@@ -83,61 +78,26 @@ class Updates:
         nothing: dict[str, list[Any]] = {name: [] for name in schema.names}
         return Updates.of(schema, nothing, np.empty((0, dimensions), np.int64), np.empty(0, np.int64))
 
-    @staticmethod
-    def concat(parts: Sequence[Updates]) -> Updates:
-        """Several updates of one schema, one after the other."""
-        first = parts[0]
-        if len(parts) == 1:
-            return first
-        times, positions = timetable.distinct_times(np.concatenate([part.times for part in parts]))
-        starts = np.cumsum([0, *(len(part.times) for part in parts)])
-        if len(times) == 1:
-            tix = constant(0, sum(map(len, parts)), np.int32)
-        else:
-            tix = np.concatenate(
-                [positions[start:][part.tix] for start, part in zip(starts, parts, strict=False)]
-            )
-        return Updates(
-            first.schema,
-            np.concatenate([part.key for part in parts]),
-            np.concatenate([part.val for part in parts]),
-            times,
-            tix,
-            np.concatenate([part.diffs for part in parts], axis=1),
-            payloads.concat([part.payload for part in parts]),
-        )
-
-    def __len__(self) -> int:
-        return len(self.key)
-
     @property
     def nbytes(self) -> int:
         """The bytes that these updates keep in memory."""
         lanes = held_bytes(self.key, self.val, self.tix, self.diffs)
         return lanes + self.times.nbytes + payloads.nbytes(self.payload)
 
-    def take(self, rows: Array) -> Updates:
-        """The named rows, in the given order."""
-        payload = payloads.take(self.payload, rows)
-        return replace(
-            self,
-            key=gathered(self.key, rows),
-            val=gathered(self.val, rows),
-            tix=gathered(self.tix, rows),
-            diffs=gathered(self.diffs, rows),
-            payload=payload,
-        )
+    def _taken(self, rows: Array) -> dict[str, Any]:
+        return {
+            "key": gathered(self.key, rows),
+            "val": gathered(self.val, rows),
+            "payload": payloads.take(self.payload, rows),
+        }
 
-    def where(self, flags: Array) -> Updates:
-        """The rows that are flagged."""
-        chosen = np.flatnonzero(flags)
-        return self if len(chosen) == len(self) else self.take(chosen)
-
-    def at_times(self, flags: Flags) -> Updates:
-        """The updates whose time is flagged in the table."""
-        if flags.all():
-            return self
-        return self.where(flags[self.tix]) if flags.any() else self.take(_NO_ROWS)
+    @classmethod
+    def _joined(cls, parts: Sequence[Updates]) -> dict[str, Any]:
+        return {
+            "key": np.concatenate([part.key for part in parts]),
+            "val": np.concatenate([part.val for part in parts]),
+            "payload": payloads.concat([part.payload for part in parts]),
+        }
 
     def columns(self) -> dict[str, pa.Array]:
         """Key and value columns by name."""
@@ -236,19 +196,19 @@ def sort_updates(updates: Updates) -> Sorted:
 def consolidate(updates: Updates) -> Sorted:
     """In order, with equal updates added up and those that cancel left out."""
     order, ident, collided = _order(updates)
-    schema, exact = updates.schema, not updates.schema.hashed
+    exact = not updates.schema.hashed
     key, val, tix = (gathered(lane, order) for lane in (updates.key, updates.val, updates.tix))
     ident = gathered(ident, order)
     diffs = spelled_out(gathered(updates.diffs, order))
     src = constant(0, len(order)) if exact else order
     kept = consolidate_rows(key, val, ident, tix, diffs, src)
     rows = Updates(
-        schema,
-        trimmed(key, kept),
-        trimmed(val, kept),
         updates.times,
         trimmed(tix, kept),
         compressed_diffs(trimmed(diffs, kept)),
+        updates.schema,
+        trimmed(key, kept),
+        trimmed(val, kept),
         () if exact else payloads.take(updates.payload, src[:kept]),
     )
     return Sorted(rows, trimmed(ident, kept), collided)
@@ -314,17 +274,3 @@ def check_times(updates: Updates, dimensions: int, name: str) -> None:
             detail=f"their times have {updates.times.shape[1]} coordinates, its times have {dimensions}",
             hint="a time has an epoch and one coordinate for each enclosing loop",
         )
-
-
-def pruned(updates: Updates) -> Updates:
-    """The same updates with only those times in the table that occur."""
-    if len(updates.times) <= 1:
-        return updates
-    used = np.zeros(len(updates.times), bool)
-    used[updates.tix] = True
-    if used.all():
-        return updates
-    positions = (np.cumsum(used) - 1).astype(np.int32)
-    few = np.count_nonzero(used) <= 1
-    tix = constant(0, len(updates), np.int32) if few else positions[updates.tix]
-    return replace(updates, times=updates.times[used], tix=tix)

@@ -158,5 +158,6 @@ class Advanced(_View):
 
     def gather(self, rows: Lane) -> Updates:
         updates = self.batch.gather(rows)
-        times, positions = timetable.compacted_times(updates.times, self.frontier)
-        return replace(updates, times=times, tix=positions[updates.tix])
+        if not self.frontier:
+            return updates
+        return updates.with_times(timetable.advanced(updates.times, self.frontier))
