@@ -27,8 +27,9 @@ LAYERS = (
     ("kernels",),
     ("trace",),
     ("operators",),
+    ("plan",),
     ("dataflow",),
-    ("collection", "plan"),
+    ("collection",),
     ("spark", "sql", "datalog", "graph"),
     ("storage", "console", "bench"),
     ("__init__",),
@@ -42,7 +43,7 @@ ONLY_IN = {"numba": "kernels", "pyspark": "spark"}
 # Parts that may import nothing but this and, where it is not `model`, the standard library.
 NOTHING_BUT = {"model": set(), "kernels": {"numpy", "numba", "ikebana.errors"}}
 
-ENGINE = ("errors", "events", "model", "time", "kernels", "trace", "operators")
+ENGINE = ("errors", "events", "model", "time", "kernels", "trace", "operators", "plan", "dataflow", "collection")
 
 MODULES = sorted(SOURCE.rglob("*.py"))
 

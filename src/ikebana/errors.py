@@ -13,7 +13,8 @@ The tree, so that a caller can catch as much or as little as it means to:
     IkebanaError
     ├── SchemaError     columns that do not fit: ragged, missing, of a wrong type, null where none may be
     ├── TimeError       a time of the wrong shape, behind a frontier, or a frontier that moves backwards
-    └── DroppedError    a handle or an operator used after it was dropped
+    ├── DroppedError    a handle or an operator used after it was dropped
+    └── DataflowError   a dataflow that failed, or is not there
 
 Raising one leaves the object that raised it as it was: validation comes before any change.
 """
@@ -47,3 +48,7 @@ class TimeError(IkebanaError):
 
 class DroppedError(IkebanaError):
     """Something was used after it was dropped or closed."""
+
+
+class DataflowError(IkebanaError):
+    """A dataflow failed, was retired, or never existed."""

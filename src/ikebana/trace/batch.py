@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
-from ikebana.kernels import expand_ranges, seek_ranges
+from ikebana.kernels import expand_ranges, match_keys, seek_ranges
 from ikebana.trace.description import Description
 from ikebana.trace.lanes import (
     Index,
@@ -56,6 +56,14 @@ class Batch(Protocol):
 
     def seek(self, keys: Lane) -> tuple[Lane, Lane]:
         """For each key lane (ascending) where its rows start and end."""
+        ...
+
+    def match(self, keys: Lane) -> Lane:
+        """The key lanes in common with `keys` (ascending, repeats allowed): start and end there, start and
+        end here.
+
+        Unlike `seek` it costs as little where `keys` is the longer of the two.
+        """
         ...
 
     def gather(self, rows: Lane) -> Updates:
@@ -169,6 +177,9 @@ class FlatBatch:
     def seek(self, keys: Lane) -> tuple[Lane, Lane]:
         return seek_ranges(self.updates.key, keys)
 
+    def match(self, keys: Lane) -> Lane:
+        return match_keys(keys, self.updates.key)
+
     def gather(self, rows: Lane) -> Updates:
         return self.updates.take(rows)
 
@@ -199,9 +210,7 @@ class FlatBuilder:
 
     def finish(self, payload: Payload, description: Description, varied: bool) -> FlatBatch:
         rows, out = self._final, self.out
-        diffs = (
-            trimmed(out.diffs, rows) if varied or not rows else constant_diffs(out.diffs[:, 0].copy(), rows)
-        )
+        diffs = trimmed(out.diffs, rows) if varied or not rows else constant_diffs(out.diffs[:, 0].copy(), rows)
         key, val, tix = trimmed(out.key, rows), trimmed(out.val, rows), trimmed(out.tix, rows)
         updates = Updates(self._times, tix, diffs, self._schema, key, val, payload)
         return FlatBatch(updates, trimmed(out.ident, rows), self._collided, description)

@@ -39,10 +39,12 @@ class Batcher:
 
     def append(self, updates: Updates) -> None:
         """Buffer updates; their times must be beyond the lower frontier."""
+        if not len(updates):
+            return
         check_times(updates, self._dimensions, self.name)
         late = timetable.beyond(updates.times, self.lower) == 0
-        if late.any():
-            time = tuple(updates.times[late.argmax()].tolist())
+        if late.any() and late[updates.tix].any():  # the table may have times that do not occur
+            time = tuple(updates.times[updates.tix[late[updates.tix].argmax()]].tolist())
             raise TimeError(
                 f"cannot take an update at {time} into {self.name!r}",
                 detail=f"its frontier is {self.lower}, and {time} is not beyond it"
@@ -53,9 +55,8 @@ class Batcher:
         if self._rows > self._consolidate_at:
             self._hold(consolidate(Updates.concat(self._parts)).updates)
             self._consolidate_at = max(CONSOLIDATE_FROM, 2 * self._rows)
-        if len(updates):
-            self._parts.append(updates)
-            self._rows += len(updates)
+        self._parts.append(updates)
+        self._rows += len(updates)
 
     def seal(self, upper: Antichain) -> StoredBatch:
         """The batch of the updates at times in [lower, upper); the lower frontier becomes `upper`."""

@@ -90,9 +90,7 @@ class Merge:
         """Whether the rows that were taken to be of one key (and value) are."""
         rows = np.unique(pairs)
         split = int(np.searchsorted(rows, len(self.older)))
-        both = Updates.concat(
-            [self.older.gather(rows[:split]), self.newer.gather(rows[split:] - len(self.older))]
-        )
+        both = Updates.concat([self.older.gather(rows[:split]), self.newer.gather(rows[split:] - len(self.older))])
         a, b = np.searchsorted(rows, pairs)
         return bool(same_data(both, a, both, b).all())
 

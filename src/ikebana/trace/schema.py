@@ -48,9 +48,7 @@ class Schema:
     collisions in tests.
     """
 
-    def __init__(
-        self, key: Fields, val: Fields = (), *, diffs: Sequence[str] = ("diff",), hash_bits: int = 64
-    ) -> None:
+    def __init__(self, key: Fields, val: Fields = (), *, diffs: Sequence[str] = ("diff",), hash_bits: int = 64) -> None:
         self.key, self.val = Side("key", _fields(key), hash_bits), Side("value", _fields(val), hash_bits)
         self.diffs = tuple(diffs)
         names = [*self.names, *self.diffs]
@@ -83,10 +81,13 @@ class Schema:
         `rows` says how many rows there are where no column does.
         """
         arrays = columns.matched(data, (*self.key.fields, *self.val.fields))
-        length = len(arrays[0]) if arrays else rows or 0
+        return self.lanes(arrays, len(arrays[0]) if arrays else rows or 0)
+
+    def lanes(self, arrays: Sequence[pa.Array], rows: int) -> tuple[Lane, Lane, payload.Payload]:
+        """The lanes and payload of columns known to fit, in the order of `names`."""
         split = len(self.key.fields)
-        key, key_payload = self.key.encode(arrays[:split], length)
-        val, val_payload = self.val.encode(arrays[split:], length)
+        key, key_payload = self.key.encode(arrays[:split], rows)
+        val, val_payload = self.val.encode(arrays[split:], rows)
         return key, val, (*key_payload, *val_payload)
 
     def decode(self, key: Lane, val: Lane, rows_payload: payload.Payload) -> list[pa.Array]:
@@ -177,6 +178,4 @@ class Side:
 
 def _fields(given: Fields) -> tuple[pa.Field, ...]:
     pairs = given.items() if isinstance(given, Mapping) else given
-    return tuple(
-        each if isinstance(each, pa.Field) else pa.field(each[0], each[1], nullable=False) for each in pairs
-    )
+    return tuple(each if isinstance(each, pa.Field) else pa.field(each[0], each[1], nullable=False) for each in pairs)

@@ -124,9 +124,7 @@ class Spine:
         readers allow.
         """
         while fuel > 0:
-            slot = (
-                next((slot for slot in self._levels if isinstance(slot, Merge)), None) or self._idle_merge()
-            )
+            slot = next((slot for slot in self._levels if isinstance(slot, Merge)), None) or self._idle_merge()
             if slot is None:
                 return False
             level = self._levels.index(slot)
@@ -148,10 +146,12 @@ class Spine:
     def _roll_up(self, level: int) -> None:
         """Vacate all levels below `level`, and leave room at it for a batch newer than anything stored."""
         carried: StoredBatch | None = None
-        for below in range(min(level, len(self._levels))):
+        below = 0
+        while below < min(level, len(self._levels)):  # completing a merge may add a level
             if carried is not None:
                 self._put(carried, below)
             carried = self._take(below)
+            below += 1
         if carried is None:
             return
         vacant = level >= len(self._levels) or self._levels[level] is None

@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from ikebana.trace import timetable
-from ikebana.trace.lanes import Array, Flags, Index, Lane, constant, gathered
+from ikebana.trace.lanes import Array, Index, Lane, constant, gathered
 
 NO_ROWS: Lane = np.empty(0, np.int64)
 
@@ -46,7 +46,7 @@ class Timed(ABC):
         chosen = np.flatnonzero(flags)
         return self if len(chosen) == len(self) else self.take(chosen)
 
-    def at_times(self, flags: Flags) -> Self:
+    def at_times(self, flags: Array) -> Self:
         """The rows whose time is flagged in the table."""
         if flags.all():
             return self
@@ -87,9 +87,7 @@ class Timed(ABC):
         if len(times) == 1:
             tix = constant(0, sum(map(len, parts)), np.int32)
         else:
-            tix = np.concatenate(
-                [positions[start:][part.tix] for start, part in zip(starts, parts, strict=False)]
-            )
+            tix = np.concatenate([positions[start:][part.tix] for start, part in zip(starts, parts, strict=False)])
         diffs = np.concatenate([part.diffs for part in parts], axis=1)
         return replace(first, times=times, tix=tix, diffs=diffs, **cls._joined(parts))
 

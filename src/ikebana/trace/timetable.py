@@ -18,7 +18,7 @@ import numpy as np
 
 from ikebana.kernels import advance_times, times_beyond, times_visible
 from ikebana.time import Antichain, Time
-from ikebana.trace.lanes import Flags, Index, Lane
+from ikebana.trace.lanes import Flags, Index, Lane, constant
 
 
 def table_of(times: Iterable[Time], dimensions: int) -> Lane:
@@ -68,3 +68,22 @@ def beyond(table: Lane, frontier: Antichain) -> Flags:
 def visible(table: Lane, at: Time) -> Flags:
     """Flags the times that are visible at `at`: less than or equal to it."""
     return times_visible(table, np.array(at, np.int64))
+
+
+def joined(a_times: Lane, a_tix: Index, b_times: Lane, b_tix: Index) -> tuple[Lane, Index]:
+    """The joins of pairs of times, row by row, as a table and positions.
+
+    >>> one, two = np.array([[0, 3]]), np.array([[2, 1], [4, 0]])
+    >>> table, tix = joined(one, np.zeros(2, np.int32), two, np.array([1, 0], np.int32))
+    >>> table[tix].tolist()
+    [[4, 3], [2, 3]]
+    """
+    pairs = len(a_times) * len(b_times)
+    if pairs > max(len(a_tix), 1024):
+        return distinct_times(np.maximum(a_times[a_tix], b_times[b_tix]))
+    table, positions = distinct_times(
+        np.maximum(a_times[:, None, :], b_times[None, :, :]).reshape(pairs, a_times.shape[1])
+    )
+    if len(table) == 1:
+        return table, constant(0, len(a_tix), np.int32)
+    return table, positions[a_tix.astype(np.int64) * len(b_times) + b_tix]

@@ -9,6 +9,7 @@ applied to the rows that are gathered. The key stays as it is, which is what mak
 | `Projected` | other value columns, computed from the row |
 | `Negated` | every diff with its sign changed |
 | `Entered` | times with one more coordinate, 0: the batch inside a loop |
+| `Restricted` | the updates at some times only |
 | `Advanced` | times advanced to a frontier: as compacted as a reader there may see it |
 
 A predicate or projection takes the columns of some rows (a dict of Arrow arrays by name) and gives an array,
@@ -65,6 +66,9 @@ class _View:
     def seek(self, keys: Lane) -> tuple[Lane, Lane]:
         return self.batch.seek(keys)
 
+    def match(self, keys: Lane) -> Lane:
+        return self.batch.match(keys)
+
     def gather(self, rows: Lane) -> Updates:
         return self.batch.gather(rows)
 
@@ -77,17 +81,21 @@ class Filtered(_View):
 
     def gather(self, rows: Lane) -> Updates:
         updates = self.batch.gather(rows)
-        chosen = self.predicate(updates.columns())
-        if isinstance(chosen, pa.Array | pa.ChunkedArray):
-            chosen = chosen.fill_null(False).to_numpy(zero_copy_only=False)
-        chosen = np.asarray(chosen)
-        if chosen.dtype != bool or chosen.shape != (len(updates),):
-            raise SchemaError(
-                "a filter's predicate must give a boolean for each row",
-                detail=f"it gave {chosen.shape} of type {chosen.dtype} for {len(updates)} rows",
-                hint="return a boolean Arrow or NumPy array as long as the columns it is given",
-            )
-        return updates.where(chosen)
+        return updates.where(row_flags(self.predicate(updates.columns()), len(updates)))
+
+
+def row_flags(chosen: Any, rows: int) -> Any:
+    """What a predicate gave for some rows, as a NumPy array of booleans; null is false."""
+    if isinstance(chosen, pa.Array | pa.ChunkedArray):
+        chosen = chosen.fill_null(False).to_numpy(zero_copy_only=False)
+    flags = np.asarray(chosen)
+    if flags.dtype != bool or flags.shape != (rows,):
+        raise SchemaError(
+            "a filter's predicate must give a boolean for each row",
+            detail=f"it gave {flags.shape} of type {flags.dtype} for {rows} rows",
+            hint="return a boolean Arrow or NumPy array as long as the columns it is given",
+        )
+    return flags
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,9 +115,7 @@ class Projected(_View):
         keys = {field.name: columns[field.name] for field in self.schema.key.fields}
         _, val, payload = self.schema.encode({**self.projection(columns), **keys}, len(updates))
         kept = self.schema.key.payload_columns
-        return replace(
-            updates, schema=self.schema, val=val, payload=(*updates.payload[:kept], *payload[kept:])
-        )
+        return replace(updates, schema=self.schema, val=val, payload=(*updates.payload[:kept], *payload[kept:]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,3 +167,14 @@ class Advanced(_View):
         if not self.frontier:
             return updates
         return updates.with_times(timetable.advanced(updates.times, self.frontier))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Restricted(_View):
+    """The updates whose times `choose` flags, given a table of times."""
+
+    choose: Callable[[Lane], Any]
+
+    def gather(self, rows: Lane) -> Updates:
+        updates = self.batch.gather(rows)
+        return updates.at_times(self.choose(updates.times))

@@ -1,0 +1,290 @@
+"""Collections: what a user writes by hand.
+
+A `Collection` is a plan for a changing collection of rows with named, typed columns; an `Arrangement` is one
+that is indexed by key. Methods make new plans and compute nothing; an `Engine` installs them. Functions work
+on whole columns (dicts of Arrow arrays by name), or on rows where a method says so.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ikebana.errors import SchemaError
+from ikebana.operators import linear, logic
+from ikebana.operators.changes import Fields
+from ikebana.operators.join import Result
+from ikebana.plan import ir
+
+Types = Mapping[str, pa.DataType] | Iterable[pa.Field]
+_loops = itertools.count()
+
+
+class Collection:
+    """A changing collection of rows."""
+
+    def __init__(self, node: ir.Node) -> None:
+        self.node = node
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return [field.name for field in self.node.columns]
+
+    # Linear.
+
+    def map(self, columns: Types, function: Callable[[linear.Columns], Mapping[str, Any]]) -> Collection:
+        """Rows with other columns, computed by a function of the columns; `columns` names their types."""
+        return self._step(linear.Map(_fields(columns), function))
+
+    def select(self, *names: str, **renamed: str) -> Collection:
+        """Some columns: those named, and others under a new name (`new=old`)."""
+        pairs = (*((name, name) for name in names), *renamed.items())
+        self._check(source for _, source in pairs)
+        return self._step(linear.Select(pairs))
+
+    def filter(self, predicate: Callable[[linear.Columns], Any]) -> Collection:
+        """The rows for which a function of the columns is true."""
+        return self._step(linear.Filter(predicate))
+
+    def flat_map(self, columns: Types, function: Callable[[dict[str, Any]], Iterable[Any]]) -> Collection:
+        """For each row (a dict) any number of rows (tuples or dicts): a plain Python function, row by row."""
+        fields = _fields(columns)
+        return self._step(linear.FlatMap(fields, linear.RowByRow(fields, function)))
+
+    def negate(self) -> Collection:
+        """Every multiplicity with its sign changed."""
+        return self._step(linear.Negate())
+
+    def explode(self, keep: Sequence[str], function: Callable[[linear.Columns], Sequence[Any]]) -> Collection:
+        """Keep some columns, and multiply diffs by whole numbers; one for each diff lane of the result."""
+        self._check(keep)
+        lanes = len(function({f.name: pa.array([], f.type) for f in self.node.columns}))
+        return self._step(linear.Explode(function, tuple(keep)), lanes)
+
+    def inspect(self, function: Callable[[Any], object]) -> Collection:
+        """Show each worker's changes to a function, as they flow by."""
+        return self._step(linear.Inspect(function))
+
+    def consolidate(self) -> Collection:
+        """Add up equal changes of a visit before they flow on."""
+        return self._step(linear.Consolidate())
+
+    def concat(self, *others: Collection) -> Collection:
+        """The sum of collections with the same columns."""
+        aligned = [self.node]
+        for other in others:
+            if [(f.name, f.type) for f in other.node.columns] != [(f.name, f.type) for f in self.node.columns]:
+                raise SchemaError(
+                    "cannot concatenate collections with different columns",
+                    detail=f"the one has {self.columns}, the other {other.columns}",
+                    hint="select or map to the same columns, in the same order, first",
+                )
+            aligned.append(other.node)
+        return Collection(ir.make(ir.Union, sources=tuple(aligned)))
+
+    def _step(self, step: linear.Step, lanes: int | None = None) -> Collection:
+        """One more step; a chain of steps is one operator."""
+        node = self.node
+        lanes = lanes or node.lanes
+        if isinstance(node, ir.Steps):
+            return Collection(ir.make(ir.Steps, source=node.source, steps=(*node.steps, step), diff_lanes=lanes))
+        return Collection(ir.make(ir.Steps, source=node, steps=(step,), diff_lanes=lanes))
+
+    def _check(self, names: Iterable[str]) -> None:
+        unknown = [name for name in names if name not in self.columns]
+        if unknown:
+            raise SchemaError(f"there is no column {unknown[0]!r}", detail=f"the columns are {', '.join(self.columns)}")
+
+    # Arrangements.
+
+    def arrange(self, *key: str) -> Arrangement:
+        """Indexed by key columns; all columns where none is named."""
+        self._check(key)
+        node = self.node
+        if isinstance(node, ir.Rows) and ir.schema_of(node.source).names[: len(key)] == list(key):
+            schema = ir.schema_of(node.source)
+            if [field.name for field in schema.key.fields] == list(key):
+                return Arrangement(node.source)
+        return Arrangement(ir.make(ir.ByKey, source=node, key=key or tuple(self.columns)))
+
+    def join(self, other: Collection, on: str | Sequence[str]) -> Collection:
+        """Pairs of rows that agree in the columns `on`: these, then the others of both sides."""
+        key = (on,) if isinstance(on, str) else tuple(on)
+        return self.arrange(*key).join(other.arrange(*key))
+
+    def semijoin(self, keys: Collection) -> Collection:
+        """The rows whose key, named as in `keys`, is in `keys`."""
+        key = tuple(keys.columns)
+        found = self.arrange(*key).join(keys.distinct().arrange(*key))
+        return found.select(*self.columns)
+
+    def antijoin(self, keys: Collection) -> Collection:
+        """The rows whose key is not in `keys`."""
+        return self.concat(self.semijoin(keys).negate())
+
+    # Reductions.
+
+    def reduce(
+        self,
+        by: str | Sequence[str],
+        columns: Types,
+        function: Callable[[tuple[Any, ...], list[tuple[tuple[Any, ...], int]]], Iterable[tuple[Any, int]]],
+    ) -> Collection:
+        """For each key, rows that a Python function makes of its values: (key, [(value, count), ...]) -> pairs."""
+        return self._reduced(by, logic.Python(_fields(columns), function))
+
+    def distinct(self) -> Collection:
+        """Each row of positive multiplicity, once."""
+        return self._reduced(self.columns, logic.DISTINCT)
+
+    def threshold(self, multiplicity: Callable[[Any], Any]) -> Collection:
+        """Each row with a multiplicity that is a function (of whole columns) of the one it has."""
+        return self._reduced(self.columns, logic.Threshold(multiplicity))
+
+    def count(self, by: str | Sequence[str], name: str = "count") -> Collection:
+        """For each key the number of its rows."""
+        return self.aggregate(by, {name: pa.int64()}, lambda columns: [1], lambda sums: [sums[0]])
+
+    def sum(self, by: str | Sequence[str], column: str, name: str = "sum") -> Collection:
+        """For each key the sum of a column of whole numbers."""
+        return self.aggregate(
+            by,
+            {name: pa.int64()},
+            lambda columns: [1, columns[column].to_numpy(zero_copy_only=False)],
+            lambda sums: [sums[1]],
+        )
+
+    def aggregate(
+        self,
+        by: str | Sequence[str],
+        columns: Types,
+        lanes: Callable[[linear.Columns], Sequence[Any]],
+        finish: Callable[[Any], Sequence[Any]],
+    ) -> Collection:
+        """Linear aggregates, kept in the diffs: a change costs an addition, however large its group.
+
+        `lanes` gives whole numbers for each row, the first of them 1 (the count); `finish` computes the
+        columns from their sums.
+        """
+        key = (by,) if isinstance(by, str) else tuple(by)
+        return self.explode(key, lanes)._reduced(key, logic.Linear(_fields(columns), finish))
+
+    def min(self, by: str | Sequence[str], *columns: str) -> Collection:
+        """For each key the row with the least value, by `columns` or by all others."""
+        return self._top(by, 1, columns, greatest=False, distinct=True)
+
+    def max(self, by: str | Sequence[str], *columns: str) -> Collection:
+        """For each key the row with the greatest value, by `columns` or by all others."""
+        return self._top(by, 1, columns, greatest=True, distinct=True)
+
+    def top_k(self, by: str | Sequence[str], k: int, *columns: str) -> Collection:
+        """For each key the `k` rows with the greatest values, by `columns` or by all others."""
+        return self._top(by, k, columns, greatest=True, distinct=False)
+
+    def _top(self, by: Any, k: int, columns: tuple[str, ...], *, greatest: bool, distinct: bool) -> Collection:
+        key = (by,) if isinstance(by, str) else tuple(by)
+        rest = columns or tuple(name for name in self.columns if name not in key)
+        return self._reduced(key, logic.TopK(k, rest, greatest, distinct))
+
+    def _reduced(self, by: str | Sequence[str], how: logic.Logic) -> Collection:
+        key = (by,) if isinstance(by, str) else tuple(by)
+        return self.arrange(*key).reduce(how).rows()
+
+    # Loops.
+
+    def iterate(self, body: Callable[[Collection], Collection], rounds: int | None = None) -> Collection:
+        """The body applied again and again, until nothing changes or for a number of rounds."""
+        return iterate(lambda variables: {"it": body(variables["it"])}, {"it": self}, rounds)["it"]
+
+    def enter(self, loop: Collection) -> Collection:
+        """This collection inside the loop of another."""
+        node = self.node
+        for id_ in loop.node.scope[len(node.scope) :]:
+            node = _entered(node, id_)
+        return Collection(node)
+
+    def __repr__(self) -> str:
+        return f"Collection({', '.join(self.columns)})"
+
+
+class Arrangement:
+    """A collection indexed by key."""
+
+    def __init__(self, node: ir.Node) -> None:
+        self.node = node
+
+    def rows(self) -> Collection:
+        """The same collection as rows."""
+        return Collection(ir.make(ir.Rows, source=self.node))
+
+    def enter(self, loop: Collection) -> Arrangement:
+        """The same index inside the loop of another collection: nothing is copied."""
+        node = self.node
+        for id_ in loop.node.scope[len(node.scope) :]:
+            node = ir.make(ir.Entered, source=node, loop=id_)
+        return Arrangement(node)
+
+    def join(self, other: Arrangement) -> Collection:
+        """Pairs of rows with equal keys: the key columns, then the others of both sides."""
+        left, right = ir.schema_of(self.node), ir.schema_of(other.node)
+        keys = [field.name for field in left.key.fields]
+        mine = [field.name for field in left.val.fields]
+        theirs = [field.name for field in right.val.fields]
+        if [f.type for f in left.key.fields] != [f.type for f in right.key.fields]:
+            raise SchemaError("cannot join on keys of different types", detail=f"left {left.key}, right {right.key}")
+        clash = {*keys, *mine} & set(theirs)
+        if clash:
+            raise SchemaError(
+                f"both sides of a join have a column {min(clash)!r}",
+                hint="rename one of them first: select(..., new=old)",
+            )
+        pairs = tuple((name, name) for name in (*keys, *mine))
+        result = Result((*keys, *mine, *theirs), pairs, tuple((name, name) for name in theirs))
+        return Collection(ir.make(ir.JoinOf, left=self.node, right=other.node, result=result))
+
+    def reduce(self, how: logic.Logic) -> Arrangement:
+        """For each key a function of its values; indexed by the same key."""
+        return Arrangement(ir.make(ir.ReduceOf, source=self.node, logic=how))
+
+
+def iterate(
+    body: Callable[[dict[str, Collection]], Mapping[str, Collection]],
+    initial: Mapping[str, Collection],
+    rounds: int | None = None,
+) -> dict[str, Collection]:
+    """Mutually recursive variables: all are replaced at once by what `body` makes of them, until nothing changes."""
+    loop = f"loop {next(_loops)}"
+    scope = next(iter(initial.values())).node.scope
+    variables = {
+        name: ir.make(ir.LoopVariable, name=name, loop=loop, initial=_entered(start.node, loop))
+        for name, start in initial.items()
+    }
+    made = body({name: Collection(node) for name, node in variables.items()})
+    results = tuple(_inside(made[name].node, (*scope, loop)) for name in initial)
+    node = ir.make(ir.Loop, id=loop, variables=tuple(variables.values()), results=results, rounds=rounds)
+    return {
+        name: Collection(ir.make(ir.Left, source=result, loop=node))
+        for name, result in zip(initial, results, strict=True)
+    }
+
+
+def _entered(node: ir.Node, loop: str) -> ir.Node:
+    """A collection inside a loop; of an arrangement's rows, the arrangement enters."""
+    if isinstance(node, ir.Rows):
+        return ir.make(ir.Rows, source=ir.make(ir.Entered, source=node.source, loop=loop))
+    return ir.make(ir.Entered, source=node, loop=loop)
+
+
+def _inside(node: ir.Node, scope: ir.Scope) -> ir.Node:
+    for loop in scope[len(node.scope) :]:
+        node = _entered(node, loop)
+    return node
+
+
+def _fields(columns: Types) -> Fields:
+    pairs = columns.items() if isinstance(columns, Mapping) else columns
+    return tuple(each if isinstance(each, pa.Field) else pa.field(each[0], each[1], nullable=False) for each in pairs)

@@ -1,0 +1,188 @@
+"""A dataflow on one worker: its operators, its frontier, and the sweeps that advance it.
+
+Synchronous inside: a sweep takes the dataflow from epoch `lower` to a target on all workers, visiting
+operators in topological order. Asynchronous outside: a sweep is a coroutine that yields while it waits for
+peers and after each quantum of work.
+
+Starting a sweep. A worker proposes one when it has something new, when it is asked to by a demand, or when a
+peer has proposed one; its proposal says up to which epoch it could go. When all have proposed, the target is
+the least of these. So a dataflow whose inputs do not change does nothing at all, however many epochs pass:
+its frontier moves when somebody asks.
+
+Starting a dataflow. The first proposals also carry the epochs since which the imported traces are exact; the
+dataflow starts at the latest of them, on all workers alike.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+from ikebana.dataflow.messages import FIRST_EXCHANGE, PROPOSALS, ROUNDS, Message
+from ikebana.operators import sources
+from ikebana.operators.arranging import Exchange
+from ikebana.operators.span import Span
+from ikebana.operators.wires import TraceReader
+from ikebana.plan import ir
+from ikebana.plan.render import Renderer
+from ikebana.trace import Updates
+
+WAITING = object()
+"""What a sweep yields while it waits for peers; anything else means that it could go on."""
+
+
+class Flow:
+    """A dataflow on one worker."""
+
+    def __init__(
+        self,
+        name: str,
+        plan: ir.Node,
+        *,
+        worker: int,
+        workers: int,
+        send: Callable[[int, Message], None],
+        find: Callable[[ir.Node], Flow | None],
+        find_input: Callable[[ir.Source], sources.Input | ir.Node],
+        effort: str = "default",
+    ) -> None:
+        self.name, self.plan, self.worker, self.workers, self.effort = name, plan, worker, workers, effort
+        self._send, self._find, self._find_input = send, find, find_input
+        self._inbox: dict[tuple[int, int], dict[int, Any]] = {}
+        self._channels, self._rounds = itertools.count(FIRST_EXCHANGE), itertools.count()
+        self.lower, self.demanded, self.sweeps = 0, 0, 0
+        self._started = self._proposed = False
+        self._sweep: Iterator[object] | None = None
+        self._blocked = False
+        renderer = Renderer(self)
+        self.result = renderer.wire(plan)
+        self._root, self._sources = renderer.root, renderer.sources
+        self.reader: TraceReader = self.result.reader()
+
+    # What the renderer asks for (`ikebana.plan.render.Wiring`).
+
+    def exchange(self) -> Exchange | None:
+        if self.workers == 1:
+            return None
+        channel, numbers = next(self._channels), itertools.count()
+
+        def run(parts: list[Updates]) -> Generator[object, None, list[Updates]]:
+            return (yield from self._all_to_all(channel, next(numbers), parts))
+
+        return run
+
+    def agree(self, round_: int | None) -> Generator[object, None, int | None]:
+        if self.workers == 1:
+            return round_
+        found = yield from self._all_to_all(ROUNDS, next(self._rounds), [round_] * self.workers)
+        return min((each for each in found if each is not None), default=None)
+
+    def shared(self, node: ir.Node) -> sources.Import | None:
+        if node is self.plan or node.scope:
+            return None
+        flow = self._find(node)
+        return None if flow is None else sources.Import(flow.reader.clone(), flow.demand)
+
+    def input(self, node: ir.Source) -> sources.Input | ir.Node:
+        return self._find_input(node)
+
+    # Sweeps.
+
+    def demand(self, epoch: int) -> bool:
+        """Somebody wants the epochs before `epoch` complete; returns whether that is new."""
+        if epoch <= self.demanded:
+            return False
+        self.demanded = epoch
+        return True
+
+    def deliver(self, message: Message) -> None:
+        """A message from a peer."""
+        self._inbox.setdefault((message.channel, message.number), {})[message.sender] = message.body
+        self._blocked = False
+
+    def step(self) -> bool:
+        """Go on by one quantum; returns whether anything was done."""
+        if self._sweep is None:
+            return self._propose() | self._begin()
+        if self._blocked:
+            return False
+        try:
+            self._blocked = next(self._sweep) is WAITING
+        except StopIteration:
+            self._sweep = None
+        return True
+
+    def _propose(self) -> bool:
+        if self._proposed:
+            return False
+        available = min((source.available for source in self._sources), default=sources.NEVER)
+        news = any([source.has_news for source in self._sources])
+        asked = self.demanded > self.lower or (PROPOSALS, self.sweeps) in self._inbox
+        if not news and not asked:
+            return False
+        if available <= self.lower:
+            return self._pass_on_demand()
+        since = 0 if self._started else max((getattr(s, "since", 0) for s in self._sources), default=0)
+        self._proposed = True
+        self._tell_all(PROPOSALS, self.sweeps, [(available, since)] * self.workers)
+        return True
+
+    def _pass_on_demand(self) -> bool:
+        """Ask the maintainers of imported arrangements to catch up with what is wanted here."""
+        ahead = [source.available for source in self._sources if source.available > self.lower]
+        wanted = max([self.lower + 1, self.demanded, *ahead])
+        behind = [s for s in self._sources if isinstance(s, sources.Import) and s.available <= self.lower]
+        return any([source.demand(min(wanted, sources.NEVER - 1)) for source in behind])
+
+    def _begin(self) -> bool:
+        proposals = self._inbox.get((PROPOSALS, self.sweeps), {})
+        if not self._proposed or len(proposals) < self.workers:
+            return False
+        del self._inbox[PROPOSALS, self.sweeps]
+        target = min(available for available, _ in proposals.values())
+        if not self._started:
+            self._start(max(since for _, since in proposals.values()))
+        self.sweeps += 1
+        self._proposed = False
+        if target > self.lower:
+            self._sweep = self._sweeping(target)
+        return True
+
+    def _start(self, epoch: int) -> None:
+        self._started = True
+        self.lower = epoch
+        for source in self._sources:
+            if isinstance(source, sources.Import):
+                source.start(epoch)
+
+    def _sweeping(self, target: int) -> Iterator[object]:
+        yield from self._root.visit_items(Span(self.lower, target))
+        for operator in self._root.operators():
+            if hasattr(operator, "forget"):
+                operator.forget(target)
+        self.reader.forget(target)
+        self.lower = target
+
+    def drop(self) -> None:
+        """Release everything that only this dataflow holds."""
+        self._sweep = None
+        for operator in self._root.operators():
+            if hasattr(operator, "drop"):
+                operator.drop()
+        self.reader.drop()
+
+    # Messages.
+
+    def _tell_all(self, channel: int, number: int, parts: list[Any]) -> None:
+        for peer, part in enumerate(parts):
+            if peer != self.worker:
+                self._send(peer, Message(self.name, channel, number, self.worker, part))
+        self._inbox.setdefault((channel, number), {})[self.worker] = parts[self.worker]
+
+    def _all_to_all(self, channel: int, number: int, parts: list[Any]) -> Generator[object, None, list[Any]]:
+        self._tell_all(channel, number, parts)
+        while len(self._inbox[channel, number]) < self.workers:
+            yield WAITING
+        received = self._inbox.pop((channel, number))
+        return [received[worker] for worker in range(self.workers)]

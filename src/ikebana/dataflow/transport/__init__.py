@@ -1,0 +1,1 @@
+"""Transports: how letters travel between workers. In one process here; between processes over sockets."""

@@ -1,0 +1,171 @@
+"""A worker: one of W equal peers, owner of one shard of every arrangement. A state machine without I/O.
+
+Commands and letters go in (`command`, `deliver`), letters for peers come out (`outbox`), and `step` does a
+bounded amount of work. Whoever drives it carries the letters. Nothing here waits, sleeps or knows what time
+it is, so every interleaving of workers can be produced by hand.
+
+Faults. An exception inside a dataflow fails that dataflow, here and (by a letter) on every worker; reading
+it raises. Others go on, and arrangements it had imported are released.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import pyarrow as pa
+
+from ikebana.dataflow.flow import Flow
+from ikebana.dataflow.messages import (
+    Advance,
+    Command,
+    CreateInput,
+    Demand,
+    Failed,
+    Install,
+    Letter,
+    Message,
+    Push,
+    Retire,
+)
+from ikebana.errors import DataflowError
+from ikebana.operators.sources import Input
+from ikebana.plan import ir
+from ikebana.time import Time
+
+
+class Worker:
+    """One of `workers` peers."""
+
+    def __init__(self, index: int, workers: int, effort: str = "default") -> None:
+        self.index, self.workers, self._effort = index, workers, effort
+        self.outbox: deque[tuple[int, Letter]] = deque()
+        self.flows: dict[str, Flow] = {}
+        self.failures: dict[str, str] = {}
+        self.epoch = 0
+        self._by_plan: dict[str, Flow] = {}
+        self._inputs: dict[str, list[Input]] = {}
+        self._fields: dict[str, Any] = {}
+        self._primary: dict[str, ir.Node] = {}
+        self._early: dict[str, list[Letter]] = {}
+        self._retired: set[str] = set()
+
+    # What comes in.
+
+    def command(self, command: Command) -> None:
+        """Carry out a command of the driver."""
+        match command:
+            case CreateInput(name, fields):
+                self._inputs[name], self._fields[name] = [], fields
+            case Push(name, changes):
+                for each in self._inputs[name]:
+                    each.push(changes)
+            case Advance(epoch):
+                self.epoch = epoch
+                for inputs in self._inputs.values():
+                    for each in inputs:
+                        each.advance(epoch)
+            case Install(name, plan):
+                self._install(name, plan)
+            case Demand(name, epoch):
+                if name in self.flows:
+                    self.flows[name].demand(epoch)
+            case Retire(name):
+                self._retired.add(name)
+                self._early.pop(name, None)
+                self._remove(name)
+
+    def deliver(self, letter: Letter) -> None:
+        """Take a letter from a peer."""
+        name = letter.dataflow
+        if name in self._retired or name in self.failures:
+            return
+        if isinstance(letter, Failed):
+            self._fail(name, letter.reason, tell=False)
+        elif name in self.flows:
+            self.flows[name].deliver(letter)
+        else:
+            self._early.setdefault(name, []).append(letter)  # its install command is still on the way
+
+    def step(self) -> bool:
+        """Let every dataflow that can go on do so by one quantum; returns whether any did."""
+        done = False
+        for flow in list(self.flows.values()):
+            try:
+                done |= flow.step()
+            except Exception as error:  # a user's function, or bad data: it fails this dataflow alone
+                self._fail(flow.name, f"{type(error).__name__}: {error}", tell=True)
+                done = True
+        return done
+
+    # What readers ask.
+
+    def complete(self, name: str) -> int:
+        """Epochs of the dataflow before this one are complete on this worker."""
+        return self._flow(name).lower
+
+    def read(self, name: str, at: Time) -> pa.Table:
+        """This worker's shard of a dataflow's result at a time."""
+        return self._flow(name).reader.read(at)
+
+    # Dataflows.
+
+    def _flow(self, name: str) -> Flow:
+        if name in self.failures:
+            raise DataflowError(
+                f"dataflow {name!r} has failed",
+                detail=self.failures[name],
+                hint="retire it, mend the function or the data, and install it again",
+            )
+        if name not in self.flows:
+            raise DataflowError(f"there is no dataflow {name!r}", hint="install it first")
+        return self.flows[name]
+
+    def _install(self, name: str, plan: ir.Node) -> None:
+        try:
+            flow = Flow(
+                name,
+                plan,
+                worker=self.index,
+                workers=self.workers,
+                send=self._send,
+                find=lambda node: self._by_plan.get(node.digest),
+                find_input=lambda node: self._find_input(name, plan, node),
+                effort=self._effort,
+            )
+        except Exception as error:  # a plan that cannot be rendered fails alone
+            self._fail(name, f"{type(error).__name__}: {error}", tell=True)
+            return
+        self.flows[name] = flow
+        self._by_plan.setdefault(plan.digest, flow)
+        for letter in self._early.pop(name, []):
+            self.deliver(letter)
+
+    def _find_input(self, name: str, plan: ir.Node, node: ir.Source) -> Input | ir.Node:
+        """The dataflow that keeps an input's changes reads them directly, all others through its arrangement."""
+        kept = self._primary.get(node.name)
+        if kept is not None:
+            return kept
+        self._primary[node.name] = plan
+        found = Input(node.name, self._fields[node.name])
+        found.advance(self.epoch)
+        self._inputs[node.name].append(found)
+        return found
+
+    def _send(self, peer: int, message: Message) -> None:
+        self.outbox.append((peer, message))
+
+    def _fail(self, name: str, reason: str, *, tell: bool) -> None:
+        self.failures[name] = reason
+        self._remove(name)
+        if tell:
+            for peer in range(self.workers):
+                if peer != self.index:
+                    self.outbox.append((peer, Failed(name, self.index, reason)))
+
+    def _remove(self, name: str) -> None:
+        flow = self.flows.pop(name, None)
+        if flow is not None:
+            flow.drop()
+            if self._by_plan.get(flow.plan.digest) is flow:
+                del self._by_plan[flow.plan.digest]

@@ -1,0 +1,91 @@
+"""Arrange as an operator of a dataflow: exchange by key, then seal a batch for each visit.
+
+Contract. In a visit the operator sends each peer its share of the visit's changes, exactly one message,
+possibly empty, and waits for one from each. What it receives is sealed into one batch, the visit's `fresh`,
+and written to the trace.
+
+The exchange is given from outside, as a coroutine, since how messages travel is the business of the dataflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from ikebana.kernels import shard_rows
+from ikebana.operators.arrange import Arrange
+from ikebana.operators.changes import Changes
+from ikebana.operators.span import Span
+from ikebana.operators.wires import Arranged, Stream, TraceReader
+from ikebana.trace import Schema, Updates
+
+Exchange = Callable[[list[Updates]], Generator[object, None, list[Updates]]]
+
+
+class ArrangeStream:
+    """Driver: reads a stream, writes an arrangement."""
+
+    def __init__(
+        self,
+        source: Stream,
+        schema: Schema,
+        *,
+        name: str = "arrange",
+        effort: str = "default",
+        exchange: Exchange | None = None,
+        workers: int = 1,
+    ) -> None:
+        self._source, self._exchange, self._workers = source, exchange, workers
+        self.arrange = Arrange(schema, name=name, dimensions=source.dimensions, effort=effort)
+        handle = self.arrange.handle()
+        self.out = Arranged(schema, source.dimensions, handle.clone, lambda batch: batch)
+        self._published = TraceReader(handle, lambda batch: batch)
+
+    def visit(self, span: Span) -> Iterator[object]:
+        """Exchange this visit's changes, and seal what arrives."""
+        updates = self._source.changes.keyed(self.arrange.schema)
+        received = [updates]
+        if self._exchange is not None:
+            received = yield from self._exchange(split(updates, self._workers))
+        self.out.fresh = []
+        arrived = [part for part in received if len(part)]
+        if not arrived:
+            return
+        for part in arrived:
+            self.arrange.push(part)
+        batch = self.arrange.advance(span.frontier)
+        if len(batch):
+            self.out.fresh = [batch]
+
+    def forget(self, epoch: int) -> None:
+        """A sweep up to `epoch` is complete."""
+        self.arrange.advance((epoch, *(0,) * (self._source.dimensions - 1)))
+        self._published.forget(epoch)
+
+    def drop(self) -> None:
+        """Release the trace."""
+        self._published.drop()
+
+
+class AsStream:
+    """The changes of an arrangement, as a stream."""
+
+    def __init__(self, source: Arranged) -> None:
+        self._source = source
+        fields = (*source.schema.key.fields, *source.schema.val.fields)
+        self.out = Stream(fields, source.dimensions, len(source.schema.diffs))
+
+    def visit(self, span: Span) -> None:
+        """This visit's batches, one after the other."""
+        parts = [Changes.of_updates(batch.gather(np.arange(len(batch)))) for batch in self._source.fresh]
+        self.out.changes = Changes.concat(parts) if parts else self.out.nothing
+
+
+def split(updates: Updates, shards: int) -> list[Updates]:
+    """The updates of each shard, by key lane."""
+    owner = shard_rows(updates.key, shards)
+    order = np.argsort(owner, kind="stable")
+    bounds = np.searchsorted(owner[order], np.arange(shards + 1))
+    return [updates.take(order[start:end]) for start, end in pairwise(bounds)]

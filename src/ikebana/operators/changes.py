@@ -1,0 +1,114 @@
+"""Changes: the updates of a stream, as columns that are not indexed.
+
+What flows between operators: typed columns by name, with times and diffs. Nothing is sorted and the same
+update may occur several times; `consolidated` adds up. `keyed` turns columns into the lanes of an index,
+`of_updates` turns them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ikebana.errors import SchemaError
+from ikebana.time import Time
+from ikebana.trace import Schema, Updates
+from ikebana.trace.columns import matched
+from ikebana.trace.lanes import Array, Lane, constant_diffs
+from ikebana.trace.timed import Timed
+from ikebana.trace.updates import consolidate
+
+Fields = tuple[pa.Field, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Changes(Timed):
+    """Updates of a stream.
+
+    >>> fields = (pa.field("x", pa.int64(), nullable=False),)
+    >>> Changes.of(fields, {"x": [7, 8]}, times=(0,)).triples()
+    [((7,), (0,), 1), ((8,), (0,), 1)]
+    """
+
+    fields: Fields
+    columns: tuple[pa.Array, ...]
+
+    @staticmethod
+    def of(fields: Fields, data: Any, times: Any, diffs: Any = 1) -> Changes:
+        """Changes from columns, checked as `Updates.of` does."""
+        return Changes.of_updates(Updates.of(Schema((), fields), data, times, diffs))
+
+    @staticmethod
+    def of_updates(updates: Updates) -> Changes:
+        """The columns behind indexed updates: key columns, then value columns."""
+        schema = updates.schema
+        columns = schema.decode(updates.key, updates.val, updates.payload)
+        fields = (*schema.key.fields, *schema.val.fields)
+        return Changes(updates.times, updates.tix, updates.diffs, fields, tuple(columns))
+
+    @staticmethod
+    def empty(fields: Fields, dimensions: int, lanes: int = 1) -> Changes:
+        """No changes."""
+        columns = tuple(pa.array([], field.type) for field in fields)
+        times, tix = np.empty((0, dimensions), np.int64), np.empty(0, np.int32)
+        return Changes(times, tix, np.empty((lanes, 0), np.int64), fields, columns)
+
+    @property
+    def named(self) -> dict[str, pa.Array]:
+        """The columns by name."""
+        return {field.name: column for field, column in zip(self.fields, self.columns, strict=True)}
+
+    def keyed(self, schema: Schema) -> Updates:
+        """The same updates with the lanes of `schema`, whose columns are among these."""
+        named = self.named
+        arrays = [named[field.name] for field in (*schema.key.fields, *schema.val.fields)]
+        key, val, payload = schema.lanes(arrays, len(self))
+        return Updates(self.times, self.tix, self.diffs, schema, key, val, payload)
+
+    def consolidated(self) -> Changes:
+        """Equal updates added up, those that cancel left out, the rest in no set order."""
+        names = [f"diff{lane}" for lane in range(len(self.diffs))]
+        return Changes.of_updates(consolidate(self.keyed(Schema((), self.fields, diffs=names))).updates)
+
+    def with_columns(self, fields: Fields, columns: Sequence[pa.Array]) -> Changes:
+        """Other columns for the same rows."""
+        return replace(self, fields=fields, columns=tuple(columns))
+
+    def scaled(self, factors: Lane) -> Changes:
+        """Every diff multiplied: `factors` has a row for each new diff lane; the changes have one lane."""
+        return replace(self, diffs=self.diffs * factors)
+
+    def negated(self) -> Changes:
+        """Every diff with its sign changed."""
+        if self.diffs.strides[-1] == 0:
+            return replace(self, diffs=constant_diffs(-self.diffs[:, 0], len(self)) if len(self) else self.diffs)
+        return replace(self, diffs=-self.diffs)
+
+    def triples(self) -> list[tuple[tuple[Any, ...], Time, Any]]:
+        """Python values, for people and tests."""
+        return self.keyed(Schema((), self.fields)).triples()
+
+    def _taken(self, rows: Array) -> dict[str, Any]:
+        positions = pa.array(rows)
+        return {"columns": tuple(column.take(positions) for column in self.columns)}
+
+    @classmethod
+    def _joined(cls, parts: Sequence[Changes]) -> dict[str, Any]:
+        columns = zip(*(part.columns for part in parts), strict=True)
+        return {"columns": tuple(pa.concat_arrays(pieces) for pieces in columns)}
+
+
+def as_columns(given: Mapping[str, Any], fields: Fields, rows: int, where: str) -> list[pa.Array]:
+    """Columns that a user's function computed, checked against the fields it declared."""
+    arrays = matched(given, fields)
+    if any(len(array) != rows for array in arrays):
+        raise SchemaError(
+            f"the function given to {where} changed the number of rows",
+            detail=f"it was given {rows} rows and gave {len(arrays[0])}",
+            hint="give a value for each row; use filter or flat_map to change their number",
+        )
+    return arrays

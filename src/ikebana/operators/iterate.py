@@ -1,0 +1,108 @@
+"""Loops: entering, variables, feedback, leaving. A loop adds a round coordinate to time.
+
+A variable's changes at round 0 are those of its initial collection; what the body makes of it at a round,
+less the initial collection, are its changes at the next round. So after r rounds it is the body applied r
+times, and once a round brings no changes it never will again: the fixpoint, at every epoch at once.
+
+Contract. `Enter` shows a collection from outside at round 0. `Variable` gives what is due at the visit's
+round. `Feedback` passes the body's result to the next round. `Leave` gathers the changes of all rounds of a
+sweep and drops the coordinate. The order of visits, and when a loop is done, is the business of the
+dataflow, which asks `next_round`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ikebana.operators.changes import Changes, Fields
+from ikebana.operators.span import Span
+from ikebana.operators.stash import Rounds, Stash
+from ikebana.operators.wires import Arranged, Stream
+from ikebana.trace.views import Entered
+
+
+class Enter:
+    """A stream of the surrounding scope, inside a loop."""
+
+    def __init__(self, source: Stream) -> None:
+        self._source = source
+        self.out = Stream(source.fields, source.dimensions + 1, source.lanes)
+
+    def visit(self, span: Span) -> None:
+        """Everything is there from round 0 on."""
+        changes = self._source.changes
+        if span.rounds[-1] or not len(changes):
+            self.out.clear()
+        else:
+            self.out.changes = replace(changes, times=np.pad(changes.times, ((0, 0), (0, 1))))
+
+
+class EnterArranged:
+    """An arrangement of the surrounding scope, inside a loop: a view of the same trace."""
+
+    def __init__(self, source: Arranged) -> None:
+        self._source = source
+        self.out = source.seen_through(Entered, dimensions=source.dimensions + 1)
+
+    def visit(self, span: Span) -> None:
+        """Its batches are there from round 0 on."""
+        self.out.fresh = [] if span.rounds[-1] else [Entered(batch) for batch in self._source.fresh]
+
+
+class Variable:
+    """A variable of a loop: its changes at each round."""
+
+    def __init__(self, fields: Fields, dimensions: int, lanes: int) -> None:
+        self.stash = Stash()
+        self.out = Stream(fields, dimensions, lanes)
+
+    def visit(self, span: Span) -> None:
+        """What is due at this round."""
+        parts = self.stash.pop(span)
+        self.out.changes = Changes.concat(parts) if parts else self.out.nothing
+
+    def next_round(self, prefix: Rounds, after: int) -> int | None:
+        """The least later round that has changes due."""
+        return self.stash.next_round(prefix, after)
+
+
+class Feedback:
+    """Passes a stream to a variable, at the next round; with `rounds`, only that many rounds."""
+
+    def __init__(self, source: Stream, variable: Variable, rounds: int | None = None) -> None:
+        self._source, self._variable, self._rounds = source, variable, rounds
+
+    def visit(self, span: Span) -> None:
+        """Everything moves on by one round; what cancels is not passed on."""
+        changes = self._source.changes
+        if not len(changes) or span.rounds[-1] + 1 == self._rounds:
+            return
+        changes = changes.consolidated()
+        later = changes.times.copy()
+        later[:, -1] += 1
+        rounds = (*span.rounds[:-1], span.rounds[-1] + 1)
+        self._variable.stash.put(replace(changes, times=later), rounds)
+
+
+class Leave:
+    """Gathers a loop's changes; `out` has them, in the surrounding scope, once the loop is done."""
+
+    def __init__(self, source: Stream) -> None:
+        self._source, self._parts = source, list[Changes]()
+        self.out = Stream(source.fields, source.dimensions - 1, source.lanes)
+
+    def visit(self, span: Span) -> None:
+        """Inside the loop: gather."""
+        if len(self._source.changes):
+            self._parts.append(self._source.changes)
+
+    def close(self) -> None:
+        """After the loop's last round: hand over."""
+        if not self._parts:
+            self.out.clear()
+            return
+        changes = Changes.concat(self._parts)
+        self._parts = []
+        self.out.changes = changes.with_times(changes.times[:, :-1]).consolidated()

@@ -1,0 +1,185 @@
+"""Join: pairs of records with equal keys, at the join of their times, diffs multiplied.
+
+Contract. In each visit, with A' and B' the fresh batches of the two sides, the operator emits A' with all of
+B so far and B' with all of A before the visit: every pair once, in the visit of the later of the two. Output
+at rounds later than the visit's (the other side's history may be from a later round of an earlier sweep)
+waits for its round.
+
+Traces. Each side is read by a handle that forgets epochs as sweeps complete. If a side can never change
+again, the other side's handle is dropped: nothing will ever probe it.
+
+Cost: keys are matched by galloping, so work follows the smaller side and the output, also when the larger
+side is an imported history. The operator yields after about `QUANTUM` rows, so that an explosion does not
+stall other dataflows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ikebana.kernels import expand_pairs, match_keys
+from ikebana.operators.changes import Changes, Fields
+from ikebana.operators.span import Span
+from ikebana.operators.stash import Rounds, Stash
+from ikebana.operators.wires import Arranged, Stream, TraceReader
+from ikebana.trace import Batch, Schema, Updates, timetable
+from ikebana.trace import payload as payloads
+from ikebana.trace.batch import rows_of
+from ikebana.trace.lanes import Lane
+from ikebana.trace.views import Restricted
+
+QUANTUM = 1 << 19
+"""Rows of output after which a join lets others run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The columns of the output: for each its name and the column of the left or right side it is taken from."""
+
+    names: tuple[str, ...]
+    left: tuple[tuple[str, str], ...]  # (output name, name on the left)
+    right: tuple[tuple[str, str], ...]
+
+    def fields(self, left: Schema, right: Schema) -> Fields:
+        """The types of the output columns."""
+        found = {**_renamed(left, self.left), **_renamed(right, self.right)}
+        return tuple(found[name] for name in self.names)
+
+
+def _renamed(schema: Schema, pairs: tuple[tuple[str, str], ...]) -> dict[str, pa.Field]:
+    known = {field.name: field for field in (*schema.key.fields, *schema.val.fields)}
+    return {name: known[source].with_name(name) for name, source in pairs}
+
+
+class Join:
+    """Driver: reads both sides' fresh batches and traces, writes `out`."""
+
+    def __init__(self, left: Arranged, right: Arranged, result: Result) -> None:
+        self.left, self.right, self.result = left, right, result
+        fields = result.fields(left.schema, right.schema)
+        lanes = max(len(left.schema.diffs), len(right.schema.diffs))
+        self.out = Stream(fields, left.dimensions, lanes)
+        self.stash = Stash()
+        self._readers: list[TraceReader] = [left.reader(), right.reader()]
+
+    def visit(self, span: Span) -> Iterator[None]:
+        """Emit the output that the fresh batches add."""
+        parts = self.stash.pop(span)
+        left, right = self._readers
+        for new in self.left.fresh:
+            for old in _chosen(right.batches(), lambda times: span.before(times) | span.fresh(times)):
+                yield from self._collect(join_batches(new, old), span, parts)
+        for new in self.right.fresh:
+            for old in _chosen(left.batches(), span.before):
+                yield from self._collect(join_batches(old, new), span, parts)
+        self.out.changes = Changes.concat(parts) if parts else self.out.nothing
+
+    def _collect(self, pairs: Iterator[Pairs], span: Span, parts: list[Changes]) -> Iterator[None]:
+        for found in pairs:
+            changes = self.stash.keep_later(self._emit(found), span)
+            if len(changes):
+                parts.append(changes)
+            yield
+
+    def _emit(self, found: Pairs) -> Changes:
+        a, b = found.a, found.b
+        times, tix = timetable.joined(a.times, a.tix[found.a_rows], b.times, b.tix[found.b_rows])
+        diffs = a.diffs[:, found.a_rows] * b.diffs[:, found.b_rows]
+        columns = {
+            **_columns(a, found.a_rows, self.result.left),
+            **_columns(b, found.b_rows, self.result.right),
+        }
+        chosen = tuple(columns[name] for name in self.result.names)
+        return Changes(times, tix, diffs, self.out.fields, chosen)
+
+    def next_round(self, prefix: Rounds, after: int) -> int | None:
+        """The least later round for which output waits."""
+        return self.stash.next_round(prefix, after)
+
+    def forget(self, epoch: int) -> None:
+        """A sweep up to `epoch` is complete."""
+        for reader in self._readers:
+            reader.forget(epoch)
+
+    def drop(self) -> None:
+        """Release the traces."""
+        for reader in self._readers:
+            reader.drop()
+
+
+def _columns(updates: Updates, rows: Lane, pairs: tuple[tuple[str, str], ...]) -> dict[str, pa.Array]:
+    """The named columns of some rows; only the side of the schema that has them is touched."""
+    schema = updates.schema
+    split = schema.key.payload_columns
+    out: dict[str, pa.Array] = {}
+    sides = (
+        (schema.key, updates.key, updates.payload[:split]),
+        (schema.val, updates.val, updates.payload[split:]),
+    )
+    for side, lane, payload in sides:
+        known = [field.name for field in side.fields]
+        wanted = [(name, known.index(source)) for name, source in pairs if source in known]
+        if wanted:
+            arrays = side.decode(lane[rows], payloads.take(payload, rows))
+            out |= {name: arrays[at] for name, at in wanted}
+    return out
+
+
+def _chosen(batches: list[Batch], choose: Callable[[Lane], np.ndarray]) -> Iterator[Batch]:
+    """The batches with times that are chosen, restricted to them."""
+    for batch in batches:
+        flags = choose(batch.times)
+        if flags.all():
+            yield batch
+        elif flags.any():
+            yield Restricted(batch, choose)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """Rows of two updates that have equal keys."""
+
+    a: Updates
+    a_rows: Lane
+    b: Updates
+    b_rows: Lane
+
+
+def join_batches(a: Batch, b: Batch) -> Iterator[Pairs]:
+    """All pairs of rows with equal keys, a bounded number at a time; probes the larger batch with the smaller."""
+    if len(a) > len(b):
+        for found in join_batches(b, a):
+            yield Pairs(found.b, found.b_rows, found.a, found.a_rows)
+        return
+    small = a.gather(np.arange(len(a)))
+    ranges = b.match(small.key)
+    sizes = ranges[:, 3] - ranges[:, 2]
+    start = 0
+    while start < len(ranges):
+        end = max(start + 1, int(np.searchsorted(np.cumsum(sizes[start:]), QUANTUM, side="right")) + start)
+        piece = ranges[start:end]
+        yield from join_updates(small, b.gather(rows_of(piece[:, 2].copy(), piece[:, 3].copy())))
+        start = end
+
+
+def join_updates(a: Updates, b: Updates) -> Iterator[Pairs]:
+    """All pairs of rows with equal keys, of updates in order of key lane, at most `QUANTUM` at a time."""
+    ranges = match_keys(a.key, b.key)
+    remaining = int(((ranges[:, 1] - ranges[:, 0]) * (ranges[:, 3] - ranges[:, 2])).sum())
+    state = np.zeros(2, np.int64)
+    keys = a.schema.key.payload_columns
+    while remaining:
+        count = min(remaining, QUANTUM)
+        a_rows, b_rows = np.empty(count, np.int64), np.empty(count, np.int64)
+        expand_pairs(ranges, a_rows, b_rows, state)
+        remaining -= count
+        if keys:
+            left = payloads.take(a.payload[:keys], a_rows)
+            right = payloads.take(b.payload[:keys], b_rows)
+            same = payloads.rows_equal(left, right, count)
+            a_rows, b_rows = a_rows[same], b_rows[same]
+        yield Pairs(a, a_rows, b, b_rows)

@@ -1,0 +1,213 @@
+"""Linear operators: map, filter, flat_map, negate, explode, inspect, and concat. They keep no state.
+
+A *step* is a function from changes to changes. `Linear` runs a chain of steps in one operator, so that a
+chain costs no more than its functions. Functions of users work on whole columns: they are given the columns
+by name and give columns.
+
+Contract: a step treats each update by itself; times are untouched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from ikebana.errors import SchemaError
+from ikebana.operators.changes import Changes, Fields, as_columns
+from ikebana.operators.span import Span
+from ikebana.operators.wires import Stream
+from ikebana.trace.views import row_flags
+
+Columns = dict[str, pa.Array]
+
+
+class Step(Protocol):
+    """A function from changes to changes, and what it does to their columns."""
+
+    def fields(self, given: Fields) -> Fields: ...
+    def __call__(self, changes: Changes) -> Changes: ...
+
+
+@dataclass(frozen=True)
+class Map:
+    """Each row's columns replaced by those that `function` computes from them."""
+
+    outputs: Fields
+    function: Callable[[Columns], Mapping[str, Any]]
+
+    def fields(self, given: Fields) -> Fields:
+        return self.outputs
+
+    def __call__(self, changes: Changes) -> Changes:
+        columns = as_columns(self.function(changes.named), self.outputs, len(changes), "map")
+        return changes.with_columns(self.outputs, columns)
+
+
+@dataclass(frozen=True)
+class Select:
+    """Some of the columns, possibly renamed: pairs of a new name and the name it has."""
+
+    names: tuple[tuple[str, str], ...]
+
+    def fields(self, given: Fields) -> Fields:
+        known = {field.name: field for field in given}
+        return tuple(known[source].with_name(name) for name, source in self.names)
+
+    def __call__(self, changes: Changes) -> Changes:
+        named = changes.named
+        return changes.with_columns(self.fields(changes.fields), [named[source] for _, source in self.names])
+
+
+@dataclass(frozen=True)
+class Filter:
+    """The rows for which `predicate` holds; where it is null it does not."""
+
+    predicate: Callable[[Columns], Any]
+
+    def fields(self, given: Fields) -> Fields:
+        return given
+
+    def __call__(self, changes: Changes) -> Changes:
+        return changes.where(row_flags(self.predicate(changes.named), len(changes)))
+
+
+@dataclass(frozen=True)
+class FlatMap:
+    """Each row replaced by any number of rows.
+
+    `function` gives columns, and for each of their rows the row they stem from (ascending or not).
+    """
+
+    outputs: Fields
+    function: Callable[[Columns], tuple[Sequence[int], Mapping[str, Any]]]
+
+    def fields(self, given: Fields) -> Fields:
+        return self.outputs
+
+    def __call__(self, changes: Changes) -> Changes:
+        rows, made = self.function(changes.named)
+        origin = np.asarray(rows, np.int64)
+        columns = as_columns(made, self.outputs, len(origin), "flat_map")
+        if len(origin) and (origin.min() < 0 or origin.max() >= len(changes)):
+            raise SchemaError(
+                "the function given to flat_map names a row that it was not given",
+                detail=f"it was given {len(changes)} rows",
+                hint="give for each output row the position of its input row",
+            )
+        return changes.with_columns((), ()).take(origin).with_columns(self.outputs, columns)
+
+
+@dataclass(frozen=True)
+class RowByRow:
+    """For `FlatMap`: a plain Python function from a row (a dict) to rows (tuples or dicts) of some fields."""
+
+    outputs: Fields
+    function: Callable[[dict[str, Any]], Iterable[Any]]
+
+    def __call__(self, columns: Columns) -> tuple[list[int], dict[str, Any]]:
+        names = [field.name for field in self.outputs]
+        origin, made = [], []
+        rows = zip(*(column.to_pylist() for column in columns.values()), strict=True)
+        for at, row in enumerate(rows):
+            for out in self.function(dict(zip(columns, row, strict=True))):
+                origin.append(at)
+                made.append(tuple(out[name] for name in names) if isinstance(out, Mapping) else out)
+        return origin, {name: [row[at] for row in made] for at, name in enumerate(names)}
+
+
+@dataclass(frozen=True)
+class Negate:
+    """Every diff with its sign changed."""
+
+    def fields(self, given: Fields) -> Fields:
+        return given
+
+    def __call__(self, changes: Changes) -> Changes:
+        return changes.negated()
+
+
+@dataclass(frozen=True)
+class Explode:
+    """Every diff multiplied by whole numbers computed from the row, one for each diff lane of the output."""
+
+    function: Callable[[Columns], Sequence[Any]]
+    keep: tuple[str, ...]
+
+    def fields(self, given: Fields) -> Fields:
+        return tuple(field for field in given if field.name in self.keep)
+
+    def __call__(self, changes: Changes) -> Changes:
+        factors = [np.broadcast_to(np.asarray(lane), len(changes)) for lane in self.function(changes.named)]
+        if any(lane.dtype.kind not in "iub" for lane in factors):
+            raise SchemaError(
+                "the function given to explode gave numbers that are not whole",
+                detail=f"types: {', '.join(str(lane.dtype) for lane in factors)}",
+                hint="diffs are whole numbers: scale decimals first",
+            )
+        kept = Select(tuple((name, name) for name in self.keep))(changes)
+        return kept.scaled(np.stack([lane.astype(np.int64) for lane in factors]))
+
+
+@dataclass(frozen=True)
+class Inspect:
+    """Shows every change to a function, and passes it on."""
+
+    function: Callable[[Changes], object]
+
+    def fields(self, given: Fields) -> Fields:
+        return given
+
+    def __call__(self, changes: Changes) -> Changes:
+        if len(changes):
+            self.function(changes)
+        return changes
+
+
+@dataclass(frozen=True)
+class Consolidate:
+    """Adds up equal updates within a visit."""
+
+    def fields(self, given: Fields) -> Fields:
+        return given
+
+    def __call__(self, changes: Changes) -> Changes:
+        return changes.consolidated() if len(changes) else changes
+
+
+class Linear:
+    """A chain of steps."""
+
+    def __init__(self, source: Stream, steps: Sequence[Step], lanes: int) -> None:
+        self._source, self._steps = source, tuple(steps)
+        fields = source.fields
+        for step in steps:
+            fields = step.fields(fields)
+        self.out = Stream(fields, source.dimensions, lanes)
+
+    def visit(self, span: Span) -> None:
+        """Run the chain over this visit's changes."""
+        changes = self._source.changes
+        if not len(changes):
+            self.out.clear()
+            return
+        for step in self._steps:
+            changes = step(changes)
+        self.out.changes = changes
+
+
+class Concat:
+    """The changes of several streams with the same columns."""
+
+    def __init__(self, sources: Sequence[Stream]) -> None:
+        self._sources = tuple(sources)
+        first = sources[0]
+        self.out = Stream(first.fields, first.dimensions, first.lanes)
+
+    def visit(self, span: Span) -> None:
+        """Put this visit's changes together."""
+        parts = [source.changes for source in self._sources if len(source.changes)]
+        self.out.changes = Changes.concat(parts) if parts else self.out.nothing

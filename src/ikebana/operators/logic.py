@@ -1,0 +1,197 @@
+"""Logic: what a reduction computes, over whole columns.
+
+A `Logic` is given `Groups`: for each group (a key at a time) its values with their accumulated diffs, the
+groups one after the other, values in order of their lane. It names output rows: for each the input row that
+it belongs to (which says the group and has the key), its value columns, and its diff. A group without values
+is not given, and has no output.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ikebana.operators.changes import Fields
+from ikebana.trace import Schema, Updates
+from ikebana.trace.lanes import Lane
+
+_COUNT = pa.field("count", pa.int64(), nullable=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups:
+    """Values of some groups: which group each is of (ascending), the value, and its accumulated diffs."""
+
+    group: Lane
+    values: Updates
+    sums: Lane
+
+    @property
+    def starts(self) -> Lane:
+        """The first row of each group."""
+        changes = np.ones(len(self.group), bool)
+        np.not_equal(self.group[1:], self.group[:-1], out=changes[1:])
+        return np.flatnonzero(changes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Made:
+    """Output rows: an input row of the same group, value columns, and diffs."""
+
+    rows: Lane
+    columns: Sequence[pa.Array]
+    diffs: Lane
+
+
+class Logic(ABC):
+    """A function of a key's values."""
+
+    @abstractmethod
+    def fields(self, schema: Schema) -> Fields:
+        """The value columns of the output, for input of a schema."""
+
+    @abstractmethod
+    def apply(self, groups: Groups) -> Made:
+        """The output of some groups."""
+
+
+@dataclass(frozen=True)
+class Threshold(Logic):
+    """Each value with another multiplicity, a function of the one it has; 0 leaves it out."""
+
+    multiplicity: Callable[[Lane], Any]
+
+    def fields(self, schema: Schema) -> Fields:
+        return schema.val.fields
+
+    def apply(self, groups: Groups) -> Made:
+        diffs = np.asarray(self.multiplicity(groups.sums[0]), np.int64)
+        rows = np.flatnonzero(diffs)
+        return Made(rows, _values(groups.values.take(rows)), diffs[rows])
+
+
+def _is_there(counts: Lane) -> Any:
+    return counts > 0
+
+
+DISTINCT = Threshold(_is_there)
+"""Each value of positive count, once."""
+
+
+@dataclass(frozen=True)
+class Count(Logic):
+    """The sum of the counts of a key's values; no row where that is zero."""
+
+    name: str = "count"
+
+    def fields(self, schema: Schema) -> Fields:
+        return (_COUNT.with_name(self.name),)
+
+    def apply(self, groups: Groups) -> Made:
+        starts = groups.starts
+        totals = np.add.reduceat(groups.sums[0], starts) if len(starts) else groups.sums[0]
+        chosen = np.flatnonzero(totals)
+        return Made(starts[chosen], [pa.array(totals[chosen])], np.ones(len(chosen), np.int64))
+
+
+@dataclass(frozen=True)
+class Linear(Logic):
+    """Aggregates that live in the diff lanes: the first is the count, which decides whether there is a row.
+
+    `outputs` are the value columns, computed by `finish` from the accumulated lanes.
+    """
+
+    outputs: Fields
+    finish: Callable[[Lane], Sequence[Any]]
+
+    def fields(self, schema: Schema) -> Fields:
+        return self.outputs
+
+    def apply(self, groups: Groups) -> Made:
+        rows = np.flatnonzero(groups.sums[0])
+        columns = self.finish(groups.sums[:, rows])
+        typed = [pa.array(column, field.type) for column, field in zip(columns, self.outputs, strict=True)]
+        return Made(rows, typed, np.ones(len(rows), np.int64))
+
+
+@dataclass(frozen=True)
+class TopK(Logic):
+    """The `k` greatest (or least) values by the columns `by`; a value that counts twice takes two places."""
+
+    k: int
+    by: tuple[str, ...]
+    greatest: bool = True
+    distinct: bool = False  # a value takes one place however often it counts
+
+    def fields(self, schema: Schema) -> Fields:
+        return schema.val.fields
+
+    def apply(self, groups: Groups) -> Made:
+        there = np.flatnonzero(groups.sums[0] > 0)
+        values, group, counts = groups.values.take(there), groups.group[there], groups.sums[0][there]
+        if self.distinct:
+            counts = np.minimum(counts, 1)
+        order = self._order(values, group)
+        group, counts = group[order], counts[order]
+        through = np.cumsum(counts)
+        starts = np.flatnonzero(np.append(True, group[1:] != group[:-1])) if len(group) else group
+        sizes = np.diff(np.append(starts, len(group)))
+        before = through - counts - np.repeat((through - counts)[starts], sizes)
+        taken = np.clip(self.k - before, 0, counts)
+        chosen = np.flatnonzero(taken)
+        rows = order[chosen]
+        return Made(there[rows], _values(values.take(rows)), taken[chosen])
+
+    def _order(self, values: Updates, group: Lane) -> Lane:
+        """By group, then by the columns; ties by the rest of the value, so that the choice is determined."""
+        columns = values.columns()
+        direction = "descending" if self.greatest else "ascending"
+        rest = [field.name for field in values.schema.val.fields if field.name not in self.by]
+        table = pa.table({"group ": group, **{name: columns[name] for name in (*self.by, *rest)}})
+        keys = [("group ", "ascending"), *((name, direction) for name in (*self.by, *rest))]
+        return pc.sort_indices(table, sort_keys=keys).to_numpy().astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Python(Logic):
+    """Any Python function: (key, [(value, count), ...] in ascending order) -> (value, count) pairs.
+
+    Keys and values are tuples, one entry for each column.
+    """
+
+    outputs: Fields
+    function: Callable[[tuple[Any, ...], list[tuple[tuple[Any, ...], int]]], Iterable[tuple[Any, int]]]
+
+    def fields(self, schema: Schema) -> Fields:
+        return self.outputs
+
+    def apply(self, groups: Groups) -> Made:
+        data = [row for row, _, _ in groups.values.triples()]
+        split = len(groups.values.schema.key.fields)
+        rows, made, diffs = [], [], []
+        ends = [*groups.starts[1:].tolist(), len(data)]
+        for start, end in zip(groups.starts.tolist(), ends, strict=True):
+            counts = groups.sums[0][start:end].tolist()
+            values = sorted(zip((row[split:] for row in data[start:end]), counts, strict=True), key=_nulls_first)
+            for value, diff in self.function(data[start][:split], values):
+                rows.append(start)
+                made.append(value if isinstance(value, tuple) else (value,))
+                diffs.append(diff)
+        columns = [pa.array([value[at] for value in made], field.type) for at, field in enumerate(self.outputs)]
+        return Made(np.array(rows, np.int64), columns, np.array(diffs, np.int64))
+
+
+def _nulls_first(pair: tuple[tuple[Any, ...], int]) -> Any:
+    return tuple((each is not None, each) for each in pair[0])
+
+
+def _values(updates: Updates) -> list[pa.Array]:
+    """The value columns."""
+    split = updates.schema.key.payload_columns
+    return updates.schema.val.decode(updates.val, updates.payload[split:])

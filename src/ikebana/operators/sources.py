@@ -1,0 +1,126 @@
+"""Sources: where a dataflow's changes come from, its own inputs and the arrangements of others.
+
+A source says how far it is complete (`available`: epochs before it can be swept) and whether it has anything
+new. `Input` holds changes that were pushed until their epochs are swept. `Import` attaches to a trace
+maintained by another dataflow: in the first sweep it gives the whole history, as of the epoch at which the
+importing dataflow starts, then each new batch.
+
+An imported trace runs at its own pace. When it is ahead, the import takes from it only what a sweep covers:
+the trace is multiversioned, and the importer's handles keep the versions that it still needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ikebana.errors import TimeError
+from ikebana.operators.changes import Changes, Fields
+from ikebana.operators.span import Span
+from ikebana.operators.wires import Arranged, Stream
+from ikebana.time import Antichain
+from ikebana.trace import Batch, Handle
+from ikebana.trace.views import Advanced, Restricted
+
+NEVER = (1 << 62) - 1
+"""The epoch before which a closed source is complete: all of them."""
+
+
+class Input:
+    """Changes pushed from outside, each at an epoch not yet closed."""
+
+    def __init__(self, name: str, fields: Fields) -> None:
+        self.name, self.out = name, Stream(fields, 1)
+        self.available = 0
+        self._waiting: list[Changes] = []
+
+    @property
+    def has_news(self) -> bool:
+        """Whether anything was pushed at an epoch that is closed by now."""
+        return any((changes.times[:, 0] < self.available).any() for changes in self._waiting)
+
+    def push(self, changes: Changes) -> None:
+        """Buffer changes at epochs that are still open."""
+        if len(changes) and changes.times[:, 0].min() < self.available:
+            raise TimeError(
+                f"cannot push changes at epoch {changes.times[:, 0].min()} into input {self.name!r}",
+                detail=f"epochs before {self.available} are closed",
+                hint="push changes before advancing the input past their epoch",
+            )
+        if len(changes):
+            self._waiting.append(changes)
+
+    def advance(self, epoch: int) -> None:
+        """Close all epochs before `epoch`."""
+        self.available = max(self.available, epoch)
+
+    def visit(self, span: Span) -> None:
+        """The changes of this sweep's epochs."""
+        if not self._waiting:
+            self.out.clear()
+            return
+        everything = Changes.concat(self._waiting)
+        now = everything.times[:, 0] < span.upper
+        later = everything.at_times(~now).pruned()
+        self._waiting = [later] if len(later) else []
+        changes = everything.at_times(now).pruned()
+        if len(changes):
+            changes = changes.with_times(np.maximum(changes.times, span.lower))
+        self.out.changes = changes
+
+
+class Import:
+    """An arrangement that another dataflow maintains."""
+
+    def __init__(self, handle: Handle, demand: Callable[[int], bool]) -> None:
+        self._handle, self._demand = handle, demand
+        self._queue = handle.import_()
+        self._history: list[Batch] | None = None
+        self._waiting: list[Batch] = []
+        self.since = max((time[0] for time in handle.frontier), default=0)
+        self._start = Antichain.of((self.since,))
+        self.out = Arranged(handle.schema, 1, handle.clone, lambda batch: Advanced(batch, self._start))
+
+    @property
+    def available(self) -> int:
+        """Epochs before it are complete."""
+        return min((time[0] for time in self._handle.upper), default=NEVER)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether any batch has come that was not swept yet."""
+        self._waiting += [batch for batch in self._queue.take() if len(batch)]
+        return self._history is None or bool(self._waiting)
+
+    def demand(self, epoch: int) -> bool:
+        """Ask the maintainer to complete the epochs before `epoch`; returns whether it did not know."""
+        return self._demand(epoch)
+
+    def start(self, epoch: int) -> None:
+        """The dataflow starts at `epoch`: earlier history counts as of then."""
+        self._start = Antichain.of((epoch,))
+
+    def visit(self, span: Span) -> None:
+        """The batches of this sweep's epochs, the history first."""
+        self._waiting += [batch for batch in self._queue.take() if len(batch)]
+        if self._history is None:
+            self._history = []
+            self._waiting = [*self._queue.history, *self._waiting]
+        seen = [Advanced(batch, self._start) for batch in self._waiting]
+        self.out.fresh = [Restricted(batch, span.fresh) for batch in seen if span.fresh(batch.times).any()]
+        self._waiting = [
+            waiting
+            for waiting, batch in zip(self._waiting, seen, strict=True)
+            if (batch.times[:, 0] >= span.upper).any()
+        ]
+
+    def forget(self, epoch: int) -> None:
+        """A sweep up to `epoch` is complete."""
+        frontier = Antichain.of((max(0, epoch - 1),))
+        if self._handle.frontier.precedes(frontier):
+            self._handle.advance(frontier)
+
+    def drop(self) -> None:
+        """Detach."""
+        self._handle.drop()

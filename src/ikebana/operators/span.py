@@ -1,0 +1,77 @@
+"""The span of a visit: which times an operator sees now, which it has seen, and which are still to come.
+
+A dataflow advances in sweeps. A sweep takes it from one epoch to a later one; it visits each operator once,
+and those in a loop once a round. A visit fixes the loop coordinates: an operator is given the updates at
+epochs in [lower, upper) and exactly the rounds `rounds`. Visits of a sweep are in lexicographic order of
+rounds, so of the times in a trace
+
+    before   epoch < lower, or epoch < upper and rounds earlier: seen in earlier visits fresh    lower <=
+    epoch < upper and rounds equal:            this visit's later    rounds later in this sweep, or epoch >=
+    upper:      still to come (or, in a shared trace, running ahead)
+
+Readers keep their handles one epoch behind `lower`: what was compacted stays `before`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ikebana.time import Antichain
+from ikebana.trace.lanes import Lane
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Epochs [lower, upper) at the given rounds.
+
+    >>> span = Span(3, 5).enter(2)
+    >>> times = np.array([[2, 9], [3, 1], [3, 2], [4, 2], [4, 3], [5, 0]])
+    >>> span.before(times).tolist(), span.fresh(times).tolist()
+    ([True, True, False, False, False, False], [False, False, True, True, False, False])
+    >>> span.frontier
+    {(3, 3), (5, 0)}
+    """
+
+    lower: int
+    upper: int
+    rounds: tuple[int, ...] = ()
+
+    @property
+    def dimensions(self) -> int:
+        """Coordinates of a time: the epoch and the rounds."""
+        return 1 + len(self.rounds)
+
+    def enter(self, round_: int) -> Span:
+        """The same epochs inside a loop, at a round."""
+        return Span(self.lower, self.upper, (*self.rounds, round_))
+
+    @property
+    def frontier(self) -> Antichain:
+        """The times that may still come after this visit."""
+        depth = len(self.rounds)
+        later = [(self.lower, *self.rounds[:at], self.rounds[at] + 1, *(0,) * (depth - at - 1)) for at in range(depth)]
+        return Antichain([*later, (self.upper, *(0,) * depth)])
+
+    def fresh(self, times: Lane) -> Any:
+        """Flags the times of this visit."""
+        epochs = times[:, 0]
+        flags = (epochs >= self.lower) & (epochs < self.upper)
+        for at, round_ in enumerate(self.rounds, 1):
+            flags &= times[:, at] == round_
+        return flags
+
+    def before(self, times: Lane) -> Any:
+        """Flags the times of earlier visits."""
+        epochs = times[:, 0]
+        return (epochs < self.lower) | ((epochs < self.upper) & self._earlier(times))
+
+    def _earlier(self, times: Lane) -> Any:
+        """Flags times whose rounds are lexicographically earlier."""
+        earlier, equal = np.zeros(len(times), bool), np.ones(len(times), bool)
+        for at, round_ in enumerate(self.rounds, 1):
+            earlier |= equal & (times[:, at] < round_)
+            equal &= times[:, at] == round_
+        return earlier

@@ -1,0 +1,58 @@
+"""A stash: changes that an operator has made for later rounds, kept until their round comes.
+
+Visits of a sweep are in lexicographic order of rounds. What is produced in a visit for the same rounds flows
+on at once; what is for later rounds waits here. `next_round` tells a loop which round it must still visit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ikebana.operators.changes import Changes
+from ikebana.operators.span import Span
+
+Rounds = tuple[int, ...]
+
+
+class Stash:
+    """Changes by rounds."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Rounds, list[Changes]] = {}
+
+    def keep_later(self, changes: Changes, span: Span) -> Changes:
+        """Keep what is for later rounds than the visit's; returns the rest."""
+        if not span.rounds or not len(changes):
+            return changes
+        rounds = changes.times[:, 1:]
+        now = (rounds == span.rounds).all(axis=1)
+        if not now.all():
+            for later in np.unique(rounds[~now], axis=0):
+                chosen = (rounds == later).all(axis=1)
+                self.put(changes.at_times(chosen).pruned(), tuple(later.tolist()))
+        return changes.at_times(now).pruned()
+
+    def put(self, changes: Changes, rounds: Rounds) -> None:
+        """Keep changes for some rounds."""
+        if len(changes):
+            self._waiting.setdefault(rounds, []).append(changes)
+
+    def pop(self, span: Span) -> list[Changes]:
+        """What was kept for this visit."""
+        return self._waiting.pop(span.rounds, []) if self._waiting else []
+
+    def next_round(self, prefix: Rounds, after: int) -> int | None:
+        """The least round later than `after`, at the depth below `prefix`, for which anything waits."""
+        return next_round(self._waiting, prefix, after)
+
+
+def next_round(waiting: Mapping[Rounds, object], prefix: Rounds, after: int) -> int | None:
+    """The least round later than `after` among the keys that start with `prefix`.
+
+    >>> next_round({(1, 4): 0, (1, 2): 0, (2, 0): 0}, (1,), after=2)
+    4
+    """
+    depth = len(prefix)
+    return min((key[depth] for key in waiting if key[:depth] == prefix and key[depth] > after), default=None)

@@ -1,0 +1,190 @@
+"""The renderer: a plan becomes operators, inside each worker.
+
+Each node is rendered once, so that what is used twice is computed once. Operators are added to the scope
+they belong to in an order in which every operator comes after those it reads. Arrangements that the
+catalogue has are imported rather than built; `Wiring` says how, and how to exchange messages: rendering
+itself knows nothing about workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any, Protocol
+
+from ikebana.operators import arranging, iterate, linear, sources
+from ikebana.operators.arranging import Exchange
+from ikebana.operators.join import Join
+from ikebana.operators.reduce import Reduce
+from ikebana.operators.span import Span
+from ikebana.operators.stash import Rounds
+from ikebana.operators.wires import Arranged, Stream
+from ikebana.plan import ir
+
+
+class Wiring(Protocol):
+    """What a rendered dataflow needs from its worker."""
+
+    workers: int
+    effort: str
+
+    def exchange(self) -> Exchange | None:
+        """A new channel to the peers; None where there are none."""
+        ...
+
+    def agree(self, round_: int | None) -> Generator[object, None, int | None]:
+        """The least round that any worker still has to visit."""
+        ...
+
+    def shared(self, node: ir.Node) -> sources.Import | None:
+        """An import of the node's arrangement, if another dataflow maintains it."""
+        ...
+
+    def input(self, node: ir.Source) -> sources.Input | ir.Node:
+        """The input of that name, or the arrangement in which its changes are kept for everybody."""
+        ...
+
+
+class Scope:
+    """Operators in the order in which they are visited."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+
+    def visit_items(self, span: Span) -> Iterator[object]:
+        for item in self.items:
+            steps = item.visit(span)
+            if steps is not None:
+                yield from steps
+
+    def operators(self) -> Iterator[Any]:
+        """All operators, those of inner loops included."""
+        for item in self.items:
+            if isinstance(item, LoopScope):
+                yield from item.operators()
+            else:
+                yield item
+
+
+class LoopScope(Scope):
+    """A loop: visits its operators round by round until no worker has work left."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        super().__init__()
+        self._wiring = wiring
+        self.leaves: list[iterate.Leave] = []
+
+    def visit(self, span: Span) -> Iterator[object]:
+        round_: int | None = 0
+        while round_ is not None:
+            yield from self.visit_items(span.enter(round_))
+            round_ = yield from self._wiring.agree(self.next_round(span.rounds, round_))
+        for leave in self.leaves:
+            leave.close()
+
+    def next_round(self, prefix: Rounds, after: int) -> int | None:
+        """The least later round at which an operator in the loop has work."""
+        asked = (item.next_round(prefix, after) for item in self.items if hasattr(item, "next_round"))
+        return min((each for each in asked if each is not None), default=None)
+
+
+class Renderer:
+    """Renders the nodes of one dataflow."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        self._wiring = wiring
+        self.root = Scope()
+        self._scopes: dict[ir.Scope, Scope] = {(): self.root}
+        self._done: dict[str, Any] = {}
+        self._variables: dict[str, iterate.Variable] = {}
+        self.sources: list[Any] = []
+
+    def stream(self, node: ir.Node) -> Stream:
+        """The stream of a node; that of an arrangement's changes if it gives an arrangement."""
+        wire = self.wire(node)
+        return wire if isinstance(wire, Stream) else self.wire(ir.make(ir.Rows, source=node))
+
+    def wire(self, node: ir.Node) -> Any:
+        """The stream or arrangement of a node, rendering whatever it needs."""
+        if node.digest not in self._done:
+            self._done[node.digest] = getattr(self, f"_{type(node).__name__.lower()}")(node)
+        return self._done[node.digest]
+
+    def _add(self, node: ir.Node, operator: Any) -> Any:
+        self._scopes[node.scope].items.append(operator)
+        return operator.out
+
+    def _source(self, node: ir.Source) -> Stream:
+        found = self._wiring.input(node)
+        if isinstance(found, ir.Node):
+            return self.stream(found)
+        self.sources.append(found)
+        return self._add(node, found)
+
+    def _steps(self, node: ir.Steps) -> Stream:
+        return self._add(node, linear.Linear(self.stream(node.source), node.steps, node.diff_lanes))
+
+    def _union(self, node: ir.Union) -> Stream:
+        return self._add(node, linear.Concat([self.stream(source) for source in node.sources]))
+
+    def _bykey(self, node: ir.ByKey) -> Arranged:
+        shared = self._wiring.shared(node)
+        if shared is not None:
+            self.sources.append(shared)
+            return self._add(node, shared)
+        operator = arranging.ArrangeStream(
+            self.stream(node.source),
+            node.schema,
+            name=f"by {', '.join(node.key)}",
+            effort=self._wiring.effort,
+            exchange=self._wiring.exchange(),
+            workers=self._wiring.workers,
+        )
+        return self._add(node, operator)
+
+    def _rows(self, node: ir.Rows) -> Stream:
+        return self._add(node, arranging.AsStream(self.wire(node.source)))
+
+    def _joinof(self, node: ir.JoinOf) -> Stream:
+        return self._add(node, Join(self.wire(node.left), self.wire(node.right), node.result))
+
+    def _reduceof(self, node: ir.ReduceOf) -> Arranged:
+        shared = self._wiring.shared(node)
+        if shared is not None:
+            self.sources.append(shared)
+            return self._add(node, shared)
+        return self._add(node, Reduce(self.wire(node.source), node.logic, effort=self._wiring.effort))
+
+    def _entered(self, node: ir.Entered) -> Any:
+        wire = self.wire(node.source)
+        return self._add(node, iterate.Enter(wire) if isinstance(wire, Stream) else iterate.EnterArranged(wire))
+
+    def _loopvariable(self, node: ir.LoopVariable) -> Stream:
+        dimensions = 1 + len(node.scope)
+        variable = iterate.Variable(node.columns, dimensions, node.lanes)
+        self._variables[node.digest] = variable
+        recurring = self._add(node, variable)
+        concat = linear.Concat([self.stream(node.initial), recurring])
+        return self._add(node, concat)
+
+    def _loop(self, node: ir.Loop) -> LoopScope:
+        loop = LoopScope(self._wiring)
+        self._scopes[(*node.scope, node.id)] = loop
+        for variable, result in zip(node.variables, node.results, strict=True):
+            self._bind(variable, result, loop, node.rounds)
+        self._scopes[node.scope].items.append(loop)
+        return loop
+
+    def _bind(self, variable: ir.LoopVariable, result: ir.Node, loop: LoopScope, rounds: int | None) -> None:
+        """Feed what the body makes of a variable, less its initial collection, back to it."""
+        self.wire(variable)
+        initial = linear.Linear(self.stream(variable.initial), [linear.Negate()], variable.lanes)
+        change = linear.Concat([self.stream(result), initial.out])
+        feedback = iterate.Feedback(change.out, self._variables[variable.digest], rounds)
+        loop.items += [initial, change, feedback]
+
+    def _left(self, node: ir.Left) -> Stream:
+        loop = self.wire(node.loop)
+        leave = iterate.Leave(self.stream(node.source))
+        loop.items.append(leave)
+        loop.leaves.append(leave)
+        return leave.out
