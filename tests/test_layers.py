@@ -30,6 +30,7 @@ LAYERS = (
     ("plan",),
     ("dataflow",),
     ("collection",),
+    ("engine",),
     ("spark", "sql", "datalog", "graph"),
     ("storage", "console", "bench"),
     ("__init__",),
@@ -43,7 +44,7 @@ ONLY_IN = {"numba": "kernels", "pyspark": "spark"}
 # Parts that may import nothing but this and, where it is not `model`, the standard library.
 NOTHING_BUT = {"model": set(), "kernels": {"numpy", "numba", "ikebana.errors"}}
 
-ENGINE = ("errors", "events", "model", "time", "kernels", "trace", "operators", "plan", "dataflow", "collection")
+ENGINE = ("errors", "events", "model", "time", "kernels", "trace", "operators", "plan", "dataflow", "collection", "engine")
 
 MODULES = sorted(SOURCE.rglob("*.py"))
 

@@ -38,7 +38,7 @@ class Collection:
 
     def map(self, columns: Types, function: Callable[[linear.Columns], Mapping[str, Any]]) -> Collection:
         """Rows with other columns, computed by a function of the columns; `columns` names their types."""
-        return self._step(linear.Map(_fields(columns), function))
+        return self._step(linear.Map(fields_of(columns), function))
 
     def select(self, *names: str, **renamed: str) -> Collection:
         """Some columns: those named, and others under a new name (`new=old`)."""
@@ -52,7 +52,7 @@ class Collection:
 
     def flat_map(self, columns: Types, function: Callable[[dict[str, Any]], Iterable[Any]]) -> Collection:
         """For each row (a dict) any number of rows (tuples or dicts): a plain Python function, row by row."""
-        fields = _fields(columns)
+        fields = fields_of(columns)
         return self._step(linear.FlatMap(fields, linear.RowByRow(fields, function)))
 
     def negate(self) -> Collection:
@@ -135,7 +135,7 @@ class Collection:
         function: Callable[[tuple[Any, ...], list[tuple[tuple[Any, ...], int]]], Iterable[tuple[Any, int]]],
     ) -> Collection:
         """For each key, rows that a Python function makes of its values: (key, [(value, count), ...]) -> pairs."""
-        return self._reduced(by, logic.Python(_fields(columns), function))
+        return self._reduced(by, logic.Python(fields_of(columns), function))
 
     def distinct(self) -> Collection:
         """Each row of positive multiplicity, once."""
@@ -171,7 +171,7 @@ class Collection:
         columns from their sums.
         """
         key = (by,) if isinstance(by, str) else tuple(by)
-        return self.explode(key, lanes)._reduced(key, logic.Linear(_fields(columns), finish))
+        return self.explode(key, lanes)._reduced(key, logic.Linear(fields_of(columns), finish))
 
     def min(self, by: str | Sequence[str], *columns: str) -> Collection:
         """For each key the row with the least value, by `columns` or by all others."""
@@ -285,6 +285,7 @@ def _inside(node: ir.Node, scope: ir.Scope) -> ir.Node:
     return node
 
 
-def _fields(columns: Types) -> Fields:
+def fields_of(columns: Types) -> Fields:
+    """Fields of named types, never null unless a `pyarrow.Field` says so."""
     pairs = columns.items() if isinstance(columns, Mapping) else columns
     return tuple(each if isinstance(each, pa.Field) else pa.field(each[0], each[1], nullable=False) for each in pairs)

@@ -107,7 +107,7 @@ class Reduce:
                 continue
             rows = updates.at_times(later)
             at, row = _expand(pairs[:, 0], rows.key)
-            now = np.column_stack([pairs[at, 1], np.broadcast_to(span.rounds, (len(at), len(span.rounds)))])
+            now = span.times_at(pairs[at, 1])
             times = np.maximum(now, rows.times[rows.tix[row]])
             table, tix = timetable.distinct_times(times)
             for rounds in {tuple(time[1:]) for time in table.tolist()}:
@@ -118,7 +118,7 @@ class Reduce:
     def _change(self, pairs: Pairs, inputs: Sorted, outputs: Sorted, span: Span) -> Updates:
         """The output updates of this visit: D(t_i) - D(t_{i-1}) for the successive times of each key."""
         epochs, epoch_of = np.unique(pairs[:, 1], return_inverse=True)
-        at = np.column_stack([epochs, np.broadcast_to(span.rounds, (len(epochs), len(span.rounds)))])
+        at = span.times_at(epochs)
         pair, row, sums = _accumulate(pairs, inputs, at, epoch_of)
         wanted_pair, wanted = self._apply(pair, inputs.updates.take(row), sums)
         there_pair, there_row, there = _accumulate(pairs, outputs, at, epoch_of)

@@ -55,6 +55,11 @@ class Span:
         later = [(self.lower, *self.rounds[:at], self.rounds[at] + 1, *(0,) * (depth - at - 1)) for at in range(depth)]
         return Antichain([*later, (self.upper, *(0,) * depth)])
 
+    def times_at(self, epochs: Lane) -> Lane:
+        """A time of this visit for each epoch."""
+        rounds = np.array(self.rounds, np.int64)
+        return np.column_stack([epochs, np.broadcast_to(rounds, (len(epochs), len(rounds)))])
+
     def fresh(self, times: Lane) -> Any:
         """Flags the times of this visit."""
         epochs = times[:, 0]

@@ -79,8 +79,9 @@ class Node:
 _known: WeakValueDictionary[str, Node] = WeakValueDictionary()
 
 
-def make(kind: type[Any], **values: Any) -> Any:
+def make(kind: type[Any], **given: Any) -> Any:
     """The node of a kind with these values: the one that exists already, if it does."""
+    values = {each.name: given.get(each.name, each.default) for each in fields(kind) if each.name != "digest"}
     parts = [kind.__name__]
     for name, value in sorted(values.items()):
         parts += [name, *(_digest_of(each) for each in (value if isinstance(value, tuple) else (value,)))]
@@ -153,6 +154,7 @@ class ByKey(Node):
     source: Node
     key: tuple[str, ...]
     hash_bits: int = 64
+    owner: str = ""  # of an arrangement that is not to be shared: whose it is
 
     @property
     def columns(self) -> Fields:
@@ -195,6 +197,7 @@ class JoinOf(Node):
 class ReduceOf(Node):
     source: Node
     logic: Logic
+    owner: str = ""
 
     @property
     def schema(self) -> Schema:

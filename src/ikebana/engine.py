@@ -1,0 +1,192 @@
+"""The engine as a library: inputs, epochs, views, on workers of this process.
+
+    engine = Engine(workers=2)
+    edges = engine.input("edges", {"src": pa.int64(), "dst": pa.int64()})
+    degrees = engine.install("degrees", edges.count("src"))
+    edges.insert({"src": [1, 1, 2], "dst": [2, 3, 3]})
+    engine.advance()                    # closes the epoch
+    degrees.read()                      # an Arrow table
+
+An input's changes are kept in an arrangement of their own, so that a query installed at any time sees all of them.
+Arrangements that several queries can use are maintained by dataflows of their own and live as long as one of them
+does. With `share=False` every query builds its own.
+
+Not guaranteed: use from several threads.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ikebana.collection import Arrangement, Collection, Types, fields_of
+from ikebana.dataflow.messages import Advance, CreateInput, Demand, Install, Push, Retire
+from ikebana.dataflow.transport.inprocess import InProcess
+from ikebana.errors import DataflowError, TimeError
+from ikebana.operators.changes import Changes
+from ikebana.plan import ir
+from ikebana.plan.sharing import explain, private, shareable
+
+
+class Engine:
+    """Inputs and views over W workers."""
+
+    def __init__(self, workers: int = 1, *, seed: int = 0, effort: str = "default", share: bool = True) -> None:
+        self.cluster = InProcess(workers, seed=seed, effort=effort)
+        self.epoch, self._share = 0, share
+        self._next_worker = 0
+        self._names: set[str] = set()
+        self._uses: Counter[str] = Counter()  # of shared arrangements, by digest
+        self._kept: dict[str, str] = {}  # digests of arrangements that inputs are kept in, by input
+
+    def input(self, name: str, columns: Types, key: str | Sequence[str] = ()) -> Input:
+        """A new input: a collection that changes by what is inserted into it and removed from it."""
+        self._claim(name)
+        fields = fields_of(columns)
+        source = Collection(ir.make(ir.Source, name=name, fields=fields))
+        kept = source.arrange(*((key,) if isinstance(key, str) else key)).node
+        self._kept[name] = kept.digest
+        self.cluster.command(CreateInput(name, fields))
+        self.cluster.command(Advance(self.epoch))
+        self.cluster.command(Install(f"input {name}", kept))
+        return Input(self, name, source.node)
+
+    def install(self, name: str, collection: Collection | Arrangement) -> View:
+        """A standing query: its result is kept up to date from now on."""
+        self._claim(name)
+        node = collection.node
+        plan = node if ir.is_arrangement(node) else Collection(node).arrange().node
+        plan = (
+            ir.make(ir.ByKey, source=Collection(plan).rows().node, key=_key(plan)) if self._maintained(plan) else plan
+        )
+        if not self._share:
+            plan = private(plan, name)
+        used = shareable(plan) if self._share else []
+        for shared in used:
+            if not self._maintained(shared):
+                self.cluster.command(Install(shared.digest, shared))
+            self._uses[shared.digest] += 1
+        self.cluster.command(Install(name, plan))
+        return View(self, name, plan, [shared.digest for shared in used])
+
+    def advance(self, epoch: int | None = None) -> int:
+        """Close the present epoch, or all before `epoch`; returns the epoch that is now open."""
+        target = self.epoch + 1 if epoch is None else epoch
+        if target < self.epoch:
+            raise TimeError(f"cannot go back to epoch {target}", detail=f"the present epoch is {self.epoch}")
+        self.epoch = target
+        self.cluster.command(Advance(target))
+        return target
+
+    def run(self) -> None:
+        """Work until nothing is left to do."""
+        self.cluster.run()
+
+    def explain(self, collection: Collection | Arrangement) -> str:
+        """The plan of a query as a tree, and which arrangements it would reuse or build."""
+
+        def status(node: ir.Node) -> str:
+            if not isinstance(node, ir.ByKey | ir.ReduceOf):
+                return ""
+            return "  <- reused" if self._share and self._maintained(node) else "  <- built"
+
+        return explain(collection.node, status)
+
+    def _maintained(self, node: ir.Node) -> bool:
+        """Whether a dataflow of its own maintains an arrangement already."""
+        return self._uses[node.digest] > 0 or node.digest in self._kept.values()
+
+    def _claim(self, name: str) -> None:
+        if name in self._names:
+            raise DataflowError(f"the name {name!r} is taken", hint="choose another, or drop what has it")
+        self._names.add(name)
+
+    def _retire(self, view: View) -> None:
+        self.cluster.command(Retire(view.name))
+        self._names.discard(view.name)
+        for digest in view.uses:
+            self._uses[digest] -= 1
+            if not self._uses[digest] and digest not in self._kept.values():
+                self.cluster.command(Retire(digest))
+
+    def worker_for_next_push(self) -> int:
+        """Pushes go round the workers; arranging sends every row where it belongs."""
+        self._next_worker = (self._next_worker + 1) % len(self.cluster.workers)
+        return self._next_worker
+
+
+class Input(Collection):
+    """A collection that is changed from outside."""
+
+    def __init__(self, engine: Engine, name: str, node: ir.Node) -> None:
+        super().__init__(node)
+        self.name, self._engine = name, engine
+
+    def insert(self, data: Any) -> None:
+        """Add rows, at the present epoch: a mapping of columns, or an Arrow table."""
+        self.push(data, 1)
+
+    def remove(self, data: Any) -> None:
+        """Take rows away, at the present epoch."""
+        self.push(data, -1)
+
+    def push(self, data: Any, diffs: Any, epochs: Any = None) -> None:
+        """Change rows by diffs, at the present epoch or at others that are still open."""
+        times = (self._engine.epoch,) if epochs is None else epochs
+        changes = Changes.of(self.node.columns, data, times, diffs)
+        if len(changes) and changes.times[:, 0].min() < self._engine.epoch:
+            raise TimeError(
+                f"cannot change input {self.name!r} at epoch {changes.times[:, 0].min()}",
+                detail=f"epochs before {self._engine.epoch} are closed",
+                hint="give changes at the present epoch or later",
+            )
+        self._engine.cluster.command(Push(self.name, changes), self._engine.worker_for_next_push())
+
+
+class View:
+    """A standing query's result."""
+
+    def __init__(self, engine: Engine, name: str, plan: ir.Node, uses: list[str]) -> None:
+        self.name, self.uses, self._engine, self._plan = name, uses, engine, plan
+        self._dropped = False
+
+    def read(self, at: int | None = None) -> pa.Table:
+        """The result at an epoch, by default the last that is closed: its columns, and `diff`."""
+        epoch = self._engine.epoch - 1 if at is None else at
+        self.wait(epoch)
+        return self._engine.cluster.read(self.name, (epoch,))
+
+    def wait(self, epoch: int) -> None:
+        """Work until the result at an epoch is complete."""
+        self._check()
+        if epoch >= self._engine.epoch:
+            raise TimeError(
+                f"cannot wait for epoch {epoch} of {self.name!r}",
+                detail=f"it is still open: the present epoch is {self._engine.epoch}",
+                hint="advance the engine past it first",
+            )
+        self._engine.cluster.command(Demand(self.name, epoch + 1))
+        self._engine.run()
+        self._engine.cluster.complete(self.name)
+
+    def rows(self) -> Collection:
+        """The result as a collection, for further queries: they share it while this view lives."""
+        self._check()
+        return Arrangement(self._plan).rows()
+
+    def drop(self) -> None:
+        """Retire the query, and release what only it used."""
+        if not self._dropped:
+            self._dropped = True
+            self._engine._retire(self)
+
+    def _check(self) -> None:
+        if self._dropped:
+            raise DataflowError(f"view {self.name!r} was dropped", hint="install it again")
+
+
+def _key(node: ir.Node) -> tuple[str, ...]:
+    return tuple(field.name for field in ir.schema_of(node).key.fields)

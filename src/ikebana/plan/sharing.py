@@ -1,0 +1,107 @@
+"""Which arrangements a plan can share with others, and how a plan reads to a person.
+
+An arrangement outside all loops whose collection is made from inputs by linear steps alone is worth a dataflow of its own: any
+number of queries import it, and it lives as long as one of them does. `shareable` lists them, innermost first.
+
+`explain` draws the plan as a tree, with what is reused, imported and built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+
+from ikebana.plan import ir
+
+
+def walk(node: ir.Node) -> Iterator[ir.Node]:
+    """Every node below and including this one, inputs first, each once."""
+    seen: set[str] = set()
+
+    def visit(each: ir.Node) -> Iterator[ir.Node]:
+        if each.digest in seen:
+            return
+        seen.add(each.digest)
+        for below in each.inputs:
+            yield from visit(below)
+        yield each
+
+    yield from visit(node)
+
+
+def shareable(plan: ir.Node) -> list[ir.Node]:
+    """The arrangements that other plans may want as well, innermost first; not the plan itself."""
+    return [node for node in walk(plan) if node is not plan and _is_shareable(node)]
+
+
+def _is_shareable(node: ir.Node) -> bool:
+    simple = (ir.Source, ir.Steps, ir.Union, ir.Rows, ir.ByKey)
+    return isinstance(node, ir.ByKey) and all(isinstance(each, simple) for each in walk(node))
+
+
+def private(plan: ir.Node, owner: str) -> ir.Node:
+    """The same plan with arrangements of its own, which nobody else shares."""
+    done: dict[str, ir.Node] = {}
+
+    def copy(node: ir.Node) -> ir.Node:
+        if node.digest not in done:
+            values = {each.name: getattr(node, each.name) for each in fields(node) if each.name != "digest"}
+            for name, value in values.items():
+                if isinstance(value, ir.Node):
+                    values[name] = copy(value)
+                elif isinstance(value, tuple) and value and isinstance(value[0], ir.Node):
+                    values[name] = tuple(copy(each) for each in value)
+            if isinstance(node, ir.ByKey | ir.ReduceOf):
+                values["owner"] = owner
+            done[node.digest] = ir.make(type(node), **values)
+        return done[node.digest]
+
+    return copy(plan)
+
+
+def explain(plan: ir.Node, status: Callable[[ir.Node], str]) -> str:
+    """The plan as a tree, a line for each node; `status` adds what is known of an arrangement."""
+    lines: list[str] = []
+    seen: set[str] = set()
+
+    def draw(node: ir.Node, lead: str, branch: str) -> None:
+        again = node.digest in seen
+        note = "  (see above)" if again else status(node)
+        lines.append(f"{lead}{branch}{describe(node)}{note}")
+        if again:
+            return
+        seen.add(node.digest)
+        below = list(node.inputs)
+        inner = lead + ("" if not branch else "   " if branch.startswith("└") else "│  ")
+        for at, each in enumerate(below, 1):
+            draw(each, inner, "└─ " if at == len(below) else "├─ ")
+
+    draw(plan, "", "")
+    return "\n".join(lines)
+
+
+def describe(node: ir.Node) -> str:
+    """A node in a few words."""
+    match node:
+        case ir.Source():
+            return f"input {node.name}"
+        case ir.Steps():
+            return " | ".join(type(step).__name__.lower() for step in node.steps)
+        case ir.Union():
+            return "concat"
+        case ir.ByKey():
+            return f"arrange by {', '.join(node.key)}"
+        case ir.Rows():
+            return "rows"
+        case ir.JoinOf():
+            return f"join on {', '.join(field.name for field in ir.schema_of(node.left).key.fields)}"
+        case ir.ReduceOf():
+            return f"reduce with {type(node.logic).__name__.lower()}"
+        case ir.Entered():
+            return f"enter {node.loop}"
+        case ir.LoopVariable():
+            return f"variable {node.name} of {node.loop}"
+        case ir.Loop():
+            return node.id if node.rounds is None else f"{node.id}, {node.rounds} rounds"
+        case _:
+            return f"leave {node.inputs[0].scope[-1]}"
