@@ -28,7 +28,7 @@ from ikebana.dataflow.transport.inprocess import InProcess
 from ikebana.errors import DataflowError, TimeError
 from ikebana.operators.changes import Changes
 from ikebana.plan import ir
-from ikebana.plan.sharing import explain, private, shareable
+from ikebana.plan.sharing import explain, is_shareable, private, walk
 
 
 class Engine:
@@ -39,8 +39,8 @@ class Engine:
         self.epoch, self._share = 0, share
         self._next_worker = 0
         self._names: set[str] = set()
-        self._uses: Counter[str] = Counter()  # of shared arrangements, by digest
-        self._kept: dict[str, str] = {}  # digests of arrangements that inputs are kept in, by input
+        self._flows: dict[str, str] = {}  # the dataflow that maintains an arrangement, by digest
+        self._uses: Counter[str] = Counter()  # how many views, inputs and other dataflows need it
 
     def input(self, name: str, columns: Types, key: str | Sequence[str] = ()) -> Input:
         """A new input: a collection that changes by what is inserted into it and removed from it."""
@@ -48,10 +48,9 @@ class Engine:
         fields = fields_of(columns)
         source = Collection(ir.make(ir.Source, name=name, fields=fields))
         kept = source.arrange(*((key,) if isinstance(key, str) else key)).node
-        self._kept[name] = kept.digest
         self.cluster.command(CreateInput(name, fields))
         self.cluster.command(Advance(self.epoch))
-        self.cluster.command(Install(f"input {name}", kept))
+        self._maintain(kept, f"input {name}")
         return Input(self, name, source.node)
 
     def install(self, name: str, collection: Collection | Arrangement) -> View:
@@ -59,18 +58,30 @@ class Engine:
         self._claim(name)
         node = collection.node
         plan = node if ir.is_arrangement(node) else Collection(node).arrange().node
-        plan = (
-            ir.make(ir.ByKey, source=Collection(plan).rows().node, key=_key(plan)) if self._maintained(plan) else plan
-        )
         if not self._share:
             plan = private(plan, name)
-        used = shareable(plan) if self._share else []
+        used = [node for node in walk(plan) if self._is_shared(node, plan)]
         for shared in used:
-            if not self._maintained(shared):
-                self.cluster.command(Install(shared.digest, shared))
-            self._uses[shared.digest] += 1
-        self.cluster.command(Install(name, plan))
-        return View(self, name, plan, [shared.digest for shared in used])
+            self._maintain(shared, shared.digest)
+        self._maintain(plan, name)
+        return View(self, name, plan, self._flows[plan.digest], [node.digest for node in (*used, plan)])
+
+    def _is_shared(self, node: ir.Node, plan: ir.Node) -> bool:
+        """Whether a plan is to import this arrangement: it is maintained already, or others may want it too."""
+        return node is not plan and (node.digest in self._flows or (self._share and is_shareable(node)))
+
+    def _maintain(self, node: ir.Node, name: str) -> None:
+        """One more use of an arrangement, maintained by a dataflow of its own."""
+        self._uses[node.digest] += 1
+        if node.digest not in self._flows:
+            self._flows[node.digest] = name
+            self.cluster.command(Install(name, node))
+
+    def _release(self, digest: str) -> None:
+        """One use less; the last one retires the dataflow."""
+        self._uses[digest] -= 1
+        if not self._uses[digest]:
+            self.cluster.command(Retire(self._flows.pop(digest)))
 
     def advance(self, epoch: int | None = None) -> int:
         """Close the present epoch, or all before `epoch`; returns the epoch that is now open."""
@@ -91,13 +102,9 @@ class Engine:
         def status(node: ir.Node) -> str:
             if not isinstance(node, ir.ByKey | ir.ReduceOf):
                 return ""
-            return "  <- reused" if self._share and self._maintained(node) else "  <- built"
+            return "  <- reused" if self._share and node.digest in self._flows else "  <- built"
 
         return explain(collection.node, status)
-
-    def _maintained(self, node: ir.Node) -> bool:
-        """Whether a dataflow of its own maintains an arrangement already."""
-        return self._uses[node.digest] > 0 or node.digest in self._kept.values()
 
     def _claim(self, name: str) -> None:
         if name in self._names:
@@ -105,12 +112,9 @@ class Engine:
         self._names.add(name)
 
     def _retire(self, view: View) -> None:
-        self.cluster.command(Retire(view.name))
         self._names.discard(view.name)
-        for digest in view.uses:
-            self._uses[digest] -= 1
-            if not self._uses[digest] and digest not in self._kept.values():
-                self.cluster.command(Retire(digest))
+        for digest in reversed(view.uses):
+            self._release(digest)
 
     def worker_for_next_push(self) -> int:
         """Pushes go round the workers; arranging sends every row where it belongs."""
@@ -149,15 +153,15 @@ class Input(Collection):
 class View:
     """A standing query's result."""
 
-    def __init__(self, engine: Engine, name: str, plan: ir.Node, uses: list[str]) -> None:
-        self.name, self.uses, self._engine, self._plan = name, uses, engine, plan
-        self._dropped = False
+    def __init__(self, engine: Engine, name: str, plan: ir.Node, dataflow: str, uses: list[str]) -> None:
+        self.name, self.dataflow, self.uses = name, dataflow, uses
+        self._engine, self._plan, self._dropped = engine, plan, False
 
     def read(self, at: int | None = None) -> pa.Table:
         """The result at an epoch, by default the last that is closed: its columns, and `diff`."""
         epoch = self._engine.epoch - 1 if at is None else at
         self.wait(epoch)
-        return self._engine.cluster.read(self.name, (epoch,))
+        return self._engine.cluster.read(self.dataflow, (epoch,))
 
     def wait(self, epoch: int) -> None:
         """Work until the result at an epoch is complete."""
@@ -168,9 +172,9 @@ class View:
                 detail=f"it is still open: the present epoch is {self._engine.epoch}",
                 hint="advance the engine past it first",
             )
-        self._engine.cluster.command(Demand(self.name, epoch + 1))
+        self._engine.cluster.command(Demand(self.dataflow, epoch + 1))
         self._engine.run()
-        self._engine.cluster.complete(self.name)
+        self._engine.cluster.complete(self.dataflow)
 
     def rows(self) -> Collection:
         """The result as a collection, for further queries: they share it while this view lives."""
@@ -186,7 +190,3 @@ class View:
     def _check(self) -> None:
         if self._dropped:
             raise DataflowError(f"view {self.name!r} was dropped", hint="install it again")
-
-
-def _key(node: ir.Node) -> tuple[str, ...]:
-    return tuple(field.name for field in ir.schema_of(node).key.fields)

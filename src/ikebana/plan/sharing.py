@@ -1,7 +1,7 @@
 """Which arrangements a plan can share with others, and how a plan reads to a person.
 
-An arrangement outside all loops whose collection is made from inputs by linear steps alone is worth a dataflow of its own: any
-number of queries import it, and it lives as long as one of them does. `shareable` lists them, innermost first.
+An arrangement outside all loops whose collection is made from inputs by linear steps alone is worth a dataflow of its
+own: any number of queries import it, and it lives as long as one of them does (`is_shareable`).
 
 `explain` draws the plan as a tree, with what is reused, imported and built.
 """
@@ -29,12 +29,8 @@ def walk(node: ir.Node) -> Iterator[ir.Node]:
     yield from visit(node)
 
 
-def shareable(plan: ir.Node) -> list[ir.Node]:
-    """The arrangements that other plans may want as well, innermost first; not the plan itself."""
-    return [node for node in walk(plan) if node is not plan and _is_shareable(node)]
-
-
-def _is_shareable(node: ir.Node) -> bool:
+def is_shareable(node: ir.Node) -> bool:
+    """Whether a node is an arrangement, outside loops, of a collection made from inputs by linear steps alone."""
     simple = (ir.Source, ir.Steps, ir.Union, ir.Rows, ir.ByKey)
     return isinstance(node, ir.ByKey) and all(isinstance(each, simple) for each in walk(node))
 
