@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
 from ikebana.collection import Arrangement, Collection, Types, fields_of
 from ikebana.dataflow.messages import Advance, CreateInput, Demand, Install, Push, Retire
+from ikebana.dataflow.transport import Cluster
 from ikebana.dataflow.transport.inprocess import InProcess
 from ikebana.errors import DataflowError, TimeError
 from ikebana.operators.changes import Changes
@@ -34,8 +35,16 @@ from ikebana.plan.sharing import explain, is_shareable, private, walk
 class Engine:
     """Inputs and views over W workers."""
 
-    def __init__(self, workers: int = 1, *, seed: int = 0, effort: str = "default", share: bool = True) -> None:
-        self.cluster = InProcess(workers, seed=seed, effort=effort)
+    def __init__(
+        self,
+        workers: int = 1,
+        *,
+        seed: int = 0,
+        effort: str = "default",
+        share: bool = True,
+        cluster: Cluster | None = None,
+    ) -> None:
+        self.cluster: Cluster = cluster or InProcess(workers, seed=seed, effort=effort)
         self.epoch, self._share = 0, share
         self._next_worker = 0
         self._names: set[str] = set()
@@ -96,6 +105,16 @@ class Engine:
         """Work until nothing is left to do."""
         self.cluster.run()
 
+    def close(self) -> None:
+        """End the workers."""
+        self.cluster.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def explain(self, collection: Collection | Arrangement) -> str:
         """The plan of a query as a tree, and which arrangements it would reuse or build."""
 
@@ -118,7 +137,7 @@ class Engine:
 
     def worker_for_next_push(self) -> int:
         """Pushes go round the workers; arranging sends every row where it belongs."""
-        self._next_worker = (self._next_worker + 1) % len(self.cluster.workers)
+        self._next_worker = (self._next_worker + 1) % self.cluster.size
         return self._next_worker
 
 
@@ -173,8 +192,7 @@ class View:
                 hint="advance the engine past it first",
             )
         self._engine.cluster.command(Demand(self.dataflow, epoch + 1))
-        self._engine.run()
-        self._engine.cluster.complete(self.dataflow)
+        self._engine.cluster.wait(self.dataflow, epoch + 1)
 
     def rows(self) -> Collection:
         """The result as a collection, for further queries: they share it while this view lives."""

@@ -15,7 +15,7 @@ from collections import deque
 
 import pyarrow as pa
 
-from ikebana.dataflow.messages import Command, Letter
+from ikebana.dataflow.messages import Command, Letter, Retire
 from ikebana.dataflow.worker import Worker
 from ikebana.errors import DataflowError
 from ikebana.time import Time
@@ -41,18 +41,42 @@ class InProcess:
         """The worker is gone, with everything it held and had not yet sent."""
         self._killed.add(worker)
 
-    def run(self, limit: int | None = None) -> bool:
-        """Run until nothing is left to do, or for so many actions; returns whether nothing is left."""
+    @property
+    def size(self) -> int:
+        """How many workers there are."""
+        return len(self.workers)
+
+    def run(self) -> None:
+        """Run until nothing is left to do."""
+        while not self.run_some(1 << 30):
+            pass
+
+    def run_some(self, actions: int) -> bool:
+        """Take so many actions at most; returns whether nothing is left to do."""
         self._check_alive()
         idle: set[int] = set()
-        while limit is None or limit > 0:
+        for _ in range(actions):
             choices = self._choices(idle)
             if not choices:
                 return True
-            if limit is not None:
-                limit -= 1
             self._act(self._random.choice(choices) if len(choices) > 1 else choices[0], idle)
         return False
+
+    def wait(self, dataflow: str, epoch: int) -> None:
+        """Run until nothing is left to do; the dataflow then has the epochs before `epoch` complete, or failed."""
+        self.run()
+        if self.complete(dataflow) < epoch:
+            raise DataflowError(
+                f"dataflow {dataflow!r} cannot complete epoch {epoch - 1}",
+                detail=f"it has stopped at {self.complete(dataflow)}, and there is nothing left to do",
+                hint="advance its inputs past that epoch first",
+            )
+
+    def close(self) -> None:
+        """Drop everything the workers hold."""
+        for worker in self.workers:
+            for name in list(worker.flows):
+                worker.command(Retire(name))
 
     def _choices(self, idle: set[int]) -> list[tuple[str, int, int]]:
         letters = [("letter", a, b) for (a, b), queue in self._letters.items() if queue]
