@@ -20,7 +20,7 @@ from ikebana.trace import Schema, Updates
 from ikebana.trace.columns import matched
 from ikebana.trace.lanes import Array, Lane, constant_diffs
 from ikebana.trace.timed import Timed
-from ikebana.trace.updates import consolidate
+from ikebana.trace.updates import consolidate, diffed, timed
 
 Fields = tuple[pa.Field, ...]
 
@@ -40,7 +40,9 @@ class Changes(Timed):
     @staticmethod
     def of(fields: Fields, data: Any, times: Any, diffs: Any = 1) -> Changes:
         """Changes from columns, checked as `Updates.of` does."""
-        return Changes.of_updates(Updates.of(Schema((), fields), data, times, diffs))
+        columns = matched(data, fields)
+        rows = len(columns[0])
+        return Changes(*timed(times, rows), diffed(("diff",), diffs, rows), fields, tuple(columns))
 
     @staticmethod
     def of_updates(updates: Updates) -> Changes:
@@ -71,8 +73,9 @@ class Changes(Timed):
 
     def consolidated(self) -> Changes:
         """Equal updates added up, those that cancel left out, the rest in no set order."""
-        names = [f"diff{lane}" for lane in range(len(self.diffs))]
-        return Changes.of_updates(consolidate(self.keyed(Schema((), self.fields, diffs=names))).updates)
+        lanes = [f"diff {lane}" for lane in range(len(self.diffs))]
+        schema = Schema(self.fields[:1], self.fields[1:], diffs=lanes)  # two lanes hold more than one
+        return Changes.of_updates(consolidate(self.keyed(schema)).updates)
 
     def with_columns(self, fields: Fields, columns: Sequence[pa.Array]) -> Changes:
         """Other columns for the same rows."""

@@ -32,6 +32,7 @@ class Batcher:
         self._parts: list[Updates] = []
         self._rows = 0
         self._consolidate_at = CONSOLIDATE_FROM
+        self._nothing = consolidate(Updates.empty(schema, self._dimensions))
 
     def __len__(self) -> int:
         """The updates buffered."""
@@ -66,10 +67,14 @@ class Batcher:
                 detail=f"it is {self.lower} already, and frontiers only advance",
                 hint="give a frontier whose elements are all beyond the present one",
             )
-        buffered = Updates.concat(self._parts or [Updates.empty(self.schema, self._dimensions)])
+        description = Description(self.lower, upper, self.lower)
+        if not self._rows:
+            self.lower = upper
+            return self.layout.store(self._nothing, description)
+        buffered = Updates.concat(self._parts)
         later = timetable.beyond(buffered.times, upper)
         rows = consolidate(buffered.at_times(1 - later).pruned())
-        batch = self.layout.store(rows, Description(self.lower, upper, self.lower))
+        batch = self.layout.store(rows, description)
         self._hold(buffered.at_times(later))
         self.lower = upper
         return batch

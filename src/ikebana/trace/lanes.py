@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 Lane: TypeAlias = NDArray[np.int64]
@@ -27,13 +26,13 @@ def constant(value: int, rows: int, dtype: Any = np.int64) -> Any:
     >>> constant(7, 3).tolist(), held_bytes(constant(7, 1_000_000))
     ([7, 7, 7], 8)
     """
-    return as_strided(np.full(1, value, dtype), (rows,), (0,))
+    return np.ndarray((rows,), dtype, np.full(1, value, dtype), strides=(0,))
 
 
 def constant_diffs(values: Lane, rows: int) -> Lane:
     """Diff lanes (one for each of `values`) whose rows are all equal."""
-    cells = np.ascontiguousarray(values, np.int64)
-    return as_strided(cells, (len(cells), rows), (cells.itemsize, 0))
+    cells = np.array(values, np.int64)
+    return np.ndarray((len(cells), rows), np.int64, cells, strides=(cells.itemsize, 0))
 
 
 def is_constant(lane: Array) -> bool:
@@ -70,8 +69,8 @@ def gathered(lane: Array, rows: Array) -> Any:
     """The named rows of a lane, in memory of their own; a constant lane stays constant."""
     if not is_constant(lane):
         return np.take(lane, rows, axis=-1)
-    cells = lane[..., :1].copy()
-    return as_strided(cells, (*lane.shape[:-1], len(rows)), (*cells.strides[:-1], 0))
+    cells = np.ascontiguousarray(lane[..., :1])
+    return np.ndarray((*lane.shape[:-1], len(rows)), lane.dtype, cells.copy(), strides=(*cells.strides[:-1], 0))
 
 
 def spelled_out(lane: Array) -> Any:

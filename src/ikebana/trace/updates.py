@@ -69,14 +69,15 @@ class Updates(Timed):
         counted = _row_count(times, diffs)
         key, val, payload = schema.encode(data, counted)
         rows = len(key)
-        table, tix = _timed(times, rows)
-        return Updates(table, tix, _diffed(schema, diffs, rows), schema, key, val, payload)
+        table, tix = timed(times, rows)
+        return Updates(table, tix, diffed(schema.diffs, diffs, rows), schema, key, val, payload)
 
     @staticmethod
     def empty(schema: Schema, dimensions: int) -> Updates:
         """No updates, with times of so many coordinates."""
         nothing: dict[str, list[Any]] = {name: [] for name in schema.names}
-        return Updates.of(schema, nothing, np.empty((0, dimensions), np.int64), np.empty(0, np.int64))
+        diffs = {name: np.empty(0, np.int64) for name in schema.diffs}
+        return Updates.of(schema, nothing, np.empty((0, dimensions), np.int64), diffs)
 
     @property
     def nbytes(self) -> int:
@@ -129,7 +130,8 @@ def _row_count(times: Any, diffs: Any) -> int | None:
     return 1
 
 
-def _timed(times: Any, rows: int) -> tuple[Lane, Index]:
+def timed(times: Any, rows: int) -> tuple[Lane, Index]:
+    """Times as users give them, as a table and positions: one time for all rows, or one for each."""
     if isinstance(times, tuple):
         return timetable.table_of([times], len(times)), constant(0, rows, np.int32)
     given = np.asarray(times, np.int64)
@@ -146,16 +148,17 @@ def _timed(times: Any, rows: int) -> tuple[Lane, Index]:
     return timetable.distinct_times(given)
 
 
-def _diffed(schema: Schema, diffs: Any, rows: int) -> Lane:
-    given = diffs if isinstance(diffs, dict) else {schema.diffs[0]: diffs}
-    if set(given) != set(schema.diffs):
+def diffed(lane_names: Sequence[str], diffs: Any, rows: int) -> Lane:
+    """Diff lanes as users give them: one number for all rows, or one for each; several lanes by name."""
+    given = diffs if isinstance(diffs, dict) else {lane_names[0]: diffs}
+    if set(given) != set(lane_names):
         raise SchemaError(
             "the diffs do not fit the schema",
-            detail=f"given: {', '.join(map(repr, given))}; known: {', '.join(map(repr, schema.diffs))}",
+            detail=f"given: {', '.join(map(repr, given))}; known: {', '.join(map(repr, lane_names))}",
             hint="give a mapping from every diff lane's name to its column, or to one number for all rows",
         )
-    lanes = [np.asarray(given[name]) for name in schema.diffs]
-    for name, lane in zip(schema.diffs, lanes, strict=True):
+    lanes = [np.asarray(given[name]) for name in lane_names]
+    for name, lane in zip(lane_names, lanes, strict=True):
         if not np.issubdtype(lane.dtype, np.integer) and lane.size:
             raise SchemaError(
                 f"diff lane {name!r} has type {lane.dtype}",
@@ -258,10 +261,7 @@ def idents(parts: Sequence[Updates]) -> list[Lane]:
 
     That order is by value lane first, as it is in a run of updates that has no collision by itself.
     """
-    rows = [
-        [(val, repr(data)) for val, (data, _, _) in zip(part.val.tolist(), part.triples(), strict=True)]
-        for part in parts
-    ]
+    rows = [list(zip(part.val.tolist(), payloads.cells(part.payload), strict=True)) for part in parts]
     ranks = {data: rank for rank, data in enumerate(sorted({data for part in rows for data in part}))}
     return [np.array([ranks[data] for data in part], np.int64) for part in rows]
 
