@@ -79,7 +79,7 @@ class AsStream:
 
     def visit(self, span: Span) -> None:
         """This visit's batches, one after the other."""
-        parts = [Changes.of_updates(batch.gather(np.arange(len(batch)))) for batch in self._source.fresh]
+        parts = [Changes.of_updates(batch.gather()) for batch in self._source.fresh]
         self.out.changes = Changes.concat(parts) if parts else self.out.nothing
 
 

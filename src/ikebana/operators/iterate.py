@@ -20,6 +20,7 @@ from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.span import Span
 from ikebana.operators.stash import Rounds, Stash
 from ikebana.operators.wires import Arranged, Stream
+from ikebana.trace.lanes import is_constant
 from ikebana.trace.views import Entered
 
 
@@ -79,7 +80,8 @@ class Feedback:
         changes = self._source.changes
         if not len(changes) or span.rounds[-1] + 1 == self._rounds:
             return
-        changes = changes.consolidated()
+        if not is_constant(changes.diffs):  # equal diffs cannot cancel
+            changes = changes.consolidated()
         later = changes.times.copy()
         later[:, -1] += 1
         rounds = (*span.rounds[:-1], span.rounds[-1] + 1)

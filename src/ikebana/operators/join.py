@@ -155,7 +155,7 @@ def join_batches(a: Batch, b: Batch) -> Iterator[Pairs]:
         for found in join_batches(b, a):
             yield Pairs(found.b, found.b_rows, found.a, found.a_rows)
         return
-    small = a.gather(np.arange(len(a)))
+    small = a.gather()
     ranges = b.match(small.key)
     sizes = ranges[:, 3] - ranges[:, 2]
     start = 0

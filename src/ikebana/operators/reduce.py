@@ -92,8 +92,15 @@ class Reduce:
         """Keys with fresh input, at the epochs of that input, and those kept for this visit."""
         parts = self._pending.pop(span.rounds, [])
         for batch in self.source.fresh:
-            fresh = batch.gather(np.arange(len(batch)))
-            parts.append(np.stack([fresh.key, fresh.times[:, 0][fresh.tix]], axis=1))
+            fresh = batch.gather()
+            epochs = fresh.times[:, 0]
+            if len(epochs) == 1:
+                keys = _distinct(fresh.key)
+                parts.append(np.stack([keys, np.full(len(keys), epochs[0])], axis=1))
+            else:
+                parts.append(_distinct_rows(np.stack([fresh.key, epochs[fresh.tix]], axis=1)))
+        if len(parts) == 1:
+            return parts[0]
         return _distinct_rows(np.concatenate(parts)) if parts else np.empty((0, 2), np.int64)
 
     def _keep_later(self, pairs: Pairs, histories: Sequence[Sorted], span: Span) -> None:

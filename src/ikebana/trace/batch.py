@@ -66,8 +66,8 @@ class Batch(Protocol):
         """
         ...
 
-    def gather(self, rows: Lane) -> Updates:
-        """The named rows with their data, in the given order; a view may leave some out."""
+    def gather(self, rows: Lane | None = None) -> Updates:
+        """The named rows with their data, in the given order, or all; a view may leave some out."""
         ...
 
 
@@ -180,8 +180,8 @@ class FlatBatch:
     def match(self, keys: Lane) -> Lane:
         return match_keys(keys, self.updates.key)
 
-    def gather(self, rows: Lane) -> Updates:
-        return self.updates.take(rows)
+    def gather(self, rows: Lane | None = None) -> Updates:
+        return self.updates if rows is None else self.updates.take(rows)
 
     def window(self, start: int, end: int) -> Window:
         u, span = self.updates, slice(start, end)

@@ -61,7 +61,10 @@ class EdgeBatch:
         found[:, 2:] = self.offsets[found[:, 2:]]
         return found
 
-    def gather(self, rows: Lane) -> Updates:
+    def gather(self, rows: Lane | None = None) -> Updates:
+        if rows is None:
+            window = self.window(0, len(self))
+            return Updates(self.times, self.tix, self.diffs, self.schema, window.key, self.val, ())
         key = self.keys[np.searchsorted(self.offsets, rows, side="right") - 1]
         tix, diffs = gathered(self.tix, rows), gathered(self.diffs, rows)
         return Updates(self.times, tix, diffs, self.schema, key, self.val[rows], ())

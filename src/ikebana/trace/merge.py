@@ -95,12 +95,8 @@ class Merge:
         return bool(same_data(both, a, both, b).all())
 
 
-def _all_rows(batch: StoredBatch) -> Updates:
-    return batch.gather(np.arange(len(batch)))
-
-
 def _all_collisions(older: StoredBatch, newer: StoredBatch) -> Lane:
-    both = sort_updates(Updates.concat([_all_rows(older), _all_rows(newer)]))
+    both = sort_updates(Updates.concat([older.gather(), newer.gather()]))
     return both.collided
 
 

@@ -67,7 +67,7 @@ class Reader(ABC):
     def read(self, at: Time) -> pa.Table:
         """The collection at a time: key columns, value columns and accumulated diffs, in no set order."""
         self._check_exact(at)
-        return accumulate([_every_row(batch) for batch in self.batches()], self.schema, at).to_table()
+        return accumulate([batch.gather() for batch in self.batches()], self.schema, at).to_table()
 
     def lookup(self, keys: Any, at: Time) -> pa.Table:
         """What the collection has at a time for some `keys`: a mapping from key column names to columns."""
@@ -81,7 +81,7 @@ class Reader(ABC):
     def updates(self) -> Updates:
         """Every update held, oldest batch first."""
         nothing = Updates.empty(self.schema, self.upper.dimensions or self.frontier.dimensions or 1)
-        return Updates.concat([_every_row(batch) for batch in self.batches()] or [nothing])
+        return Updates.concat([batch.gather() for batch in self.batches()] or [nothing])
 
     def filter(self, predicate: Predicate) -> Reader:
         """The rows for which `predicate` holds, read from the same index."""
@@ -178,10 +178,6 @@ def accumulate(parts: Sequence[Updates], schema: Schema, at: Time) -> Updates:
     flags = timetable.visible(updates.times, at)
     rows, sums = accumulate_rows(updates.key, updates.val, ordered.ident, updates.tix, updates.diffs, flags)
     return replace(updates.take(rows), times=table, tix=constant(0, len(rows), np.int32), diffs=sums)
-
-
-def _every_row(batch: Batch) -> Updates:
-    return batch.gather(np.arange(len(batch)))
 
 
 def _with_key(updates: Updates, wanted: Updates) -> Updates:

@@ -79,6 +79,7 @@ class Timed(ABC):
     @classmethod
     def concat(cls, parts: Sequence[Self]) -> Self:
         """Several of one kind, one after the other; at least one."""
+        parts = [part for part in parts if len(part)] or parts[:1]
         first = parts[0]
         if len(parts) == 1:
             return first

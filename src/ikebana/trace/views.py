@@ -69,7 +69,7 @@ class _View:
     def match(self, keys: Lane) -> Lane:
         return self.batch.match(keys)
 
-    def gather(self, rows: Lane) -> Updates:
+    def gather(self, rows: Lane | None = None) -> Updates:
         return self.batch.gather(rows)
 
 
@@ -79,7 +79,7 @@ class Filtered(_View):
 
     predicate: Predicate
 
-    def gather(self, rows: Lane) -> Updates:
+    def gather(self, rows: Lane | None = None) -> Updates:
         updates = self.batch.gather(rows)
         return updates.where(row_flags(self.predicate(updates.columns()), len(updates)))
 
@@ -109,7 +109,7 @@ class Projected(_View):
     def schema(self) -> Schema:
         return self.projected
 
-    def gather(self, rows: Lane) -> Updates:
+    def gather(self, rows: Lane | None = None) -> Updates:
         updates = self.batch.gather(rows)
         columns = updates.columns()
         keys = {field.name: columns[field.name] for field in self.schema.key.fields}
@@ -122,7 +122,7 @@ class Projected(_View):
 class Negated(_View):
     """Every diff with its sign changed."""
 
-    def gather(self, rows: Lane) -> Updates:
+    def gather(self, rows: Lane | None = None) -> Updates:
         updates = self.batch.gather(rows)
         return replace(updates, diffs=-updates.diffs)
 
@@ -139,7 +139,7 @@ class Entered(_View):
     def times(self) -> Lane:
         return _enter(self.batch.times)
 
-    def gather(self, rows: Lane) -> Updates:
+    def gather(self, rows: Lane | None = None) -> Updates:
         updates = self.batch.gather(rows)
         return replace(updates, times=_enter(updates.times))
 
@@ -162,7 +162,7 @@ class Advanced(_View):
     def times(self) -> Lane:
         return timetable.compacted_times(self.batch.times, self.frontier)[0]
 
-    def gather(self, rows: Lane) -> Updates:
+    def gather(self, rows: Lane | None = None) -> Updates:
         updates = self.batch.gather(rows)
         if not self.frontier:
             return updates
@@ -175,6 +175,6 @@ class Restricted(_View):
 
     choose: Callable[[Lane], Any]
 
-    def gather(self, rows: Lane) -> Updates:
+    def gather(self, rows: Lane | None = None) -> Updates:
         updates = self.batch.gather(rows)
         return updates.at_times(self.choose(updates.times))
