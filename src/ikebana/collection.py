@@ -116,6 +116,15 @@ class Collection:
         key = (on,) if isinstance(on, str) else tuple(on)
         return self.arrange(*key).join(other.arrange(*key))
 
+    def lookup(self, index: Arrangement, *, strict: bool = False) -> Collection:
+        """Each change with what `index` has for its key by then; see `natural_join` for what it is good for.
+
+        The key columns of `index` are columns here; its other columns are added.
+        """
+        key = tuple(field.name for field in ir.schema_of(index.node).key.fields)
+        self._check(key)
+        return Collection(ir.make(ir.LookupOf, source=self.node, index=index.node, key=key, strict=strict))
+
     def semijoin(self, keys: Collection) -> Collection:
         """The rows whose key, named as in `keys`, is in `keys`."""
         key = tuple(keys.columns)
@@ -249,6 +258,35 @@ class Arrangement:
     def reduce(self, how: logic.Logic) -> Arrangement:
         """For each key a function of its values; indexed by the same key."""
         return Arrangement(ir.make(ir.ReduceOf, source=self.node, logic=how))
+
+
+def natural_join(*collections: Collection) -> Collection:
+    """Rows that agree in all columns of the same name, of any number of collections: a delta join.
+
+    For each collection its changes are looked up in arrangements of all the others, one after the other, by the
+    columns known so far. No intermediate result is indexed; the arrangements are shared with other queries.
+    """
+    names = list(dict.fromkeys(name for each in collections for name in each.columns))
+    paths = [_delta_path(collections, start).select(*names) for start in range(len(collections))]
+    return paths[0].concat(*paths[1:])
+
+
+def _delta_path(collections: Sequence[Collection], start: int) -> Collection:
+    """The changes of one collection, looked up in all the others; those before it strictly."""
+    found = collections[start]
+    waiting = [at for at in range(len(collections)) if at != start]
+    while waiting:
+        shared = {at: [n for n in collections[at].columns if n in found.columns] for at in waiting}
+        best = max(waiting, key=lambda at: len(shared[at]))
+        if not shared[best]:
+            raise SchemaError(
+                "cannot join collections that have no column in common",
+                detail=f"{collections[best].columns} shares no name with {found.columns}",
+                hint="give columns that should agree the same name: select(new=old)",
+            )
+        found = found.lookup(collections[best].arrange(*shared[best]), strict=best < start)
+        waiting.remove(best)
+    return found
 
 
 def iterate(

@@ -71,30 +71,19 @@ class Join:
         parts = self.stash.pop(span)
         left, right = self._readers
         for new in self.left.fresh:
-            for old in _chosen(right.batches(), lambda times: span.before(times) | span.fresh(times)):
+            for old in chosen(right.batches(), lambda times: span.before(times) | span.fresh(times)):
                 yield from self._collect(join_batches(new, old), span, parts)
         for new in self.right.fresh:
-            for old in _chosen(left.batches(), span.before):
+            for old in chosen(left.batches(), span.before):
                 yield from self._collect(join_batches(old, new), span, parts)
         self.out.changes = Changes.concat(parts) if parts else self.out.nothing
 
     def _collect(self, pairs: Iterator[Pairs], span: Span, parts: list[Changes]) -> Iterator[None]:
         for found in pairs:
-            changes = self.stash.keep_later(self._emit(found), span)
+            changes = self.stash.keep_later(emit(found, self.result, self.out.fields), span)
             if len(changes):
                 parts.append(changes)
             yield
-
-    def _emit(self, found: Pairs) -> Changes:
-        a, b = found.a, found.b
-        times, tix = timetable.joined(a.times, a.tix[found.a_rows], b.times, b.tix[found.b_rows])
-        diffs = a.diffs[:, found.a_rows] * b.diffs[:, found.b_rows]
-        columns = {
-            **_columns(a, found.a_rows, self.result.left),
-            **_columns(b, found.b_rows, self.result.right),
-        }
-        chosen = tuple(columns[name] for name in self.result.names)
-        return Changes(times, tix, diffs, self.out.fields, chosen)
 
     def next_round(self, prefix: Rounds, after: int) -> int | None:
         """The least later round for which output waits."""
@@ -109,6 +98,15 @@ class Join:
         """Release the traces."""
         for reader in self._readers:
             reader.drop()
+
+
+def emit(found: Pairs, result: Result, fields: Fields) -> Changes:
+    """The output of some pairs: at the join of their times, diffs multiplied, with columns of both."""
+    a, b = found.a, found.b
+    times, tix = timetable.joined(a.times, a.tix[found.a_rows], b.times, b.tix[found.b_rows])
+    diffs = a.diffs[:, found.a_rows] * b.diffs[:, found.b_rows]
+    columns = {**_columns(a, found.a_rows, result.left), **_columns(b, found.b_rows, result.right)}
+    return Changes(times, tix, diffs, fields, tuple(columns[name] for name in result.names))
 
 
 def _columns(updates: Updates, rows: Lane, pairs: tuple[tuple[str, str], ...]) -> dict[str, pa.Array]:
@@ -129,7 +127,7 @@ def _columns(updates: Updates, rows: Lane, pairs: tuple[tuple[str, str], ...]) -
     return out
 
 
-def _chosen(batches: list[Batch], choose: Callable[[Lane], np.ndarray]) -> Iterator[Batch]:
+def chosen(batches: list[Batch], choose: Callable[[Lane], np.ndarray]) -> Iterator[Batch]:
     """The batches with times that are chosen, restricted to them."""
     for batch in batches:
         flags = choose(batch.times)
@@ -155,14 +153,18 @@ def join_batches(a: Batch, b: Batch) -> Iterator[Pairs]:
         for found in join_batches(b, a):
             yield Pairs(found.b, found.b_rows, found.a, found.a_rows)
         return
-    small = a.gather()
-    ranges = b.match(small.key)
+    yield from probe(a.gather(), b)
+
+
+def probe(small: Updates, big: Batch) -> Iterator[Pairs]:
+    """All pairs of rows with equal keys, of updates in order of key lane and a batch."""
+    ranges = big.match(small.key)
     sizes = ranges[:, 3] - ranges[:, 2]
     start = 0
     while start < len(ranges):
         end = max(start + 1, int(np.searchsorted(np.cumsum(sizes[start:]), QUANTUM, side="right")) + start)
         piece = ranges[start:end]
-        yield from join_updates(small, b.gather(rows_of(piece[:, 2].copy(), piece[:, 3].copy())))
+        yield from join_updates(small, big.gather(rows_of(piece[:, 2].copy(), piece[:, 3].copy())))
         start = end
 
 

@@ -148,8 +148,14 @@ class TopK(Logic):
         rows = order[chosen]
         return Made(there[rows], _values(values.take(rows)), taken[chosen])
 
+    def is_ordered(self, schema: Schema) -> bool:
+        """Whether the order of value lanes is the order asked for."""
+        return schema.val.exact and self.by == tuple(field.name for field in schema.val.fields)[: len(self.by)]
+
     def _order(self, values: Updates, group: Lane) -> Lane:
         """By group, then by the columns; ties by the rest of the value, so that the choice is determined."""
+        if self.is_ordered(values.schema):
+            return np.lexsort((~values.val if self.greatest else values.val, group))
         columns = values.columns()
         direction = "descending" if self.greatest else "ascending"
         rest = [field.name for field in values.schema.val.fields if field.name not in self.by]

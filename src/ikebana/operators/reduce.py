@@ -13,9 +13,10 @@ against the rows of their key, filtered by visibility, and added up.
 
 The function is a `Logic` over whole columns (see `ikebana.operators.logic`).
 
-Cost: for each interesting pair the history of its key, in a handful of vectorised passes. Keys that collide
-in a hash are evaluated one after the other. A huge group costs its size for each change: see the
-hierarchical forms for min, max and top_k.
+Cost: for each interesting pair the history of its key, in a handful of vectorised passes. Keys that collide in a
+hash are evaluated one after the other. A function of a huge group costs its size for each change, except aggregates
+that live in the diffs, and min, max and top_k by ordered columns, which read the ends of groups only
+(`ikebana.operators.ordered`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ import numpy as np
 
 from ikebana.kernels import accumulate_rows, expand_pairs, match_keys
 from ikebana.operators.arrange import Arrange
-from ikebana.operators.logic import Groups, Logic
+from ikebana.operators.logic import Groups, Logic, TopK
+from ikebana.operators.ordered import read_ends
 from ikebana.operators.span import Span
 from ikebana.operators.stash import Rounds, next_round
 from ikebana.operators.wires import Arranged, TraceReader
@@ -61,7 +63,7 @@ class Reduce:
         if not len(pairs):
             return
         lanes = _distinct(pairs[:, 0])
-        history = _rows(self._input, lanes, span, self.source.schema)
+        history = self._history(lanes, pairs, span)
         produced = _rows(self._produced, lanes, span, self.out.schema)
         yield
         pairs = _close(pairs, (history, produced), span)
@@ -102,6 +104,35 @@ class Reduce:
         if len(parts) == 1:
             return parts[0]
         return _distinct_rows(np.concatenate(parts)) if parts else np.empty((0, 2), np.int64)
+
+    def _history(self, lanes: Lane, pairs: Pairs, span: Span) -> Sorted:
+        """What is known of some keys; of large groups only the end that the function looks at, where it
+        looks at one.
+
+        In loops everything is read, since all times of a key's history matter for what is interesting later.
+        """
+        logic, schema = self.logic, self.source.schema
+        if span.rounds or not (isinstance(logic, TopK) and logic.is_ordered(schema)):
+            return _rows(self._input, lanes, span, schema)
+
+        def enough(keys: Lane, known: Sorted) -> Array:
+            asked = pairs[np.isin(pairs[:, 0], keys)]
+            epochs, epoch_of = np.unique(asked[:, 1], return_inverse=True)
+            pair, _, sums = _accumulate(asked, known, span.times_at(epochs), epoch_of)
+            there = np.bincount(pair, np.clip(sums[0], 0, 1 if logic.distinct else None), len(asked))
+            short = _distinct(asked[there < logic.k, 0])
+            return ~np.isin(keys, short)
+
+        return read_ends(
+            self._input.batches(),
+            lanes,
+            schema,
+            span.dimensions,
+            values=logic.k,
+            greatest=logic.greatest,
+            choose=lambda times: span.before(times) | span.fresh(times),
+            enough=enough,
+        )
 
     def _keep_later(self, pairs: Pairs, histories: Sequence[Sorted], span: Span) -> None:
         """Remember the pairs that are interesting at later rounds: joins with times of other rounds."""

@@ -14,6 +14,7 @@ processes.
 | `ByKey` | arrangement | a stream arranged by key columns |
 | `Rows` | stream | the changes of an arrangement |
 | `JoinOf` | stream | two arrangements with the same key, joined |
+| `LookupOf` | stream | the changes of a stream, each with what an arrangement was by then |
 | `ReduceOf` | arrangement | a function of each key's values |
 | `Entered` | either | the same collection inside a loop |
 | `LoopVariable` | stream | a variable of a loop |
@@ -191,6 +192,38 @@ class JoinOf(Node):
     @property
     def lanes(self) -> int:
         return max(self.left.lanes, self.right.lanes)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LookupOf(Node):
+    source: Node
+    index: Node
+    key: tuple[str, ...]  # columns of the stream, in the order of the arrangement's key
+    strict: bool
+
+    @property
+    def schema(self) -> Schema:
+        """Key and value columns of the stream's probes."""
+        known = {each.name: each for each in self.source.columns}
+        rest = [each for each in self.source.columns if each.name not in self.key]
+        lanes = [f"diff {lane}" for lane in range(self.source.lanes)]
+        bits = schema_of(self.index).key.hash_bits
+        return Schema([known[name] for name in self.key], rest, diffs=lanes, hash_bits=bits)
+
+    @property
+    def result(self) -> Result:
+        """All columns of the stream, then the value columns of the arrangement."""
+        mine = tuple((name, name) for name in self.schema.names)
+        theirs = tuple((each.name, each.name) for each in schema_of(self.index).val.fields)
+        return Result(tuple(name for name, _ in (*mine, *theirs)), mine, theirs)
+
+    @property
+    def columns(self) -> Fields:
+        return self.result.fields(self.schema, schema_of(self.index))
+
+    @property
+    def lanes(self) -> int:
+        return max(self.source.lanes, self.index.lanes)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from ikebana.operators import arranging, iterate, linear, sources
 from ikebana.operators.arranging import Exchange
 from ikebana.operators.join import Join
+from ikebana.operators.lookup import Lookup
 from ikebana.operators.reduce import Reduce
 from ikebana.operators.span import Span
 from ikebana.operators.stash import Rounds
@@ -146,6 +147,18 @@ class Renderer:
 
     def _joinof(self, node: ir.JoinOf) -> Stream:
         return self._add(node, Join(self.wire(node.left), self.wire(node.right), node.result))
+
+    def _lookupof(self, node: ir.LookupOf) -> Stream:
+        operator = Lookup(
+            self.stream(node.source),
+            self.wire(node.index),
+            node.schema,
+            node.result,
+            strict=node.strict,
+            exchange=self._wiring.exchange(),
+            workers=self._wiring.workers,
+        )
+        return self._add(node, operator)
 
     def _reduceof(self, node: ir.ReduceOf) -> Arranged:
         shared = self._wiring.shared(node)

@@ -91,6 +91,8 @@ def describe(node: ir.Node) -> str:
             return "rows"
         case ir.JoinOf():
             return f"join on {', '.join(field.name for field in ir.schema_of(node.left).key.fields)}"
+        case ir.LookupOf():
+            return f"look up by {', '.join(node.key)}{', strictly before' if node.strict else ''}"
         case ir.ReduceOf():
             return f"reduce with {type(node.logic).__name__.lower()}"
         case ir.Entered():

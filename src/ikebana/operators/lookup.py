@@ -1,0 +1,86 @@
+"""Lookup, or half join: a stream probes an arrangement as of its own times, and keeps no index of itself.
+
+Contract. A change of the stream at a time meets the arrangement's updates that come before it, or at the
+same time unless `strict`; output is at the join of the two times, diffs multiplied. "Before" is a total
+order: by visit, and within a visit by epoch. So of two collections, the lookups of the changes of each in
+the other, one of them strict, make up their join; and n-way joins are made of lookups alone, without any
+intermediate index (`natural_join`).
+
+Cost: as for a join of the visit's changes with the arrangement: keys are matched by galloping, output bounds
+the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ikebana.operators.arranging import Exchange, split
+from ikebana.operators.changes import Changes
+from ikebana.operators.join import Pairs, Result, chosen, emit, probe
+from ikebana.operators.span import Span
+from ikebana.operators.stash import Rounds, Stash
+from ikebana.operators.wires import Arranged, Stream
+from ikebana.trace import Schema, Updates
+from ikebana.trace.updates import sort_updates
+
+
+class Lookup:
+    """Driver: reads a stream and an arrangement's trace, writes `out`."""
+
+    def __init__(
+        self,
+        source: Stream,
+        index: Arranged,
+        schema: Schema,
+        result: Result,
+        *,
+        strict: bool,
+        exchange: Exchange | None = None,
+        workers: int = 1,
+    ) -> None:
+        self._source, self._schema, self._result, self._strict = source, schema, result, strict
+        self._exchange, self._workers = exchange, workers
+        self._reader = index.reader()
+        self._stash = Stash()
+        lanes = max(source.lanes, len(index.schema.diffs))
+        self.out = Stream(result.fields(schema, index.schema), source.dimensions, lanes)
+
+    def visit(self, span: Span) -> Iterator[object]:
+        """Send this visit's changes to the owners of their keys, and probe there."""
+        updates = self._source.changes.keyed(self._schema)
+        received = [updates]
+        if self._exchange is not None:
+            received = yield from self._exchange(split(updates, self._workers))
+        parts = self._stash.pop(span)
+        probes = sort_updates(Updates.concat(received)).updates
+        if len(probes):
+            for batch in chosen(self._reader.batches(), lambda times: span.before(times) | span.fresh(times)):
+                for found in probe(probes, batch):
+                    changes = emit(self._visible(found, span), self._result, self.out.fields)
+                    parts.append(self._stash.keep_later(changes, span))
+                    yield None
+        self.out.changes = Changes.concat(parts) if parts else self.out.nothing
+
+    def _visible(self, found: Pairs, span: Span) -> Pairs:
+        """The pairs in which the arrangement's update comes before the probe."""
+        ours, theirs = found.a.times[:, None, 0], found.b.times[None, :, 0]
+        earlier = theirs < ours if self._strict else theirs <= ours
+        seen = earlier | span.before(found.b.times)[None, :]
+        flags = np.asarray(seen)[found.a.tix[found.a_rows], found.b.tix[found.b_rows]]
+        if flags.all():
+            return found
+        return Pairs(found.a, found.a_rows[flags], found.b, found.b_rows[flags])
+
+    def next_round(self, prefix: Rounds, after: int) -> int | None:
+        """The least later round for which output waits."""
+        return self._stash.next_round(prefix, after)
+
+    def forget(self, epoch: int) -> None:
+        """A sweep up to `epoch` is complete."""
+        self._reader.forget(epoch)
+
+    def drop(self) -> None:
+        """Release the trace."""
+        self._reader.drop()
