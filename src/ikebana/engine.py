@@ -23,7 +23,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from ikebana.collection import Arrangement, Collection, Types, fields_of
-from ikebana.dataflow.messages import Advance, CreateInput, Demand, Install, Push, Retire
+from ikebana.dataflow.messages import Advance, CloseInput, CreateInput, Demand, Install, Push, Retire
 from ikebana.dataflow.transport import Cluster
 from ikebana.dataflow.transport.inprocess import InProcess
 from ikebana.errors import DataflowError, TimeError
@@ -146,7 +146,7 @@ class Input(Collection):
 
     def __init__(self, engine: Engine, name: str, node: ir.Node) -> None:
         super().__init__(node)
-        self.name, self._engine = name, engine
+        self.name, self._engine, self._closed = name, engine, False
 
     def insert(self, data: Any) -> None:
         """Add rows, at the present epoch: a mapping of columns, or an Arrow table."""
@@ -156,8 +156,15 @@ class Input(Collection):
         """Take rows away, at the present epoch."""
         self.push(data, -1)
 
+    def close(self) -> None:
+        """It will not change any more: what was only kept for changes to come is released."""
+        self._closed = True
+        self._engine.cluster.command(CloseInput(self.name))
+
     def push(self, data: Any, diffs: Any, epochs: Any = None) -> None:
         """Change rows by diffs, at the present epoch or at others that are still open."""
+        if self._closed:
+            raise DataflowError(f"input {self.name!r} was closed", hint="make a new input for further changes")
         times = (self._engine.epoch,) if epochs is None else epochs
         changes = Changes.of(self.node.columns, data, times, diffs)
         if len(changes) and changes.times[:, 0].min() < self._engine.epoch:

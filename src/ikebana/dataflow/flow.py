@@ -82,7 +82,9 @@ class Flow:
         if node is self.plan or node.scope:
             return None
         flow = self._find(node)
-        return None if flow is None else sources.Import(flow.reader.clone(), flow.demand)
+        if flow is None:
+            return None
+        return sources.Import(flow.reader.clone(), flow.demand, lambda: flow.result.closed)
 
     def input(self, node: ir.Source) -> sources.Input | ir.Node:
         return self._find_input(node)

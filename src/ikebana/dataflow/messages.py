@@ -46,6 +46,13 @@ class CreateInput:
 
 
 @dataclass(frozen=True, slots=True)
+class CloseInput:
+    """An input will not change any more."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Push:
     """Changes for an input, at epochs not yet closed; to one worker only."""
 
@@ -83,5 +90,5 @@ class Retire:
     dataflow: str
 
 
-Command: TypeAlias = CreateInput | Push | Advance | Install | Demand | Retire
+Command: TypeAlias = CreateInput | CloseInput | Push | Advance | Install | Demand | Retire
 Letter: TypeAlias = Message | Failed

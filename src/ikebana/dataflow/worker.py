@@ -18,6 +18,7 @@ import pyarrow as pa
 from ikebana.dataflow.flow import Flow
 from ikebana.dataflow.messages import (
     Advance,
+    CloseInput,
     Command,
     CreateInput,
     Demand,
@@ -57,6 +58,9 @@ class Worker:
         match command:
             case CreateInput(name, fields):
                 self._inputs[name], self._fields[name] = [], fields
+            case CloseInput(name):
+                for each in self._inputs[name]:
+                    each.close()
             case Push(name, changes):
                 for each in self._inputs[name]:
                     each.push(changes)

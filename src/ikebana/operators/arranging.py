@@ -63,6 +63,7 @@ class ArrangeStream:
         """A sweep up to `epoch` is complete."""
         self.arrange.advance((epoch, *(0,) * (self._source.dimensions - 1)))
         self._published.forget(epoch)
+        self.out.closed = self._source.closed
 
     def drop(self) -> None:
         """Release the trace."""
@@ -81,6 +82,10 @@ class AsStream:
         """This visit's batches, one after the other."""
         parts = [Changes.of_updates(batch.gather()) for batch in self._source.fresh]
         self.out.changes = Changes.concat(parts) if parts else self.out.nothing
+
+    def forget(self, epoch: int) -> None:
+        """A sweep up to `epoch` is complete."""
+        self.out.closed = self._source.closed
 
 
 def split(updates: Updates, shards: int) -> list[Updates]:

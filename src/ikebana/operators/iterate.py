@@ -39,6 +39,10 @@ class Enter:
         else:
             self.out.changes = replace(changes, times=np.pad(changes.times, ((0, 0), (0, 1))))
 
+    def forget(self, epoch: int) -> None:
+        """A sweep up to `epoch` is complete."""
+        self.out.closed = self._source.closed
+
 
 class EnterArranged:
     """An arrangement of the surrounding scope, inside a loop: a view of the same trace."""
@@ -50,6 +54,10 @@ class EnterArranged:
     def visit(self, span: Span) -> None:
         """Its batches are there from round 0 on."""
         self.out.fresh = [] if span.rounds[-1] else [Entered(batch) for batch in self._source.fresh]
+
+    def forget(self, epoch: int) -> None:
+        """A sweep up to `epoch` is complete."""
+        self.out.closed = self._source.closed
 
 
 class Variable:

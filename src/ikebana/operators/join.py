@@ -64,18 +64,20 @@ class Join:
         lanes = max(len(left.schema.diffs), len(right.schema.diffs))
         self.out = Stream(fields, left.dimensions, lanes)
         self.stash = Stash()
-        self._readers: list[TraceReader] = [left.reader(), right.reader()]
+        self._left: TraceReader | None = left.reader()  # probed by changes of the right side
+        self._right: TraceReader | None = right.reader()
 
     def visit(self, span: Span) -> Iterator[None]:
         """Emit the output that the fresh batches add."""
         parts = self.stash.pop(span)
-        left, right = self._readers
-        for new in self.left.fresh:
-            for old in chosen(right.batches(), lambda times: span.before(times) | span.fresh(times)):
-                yield from self._collect(join_batches(new, old), span, parts)
-        for new in self.right.fresh:
-            for old in chosen(left.batches(), span.before):
-                yield from self._collect(join_batches(old, new), span, parts)
+        if self._right is not None:
+            for new in self.left.fresh:
+                for old in chosen(self._right.batches(), lambda times: span.before(times) | span.fresh(times)):
+                    yield from self._collect(join_batches(new, old), span, parts)
+        if self._left is not None:
+            for new in self.right.fresh:
+                for old in chosen(self._left.batches(), span.before):
+                    yield from self._collect(join_batches(old, new), span, parts)
         self.out.changes = Changes.concat(parts) if parts else self.out.nothing
 
     def _collect(self, pairs: Iterator[Pairs], span: Span, parts: list[Changes]) -> Iterator[None]:
@@ -91,13 +93,25 @@ class Join:
 
     def forget(self, epoch: int) -> None:
         """A sweep up to `epoch` is complete."""
-        for reader in self._readers:
-            reader.forget(epoch)
+        self._left = _forgotten(self._left, epoch, self.right.closed)
+        self._right = _forgotten(self._right, epoch, self.left.closed)
+        self.out.closed = self.left.closed and self.right.closed
 
     def drop(self) -> None:
         """Release the traces."""
-        for reader in self._readers:
-            reader.drop()
+        self._left = _forgotten(self._left, 0, True)
+        self._right = _forgotten(self._right, 0, True)
+
+
+def _forgotten(reader: TraceReader | None, epoch: int, unneeded: bool) -> TraceReader | None:
+    """The reader moved on to an epoch, or dropped if nothing will ever probe it again."""
+    if reader is None:
+        return None
+    if unneeded:
+        reader.drop()
+        return None
+    reader.forget(epoch)
+    return reader
 
 
 def emit(found: Pairs, result: Result, fields: Fields) -> Changes:

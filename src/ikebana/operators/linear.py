@@ -198,6 +198,10 @@ class Linear:
             changes = step(changes)
         self.out.changes = changes
 
+    def forget(self, epoch: int) -> None:
+        """A sweep up to `epoch` is complete."""
+        self.out.closed = self._source.closed
+
 
 class Concat:
     """The changes of several streams with the same columns."""
@@ -211,3 +215,7 @@ class Concat:
         """Put this visit's changes together."""
         parts = [source.changes for source in self._sources if len(source.changes)]
         self.out.changes = Changes.concat(parts) if parts else self.out.nothing
+
+    def forget(self, epoch: int) -> None:
+        """A sweep up to `epoch` is complete."""
+        self.out.closed = all(source.closed for source in self._sources)

@@ -80,6 +80,7 @@ class Lookup:
     def forget(self, epoch: int) -> None:
         """A sweep up to `epoch` is complete."""
         self._reader.forget(epoch)
+        self.out.closed = self._source.closed
 
     def drop(self) -> None:
         """Release the trace."""

@@ -84,6 +84,7 @@ class Reduce:
         self._output.advance((epoch, *(0,) * (self.source.dimensions - 1)))
         for reader in (self._published, self._input, self._produced):
             reader.forget(epoch)
+        self.out.closed = self.source.closed
 
     def drop(self) -> None:
         """Release the traces."""

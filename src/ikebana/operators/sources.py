@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ikebana.errors import TimeError
+from ikebana.errors import DroppedError, TimeError
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.span import Span
 from ikebana.operators.wires import Arranged, Stream
@@ -32,7 +32,7 @@ class Input:
 
     def __init__(self, name: str, fields: Fields) -> None:
         self.name, self.out = name, Stream(fields, 1)
-        self.available = 0
+        self.available, self._closed = 0, False
         self._waiting: list[Changes] = []
 
     @property
@@ -42,6 +42,8 @@ class Input:
 
     def push(self, changes: Changes) -> None:
         """Buffer changes at epochs that are still open."""
+        if self._closed:
+            raise DroppedError(f"input {self.name!r} was closed", hint="make a new input for further changes")
         if len(changes) and changes.times[:, 0].min() < self.available:
             raise TimeError(
                 f"cannot push changes at epoch {changes.times[:, 0].min()} into input {self.name!r}",
@@ -54,6 +56,14 @@ class Input:
     def advance(self, epoch: int) -> None:
         """Close all epochs before `epoch`."""
         self.available = max(self.available, epoch)
+
+    def close(self) -> None:
+        """Nothing will be pushed any more."""
+        self._closed = True
+
+    def forget(self, epoch: int) -> None:
+        """A sweep up to `epoch` is complete."""
+        self.out.closed = self._closed and not self._waiting
 
     def visit(self, span: Span) -> None:
         """The changes of this sweep's epochs."""
@@ -73,8 +83,8 @@ class Input:
 class Import:
     """An arrangement that another dataflow maintains."""
 
-    def __init__(self, handle: Handle, demand: Callable[[int], bool]) -> None:
-        self._handle, self._demand = handle, demand
+    def __init__(self, handle: Handle, demand: Callable[[int], bool], is_closed: Callable[[], bool]) -> None:
+        self._handle, self._demand, self._is_closed = handle, demand, is_closed
         self._queue = handle.import_()
         self._history: list[Batch] | None = None
         self._waiting: list[Batch] = []
@@ -120,6 +130,7 @@ class Import:
         frontier = Antichain.of((max(0, epoch - 1),))
         if self._handle.frontier.precedes(frontier):
             self._handle.advance(frontier)
+        self.out.closed = self._is_closed() and not self.has_news
 
     def drop(self) -> None:
         """Detach."""

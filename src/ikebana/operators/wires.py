@@ -1,5 +1,7 @@
 """Wires: what operators read from each other during a visit.
 
+A wire is `closed` once its producer knows that it will never change again; producers say so when a sweep is complete.
+
 A `Stream` carries the changes of the present visit. An `Arranged` carries the batches of the present visit,
 and opens readers on the trace behind it. Whoever produces them sets `changes` or `fresh` in its visit;
 consumers come later in the same visit.
@@ -27,6 +29,7 @@ class Stream:
         self.fields, self.dimensions, self.lanes = fields, dimensions, lanes
         self.nothing = Changes.empty(fields, dimensions, lanes)
         self.changes = self.nothing
+        self.closed = False
 
     def clear(self) -> None:
         """Nothing in this visit."""
@@ -70,6 +73,7 @@ class Arranged:
         self.schema, self.dimensions = schema, dimensions
         self._open_handle, self._wrap = open_handle, wrap
         self.fresh: list[Batch] = []
+        self.closed = False
 
     def reader(self) -> TraceReader:
         """A new reader of the trace."""

@@ -183,7 +183,8 @@ class Spine:
         slot, self._levels[level] = self._levels[level], None
         if not isinstance(slot, Merge):
             return slot
-        self._work(slot, slot.remaining)
+        while slot.remaining:  # once, unless the merge finds a collision and starts over
+            self._work(slot, slot.remaining)
         batch = slot.finish()
         self._tell(events.MergeFinished(self.name, len(slot), len(batch)))
         return batch

@@ -1,0 +1,227 @@
+"""How messages become frames and frames messages: pickles, with large arrays as frames of their own.
+
+A message is a list of frames. The first is a pickle; arrays of `LARGE` bytes or more are not in it but follow as
+frames, without a copy on either side: what is sent are the array's own bytes, and what is received are arrays on
+top of the frames' memory, which is read-only for that reason. Updates never change once made, so nobody minds.
+
+Pickle's own ways are replaced where they are wasteful: constant lanes stay one cell (NumPy would spell them out),
+slices of Arrow arrays are cut out (Arrow would send all of the array), schemas are pickled and unpickled once
+each, small tables go in Arrow's own format, and values are made by their constructors rather than field by field.
+
+Functions of users travel only inside plans, by value (cloudpickle). A plan stays sealed until the worker opens
+it, so that one that cannot be opened fails its own dataflow. Its nodes keep the digests that the driver gave
+them: digests of functions that have travelled could differ, and workers must agree on which plans are the same.
+
+Cost: a proposal takes 3 us to encode and 3 us to decode, an exchange of one row 12 and 10 us, both together; large
+arrays cost nothing here. Not guaranteed: anything about frames from elsewhere. Decoding runs what the frames
+say, so only those of authenticated peers may come here.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, TypeAlias
+
+import cloudpickle
+import numpy as np
+import pyarrow as pa
+import zmq
+
+from ikebana.dataflow import messages
+from ikebana.dataflow.transport import calls
+from ikebana.operators.changes import Changes
+from ikebana.plan import ir
+from ikebana.trace import Schema, Updates
+from ikebana.trace.lanes import constant_diffs
+
+Frames: TypeAlias = list[Any]
+"""A pickle, then the memory of large arrays."""
+
+LARGE = 16 << 10
+"""Arrays of so many bytes get a frame of their own; smaller ones are copied sooner than a frame is handled."""
+
+_ALIGNMENT = 8
+_REMEMBERED = 1024
+
+
+def encode(message: Any) -> Frames:
+    """The frames of a message. They refer to the memory of its arrays, which must not change until they are sent."""
+    frames: Frames = [b""]
+
+    def keep_in_pickle(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes < LARGE:
+            return True
+        frames.append(raw)
+        return False
+
+    file = io.BytesIO()
+    _Pickler(file, 5, buffer_callback=keep_in_pickle).dump(message)
+    frames[0] = file.getvalue()
+    return frames
+
+
+def decode(frames: Sequence[Any]) -> Any:
+    """The message of some frames. Its arrays lie on top of the frames' memory."""
+    return pickle.loads(frames[0], buffers=map(_aligned, frames[1:]))
+
+
+def send(socket: zmq.Socket[bytes], frames: Frames, *, to: bytes | None = None) -> None:
+    """Send a message, on a router to the peer `to`. Large frames are not copied."""
+    if to is not None:
+        socket.send(to, zmq.SNDMORE)
+    last = len(frames) - 1
+    socket.send(frames[0], zmq.SNDMORE if last else 0)
+    for at, frame in enumerate(frames[1:], 1):
+        socket.send(frame, zmq.SNDMORE if at < last else 0, copy=False)
+
+
+def receive(socket: zmq.Socket[bytes]) -> Any:
+    """The next message."""
+    frames: Frames = [socket.recv()]
+    while socket.get(zmq.RCVMORE):
+        frames.append(socket.recv(copy=False).buffer)
+    return decode(frames)
+
+
+def has_mail(socket: zmq.Socket[bytes]) -> bool:
+    """Whether a message has come."""
+    return bool(socket.get(zmq.EVENTS) & zmq.POLLIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """An install command on its way."""
+
+    dataflow: str
+    plan: bytes
+
+    def open(self) -> messages.Install:
+        """The command. Raises whatever the functions in the plan raise while they are made again."""
+        return messages.Install(self.dataflow, pickle.loads(self.plan))
+
+
+# How each kind of value is taken apart: what to call, and with what, to make it again.
+
+_Parts: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def _aligned(frame: Any) -> Any:
+    """The frame's memory, or a copy where compiled kernels could not read it in place."""
+    view = memoryview(frame).toreadonly()
+    address = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
+    return view if address % _ALIGNMENT == 0 else bytes(view)
+
+
+def _array(array: Any) -> Any:
+    if array.dtype.kind not in "iufb" or array.ndim == 0:
+        return array.__reduce_ex__(5)
+    if array.size and array.ndim <= 2 and array.strides[-1] == 0:
+        cells = array[0] if array.ndim == 1 else array[:, 0]
+        return _constant_array, (cells.tolist(), array.shape, array.dtype.str)
+    whole = np.ascontiguousarray(array)
+    return np.ndarray, (whole.shape, whole.dtype.str, pickle.PickleBuffer(whole))
+
+
+def _constant_array(cells: Any, shape: tuple[int, ...], dtype: str) -> Any:
+    held = np.array(cells, dtype)
+    return np.lib.stride_tricks.as_strided(held, shape, (*held.strides, 0))
+
+
+def _arrow_array(array: pa.Array) -> Any:
+    if array.offset or array.get_total_buffer_size() >= max(LARGE, 2 * array.nbytes):
+        array = pa.concat_arrays([array])
+    return array.__reduce__()
+
+
+def _arrow_table(table: pa.Table) -> Any:
+    if table.get_total_buffer_size() >= LARGE:
+        return table.__reduce__()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return _table, (sink.getvalue().to_pybytes(),)
+
+
+def _table(stream: bytes) -> pa.Table:
+    return pa.ipc.open_stream(stream).read_all()
+
+
+def _described(value: Any) -> _Parts:
+    return _description, (_pickle_of(value),)
+
+
+def _pickle_of(value: Any) -> bytes:
+    """The pickle of a schema or a field, made once as long as there are few of them."""
+    found = _pickles.get(id(value))
+    if found is None:
+        if len(_pickles) >= _REMEMBERED:
+            _pickles.clear()
+        found = _pickles[id(value)] = (value, pickle.dumps(value, 5))
+    return found[1]
+
+
+_pickles: dict[int, tuple[Any, bytes]] = {}  # by identity; the value is kept, so that nothing else gets its id
+_description = lru_cache(_REMEMBERED)(pickle.loads)
+
+
+def _fields_of(kind: type[Any]) -> Callable[[Any], _Parts]:
+    names = [each.name for each in fields(kind)]
+    if len(names) < 2:
+        return lambda value: (kind, tuple(getattr(value, name) for name in names))
+    values = attrgetter(*names)
+    return lambda value: (kind, values(value))
+
+
+def _sealed(command: messages.Install) -> _Parts:
+    file = io.BytesIO()
+    _PlanPickler(file, 5).dump(command.plan)
+    return Sealed, (command.dataflow, file.getvalue())
+
+
+def _node(kind: type[ir.Node], values: dict[str, Any]) -> ir.Node:
+    return kind(**values)
+
+
+class _PlanPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """Pickles plans, functions by value and nodes with their digests."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, ir.Node):
+            return _node, (type(value), {each.name: getattr(value, each.name) for each in fields(value)})
+        return super().reducer_override(value)
+
+
+def _kinds(kind: type[Any]) -> Iterable[type[Any]]:
+    yield kind
+    for each in kind.__subclasses__():
+        yield from _kinds(each)
+
+
+_PLAIN = (
+    *(messages.Message, messages.Failed, messages.CreateInput, messages.Push, messages.Advance, messages.Demand),
+    *(messages.Retire, Updates, Changes, Sealed),
+    *(calls.Peers, calls.Wait, calls.Read, calls.Idle, calls.Stop, calls.Hello, calls.Ready, calls.Answer),
+    *(calls.Refusal, calls.Crash, calls.Greeting),
+)
+
+
+class _Pickler(pickle.Pickler):
+    dispatch_table = ChainMap(
+        {
+            np.ndarray: _array,
+            pa.Table: _arrow_table,
+            pa.Field: _described,
+            Schema: _described,
+            messages.Install: _sealed,
+            **{kind: _arrow_array for kind in _kinds(pa.Array)},
+            **{kind: _fields_of(kind) for kind in _PLAIN},
+        },
+        pickle.dispatch_table,
+    )
