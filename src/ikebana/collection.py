@@ -37,26 +37,46 @@ class Collection:
     # Linear.
 
     def map(self, columns: Types, function: Callable[[linear.Columns], Mapping[str, Any]]) -> Collection:
-        """Rows with other columns, computed by a function of the columns; `columns` names their types."""
+        """Rows with other columns, computed by a function of the columns; `columns` names their types.
+
+        >>> show(numbers.map({"x": pa.int64()}, lambda c: {"x": pc.add(c["k"], c["v"])}))
+        [(11, 1), (21, 1), (32, 1)]
+        """
         return self._step(linear.Map(fields_of(columns), function))
 
     def select(self, *names: str, **renamed: str) -> Collection:
-        """Some columns: those named, and others under a new name (`new=old`)."""
+        """Some columns: those named, and others under a new name (`new=old`).
+
+        >>> numbers.select("v", key="k")
+        Collection(v, key)
+        """
         pairs = (*((name, name) for name in names), *renamed.items())
         self._check(source for _, source in pairs)
         return self._step(linear.Select(pairs))
 
     def filter(self, predicate: Callable[[linear.Columns], Any]) -> Collection:
-        """The rows for which a function of the columns is true."""
+        """The rows for which a function of the columns is true.
+
+        >>> show(numbers.filter(lambda c: pc.greater(c["v"], 10)))
+        [(1, 20, 1), (2, 30, 1)]
+        """
         return self._step(linear.Filter(predicate))
 
     def flat_map(self, columns: Types, function: Callable[[dict[str, Any]], Iterable[Any]]) -> Collection:
-        """For each row (a dict) any number of rows (tuples or dicts): a plain Python function, row by row."""
+        """For each row (a dict) any number of rows (tuples or dicts): a plain Python function, row by row.
+
+        >>> show(numbers.flat_map({"x": pa.int64()}, lambda row: [(row["v"] + i,) for i in range(row["k"])]))
+        [(10, 1), (20, 1), (30, 1), (31, 1)]
+        """
         fields = fields_of(columns)
         return self._step(linear.FlatMap(fields, linear.RowByRow(fields, function)))
 
     def negate(self) -> Collection:
-        """Every multiplicity with its sign changed."""
+        """Every multiplicity with its sign changed.
+
+        >>> show(numbers.concat(numbers.negate()))
+        []
+        """
         return self._step(linear.Negate())
 
     def explode(self, keep: Sequence[str], function: Callable[[linear.Columns], Sequence[Any]]) -> Collection:
@@ -74,7 +94,11 @@ class Collection:
         return self._step(linear.Consolidate())
 
     def concat(self, *others: Collection) -> Collection:
-        """The sum of collections with the same columns."""
+        """The sum of collections with the same columns.
+
+        >>> show(numbers.concat(numbers))
+        [(1, 10, 2), (1, 20, 2), (2, 30, 2)]
+        """
         aligned = [self.node]
         for other in others:
             if [(f.name, f.type) for f in other.node.columns] != [(f.name, f.type) for f in self.node.columns]:
@@ -112,7 +136,11 @@ class Collection:
         return Arrangement(ir.make(ir.ByKey, source=node, key=key or tuple(self.columns)))
 
     def join(self, other: Collection, on: str | Sequence[str]) -> Collection:
-        """Pairs of rows that agree in the columns `on`: these, then the others of both sides."""
+        """Pairs of rows that agree in the columns `on`: these, then the others of both sides.
+
+        >>> show(numbers.join(numbers.select("k", w="v"), on="k"))
+        [(1, 10, 10, 1), (1, 10, 20, 1), (1, 20, 10, 1), (1, 20, 20, 1), (2, 30, 30, 1)]
+        """
         key = (on,) if isinstance(on, str) else tuple(on)
         return self.arrange(*key).join(other.arrange(*key))
 
@@ -126,13 +154,21 @@ class Collection:
         return Collection(ir.make(ir.LookupOf, source=self.node, index=index.node, key=key, strict=strict))
 
     def semijoin(self, keys: Collection) -> Collection:
-        """The rows whose key, named as in `keys`, is in `keys`."""
+        """The rows whose key, named as in `keys`, is in `keys`.
+
+        >>> show(numbers.semijoin(numbers.filter(lambda c: pc.equal(c["v"], 10)).select("k")))
+        [(1, 10, 1), (1, 20, 1)]
+        """
         key = tuple(keys.columns)
         found = self.arrange(*key).join(keys.distinct().arrange(*key))
         return found.select(*self.columns)
 
     def antijoin(self, keys: Collection) -> Collection:
-        """The rows whose key is not in `keys`."""
+        """The rows whose key is not in `keys`.
+
+        >>> show(numbers.antijoin(numbers.filter(lambda c: pc.equal(c["v"], 10)).select("k")))
+        [(2, 30, 1)]
+        """
         return self.concat(self.semijoin(keys).negate())
 
     # Reductions.
@@ -143,23 +179,46 @@ class Collection:
         columns: Types,
         function: Callable[[tuple[Any, ...], list[tuple[tuple[Any, ...], int]]], Iterable[tuple[Any, int]]],
     ) -> Collection:
-        """For each key, rows that a Python function makes of its values: (key, [(value, count), ...]) -> pairs."""
+        """For each key rows that a Python function makes of its values: (key, [(value, count), ...]) -> pairs.
+
+        Keys and values are tuples, with an entry for each column.
+
+        >>> spread = lambda key, values: [(values[-1][0][0] - values[0][0][0], 1)]
+        >>> show(numbers.reduce("k", {"spread": pa.int64()}, spread))
+        [(1, 10, 1), (2, 0, 1)]
+        """
         return self._reduced(by, logic.Python(fields_of(columns), function))
 
     def distinct(self) -> Collection:
-        """Each row of positive multiplicity, once."""
+        """Each row of positive multiplicity, once.
+
+        >>> show(numbers.select("k").distinct())
+        [(1, 1), (2, 1)]
+        """
         return self._reduced(self.columns, logic.DISTINCT)
 
     def threshold(self, multiplicity: Callable[[Any], Any]) -> Collection:
-        """Each row with a multiplicity that is a function (of whole columns) of the one it has."""
+        """Each row with a multiplicity that is a function (of whole columns) of the one it has.
+
+        >>> show(numbers.select("k").threshold(lambda count: count // 2))
+        [(1, 1)]
+        """
         return self._reduced(self.columns, logic.Threshold(multiplicity))
 
     def count(self, by: str | Sequence[str], name: str = "count") -> Collection:
-        """For each key the number of its rows."""
+        """For each key the number of its rows.
+
+        >>> show(numbers.count("k"))
+        [(1, 2, 1), (2, 1, 1)]
+        """
         return self.aggregate(by, {name: pa.int64()}, lambda columns: [1], lambda sums: [sums[0]])
 
     def sum(self, by: str | Sequence[str], column: str, name: str = "sum") -> Collection:
-        """For each key the sum of a column of whole numbers."""
+        """For each key the sum of a column of whole numbers.
+
+        >>> show(numbers.sum("k", "v"))
+        [(1, 30, 1), (2, 30, 1)]
+        """
         return self.aggregate(
             by,
             {name: pa.int64()},
@@ -183,15 +242,27 @@ class Collection:
         return self.explode(key, lanes)._reduced(key, logic.Linear(fields_of(columns), finish))
 
     def min(self, by: str | Sequence[str], *columns: str) -> Collection:
-        """For each key the row with the least value, by `columns` or by all others."""
+        """For each key the row with the least value, by `columns` or by all others.
+
+        >>> show(numbers.min("k"))
+        [(1, 10, 1), (2, 30, 1)]
+        """
         return self._top(by, 1, columns, greatest=False, distinct=True)
 
     def max(self, by: str | Sequence[str], *columns: str) -> Collection:
-        """For each key the row with the greatest value, by `columns` or by all others."""
+        """For each key the row with the greatest value, by `columns` or by all others.
+
+        >>> show(numbers.max("k"))
+        [(1, 20, 1), (2, 30, 1)]
+        """
         return self._top(by, 1, columns, greatest=True, distinct=True)
 
     def top_k(self, by: str | Sequence[str], k: int, *columns: str) -> Collection:
-        """For each key the `k` rows with the greatest values, by `columns` or by all others."""
+        """For each key the `k` rows with the greatest values, by `columns` or by all others.
+
+        >>> show(numbers.top_k("k", 1))
+        [(1, 20, 1), (2, 30, 1)]
+        """
         return self._top(by, k, columns, greatest=True, distinct=False)
 
     def _top(self, by: Any, k: int, columns: tuple[str, ...], *, greatest: bool, distinct: bool) -> Collection:
@@ -206,7 +277,12 @@ class Collection:
     # Loops.
 
     def iterate(self, body: Callable[[Collection], Collection], rounds: int | None = None) -> Collection:
-        """The body applied again and again, until nothing changes or for a number of rounds."""
+        """The body applied again and again, until nothing changes or for a number of rounds.
+
+        >>> halve = lambda c: {"n": pc.divide(c["n"], 2)}
+        >>> show(numbers.select(n="v").iterate(lambda x: x.concat(x.map({"n": pa.int64()}, halve)).distinct()))
+        [(0, 1), (1, 1), (2, 1), (3, 1), (5, 1), (7, 1), (10, 1), (15, 1), (20, 1), (30, 1)]
+        """
         return iterate(lambda variables: {"it": body(variables["it"])}, {"it": self}, rounds)["it"]
 
     def enter(self, loop: Collection) -> Collection:

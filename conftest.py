@@ -1,0 +1,32 @@
+"""Names that doctests in src/ may use without saying where they come from.
+
+`numbers`: a collection of rows (k, v): (1, 10), (1, 20), (2, 30). `show(collection)`: its rows, as an engine
+computes them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def doctest_names(request: pytest.FixtureRequest) -> None:
+    if not isinstance(request.node, pytest.DoctestItem):
+        return
+    from ikebana.engine import Engine
+
+    engine = Engine()
+    numbers = engine.input("numbers", {"k": pa.int64(), "v": pa.int64()})
+    numbers.insert({"k": [1, 1, 2], "v": [10, 20, 30]})
+    engine.advance()
+    count = iter(range(1000))
+
+    def show(collection: Any) -> list[tuple[Any, ...]]:
+        table = engine.install(f"view {next(count)}", collection).read()
+        return sorted(tuple(row.values()) for row in table.to_pylist())
+
+    request.node.dtest.globs.update(numbers=numbers, show=show, pa=pa, pc=pc)
