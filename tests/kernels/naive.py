@@ -103,9 +103,7 @@ def match_keys(a: list[int], b: list[int]) -> list[tuple[int, int, int, int]]:
 
 def expand_pairs(ranges: list[tuple[int, int, int, int]]) -> list[tuple[int, int]]:
     """For each two ranges every row of the one with every row of the other, the latter varying faster."""
-    return [
-        (a, b) for *a_range, b_start, b_end in ranges for a in range(*a_range) for b in range(b_start, b_end)
-    ]
+    return [(a, b) for *a_range, b_start, b_end in ranges for a in range(*a_range) for b in range(b_start, b_end)]
 
 
 def expand_ranges(starts: list[int], ends: list[int]) -> list[int]:
@@ -161,10 +159,15 @@ def shard_rows(lane: list[int], shards: int) -> list[int]:
 
 # Payload.
 def gather_fixed(a: list[bytes], b: list[bytes], rows: list[int]) -> list[bytes]:
-    """The given rows of a followed by b."""
+    """The named rows, all of one width; b's rows are numbered after a's."""
+    return [(a + b)[row] for row in rows]
+
+
+def gather_bits(a: list[int], b: list[int], rows: list[int]) -> list[int]:
+    """The named rows, each 0 or 1; b's rows are numbered after a's."""
     return [(a + b)[row] for row in rows]
 
 
 def gather_strings(a: list[bytes], b: list[bytes], rows: list[int]) -> list[bytes]:
-    """The given rows of a followed by b."""
+    """The named rows, of any length; b's rows are numbered after a's."""
     return [(a + b)[row] for row in rows]

@@ -27,9 +27,7 @@ JUNK = 77  # what output arrays hold before a kernel writes to them
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 NUMBERS = (
-    st.integers(-2, 2)
-    | st.sampled_from([LEAST, LEAST + 1, GREATEST - 1, GREATEST])
-    | st.integers(LEAST, GREATEST)
+    st.integers(-2, 2) | st.sampled_from([LEAST, LEAST + 1, GREATEST - 1, GREATEST]) | st.integers(LEAST, GREATEST)
 )
 
 
@@ -75,7 +73,8 @@ def is_constant(array: np.ndarray) -> bool:
     return array.shape[-1] > 0 and bool((array == array[..., :1]).all())
 
 
-LAYOUTS = st.sampled_from([plain, read_only, spread, backward, constant])
+WRITABLE = st.sampled_from([plain, spread, backward, constant])
+LAYOUTS = WRITABLE | st.just(read_only)
 FLAGS = st.integers(0, 1)
 
 
@@ -179,20 +178,24 @@ def lanes_of(updates: list[Update], diff_lanes: int, layout=plain) -> Lanes:
     return Lanes(*map(layout, (key, val, ident, tix.astype(np.int32), diffs)))
 
 
+def adds_up(updates: list[Update]) -> bool:
+    """Whether some updates have equal data and time. Then a constant lane cannot hold their diffs."""
+    return len({update[:4] for update in updates}) < len(updates)
+
+
 def room_for(updates: list[Update], diff_lanes: int, thrifty: bool) -> Lanes:
     """Lanes to write the updates to, full of junk; if `thrifty`, single cells wherever they will do."""
     filled = lanes_of(updates, diff_lanes)
-    adds_up = len({update[:4] for update in updates}) < len(updates)
 
     def room(each: np.ndarray) -> np.ndarray:
-        single = thrifty and is_constant(each) and not (each is filled.diffs and adds_up)
+        single = thrifty and is_constant(each) and not (each is filled.diffs and adds_up(updates))
         return constant(each) if single else np.full_like(each, JUNK)
 
     return Lanes(*map(room, filled))
 
 
-FIELDS = st.sampled_from([st.just(5), st.integers(0, 1), st.integers(-3, 3), NUMBERS])
-DIFFS = st.sampled_from([st.just(1), st.sampled_from([-1, 1]), st.integers(-1, 1), NUMBERS])
+FIELDS = st.sampled_from([st.just(0), st.integers(0, 1), st.integers(0, 1), st.integers(-3, 3), NUMBERS])
+DIFFS = st.sampled_from([st.just(1), st.integers(0, 1), st.sampled_from([-1, 1]), st.integers(-1, 1), NUMBERS])
 
 
 @st.composite
@@ -202,7 +205,7 @@ def update_strategies(draw, diff_lanes: int):
 
     def updates(times: int) -> st.SearchStrategy[list[Update]]:
         update = st.tuples(key, ident, val, st.integers(0, times - 1), st.tuples(*[diff] * diff_lanes))
-        return st.lists(update, max_size=30)
+        return st.integers(0, 30).flatmap(lambda rows: st.lists(update, min_size=rows, max_size=rows))
 
     return updates
 
@@ -222,15 +225,17 @@ def test_twin_sort_leading(case, layout):
     assert order.tolist() == naive.sort_leading(key.tolist(), val.tolist(), tix.tolist())
 
 
-@given(some_updates(), LAYOUTS, st.booleans())
-def test_twin_consolidate_rows(case, layout, thrifty):
+@given(some_updates(), WRITABLE)
+def test_twin_consolidate_rows(case, layout):
     diff_lanes, _, updates = case
-    order = lane(sorted(range(len(updates)), key=lambda row: updates[row][:4]))
-    out, src = room_for(updates, diff_lanes, thrifty), np.full(len(updates), JUNK)
-    written = kernels.consolidate_rows(layout(order), *lanes_of(updates, diff_lanes, layout), *out, src)
-    result = out.updates(written)
-    assert result == naive.consolidate_rows([updates[row] for row in order])
-    assert [updates[row][:3] for row in src[:written]] == [update[:3] for update in result]
+    rows = sorted(updates, key=lambda update: update[:4])
+    lanes, src = lanes_of(rows, diff_lanes, layout), np.arange(len(rows))
+    if layout is constant and adds_up(rows):
+        lanes = lanes._replace(diffs=lanes.diffs.copy())
+    kept = kernels.consolidate_rows(*lanes, src)
+    result = lanes.updates(kept)
+    assert result == naive.consolidate_rows(rows) and len(result) == kept
+    assert [rows[row][:3] for row in src[:kept]] == [update[:3] for update in result]
 
 
 @given(some_updates(), LAYOUTS, st.lists(FLAGS, min_size=5, max_size=5))
@@ -266,13 +271,13 @@ class Sides(NamedTuple):
 def merge_sides(draw) -> Sides:
     both = draw(tables(least=1, most=6))
     union, a_rank, b_rank = naive.union_times(sorted(set(both.a)), sorted(set(both.b)))
-    if draw(st.booleans()):  # as a frontier has it; times of several coordinates may change places
-        frontier = draw(st.lists(st.sampled_from(union), max_size=3))
-        representatives = naive.advance_times(union, frontier)
+    compacted = draw(st.lists(st.integers(0, 4), min_size=len(union), max_size=len(union)))
+    kind = draw(st.sampled_from(["any map", "any map", "in order", "by a frontier"]))
+    if kind == "in order":
+        compacted.sort()
+    if kind == "by a frontier":
+        representatives = naive.advance_times(union, draw(st.lists(st.sampled_from(union), max_size=3)))
         compacted = [sorted(set(representatives)).index(time) for time in representatives]
-    else:  # any map at all
-        compacted = draw(st.lists(st.integers(0, 4), min_size=len(union), max_size=len(union)))
-        compacted = sorted(compacted) if draw(st.booleans()) else compacted
     diff_lanes = draw(st.integers(1, 3))
     updates = draw(update_strategies(diff_lanes))
     a, b = sorted(draw(updates(len(a_rank)))), sorted(draw(updates(len(b_rank))))
@@ -341,7 +346,7 @@ def test_twin_merge_rows(sides, limits, layout, narrow, verify, thrifty):
     merge = Merge(sides, layout, narrow, verify, thrifty)
     pairs = finish(merge, limits)
     result = merge.final()
-    assert result == naive.merge_rows(*sides[1:])
+    assert result == naive.merge_rows(*sides[1:]) and len(result) == merge.state[FINAL]
 
     data = [update[:3] for update in sides.a + sides.b]
     assert [data[row] for row in merge.src[: len(result)]] == [update[:3] for update in result]
@@ -392,6 +397,7 @@ SORTS = {
     "all rows equal": (1, lambda r, n: few(r, 1, n), lambda r, n: few(r, 1, n)),
     "all fields fit": (1, lambda r, n: few(r, 1000, n), lambda r, n: few(r, 8, n)),
     "rows in order": (1, lambda r, n: np.arange(n), lambda r, n: np.arange(n)),
+    "only the last row out of order": (1, lambda r, n: np.append(np.arange(n - 1), 5), lambda r, n: few(r, 1, n)),
     "rows in reverse": (1, lambda r, n: np.arange(n)[::-1], lambda r, n: np.arange(n)[::-1]),
     "keys hardly ever equal": (1, lambda r, n: wide(r, n, n), lambda r, n: wide(r, n, n)),
     "keys in short runs": (1, lambda r, n: wide(r, n // 4, n), lambda r, n: wide(r, n, n)),
@@ -527,9 +533,9 @@ def test_no_common_value_collides_with_null() -> None:
 
 # Payload.
 @st.composite
-def payloads(draw, cell: st.SearchStrategy[bytes]) -> tuple[list[bytes], list[bytes], list[int]]:
+def payloads(draw, cell: st.SearchStrategy) -> tuple[list, list, list[int]]:
     """Rows of two sources, and which of them to gather, counted through both."""
-    a, b = draw(st.lists(cell, max_size=10)), draw(st.lists(cell, max_size=10))
+    a, b = draw(st.lists(cell, max_size=12)), draw(st.lists(cell, max_size=12))
     rows = st.lists(st.integers(0, len(a) + len(b) - 1)) if a or b else st.just([])
     return a, b, draw(rows)
 
@@ -548,6 +554,22 @@ def test_twin_gather_fixed(case, at, layout):
     kernels.gather_fixed(bytes_of(a), bytes_of(b), len(a), width, layout(lane(rows)), out, at)
     assert out[before:after].tobytes() == b"".join(naive.gather_fixed(a, b, rows))
     assert (out[:before] == JUNK).all() and (out[after:] == JUNK).all()
+
+
+def bitmap(bits: list[int], offset: int) -> np.ndarray:
+    """The bits as Arrow has them, after so many others; no bytes at all where each is 1."""
+    return np.packbits([0] * offset + bits, bitorder="little") if 0 in bits else flags([])
+
+
+@given(payloads(FLAGS), *[st.integers(0, 20)] * 2, st.integers(0, 3), LAYOUTS)
+def test_twin_gather_bits(case, a_offset, b_offset, at, layout):
+    a, b, rows = case
+    out = np.full(at + len(rows) + 1, JUNK, np.uint8)
+    kernels.gather_bits(
+        *(bitmap(a, a_offset), a_offset, bitmap(b, b_offset), b_offset),
+        *(len(a), layout(lane(rows)), out, at),
+    )
+    assert out.tolist() == [JUNK] * at + naive.gather_bits(a, b, rows) + [JUNK]
 
 
 @given(payloads(STRINGS), st.lists(STRINGS, max_size=3), STRINGS, LAYOUTS)

@@ -9,12 +9,12 @@ Signatures are written in the short names of `TYPES`. Arrays that a kernel reads
 stride and read-only, so that it takes views of Arrow buffers and *constant lanes* (stride 0: one cell that
 stands for all rows) without a copy and without a second specialisation.
 
-Guarantees. Compilation happens once per machine, CPU and version of this folder's sources: the cache lies in
-the user's cache directory under a digest of the sources, because Numba's own cache does not notice a change
-in a function that a kernel calls. A process that finds the cache compiles nothing. One that does not says so
-on the standard error stream. Processes that start side by side may both compile; neither sees a torn file.
-Set `IKEBANA_KERNEL_CACHE` to keep the cache elsewhere, `NUMBA_DISABLE_JIT=1` to run the kernels as plain
-Python.
+Guarantees. Compilation happens once per machine, CPU and version of this folder's sources: the cache lies in the
+user's cache directory under a digest of the sources, because Numba's own cache does not notice a change in a
+function that a kernel calls. A process that finds the cache compiles nothing. One that does not says so on the
+standard error stream. Processes that start side by side may both compile; neither sees a torn file. A directory that
+cannot be written to is passed over. Set `IKEBANA_KERNEL_CACHE` to keep the cache elsewhere, `NUMBA_DISABLE_JIT=1` to
+run the kernels as plain Python.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -132,7 +133,21 @@ def cache_directory() -> Path:
     digest = hashlib.sha256()
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
-    root = os.environ.get("IKEBANA_KERNEL_CACHE")
-    if root is None:
-        root = os.environ.get("XDG_CACHE_HOME", "~/.cache") + "/ikebana"
-    return Path(root).expanduser() / f"kernels-{digest.hexdigest()[:16]}"
+    name = f"kernels-{digest.hexdigest()[:16]}"
+    for root in _cache_roots():
+        try:
+            (root / name).mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=root / name):
+                return root / name
+        except OSError:
+            continue
+    return Path(tempfile.mkdtemp(prefix="ikebana-kernels-"))
+
+
+def _cache_roots() -> Iterator[Path]:
+    """Where the cache may lie, the best place first; the last is shared by the processes of this user at least."""
+    chosen = os.environ.get("IKEBANA_KERNEL_CACHE")
+    if chosen:
+        yield Path(chosen).expanduser()
+    yield Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "ikebana"
+    yield Path(tempfile.gettempdir()) / f"ikebana-{os.environ.get('USER') or 'user'}"

@@ -1,6 +1,7 @@
 """Consolidation: updates with equal data and time become one, and those that cancel vanish.
 
-Works in place on sorted lanes: the rows that remain move to the front. `ident` tells apart rows whose lanes
+Works in place on lanes in which rows with equal key, ident, value and time are neighbours: those that remain move to
+the front. Lanes may be constant, except the diffs, which are added up. `ident` tells apart rows whose lanes
 agree although their data does not (a hash collision); without collisions it is a constant lane of zeros.
 
 Cost: one sequential pass, 2-3 ns a row. Gathering rows into order belongs before it: done in one loop with

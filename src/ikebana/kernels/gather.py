@@ -4,7 +4,8 @@ A merge writes the payload of its output into buffers allocated once, in Arrow's
 rows become final. Arrow's own `take` makes a new array at each call, and pieces joined at the end would be
 copied all at once. Row numbers count the second source's rows after the first's, as `merge_rows` does.
 
-Cost: the rows and bytes copied.
+Cost: the rows and bytes copied. Not checked: that the output has room, and that `offsets_out[at]` is set to where the
+strings copied so far end.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ which is what is written. Rows with equal data and equal new time are added up; 
 Compaction keeps a single coordinate's times in order, but may permute times of several coordinates; the rows
 of one (key, value) whose new times come out of order are sorted when the last of them has been taken.
 
-A call sees the sides through windows that start where the last call stopped. `state` carries a merge from
+A call sees the sides through windows that start where the last call stopped, and hold `limit` rows or all that are
+left: a shorter window would pass for the end of its side. `state` carries a merge from
 call to call; its cells are the positions `AT_A`, `AT_B` (rows taken from each side), `WRITTEN` (rows
 written), `FINAL` (rows that will not change any more: all but those of the group in hand), the flags
 `DISORDERED` (the group in hand is out of order) and `VARIED` (final rows differ in their diffs), `LAST` (the
@@ -18,7 +19,8 @@ Lanes that are hashes may agree where data does not. So the kernel also lists pa
 the two sides that it took to be of one key; the caller verifies them on the data. Neighbours suffice, as
 equality is transitive.
 
-Cost: a call takes at most `limit` rows, 10-20 ns each. Not bounded by `limit`: sorting one disordered group.
+Cost: a call takes at most `limit` rows, 10-20 ns each. Not bounded by `limit`: sorting one disordered group, and
+what the caller does with rows once they are final, since a group becomes final as a whole.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ class Batcher:
         self._rows = 0
         self._consolidate_at = CONSOLIDATE_FROM
         self._nothing = consolidate(Updates.empty(schema, self._dimensions))
+        layout.store(self._nothing, Description(lower, lower, lower))  # refuses a schema that it cannot hold
 
     def __len__(self) -> int:
         """The updates buffered."""

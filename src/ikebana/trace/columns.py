@@ -11,6 +11,7 @@ Cost: a pass over the column for each conversion; none for 64-bit integers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,13 @@ def _by_name(data: Any) -> Mapping[str, Any]:
     if isinstance(data, Mapping):
         return data
     if isinstance(data, pa.Table | pa.RecordBatch):
-        return dict(zip(data.schema.names, data.columns, strict=True))
+        names = data.schema.names
+        if len(set(names)) < len(names):
+            raise SchemaError(
+                f"the table names {', '.join(repr(n) for n in dict.fromkeys(names) if names.count(n) > 1)} twice",
+                hint="give every column a name of its own",
+            )
+        return dict(zip(names, data.columns, strict=True))
     raise SchemaError(
         f"cannot take updates from a {type(data).__name__}",
         hint="give a mapping from column names to columns, an Arrow table or a record batch",
@@ -89,6 +96,8 @@ def _as_array(column: Any, field: pa.Field) -> pa.Array:
     try:
         if isinstance(column, np.ndarray):
             return pa.array(column)
+        if _is_whole(field.type) and any(isinstance(value, float | Decimal) for value in column):
+            raise TypeError("it has fractions")  # which Arrow would cut off
         return pa.array(column, type=field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise _wrong_type(field, type(column).__name__, str(error)) from error
@@ -113,6 +122,10 @@ def _wrong_type(field: pa.Field, given: str, reason: str = "") -> SchemaError:
         detail=f"it is of type {given}" + (f": {reason}" if reason else ""),
         hint=f"convert it to {field.type} first, or declare the column differently",
     )
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    return bool(types.is_integer(kind) or types.is_temporal(kind))
 
 
 def _is_string(kind: pa.DataType) -> bool:
@@ -162,8 +175,7 @@ def bits(field: pa.Field) -> int | None:
 def is_plain_integer(field: pa.Field) -> bool:
     """Whether a lane can hold the column's own values: integers, dates, timestamps, never null."""
     kind = field.type
-    whole = types.is_integer(kind) or types.is_temporal(kind)
-    return bool(whole and not types.is_uint64(kind) and not field.nullable)
+    return _is_whole(kind) and not types.is_uint64(kind) and not field.nullable
 
 
 def integers(array: pa.Array) -> Lane:

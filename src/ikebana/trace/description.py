@@ -12,7 +12,9 @@ The batches of a trace cover time without gap or overlap: the upper of each is t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from ikebana.time import Antichain
 
@@ -35,3 +37,15 @@ class Description:
 
     def __repr__(self) -> str:
         return f"[{self.lower}, {self.upper}) since {self.since}"
+
+
+def frontier_of(given: Any) -> Antichain:
+    """A frontier as users give it: an antichain, one time, or several.
+
+    >>> frontier_of((3, 0)), frontier_of([(3, 0), (0, 3)])
+    ({(3, 0)}, {(0, 3), (3, 0)})
+    """
+    if isinstance(given, Antichain):
+        return given
+    several = isinstance(given, Iterable) and not isinstance(given, tuple)
+    return Antichain(given if several else [given])

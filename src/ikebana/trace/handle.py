@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from collections.abc import Iterable
 from functools import reduce
 from typing import Self
 
 from ikebana import events
 from ikebana.errors import DroppedError, TimeError
-from ikebana.time import Antichain
+from ikebana.time import Antichain, Time
 from ikebana.trace.batch import FLAT, Batch, Layout, StoredBatch
+from ikebana.trace.description import frontier_of
 from ikebana.trace.reading import Reader, Wrap
 from ikebana.trace.schema import Schema
 from ikebana.trace.spine import Spine
@@ -138,9 +140,10 @@ class Handle(Reader):
     def batches(self) -> list[Batch]:
         return list(self._alive("read it").spine.batches())
 
-    def advance(self, frontier: Antichain) -> None:
+    def advance(self, frontier: Antichain | Time | Iterable[Time]) -> None:
         """Move the frontier on: this reader will look only at times beyond it from now on."""
         trace = self._alive("advance it")
+        frontier = frontier_of(frontier)
         if not self._frontier.precedes(frontier):
             raise TimeError(
                 f"cannot advance a handle on {self.name!r} to {frontier}",

@@ -1,8 +1,9 @@
 """Lanes: the integer columns of the index, and the ways to hold them small.
 
-A lane in which every row has the same entry is *constant*: one cell seen through stride 0. It costs eight
-bytes however many rows it stands for, reads like any other array, and may be written to as long as what is
-written is that entry. After compaction the time of a batch is usually constant, and so is a diff of 1.
+A lane in which every row has the same entry is *constant*: one cell seen through stride 0. It costs eight bytes
+however many rows it stands for, reads like any other array, and may be written to as long as what is written is that
+entry, or if nobody reads what is written: a lane that a kernel fills and the caller has no use for may be constant.
+After compaction the time of a batch is usually constant, and so is a diff of 1.
 
 Only this module knows how constant lanes are made and how lanes are trimmed.
 """

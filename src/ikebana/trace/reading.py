@@ -66,13 +66,13 @@ class Reader(ABC):
 
     def read(self, at: Time) -> pa.Table:
         """The collection at a time: key columns, value columns and accumulated diffs, in no set order."""
-        self._check_exact(at)
+        at = self._exact(at)
         return accumulate([batch.gather() for batch in self.batches()], self.schema, at).to_table()
 
     def lookup(self, keys: Any, at: Time) -> pa.Table:
         """What the collection has at a time for some `keys`: a mapping from key column names to columns."""
-        self._check_exact(at)
-        wanted = Updates.of(Schema(self.schema.key.fields, hash_bits=self.schema.key.hash_bits), keys, at)
+        at = self._exact(at)
+        wanted = Updates.of(self.schema.with_val(()), keys, at, dict.fromkeys(self.schema.diffs, 1))
         lanes = np.unique(wanted.key)
         parts = [batch.gather(rows_of(*batch.seek(lanes))) for batch in self.batches()]
         found = accumulate(parts, self.schema, at)
@@ -120,7 +120,9 @@ class Reader(ABC):
         """The same collection inside a loop: its times get one more coordinate."""
         return View(self, self.schema, Entered, Antichain.enter)
 
-    def _check_exact(self, at: Time) -> None:
+    def _exact(self, at: Time) -> Time:
+        """The time, if what the batches accumulate to at it is exact."""
+        (at,) = Antichain.of(at)
         if not self.frontier.less_equal(at):
             raise TimeError(
                 f"cannot read {self.name!r} at {at}",
@@ -133,6 +135,7 @@ class Reader(ABC):
                 detail=f"it is complete only before {self.upper}",
                 hint="advance its input past that time first, or read at an earlier one",
             )
+        return at
 
 
 class View(Reader):
@@ -164,7 +167,10 @@ class View(Reader):
         return [self._wrap(batch) for batch in self._base.batches()]
 
     def import_(self, wrap: Wrap = lambda batch: batch) -> Import:
-        return self._base.import_(lambda batch: wrap(self._wrap(batch)))
+        inner = self._wrap  # not self, which would keep the handle alive
+        imported = self._base.import_(lambda batch: wrap(inner(batch)))
+        imported.upper = self.upper
+        return imported
 
 
 def accumulate(parts: Sequence[Updates], schema: Schema, at: Time) -> Updates:

@@ -178,4 +178,13 @@ class Side:
 
 def _fields(given: Fields) -> tuple[pa.Field, ...]:
     pairs = given.items() if isinstance(given, Mapping) else given
-    return tuple(each if isinstance(each, pa.Field) else pa.field(each[0], each[1], nullable=False) for each in pairs)
+    return tuple(each if isinstance(each, pa.Field) else _field(*each) for each in pairs)
+
+
+def _field(name: str, kind: Any) -> pa.Field:
+    try:
+        return pa.field(name, kind, nullable=False)
+    except (TypeError, ValueError) as error:
+        raise SchemaError(
+            f"column {name!r} has no Arrow type", detail=str(error), hint="give it one, such as pyarrow.int64()"
+        ) from None

@@ -16,6 +16,7 @@ key lane.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,8 +67,7 @@ class Updates(Timed):
 
         Several diff lanes are given as a mapping from lane name to column (or to one number for all rows).
         """
-        counted = _row_count(times, diffs)
-        key, val, payload = schema.encode(data, counted)
+        key, val, payload = schema.encode(data, None if schema.names else _row_count(times, diffs))
         rows = len(key)
         table, tix = timed(times, rows)
         return Updates(table, tix, diffed(schema.diffs, diffs, rows), schema, key, val, payload)
@@ -122,20 +122,19 @@ class Updates(Timed):
         return iter(lanes[0]) if len(lanes) == 1 else zip(*lanes, strict=True)
 
 
-def _row_count(times: Any, diffs: Any) -> int | None:
+def _row_count(times: Any, diffs: Any) -> int:
     """How many rows times or diffs stand for, where they say; needed only when there are no columns."""
-    for given in (diffs, times):
-        if not np.isscalar(given) and not isinstance(given, tuple | dict):
-            return len(given)
+    for given in (*(diffs.values() if isinstance(diffs, dict) else [diffs]), times):
+        if not isinstance(given, tuple | str) and np.iterable(given):
+            return len(np.asarray(given))
     return 1
 
 
 def timed(times: Any, rows: int) -> tuple[Lane, Index]:
     """Times as users give them, as a table and positions: one time for all rows, or one for each."""
+    given = _time_table(times)
     if isinstance(times, tuple):
-        return timetable.table_of([times], len(times)), constant(0, rows, np.int32)
-    given = np.asarray(times, np.int64)
-    given = given.reshape(-1, 1) if given.ndim == 1 else given
+        return given, constant(0, rows, np.int32)
     if len(given) != rows:
         raise SchemaError(
             f"there are {rows} rows and {len(given)} times",
@@ -148,6 +147,31 @@ def timed(times: Any, rows: int) -> tuple[Lane, Index]:
     return timetable.distinct_times(given)
 
 
+def _time_table(times: Any) -> Lane:
+    """A time, or a time for each row (numbers have one coordinate), as a table."""
+    given = whole_numbers([times] if isinstance(times, tuple) else times)
+    if given is None or given.ndim not in (1, 2) or (given.ndim == 2 and not given.shape[1]):
+        raise TimeError(
+            f"not a time, nor a time for each row: {reprlib.repr(times)}",
+            detail="a time is a tuple of integers of up to 64 bits, such as (5, 0)",
+            hint="give one time as a tuple for all rows, or a time for each row",
+        )
+    return given.reshape(-1, 1) if given.ndim == 1 else given
+
+
+def whole_numbers(given: Any) -> Lane | None:
+    """The numbers as int64, in whatever shape; None if they are anything else, or do not fit."""
+    try:
+        array = np.asarray(given)
+    except ValueError:  # of no common shape
+        return None
+    if array.size and array.dtype.kind not in "iu":
+        return None
+    if array.size and array.dtype == np.uint64 and array.max() > np.iinfo(np.int64).max:
+        return None
+    return array.astype(np.int64, copy=False)
+
+
 def diffed(lane_names: Sequence[str], diffs: Any, rows: int) -> Lane:
     """Diff lanes as users give them: one number for all rows, or one for each; several lanes by name."""
     given = diffs if isinstance(diffs, dict) else {lane_names[0]: diffs}
@@ -157,14 +181,16 @@ def diffed(lane_names: Sequence[str], diffs: Any, rows: int) -> Lane:
             detail=f"given: {', '.join(map(repr, given))}; known: {', '.join(map(repr, lane_names))}",
             hint="give a mapping from every diff lane's name to its column, or to one number for all rows",
         )
-    lanes = [np.asarray(given[name]) for name in lane_names]
-    for name, lane in zip(lane_names, lanes, strict=True):
-        if not np.issubdtype(lane.dtype, np.integer) and lane.size:
+    lanes = []
+    for name in lane_names:
+        lane = whole_numbers(given[name])
+        if lane is None or lane.ndim > 1:
             raise SchemaError(
-                f"diff lane {name!r} has type {lane.dtype}",
-                detail="diffs are whole numbers, so that additions and removals cancel exactly",
-                hint="scale decimals to whole numbers first",
+                f"diff lane {name!r} is not a column of whole numbers",
+                detail=f"it is {reprlib.repr(given[name])}; diffs are 64-bit integers, so that they cancel exactly",
+                hint="give one number for all rows, or one for each; scale decimals to whole numbers first",
             )
+        lanes.append(lane)
         if lane.ndim and len(lane) != rows:
             raise SchemaError(
                 f"diff lane {name!r} has {len(lane)} entries for {rows} rows",
@@ -172,7 +198,7 @@ def diffed(lane_names: Sequence[str], diffs: Any, rows: int) -> Lane:
             )
     if all(lane.ndim == 0 for lane in lanes):
         return constant_diffs(np.array(lanes, np.int64), rows)
-    return np.stack([np.broadcast_to(lane.astype(np.int64), (rows,)) for lane in lanes])
+    return np.stack([np.broadcast_to(lane, (rows,)) for lane in lanes])
 
 
 # Order, and telling data apart.

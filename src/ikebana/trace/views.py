@@ -27,6 +27,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from pyarrow import types
 
 from ikebana.errors import SchemaError
 from ikebana.time import Antichain
@@ -87,7 +88,8 @@ class Filtered(_View):
 def row_flags(chosen: Any, rows: int) -> Any:
     """What a predicate gave for some rows, as a NumPy array of booleans; null is false."""
     if isinstance(chosen, pa.Array | pa.ChunkedArray):
-        chosen = chosen.fill_null(False).to_numpy(zero_copy_only=False)
+        chosen = chosen.fill_null(False) if types.is_boolean(chosen.type) else chosen
+        chosen = chosen.to_numpy(zero_copy_only=False)
     flags = np.asarray(chosen)
     if flags.dtype != bool or flags.shape != (rows,):
         raise SchemaError(
@@ -113,7 +115,14 @@ class Projected(_View):
         updates = self.batch.gather(rows)
         columns = updates.columns()
         keys = {field.name: columns[field.name] for field in self.schema.key.fields}
-        _, val, payload = self.schema.encode({**self.projection(columns), **keys}, len(updates))
+        computed = self.projection(columns)
+        if not isinstance(computed, Mapping):
+            raise SchemaError(
+                "a projection must give its columns by name",
+                detail=f"it gave a {type(computed).__name__}",
+                hint=f"return a mapping with the columns {', '.join(repr(f.name) for f in self.schema.val.fields)}",
+            )
+        _, val, payload = self.schema.encode({**computed, **keys}, len(updates))
         kept = self.schema.key.payload_columns
         return replace(updates, schema=self.schema, val=val, payload=(*updates.payload[:kept], *payload[kept:]))
 
