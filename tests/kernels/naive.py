@@ -158,6 +158,11 @@ def shard_rows(lane: list[int], shards: int) -> list[int]:
 
 
 # Payload.
+def gather_words(a: list[list[int]], b: list[list[int]], rows: list[int]) -> list[list[int]]:
+    """The named rows, each of equally many words; b's rows are numbered after a's."""
+    return [(a + b)[row] for row in rows]
+
+
 def gather_fixed(a: list[bytes], b: list[bytes], rows: list[int]) -> list[bytes]:
     """The named rows, all of one width; b's rows are numbered after a's."""
     return [(a + b)[row] for row in rows]

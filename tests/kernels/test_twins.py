@@ -556,6 +556,22 @@ def test_twin_gather_fixed(case, at, layout):
     assert (out[:before] == JUNK).all() and (out[after:] == JUNK).all()
 
 
+@given(
+    st.integers(1, 3).flatmap(
+        lambda width: st.tuples(st.just(width), payloads(st.lists(NUMBERS, min_size=width, max_size=width)))
+    ),
+    st.integers(0, 3),
+    LAYOUTS,
+)
+def test_twin_gather_words(case, at, layout):
+    width, (a, b, rows) = case
+    out = np.full((at + len(rows) + 1) * width, JUNK, np.int64)
+    a_lane, b_lane = (layout(lane([word for row in side for word in row])) for side in (a, b))
+    kernels.gather_words(a_lane, b_lane, len(a), width, layout(lane(rows)), out, at)
+    expected = [word for row in naive.gather_words(a, b, rows) for word in row]
+    assert out.tolist() == [JUNK] * at * width + expected + [JUNK] * width
+
+
 def bitmap(bits: list[int], offset: int) -> np.ndarray:
     """The bits as Arrow has them, after so many others; no bytes at all where each is 1."""
     return np.packbits([0] * offset + bits, bitorder="little") if 0 in bits else flags([])

@@ -11,7 +11,7 @@ Importing this package compiles the kernels, or loads them from the cache on dis
 from ikebana.kernels.accumulate import accumulate_rows
 from ikebana.kernels.compile import KERNELS, compile_all
 from ikebana.kernels.consolidate import consolidate_rows
-from ikebana.kernels.gather import gather_bits, gather_fixed, gather_strings
+from ikebana.kernels.gather import gather_bits, gather_fixed, gather_strings, gather_words
 from ikebana.kernels.hashing import hash_bytes, hash_integers, shard_rows
 from ikebana.kernels.match import expand_pairs, expand_ranges, match_keys
 from ikebana.kernels.merge import merge_rows
@@ -31,6 +31,7 @@ __all__ = [
     "gather_bits",
     "gather_fixed",
     "gather_strings",
+    "gather_words",
     "hash_bytes",
     "hash_integers",
     "match_keys",

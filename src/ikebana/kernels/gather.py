@@ -27,6 +27,16 @@ def gather_fixed(a, b, a_rows, width, rows, out, at):
                 out[target + byte] = b[(row - a_rows) * width + byte]
 
 
+@kernel("void(lane, lane, int, int, lane, lane_out, int)")
+def gather_words(a, b, a_rows, width, rows, out, at):
+    """Copy rows of `width` 64-bit words to `out`, from row `at` on."""
+    for position in range(len(rows)):
+        row = rows[position]
+        target = (at + position) * width
+        for word in range(width):
+            out[target + word] = a[row * width + word] if row < a_rows else b[(row - a_rows) * width + word]
+
+
 @kernel("void(bytes, int, bytes, int, int, lane, flags_out, int)")
 def gather_bits(a, a_offset, b, b_offset, a_rows, rows, out, at):
     """Spell out bits of rows as bytes, from row `at` of `out` on. A bitmap of no bytes is all ones."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from ikebana.kernels import gather_bits, gather_fixed, gather_strings, hash_bytes, hash_integers
+from ikebana.kernels import gather_bits, gather_fixed, gather_strings, gather_words, hash_bytes, hash_integers
 from ikebana.trace.columns import validity
 from ikebana.trace.lanes import Array, Lane, room
 
@@ -152,9 +152,12 @@ class _ColumnMerge:
             used = [int(starts[-1] - starts[0]) if len(starts) else 0 for starts in self._sources[::2]]
             self._data = room(sum(used), np.uint8)
         else:
-            self._sources = [_fixed_bytes(a), _fixed_bytes(b)]
-            self._width = a.type.bit_width // 8
-            self._data = room(total * self._width, np.uint8)
+            in_words = a.type.bit_width % 64 == 0
+            unit = np.dtype(np.int64 if in_words else np.uint8)
+            self._gather = gather_words if in_words else gather_fixed
+            self._sources = [_fixed_bytes(a).view(unit), _fixed_bytes(b).view(unit)]
+            self._width = a.type.bit_width // 8 // unit.itemsize
+            self._data = room(total * self._width, unit)
         self._bitmaps = (*_bitmap(a), *_bitmap(b))
         self._valid = room(total, np.uint8) if a.null_count or b.null_count else None
 
@@ -162,7 +165,7 @@ class _ColumnMerge:
         if self._text:
             gather_strings(*self._sources, self._a_rows, rows, self._offsets, self._data, at)
         else:
-            gather_fixed(*self._sources, self._a_rows, self._width, rows, self._data, at)
+            self._gather(*self._sources, self._a_rows, self._width, rows, self._data, at)
         if self._valid is not None:
             gather_bits(*self._bitmaps, self._a_rows, rows, self._valid, at)
 
