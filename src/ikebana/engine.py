@@ -48,6 +48,7 @@ class Engine:
         self.epoch, self._share = 0, share
         self._next_worker = 0
         self._names: set[str] = set()
+        self._times: Counter[str] = Counter()  # how often a dataflow was given a name
         self._flows: dict[str, str] = {}  # the dataflow that maintains an arrangement, by digest
         self._uses: Counter[str] = Counter()  # how many views, inputs and other dataflows need it
 
@@ -83,8 +84,13 @@ class Engine:
         """One more use of an arrangement, maintained by a dataflow of its own."""
         self._uses[node.digest] += 1
         if node.digest not in self._flows:
-            self._flows[node.digest] = name
-            self.cluster.command(Install(name, node))
+            self._flows[node.digest] = self._new_name(name)
+            self.cluster.command(Install(self._flows[node.digest], node))
+
+    def _new_name(self, name: str) -> str:
+        """A name for a dataflow that none ever had: one that was retired may live on for others, or in letters."""
+        self._times[name] += 1
+        return name if self._times[name] == 1 else self._new_name(f"{name} #{self._times[name]}")
 
     def _release(self, digest: str) -> None:
         """One use less; the last one retires the dataflow."""

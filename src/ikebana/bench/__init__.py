@@ -10,6 +10,8 @@
     command    the command line of all this
     floor      `sort-floor`, the smallest benchmark
     arrange    `arrange-closed-loop` and `arrange-bulk`, figure 6d and 6e
+    queries    `join-proportionality`, figure 6f, and `idle-queries`
+    graphs     `graph-batch`, `graph-updates` and `closure`: loops
 
 A new benchmark is a subclass of `Scenario` and a line in `SCENARIOS`.
 """
@@ -18,6 +20,17 @@ from __future__ import annotations
 
 from ikebana.bench.arrange import ArrangeBulk, ArrangeClosedLoop
 from ikebana.bench.floor import SortFloor
+from ikebana.bench.graphs import Closure, GraphBatch, GraphUpdates
+from ikebana.bench.queries import IdleQueries, JoinProportionality
 from ikebana.bench.scenario import AnyScenario
 
-SCENARIOS: tuple[type[AnyScenario], ...] = (SortFloor, ArrangeClosedLoop, ArrangeBulk)
+SCENARIOS: tuple[type[AnyScenario], ...] = (
+    SortFloor,
+    ArrangeClosedLoop,
+    ArrangeBulk,
+    JoinProportionality,
+    IdleQueries,
+    GraphBatch,
+    GraphUpdates,
+    Closure,
+)

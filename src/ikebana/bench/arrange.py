@@ -234,9 +234,7 @@ class ArrangeClosedLoop(Scenario[ClosedLoopParameters]):
         )
 
 
-def _steps(
-    arrange: Arrange, window: Window, batches: Iterable[Keys], handle: Handle | None = None
-) -> Iterator[Step]:
+def _steps(arrange: Arrange, window: Window, batches: Iterable[Keys], handle: Handle | None = None) -> Iterator[Step]:
     """Arrange the batches; timed is each one from its columns until the reader has moved past its epoch."""
     for epoch, keys in enumerate(batches, start=1):
         cpu, watch = process_time(), Stopwatch()
@@ -343,9 +341,7 @@ class ArrangeBulk(Scenario[BulkParameters]):
             what = f'{name}: column "{column}" of the index is as numpy.lexsort has it'
             self.verify(np.array_equal(held, given[order]), what)
 
-    def _verify_lookups(
-        self, name: str, handle: Handle, columns: Columns, parameters: BulkParameters
-    ) -> None:
+    def _verify_lookups(self, name: str, handle: Handle, columns: Columns, parameters: BulkParameters) -> None:
         """Looking keys up finds exactly their rows, and nothing for keys that are absent."""
         key = next(iter(columns))
         given, half = columns[key], parameters.lookups // 2

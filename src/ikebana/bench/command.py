@@ -41,9 +41,7 @@ def find(name: str, scenarios: Sequence[type[AnyScenario]]) -> type[AnyScenario]
         return by_name[name]
     nearest = difflib.get_close_matches(name, by_name, n=1, cutoff=0.5)
     suggestion = f'did you mean "{nearest[0]}"? ' if nearest else ""
-    raise UsageError(
-        f'there is no benchmark "{name}"', hint=f"{suggestion}`ikebana bench list` names them all"
-    )
+    raise UsageError(f'there is no benchmark "{name}"', hint=f"{suggestion}`ikebana bench list` names them all")
 
 
 def run(scenario_class: type[AnyScenario], options: Sequence[str], out: Console, err: Console) -> None:
@@ -72,9 +70,7 @@ def _measure(scenario: AnyScenario, parameters: Parameters, err: Console) -> Res
     with Progress(err) as progress:
         results = scenario.run(parameters, progress)
     if not scenario.verifications:
-        raise VerificationError(
-            f'benchmark "{scenario.name}" verified nothing', hint="call self.verify in run"
-        )
+        raise VerificationError(f'benchmark "{scenario.name}" verified nothing', hint="call self.verify in run")
     return results
 
 
@@ -107,9 +103,7 @@ def _parser(scenario: type[AnyScenario]) -> argparse.ArgumentParser:
     for each in fields(scenario.parameters):
         _add_option(parser, each)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE")
-    parser.add_argument(
-        "--figure", type=Path, metavar="PATH", help="draw the figure to PATH.png and PATH.svg"
-    )
+    parser.add_argument("--figure", type=Path, metavar="PATH", help="draw the figure to PATH.png and PATH.svg")
     return parser
 
 

@@ -4,10 +4,13 @@ Synchronous inside: a sweep takes the dataflow from epoch `lower` to a target on
 operators in topological order. Asynchronous outside: a sweep is a coroutine that yields while it waits for
 peers and after each quantum of work.
 
-Starting a sweep. A worker proposes one when it has something new, when it is asked to by a demand, or when a
-peer has proposed one; its proposal says up to which epoch it could go. When all have proposed, the target is
-the least of these. So a dataflow whose inputs do not change does nothing at all, however many epochs pass:
-its frontier moves when somebody asks.
+Starting a sweep. A worker proposes one when it has something new, when it is asked to by a demand, or when a peer
+has proposed one; its proposal says up to which epoch it could go. When all have proposed, the target is the least of
+these. It also says from which epoch on each source will not change any more: one is closed when all workers have
+said so and the sweep has come that far. So a dataflow whose inputs do not change does nothing at all, however many
+epochs pass: its frontier moves when somebody asks.
+
+Between sweeps a dataflow sleeps until it is woken: by a batch in a trace that it imports, a letter, or a demand.
 
 Starting a dataflow. The first proposals also carry the epochs since which the imported traces are exact; the
 dataflow starts at the latest of them, on all workers alike.
@@ -45,10 +48,12 @@ class Flow:
         send: Callable[[int, Message], None],
         find: Callable[[ir.Node], Flow | None],
         find_input: Callable[[ir.Source], sources.Input | ir.Node],
+        wake: Callable[[], None],
         effort: str = "default",
     ) -> None:
         self.name, self.plan, self.worker, self.workers, self.effort = name, plan, worker, workers, effort
-        self._send, self._find, self._find_input = send, find, find_input
+        self._send, self._find, self._find_input, self.wake = send, find, find_input, wake
+        self._waiters: list[Flow] = []
         self._inbox: dict[tuple[int, int], dict[int, Any]] = {}
         self._channels, self._rounds = itertools.count(FIRST_EXCHANGE), itertools.count()
         self.lower, self.demanded, self.sweeps = 0, 0, 0
@@ -84,27 +89,36 @@ class Flow:
         flow = self._find(node)
         if flow is None:
             return None
-        return sources.Import(flow.reader.clone(), flow.demand, lambda: flow.result.closed)
+        return sources.Import(
+            flow.reader.clone(),
+            lambda epoch: flow.demand(epoch, self),
+            lambda: flow.result.closed,
+            self.wake,
+        )
 
     def input(self, node: ir.Source) -> sources.Input | ir.Node:
         return self._find_input(node)
 
     # Sweeps.
 
-    def demand(self, epoch: int) -> bool:
-        """Somebody wants the epochs before `epoch` complete; returns whether that is new."""
+    def demand(self, epoch: int, waiter: Flow | None = None) -> bool:
+        """Somebody wants the epochs before `epoch` complete, and to be woken then; returns whether that is new."""
+        if waiter is not None and waiter not in self._waiters:
+            self._waiters.append(waiter)
         if epoch <= self.demanded:
             return False
         self.demanded = epoch
+        self.wake()
         return True
 
     def deliver(self, message: Message) -> None:
         """A message from a peer."""
         self._inbox.setdefault((message.channel, message.number), {})[message.sender] = message.body
         self._blocked = False
+        self.wake()
 
     def step(self) -> bool:
-        """Go on by one quantum; returns whether anything was done."""
+        """Go on by one quantum; returns whether anything was done. If not, it will not be until it is woken."""
         if self._sweep is None:
             return self._propose() | self._begin()
         if self._blocked:
@@ -127,7 +141,8 @@ class Flow:
             return self._pass_on_demand()
         since = 0 if self._started else max((getattr(s, "since", 0) for s in self._sources), default=0)
         self._proposed = True
-        self._tell_all(PROPOSALS, self.sweeps, [(available, since)] * self.workers)
+        proposal = available, since, [source.last for source in self._sources]
+        self._tell_all(PROPOSALS, self.sweeps, [proposal] * self.workers)
         return True
 
     def _pass_on_demand(self) -> bool:
@@ -142,13 +157,14 @@ class Flow:
         if not self._proposed or len(proposals) < self.workers:
             return False
         del self._inbox[PROPOSALS, self.sweeps]
-        target = min(available for available, _ in proposals.values())
+        available, since, lasts = zip(*proposals.values(), strict=True)
+        target = min(available)
         if not self._started:
-            self._start(max(since for _, since in proposals.values()))
+            self._start(max(since))
         self.sweeps += 1
         self._proposed = False
         if target > self.lower:
-            self._sweep = self._sweeping(target)
+            self._sweep = self._sweeping(target, [max(each) for each in zip(*lasts, strict=True)])
         return True
 
     def _start(self, epoch: int) -> None:
@@ -158,13 +174,18 @@ class Flow:
             if isinstance(source, sources.Import):
                 source.start(epoch)
 
-    def _sweeping(self, target: int) -> Iterator[object]:
+    def _sweeping(self, target: int, lasts: list[int]) -> Iterator[object]:
         yield from self._root.visit_items(Span(self.lower, target))
+        for source, last in zip(self._sources, lasts, strict=True):
+            source.out.closed = target >= last
         for operator in self._root.operators():
             if hasattr(operator, "forget"):
                 operator.forget(target)
         self.reader.forget(target)
         self.lower = target
+        waiters, self._waiters = self._waiters, []
+        for flow in waiters:
+            flow.wake()
 
     def drop(self) -> None:
         """Release everything that only this dataflow holds."""

@@ -42,6 +42,7 @@ class Worker:
         self.index, self.workers, self._effort = index, workers, effort
         self.outbox: deque[tuple[int, Letter]] = deque()
         self.flows: dict[str, Flow] = {}
+        self._awake: dict[str, None] = {}  # in the order in which they were woken
         self.failures: dict[str, str] = {}
         self.epoch = 0
         self._by_plan: dict[str, Flow] = {}
@@ -66,6 +67,8 @@ class Worker:
                     each.push(changes)
             case Advance(epoch):
                 self.epoch = epoch
+                for plan in self._primary.values():
+                    self._wake(self._by_plan[plan.digest].name if plan.digest in self._by_plan else "")
                 for inputs in self._inputs.values():
                     for each in inputs:
                         each.advance(epoch)
@@ -93,14 +96,19 @@ class Worker:
 
     def step(self) -> bool:
         """Let every dataflow that can go on do so by one quantum; returns whether any did."""
-        done = False
-        for flow in list(self.flows.values()):
+        awake, self._awake = self._awake, {}
+        for name in awake:
+            if name not in self.flows:
+                continue
             try:
-                done |= flow.step()
+                if self.flows[name].step():
+                    self._wake(name)
             except Exception as error:  # a user's function, or bad data: it fails this dataflow alone
-                self._fail(flow.name, f"{type(error).__name__}: {error}", tell=True)
-                done = True
-        return done
+                self._fail(name, f"{type(error).__name__}: {error}", tell=True)
+        return bool(awake)
+
+    def _wake(self, name: str) -> None:
+        self._awake[name] = None
 
     # What readers ask.
 
@@ -135,12 +143,14 @@ class Worker:
                 send=self._send,
                 find=lambda node: self._by_plan.get(node.digest),
                 find_input=lambda node: self._find_input(name, plan, node),
+                wake=lambda: self._wake(name),
                 effort=self._effort,
             )
         except Exception as error:  # a plan that cannot be rendered fails alone
             self._fail(name, f"{type(error).__name__}: {error}", tell=True)
             return
         self.flows[name] = flow
+        self._wake(name)
         self._by_plan.setdefault(plan.digest, flow)
         for letter in self._early.pop(name, []):
             self.deliver(letter)

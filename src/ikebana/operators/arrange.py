@@ -23,6 +23,7 @@ from ikebana import events
 from ikebana.errors import DroppedError, SchemaError
 from ikebana.time import Antichain, Time
 from ikebana.trace import EFFORT, FLAT, Batch, Batcher, Handle, Layout, Schema, Trace, Updates, Writer
+from ikebana.trace.description import frontier_of
 
 
 class Arrange:
@@ -94,7 +95,7 @@ class Arrange:
 
     def advance(self, frontier: Antichain | Time | Iterable[Time]) -> Batch:
         """Move the frontier on; returns the batch of the updates that it has passed."""
-        batch = self._batcher.seal(_antichain(frontier))
+        batch = self._batcher.seal(frontier_of(frontier))
         self._tell(events.BatchSealed(self.name, len(batch)))
         self._writer.insert(batch)
         return batch
@@ -102,11 +103,3 @@ class Arrange:
     def close(self) -> Batch:
         """No more updates: seals everything that is left."""
         return self.advance(Antichain())
-
-
-def _antichain(frontier: Antichain | Time | Iterable[Time]) -> Antichain:
-    if isinstance(frontier, Antichain):
-        return frontier
-    if isinstance(frontier, tuple):
-        return Antichain.of(frontier)
-    return Antichain(frontier)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ import pyarrow.compute as pc
 
 from ikebana.operators.changes import Fields
 from ikebana.trace import Schema, Updates
-from ikebana.trace.lanes import Lane
+from ikebana.trace.columns import bits, ordered_bits, validity
+from ikebana.trace.lanes import Array, Lane
 
 _COUNT = pa.field("count", pa.int64(), nullable=False)
 
@@ -122,7 +124,10 @@ class Linear(Logic):
 
 @dataclass(frozen=True)
 class TopK(Logic):
-    """The `k` greatest (or least) values by the columns `by`; a value that counts twice takes two places."""
+    """The `k` greatest (or least) values by the columns `by`; a value that counts twice takes two places.
+
+    The order is that of exact lanes: null before all else, NaN after all else.
+    """
 
     k: int
     by: tuple[str, ...]
@@ -156,12 +161,21 @@ class TopK(Logic):
         """By group, then by the columns; ties by the rest of the value, so that the choice is determined."""
         if self.is_ordered(values.schema):
             return np.lexsort((~values.val if self.greatest else values.val, group))
-        columns = values.columns()
-        direction = "descending" if self.greatest else "ascending"
-        rest = [field.name for field in values.schema.val.fields if field.name not in self.by]
-        table = pa.table({"group ": group, **{name: columns[name] for name in (*self.by, *rest)}})
-        keys = [("group ", "ascending"), *((name, direction) for name in (*self.by, *rest))]
-        return pc.sort_indices(table, sort_keys=keys).to_numpy().astype(np.int64)
+        columns, schema = values.columns(), values.schema
+        fields = {field.name: field for field in (*schema.key.fields, *schema.val.fields)}
+        names = dict.fromkeys((*self.by, *(field.name for field in schema.val.fields)))
+        keys = [key for name in names for key in _sort_keys(columns[name], fields[name])]
+        return np.lexsort([*(~key if self.greatest else key for key in reversed(keys)), group])
+
+
+def _sort_keys(array: pa.Array, field: pa.Field) -> tuple[Array, Array]:
+    """Unsigned numbers in the order of a column's values, the same as in exact lanes: null first, NaN last."""
+    valid, never_null = validity(array), field.with_nullable(False)
+    if bits(never_null) is None:
+        numbers = pc.rank(array, tiebreaker="dense").to_numpy()
+    else:
+        numbers = ordered_bits(array, never_null)
+    return valid, np.where(valid, numbers, np.uint64(0))
 
 
 @dataclass(frozen=True)
@@ -181,8 +195,7 @@ class Python(Logic):
         data = [row for row, _, _ in groups.values.triples()]
         split = len(groups.values.schema.key.fields)
         rows, made, diffs = [], [], []
-        ends = [*groups.starts[1:].tolist(), len(data)]
-        for start, end in zip(groups.starts.tolist(), ends, strict=True):
+        for start, end in pairwise([*groups.starts.tolist(), len(data)]):
             counts = groups.sums[0][start:end].tolist()
             values = sorted(zip((row[split:] for row in data[start:end]), counts, strict=True), key=_nulls_first)
             for value, diff in self.function(data[start][:split], values):

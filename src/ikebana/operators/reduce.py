@@ -267,10 +267,9 @@ def _mixed(history: Updates, produced: Updates) -> bool:
     return not payloads.rows_equal(left, right, len(near)).all()
 
 
-def _key_names(updates: Updates) -> list[str]:
+def _key_names(updates: Updates) -> list[tuple[bytes, ...]]:
     """A name for each row's key, equal exactly for equal keys."""
-    columns = list(updates.columns().values())[: len(updates.schema.key.fields)]
-    return [repr(key) for key in zip(*(column.to_pylist() for column in columns), strict=True)]
+    return payloads.cells(updates.payload[: updates.schema.key.payload_columns])
 
 
 def _where(rows: Sorted, flags: Array) -> Sorted:

@@ -1,9 +1,10 @@
 """Sources: where a dataflow's changes come from, its own inputs and the arrangements of others.
 
-A source says how far it is complete (`available`: epochs before it can be swept) and whether it has anything
-new. `Input` holds changes that were pushed until their epochs are swept. `Import` attaches to a trace
-maintained by another dataflow: in the first sweep it gives the whole history, as of the epoch at which the
-importing dataflow starts, then each new batch.
+A source says how far it is complete (`available`: epochs before it can be swept), whether it has anything new, and
+from which epoch on it will not change any more (`last`). That is what this worker knows: a source is closed once all
+of them agree, since what arrives here in an exchange stems from all. `Input` holds changes that were pushed until
+their epochs are swept. `Import` attaches to a trace maintained by another dataflow: in the first sweep it gives the
+whole history, as of the epoch at which the importing dataflow starts, then each new batch.
 
 An imported trace runs at its own pace. When it is ahead, the import takes from it only what a sweep covers:
 the trace is multiversioned, and the importer's handles keep the versions that it still needs.
@@ -61,9 +62,12 @@ class Input:
         """Nothing will be pushed any more."""
         self._closed = True
 
-    def forget(self, epoch: int) -> None:
-        """A sweep up to `epoch` is complete."""
-        self.out.closed = self._closed and not self._waiting
+    @property
+    def last(self) -> int:
+        """The epoch from which on it has no more changes, as far as is known here."""
+        return (
+            max((int(changes.times[:, 0].max()) + 1 for changes in self._waiting), default=0) if self._closed else NEVER
+        )
 
     def visit(self, span: Span) -> None:
         """The changes of this sweep's epochs."""
@@ -83,9 +87,16 @@ class Input:
 class Import:
     """An arrangement that another dataflow maintains."""
 
-    def __init__(self, handle: Handle, demand: Callable[[int], bool], is_closed: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        handle: Handle,
+        demand: Callable[[int], bool],
+        is_closed: Callable[[], bool],
+        on_news: Callable[[], None],
+    ) -> None:
         self._handle, self._demand, self._is_closed = handle, demand, is_closed
         self._queue = handle.import_()
+        self._queue.on_push = on_news
         self._history: list[Batch] | None = None
         self._waiting: list[Batch] = []
         self.since = max((time[0] for time in handle.frontier), default=0)
@@ -96,6 +107,11 @@ class Import:
     def available(self) -> int:
         """Epochs before it are complete."""
         return min((time[0] for time in self._handle.upper), default=NEVER)
+
+    @property
+    def last(self) -> int:
+        """The epoch from which on it has no more changes, as far as is known here."""
+        return self.available if self._is_closed() else NEVER
 
     @property
     def has_news(self) -> bool:
@@ -130,7 +146,6 @@ class Import:
         frontier = Antichain.of((max(0, epoch - 1),))
         if self._handle.frontier.precedes(frontier):
             self._handle.advance(frontier)
-        self.out.closed = self._is_closed() and not self.has_news
 
     def drop(self) -> None:
         """Detach."""

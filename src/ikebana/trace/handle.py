@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import reduce
 from typing import Self
 
@@ -210,10 +210,13 @@ class Import:
         self.history = [of_all(of_history(batch)) for batch in trace.spine.batches()]
         self.upper = trace.spine.upper
         self._waiting: deque[Batch] = deque()
+        self.on_push: Callable[[], None] | None = None  # called for every batch that is not empty
         trace.follow(self)
 
     def push(self, batch: Batch) -> None:
         self._waiting.append(batch)
+        if self.on_push is not None and len(batch):
+            self.on_push()
 
     def take(self) -> list[Batch]:
         """The batches that have come since the last call, in order, empty ones included."""

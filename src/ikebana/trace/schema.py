@@ -186,5 +186,7 @@ def _field(name: str, kind: Any) -> pa.Field:
         return pa.field(name, kind, nullable=False)
     except (TypeError, ValueError) as error:
         raise SchemaError(
-            f"column {name!r} has no Arrow type", detail=str(error), hint="give it one, such as pyarrow.int64()"
+            f"column {name!r} is not declared with an Arrow type",
+            detail=f"it is declared as {kind!r}: {error}",
+            hint="give it a type such as pyarrow.int64()",
         ) from None

@@ -114,5 +114,6 @@ class Greeting:
     sender: int
 
 
-Request: TypeAlias = Wait | Read | Idle
+FromDriver: TypeAlias = Peers | Wait | Read | Idle | Stop
+FromWorker: TypeAlias = Hello | Ready | Answer | Refusal | Crash
 Reply: TypeAlias = Answer | Refusal

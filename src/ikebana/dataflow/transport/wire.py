@@ -19,6 +19,7 @@ say, so only those of authenticated peers may come here.
 
 from __future__ import annotations
 
+import copyreg
 import io
 import pickle
 from collections import ChainMap
@@ -26,7 +27,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast, get_args
 
 import cloudpickle
 import numpy as np
@@ -38,7 +39,6 @@ from ikebana.dataflow.transport import calls
 from ikebana.operators.changes import Changes
 from ikebana.plan import ir
 from ikebana.trace import Schema, Updates
-from ikebana.trace.lanes import constant_diffs
 
 Frames: TypeAlias = list[Any]
 """A pickle, then the memory of large arrays."""
@@ -92,7 +92,7 @@ def receive(socket: zmq.Socket[bytes]) -> Any:
 
 def has_mail(socket: zmq.Socket[bytes]) -> bool:
     """Whether a message has come."""
-    return bool(socket.get(zmq.EVENTS) & zmq.POLLIN)
+    return bool(int(socket.get(zmq.EVENTS)) & zmq.POLLIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def _array(array: Any) -> Any:
     if array.size and array.ndim <= 2 and array.strides[-1] == 0:
         cells = array[0] if array.ndim == 1 else array[:, 0]
         return _constant_array, (cells.tolist(), array.shape, array.dtype.str)
-    whole = np.ascontiguousarray(array)
+    whole: Any = np.ascontiguousarray(array)
     return np.ndarray, (whole.shape, whole.dtype.str, pickle.PickleBuffer(whole))
 
 
@@ -168,7 +168,11 @@ def _pickle_of(value: Any) -> bytes:
 
 
 _pickles: dict[int, tuple[Any, bytes]] = {}  # by identity; the value is kept, so that nothing else gets its id
-_description = lru_cache(_REMEMBERED)(pickle.loads)
+
+
+@lru_cache(_REMEMBERED)
+def _description(pickled: bytes) -> Any:
+    return pickle.loads(pickled)
 
 
 def _fields_of(kind: type[Any]) -> Callable[[Any], _Parts]:
@@ -204,24 +208,21 @@ def _kinds(kind: type[Any]) -> Iterable[type[Any]]:
         yield from _kinds(each)
 
 
-_PLAIN = (
-    *(messages.Message, messages.Failed, messages.CreateInput, messages.Push, messages.Advance, messages.Demand),
-    *(messages.Retire, Updates, Changes, Sealed),
-    *(calls.Peers, calls.Wait, calls.Read, calls.Idle, calls.Stop, calls.Hello, calls.Ready, calls.Answer),
-    *(calls.Refusal, calls.Crash, calls.Greeting),
+_VALUES = (messages.Command, messages.Letter, calls.FromDriver, calls.FromWorker)
+_PLAIN = {kind for union in _VALUES for kind in get_args(union)} | {Updates, Changes, Sealed, calls.Greeting}
+_PARTS: Any = ChainMap(
+    {
+        **{kind: _fields_of(kind) for kind in _PLAIN},
+        **{kind: _arrow_array for kind in _kinds(pa.Array)},
+        np.ndarray: _array,
+        pa.Table: _arrow_table,
+        pa.Field: _described,
+        Schema: _described,
+        messages.Install: _sealed,
+    },
+    cast(Any, copyreg.dispatch_table),
 )
 
 
 class _Pickler(pickle.Pickler):
-    dispatch_table = ChainMap(
-        {
-            np.ndarray: _array,
-            pa.Table: _arrow_table,
-            pa.Field: _described,
-            Schema: _described,
-            messages.Install: _sealed,
-            **{kind: _arrow_array for kind in _kinds(pa.Array)},
-            **{kind: _fields_of(kind) for kind in _PLAIN},
-        },
-        pickle.dispatch_table,
-    )
+    dispatch_table = _PARTS

@@ -1,0 +1,9 @@
+"""The program of a worker process: `python -m ikebana.dataflow.transport`.
+
+Only a driver can start it usefully: what the worker must know comes through its standard input (see `launch`).
+"""
+
+from ikebana.dataflow.transport.station import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Sockets that only the processes of one cluster can use.
+
+Every process of a cluster has a pair of keys, made when the cluster starts. A socket that listens proves that it
+is the process it should be, and asks whoever connects to prove the same; a connection whose key is not among the
+allowed ones is refused before any of its bytes reach us, and one that speaks without keys never gets that far.
+All traffic is encrypted.
+
+Who may connect is decided by the `gate`, a socket on which ZeroMQ asks within this process (its protocol is named
+ZAP). It is there before any socket listens: without it ZeroMQ would let in every key. Whoever polls a
+process's sockets polls the gate too, and lets it `answer`; until then a connection waits.
+
+Cost: encryption takes 3 us a message, and 1.5 ns a byte in the background. Messages are never dropped for want of
+room: queues are as long as they need to be, and nothing here slows down a sender.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import zmq
+from zmq.utils import z85
+
+from ikebana.errors import DataflowError
+
+Socket: TypeAlias = "zmq.Socket[bytes]"
+
+_GATE = "inproc://zeromq.zap.01"
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one process."""
+
+    public: bytes
+    secret: bytes = field(repr=False)
+
+    @staticmethod
+    def new() -> Keys:
+        """A new pair."""
+        return Keys(*zmq.curve_keypair())
+
+
+class Sockets:
+    """All sockets of one process of a cluster."""
+
+    def __init__(self, keys: Keys, allowed: Iterable[bytes], host: str) -> None:
+        self._keys, self._host = keys, host
+        self._allowed = {z85.decode(key) for key in allowed}
+        self._context = zmq.Context()
+        self.gate: Socket = self._context.socket(zmq.REP)
+        self.gate.bind(_GATE)
+
+    def listen(self, kind: int) -> tuple[Socket, str]:
+        """A socket for allowed processes to connect to, and where it listens."""
+        socket = self._new(kind)
+        socket.set(zmq.CURVE_SERVER, 1)
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        try:
+            socket.bind(f"tcp://{host}:*")
+        except zmq.ZMQError as error:
+            self.close()
+            raise DataflowError(
+                f"cannot listen on {self._host!r}", detail=str(error), hint="give an address of this machine"
+            ) from error
+        return socket, socket.get_string(zmq.LAST_ENDPOINT).rstrip("\0")
+
+    def connect(self, kind: int, endpoint: str, key: bytes, identity: bytes = b"") -> Socket:
+        """A socket connected to the process that has the public key `key`."""
+        socket = self._new(kind)
+        socket.set(zmq.CURVE_SERVERKEY, key)
+        if identity:
+            socket.set(zmq.IDENTITY, identity)
+        socket.connect(endpoint)
+        return socket
+
+    def _new(self, kind: int) -> Socket:
+        socket = self._context.socket(kind)
+        for option in (zmq.SNDHWM, zmq.RCVHWM, zmq.LINGER):
+            socket.set(option, 0)
+        socket.set(zmq.IPV6, int(":" in self._host))
+        socket.set(zmq.CURVE_PUBLICKEY, self._keys.public)
+        socket.set(zmq.CURVE_SECRETKEY, self._keys.secret)
+        return socket
+
+    def answer(self) -> None:
+        """Let in who waits at the gate with an allowed key, and refuse the others."""
+        while int(self.gate.get(zmq.EVENTS)) & zmq.POLLIN:
+            version, request, _domain, _address, _identity, mechanism, *credentials = self.gate.recv_multipart()
+            is_ours = mechanism == b"CURVE" and len(credentials) == 1 and credentials[0] in self._allowed
+            verdict = (b"200", b"OK") if is_ours else (b"400", b"not of this cluster")
+            self.gate.send_multipart([version, request, *verdict, b"", b""])
+
+    def close(self) -> None:
+        """Close all sockets; what was not yet sent is dropped."""
+        self._context.destroy(linger=0)

@@ -1,0 +1,50 @@
+"""Graph programs: functions from collections to collections, kept up to date as edges come and go.
+
+Edges are a collection with columns `src` and `dst` of one integer type; further columns are let be. Where a
+program starts from given nodes they are a collection with a column `node` of that type. Results name a node in
+column `node`.
+
+    from ikebana import graph
+
+    edges = engine.input("edges", {"src": pa.int32(), "dst": pa.int32()}, key="src")
+    view = engine.install("components", graph.connected_components(edges))
+
+| program | result | each round of its loop |
+|---|---|---|
+| `degrees` | node, outgoing, incoming | no loop |
+| `reach` | node | arrange, distinct, join |
+| `shortest_paths` | node, distance | arrange, min, join |
+| `connected_components` | node, component | arrange, min, two joins |
+| `strongly_connected_components` | node, component | two such loops, inside a loop |
+| `transitive_closure` | src, dst | arrange, join, arrange, distinct |
+| `same_generation` | node, peer | arrange, join, arrange, join, arrange, distinct |
+| `pagerank` | node, rank | arrange, reduce, join |
+| `k_core` | node | arrange, threshold, join |
+
+All of them read the indexes of the edges by `src` and by `dst` from outside their loops: any number of programs,
+and whoever else wants them, share these two.
+
+Cost. A change costs what it changes in each round of the loop, plus some overhead for each round in which it
+changes anything. Columns of at most 32 bits are faster than wider ones where a program keeps pairs of nodes
+(`transitive_closure`, `same_generation`, `strongly_connected_components`): a pair then fits into one lane.
+
+Not guaranteed: anything about edges or nodes of negative multiplicity.
+"""
+
+from ikebana.graph.closure import same_generation, transitive_closure
+from ikebana.graph.components import connected_components, strongly_connected_components
+from ikebana.graph.degrees import degrees, k_core
+from ikebana.graph.paths import reach, shortest_paths
+from ikebana.graph.rank import pagerank
+
+__all__ = [
+    "connected_components",
+    "degrees",
+    "k_core",
+    "pagerank",
+    "reach",
+    "same_generation",
+    "shortest_paths",
+    "strongly_connected_components",
+    "transitive_closure",
+]

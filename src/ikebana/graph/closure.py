@@ -1,0 +1,81 @@
+"""All pairs: transitive closure and same generation, the classics of Datalog.
+
+The variables of these loops are the pairs known so far. A pair is told from others by both of its columns but joined
+by one of them, so no reduction's output can be joined as it is, and feeding back what is known is less than feeding
+back what is offered.
+
+Cost: see each program. Pairs of columns of up to 32 bits fit into one lane; wider ones are hashed.
+
+Not guaranteed: that results fit into memory. They grow with the square of the graph.
+"""
+
+from __future__ import annotations
+
+import pyarrow.compute as pc
+
+from ikebana.collection import Collection
+from ikebana.graph.plans import node_type, pairs
+
+
+def transitive_closure(edges: Collection) -> Collection:
+    """All pairs of nodes such that a way of one or more edges leads from `src` to `dst`.
+
+        closure(x, y) :- edge(x, y).
+        closure(x, z) :- closure(x, y), edge(y, z).
+
+    Cost: for each pair the edges out of its end; as many rounds as the longest way has edges. The result may have
+    as many rows as there are pairs of nodes.
+
+    >>> import pyarrow as pa
+    >>> from ikebana.engine import Engine
+    >>> engine = Engine()
+    >>> edges = engine.input("edges", {"src": pa.int32(), "dst": pa.int32()})
+    >>> view = engine.install("closure", transitive_closure(edges))
+    >>> edges.insert({"src": [1, 2], "dst": [2, 3]})
+    >>> _ = engine.advance()
+    >>> sorted(zip(*view.read().select(["src", "dst"]).to_pydict().values()))
+    [(1, 2), (1, 3), (2, 3)]
+    """
+    node_type(edges)
+    steps, start = edges.arrange("src"), edges.select("src", "dst")
+
+    def body(known: Collection) -> Collection:
+        longer = pairs(known.arrange("dst"), steps.enter(known), {"src": "src"}, {"dst": "dst"})
+        return longer.concat(start.enter(known)).distinct()
+
+    return start.iterate(body)
+
+
+def same_generation(edges: Collection) -> Collection:
+    """Pairs of nodes that are equally far below a common ancestor; edges lead from parent to child.
+
+        same(x, y) :- edge(p, x), edge(p, y), x != y.
+        same(x, y) :- edge(a, x), same(a, b), edge(b, y).
+
+    A node may be its own peer, by two ways of the same length from an ancestor.
+
+    Cost: for each pair of peers, the pairs of their children; as many rounds as there are generations.
+
+    >>> import pyarrow as pa
+    >>> from ikebana.engine import Engine
+    >>> engine = Engine()
+    >>> edges = engine.input("edges", {"src": pa.int32(), "dst": pa.int32()})
+    >>> view = engine.install("peers", same_generation(edges))
+    >>> edges.insert({"src": [1, 1, 2, 3], "dst": [2, 3, 4, 5]})
+    >>> _ = engine.advance()
+    >>> sorted(zip(*view.read().select(["node", "peer"]).to_pydict().values()))
+    [(2, 3), (3, 2), (4, 5), (5, 4)]
+    """
+    node_type(edges)
+    children = edges.arrange("src")
+    siblings = pairs(children, children, {"node": "dst"}, {"peer": "dst"}).filter(
+        lambda columns: pc.not_equal(columns["node"], columns["peer"])
+    )
+
+    def body(known: Collection) -> Collection:
+        inner = children.enter(known)
+        half = pairs(known.arrange("node"), inner, {"peer": "peer"}, {"node": "dst"})
+        below = pairs(half.arrange("peer"), inner, {"node": "node"}, {"peer": "dst"})
+        return below.concat(siblings.enter(known)).distinct()
+
+    return siblings.iterate(body)

@@ -1,0 +1,92 @@
+"""Degrees, and what is left when nodes of low degree are taken away.
+
+Degrees are linear aggregates: counts that live in diffs. A k-core is a loop that only ever takes away: in round r
+the nodes that have enough neighbours among those of round r - 1.
+
+Cost: see each program.
+
+Not guaranteed: that a k-core of long chains is found in few rounds; it takes one for each node that goes after
+another.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ikebana.collection import Arrangement, Collection
+from ikebana.graph.plans import Variables, fixpoint, node_type, pairs
+from ikebana.operators import logic
+
+
+def degrees(edges: Collection) -> Collection:
+    """For each node of an edge, how many edges go out of it and come into it; an edge counts as often as it is there.
+
+    The counts live in the diffs: a change costs a constant, whatever the degree.
+
+    >>> from ikebana.engine import Engine
+    >>> engine = Engine()
+    >>> edges = engine.input("edges", {"src": pa.int64(), "dst": pa.int64()})
+    >>> view = engine.install("degrees", degrees(edges))
+    >>> edges.insert({"src": [1, 1, 2], "dst": [2, 3, 3]})
+    >>> _ = engine.advance()
+    >>> view.read().sort_by("node").select(["node", "outgoing", "incoming"]).to_pylist()[0]
+    {'node': 1, 'outgoing': 2, 'incoming': 0}
+    """
+    fields = {"node": node_type(edges), "out": pa.int8()}
+
+    def ends(name: str, out: int) -> Collection:
+        return edges.map(fields, lambda columns: {"node": columns[name], "out": _all(columns[name], out)})
+
+    return (
+        ends("src", 1)
+        .concat(ends("dst", 0))
+        .aggregate(
+            "node",
+            {"outgoing": pa.int64(), "incoming": pa.int64()},
+            lambda columns: [1, columns["out"].to_numpy()],
+            lambda sums: [sums[1], sums[0] - sums[1]],
+        )
+    )
+
+
+def k_core(edges: Collection, k: int) -> Collection:
+    """The nodes of the k-core: the largest set in which each node has at least `k` neighbours, edges undirected.
+
+    Edges may be given in one direction or both, and more than once; edges from a node to itself do not count.
+    A node is offered to stay once by each neighbour that stays; those with fewer than `k` offers go.
+
+    Cost: a change costs the degrees of its two nodes, and the edges of every node that comes or goes with it.
+
+    >>> from ikebana.engine import Engine
+    >>> engine = Engine()
+    >>> edges = engine.input("edges", {"src": pa.int64(), "dst": pa.int64()})
+    >>> view = engine.install("core", k_core(edges, 2))
+    >>> edges.insert({"src": [1, 2, 3, 3], "dst": [2, 3, 1, 4]})
+    >>> _ = engine.advance()
+    >>> sorted(view.read()["node"].to_pylist())
+    [1, 2, 3]
+    """
+    neighbours = _neighbours(edges)
+
+    def body(variables: Variables) -> tuple[Variables, Collection]:
+        offered = variables["offered"]
+        staying = offered.threshold(lambda counts: counts >= k).arrange("node")
+        return {"offered": pairs(staying, neighbours.enter(offered), {}, {"node": "dst"})}, staying.rows()
+
+    return fixpoint({"offered": neighbours.rows().select(node="dst")}, body)
+
+
+def _neighbours(edges: Collection) -> Arrangement:
+    """Each edge in both directions, once, indexed by `src`; none from a node to itself."""
+    node_type(edges)
+    there, back = edges.select("src", "dst"), edges.select(src="dst", dst="src")
+    others = there.concat(back).filter(lambda columns: pc.not_equal(columns["src"], columns["dst"]))
+    return others.arrange("src").reduce(logic.DISTINCT)
+
+
+def _all(column: Any, value: int) -> Any:
+    return np.full(len(column), value, np.int8)
