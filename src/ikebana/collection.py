@@ -99,16 +99,11 @@ class Collection:
         >>> show(numbers.concat(numbers))
         [(1, 10, 2), (1, 20, 2), (2, 30, 2)]
         """
-        aligned = [self.node]
-        for other in others:
-            if [(f.name, f.type) for f in other.node.columns] != [(f.name, f.type) for f in self.node.columns]:
-                raise SchemaError(
-                    "cannot concatenate collections with different columns",
-                    detail=f"the one has {self.columns}, the other {other.columns}",
-                    hint="select or map to the same columns, in the same order, first",
-                )
-            aligned.append(other.node)
-        return Collection(ir.make(ir.Union, sources=tuple(aligned)))
+        nodes = _in_one_scope([each.node for each in (self, *others)])
+        for node in nodes[1:]:
+            _check_alike("concatenate collections", nodes[0], node)
+        may_be_null = {field.name for node in nodes for field in node.columns if field.nullable}
+        return Collection(ir.make(ir.Union, sources=tuple(_declared_nullable(node, may_be_null) for node in nodes)))
 
     def _step(self, step: linear.Step, lanes: int | None = None) -> Collection:
         """One more step; a chain of steps is one operator."""
@@ -127,13 +122,24 @@ class Collection:
 
     def arrange(self, *key: str) -> Arrangement:
         """Indexed by key columns; all columns where none is named."""
+        return self._arranged(key or tuple(self.columns))
+
+    def _arranged(self, key: Sequence[str]) -> Arrangement:
+        """Indexed by these columns, if by none then all under one key; rows of such an arrangement are not indexed again."""
         self._check(key)
         node = self.node
-        if isinstance(node, ir.Rows) and ir.schema_of(node.source).names[: len(key)] == list(key):
-            schema = ir.schema_of(node.source)
-            if [field.name for field in schema.key.fields] == list(key):
-                return Arrangement(node.source)
-        return Arrangement(ir.make(ir.ByKey, source=node, key=key or tuple(self.columns)))
+        if isinstance(node, ir.Rows) and [field.name for field in ir.schema_of(node.source).key.fields] == list(key):
+            return Arrangement(node.source)
+        return Arrangement(ir.make(ir.ByKey, source=node, key=tuple(key)))
+
+    def _arranged_alike(self, other: Collection, key: Sequence[str]) -> tuple[Arrangement, Arrangement]:
+        """Both indexed by the same columns, declared in the same way: what may be null has another index."""
+        for each in (self, other):
+            each._check(key)
+        may_be_null = {field.name for each in (self, other) for field in each.node.columns if field.nullable} & set(key)
+        nodes = (_declared_nullable(each.node, may_be_null) for each in (self, other))
+        left, right = (Collection(node)._arranged(key) for node in nodes)
+        return left, right
 
     def join(self, other: Collection, on: str | Sequence[str]) -> Collection:
         """Pairs of rows that agree in the columns `on`: these, then the others of both sides.
@@ -141,17 +147,22 @@ class Collection:
         >>> show(numbers.join(numbers.select("k", w="v"), on="k"))
         [(1, 10, 10, 1), (1, 10, 20, 1), (1, 20, 10, 1), (1, 20, 20, 1), (2, 30, 30, 1)]
         """
-        key = (on,) if isinstance(on, str) else tuple(on)
-        return self.arrange(*key).join(other.arrange(*key))
+        left, right = self._arranged_alike(other, (on,) if isinstance(on, str) else tuple(on))
+        return left.join(right)
 
     def lookup(self, index: Arrangement, *, strict: bool = False) -> Collection:
         """Each change with what `index` has for its key by then; see `natural_join` for what it is good for.
 
         The key columns of `index` are columns here; its other columns are added.
         """
-        key = tuple(field.name for field in ir.schema_of(index.node).key.fields)
+        fields = ir.schema_of(index.node).key.fields
+        key = tuple(field.name for field in fields)
         self._check(key)
-        return Collection(ir.make(ir.LookupOf, source=self.node, index=index.node, key=key, strict=strict))
+        source, at = _in_one_scope([self.node, index.node])
+        source = _declared_nullable(source, {field.name for field in fields if field.nullable})
+        known = {field.name: field for field in source.columns}
+        _check_keys(tuple(known[name] for name in key), fields)
+        return Collection(ir.make(ir.LookupOf, source=source, index=at, key=key, strict=strict))
 
     def semijoin(self, keys: Collection) -> Collection:
         """The rows whose key, named as in `keys`, is in `keys`.
@@ -159,9 +170,8 @@ class Collection:
         >>> show(numbers.semijoin(numbers.filter(lambda c: pc.equal(c["v"], 10)).select("k")))
         [(1, 10, 1), (1, 20, 1)]
         """
-        key = tuple(keys.columns)
-        found = self.arrange(*key).join(keys.distinct().arrange(*key))
-        return found.select(*self.columns)
+        left, right = self._arranged_alike(keys.distinct(), keys.columns)
+        return Collection(_declared(left.join(right).select(*self.columns).node, self.node.columns))
 
     def antijoin(self, keys: Collection) -> Collection:
         """The rows whose key is not in `keys`.
@@ -211,6 +221,8 @@ class Collection:
         >>> show(numbers.count("k"))
         [(1, 2, 1), (2, 1, 1)]
         """
+        if set(self.columns) == set([by] if isinstance(by, str) else by):
+            return self._reduced(by, logic.Count(name))  # the index by key has the counts already
         return self.aggregate(by, {name: pa.int64()}, lambda columns: [1], lambda sums: [sums[0]])
 
     def sum(self, by: str | Sequence[str], column: str, name: str = "sum") -> Collection:
@@ -219,6 +231,7 @@ class Collection:
         >>> show(numbers.sum("k", "v"))
         [(1, 30, 1), (2, 30, 1)]
         """
+        self._check([column])
         return self.aggregate(
             by,
             {name: pa.int64()},
@@ -267,12 +280,13 @@ class Collection:
 
     def _top(self, by: Any, k: int, columns: tuple[str, ...], *, greatest: bool, distinct: bool) -> Collection:
         key = (by,) if isinstance(by, str) else tuple(by)
+        self._check(columns)
         rest = columns or tuple(name for name in self.columns if name not in key)
         return self._reduced(key, logic.TopK(k, rest, greatest, distinct))
 
     def _reduced(self, by: str | Sequence[str], how: logic.Logic) -> Collection:
         key = (by,) if isinstance(by, str) else tuple(by)
-        return self.arrange(*key).reduce(how).rows()
+        return self._arranged(key).reduce(how).rows()
 
     # Loops.
 
@@ -287,10 +301,7 @@ class Collection:
 
     def enter(self, loop: Collection) -> Collection:
         """This collection inside the loop of another."""
-        node = self.node
-        for id_ in loop.node.scope[len(node.scope) :]:
-            node = _entered(node, id_)
-        return Collection(node)
+        return Collection(_inside(self.node, loop.node.scope))
 
     def __repr__(self) -> str:
         return f"Collection({', '.join(self.columns)})"
@@ -308,10 +319,7 @@ class Arrangement:
 
     def enter(self, loop: Collection) -> Arrangement:
         """The same index inside the loop of another collection: nothing is copied."""
-        node = self.node
-        for id_ in loop.node.scope[len(node.scope) :]:
-            node = ir.make(ir.Entered, source=node, loop=id_)
-        return Arrangement(node)
+        return Arrangement(_inside(self.node, loop.node.scope))
 
     def join(self, other: Arrangement) -> Collection:
         """Pairs of rows with equal keys: the key columns, then the others of both sides."""
@@ -319,8 +327,7 @@ class Arrangement:
         keys = [field.name for field in left.key.fields]
         mine = [field.name for field in left.val.fields]
         theirs = [field.name for field in right.val.fields]
-        if [f.type for f in left.key.fields] != [f.type for f in right.key.fields]:
-            raise SchemaError("cannot join on keys of different types", detail=f"left {left.key}, right {right.key}")
+        _check_keys(left.key.fields, right.key.fields)
         clash = {*keys, *mine} & set(theirs)
         if clash:
             raise SchemaError(
@@ -329,7 +336,8 @@ class Arrangement:
             )
         pairs = tuple((name, name) for name in (*keys, *mine))
         result = Result((*keys, *mine, *theirs), pairs, tuple((name, name) for name in theirs))
-        return Collection(ir.make(ir.JoinOf, left=self.node, right=other.node, result=result))
+        one, two = _in_one_scope([self.node, other.node])
+        return Collection(ir.make(ir.JoinOf, left=one, right=two, result=result))
 
     def reduce(self, how: logic.Logic) -> Arrangement:
         """For each key a function of its values; indexed by the same key."""
@@ -360,7 +368,9 @@ def _delta_path(collections: Sequence[Collection], start: int) -> Collection:
                 detail=f"{collections[best].columns} shares no name with {found.columns}",
                 hint="give columns that should agree the same name: select(new=old)",
             )
-        found = found.lookup(collections[best].arrange(*shared[best]), strict=best < start)
+        may_be_null = {field.name for field in found.node.columns if field.nullable} & set(shared[best])
+        other = Collection(_declared_nullable(collections[best].node, may_be_null))
+        found = found.lookup(other._arranged(shared[best]), strict=best < start)
         waiting.remove(best)
     return found
 
@@ -370,20 +380,40 @@ def iterate(
     initial: Mapping[str, Collection],
     rounds: int | None = None,
 ) -> dict[str, Collection]:
-    """Mutually recursive variables: all are replaced at once by what `body` makes of them, until nothing changes."""
+    """Mutually recursive variables: all are replaced at once by what `body` makes of them, until nothing changes.
+
+    With `rounds`, only so many times. Collections from outside that the body uses enter the loop by themselves.
+    """
+    if rounds is not None and rounds <= 0:
+        return dict(initial)
     loop = f"loop {next(_loops)}"
-    scope = next(iter(initial.values())).node.scope
+    starts = _in_one_scope([start.node for start in initial.values()])
     variables = {
-        name: ir.make(ir.LoopVariable, name=name, loop=loop, initial=_entered(start.node, loop))
-        for name, start in initial.items()
+        name: ir.make(ir.LoopVariable, name=name, loop=loop, initial=_entered(start, loop))
+        for name, start in zip(initial, starts, strict=True)
     }
     made = body({name: Collection(node) for name, node in variables.items()})
-    results = tuple(_inside(made[name].node, (*scope, loop)) for name in initial)
-    node = ir.make(ir.Loop, id=loop, variables=tuple(variables.values()), results=results, rounds=rounds)
+    if made.keys() != initial.keys():
+        raise SchemaError(f"the body of a loop gave {sorted(made)}", detail=f"the variables are {sorted(initial)}")
+    results = []
+    for name, variable in variables.items():
+        result = _inside(made[name].node, variable.scope)
+        _check_alike(f"replace variable {name!r} of a loop by rows", variable, result)
+        for before, after in zip(variable.columns, result.columns, strict=True):
+            if after.nullable and not before.nullable:
+                raise SchemaError(
+                    f"column {after.name!r} of variable {name!r} may be null after a round, but not at the start",
+                    hint="declare it at the start: map([pyarrow.field(..., nullable=True), ...], ...)",
+                )
+        results.append(_declared(result, variable.columns))
+    node = ir.make(ir.Loop, id=loop, variables=tuple(variables.values()), results=tuple(results), rounds=rounds)
     return {
         name: Collection(ir.make(ir.Left, source=result, loop=node))
         for name, result in zip(initial, results, strict=True)
     }
+
+
+# Loops: collections from outside.
 
 
 def _entered(node: ir.Node, loop: str) -> ir.Node:
@@ -394,9 +424,61 @@ def _entered(node: ir.Node, loop: str) -> ir.Node:
 
 
 def _inside(node: ir.Node, scope: ir.Scope) -> ir.Node:
+    """A collection inside loops, from outside all or some of them."""
+    if scope[: len(node.scope)] != node.scope:
+        raise SchemaError(
+            "cannot use a variable of a loop outside of it",
+            detail=f"it belongs to {' in '.join(reversed(node.scope))}",
+            hint="use what iterate returns",
+        )
     for loop in scope[len(node.scope) :]:
         node = _entered(node, loop)
     return node
+
+
+def _in_one_scope(nodes: Sequence[ir.Node]) -> list[ir.Node]:
+    """All inside the loops that the innermost of them is in."""
+    scope = max((node.scope for node in nodes), key=len)
+    return [_inside(node, scope) for node in nodes]
+
+
+# Columns that must fit.
+
+
+def _check_alike(what: str, one: ir.Node, other: ir.Node) -> None:
+    if [(f.name, f.type) for f in one.columns] != [(f.name, f.type) for f in other.columns]:
+        shown = [", ".join(f"{f.name}: {f.type}" for f in node.columns) for node in (one, other)]
+        raise SchemaError(
+            f"cannot {what} with different columns",
+            detail=f"the one has {shown[0]}; the other has {shown[1]}",
+            hint="select or map to the same columns, in the same order, first",
+        )
+    if one.lanes != other.lanes:
+        raise SchemaError(
+            f"cannot {what} with different numbers of diff lanes",
+            detail=f"the one has {one.lanes}, the other has {other.lanes}",
+            hint="explode both into as many",
+        )
+
+
+def _check_keys(left: Fields, right: Fields) -> None:
+    if [(f.type, f.nullable) for f in left] != [(f.type, f.nullable) for f in right]:
+        shown = [", ".join(f"{f.name}: {f.type}{'?' if f.nullable else ''}" for f in each) for each in (left, right)]
+        raise SchemaError(
+            "cannot join on keys of different types",
+            detail=f"left {shown[0]}; right {shown[1]} (? if it may be null)",
+            hint="map to the same types before arranging",
+        )
+
+
+def _declared(node: ir.Node, fields: Fields) -> ir.Node:
+    """The same columns, but for whether they may be null."""
+    return node if node.columns == fields else Collection(node)._step(linear.Declare(fields)).node
+
+
+def _declared_nullable(node: ir.Node, names: Iterable[str]) -> ir.Node:
+    names = set(names)
+    return _declared(node, tuple(field.with_nullable(field.nullable or field.name in names) for field in node.columns))
 
 
 def fields_of(columns: Types) -> Fields:

@@ -54,10 +54,11 @@ class Engine:
 
     def input(self, name: str, columns: Types, key: str | Sequence[str] = ()) -> Input:
         """A new input: a collection that changes by what is inserted into it and removed from it."""
-        self._claim(name)
         fields = fields_of(columns)
         source = Collection(ir.make(ir.Source, name=name, fields=fields))
         kept = source.arrange(*((key,) if isinstance(key, str) else key)).node
+        ir.schema_of(kept)  # raises if there can be no such arrangement
+        self._claim(name)
         self.cluster.command(CreateInput(name, fields))
         self.cluster.command(Advance(self.epoch))
         self._maintain(kept, f"input {name}")
@@ -65,9 +66,12 @@ class Engine:
 
     def install(self, name: str, collection: Collection | Arrangement) -> View:
         """A standing query: its result is kept up to date from now on."""
-        self._claim(name)
         node = collection.node
+        if node.scope:
+            raise DataflowError(f"cannot install {name!r}", detail="it is inside a loop", hint="use what iterate returns")
         plan = node if ir.is_arrangement(node) else Collection(node).arrange().node
+        ir.schema_of(plan)  # raises if there can be no such arrangement
+        self._claim(name)
         if not self._share:
             plan = private(plan, name)
         used = [node for node in walk(plan) if self._is_shared(node, plan)]

@@ -10,6 +10,7 @@
     command    the command line of all this
     floor      `sort-floor`, the smallest benchmark
     arrange    `arrange-closed-loop` and `arrange-bulk`, figure 6d and 6e
+    counts     `count-closed-loop`, `count-open-loop` and `scaling`, figure 6a to 6d
     queries    `join-proportionality`, figure 6f, and `idle-queries`
     graphs     `graph-batch`, `graph-updates` and `closure`: loops
 
@@ -19,6 +20,7 @@ A new benchmark is a subclass of `Scenario` and a line in `SCENARIOS`.
 from __future__ import annotations
 
 from ikebana.bench.arrange import ArrangeBulk, ArrangeClosedLoop
+from ikebana.bench.counts import CountClosedLoop, CountOpenLoop, Scaling
 from ikebana.bench.floor import SortFloor
 from ikebana.bench.graphs import Closure, GraphBatch, GraphUpdates
 from ikebana.bench.queries import IdleQueries, JoinProportionality
@@ -28,6 +30,9 @@ SCENARIOS: tuple[type[AnyScenario], ...] = (
     SortFloor,
     ArrangeClosedLoop,
     ArrangeBulk,
+    CountClosedLoop,
+    CountOpenLoop,
+    Scaling,
     JoinProportionality,
     IdleQueries,
     GraphBatch,

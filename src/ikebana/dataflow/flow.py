@@ -54,6 +54,7 @@ class Flow:
         self.name, self.plan, self.worker, self.workers, self.effort = name, plan, worker, workers, effort
         self._send, self._find, self._find_input, self.wake = send, find, find_input, wake
         self._waiters: list[Flow] = []
+        self.imported: list[Flow] = []
         self._inbox: dict[tuple[int, int], dict[int, Any]] = {}
         self._channels, self._rounds = itertools.count(FIRST_EXCHANGE), itertools.count()
         self.lower, self.demanded, self.sweeps = 0, 0, 0
@@ -89,6 +90,7 @@ class Flow:
         flow = self._find(node)
         if flow is None:
             return None
+        self.imported.append(flow)
         return sources.Import(
             flow.reader.clone(),
             lambda epoch: flow.demand(epoch, self),

@@ -4,8 +4,8 @@ Commands and letters go in (`command`, `deliver`), letters for peers come out (`
 bounded amount of work. Whoever drives it carries the letters. Nothing here waits, sleeps or knows what time
 it is, so every interleaving of workers can be produced by hand.
 
-Faults. An exception inside a dataflow fails that dataflow, here and (by a letter) on every worker; reading
-it raises. Others go on, and arrangements it had imported are released.
+Faults. An exception inside a dataflow fails that dataflow, here and (by a letter) on every worker, and those that
+import what it maintains; reading them raises. Others go on, and arrangements it had imported are released.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ class Worker:
             case Retire(name):
                 self._retired.add(name)
                 self._early.pop(name, None)
+                self.failures.pop(name, None)
                 self._remove(name)
 
     def deliver(self, letter: Letter) -> None:
@@ -134,6 +135,8 @@ class Worker:
         return self.flows[name]
 
     def _install(self, name: str, plan: ir.Node) -> None:
+        if name in self.failures:  # on another worker, which was faster
+            return
         try:
             flow = Flow(
                 name,
@@ -170,12 +173,17 @@ class Worker:
         self.outbox.append((peer, message))
 
     def _fail(self, name: str, reason: str, *, tell: bool) -> None:
+        """Fail a dataflow, and with it all that import what it maintains."""
+        failed = self.flows.get(name)
         self.failures[name] = reason
         self._remove(name)
         if tell:
             for peer in range(self.workers):
                 if peer != self.index:
                     self.outbox.append((peer, Failed(name, self.index, reason)))
+        for flow in [flow for flow in self.flows.values() if failed in flow.imported]:
+            if flow.name in self.flows:
+                self._fail(flow.name, reason, tell=True)
 
     def _remove(self, name: str) -> None:
         flow = self.flows.pop(name, None)

@@ -63,6 +63,19 @@ class Select:
 
 
 @dataclass(frozen=True)
+class Declare:
+    """The same columns under other fields, which differ in what may be null only."""
+
+    outputs: Fields
+
+    def fields(self, given: Fields) -> Fields:
+        return self.outputs
+
+    def __call__(self, changes: Changes) -> Changes:
+        return changes.with_columns(self.outputs, changes.columns)
+
+
+@dataclass(frozen=True)
 class Filter:
     """The rows for which `predicate` holds; where it is null it does not."""
 
@@ -79,17 +92,18 @@ class Filter:
 class FlatMap:
     """Each row replaced by any number of rows.
 
-    `function` gives columns, and for each of their rows the row they stem from (ascending or not).
+    `function` is given columns and the number of rows. It gives columns, and for each of their rows the row they
+    stem from (ascending or not).
     """
 
     outputs: Fields
-    function: Callable[[Columns], tuple[Sequence[int], Mapping[str, Any]]]
+    function: Callable[[Columns, int], tuple[Sequence[int], Mapping[str, Any]]]
 
     def fields(self, given: Fields) -> Fields:
         return self.outputs
 
     def __call__(self, changes: Changes) -> Changes:
-        rows, made = self.function(changes.named)
+        rows, made = self.function(changes.named, len(changes))
         origin = np.asarray(rows, np.int64)
         columns = as_columns(made, self.outputs, len(origin), "flat_map")
         if len(origin) and (origin.min() < 0 or origin.max() >= len(changes)):
@@ -108,10 +122,10 @@ class RowByRow:
     outputs: Fields
     function: Callable[[dict[str, Any]], Iterable[Any]]
 
-    def __call__(self, columns: Columns) -> tuple[list[int], dict[str, Any]]:
+    def __call__(self, columns: Columns, count: int) -> tuple[list[int], dict[str, Any]]:
         names = [field.name for field in self.outputs]
         origin, made = [], []
-        rows = zip(*(column.to_pylist() for column in columns.values()), strict=True)
+        rows = zip(*(column.to_pylist() for column in columns.values()), strict=True) if columns else [()] * count
         for at, row in enumerate(rows):
             for out in self.function(dict(zip(columns, row, strict=True))):
                 origin.append(at)
@@ -138,7 +152,8 @@ class Explode:
     keep: tuple[str, ...]
 
     def fields(self, given: Fields) -> Fields:
-        return tuple(field for field in given if field.name in self.keep)
+        known = {field.name: field for field in given}
+        return tuple(known[name] for name in self.keep)
 
     def __call__(self, changes: Changes) -> Changes:
         factors = [np.broadcast_to(np.asarray(lane), len(changes)) for lane in self.function(changes.named)]

@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ikebana.operators.changes import Fields
+from ikebana.errors import SchemaError
+from ikebana.operators.changes import Fields, as_columns
 from ikebana.trace import Schema, Updates
 from ikebana.trace.columns import bits, ordered_bits, validity
 from ikebana.trace.lanes import Array, Lane
@@ -73,7 +74,7 @@ class Threshold(Logic):
         return schema.val.fields
 
     def apply(self, groups: Groups) -> Made:
-        diffs = np.asarray(self.multiplicity(groups.sums[0]), np.int64)
+        diffs = _whole(self.multiplicity(groups.sums[0]), len(groups.group), "threshold")
         rows = np.flatnonzero(diffs)
         return Made(rows, _values(groups.values.take(rows)), diffs[rows])
 
@@ -118,8 +119,7 @@ class Linear(Logic):
     def apply(self, groups: Groups) -> Made:
         rows = np.flatnonzero(groups.sums[0])
         columns = self.finish(groups.sums[:, rows])
-        typed = [pa.array(column, field.type) for column, field in zip(columns, self.outputs, strict=True)]
-        return Made(rows, typed, np.ones(len(rows), np.int64))
+        return Made(rows, _typed(columns, self.outputs, len(rows), "aggregate"), np.ones(len(rows), np.int64))
 
 
 @dataclass(frozen=True)
@@ -202,12 +202,35 @@ class Python(Logic):
                 rows.append(start)
                 made.append(value if isinstance(value, tuple) else (value,))
                 diffs.append(diff)
-        columns = [pa.array([value[at] for value in made], field.type) for at, field in enumerate(self.outputs)]
-        return Made(np.array(rows, np.int64), columns, np.array(diffs, np.int64))
+        columns = list(zip(*made, strict=True)) or [()] * len(self.outputs)
+        typed = _typed(columns, self.outputs, len(rows), "reduce")
+        return Made(np.array(rows, np.int64), typed, _whole(diffs, len(rows), "reduce"))
 
 
 def _nulls_first(pair: tuple[tuple[Any, ...], int]) -> Any:
     return tuple((each is not None, each) for each in pair[0])
+
+
+def _typed(columns: Sequence[Any], fields: Fields, rows: int, where: str) -> list[pa.Array]:
+    """Columns that a user's function computed, in the types that it declared, and null only where it said so."""
+    if len(columns) != len(fields):
+        raise SchemaError(
+            f"the function given to {where} gave {len(columns)} columns",
+            detail=f"declared are {', '.join(field.name for field in fields)}",
+        )
+    made = {field.name: pa.array(column, field.type) for field, column in zip(fields, columns, strict=True)}
+    return as_columns(made, fields, rows, where)
+
+
+def _whole(counts: Any, rows: int, where: str) -> Lane:
+    """Multiplicities that a user's function computed."""
+    given = np.asarray(counts)
+    if given.shape != (rows,) or (rows and given.dtype.kind not in "iub"):
+        raise SchemaError(
+            f"the function given to {where} must give a whole number for each multiplicity",
+            detail=f"it gave {given.shape} of type {given.dtype} for {rows} rows",
+        )
+    return given.astype(np.int64)
 
 
 def _values(updates: Updates) -> list[pa.Array]:

@@ -133,6 +133,7 @@ class Import:
         if self._history is None:
             self._history = []
             self._waiting = [*self._queue.history, *self._waiting]
+            self._queue.history = []  # its batches live on only as long as the trace has them
         seen = [Advanced(batch, self._start) for batch in self._waiting]
         self.out.fresh = [Restricted(batch, span.fresh) for batch in seen if span.fresh(batch.times).any()]
         self._waiting = [

@@ -95,8 +95,8 @@ class Station:
     def _join(self) -> None:
         """Meet the driver and all peers."""
         self._tell(Hello(self._endpoint))
-        peers: Peers = self._next(self._driver)
-        for index, endpoint in enumerate(peers.endpoints):
+        peers: list[Peers] = self._next(self._driver)
+        for index, endpoint in enumerate(peers[0].endpoints):
             if index != self._seat.index:
                 key = self._seat.worker_keys[index].encode()
                 self._peers[index] = self._sockets.connect(zmq.PUSH, endpoint, key)
@@ -157,20 +157,22 @@ class Station:
 
     # The driver.
 
-    def _obey(self, message: Any) -> None:
-        match message:
-            case Wait():
-                self._wait = message
-            case Idle():
-                self._idle = message
-            case Read():
-                self._reply(message.number, lambda: self.worker.read(message.dataflow, message.at))
-            case Stop():
-                self._stopped = True
-            case wire.Sealed():
-                self._install(message)
-            case _:
-                self.worker.command(message)
+    def _obey(self, items: list[Any]) -> None:
+        for item in items:
+            match item:
+                case Wait():
+                    self._wait = item
+                    self._answer_wait(item)
+                case Idle():
+                    self._idle = item
+                case Read():
+                    self._answer_read(item)
+                case Stop():
+                    self._stopped = True
+                case wire.Sealed():
+                    self._install(item)
+                case _:
+                    self.worker.command(item)
 
     def _install(self, sealed: wire.Sealed) -> None:
         """A plan that cannot be opened here fails everywhere, and fails alone."""
@@ -194,15 +196,16 @@ class Station:
             self._tell(Answer(wait.number))
         self._wait = None
 
-    def _reply(self, number: int, compute: Callable[[], Any]) -> None:
+    def _answer_read(self, read: Read) -> None:
         try:
-            value = compute()
+            found = self.worker.read(read.dataflow, read.at)
         except IkebanaError as error:
-            self._refuse(number, error)
+            self._refuse(read.number, error)
         except Exception as error:
-            self._refuse(number, DataflowError("a worker cannot answer", detail=f"{type(error).__name__}: {error}"))
+            what = f"cannot read dataflow {read.dataflow!r} at {read.at}"
+            self._refuse(read.number, DataflowError(what, detail=f"{type(error).__name__}: {error}"))
         else:
-            self._tell(Answer(number, value))
+            self._tell(Answer(read.number, found))
 
     def _refuse(self, number: int, error: IkebanaError) -> None:
         self._tell(Refusal(number, type(error), error.what, error.detail, error.hint))

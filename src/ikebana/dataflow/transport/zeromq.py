@@ -7,7 +7,8 @@ changes that they exchange never pass through the driver. `wire` says how messag
 connect, `launch` how processes start and end, `station` what a worker process does, `calls` what is asked of it.
 
 Order. A worker takes what the driver sends in the order it was sent, commands and requests alike, so that a
-request needs no acknowledgement of the commands before it.
+request needs no acknowledgement of the commands before it. Commands that have no effect until another comes (a few
+changes at an epoch that is still open, a demand that nobody waits for yet) are held and travel with the next.
 
 Rest. Nothing is left to do when no worker has work and no letter is under way. Workers answer `Idle` when they
 have no work, with how many letters they have sent and received. When as many had been received by the first of
@@ -31,7 +32,7 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
 from math import ceil
 from typing import Any, NoReturn, Self
@@ -39,7 +40,7 @@ from typing import Any, NoReturn, Self
 import pyarrow as pa
 import zmq
 
-from ikebana.dataflow.messages import Command
+from ikebana.dataflow.messages import Command, CreateInput, Demand, Install, Push
 from ikebana.dataflow.transport import wire
 from ikebana.dataflow.transport.calls import Answer, Crash, Hello, Idle, Peers, Read, Ready, Refusal, Reply, Stop, Wait
 from ikebana.dataflow.transport.curve import Keys, Socket, Sockets
@@ -52,6 +53,12 @@ _LOOK = 0.5
 
 _STALLED = 1.0
 """After so long without an answer to a wait, find out whether there is anything left to do."""
+
+_FEW = 1000
+"""So many changes are held until the next command; more of them start on their way at once."""
+
+_HELD = 64
+"""So many commands are held at most."""
 
 _LAST_WORDS = 0.3
 """How long to wait for the report of a worker that has ended."""
@@ -86,6 +93,7 @@ class Processes:
         self._calls: dict[int, _Call] = {}
         self._numbers = itertools.count()
         self._news: dict[int, Any] = {}  # what workers say unasked
+        self._held: list[list[Any]] = [[] for _ in range(workers)]  # what is to be sent to each
         public = [each.public.decode() for each in others]
         try:
             self._children.start(
@@ -112,7 +120,9 @@ class Processes:
         """Tell every worker where its peers are, and wait until all are connected."""
         deadline = time.monotonic() + patience
         hellos = self._gather(Hello, deadline)
-        self._send(wire.encode(Peers(tuple(hellos[index].endpoint for index in range(self._size)))))
+        for each in self._held:
+            each.append(Peers(tuple(hellos[index].endpoint for index in range(self._size))))
+        self._flush()
         self._gather(Ready, deadline)
 
     def _gather(self, kind: type[Any], deadline: float) -> dict[int, Any]:
@@ -140,7 +150,11 @@ class Processes:
     def command(self, command: Command, worker: int | None = None) -> None:
         """Send a command to every worker, or to one."""
         self._check()
-        self._send(wire.encode(command), None if worker is None else (worker,))
+        sent = wire.seal(command) if isinstance(command, Install) else command
+        for index in range(self._size) if worker is None else (worker,):
+            self._held[index].append(sent)
+        if not _can_be_held(command) or any(len(each) > _HELD for each in self._held):
+            self._flush()
 
     def run(self) -> None:
         """Return when all commands sent so far were taken, and nothing is left to do."""
@@ -183,22 +197,21 @@ class Processes:
         """Ask all workers."""
         self._check()
         call = _Call(next(self._numbers), self._size, self._calls)
-        self._send(wire.encode(kind(call.number, *details)))
+        for each in self._held:
+            each.append(kind(call.number, *details))
+        self._flush()
         return call
 
     def _settle(self, unless: _Call | None = None) -> None:
         """Return when nothing is left to do, or when a call is over."""
-        received_before = None
+        earlier: list[tuple[int, int]] = []
         while True:
             with self._call(Idle) as wave:
                 while not wave.is_over and not (unless and unless.is_over):
                     self._pump(_LOOK)
-            if not wave.is_over:
+            if not wave.is_over or is_rest(earlier, wave.result()):
                 return
-            sent, received = map(sum, zip(*wave.result(), strict=True))
-            if self._size == 1 or sent == received_before:
-                return
-            received_before = received
+            earlier = wave.result()
 
     def _pump_until(self, call: _Call, deadline: float = float("inf")) -> None:
         while not call.is_over and (left := deadline - time.monotonic()) > 0:
@@ -224,14 +237,17 @@ class Processes:
             else:
                 self._news[index] = message
 
-    def _send(self, frames: wire.Frames, workers: Iterable[int] | None = None) -> None:
+    def _flush(self) -> None:
+        """Send every worker what is held for it, as one message."""
+        held, self._held = self._held, [[] for _ in range(self._size)]
         try:
-            for index in range(self._size) if workers is None else workers:
-                wire.send(self._router, frames, to=b"%d" % index)
+            for index, items in enumerate(held):
+                if items:
+                    wire.send(self._router, wire.encode(items), to=b"%d" % index)
         except zmq.ZMQError:
             self._mourn()
-        except BaseException:  # half a message is under way, and what follows would be taken for the rest of it
-            self._error = ("the cluster was interrupted while it sent a command", "", "start another")
+        except BaseException:  # not all of it is under way, and what follows would be taken for the rest
+            self._error = ("the cluster was interrupted while it sent commands", "", "start another")
             self._end()
             raise
 
@@ -309,11 +325,34 @@ class _Call:
         del self._calls[self.number]
 
 
+def _can_be_held(command: Command) -> bool:
+    """Whether a command has no effect that anybody could notice before another command or request follows it."""
+    if isinstance(command, Push):
+        return len(command.changes) <= _FEW
+    return isinstance(command, CreateInput | Demand)
+
+
+def is_rest(earlier: Sequence[tuple[int, int]], later: Sequence[tuple[int, int]]) -> bool:
+    """Whether two waves of counts (sent, received) prove that nothing was left to do at the end of the first.
+
+    >>> is_rest([(3, 2), (2, 3)], [(3, 2), (2, 3)])
+    True
+
+    One wave in which the sums agree proves nothing. Here the first worker was asked before a letter reached it; the
+    second got its answer to that letter before it was asked; so one letter is counted on each side, but not the same.
+
+    >>> is_rest([(0, 0), (1, 1)], [(2, 1), (1, 1)])
+    False
+    """
+    alone = len(later) == 1
+    return alone or (bool(earlier) and sum(received for _, received in earlier) == sum(sent for sent, _ in later))
+
+
 def _end(router: Socket, sockets: Sockets, children: Children, owner: int) -> None:
     """End the processes and close the sockets; not in a fork of the process that made them."""
     if os.getpid() != owner:
         return
-    frames = wire.encode(Stop())
+    frames = wire.encode([Stop()])
     for index in range(len(children.pids)):
         with suppress(zmq.ZMQError):  # it has ended already, or was never there
             wire.send(router, frames, to=b"%d" % index)
