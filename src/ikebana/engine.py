@@ -30,6 +30,7 @@ from ikebana.errors import DataflowError, TimeError
 from ikebana.operators.changes import Changes
 from ikebana.plan import ir
 from ikebana.plan.sharing import explain, is_shareable, private, walk
+from ikebana.trace import Schema
 
 
 class Engine:
@@ -69,7 +70,7 @@ class Engine:
         node = collection.node
         if node.scope:
             raise DataflowError(f"cannot install {name!r}", detail="it is inside a loop", hint="use what iterate returns")
-        plan = node if ir.is_arrangement(node) else Collection(node).arrange().node
+        plan = _as_arrangement(node)
         ir.schema_of(plan)  # raises if there can be no such arrangement
         self._claim(name)
         if not self._share:
@@ -225,3 +226,15 @@ class View:
     def _check(self) -> None:
         if self._dropped:
             raise DataflowError(f"view {self.name!r} was dropped", hint="install it again")
+
+
+def _as_arrangement(node: ir.Node) -> ir.Node:
+    """The arrangement in which a view's result is kept: the one that it is, if it is the rows of one."""
+    if ir.is_arrangement(node):
+        return node
+    if isinstance(node, ir.Rows):
+        return node.source
+    fields = node.columns
+    by_first = Schema(fields[:1], fields[1:])
+    first_alone = not by_first.hashed and Schema(fields).hashed  # two lanes that are exact, rather than a hash
+    return Collection(node).arrange(*([fields[0].name] if first_alone else [])).node

@@ -15,12 +15,12 @@ from ikebana.kernels.compile import helper, kernel
 
 
 @helper
-def gallop(lane, start, probe):
-    """The first position at or after `start` whose key is not less than `probe`."""
+def gallop(lane, start, probe, stride=1):
+    """The first position at or after `start` whose key is not less than `probe`; `stride` is a guess how far it is."""
     end = len(lane)
     if start >= end or lane[start] >= probe:
         return start
-    low, stride = start, 1  # lane[low] < probe, always
+    low = start  # lane[low] < probe, always
     while low + stride < end and lane[low + stride] < probe:
         low += stride
         stride *= 2
@@ -47,9 +47,11 @@ def seek_ranges(lane, probes):
     """For each probe (ascending) the rows that hold it: starts and ends; equal where it is absent."""
     starts = np.empty(len(probes), np.int64)
     ends = np.empty(len(probes), np.int64)
-    at = 0
+    at, stride = 0, 1
     for p in range(len(probes)):
-        at = gallop(lane, at, probes[p])
+        before = at
+        at = gallop(lane, at, probes[p], stride)
+        stride = max(1, (at - before + stride) // 2)  # neighbouring probes tend to be equally far apart
         starts[p] = at
         ends[p] = gallop_past(lane, at, probes[p])
     return starts, ends
