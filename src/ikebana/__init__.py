@@ -5,7 +5,10 @@ in-memory, multiversioned indexes. See README.md for a first program, `ikebana.m
 means, and docs/ARCHITECTURE.md for how it is built.
 """
 
-from ikebana.errors import DroppedError, IkebanaError, SchemaError, TimeError
+from ikebana.collection import Arrangement, Collection, iterate, natural_join
+from ikebana.dataflow.transport.zeromq import Processes
+from ikebana.engine import Engine, Input, View
+from ikebana.errors import DataflowError, DroppedError, IkebanaError, SchemaError, TimeError
 from ikebana.operators import Arrange
 from ikebana.time import Antichain, Time
 from ikebana.trace import EDGES, FLAT, Handle, Import, Reader, Schema, Updates
@@ -17,14 +20,23 @@ __all__ = [
     "FLAT",
     "Antichain",
     "Arrange",
+    "Arrangement",
+    "Collection",
+    "DataflowError",
     "DroppedError",
+    "Engine",
     "Handle",
     "IkebanaError",
     "Import",
+    "Input",
+    "Processes",
     "Reader",
     "Schema",
     "SchemaError",
     "Time",
     "TimeError",
     "Updates",
+    "View",
+    "iterate",
+    "natural_join",
 ]

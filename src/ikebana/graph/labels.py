@@ -13,8 +13,9 @@ stage that any node has. Joined with the nodes by stage it lets those of each st
 Cost: close to once along each edge, rather than once for each label that a node ever has. The clock costs a few
 visits in each of its rounds (at most 64) the first time, and nothing after.
 
-Not guaranteed: stages help only if small numbers are not all far from the rest; negative numbers are all in the
-first stage. The result does not depend on it.
+Not guaranteed: that this holds where labels spread slowly. Along a chain of n nodes numbered in order a node takes
+up about n labels, one a round, and each costs the history of the node: keep to chains of some hundred nodes.
+Negative numbers are all in the first stage. The result does not depend on any of this.
 """
 
 from __future__ import annotations

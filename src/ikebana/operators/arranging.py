@@ -79,9 +79,11 @@ class AsStream:
         self.out = Stream(fields, source.dimensions, len(source.schema.diffs))
 
     def visit(self, span: Span) -> None:
-        """This visit's batches, one after the other."""
+        """This visit's batches, one after the other. Of history, only what is left of it: functions see no more."""
         parts = [Changes.of_updates(batch.gather()) for batch in self._source.fresh]
         self.out.changes = Changes.concat(parts) if parts else self.out.nothing
+        if self._source.replayed and (self.out.changes.diffs < 0).any():
+            self.out.changes = self.out.changes.consolidated()
 
     def forget(self, epoch: int) -> None:
         """A sweep up to `epoch` is complete."""

@@ -130,6 +130,7 @@ class Import:
     def visit(self, span: Span) -> None:
         """The batches of this sweep's epochs, the history first."""
         self._waiting += [batch for batch in self._queue.take() if len(batch)]
+        self.out.replayed = self._history is None
         if self._history is None:
             self._history = []
             self._waiting = [*self._queue.history, *self._waiting]

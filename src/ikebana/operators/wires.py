@@ -73,6 +73,7 @@ class Arranged:
         self.schema, self.dimensions = schema, dimensions
         self._open_handle, self._wrap = open_handle, wrap
         self.fresh: list[Batch] = []
+        self.replayed = False  # whether they are history, in which updates may cancel
         self.closed = False
 
     def reader(self) -> TraceReader:

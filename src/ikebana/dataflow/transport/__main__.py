@@ -1,6 +1,7 @@
 """The program of a worker process: `python -m ikebana.dataflow.transport`.
 
-Only a driver can start it usefully: what the worker must know comes through its standard input (see `launch`).
+Only a driver can start it usefully: what the worker must know comes through its standard input (see `launch`), and
+it ends when that is closed. It is a module of its own so that what workers pickle is not named after `__main__`.
 """
 
 from ikebana.dataflow.transport.station import main

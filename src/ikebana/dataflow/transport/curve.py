@@ -9,8 +9,9 @@ Who may connect is decided by the `gate`, a socket on which ZeroMQ asks within t
 ZAP). It is there before any socket listens: without it ZeroMQ would let in every key. Whoever polls a
 process's sockets polls the gate too, and lets it `answer`; until then a connection waits.
 
-Cost: encryption takes 3 us a message, and 1.5 ns a byte in the background. Messages are never dropped for want of
-room: queues are as long as they need to be, and nothing here slows down a sender.
+Cost: encryption takes 3 us a message, and 1.5 ns a byte in the background (80 MB took 0.26 s with it and 0.13 s
+without). No message is dropped for want of room: queues are as long as they need to be, and nothing slows down a
+sender. Not guaranteed: delivery over a connection that breaks while both its ends live.
 """
 
 from __future__ import annotations

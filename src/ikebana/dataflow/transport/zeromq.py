@@ -20,7 +20,8 @@ which worker it was and how it ended, and no process is left. `close`, leaving t
 reference to the cluster end the processes too. An interrupt (Ctrl-C) leaves the cluster usable, except in the
 middle of sending.
 
-Cost: a request to all workers and back takes 0.15 to 0.2 ms; starting takes as long as importing does, 1 to 2 s.
+Cost: a request to all workers and back takes 0.2 ms with one worker and 0.35 ms with two, on two busy cores;
+starting takes as long as importing does, 1 to 3 s; closing 0.05 s, or 1 s while a worker computes.
 Not guaranteed: use from several threads, or from a fork of this process; a bound on what a driver that does not
 wait for its workers can have under way; anything when a worker is stopped rather than ended.
 """
@@ -239,11 +240,11 @@ class Processes:
 
     def _flush(self) -> None:
         """Send every worker what is held for it, as one message."""
-        held, self._held = self._held, [[] for _ in range(self._size)]
+        messages = [(index, wire.encode(items)) for index, items in enumerate(self._held) if items]
+        self._held = [[] for _ in range(self._size)]
         try:
-            for index, items in enumerate(held):
-                if items:
-                    wire.send(self._router, wire.encode(items), to=b"%d" % index)
+            for index, frames in messages:
+                wire.send(self._router, frames, to=b"%d" % index)
         except zmq.ZMQError:
             self._mourn()
         except BaseException:  # not all of it is under way, and what follows would be taken for the rest

@@ -1,0 +1,418 @@
+"""Workers in processes: the same answers as in one process, and a clean end however things go wrong.
+
+The clusters on which nothing goes wrong are shared by all tests; starting one takes a second or two.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pytest
+import zmq
+from zmq.utils import z85
+
+from ikebana.collection import Collection
+from ikebana.dataflow.messages import Advance, Push
+from ikebana.dataflow.transport import Cluster
+from ikebana.dataflow.transport.inprocess import InProcess
+from ikebana.dataflow.transport.zeromq import Processes
+from ikebana.engine import Engine
+from ikebana.errors import DataflowError, DroppedError, TimeError
+from ikebana.operators.changes import Changes
+
+pytestmark = pytest.mark.xdist_group("processes")  # they share clusters
+
+EDGES = {"src": pa.int64(), "dst": pa.int64()}
+SOON = 8.0
+"""Seconds in which everything that goes wrong has been noticed and cleaned up, on a busy machine too."""
+
+
+@pytest.fixture(scope="module")
+def one() -> Iterator[Processes]:
+    with Processes(1) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Processes]:
+    with Processes(2) as cluster:
+        yield cluster
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def within(seconds: float, condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def all_end(pids: list[int], seconds: float = SOON) -> bool:
+    return within(seconds, lambda: not any(map(is_running, pids)))
+
+
+def rows(table: pa.Table) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in table.to_pylist())
+
+
+# Answers.
+
+
+def reach(edges: Collection, roots: Collection) -> Collection:
+    def grow(nodes: Collection) -> Collection:
+        steps = nodes.select(src="node").join(edges.arrange("src").enter(nodes).rows(), "src")
+        return steps.select(node="dst").concat(roots.enter(nodes)).distinct()
+
+    return roots.iterate(grow)
+
+
+def program(cluster: Cluster, name: str, epochs: int = 6) -> list[Any]:
+    """A join with a count on top, and a loop, over edges that come and go; everything that was read."""
+    chance = random.Random(5)
+    engine = Engine(cluster=cluster)
+    edges, names = (
+        engine.input(f"{name} edges", EDGES),
+        engine.input(f"{name} names", {"src": pa.int64(), "name": pa.string()}),
+    )
+    roots = engine.input(f"{name} roots", {"node": pa.int64()})
+    views = [
+        engine.install(f"{name} fans", edges.join(names, "src").count("name")),
+        engine.install(f"{name} reach", reach(edges, roots)),
+    ]
+    roots.insert({"node": [0]})
+    names.insert({"src": list(range(40)), "name": [f"of {each % 7}" for each in range(40)]})
+    seen, present = [], list[tuple[int, int]]()
+    for epoch in range(epochs):
+        gone = [present.pop(chance.randrange(len(present))) for _ in range(len(present) // 4)]
+        come = [(chance.randrange(40), chance.randrange(40)) for _ in range(30)]
+        present += come
+        edges.insert({"src": [src for src, _ in come], "dst": [dst for _, dst in come]})
+        edges.remove({"src": [src for src, _ in gone], "dst": [dst for _, dst in gone]})
+        engine.advance()
+        if epoch == epochs - 2:
+            engine.run()
+        seen += [rows(view.read()) for view in views]
+    for view in views:
+        view.drop()
+    return seen
+
+
+def test_same_answers_as_in_one_process(one: Processes, two: Processes) -> None:
+    expected = program(InProcess(1), "a")
+    assert any(len(each) > 5 for each in expected)
+    assert program(one, "a") == expected
+    assert program(two, "a") == expected
+
+
+def test_large_results_and_inputs(two: Processes) -> None:
+    engine = Engine(cluster=two)
+    edges = engine.input("large", EDGES)
+    view = engine.install("large by dst", edges.select("dst", "src").arrange("dst"))
+    size = 200_000
+    edges.insert({"src": np.arange(size), "dst": np.arange(size)[::-1]})
+    engine.advance()
+    table = view.read()
+    assert table.num_rows == size
+    assert (np.add(*(table[name].to_numpy() for name in ("src", "dst"))) == size - 1).all()
+
+
+def test_run_returns_when_nothing_is_left_to_do(two: Processes) -> None:
+    engine = Engine(cluster=two)
+    edges, roots = engine.input("run edges", EDGES), engine.input("run roots", {"node": pa.int64()})
+    view = engine.install("run reach", reach(edges, roots))
+    for epoch in range(8):
+        edges.insert({"src": np.arange(10) + 10 * epoch, "dst": np.arange(10) + 10 * epoch + 1})
+        roots.insert({"node": [epoch]})
+        engine.advance()
+        engine.run()
+        assert two.read(view.dataflow, (epoch,)).num_rows == 10 * (epoch + 1) + 1  # nobody has asked for it before
+
+
+# Errors that are not the end.
+
+
+def test_a_function_that_raises_fails_its_dataflow_alone(two: Processes) -> None:
+    engine = Engine(cluster=two)
+    edges = engine.input("raising edges", EDGES)
+    well = engine.install("well", edges.count("src"))
+    ill = engine.install("ill", edges.flat_map({"x": pa.int64()}, lambda row: [(1 // row["src"],)]))
+    edges.insert({"src": [1, 2], "dst": [0, 0]})
+    engine.advance()
+    assert rows(ill.read()) == [(0, 1), (1, 1)]
+    edges.insert({"src": [0], "dst": [0]})
+    engine.advance()
+    with pytest.raises(DataflowError, match=r"ill.*\n.*ZeroDivisionError"):
+        ill.read()
+    assert rows(well.read()) == [(0, 1, 1), (1, 1, 1), (2, 1, 1)]
+    ill.drop()
+    engine.run()
+
+
+class Unwelcome:
+    """A function that can be sent, but not be made again."""
+
+    def __call__(self, columns: Any) -> Any:
+        return True
+
+    def __reduce__(self) -> Any:
+        return int, ("nothing",)
+
+
+def test_a_plan_that_cannot_be_opened_fails_its_dataflow_alone(two: Processes) -> None:
+    engine = Engine(cluster=two)
+    edges = engine.input("unwelcome edges", EDGES)
+    ill = engine.install("unwelcome", edges.filter(Unwelcome()).distinct())
+    edges.insert({"src": [1], "dst": [2]})
+    engine.advance()
+    with pytest.raises(DataflowError, match="invalid literal"):
+        ill.read()
+    assert rows(engine.install("welcome", edges.distinct()).read()) == [(1, 2, 1)]
+
+
+def test_what_cannot_be_answered_is_refused(two: Processes) -> None:
+    engine = Engine(cluster=two)
+    edges = engine.input("refused edges", EDGES)
+    view = engine.install("refused", edges.count("src"))
+    engine.advance()
+    view.read()
+    with pytest.raises(DataflowError, match="no dataflow 'nowhere'"):
+        two.read("nowhere", (0,))
+    with pytest.raises(DataflowError, match="cannot complete epoch 98"):
+        two.wait(view.dataflow, 99)
+    engine.advance(10)
+    view.read()
+    with pytest.raises(TimeError):
+        two.read(view.dataflow, (0,))
+    assert rows(view.read()) == []
+
+
+def test_an_interrupted_call_leaves_the_cluster_usable(two: Processes) -> None:
+    engine = Engine(cluster=two)
+    edges = engine.input("slow edges", EDGES)
+
+    def slowly(columns: dict[str, pa.Array]) -> Any:
+        time.sleep(0.4)
+        return columns["src"].is_valid()
+
+    view = engine.install("slow", edges.filter(slowly).count("src"))
+    edges.insert({"src": [1], "dst": [2]})
+    engine.advance()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            view.read()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert rows(view.read()) == [(1, 1, 1)]
+
+
+def test_idle_workers_use_no_processor(two: Processes) -> None:
+    two.run()
+    processes = [psutil.Process(pid) for pid in two.pids]
+    before = [sum(each.cpu_times()[:2]) for each in processes]
+    time.sleep(1)
+    after = [sum(each.cpu_times()[:2]) for each in processes]
+    assert max(np.subtract(after, before)) <= 0.03
+
+
+# Strangers.
+
+
+class Payload:
+    """A pickle that leaves a mark where it is opened."""
+
+    def __init__(self, mark: Path) -> None:
+        self._mark = mark
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self._mark),)
+
+
+def listening(pid: int) -> list[str]:
+    connections = psutil.Process(pid).net_connections("tcp")
+    return [f"tcp://{each.laddr.ip}:{each.laddr.port}" for each in connections if each.status == psutil.CONN_LISTEN]
+
+
+@pytest.mark.parametrize("with_keys", [False, True], ids=["without keys", "with keys of its own"])
+def test_strangers_are_refused_and_do_not_disturb(two: Processes, with_keys: bool, tmp_path: Path) -> None:
+    ours = two._router.get_string(zmq.LAST_ENDPOINT).rstrip("\0")
+    endpoints = [ours, *(each for pid in two.pids for each in listening(pid))]
+    assert len(endpoints) == 3 and all(each.startswith("tcp://127.0.0.1:") for each in endpoints)
+    servers = [two._sockets._keys.public, *map(z85.encode, two._sockets._allowed)] if with_keys else [b""]
+    context = zmq.Context()
+    strangers = []
+    for kind, endpoint, server in itertools.product((zmq.DEALER, zmq.PUSH), endpoints, servers):
+        socket = context.socket(kind)
+        if with_keys:
+            socket.curve_publickey, socket.curve_secretkey = zmq.curve_keypair()
+            socket.curve_serverkey = server
+        socket.connect(endpoint)
+        socket.send(pickle.dumps(Payload(tmp_path / "mark")))
+        strangers.append(socket)
+    try:
+        for attempt in range(5):  # they go on knocking
+            name = f"strangers {with_keys} {attempt}"
+            assert program(two, name, 2) == program(InProcess(1), name, 2)
+        assert not any(socket.poll(20) for socket in strangers if socket.type == zmq.DEALER)
+    finally:
+        context.destroy(linger=0)
+    two.run()
+    assert not (tmp_path / "mark").exists()
+
+
+def test_keys_are_on_no_command_line_and_in_no_environment(two: Processes) -> None:
+    for pid in two.pids:
+        process = psutil.Process(pid)
+        told = [*process.cmdline(), *process.environ().values()]
+        assert not any(two._sockets._keys.public.decode() in each or "secret" in each for each in told)
+
+
+# Ends.
+
+
+def endless(cluster: Cluster) -> Any:
+    """A view that never completes: its function does not return."""
+    engine = Engine(cluster=cluster)
+    edges = engine.input("edges", EDGES)
+    view = engine.install("endless", edges.filter(lambda columns: time.sleep(1000)))
+    edges.insert({"src": np.arange(10), "dst": np.arange(10)})
+    engine.advance()
+    return view
+
+
+def test_a_killed_worker_is_named_and_takes_all_with_it() -> None:
+    cluster = Processes(2)
+    view, pids = endless(cluster), cluster.pids
+    threading.Timer(0.3, os.kill, (pids[1], signal.SIGKILL)).start()
+    start = time.monotonic()
+    with pytest.raises(DataflowError, match=r"worker 1 has died\n.*killed by SIGKILL"):
+        view.read()
+    assert time.monotonic() - start < SOON
+    assert not any(map(is_running, pids))
+    for call in (view.read, cluster.run, lambda: cluster.command(Advance(9)), lambda: cluster.read("edges", (0,))):
+        with pytest.raises(DataflowError, match="worker 1 has died"):
+            call()
+    cluster.close()
+    cluster.close()
+
+
+def test_a_worker_killed_between_calls_is_noticed_by_the_next() -> None:
+    cluster = Processes(2)
+    pids = cluster.pids
+    os.kill(pids[0], signal.SIGKILL)
+    assert all_end(pids), "the other worker ends by itself"
+    with pytest.raises(DataflowError, match=r"worker 0 has died\n.*killed by SIGKILL"):
+        cluster.command(Advance(1))
+
+
+def test_an_exception_outside_of_dataflows_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
+    cluster = Processes(2)
+    fields = (pa.field("x", pa.int64(), nullable=False),)
+    cluster.command(Push("nowhere", Changes.of(fields, {"x": [1]}, (0,))), 1)
+    with pytest.raises(DataflowError, match=r"worker 1 has failed\n.*KeyError: 'nowhere'"):
+        cluster.run()
+    assert all_end(cluster.pids)
+    assert "Traceback" in capfd.readouterr().err
+
+
+def test_closing_ends_everything_and_can_be_repeated() -> None:
+    descriptors = psutil.Process().num_fds()
+    cluster = Processes(1)
+    pids = cluster.pids
+    cluster.close()
+    assert not any(map(is_running, pids))
+    assert psutil.Process().num_fds() <= descriptors
+    cluster.close()
+    with pytest.raises(DroppedError, match="close"):
+        cluster.run()
+
+
+@pytest.mark.parametrize(
+    ("python", "reason"),
+    [
+        ("/no/such/python", "cannot start worker 0\n.*FileNotFoundError"),
+        ("/bin/false", "worker . has died\n.*exit code 1"),
+    ],
+    ids=["missing", "failing"],
+)
+def test_workers_that_do_not_start(python: str, reason: str) -> None:
+    descriptors, children = psutil.Process().num_fds(), psutil.Process().children()
+    with pytest.raises(DataflowError, match=reason):
+        Processes(2, python=python)
+    assert psutil.Process().num_fds() <= descriptors
+    assert psutil.Process().children() == children
+
+
+def test_addresses_and_numbers_that_cannot_be() -> None:
+    with pytest.raises(DataflowError, match=r"cannot listen on '203\.0\.113\.7'"):
+        Processes(1, host="203.0.113.7")
+    with pytest.raises(DataflowError, match="cannot start 0 workers"):
+        Processes(0)
+
+
+DRIVER = """
+import sys, time
+from ikebana.dataflow.transport.zeromq import Processes
+from tests.transport.test_zeromq import endless
+
+if __name__ == "__main__":
+    cluster = Processes(2)
+    view = endless(cluster)
+    print(*cluster.pids, flush=True)
+    {then}
+"""
+
+
+@pytest.mark.parametrize(
+    ("then", "signals", "code"),
+    [
+        ("time.sleep(1000)", [signal.SIGKILL], -signal.SIGKILL),
+        ("view.read()", [signal.SIGINT], -signal.SIGINT),
+        ("sys.exit(3)", [], 3),
+    ],
+    ids=["driver killed", "interrupted", "not closed"],
+)
+def test_no_worker_outlives_its_driver(then: str, signals: list[signal.Signals], code: int) -> None:
+    script = textwrap.dedent(DRIVER).format(then=then)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
+    driver = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
+    assert driver.stdout is not None
+    pids = [int(each) for each in driver.stdout.readline().split()]
+    assert len(pids) == 2
+    time.sleep(0.2)
+    for each in signals:
+        driver.send_signal(each)
+    driver.wait(SOON)
+    assert all_end(pids)
+    assert driver.returncode == code
+    driver.communicate()
