@@ -1,0 +1,85 @@
+"""A query that comes late attaches to an index that is there already, and answers at once. Takes a few seconds.
+
+Two engines with the same edges and the same first query, which has the edges indexed by their source. On one of
+them queries share indexes; on the other each builds its own. Then further queries arrive: the table shows how
+long each takes from being installed to its complete answer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+
+from ikebana import graph
+from ikebana.collection import Collection
+from ikebana.engine import Engine, Input
+
+NODES, EDGES = 200_000, 1_000_000
+Query = Callable[[Collection, Collection], Collection]
+
+console = Console()
+
+
+def one_hop(edges: Collection, people: Collection) -> Collection:
+    """Whom some people know."""
+    return people.arrange("node").join(edges.arrange("src")).select("node", found="dst")
+
+
+def two_hops(edges: Collection, people: Collection) -> Collection:
+    """Whom those know whom they know."""
+    known = one_hop(edges, people).arrange("found").join(edges.arrange("src"))
+    return known.select("node", found="dst").distinct()
+
+
+QUERIES: dict[str, Query] = {"one hop": one_hop, "two hops": two_hops, "one hop, again": one_hop}
+
+
+def start(share: bool) -> tuple[Engine, Input]:
+    """An engine with many edges, and a first query, which needs them indexed by source."""
+    engine = Engine(share=share)
+    edges = engine.input("knows", {"src": pa.int32(), "dst": pa.int32()})
+    first = engine.input("first", {"node": pa.int32()})
+    random = np.random.default_rng(2020)
+    edges.insert({name: random.integers(0, NODES, EDGES, np.int32) for name in ("src", "dst")})
+    first.insert({"node": [0]})
+    engine.install("first query", graph.reach(edges, first))
+    engine.advance()
+    engine.run()
+    return engine, edges
+
+
+def ask(engine: Engine, edges: Input, name: str, query: Query) -> tuple[float, int]:
+    """Install a query about three people; returns seconds until its answer, and the number of rows."""
+    people = engine.input(f"people of {name}", {"node": pa.int32()})
+    people.insert({"node": [1, 2, 3]})
+    engine.advance()
+    begin = time.perf_counter()
+    rows = engine.install(name, query(edges, people)).read().num_rows
+    return time.perf_counter() - begin, rows
+
+
+def main() -> None:
+    console.print(f"{EDGES:,} edges, and a first query that follows them by source ...")
+    sharing, lonely = start(share=True), start(share=False)
+    table = Table(title="From install to answer", title_justify="left")
+    for name in ("late query", "rows", "shared", "not shared", "times faster"):
+        table.add_column(name, justify="left" if name == "late query" else "right")
+    for name, query in QUERIES.items():
+        quick, rows = ask(*sharing, name, query)
+        slow, same = ask(*lonely, name, query)
+        assert rows == same, "both engines must give the same answer"
+        table.add_row(name, str(rows), f"{quick * 1e3:,.1f} ms", f"{slow * 1e3:,.1f} ms", f"{slow / quick:,.0f}")
+    console.print(table)
+    engine, edges = sharing
+    people = engine.input("people", {"node": pa.int32()})
+    console.print("\nThe plan of such a query, and what it finds there already:")
+    console.print(engine.explain(one_hop(edges, people)), highlight=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""Graph programs equal networkx, or plain Python, at every epoch of graphs that change."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ikebana import graph
+from ikebana.engine import Engine, View
+from ikebana.errors import SchemaError
+from ikebana.plan import ir
+from ikebana.plan.sharing import walk
+from tests.graph.oracles import PROGRAMS, Edge, Rows, rows_of, weight
+
+
+class World:
+    """An engine with changing edges and roots, what they are now, and some programs."""
+
+    def __init__(self, **options: Any) -> None:
+        kind = options.pop("kind", pa.int64())
+        self.engine = Engine(**options)
+        columns = {"src": kind, "dst": kind, "weight": pa.int64()}
+        self.edge_input = self.engine.input("edges", columns, key="src")
+        self.root_input = self.engine.input("roots", {"node": kind})
+        self.edges: set[Edge] = set()
+        self.roots: set[int] = set()
+        self.views: dict[str, View] = {}
+
+    def install(self, *names: str) -> None:
+        for name in names:
+            plan = PROGRAMS[name].plan(self.edge_input, self.root_input)
+            self.views[name] = self.engine.install(name, plan)
+
+    def toggle(self, edges: set[Edge], roots: set[int] = frozenset()) -> None:
+        """One epoch: what is there is removed, what is not is inserted."""
+        for change, chosen in ((1, edges - self.edges), (-1, edges & self.edges)):
+            rows = sorted(chosen)
+            data = {"src": [a for a, _ in rows], "dst": [b for _, b in rows], "weight": [weight(row) for row in rows]}
+            self.edge_input.push(data, change)
+        self.root_input.insert({"node": sorted(roots - self.roots)})
+        self.root_input.remove({"node": sorted(roots & self.roots)})
+        self.edges ^= edges
+        self.roots ^= roots
+        self.engine.advance()
+
+    def result(self, name: str) -> Rows:
+        return rows_of(self.views[name].read())
+
+    def check(self) -> None:
+        for name in self.views:
+            assert self.result(name) == PROGRAMS[name].rows(self.edges, self.roots), name
+
+
+NODES = st.integers(0, 6)
+CHANGES = st.tuples(st.sets(st.tuples(NODES, NODES), max_size=10), st.sets(NODES, max_size=2), st.booleans())
+
+
+@given(
+    names=st.lists(st.sampled_from(sorted(PROGRAMS)), min_size=1, max_size=3, unique=True),
+    epochs=st.lists(CHANGES, min_size=1, max_size=4),
+    installed=st.integers(0, 2),
+    workers=st.integers(1, 3),
+    seed=st.integers(0, 99),
+    kind=st.sampled_from([pa.int32(), pa.int64()]),
+)
+def test_oracle_changing_graphs(
+    names: list[str],
+    epochs: list[tuple[set[Edge], set[int], bool]],
+    installed: int,
+    workers: int,
+    seed: int,
+    kind: pa.DataType,
+) -> None:
+    """Several epochs, read at some: a sweep then covers those in between. The last program is installed late."""
+    world = World(workers=workers, seed=seed, kind=kind)
+    world.install(*names[:-1])
+    for at, (edges, roots, read) in enumerate(epochs):
+        if at == installed:
+            world.install(names[-1])
+        world.toggle(edges, roots)
+        if read:
+            world.check()
+    world.check()
+
+
+def both_ways(edges: list[Edge]) -> list[Edge]:
+    return edges + [(b, a) for a, b in edges]
+
+
+CLASSICS: dict[str, list[Edge]] = {
+    "empty": [],
+    "one loop": [(3, 3)],
+    "chain": [(n, n + 1) for n in range(9)],
+    "chain downward": [(n + 1, n) for n in range(9)],
+    "cycle": [(n, (n + 1) % 7) for n in range(7)],
+    "two cycles and a bridge": [(0, 1), (1, 2), (2, 0), (2, 3), (3, 4), (4, 5), (5, 3)],
+    "star outward": [(0, n) for n in range(1, 9)],
+    "star inward": [(n, 0) for n in range(1, 9)],
+    "complete": [(a, b) for a in range(5) for b in range(5) if a != b],
+    "grid": [(4 * y + x, 4 * y + x + 1) for y in range(4) for x in range(3)] + [(n, n + 4) for n in range(12)],
+    "tree": [(n, 2 * n + side) for n in range(1, 8) for side in (0, 1)],
+    "two components": [*both_ways([(1, 2), (2, 3), (3, 1)]), (7, 8), (8, 9)],
+    "loops on every node": [(n, n) for n in range(4)] + [(0, 1), (1, 2), (2, 3)],
+    "negative and large numbers": [(-5, 2**30), (2**30, 7), (7, -5), (2**30, 0)],
+}
+
+
+@pytest.mark.parametrize("name", CLASSICS)
+def test_oracle_classic_graphs(name: str) -> None:
+    """All programs at once, on one engine: the graph, then without an edge of its middle, then with it again."""
+    edges = CLASSICS[name]
+    world = World()
+    world.install(*PROGRAMS)
+    world.toggle(set(edges), {min((a for a, _ in edges), default=0)})
+    world.check()
+    middle = set(edges[len(edges) // 2 :][:1])
+    for _ in range(2):
+        world.toggle(middle)
+        world.check()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_oracle_random_graph(workers: int) -> None:
+    """A few hundred nodes and many epochs: batches merge, and history is compacted."""
+    chance = random.Random(7)
+    pairs = list(itertools.product(range(150), repeat=2))
+    world = World(workers=workers, kind=pa.int32())
+    world.install(*PROGRAMS.keys() - {"closure", "generation"})
+    world.toggle(set(chance.sample(pairs, 250)), {0})
+    for _ in range(12 // workers):
+        gone = set(chance.sample(sorted(world.edges), 3))
+        world.toggle(gone | set(chance.sample(pairs, 3)))
+        world.check()
+
+
+def test_invariance_duplicates_do_not_matter_where_programs_say_so() -> None:
+    once, twice = World(), World()
+    names = ("reach", "hops", "connected", "strongly", "closure", "generation", "core 2")
+    for world in (once, twice):
+        world.install(*names)
+        world.toggle(set(CLASSICS["two cycles and a bridge"]), {0})
+    rows = sorted(twice.edges)
+    data = {"src": [a for a, _ in rows], "dst": [b for _, b in rows], "weight": [9] * len(rows)}
+    twice.edge_input.insert(data)
+    twice.engine.advance()
+    for name in names:
+        assert once.result(name) == twice.result(name), name
+    twice.edge_input.remove(data)
+    twice.engine.advance()
+    twice.check()
+
+
+# Plans.
+
+
+def arrangements(plan: ir.Node) -> tuple[list[str], list[str]]:
+    """What a plan indexes outside and inside loops, as the key columns of each index."""
+    keys = [(node.scope, ",".join(node.key)) for node in walk(plan) if isinstance(node, ir.ByKey)]
+    return [key for scope, key in keys if not scope], [key for scope, key in keys if scope]
+
+
+@pytest.mark.parametrize(
+    ("name", "outside", "inside"),
+    [
+        ("reach", ["src"], ["node"]),
+        ("hops", ["src"], ["node"]),
+        ("connected", ["stage", "stage", "src", "dst"], ["stage", "node"]),
+        ("ranks", ["node", "src", "node"], ["node"]),
+        ("core 2", ["src"], ["node"]),
+        ("closure", ["src"], ["dst", "src,dst"]),
+    ],
+)
+def test_plans_index_nothing_twice(name: str, outside: list[str], inside: list[str]) -> None:
+    """In a loop just the offers are indexed: the reduction's output is joined as it is, the edges come from outside."""
+    world = World()
+    plan = PROGRAMS[name].plan(world.edge_input, world.root_input).node
+    found = arrangements(plan)
+    assert (sorted(found[0]), sorted(found[1])) == (sorted(outside), sorted(inside))
+
+
+def test_programs_share_the_index_of_the_edges() -> None:
+    world = World()
+    explained = world.engine.explain(graph.reach(world.edge_input, world.root_input))
+    assert "arrange by src  <- reused" in explained
+    assert "arrange by node  <- built" in explained
+
+
+def test_dropped_programs_leave_only_the_inputs() -> None:
+    world = World(workers=2)
+    world.install(*PROGRAMS)
+    world.toggle(set(CLASSICS["grid"]), {0})
+    world.check()
+    for view in world.views.values():
+        view.drop()
+    world.engine.run()
+    assert all(set(worker.flows) == {"input edges", "input roots"} for worker in world.engine.cluster.workers)
+
+
+def test_columns_are_checked() -> None:
+    engine = Engine()
+    wrong = engine.input("wrong", {"src": pa.int64(), "dst": pa.string()})
+    for program in (graph.degrees, graph.connected_components, graph.transitive_closure):
+        with pytest.raises(SchemaError, match="one integer type"):
+            program(wrong)
+    with pytest.raises(SchemaError, match="rounds"):
+        graph.pagerank(engine.input("edges", {"src": pa.int64(), "dst": pa.int64()}), 0)
