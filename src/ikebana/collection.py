@@ -125,7 +125,7 @@ class Collection:
         return self._arranged(key or tuple(self.columns))
 
     def _arranged(self, key: Sequence[str]) -> Arrangement:
-        """Indexed by these columns, if by none then all under one key; rows of such an arrangement are not indexed again."""
+        """Indexed by these columns, all under one key if by none; rows of such an index are not indexed again."""
         self._check(key)
         node = self.node
         if isinstance(node, ir.Rows) and [field.name for field in ir.schema_of(node.source).key.fields] == list(key):
@@ -302,6 +302,17 @@ class Collection:
     def enter(self, loop: Collection) -> Collection:
         """This collection inside the loop of another."""
         return Collection(_inside(self.node, loop.node.scope))
+
+    def enter_at(self, loop: Collection, delay: Callable[[linear.Columns], Any]) -> Collection:
+        """This collection inside the innermost loop of another, each row from the round that `delay` computes on.
+
+        For loops in which some rows had better wait, until others have had their effect.
+        """
+        node = self.node
+        *outer, last = loop.node.scope[len(node.scope) :]
+        for id_ in outer:
+            node = _entered(node, id_)
+        return Collection(ir.make(ir.EnteredAt, source=node, loop=last, delay=delay))
 
     def __repr__(self) -> str:
         return f"Collection({', '.join(self.columns)})"

@@ -170,7 +170,7 @@ def arrangements(plan: ir.Node) -> tuple[list[str], list[str]]:
     [
         ("reach", ["src"], ["node"]),
         ("hops", ["src"], ["node"]),
-        ("connected", ["stage", "stage", "src", "dst"], ["stage", "node"]),
+        ("connected", ["src", "dst"], ["node"]),
         ("ranks", ["node", "src", "node"], ["node"]),
         ("core 2", ["src"], ["node"]),
         ("closure", ["src"], ["dst", "src,dst"]),

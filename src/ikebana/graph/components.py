@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from ikebana.collection import Arrangement, Collection
-from ikebana.graph.labels import Step, least_labels, staged
+from ikebana.graph.labels import Step, least_labels
 from ikebana.graph.plans import Variables, fixpoint, node_type, pairs
 from ikebana.operators.linear import Columns
 
@@ -44,7 +44,7 @@ def connected_components(edges: Collection) -> Collection:
 
     starts = edges.map({"node": kind}, lesser_end)  # the least node of a component is the lesser end of an edge
     steps: list[Step] = [(edges.arrange("src"), "dst"), (edges.arrange("dst"), "src")]
-    return least_labels(staged(starts), steps).select(node="node", component="label")
+    return least_labels(starts, steps).select(node="node", component="label")
 
 
 def strongly_connected_components(edges: Collection) -> Collection:
@@ -69,14 +69,14 @@ def strongly_connected_components(edges: Collection) -> Collection:
     """
     node_type(edges)
     by_source = edges.arrange("src")
-    stages = staged(edges.select(node="src").concat(edges.select(node="dst")))
+    nodes = edges.select(node="src").concat(edges.select(node="dst"))
 
     def body(variables: Variables) -> tuple[Variables, Collection]:
         kept = variables["kept"]
         candidates = by_source.enter(kept)
-        forward = least_labels(stages, [(kept.arrange("src"), "dst")], kept)
+        forward = least_labels(nodes, [(kept.arrange("src"), "dst")], kept)
         inside = _within(candidates, forward.arrange("node"))
-        backward = least_labels(stages, [(inside.arrange("dst"), "src")], kept)
+        backward = least_labels(nodes, [(inside.arrange("dst"), "src")], kept)
         return {"kept": _within(candidates, backward.arrange("node"))}, forward
 
     return fixpoint({"kept": edges.select("src", "dst")}, body).select(node="node", component="label")

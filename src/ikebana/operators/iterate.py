@@ -12,14 +12,18 @@ dataflow, which asks `next_round`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from ikebana.errors import SchemaError
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.span import Span
 from ikebana.operators.stash import Rounds, Stash
 from ikebana.operators.wires import Arranged, Stream
+from ikebana.trace import timetable
 from ikebana.trace.lanes import is_constant
 from ikebana.trace.views import Entered
 
@@ -42,6 +46,44 @@ class Enter:
     def forget(self, epoch: int) -> None:
         """A sweep up to `epoch` is complete."""
         self.out.closed = self._source.closed
+
+
+class EnterAt:
+    """A stream of the surrounding scope, inside a loop, each row from a round of its own on."""
+
+    def __init__(self, source: Stream, delay: Callable[[dict[str, Any]], Any]) -> None:
+        self._source, self._delay = source, delay
+        self.stash = Stash()
+        self.out = Stream(source.fields, source.dimensions + 1, source.lanes)
+
+    def visit(self, span: Span) -> None:
+        """What is due at this round."""
+        parts = self.stash.pop(span)
+        if not span.rounds[-1] and len(self._source.changes):
+            changes = self._source.changes
+            rounds = self._rounds(changes)
+            times, tix = timetable.distinct_times(np.column_stack([changes.times[changes.tix], rounds]))
+            parts.append(self.stash.keep_later(replace(changes, times=times, tix=tix), span))
+        self.out.changes = Changes.concat(parts) if parts else self.out.nothing
+
+    def _rounds(self, changes: Changes) -> Any:
+        """The round at which each row enters."""
+        rounds = np.asarray(self._delay(changes.named), np.int64)
+        if rounds.shape != (len(changes),) or rounds.min() < 0:
+            raise SchemaError(
+                "the function given to enter_at must give a round for each row, 0 or later",
+                detail=f"it gave {rounds.shape} rounds for {len(changes)} rows, the least {rounds.min(initial=0)}",
+                hint="return an array of whole numbers as long as the columns it is given",
+            )
+        return rounds
+
+    def forget(self, epoch: int) -> None:
+        """A sweep up to `epoch` is complete."""
+        self.out.closed = self._source.closed
+
+    def next_round(self, prefix: Rounds, after: int) -> int | None:
+        """The least later round at which some row enters."""
+        return self.stash.next_round(prefix, after)
 
 
 class EnterArranged:

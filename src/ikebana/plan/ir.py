@@ -17,6 +17,7 @@ processes.
 | `LookupOf` | stream | the changes of a stream, each with what an arrangement was by then |
 | `ReduceOf` | arrangement | a function of each key's values |
 | `Entered` | either | the same collection inside a loop |
+| `EnteredAt` | stream | the same collection inside a loop, each row from a round of its own on |
 | `LoopVariable` | stream | a variable of a loop |
 | `Loop` | | variables and what the body makes of them |
 | `Left` | stream | a collection of a loop, after its last round |
@@ -251,6 +252,21 @@ class ReduceOf(Node):
 class Entered(Node):
     source: Node
     loop: str
+
+    @property
+    def scope(self) -> Scope:
+        return (*self.source.scope, self.loop)
+
+    @property
+    def columns(self) -> Fields:
+        return self.source.columns
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EnteredAt(Node):
+    source: Node
+    loop: str
+    delay: Any
 
     @property
     def scope(self) -> Scope:

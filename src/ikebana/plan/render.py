@@ -171,6 +171,9 @@ class Renderer:
         wire = self.wire(node.source)
         return self._add(node, iterate.Enter(wire) if isinstance(wire, Stream) else iterate.EnterArranged(wire))
 
+    def _enteredat(self, node: ir.EnteredAt) -> Stream:
+        return self._add(node, iterate.EnterAt(self.stream(node.source), node.delay))
+
     def _loopvariable(self, node: ir.LoopVariable) -> Stream:
         dimensions = 1 + len(node.scope)
         variable = iterate.Variable(node.columns, dimensions, node.lanes)

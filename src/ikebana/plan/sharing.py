@@ -97,6 +97,8 @@ def describe(node: ir.Node) -> str:
             return f"reduce with {type(node.logic).__name__.lower()}"
         case ir.Entered():
             return f"enter {node.loop}"
+        case ir.EnteredAt():
+            return f"enter {node.loop}, each row at a round of its own"
         case ir.LoopVariable():
             return f"variable {node.name} of {node.loop}"
         case ir.Loop():
