@@ -69,7 +69,9 @@ class Engine:
         """A standing query: its result is kept up to date from now on."""
         node = collection.node
         if node.scope:
-            raise DataflowError(f"cannot install {name!r}", detail="it is inside a loop", hint="use what iterate returns")
+            raise DataflowError(
+                f"cannot install {name!r}", detail="it is inside a loop", hint="use what iterate returns"
+            )
         plan = _as_arrangement(node)
         ir.schema_of(plan)  # raises if there can be no such arrangement
         self._claim(name)

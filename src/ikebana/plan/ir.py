@@ -4,7 +4,8 @@ A plan is a graph of immutable nodes. A node knows its inputs, the columns it gi
 (`scope`). Nodes are interned by a digest of what they are: two plans that describe the same thing in the
 same way share the node, so "is this the same collection" is a comparison of digests. Functions are part of
 what a node is: the same code with the same captured values is the same function. Nodes can be sent to other
-processes.
+processes. What follows from a node's values (its columns, its schema, its scope) is computed once: each asks its
+inputs, several times, and plans are deep.
 
 | node | gives | meaning |
 |---|---|---|
@@ -27,6 +28,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -49,12 +51,12 @@ class Node:
 
     digest: str = ""
 
-    @property
+    @cached_property
     def scope(self) -> Scope:
         """The loops around this node: those of its first input."""
         return self.inputs[0].scope
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[Node, ...]:
         """The nodes that this one reads."""
         found: list[Node] = []
@@ -63,12 +65,12 @@ class Node:
             found += [node for node in (value if isinstance(value, tuple) else (value,)) if isinstance(node, Node)]
         return tuple(found)
 
-    @property
+    @cached_property
     def columns(self) -> Fields:
         """The columns of its rows."""
         raise NotImplementedError
 
-    @property
+    @cached_property
     def lanes(self) -> int:
         """How many diff lanes its rows have."""
         return self.inputs[0].lanes
@@ -111,15 +113,15 @@ class Source(Node):
     name: str
     fields: Fields
 
-    @property
+    @cached_property
     def scope(self) -> Scope:
         return ()
 
-    @property
+    @cached_property
     def columns(self) -> Fields:
         return self.fields
 
-    @property
+    @cached_property
     def lanes(self) -> int:
         return 1
 
@@ -130,14 +132,14 @@ class Steps(Node):
     steps: tuple[Step, ...]
     diff_lanes: int
 
-    @property
+    @cached_property
     def columns(self) -> Fields:
         found = self.source.columns
         for step in self.steps:
             found = step.fields(found)
         return found
 
-    @property
+    @cached_property
     def lanes(self) -> int:
         return self.diff_lanes
 
@@ -146,7 +148,7 @@ class Steps(Node):
 class Union(Node):
     sources: tuple[Node, ...]
 
-    @property
+    @cached_property
     def columns(self) -> Fields:
         return self.sources[0].columns
 
@@ -158,11 +160,11 @@ class ByKey(Node):
     hash_bits: int = 64
     owner: str = ""  # of an arrangement that is not to be shared: whose it is
 
-    @property
+    @cached_property
     def columns(self) -> Fields:
         return (*self.schema.key.fields, *self.schema.val.fields)
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         """Key and value columns of the arrangement."""
         known = {each.name: each for each in self.source.columns}
@@ -175,7 +177,7 @@ class ByKey(Node):
 class Rows(Node):
     source: Node
 
-    @property
+    @cached_property
     def columns(self) -> Fields:
         return self.source.columns
 
@@ -186,11 +188,11 @@ class JoinOf(Node):
     right: Node
     result: Result
 
-    @property
+    @cached_property
     def columns(self) -> Fields:
         return self.result.fields(schema_of(self.left), schema_of(self.right))
 
-    @property
+    @cached_property
     def lanes(self) -> int:
         return max(self.left.lanes, self.right.lanes)
 
@@ -202,7 +204,7 @@ class LookupOf(Node):
     key: tuple[str, ...]  # columns of the stream, in the order of the arrangement's key
     strict: bool
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         """Key and value columns of the stream's probes."""
         known = {each.name: each for each in self.source.columns}
@@ -211,18 +213,18 @@ class LookupOf(Node):
         bits = schema_of(self.index).key.hash_bits
         return Schema([known[name] for name in self.key], rest, diffs=lanes, hash_bits=bits)
 
-    @property
+    @cached_property
     def result(self) -> Result:
         """All columns of the stream, then the value columns of the arrangement."""
         mine = tuple((name, name) for name in self.schema.names)
         theirs = tuple((each.name, each.name) for each in schema_of(self.index).val.fields)
         return Result(tuple(name for name, _ in (*mine, *theirs)), mine, theirs)
 
-    @property
+    @cached_property
     def columns(self) -> Fields:
         return self.result.fields(self.schema, schema_of(self.index))
 
-    @property
+    @cached_property
     def lanes(self) -> int:
         return max(self.source.lanes, self.index.lanes)
 
@@ -233,17 +235,17 @@ class ReduceOf(Node):
     logic: Logic
     owner: str = ""
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         """Key and value columns of the output arrangement."""
         given = schema_of(self.source)
         return Schema(given.key.fields, self.logic.fields(given), hash_bits=given.key.hash_bits)
 
-    @property
+    @cached_property
     def columns(self) -> Fields:
         return (*self.schema.key.fields, *self.schema.val.fields)
 
-    @property
+    @cached_property
     def lanes(self) -> int:
         return 1
 
@@ -253,11 +255,11 @@ class Entered(Node):
     source: Node
     loop: str
 
-    @property
+    @cached_property
     def scope(self) -> Scope:
         return (*self.source.scope, self.loop)
 
-    @property
+    @cached_property
     def columns(self) -> Fields:
         return self.source.columns
 
@@ -268,11 +270,11 @@ class EnteredAt(Node):
     loop: str
     delay: Any
 
-    @property
+    @cached_property
     def scope(self) -> Scope:
         return (*self.source.scope, self.loop)
 
-    @property
+    @cached_property
     def columns(self) -> Fields:
         return self.source.columns
 
@@ -283,7 +285,7 @@ class LoopVariable(Node):
     loop: str
     initial: Node  # inside the loop
 
-    @property
+    @cached_property
     def columns(self) -> Fields:
         return self.initial.columns
 
@@ -295,7 +297,7 @@ class Loop(Node):
     results: tuple[Node, ...]  # what the body makes of each variable
     rounds: int | None = None
 
-    @property
+    @cached_property
     def scope(self) -> Scope:
         return self.variables[0].scope[:-1]
 
@@ -305,11 +307,11 @@ class Left(Node):
     source: Node
     loop: Loop
 
-    @property
+    @cached_property
     def scope(self) -> Scope:
         return self.source.scope[:-1]
 
-    @property
+    @cached_property
     def columns(self) -> Fields:
         return self.source.columns
 

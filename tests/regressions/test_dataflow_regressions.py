@@ -1,0 +1,359 @@
+"""Bugs of dataflows that were found, each by its shrunk case."""
+
+from __future__ import annotations
+
+import gc
+import time
+import weakref
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ikebana.collection import Collection, iterate
+from ikebana.engine import Engine
+from ikebana.errors import DataflowError, SchemaError
+from tests.dataflow.harness import cluster_of, pairs, pairs_input, read, settle
+
+NUMBERS = {"k": pa.int64(), "v": pa.int64()}
+MAYBE = [pa.field("k", pa.int64(), nullable=True), pa.field("v", pa.int64(), nullable=False)]
+
+
+# Dataflows that come and go.
+def test_regression_a_name_used_again_got_no_letters() -> None:
+    """Letters for a dataflow of that name were thrown away, since one of that name had been retired."""
+    engine = Engine(2)
+    numbers = pairs_input(engine)
+    for epoch in range(3):
+        view = engine.install("view", numbers.filter(lambda columns: pa.array([True] * len(columns["k"]))))
+        numbers.insert(pairs((1, epoch)))
+        engine.advance()
+        assert read(view) == {(1, n): 1 for n in range(epoch + 1)}
+        view.drop()
+
+
+def test_regression_a_name_used_again_while_others_need_the_old_dataflow() -> None:
+    engine = Engine(2)
+    numbers = pairs_input(engine)
+    first = engine.install("view", numbers.count("k"))
+    onward = engine.install("onward", first.rows().max("count"))
+    first.drop()
+    second = engine.install("view", numbers.min("k"))
+    numbers.insert(pairs((1, 5), (1, 6)))
+    engine.advance()
+    assert read(onward) == {(2, 1): 1}
+    assert read(second) == {(1, 5): 1}
+
+
+def test_regression_a_shared_arrangement_that_fails_left_its_readers_waiting() -> None:
+    """The function is part of an arrangement with a dataflow of its own; the view just never completed."""
+    engine = Engine(2)
+    maybe = engine.input("maybe", [pa.field("k", pa.int64()), pa.field("v", pa.int64())])
+    view = engine.install("sums", maybe.sum("k", "v"))
+    maybe.insert({"k": [1, 1], "v": [None, 3]})
+    engine.advance()
+    settle(engine)
+    with pytest.raises(DataflowError, match=r"'sums' has failed(.|\n)*not whole"):
+        view.read()
+    view.drop()
+    maybe.remove({"k": [1], "v": [None]})
+    engine.advance()
+    settle(engine)
+    assert read(engine.install("sums", maybe.sum("k", "v"))) == {(1, 3): 1}
+
+
+def test_regression_history_that_cancels_was_shown_to_functions() -> None:
+    """A view installed after a bad row was taken back met that row all the same, and failed."""
+    engine = Engine()
+    numbers = pairs_input(engine)
+    numbers.insert(pairs((1, 0)))
+    engine.advance()
+    settle(engine)
+    numbers.remove(pairs((1, 0)))
+    numbers.insert(pairs((1, 2)))
+    engine.advance()
+    settle(engine)
+    inverse = numbers.map(NUMBERS, lambda c: {"k": c["k"], "v": pa.array([10 // v for v in c["v"].to_pylist()])})
+    assert read(engine.install("inverse", inverse)) == {(1, 5): 1}
+
+
+def test_regression_an_import_kept_the_batches_of_history() -> None:
+    """Batches that were merged away lived on as long as any view that was installed when they were there."""
+    engine = Engine()
+    numbers = pairs_input(engine)
+    numbers.insert(pairs((1, 1)))
+    engine.advance()
+    settle(engine)
+    handle = cluster_of(engine).workers[0].flows["input pairs"].reader._handle
+    old = weakref.ref(handle.batches()[0].updates.key)
+    view = engine.install("counts", numbers.count("k"))
+    for n in range(2, 6):
+        numbers.insert(pairs((n, n)))
+        engine.advance()
+        read(view)
+    while handle.exert(1000):
+        pass
+    gc.collect()
+    assert old() is None
+
+
+def test_regression_a_refused_input_kept_its_name() -> None:
+    engine = Engine()
+    with pytest.raises(SchemaError):
+        engine.input("numbers", NUMBERS, key="x")
+    with pytest.raises(SchemaError):
+        engine.input("numbers", {"diff": pa.int64()})
+    engine.input("numbers", NUMBERS)
+
+
+def test_regression_planning_took_time_exponential_in_the_depth_of_the_plan() -> None:
+    engine = Engine()
+    collection: Collection = pairs_input(engine)
+    start = time.perf_counter()
+    for _ in range(20):
+        collection = collection.select(v="k", k="v").distinct()
+    engine.install("deep", collection)
+    settle(engine)
+    assert time.perf_counter() - start < 20
+
+
+# Inputs that are closed.
+def test_regression_an_input_was_taken_for_closed_while_peers_had_changes() -> None:
+    """A worker whose share of an input was closed dropped the index that its peers' changes were to probe."""
+    engine = Engine(2)
+    numbers = pairs_input(engine)
+    view = engine.install("self", numbers.join(numbers.select("k", w="v"), on="k"))
+    engine.advance()
+    settle(engine)
+    for epoch in range(1, 4):
+        numbers.push(pairs(*((k, epoch) for k in range(8))), 1, [epoch] * 8)
+    numbers.close()
+    for epoch in range(1, 4):
+        engine.advance()
+        assert read(view) == {(k, a + 1, b + 1): 1 for k in range(8) for a in range(epoch) for b in range(epoch)}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_regression_a_close_that_reaches_workers_at_different_times(seed: int) -> None:
+    engine = Engine(2, seed=seed)
+    numbers = pairs_input(engine)
+    view = engine.install("self", numbers.join(numbers.select("k", w="v"), on="k"))
+    numbers.insert(pairs(*((k, 0) for k in range(8))))
+    engine.advance()
+    read(view)
+    numbers.insert(pairs(*((k, 1) for k in range(8))))
+    numbers.close()
+    engine.advance()
+    assert read(view) == {(k, a, b): 1 for k in range(8) for a in range(2) for b in range(2)}
+
+
+# Nulls and types.
+def test_regression_joins_of_keys_that_may_and_may_not_be_null_found_nothing() -> None:
+    engine = Engine(2)
+    maybe, numbers = engine.input("maybe", MAYBE), pairs_input(engine)
+    others = numbers.select("k", w="v")
+    views = {
+        "join": engine.install("join", maybe.join(others, on="k")),
+        "turned": engine.install("turned", others.join(maybe, on="k")),
+        "semi": engine.install("semi", numbers.semijoin(maybe.select("k"))),
+        "anti": engine.install("anti", numbers.antijoin(maybe.select("k"))),
+        "semi maybe": engine.install("semi maybe", maybe.semijoin(numbers.select("k"))),
+    }
+    maybe.insert({"k": [1, None], "v": [5, 6]})
+    numbers.insert(pairs((1, 7), (2, 8)))
+    engine.advance()
+    assert {name: read(view) for name, view in views.items()} == {
+        "join": {(1, 5, 7): 1},
+        "turned": {(1, 7, 5): 1},
+        "semi": {(1, 7): 1},
+        "anti": {(2, 8): 1},
+        "semi maybe": {(1, 5): 1},
+    }
+    with pytest.raises(SchemaError, match="different types"):
+        maybe.arrange("k").join(others.arrange("k"))
+
+
+def test_regression_nulls_were_lost_in_a_concatenation() -> None:
+    engine = Engine()
+    numbers, maybe = pairs_input(engine), engine.input("maybe", MAYBE)
+    view = engine.install("both", numbers.concat(maybe))
+    maybe.insert({"k": [None], "v": [5]})
+    numbers.insert(pairs((0, 5)))
+    engine.advance()
+    assert read(view) == {(None, 5): 1, (0, 5): 1}
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int64(), pa.float64(), pa.string()], ids=str)
+def test_regression_the_order_of_nulls_depended_on_the_width_of_the_column(kind: pa.DataType) -> None:
+    """A null is before all else, whether or not the column fits into a lane."""
+    engine = Engine()
+    values = engine.input("values", [pa.field("v", kind, nullable=True)])
+    least, greatest = engine.install("least", values.min(())), engine.install("greatest", values.max(()))
+    low, high = ("a", "b") if kind == pa.string() else (1, 2)
+    values.insert({"v": pa.array([low, None, high], kind)})
+    engine.advance()
+    assert (read(least), read(greatest)) == ({(None,): 1}, {(high,): 1})
+
+
+@pytest.mark.parametrize("others", [0, 1], ids=["one column", "two columns"])
+def test_regression_the_order_of_nan_depended_on_the_width_of_the_row(others: int) -> None:
+    """NaN is after all else, as in exact lanes."""
+    engine = Engine()
+    fields = [pa.field("v", pa.float64(), nullable=False), pa.field("w", pa.float64(), nullable=False)][: 1 + others]
+    values = engine.input("values", fields)
+    least, greatest = engine.install("least", values.min(())), engine.install("greatest", values.max(()))
+    values.insert({field.name: [1.0, float("nan"), float("-inf")] for field in fields})
+    engine.advance()
+    assert read(least) == {(float("-inf"),) * len(fields): 1}
+    assert all(np.isnan(value) for row in read(greatest) for value in row)
+
+
+# Operators.
+def test_regression_a_python_reduction_of_nothing_raised() -> None:
+    engine = Engine()
+    numbers = pairs_input(engine)
+    view = engine.install("view", numbers.reduce("k", {"n": pa.int64()}, lambda key, vals: [(len(vals), 1)]))
+    numbers.insert(pairs((1, 5)))
+    engine.advance()
+    assert read(view) == {(1, 1): 1}
+    numbers.remove(pairs((1, 5)))
+    engine.advance()
+    assert read(view) == {}
+
+
+def test_regression_no_key_was_taken_for_all_columns() -> None:
+    engine = Engine(2)
+    numbers = pairs_input(engine)
+    others = numbers.select(a="k", b="v")
+    views = [
+        engine.install("min", numbers.min((), "v")),
+        engine.install("top", numbers.top_k((), 2, "v")),
+        engine.install("count", numbers.count(())),
+        engine.install("reduce", numbers.reduce((), {"n": pa.int64()}, lambda key, vals: [(len(vals), 1)])),
+        engine.install("cross", numbers.join(others, on=())),
+    ]
+    numbers.insert(pairs((1, 5), (2, 4), (3, 6)))
+    engine.advance()
+    least, top, count, reduced, cross = map(read, views)
+    assert (least, top) == ({(2, 4): 1}, {(3, 6): 1, (1, 5): 1})
+    assert (count, reduced) == ({(3,): 1}, {(3,): 1})
+    assert len(cross) == 9
+
+
+def test_regression_explode_named_the_columns_it_kept_in_another_order() -> None:
+    engine = Engine()
+    numbers = pairs_input(engine)
+    turned = numbers.explode(["v", "k"], lambda columns: [1])
+    assert turned.columns == ["v", "k"]
+    view = engine.install("view", turned.concat(numbers.select("v", "k")))
+    numbers.insert(pairs((1, 5)))
+    engine.advance()
+    assert read(view) == {(5, 1): 2}
+
+
+def test_regression_flat_map_lost_rows_without_columns() -> None:
+    engine = Engine()
+    numbers = pairs_input(engine)
+    view = engine.install("view", numbers.select().flat_map({"x": pa.int64()}, lambda row: [(7,)]))
+    numbers.insert(pairs((1, 5), (2, 5)))
+    engine.advance()
+    assert read(view) == {(7,): 2}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda c: c.reduce("k", {"x": pa.int64()}, lambda key, vals: [(None, 1)]),
+        lambda c: c.reduce("k", {"x": pa.int64()}, lambda key, vals: [(1, 1.5)]),
+        lambda c: c.reduce("k", {"x": pa.int64()}, lambda key, vals: [((1, 2), 1)]),
+        lambda c: c.threshold(lambda counts: counts * 0.5),
+        lambda c: c.threshold(lambda counts: counts[:0]),
+        lambda c: c.aggregate("k", {"x": pa.int64()}, lambda columns: [1], lambda sums: [[None] * len(sums[0])]),
+    ],
+    ids=["null", "fraction", "two columns", "half", "too few", "null aggregate"],
+)
+def test_regression_what_a_function_must_not_give_was_made_into_something_else(made: Any) -> None:
+    engine = Engine()
+    numbers = pairs_input(engine)
+    view = engine.install("view", made(numbers))
+    numbers.insert(pairs((1, 5)))
+    engine.advance()
+    with pytest.raises(DataflowError, match="SchemaError"):
+        view.read()
+
+
+def test_regression_unknown_columns_were_noticed_only_when_data_came() -> None:
+    numbers = pairs_input(Engine())
+    for attempt in (
+        lambda: numbers.max("k", "x"),
+        lambda: numbers.sum("k", "x"),
+        lambda: numbers.concat(numbers.explode(["k", "v"], lambda columns: [1, 2])),
+    ):
+        with pytest.raises(SchemaError):
+            attempt()
+
+
+# Loops.
+def test_regression_a_loop_body_with_other_columns_was_taken_by_position() -> None:
+    numbers = pairs_input(Engine())
+    for body in (
+        lambda x: x.select("v", "k"),
+        lambda x: x.select("k"),
+        lambda x: x.map(MAYBE, lambda columns: columns),
+    ):
+        with pytest.raises(SchemaError, match="variable 'it'"):
+            numbers.iterate(body)
+    with pytest.raises(SchemaError, match="the variables are"):
+        iterate(lambda x: {"b": x["a"]}, {"a": numbers})
+
+
+def test_regression_collections_from_outside_had_to_enter_a_loop_by_hand() -> None:
+    """Where they did not, the result was empty, or an error from deep inside."""
+    engine = Engine(2)
+    numbers = pairs_input(engine)
+    onward = numbers.select(k="v", w="k")
+    views = [
+        engine.install(
+            "left", numbers.iterate(lambda x: numbers.join(x.select("k", w="v"), on="k").select("k", "v"), 2)
+        ),
+        engine.install("right", numbers.iterate(lambda x: x.join(onward, on="k").select("k", v="w").distinct(), 1)),
+        engine.install("sum", numbers.iterate(lambda x: numbers.concat(x).distinct())),
+    ]
+    numbers.insert(pairs((1, 2), (2, 3)))
+    engine.advance()
+    assert [read(view) for view in views] == [{(1, 2): 1, (2, 3): 1}, {(2, 1): 1}, {(1, 2): 1, (2, 3): 1}]
+    leaked: list[Collection] = []
+    numbers.iterate(lambda x: leaked.append(x) or x)  # type: ignore[func-returns-value]
+    with pytest.raises(SchemaError, match="outside of it"):
+        numbers.iterate(lambda x: x.concat(leaked[0]))
+    with pytest.raises(DataflowError, match="inside a loop"):
+        engine.install("leaked", leaked[0])
+
+
+@pytest.mark.parametrize("order", [("inner", "outer"), ("outer", "inner")])
+def test_regression_a_nested_loop_could_not_start_from_inside_and_outside(order: tuple[str, str]) -> None:
+    engine = Engine()
+    numbers = pairs_input(engine)
+
+    def body(x: Collection) -> Collection:
+        start = {"inner": x, "outer": numbers.select(k="v", v="k")}
+        both = iterate(
+            lambda v: {"inner": v["inner"].concat(v["outer"]).distinct(), "outer": v["outer"]},
+            {name: start[name] for name in order},
+        )
+        return both["inner"]
+
+    view = engine.install("view", numbers.iterate(body))
+    numbers.insert(pairs((1, 2)))
+    engine.advance()
+    assert read(view) == {(1, 2): 1, (2, 1): 1}
+
+
+def test_regression_no_rounds_were_taken_for_any_number() -> None:
+    engine = Engine()
+    numbers = pairs_input(engine)
+    view = engine.install("view", numbers.iterate(lambda x: x.concat(x), rounds=0))
+    numbers.insert(pairs((1, 2)))
+    engine.advance()
+    assert read(view) == {(1, 2): 1}
