@@ -106,9 +106,7 @@ def main() -> None:
     rebuilt = ik.Arrange(schema, name="rebuilt")
     rebuilt.push(archivist.updates())
     rebuilt.advance((EPOCHS,))
-    console.print(
-        f"  attached to {len(attached.history)} batches in {took}; rebuilding took {milliseconds(begin)}"
-    )
+    console.print(f"  attached to {len(attached.history)} batches in {took}; rebuilding took {milliseconds(begin)}")
 
     heading("5. What nobody looks at any more is compacted away")
     now = ik.Antichain.of((EPOCHS - 1,))
@@ -123,9 +121,7 @@ def main() -> None:
     try:
         analyst.read(at=(20,))
     except ik.TimeError as error:
-        console.print(
-            f"  and the past with it:\n    {str(error).replace(chr(10), chr(10) + '    ')}", style="dim"
-        )
+        console.print(f"  and the past with it:\n    {str(error).replace(chr(10), chr(10) + '    ')}", style="dim")
 
     heading("Where to go next")
     console.print("  README.md has a first program; docs/ARCHITECTURE.md how it works;")

@@ -439,3 +439,11 @@ def programs(draw: Any, most: int = 8, depth: int = 2) -> Program:
     inputs = draw(st.integers(1, 3))
     nodes = draw(_nodes(inputs, draw(st.integers(2, most)), list(OPERATORS), depth, False))
     return Program(inputs, tuple(nodes))
+
+
+@st.composite
+def loops(draw: Any, depth: int = 1) -> Program:
+    """A single loop, over one or two inputs."""
+    inputs = draw(st.integers(1, 2))
+    some = st.integers(0, inputs - 1)
+    return Program(inputs, tuple(draw(_loop(inputs, some, draw(st.integers(0, depth)), False))))

@@ -29,7 +29,7 @@ def test_invariance_of_setups(one: Setup, other: Setup, program: Any, data: Any)
 
 
 def _epochs(changes: list[list[Change]], pieces: int, together: bool, program: Any, setup: Setup) -> list[Data]:
-    """The last result of every collection, of changes by epoch, pushed in pieces, epochs closed one by one or together."""
+    """The last results, of changes by epoch, pushed in pieces, the epochs closed one by one or together."""
     with engine_of(setup) as engine:
         world = World(engine, INTEGERS, program)
         for of in range(program.size)[-3:]:

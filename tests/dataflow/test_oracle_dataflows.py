@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.dataflow.expressions import programs
-from tests.dataflow.harness import INTEGERS, NULLS, SMALL, STRINGS, Setup, examples, setups
-from tests.dataflow.world import play, scripts
+from tests.dataflow.expressions import loops, programs
+from tests.dataflow.harness import INTEGERS, NULLS, SMALL, STRINGS, Setup, engine_of, examples, setups
+from tests.dataflow.world import World, histories, play, scripts
 
 
 @examples(1.5)
@@ -29,3 +29,17 @@ def test_oracle_dataflow_with_loops(setup: Setup, program: Any, data: Any) -> No
 @given(setups(), st.sampled_from([STRINGS, NULLS, SMALL]), programs(depth=1, most=5), st.data())
 def test_oracle_dataflow_on_typed_columns(setup: Setup, domain: Any, program: Any, data: Any) -> None:
     play(setup, domain, program, data.draw(scripts(domain, program)))
+
+
+@examples(2)
+@given(setups(2), programs(most=3), st.data())
+def test_oracle_dataflow_at_every_epoch(setup: Setup, program: Any, data: Any) -> None:
+    with engine_of(setup) as engine:
+        World(engine, INTEGERS, program).live_through(data.draw(histories(INTEGERS, program)))
+
+
+@examples(3)
+@given(setups(2), loops(), st.data())
+def test_oracle_loop_at_every_epoch(setup: Setup, program: Any, data: Any) -> None:
+    with engine_of(setup) as engine:
+        World(engine, INTEGERS, program).live_through(data.draw(histories(INTEGERS, program)))

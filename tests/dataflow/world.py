@@ -139,6 +139,22 @@ def scripts(draw: Any, domain: Domain, program: Program, most: int = 10) -> Scri
     return Script(first, draw(st.lists(step, min_size=1, max_size=most)))
 
 
+# Histories: nothing but changes, epoch by epoch, several epochs to a sweep; every epoch is looked at in the end.
+Sweep = list[list[list[Change]]]  # for each epoch, for each input, its changes
+
+
+def histories(domain: Domain, program: Program, most: int = 3) -> SearchStrategy[list[Sweep]]:
+    """Sweeps of up to three epochs, mostly of single rows that come and go."""
+    changes = st.builds(
+        lambda k, v, n: (k, v, n, 0),
+        st.integers(0, len(domain.keys) - 1),
+        st.integers(0, len(domain.vals) - 1),
+        st.sampled_from([1, 1, -1, 2]),
+    )
+    epoch = st.tuples(*(st.lists(changes, max_size=3) for _ in range(program.inputs))).map(list)
+    return st.lists(st.lists(epoch, min_size=1, max_size=3), min_size=1, max_size=most)
+
+
 @dataclass
 class Held:
     """A reader that was held back: since an epoch, on every worker."""
@@ -256,6 +272,22 @@ class World:
             self.check(view, of)
         while self.holds:
             self.release(self.holds.pop())
+
+    def live_through(self, history: list[Sweep]) -> None:
+        """A reader of the last collections, held back from the start, sees all epochs of a history."""
+        for of in range(self.program.size)[-2:]:
+            self.install(of)
+        self.engine.advance()
+        for view, of in self.views:
+            self.hold(view, of)
+        for sweep in history:
+            for ahead, epoch in enumerate(sweep):
+                for at, changes in enumerate(epoch):
+                    self.push(at, [(k, v, n, ahead) for k, v, n, _ in changes])
+            self.engine.advance(self.engine.epoch + len(sweep))
+            self.complete(self.views[-1][0])
+        for held in self.holds:
+            self.release(held)
 
 
 def play(setup: Setup, domain: Domain, program: Program, script: Script) -> None:

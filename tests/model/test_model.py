@@ -389,10 +389,7 @@ def test_semijoin_and_antijoin_split_a_collection(a, keys):
 def test_join_of_changes_is_lub_of_times_and_product_of_diffs(inputs):
     left, right = inputs
     by_pairs = [
-        ((key, (a, b)), lub(s, t), m * n)
-        for (key, a), s, m in left
-        for (other, b), t, n in right
-        if key == other
+        ((key, (a, b)), lub(s, t), m * n) for (key, a), s, m in left for (other, b), t, n in right if key == other
     ]
     assert lift(model.join)(left, right) == consolidate(by_pairs)
 
