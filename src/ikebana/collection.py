@@ -153,7 +153,8 @@ class Collection:
     def lookup(self, index: Arrangement, *, strict: bool = False) -> Collection:
         """Each change with what `index` has for its key by then; see `natural_join` for what it is good for.
 
-        The key columns of `index` are columns here; its other columns are added.
+        The key columns of `index` are columns here; its other columns are added. Inside a loop, what is found may be
+        due at a later round: looking that up in turn meets what the other index has by then, not by now.
         """
         fields = ir.schema_of(index.node).key.fields
         key = tuple(field.name for field in fields)
@@ -360,8 +361,16 @@ def natural_join(*collections: Collection) -> Collection:
 
     For each collection its changes are looked up in arrangements of all the others, one after the other, by the
     columns known so far. No intermediate result is indexed; the arrangements are shared with other queries.
+
+    Inside loops that holds for two at a time, and what two make is indexed: what a change finds may be due at a later
+    round, and by then the other collections are no longer what they were for the change.
     """
     names = list(dict.fromkeys(name for each in collections for name in each.columns))
+    if len(collections) > 2 and any(each.node.scope for each in collections):
+        first, *others = collections
+        best = max(others, key=lambda each: len({*each.columns} & {*first.columns}))
+        others.remove(best)
+        return natural_join(natural_join(first, best), *others).select(*names)
     paths = [_delta_path(collections, start).select(*names) for start in range(len(collections))]
     return paths[0].concat(*paths[1:])
 

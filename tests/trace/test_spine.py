@@ -79,6 +79,7 @@ class Watched:
         assert np.array_equal(table["k"], np.flatnonzero(self.counts))
         assert np.array_equal(table["diff"], self.counts[self.counts != 0])
         assert self.started == self.moved == self.finished
+        assert self.trace.spine.levels == 1 + level_of(max(1, len(self.trace.spine)))  # it shrinks, too
 
 
 def patterns(rows: int) -> dict[str, list[int]]:
