@@ -17,9 +17,10 @@ Not guaranteed: use from several threads.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 
 from ikebana.collection import Arrangement, Collection, Types, fields_of
@@ -179,7 +180,7 @@ class Input(Collection):
         if self._closed:
             raise DataflowError(f"input {self.name!r} was closed", hint="make a new input for further changes")
         times = (self._engine.epoch,) if epochs is None else epochs
-        changes = Changes.of(self.node.columns, data, times, diffs)
+        changes = Changes.of(self.node.columns, _kept(data), times, np.array(diffs))
         if len(changes) and changes.times[:, 0].min() < self._engine.epoch:
             raise TimeError(
                 f"cannot change input {self.name!r} at epoch {changes.times[:, 0].min()}",
@@ -228,6 +229,13 @@ class View:
     def _check(self) -> None:
         if self._dropped:
             raise DataflowError(f"view {self.name!r} was dropped", hint="install it again")
+
+
+def _kept(data: Any) -> Any:
+    """The data, safe from changes that the caller makes to its NumPy arrays before they are taken in."""
+    if not isinstance(data, Mapping):
+        return data
+    return {name: column.copy() if isinstance(column, np.ndarray) else column for name, column in data.items()}
 
 
 def _as_arrangement(node: ir.Node) -> ir.Node:

@@ -319,9 +319,10 @@ def _closed(rows: Nodes) -> int:
 
 
 def _same_generation(rows: Nodes) -> int:
-    """Pairs of the same generation: children of a common parent, and of parents of the same generation."""
+    """Pairs of the same generation: two children of a parent, and children of two of the same generation."""
     step = _adjacency(rows)
     same = np.minimum(step.T @ step, 1)
+    np.fill_diagonal(same, 0)
     while True:
         wider = np.minimum(same + step.T @ same @ step, 1)
         if (wider == same).all():

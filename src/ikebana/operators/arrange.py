@@ -80,7 +80,10 @@ class Arrange:
         return first
 
     def update(self, data: Any, time: Time | Any, diff: Any = 1) -> None:
-        """Buffer updates: columns by name, one time for all or a time for each row, and likewise diffs."""
+        """Buffer updates: columns by name, one time for all or a time for each row, and likewise diffs.
+
+        NumPy arrays are not copied: do not change them before the frontier has passed their times.
+        """
         self.push(Updates.of(self.schema, data, time, diff))
 
     def push(self, updates: Updates) -> None:
