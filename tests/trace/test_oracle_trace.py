@@ -23,8 +23,11 @@ def test_oracle_trace(script: Script) -> None:
     play(script)
 
 
+MANY = Domain(INTEGERS.schema, [(n,) for n in range(40)], [(n,) for n in range(40)])
+
+
 @examples(0.3)
-@given(scripts(heads=(256,), burst=800, length=20))
+@given(scripts(st.just(MANY), heads=(256,), burst=1500, length=20))
 def test_oracle_trace_at_the_real_scale(script: Script) -> None:
     play(script)
 
