@@ -41,6 +41,12 @@ def times_visible(times: list[Time], at: Time) -> list[bool]:
     return [all(x <= y for x, y in zip(time, at, strict=True)) for time in times]
 
 
+def rank_times(times: list[Time]) -> tuple[list[Time], list[int]]:
+    """The distinct times in order, and the position of each among them."""
+    table = sorted(set(times))
+    return table, [table.index(time) for time in times]
+
+
 def union_times(a: list[Time], b: list[Time]) -> tuple[list[Time], list[int], list[int]]:
     """The times of either table, each once, in order; and where in it the times of a are, and those of b."""
     table = sorted({*a, *b})

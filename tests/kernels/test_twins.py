@@ -147,6 +147,14 @@ def test_twin_times_visible(tables, layout):
 
 
 @given(tables(), LAYOUTS)
+def test_twin_rank_times(tables, layout):
+    times = [*tables.a, *tables.b, *tables.a]
+    table, positions = kernels.rank_times(layout(tables.table(times)))
+    assert table.shape[1] == tables.coordinates
+    assert (tuples(table), positions.tolist()) == naive.rank_times(times)
+
+
+@given(tables(), LAYOUTS)
 def test_twin_union_times(tables, layout):
     a, b = sorted(set(tables.a)), sorted(set(tables.b))
     union, a_rank, b_rank = kernels.union_times(layout(tables.table(a)), layout(tables.table(b)))

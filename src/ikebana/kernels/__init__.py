@@ -17,7 +17,7 @@ from ikebana.kernels.match import expand_pairs, expand_ranges, match_keys
 from ikebana.kernels.merge import merge_rows
 from ikebana.kernels.seek import seek_ranges
 from ikebana.kernels.sort import sort_leading, sort_order
-from ikebana.kernels.times import advance_times, times_beyond, times_visible, union_times
+from ikebana.kernels.times import advance_times, rank_times, times_beyond, times_visible, union_times
 
 compile_all()
 
@@ -36,6 +36,7 @@ __all__ = [
     "hash_integers",
     "match_keys",
     "merge_rows",
+    "rank_times",
     "seek_ranges",
     "shard_rows",
     "sort_leading",

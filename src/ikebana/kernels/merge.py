@@ -77,6 +77,15 @@ def _add_up(tix, diffs, lo, hi):
 
 
 @helper
+def _end_group(tix, diffs, lo, hi, disordered, last_zero):
+    """Bring the rows of a finished group into their final form; returns where they end."""
+    if disordered:
+        _sort_times(tix, diffs, lo, hi)
+        return _add_up(tix, diffs, lo, hi)
+    return hi - 1 if last_zero else hi
+
+
+@helper
 def _vary(diffs, lo, hi):
     """Whether any row's diff differs from the first row's."""
     for row in range(lo, hi):
@@ -157,14 +166,9 @@ def merge_rows(
             if same_update or last_zero:
                 out -= 1
         else:
-            if disordered:
-                _sort_times(tix_out, diffs_out, final, out)
-                out = _add_up(tix_out, diffs_out, final, out)
-                disordered = False
-            elif last_zero:
-                out -= 1
+            out = _end_group(tix_out, diffs_out, final, out, disordered, last_zero)
             varied = varied or _vary(diffs_out, final, out)
-            final = out
+            final, disordered = out, False
         last_zero = True
         for lane in range(lanes):
             diff = a_diffs[lane, i] if from_a else b_diffs[lane, j]
@@ -183,14 +187,9 @@ def merge_rows(
             j += 1
         taken += 1
     if a_base + i == a_rows and b_base + j == a_rows + b_rows and out > final:
-        if disordered:
-            _sort_times(tix_out, diffs_out, final, out)
-            out = _add_up(tix_out, diffs_out, final, out)
-            disordered = False
-        elif last_zero:
-            out -= 1
+        out = _end_group(tix_out, diffs_out, final, out, disordered, last_zero)
         varied = varied or _vary(diffs_out, final, out)
-        final = out
+        final, disordered = out, False
     state[AT_A], state[AT_B], state[WRITTEN], state[FINAL] = a_base + i, b_base + j - a_rows, out, final
     state[DISORDERED], state[VARIED], state[LAST], state[PAIRS] = disordered, varied, last_src, pairs
     return taken

@@ -12,7 +12,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from ikebana.kernels.compile import kernel
+from ikebana.kernels.compile import helper, kernel
+
+
+@helper
+def _compare(times, a, b):
+    """Negative, zero or positive as row `a` comes before row `b` lexicographically, equals it or comes after."""
+    for c in range(times.shape[1]):
+        if times[a, c] != times[b, c]:
+            return -1 if times[a, c] < times[b, c] else 1
+    return 0
 
 
 @kernel("lanes_new(lanes, lanes)")
@@ -56,6 +65,27 @@ def times_visible(times, at):
         if visible:
             out[row] = 1
     return out
+
+
+@kernel("Tuple((lanes_new, index_new))(lanes)")
+def rank_times(times):
+    """The distinct rows in lexicographic order, and the position of each row among them; for a few rows only."""
+    count, coordinates = times.shape
+    order = np.arange(count)
+    for end in range(1, count):
+        row, at = order[end], end
+        while at > 0 and _compare(times, row, order[at - 1]) < 0:
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = row
+    table, positions = np.empty((count, coordinates), np.int64), np.empty(count, np.int32)
+    found = 0
+    for at in range(count):
+        if at == 0 or _compare(times, order[at], order[at - 1]) != 0:
+            table[found] = times[order[at]]
+            found += 1
+        positions[order[at]] = found - 1
+    return table[:found].copy(), positions
 
 
 @kernel("Tuple((lanes_new, index_new, index_new))(lanes, lanes)")

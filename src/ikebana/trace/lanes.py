@@ -69,7 +69,7 @@ def trimmed(lane: Array, rows: int) -> Any:
 def gathered(lane: Array, rows: Array) -> Any:
     """The named rows of a lane, in memory of their own; a constant lane stays constant."""
     if not is_constant(lane):
-        return np.take(lane, rows, axis=-1)
+        return lane.take(rows, axis=-1)
     cells = np.ascontiguousarray(lane[..., :1])
     return np.ndarray((*lane.shape[:-1], len(rows)), lane.dtype, cells.copy(), strides=(*cells.strides[:-1], 0))
 
