@@ -447,7 +447,8 @@ def _loop(draw: Any, known: int, some: Any, depth: int, positive: bool) -> list[
     have = len(start) + len(outside)
     names = {"rounds": list(OPERATORS), "again": [*GROWING, *["join"] * 10]}.get(kind, POSITIVE)
     body = draw(_nodes(have, draw(st.integers(1, 3)), names, 0 if kind == "again" else depth, kind != "rounds"))
-    inside = st.integers(0, have + len(body) - 1).map(lambda n, last=have + len(body) - 1: last - n)
+    last = have + len(body) - 1
+    inside = st.integers(0, last).map(lambda n: last - n)
     late = tuple(kind in ("set", "least") and draw(st.sampled_from([False, False, True])) for _ in outside)
     if kind == "rounds":
         results = [draw(inside) for _ in start]

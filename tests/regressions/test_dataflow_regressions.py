@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
 import weakref
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from ikebana.collection import Collection, iterate
+from ikebana.collection import Collection, iterate, natural_join
 from ikebana.engine import Engine
-from ikebana.errors import DataflowError, SchemaError
+from ikebana.errors import DataflowError, SchemaError, TimeError
+from ikebana.operators import join
 from tests.dataflow.harness import cluster_of, pairs, pairs_input, read, settle
 
 NUMBERS = {"k": pa.int64(), "v": pa.int64()}
@@ -96,6 +99,30 @@ def test_regression_an_import_kept_the_batches_of_history() -> None:
         pass
     gc.collect()
     assert old() is None
+
+
+def test_regression_a_view_of_views_that_had_not_started_answered_for_epochs_before_they_did() -> None:
+    """A view on one that was behind and one that started later: until they met, it joined with nothing."""
+    with patch.object(join, "QUANTUM", 16):
+        engine = Engine()
+        numbers, cluster = pairs_input(engine), cluster_of(engine)
+        numbers.insert(pairs(*((1, n) for n in range(60))))
+        engine.advance()
+        settle(engine)
+        slow = engine.install("slow", numbers.join(numbers.select("k", w="v"), on="k"))
+        behind = engine.install("behind", slow.rows().max("k"))
+        cluster.run_some(30)
+        for epoch in range(1, 6):
+            numbers.insert(pairs((1, 100 + epoch)))
+            engine.advance()
+            cluster.run_some(20)
+        ahead = engine.install("ahead", numbers.count("k"))
+        view = engine.install("view", behind.rows().join(ahead.rows(), on="k"))
+        while not cluster.run_some(1):
+            if view.dataflow in cluster.workers[0].flows:
+                with contextlib.suppress(TimeError):
+                    assert cluster.read(view.dataflow, (0,)).num_rows == 1
+        assert read(view) == {(1, 105, 105, 65): 1}
 
 
 def test_regression_a_refused_input_kept_its_name() -> None:
@@ -329,6 +356,26 @@ def test_regression_collections_from_outside_had_to_enter_a_loop_by_hand() -> No
         numbers.iterate(lambda x: x.concat(leaked[0]))
     with pytest.raises(DataflowError, match="inside a loop"):
         engine.install("leaked", leaked[0])
+
+
+def test_regression_delta_joins_of_three_in_a_loop_met_what_came_later() -> None:
+    """What a change finds may be due at a later round; the third collection was then looked up as of that round."""
+    engine = Engine()
+    numbers = pairs_input(engine)
+
+    def thrice(x: Collection) -> Collection:
+        met = natural_join(x, x.select("k", a="v"), x.select("k", b="v"))
+        return x.concat(met.select("k", "v")).distinct()
+
+    view = engine.install("view", numbers.iterate(thrice))
+    numbers.push(pairs((0, 0)), [3])
+    engine.advance()
+    numbers.push(pairs((0, 0)), [3])
+    engine.advance()
+    assert read(view) == {(0, 0): 1}
+    numbers.insert(pairs((0, 1)))
+    engine.advance()
+    assert read(view) == {(0, 0): 1, (0, 1): 1}
 
 
 @pytest.mark.parametrize("order", [("inner", "outer"), ("outer", "inner")])

@@ -57,7 +57,7 @@ class Flow:
         self.imported: list[Flow] = []
         self._inbox: dict[tuple[int, int], dict[int, Any]] = {}
         self._channels, self._rounds = itertools.count(FIRST_EXCHANGE), itertools.count()
-        self.lower, self.demanded, self.sweeps = 0, 0, 0
+        self.start, self.lower, self.demanded, self.sweeps = 0, 0, 0, 0
         self._started = self._proposed = False
         self._sweep: Iterator[object] | None = None
         self._blocked = False
@@ -94,6 +94,7 @@ class Flow:
         return sources.Import(
             flow.reader.clone(),
             lambda epoch: flow.demand(epoch, self),
+            lambda: flow.start,
             lambda: flow.result.closed,
             self.wake,
         )
@@ -171,7 +172,7 @@ class Flow:
 
     def _start(self, epoch: int) -> None:
         self._started = True
-        self.lower = epoch
+        self.start = self.lower = epoch
         for source in self._sources:
             if isinstance(source, sources.Import):
                 source.start(epoch)

@@ -91,22 +91,28 @@ class Import:
         self,
         handle: Handle,
         demand: Callable[[int], bool],
+        start: Callable[[], int],
         is_closed: Callable[[], bool],
         on_news: Callable[[], None],
     ) -> None:
-        self._handle, self._demand, self._is_closed = handle, demand, is_closed
+        self._handle, self._demand, self._started_at, self._is_closed = handle, demand, start, is_closed
         self._queue = handle.import_()
         self._queue.on_push = on_news
         self._history: list[Batch] | None = None
         self._waiting: list[Batch] = []
-        self.since = max((time[0] for time in handle.frontier), default=0)
-        self._start = Antichain.of((self.since,))
+        self._since = max((time[0] for time in handle.frontier), default=0)
+        self._start = Antichain.of((self._since,))
         self.out = Arranged(handle.schema, 1, handle.clone, lambda batch: Advanced(batch, self._start))
 
     @property
     def available(self) -> int:
         """Epochs before it are complete."""
         return min((time[0] for time in self._handle.upper), default=NEVER)
+
+    @property
+    def since(self) -> int:
+        """Epochs from it on are exact: where the handle was, or the maintainer has started in the meantime."""
+        return max(self._since, self._started_at())
 
     @property
     def last(self) -> int:
