@@ -118,7 +118,7 @@ def test_regression_a_view_of_views_that_had_not_started_answered_for_epochs_bef
             cluster.run_some(20)
         ahead = engine.install("ahead", numbers.count("k"))
         view = engine.install("view", behind.rows().join(ahead.rows(), on="k"))
-        while not cluster.run_some(1):
+        while not cluster.run_some(2):
             if view.dataflow in cluster.workers[0].flows:
                 with contextlib.suppress(TimeError):
                     assert cluster.read(view.dataflow, (0,)).num_rows == 1
