@@ -2,8 +2,8 @@
 possible.
 
 Between any two workers letters keep their order; between different pairs, and between letters, commands and
-steps, the scheduler chooses at random from its seed. It can hold channels and workers back (`delay`,
-`pause`) and kill a worker. With one worker and no seed it is the plain way to run the engine in a program.
+steps, the scheduler chooses at random from its seed. `run_some` stops after some actions, and `kill` ends a worker.
+With one worker it is the plain way to run the engine in a program.
 
 A killed worker is noticed at once: everything that needs it raises, nothing answers from the rest.
 """
