@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.collection import Arrangement, Collection, Types, fields_of
-from ikebana.dataflow.messages import Advance, CloseInput, CreateInput, Demand, Install, Push, Retire
+from ikebana.dataflow.messages import Advance, CloseInput, CreateInput, Demand, Install, Push, Read, Retire, Wait
 from ikebana.dataflow.transport import Cluster
 from ikebana.dataflow.transport.inprocess import InProcess
 from ikebana.errors import DataflowError, TimeError
@@ -201,7 +201,7 @@ class View:
         """The result at an epoch, by default the last that is closed: its columns, and `diff`."""
         epoch = self._engine.epoch - 1 if at is None else at
         self.wait(epoch)
-        return self._engine.cluster.read(self.dataflow, (epoch,))
+        return pa.concat_tables(self._engine.cluster.ask(Read(self.dataflow, (epoch,))))
 
     def wait(self, epoch: int) -> None:
         """Work until the result at an epoch is complete."""
@@ -213,7 +213,7 @@ class View:
                 hint="advance the engine past it first",
             )
         self._engine.cluster.command(Demand(self.dataflow, epoch + 1))
-        self._engine.cluster.wait(self.dataflow, epoch + 1)
+        self._engine.cluster.ask(Wait(self.dataflow, epoch + 1))
 
     def rows(self) -> Collection:
         """The result as a collection, for further queries: they share it while this view lives."""

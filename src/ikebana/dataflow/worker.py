@@ -4,6 +4,9 @@ Commands and letters go in (`command`, `deliver`), letters for peers come out (`
 bounded amount of work. Whoever drives it carries the letters. Nothing here waits, sleeps or knows what time
 it is, so every interleaving of workers can be produced by hand.
 
+Requests are answered by `answer`, at once or, when that is `PENDING`, at a later try. What the driver is to know
+unasked goes into `news`, in order.
+
 Faults. An exception inside a dataflow fails that dataflow, here and (by a letter) on every worker, and those that
 import what it maintains; reading them raises. Others go on, and arrangements it had imported are released.
 """
@@ -27,12 +30,18 @@ from ikebana.dataflow.messages import (
     Letter,
     Message,
     Push,
+    Read,
+    Request,
     Retire,
+    Wait,
 )
 from ikebana.errors import DataflowError
 from ikebana.operators.sources import Input
 from ikebana.plan import ir
 from ikebana.time import Time
+
+PENDING: Any = object()
+"""What `Worker.answer` returns while there is no answer yet."""
 
 
 class Worker:
@@ -41,6 +50,7 @@ class Worker:
     def __init__(self, index: int, workers: int, effort: str = "default") -> None:
         self.index, self.workers, self._effort = index, workers, effort
         self.outbox: deque[tuple[int, Letter]] = deque()
+        self.news: deque[Any] = deque()  # for the driver
         self.flows: dict[str, Flow] = {}
         self._awake: dict[str, None] = {}  # in the order in which they were woken
         self.failures: dict[str, str] = {}
@@ -112,6 +122,18 @@ class Worker:
         self._awake[name] = None
 
     # What readers ask.
+
+    def answer(self, request: Request) -> Any:
+        """The answer to a request, or `PENDING`; what cannot be answered raises an `IkebanaError`."""
+        match request:
+            case Wait(name, epoch):
+                return None if self.complete(name) >= epoch else PENDING
+            case Read(name, at):
+                return self.read(name, at)
+        raise DataflowError(
+            f"worker {self.index} does not know the request {request!r}",
+            hint="give a request of `ikebana.dataflow.messages`; all processes must run the same version",
+        )
 
     def complete(self, name: str) -> int:
         """Epochs of the dataflow before this one are complete on this worker."""

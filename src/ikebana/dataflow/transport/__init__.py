@@ -5,16 +5,24 @@ A `Cluster` is what the engine sees of either.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
 
-import pyarrow as pa
+from ikebana.dataflow.messages import Command, Request
 
-from ikebana.dataflow.messages import Command
-from ikebana.time import Time
+Listener: TypeAlias = Callable[[int, Any], None]
+"""Takes news: which worker they are from, and what they are."""
+
+
+def ignore(worker: int, item: Any) -> None:
+    """The listener of a cluster to which nobody listens."""
 
 
 class Cluster(Protocol):
-    """W workers, wherever they are. Every method raises `DataflowError` once a worker has died."""
+    """W workers, wherever they are. Every method raises `DataflowError` once a worker has died.
+
+    Between processes, any number of threads can use a cluster at once, and none waits for what another asked.
+    """
 
     @property
     def size(self) -> int:
@@ -29,12 +37,20 @@ class Cluster(Protocol):
         """Return when all commands sent so far were taken, and nothing is left to do."""
         ...
 
-    def wait(self, dataflow: str, epoch: int) -> None:
-        """Return when a dataflow has completed the epochs before `epoch` on all workers; raise if it has failed."""
+    def ask(self, request: Request, worker: int | None = None) -> list[Any]:
+        """The answers of all workers in order, or of one, given after they took this thread's earlier commands.
+
+        Waits as long as it takes. Raises what a worker refuses with, and when nothing is left to do that could lead
+        to an answer.
+        """
         ...
 
-    def read(self, dataflow: str, at: Time) -> pa.Table:
-        """A dataflow's result at a time, from all workers."""
+    def listen(self, listener: Listener) -> None:
+        """Give news of workers to a function, in the order of each worker, in place of the one before.
+
+        It is called by whichever thread takes the news: it must be quick, and may not ask. A method does not keep
+        its object alive.
+        """
         ...
 
     def close(self) -> None:

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from typing import Any
 
 import pyarrow as pa
 
-from ikebana.dataflow.messages import Command, Letter, Retire
-from ikebana.dataflow.worker import Worker
+from ikebana.dataflow.messages import Command, Letter, Request, Retire, unanswerable
+from ikebana.dataflow.transport import Listener, ignore
+from ikebana.dataflow.worker import PENDING, Worker
 from ikebana.errors import DataflowError
 from ikebana.time import Time
 
@@ -30,6 +32,7 @@ class InProcess:
         self._commands: list[deque[Command]] = [deque() for _ in self.workers]
         self._letters: dict[tuple[int, int], deque[Letter]] = {}
         self._killed: set[int] = set()
+        self._listener: Listener = ignore
 
     def command(self, command: Command, worker: int | None = None) -> None:
         """Send a command to every worker, or to one."""
@@ -62,15 +65,24 @@ class InProcess:
             self._act(self._random.choice(choices) if len(choices) > 1 else choices[0], idle)
         return False
 
-    def wait(self, dataflow: str, epoch: int) -> None:
-        """Run until nothing is left to do; the dataflow then has the epochs before `epoch` complete, or failed."""
-        self.run()
-        if self.complete(dataflow) < epoch:
-            raise DataflowError(
-                f"dataflow {dataflow!r} cannot complete epoch {epoch - 1}",
-                detail=f"it has stopped at {self.complete(dataflow)}, and there is nothing left to do",
-                hint="advance its inputs past that epoch first",
-            )
+    def ask(self, request: Request, worker: int | None = None) -> list[Any]:
+        """The answers of all workers, or of one; runs until they have answered or nothing is left to do."""
+        self._check_alive()
+        asked = range(len(self.workers)) if worker is None else (worker,)
+        if any(self._commands[index] for index in asked):  # a worker takes a request after the commands before it
+            self.run()
+        answers = {index: self.workers[index].answer(request) for index in asked}
+        if any(answer is PENDING for answer in answers.values()):
+            self.run()
+        for index in [index for index, answer in answers.items() if answer is PENDING]:
+            answers[index] = self.workers[index].answer(request)
+            if answers[index] is PENDING:
+                raise unanswerable(request)
+        return list(answers.values())
+
+    def listen(self, listener: Listener) -> None:
+        """Give all news of workers to a function, in place of the one before."""
+        self._listener = listener
 
     def close(self) -> None:
         """Drop everything the workers hold."""
@@ -102,6 +114,9 @@ class InProcess:
         while outbox:
             peer, letter = outbox.popleft()
             self._letters.setdefault((index, peer), deque()).append(letter)
+        news = self.workers[index].news
+        while news:
+            self._listener(index, news.popleft())
 
     def complete(self, name: str) -> int:
         """Epochs of a dataflow before this one are complete on all workers."""

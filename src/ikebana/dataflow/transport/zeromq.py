@@ -41,6 +41,7 @@ from typing import Any, NoReturn, Self
 import pyarrow as pa
 import zmq
 
+from ikebana.dataflow import messages
 from ikebana.dataflow.messages import Command, CreateInput, Demand, Install, Push
 from ikebana.dataflow.transport import wire
 from ikebana.dataflow.transport.calls import Answer, Crash, Hello, Idle, Peers, Read, Ready, Refusal, Reply, Stop, Wait
@@ -161,6 +162,16 @@ class Processes:
         """Return when all commands sent so far were taken, and nothing is left to do."""
         self._check()
         self._settle()
+
+    def ask(self, request: Any, worker: int | None = None) -> list[Any]:
+        """The answers of all workers."""
+        if isinstance(request, messages.Wait):
+            self.wait(request.dataflow, request.epoch)
+            return [None] * self._size
+        return [self.read(request.dataflow, request.at)]
+
+    def listen(self, listener: Any) -> None:
+        """Not yet."""
 
     def wait(self, dataflow: str, epoch: int) -> None:
         """Return when a dataflow has completed the epochs before `epoch` on all workers; raise if it has failed."""
