@@ -14,7 +14,7 @@ from ikebana.collection import Collection, iterate
 from ikebana.engine import Engine, View
 from ikebana.operators.arranging import ArrangeStream
 from ikebana.operators.join import Join
-from ikebana.operators.reduce import Reduce
+from ikebana.operators.reduce import Reduction
 from ikebana.operators.sources import Import
 from tests.dataflow.harness import cluster_of, pairs, pairs_input, read, settle
 
@@ -22,7 +22,7 @@ from tests.dataflow.harness import cluster_of, pairs, pairs_input, read, settle
 def operators(view: View, kind: type, worker: int = 0) -> int:
     """How many operators of a kind a view's own dataflow has."""
     flow = cluster_of(view._engine).workers[worker].flows[view.dataflow]
-    return sum(type(each) is kind for each in flow._root.operators())
+    return sum(isinstance(each, kind) for each in flow._root.operators())
 
 
 # Nodes.
@@ -80,7 +80,7 @@ def test_the_output_of_a_reduction_is_joined_without_another_index(share: bool) 
     engine.advance()
     assert read(view) == {(1, 8, 2): 1, (2, 5, 1): 1}
     assert read(also) == {(1, 5, 8): 1, (2, 5, 5): 1}
-    assert (operators(view, Reduce), operators(view, Join)) == (2, 1)
+    assert (operators(view, Reduction), operators(view, Join)) == (2, 1)
     # The view's result, and without sharing what the two reductions read; nothing for the join.
     assert operators(view, ArrangeStream) == (1 if share else 3)
     # Here the least values are renamed, which makes them a stream again.
@@ -96,7 +96,7 @@ def test_what_is_used_twice_is_rendered_once() -> None:
     numbers.insert(pairs((1, 5), (1, 8), (2, 5)))
     engine.advance()
     assert read(view) == {}
-    assert (operators(view, Reduce), operators(view, Join)) == (1, 1)
+    assert (operators(view, Reduction), operators(view, Join)) == (1, 1)
 
 
 def test_arrangements_enter_loops_without_a_copy() -> None:
@@ -173,7 +173,7 @@ def test_a_view_is_an_arrangement_for_others() -> None:
     read(counts)
     view = engine.install("with counts", numbers.join(counts.rows(), on="k"))
     assert read(view) == {(1, 5, 2): 1, (1, 6, 2): 1, (2, 7, 1): 1}
-    assert (operators(view, Reduce), operators(view, Import)) == (0, 2)
+    assert (operators(view, Reduction), operators(view, Import)) == (0, 2)
 
 
 # Explained.

@@ -95,10 +95,30 @@ def accumulate_rows(updates: list[Update], visible: list[int]) -> list[tuple[int
     return [(row, tuple(total)) for row, total in groups.values() if any(total)]
 
 
+def sum_visible(probes: list[tuple[int, Time]], rows: list[tuple[int, Time, tuple[int, ...]]]) -> list[list[int]]:
+    """For each probe, a key and a time, the sum in each lane of the diffs of its key at times that it sees."""
+    seen = [
+        [diffs for key, time, diffs in rows if key == probe and all(a <= b for a, b in zip(time, at, strict=True))]
+        for probe, at in probes
+    ]
+    return [[signed(sum(lane)) for lane in zip(*found, strict=True)] for found in seen]
+
+
 # Keys.
 def seek_ranges(lane: list[int], probes: list[int]) -> tuple[list[int], list[int]]:
     """For each probe how many keys are less than it, and how many are not greater: its rows lie between."""
     return [sum(key < p for key in lane) for p in probes], [sum(key <= p for key in lane) for p in probes]
+
+
+def narrow_ranges(
+    lane: list[int], starts: list[int], ends: list[int], probes: list[int]
+) -> tuple[list[int], list[int]]:
+    """For each probe the rows of its range that are less than it, and those that are not greater."""
+    ranges = [(start, lane[start:end], probe) for start, end, probe in zip(starts, ends, probes, strict=True)]
+    return (
+        [start + sum(value < probe for value in rows) for start, rows, probe in ranges],
+        [start + sum(value <= probe for value in rows) for start, rows, probe in ranges],
+    )
 
 
 def match_keys(a: list[int], b: list[int]) -> list[tuple[int, int, int, int]]:

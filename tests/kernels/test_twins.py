@@ -255,6 +255,31 @@ def test_twin_accumulate_rows(case, layout, visible):
     assert list(zip(rows.tolist(), tuples(sums.T), strict=True)) == naive.accumulate_rows(grouped, visible)
 
 
+@given(some_updates(), st.integers(1, 3), st.lists(st.tuples(NUMBERS, st.integers(0, 3))), LAYOUTS, st.data())
+def test_twin_sum_visible(case, dimensions, probes, layout, data):
+    diff_lanes, count, updates = case
+    times = st.tuples(*[st.integers(0, 3)] * dimensions)
+    table, at = (data.draw(st.lists(times, min_size=size, max_size=size)) for size in (count, 4))
+    rows, probes = sorted(updates), sorted(probes + [(key, 1) for key, *_ in updates[::2]])
+    key, _, _, tix, diffs = lanes_of(rows, diff_lanes, layout)
+    sums = np.full((diff_lanes, len(probes)), JUNK)
+    kernels.sum_visible(
+        layout(lane([key for key, _ in probes])),
+        layout(index([position for _, position in probes])),
+        layout(lane(at)),
+        key,
+        tix,
+        diffs,
+        layout(lane(table).reshape(-1, dimensions)),
+        sums,
+    )
+    expected = naive.sum_visible(
+        [(key, at[position]) for key, position in probes], [(key, table[time], diffs) for key, *_, time, diffs in rows]
+    )
+    got = (sums - JUNK).T.tolist()
+    assert [each if any(each) else [] for each in got] == [each if any(each) else [] for each in expected]
+
+
 # Merges.
 class Sides(NamedTuple):
     """Two sorted lists of updates, and what becomes of their times."""
@@ -451,6 +476,14 @@ def test_sort_is_a_stable_sort(seed, rows, keys, vals, times, layout):
 def test_twin_seek_ranges(keys, probes, layout):
     starts, ends = kernels.seek_ranges(layout(lane(keys)), layout(lane(probes)))
     assert (starts.tolist(), ends.tolist()) == naive.seek_ranges(keys, probes)
+
+
+@given(st.lists(st.tuples(sorted_lanes(), NUMBERS | st.integers(0, 3))), LAYOUTS)
+def test_twin_narrow_ranges(groups, layout):
+    values, ends = [value for rows, _ in groups for value in rows], [*accumulate(len(rows) for rows, _ in groups)]
+    starts, probes = [0, *ends][: len(groups)], [probe for _, probe in groups]
+    found = kernels.narrow_ranges(*(layout(lane(each)) for each in (values, starts, ends, probes)))
+    assert tuple(each.tolist() for each in found) == naive.narrow_ranges(values, starts, ends, probes)
 
 
 @given(sorted_lanes(), sorted_lanes(), LAYOUTS)

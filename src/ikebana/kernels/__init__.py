@@ -8,14 +8,14 @@ imports Numba.
 Importing this package compiles the kernels, or loads them from the cache on disk (see `compile`).
 """
 
-from ikebana.kernels.accumulate import accumulate_rows
+from ikebana.kernels.accumulate import accumulate_rows, sum_visible
 from ikebana.kernels.compile import KERNELS, compile_all
 from ikebana.kernels.consolidate import consolidate_rows
 from ikebana.kernels.gather import gather_bits, gather_fixed, gather_strings, gather_words
 from ikebana.kernels.hashing import hash_bytes, hash_integers, shard_rows
 from ikebana.kernels.match import expand_pairs, expand_ranges, match_keys
 from ikebana.kernels.merge import merge_rows
-from ikebana.kernels.seek import seek_ranges
+from ikebana.kernels.seek import narrow_ranges, seek_ranges
 from ikebana.kernels.sort import sort_leading, sort_order
 from ikebana.kernels.times import advance_times, rank_times, times_beyond, times_visible, union_times
 
@@ -36,11 +36,13 @@ __all__ = [
     "hash_integers",
     "match_keys",
     "merge_rows",
+    "narrow_ranges",
     "rank_times",
     "seek_ranges",
     "shard_rows",
     "sort_leading",
     "sort_order",
+    "sum_visible",
     "times_beyond",
     "times_visible",
     "union_times",

@@ -3,7 +3,10 @@
 Whether a time is seen is decided once for each distinct time, outside; here it is a flag looked up by
 position. Rows come grouped by data (sorted by key, ident, value). Groups that add up to zero are left out.
 
-Cost: one pass.
+`sum_visible` does the same for many pairs (key, time) at once, where keys have no values: it needs the rows in order of
+key alone, and adds to sums that other runs of rows have begun.
+
+Cost: one pass; `sum_visible` gallops over rows of other keys.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from ikebana.kernels.compile import kernel
+from ikebana.kernels.seek import gallop
 
 
 @kernel("Tuple((lane_new, lanes_new))(lane, lane, lane, index, lanes, flags)")
@@ -36,3 +40,23 @@ def accumulate_rows(key, val, ident, tix, diffs, visible):
             out += 1
         start = end
     return rows[:out].copy(), sums[:, :out].copy()
+
+
+@kernel("void(lane, index, lanes, lane, index, lanes, lanes, lanes_out)")
+def sum_visible(probes, at_of, at, key, tix, diffs, times, sums):
+    """Add to each probe's sums the diffs of the rows of its key whose times are visible at its time, `at[at_of]`.
+
+    Probes and keys are ascending; both may repeat.
+    """
+    start = 0
+    for probe in range(len(probes)):
+        start = gallop(key, start, probes[probe])
+        row = start
+        while row < len(key) and key[row] == probes[probe]:
+            visible = True
+            for coordinate in range(times.shape[1]):
+                visible = visible and times[tix[row], coordinate] <= at[at_of[probe], coordinate]
+            if visible:
+                for lane in range(diffs.shape[0]):
+                    sums[lane, probe] += diffs[lane, row]
+            row += 1

@@ -2,7 +2,8 @@
 
 Probes come in ascending order, and each search starts where the one before ended, doubling its stride until
 it has passed the probe and then halving. So a few probes into a large lane cost a few cache misses each,
-many probes cost about a scan, and nothing has to choose between the two.
+many probes cost about a scan, and nothing has to choose between the two. Values are found in the same way, among the
+rows of their key.
 
 Cost: probes x log(distance between neighbouring probes).
 """
@@ -55,3 +56,15 @@ def seek_ranges(lane, probes):
         starts[p] = at
         ends[p] = gallop_past(lane, at, probes[p])
     return starts, ends
+
+
+@kernel("Tuple((lane_new, lane_new))(lane, lane, lane, lane)")
+def narrow_ranges(lane, starts, ends, probes):
+    """For each range of rows, ascending in `lane`, the part that holds its probe: starts and ends."""
+    firsts = np.empty(len(probes), np.int64)
+    lasts = np.empty(len(probes), np.int64)
+    for p in range(len(probes)):
+        rows = lane[: ends[p]]
+        firsts[p] = gallop(rows, starts[p], probes[p])
+        lasts[p] = gallop_past(rows, firsts[p], probes[p])
+    return firsts, lasts

@@ -4,6 +4,9 @@ A `Logic` is given `Groups`: for each group (a key at a time) its values with th
 groups one after the other, values in order of their lane. It names output rows: for each the input row that
 it belongs to (which says the group and has the key), its value columns, and its diff. A group without values
 is not given, and has no output.
+
+A logic is a function: what it computes must depend on nothing else, since it may be asked again what it said before.
+Some depend on the sums of diffs alone (`OfSums`); where keys have no values they are computed without looking at rows.
 """
 
 from __future__ import annotations
@@ -64,8 +67,16 @@ class Logic(ABC):
         """The output of some groups."""
 
 
+class OfSums(Logic):
+    """A function of accumulated diffs, one output row at most for each group."""
+
+    @abstractmethod
+    def of_sums(self, sums: Lane) -> Made:
+        """The output of groups of which only the sums (a lane each) are known; `rows` are positions among them."""
+
+
 @dataclass(frozen=True)
-class Threshold(Logic):
+class Threshold(OfSums):
     """Each value with another multiplicity, a function of the one it has; 0 leaves it out."""
 
     multiplicity: Callable[[Lane], Any]
@@ -74,9 +85,13 @@ class Threshold(Logic):
         return schema.val.fields
 
     def apply(self, groups: Groups) -> Made:
-        diffs = _whole(self.multiplicity(groups.sums[0]), len(groups.group), "threshold")
+        made = self.of_sums(groups.sums)
+        return Made(made.rows, _values(groups.values.take(made.rows)), made.diffs)
+
+    def of_sums(self, sums: Lane) -> Made:
+        diffs = _whole(self.multiplicity(sums[0]), sums.shape[1], "threshold")
         rows = np.flatnonzero(diffs)
-        return Made(rows, _values(groups.values.take(rows)), diffs[rows])
+        return Made(rows, [], diffs[rows])
 
 
 def _is_there(counts: Lane) -> Any:
@@ -88,7 +103,7 @@ DISTINCT = Threshold(_is_there)
 
 
 @dataclass(frozen=True)
-class Count(Logic):
+class Count(OfSums):
     """The sum of the counts of a key's values; no row where that is zero."""
 
     name: str = "count"
@@ -98,13 +113,17 @@ class Count(Logic):
 
     def apply(self, groups: Groups) -> Made:
         starts = groups.starts
-        totals = np.add.reduceat(groups.sums[0], starts) if len(starts) else groups.sums[0]
-        chosen = np.flatnonzero(totals)
-        return Made(starts[chosen], [pa.array(totals[chosen])], np.ones(len(chosen), np.int64))
+        totals = np.add.reduceat(groups.sums, starts, axis=1) if len(starts) else groups.sums
+        made = self.of_sums(totals)
+        return Made(starts[made.rows], made.columns, made.diffs)
+
+    def of_sums(self, sums: Lane) -> Made:
+        rows = np.flatnonzero(sums[0])
+        return Made(rows, [pa.array(sums[0][rows])], np.ones(len(rows), np.int64))
 
 
 @dataclass(frozen=True)
-class Linear(Logic):
+class Linear(OfSums):
     """Aggregates that live in the diff lanes: the first is the count, which decides whether there is a row.
 
     `outputs` are the value columns, computed by `finish` from the accumulated lanes.
@@ -117,8 +136,11 @@ class Linear(Logic):
         return self.outputs
 
     def apply(self, groups: Groups) -> Made:
-        rows = np.flatnonzero(groups.sums[0])
-        columns = self.finish(groups.sums[:, rows])
+        return self.of_sums(groups.sums)
+
+    def of_sums(self, sums: Lane) -> Made:
+        rows = np.flatnonzero(sums[0])
+        columns = self.finish(sums[:, rows])
         return Made(rows, _typed(columns, self.outputs, len(rows), "aggregate"), np.ones(len(rows), np.int64))
 
 

@@ -11,7 +11,11 @@ ordered by epoch. With D(t) = function(input at t) - output of earlier visits at
 i-th time is D(t_i) - D(t_{i-1}). All keys and times are evaluated together: pairs (key, time) are expanded
 against the rows of their key, filtered by visibility, and added up.
 
-The function is a `Logic` over whole columns (see `ikebana.operators.logic`).
+Outside loops times are totally ordered, and what earlier visits put out is the function of the input before: compiled
+functions are computed again for that, and the output is not read. Python's are not: they cost more than reading does.
+
+The function is a `Logic` over whole columns (see `ikebana.operators.logic`). Those of sums alone have an operator of
+their own, `ikebana.operators.tally`.
 
 Cost: for each interesting pair the history of its key, in a handful of vectorised passes. Keys that collide in a
 hash are evaluated one after the other. A function of a huge group costs its size for each change, except aggregates
@@ -22,13 +26,13 @@ that live in the diffs, and min, max and top_k by ordered columns, which read th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ikebana.kernels import accumulate_rows, expand_pairs, match_keys
 from ikebana.operators.arrange import Arrange
-from ikebana.operators.logic import Groups, Logic, TopK
+from ikebana.operators.logic import Groups, Logic, Python, TopK
 from ikebana.operators.ordered import read_ends
 from ikebana.operators.span import Span
 from ikebana.operators.stash import Rounds, next_round
@@ -36,24 +40,84 @@ from ikebana.operators.wires import Arranged, TraceReader
 from ikebana.trace import Schema, Updates, timetable
 from ikebana.trace import payload as payloads
 from ikebana.trace.batch import rows_of
-from ikebana.trace.lanes import Array, Lane, constant
+from ikebana.trace.lanes import Array, Index, Lane, constant
 from ikebana.trace.updates import Sorted, sort_updates
 
 Pairs = Lane
-"""Interesting pairs, a row each: key lane and epoch; distinct, in order."""
+"""Interesting pairs, a row each: key lane (or the position of a group) and epoch; distinct, in order."""
 
 
-class Reduce:
-    """Driver: reads the source's fresh batches and trace, writes the output arrangement."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Moments:
+    """Interesting pairs of a visit, with their times."""
 
-    def __init__(self, source: Arranged, logic: Logic, name: str = "reduce", effort: str = "default") -> None:
+    group: Lane  # the key lane, or the position of a group
+    at: Lane  # a table of times
+    tix: Index  # the position of each one's time in it
+    follows: Array  # whether it is a later time of the group before it
+    is_new: Array  # whether it is a time of this visit, rather than the state before it
+
+    @staticmethod
+    def of(pairs: Pairs, span: Span) -> Moments:
+        """The pairs, at times of a visit."""
+        group, epoch = pairs[:, 0], pairs[:, 1]
+        epochs, tix = np.unique(epoch, return_inverse=True)
+        follows = np.zeros(len(pairs), bool)
+        np.equal(group[1:], group[:-1], out=follows[1:])
+        return Moments(group, span.times_at(epochs), tix.astype(np.int32), follows, epoch >= span.lower)
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+
+class Reduction:
+    """What reductions have in common: a source, a function, and an arrangement that they write."""
+
+    def __init__(self, source: Arranged, logic: Logic, name: str, effort: str) -> None:
         self.source, self.logic = source, logic
         schema = Schema(source.schema.key.fields, logic.fields(source.schema), hash_bits=source.schema.key.hash_bits)
         self._output = Arrange(schema, name=name, dimensions=source.dimensions, effort=effort)
         handle = self._output.handle()
         self.out = Arranged(schema, source.dimensions, handle.clone, lambda batch: batch)
-        self._published = TraceReader(handle, lambda batch: batch)
-        self._input, self._produced = source.reader(), self.out.reader()
+        self._readers = [TraceReader(handle, lambda batch: batch)]
+        self._input = self._open(source)
+
+    def _open(self, arranged: Arranged) -> TraceReader:
+        """A reader that moves on with sweeps."""
+        reader = arranged.reader()
+        self._readers.append(reader)
+        return reader
+
+    def _emit(self, updates: Updates, span: Span) -> None:
+        """Write the visit's output."""
+        self._output.push(updates)
+        self._seal(span)
+
+    def _seal(self, span: Span) -> None:
+        batch = self._output.advance(span.frontier)
+        if len(batch):
+            self.out.fresh = [batch]
+
+    def forget(self, epoch: int) -> None:
+        """A sweep up to `epoch` is complete."""
+        self._output.advance((epoch, *(0,) * (self.source.dimensions - 1)))
+        for reader in self._readers:
+            reader.forget(epoch)
+        self.out.closed = self.source.closed
+
+    def drop(self) -> None:
+        """Release the traces."""
+        for reader in self._readers:
+            reader.drop()
+
+
+class Reduce(Reduction):
+    """Driver: reads the source's fresh batches and trace, writes the output arrangement."""
+
+    def __init__(self, source: Arranged, logic: Logic, name: str = "reduce", effort: str = "default") -> None:
+        super().__init__(source, logic, name, effort)
+        recomputes = source.dimensions == 1 and not isinstance(logic, Python)
+        self._produced = None if recomputes else self._open(self.out)
         self._pending: dict[Rounds, list[Pairs]] = {}
 
     def visit(self, span: Span) -> Iterator[None]:
@@ -62,34 +126,23 @@ class Reduce:
         pairs = self._interesting(span)
         if not len(pairs):
             return
+        if self._produced is None:
+            pairs = with_state_before(pairs, span)
         lanes = _distinct(pairs[:, 0])
         history = self._history(lanes, pairs, span)
-        produced = _rows(self._produced, lanes, span, self.out.schema)
+        produced = _nothing(self.out) if self._produced is None else _rows(self._produced, lanes, span, self.out.schema)
         yield
-        pairs = _close(pairs, (history, produced), span)
+        both = [(side.updates.key, side.updates) for side in (history, produced)]
+        pairs = with_epochs_of_the_sweep(pairs, both, span)
         self._keep_later(pairs, (history, produced), span)
         for inputs, outputs in _layers(history, produced):
-            self._output.push(self._change(pairs, inputs, outputs, span))
+            self._output.push(self._change(Moments.of(pairs, span), inputs, outputs))
             yield
-        batch = self._output.advance(span.frontier)
-        if len(batch):
-            self.out.fresh = [batch]
+        self._seal(span)
 
     def next_round(self, prefix: Rounds, after: int) -> int | None:
         """The least later round at which some key is interesting."""
         return next_round(self._pending, prefix, after)
-
-    def forget(self, epoch: int) -> None:
-        """A sweep up to `epoch` is complete."""
-        self._output.advance((epoch, *(0,) * (self.source.dimensions - 1)))
-        for reader in (self._published, self._input, self._produced):
-            reader.forget(epoch)
-        self.out.closed = self.source.closed
-
-    def drop(self) -> None:
-        """Release the traces."""
-        for reader in (self._published, self._input, self._produced):
-            reader.drop()
 
     def _interesting(self, span: Span) -> Pairs:
         """Keys with fresh input, at the epochs of that input, and those kept for this visit."""
@@ -118,9 +171,8 @@ class Reduce:
 
         def enough(keys: Lane, known: Sorted) -> Array:
             asked = pairs[np.isin(pairs[:, 0], keys)]
-            epochs, epoch_of = np.unique(asked[:, 1], return_inverse=True)
-            pair, _, sums = _accumulate(asked, known, span.times_at(epochs), epoch_of)
-            there = np.bincount(pair, np.clip(sums[0], 0, 1 if logic.distinct else None), len(asked))
+            moment, _, sums = _accumulate(Moments.of(asked, span), known)
+            there = np.bincount(moment, np.clip(sums[0], 0, 1 if logic.distinct else None), len(asked))
             short = _distinct(asked[there < logic.k, 0])
             return ~np.isin(keys, short)
 
@@ -145,7 +197,7 @@ class Reduce:
             if not later.any():
                 continue
             rows = updates.at_times(later)
-            at, row = _expand(pairs[:, 0], rows.key)
+            at, row = expand(pairs[:, 0], rows.key)
             now = span.times_at(pairs[at, 1])
             times = np.maximum(now, rows.times[rows.tix[row]])
             table, tix = timetable.distinct_times(times)
@@ -154,29 +206,27 @@ class Reduce:
                 kept = np.stack([pairs[at[chosen], 0], times[chosen, 0]], axis=1)
                 self._pending.setdefault(rounds, []).append(_distinct_rows(kept))
 
-    def _change(self, pairs: Pairs, inputs: Sorted, outputs: Sorted, span: Span) -> Updates:
+    def _change(self, moments: Moments, inputs: Sorted, outputs: Sorted) -> Updates:
         """The output updates of this visit: D(t_i) - D(t_{i-1}) for the successive times of each key."""
-        epochs, epoch_of = np.unique(pairs[:, 1], return_inverse=True)
-        at = span.times_at(epochs)
-        pair, row, sums = _accumulate(pairs, inputs, at, epoch_of)
-        wanted_pair, wanted = self._apply(pair, inputs.updates.take(row), sums)
-        there_pair, there_row, there = _accumulate(pairs, outputs, at, epoch_of)
+        moment, row, sums = _accumulate(moments, inputs)
+        wanted_at, wanted = self._apply(moment, inputs.updates.take(row), sums)
+        there_at, there_row, there = _accumulate(moments, outputs)
         there_updates = replace(outputs.updates.take(there_row), diffs=-there)
 
-        pair = np.concatenate([wanted_pair, there_pair])
-        change = Updates.concat([_at(wanted, at[:1]), _at(there_updates, at[:1])])
-        following = np.append(pairs[1:, 0] == pairs[:-1, 0], False)[pair]
-        undone = replace(change, diffs=-change.diffs).where(following)
+        moment = np.concatenate([wanted_at, there_at])
+        lacking = Updates.concat([_at(wanted, moments.at[:1]), _at(there_updates, moments.at[:1])])
+        new, followed = moments.is_new[moment], np.append(moments.follows, False)[moment + 1]
+        undone = replace(lacking, diffs=-lacking.diffs).where(followed)
         return Updates.concat(
             [
-                _at(change, at, epoch_of[pair]),
-                _at(undone, at, epoch_of[pair[following] + 1]),
+                _at(lacking.where(new), moments.at, moments.tix[moment[new]]),
+                _at(undone, moments.at, moments.tix[moment[followed] + 1]),
             ]
         )
 
-    def _apply(self, pair: Lane, values: Updates, sums: Lane) -> tuple[Lane, Updates]:
-        """The function's output for each pair: rows of the output schema, and the pair that each belongs to."""
-        made = self.logic.apply(Groups(pair, values, sums))
+    def _apply(self, moment: Lane, values: Updates, sums: Lane) -> tuple[Lane, Updates]:
+        """The function's output for each moment: rows of the output schema, and the moment that each belongs to."""
+        made = self.logic.apply(Groups(moment, values, sums))
         keys, schema = values.take(made.rows), self.out.schema
         val, payload = schema.val.encode(made.columns, len(made.rows))
         split = schema.key.payload_columns
@@ -189,52 +239,68 @@ class Reduce:
             val,
             (*keys.payload[:split], *payload),
         )
-        return pair[made.rows], updates
+        return moment[made.rows], updates
 
 
 def _rows(reader: TraceReader, lanes: Lane, span: Span, schema: Schema) -> Sorted:
     """Everything known of some keys up to this visit, in order."""
-    parts = [batch.gather(rows_of(*batch.seek(lanes))) for batch in reader.batches()]
-    known = [part.at_times(span.before(part.times) | span.fresh(part.times)) for part in parts]
-    known = [part for part in known if len(part)]
+    known = []
+    for batch in reader.batches():
+        rows = rows_of(*batch.seek(lanes))
+        if len(rows):
+            part = batch.gather(rows)
+            known.append(part.at_times(span.before(part.times) | span.fresh(part.times)))
     return sort_updates(Updates.concat(known) if known else Updates.empty(schema, span.dimensions))
 
 
-def _close(pairs: Pairs, histories: Sequence[Sorted], span: Span) -> Pairs:
-    """With the epochs of this sweep at which a key changed in earlier rounds, after its first interesting one."""
-    if span.upper - span.lower <= 1:
+def _nothing(arranged: Arranged) -> Sorted:
+    return sort_updates(Updates.empty(arranged.schema, arranged.dimensions))
+
+
+def with_state_before(pairs: Pairs, span: Span) -> Pairs:
+    """With a pair for the state of each key before this sweep."""
+    first = np.flatnonzero(np.append(True, pairs[1:, 0] != pairs[:-1, 0]))
+    before = np.stack([pairs[first, 0], np.full(len(first), span.lower - 1)], axis=1)
+    return np.insert(pairs, first, before, axis=0)
+
+
+def with_epochs_of_the_sweep(pairs: Pairs, histories: Sequence[tuple[Lane, Updates]], span: Span) -> Pairs:
+    """With the epochs of this sweep at which a key changed in earlier rounds, after its first interesting one.
+
+    A history is a key lane (or positions of groups) and updates.
+    """
+    if span.upper - span.lower <= 1 or not span.rounds:
         return pairs
     parts = [pairs]
-    for history in histories:
-        updates = history.updates
+    for keys, updates in histories:
         flags = np.all(updates.times[:, 1:] <= span.rounds, axis=1) & (updates.times[:, 0] >= span.lower)
-        rows = updates.at_times(flags)
-        first = pairs[np.searchsorted(pairs[:, 0], rows.key), 1]
-        epochs = rows.times[:, 0][rows.tix]
-        parts.append(np.stack([rows.key, epochs], axis=1)[epochs > first])
+        rows = np.flatnonzero(flags[updates.tix])
+        epochs = updates.times[:, 0][updates.tix[rows]]
+        first = pairs[np.searchsorted(pairs[:, 0], keys[rows]), 1]
+        parts.append(np.stack([keys[rows], epochs], axis=1)[epochs > first])
     return _distinct_rows(np.concatenate(parts))
 
 
-def _accumulate(pairs: Pairs, history: Sorted, at: Lane, epoch_of: Lane) -> tuple[Lane, Lane, Lane]:
-    """What each pair sees: for each value with a non-zero sum the pair, a row with that value, and the sums."""
+def _accumulate(moments: Moments, history: Sorted) -> tuple[Lane, Lane, Lane]:
+    """What each moment sees: for each value with a non-zero sum the moment, a row with that value, and the sums."""
     updates = history.updates
-    pair, row = _expand(pairs[:, 0], updates.key)
-    visible = np.all(updates.times[:, None, :] <= at[None, :, :], axis=2)
-    seen = visible[updates.tix[row], epoch_of[pair]]
+    moment, row = expand(moments.group, updates.key)
+    visible = np.all(updates.times[:, None, :] <= moments.at[None, :, :], axis=2)
+    seen = visible[updates.tix[row], moments.tix[moment]]
     if not seen.all():
-        pair, row = pair[seen], row[seen]
+        moment, row = moment[seen], row[seen]
     first, sums = accumulate_rows(
-        pair,
+        moment,
         updates.val[row],
         history.ident[row],
         constant(0, len(row), np.int32),
         updates.diffs[:, row],
         np.ones(1, np.uint8),
     )
-    return pair[first], row[first], sums
+    return moment[first], row[first], sums
 
 
-def _expand(probes: Lane, keys: Lane) -> tuple[Lane, Lane]:
+def expand(probes: Lane, keys: Lane) -> tuple[Lane, Lane]:
     """All (probe, row) with equal keys, of two lanes in order: probe by probe, rows in order."""
     ranges = match_keys(probes, keys)
     count = int(((ranges[:, 1] - ranges[:, 0]) * (ranges[:, 3] - ranges[:, 2])).sum())

@@ -18,6 +18,7 @@ from ikebana.operators.lookup import Lookup
 from ikebana.operators.reduce import Reduce
 from ikebana.operators.span import Span
 from ikebana.operators.stash import Rounds
+from ikebana.operators.tally import Tally, can_tally
 from ikebana.operators.wires import Arranged, Stream
 from ikebana.plan import ir
 
@@ -165,7 +166,10 @@ class Renderer:
         if shared is not None:
             self.sources.append(shared)
             return self._add(node, shared)
-        return self._add(node, Reduce(self.wire(node.source), node.logic, effort=self._wiring.effort))
+        source, logic, effort = self.wire(node.source), node.logic, self._wiring.effort
+        if can_tally(logic, source):
+            return self._add(node, Tally(source, logic, effort=effort))
+        return self._add(node, Reduce(source, logic, effort=effort))
 
     def _entered(self, node: ir.Entered) -> Any:
         wire = self.wire(node.source)

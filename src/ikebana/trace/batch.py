@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
-from ikebana.kernels import expand_ranges, match_keys, seek_ranges
+from ikebana.kernels import expand_ranges, match_keys, narrow_ranges, seek_ranges
 from ikebana.trace.description import Description
 from ikebana.trace.lanes import (
     Index,
@@ -56,6 +56,10 @@ class Batch(Protocol):
 
     def seek(self, keys: Lane) -> tuple[Lane, Lane]:
         """For each key lane (ascending) where its rows start and end."""
+        ...
+
+    def seek_values(self, keys: Lane, vals: Lane) -> tuple[Lane, Lane]:
+        """The same for each key lane and value lane (ascending together); both are exact."""
         ...
 
     def match(self, keys: Lane) -> Lane:
@@ -176,6 +180,9 @@ class FlatBatch:
 
     def seek(self, keys: Lane) -> tuple[Lane, Lane]:
         return seek_ranges(self.updates.key, keys)
+
+    def seek_values(self, keys: Lane, vals: Lane) -> tuple[Lane, Lane]:
+        return narrow_ranges(self.updates.val, *self.seek(keys), vals)
 
     def match(self, keys: Lane) -> Lane:
         return match_keys(keys, self.updates.key)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ikebana.errors import SchemaError
-from ikebana.kernels import match_keys, seek_ranges
+from ikebana.kernels import match_keys, narrow_ranges, seek_ranges
 from ikebana.trace.batch import FlatBuilder, Window
 from ikebana.trace.description import Description
 from ikebana.trace.lanes import Index, Lane, constant, gathered, held_bytes, room, trimmed
@@ -55,6 +55,9 @@ class EdgeBatch:
     def seek(self, keys: Lane) -> tuple[Lane, Lane]:
         starts, ends = seek_ranges(self.keys, keys)
         return self.offsets[starts], self.offsets[ends]
+
+    def seek_values(self, keys: Lane, vals: Lane) -> tuple[Lane, Lane]:
+        return narrow_ranges(self.val, *self.seek(keys), vals)
 
     def match(self, keys: Lane) -> Lane:
         found: Lane = match_keys(keys, self.keys)

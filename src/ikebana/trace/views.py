@@ -67,6 +67,9 @@ class _View:
     def seek(self, keys: Lane) -> tuple[Lane, Lane]:
         return self.batch.seek(keys)
 
+    def seek_values(self, keys: Lane, vals: Lane) -> tuple[Lane, Lane]:
+        return self.batch.seek_values(keys, vals)
+
     def match(self, keys: Lane) -> Lane:
         return self.batch.match(keys)
 
