@@ -39,17 +39,19 @@ class ArrangeStream:
     ) -> None:
         self._source, self._exchange, self._workers = source, exchange, workers
         self.arrange = Arrange(schema, name=name, dimensions=source.dimensions, effort=effort)
+        self._nothing = Updates.empty(schema, source.dimensions)
         handle = self.arrange.handle()
         self.out = Arranged(schema, source.dimensions, handle.clone, lambda batch: batch)
         self._published = TraceReader(handle, lambda batch: batch)
 
     def visit(self, span: Span) -> Iterator[object]:
         """Exchange this visit's changes, and seal what arrives."""
-        updates = self._source.changes.keyed(self.arrange.schema)
+        self.out.fresh = []
+        changes = self._source.changes
+        updates = changes.keyed(self.arrange.schema) if len(changes) else self._nothing
         received = [updates]
         if self._exchange is not None:
             received = yield from self._exchange(split(updates, self._workers))
-        self.out.fresh = []
         arrived = [part for part in received if len(part)]
         if not arrived:
             return
@@ -92,6 +94,8 @@ class AsStream:
 
 def split(updates: Updates, shards: int) -> list[Updates]:
     """The updates of each shard, by key lane."""
+    if not len(updates):
+        return [updates] * shards
     owner = shard_rows(updates.key, shards)
     order = np.argsort(owner, kind="stable")
     bounds = np.searchsorted(owner[order], np.arange(shards + 1))

@@ -25,7 +25,7 @@ from ikebana.operators.stash import Rounds, Stash
 from ikebana.operators.wires import Arranged, Stream
 from ikebana.trace import timetable
 from ikebana.trace.lanes import is_constant
-from ikebana.trace.views import Entered
+from ikebana.trace.views import Entered, enter_times
 
 
 class Enter:
@@ -41,7 +41,7 @@ class Enter:
         if span.rounds[-1] or not len(changes):
             self.out.clear()
         else:
-            self.out.changes = replace(changes, times=np.pad(changes.times, ((0, 0), (0, 1))))
+            self.out.changes = replace(changes, times=enter_times(changes.times))
 
     def forget(self, epoch: int) -> None:
         """A sweep up to `epoch` is complete."""

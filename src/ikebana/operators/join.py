@@ -15,7 +15,7 @@ stall other dataflows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,8 +29,7 @@ from ikebana.operators.wires import Arranged, Stream, TraceReader
 from ikebana.trace import Batch, Schema, Updates, timetable
 from ikebana.trace import payload as payloads
 from ikebana.trace.batch import rows_of
-from ikebana.trace.lanes import Lane
-from ikebana.trace.views import Restricted
+from ikebana.trace.lanes import Array, Lane
 
 QUANTUM = 1 << 19
 """Rows of output after which a join lets others run."""
@@ -72,12 +71,11 @@ class Join:
         parts = self.stash.pop(span)
         if self._right is not None:
             for new in self.left.fresh:
-                for old in chosen(self._right.batches(), lambda times: span.before(times) | span.fresh(times)):
-                    yield from self._collect(join_batches(new, old), span, parts)
+                yield from self._collect(join_fresh(new, self._right.batches(), span.seen), span, parts)
         if self._left is not None:
             for new in self.right.fresh:
-                for old in chosen(self._left.batches(), span.before):
-                    yield from self._collect(join_batches(old, new), span, parts)
+                found = join_fresh(new, self._left.batches(), span.before)
+                yield from self._collect((pairs.flipped() for pairs in found), span, parts)
         self.out.changes = Changes.concat(parts) if parts else self.out.nothing
 
     def _collect(self, pairs: Iterator[Pairs], span: Span, parts: list[Changes]) -> Iterator[None]:
@@ -141,16 +139,6 @@ def _columns(updates: Updates, rows: Lane, pairs: tuple[tuple[str, str], ...]) -
     return out
 
 
-def chosen(batches: list[Batch], choose: Callable[[Lane], np.ndarray]) -> Iterator[Batch]:
-    """The batches with times that are chosen, restricted to them."""
-    for batch in batches:
-        flags = choose(batch.times)
-        if flags.all():
-            yield batch
-        elif flags.any():
-            yield Restricted(batch, choose)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
     """Rows of two updates that have equal keys."""
@@ -160,25 +148,52 @@ class Pairs:
     b: Updates
     b_rows: Lane
 
-
-def join_batches(a: Batch, b: Batch) -> Iterator[Pairs]:
-    """All pairs of rows with equal keys, a bounded number at a time; probes the larger batch with the smaller."""
-    if len(a) > len(b):
-        for found in join_batches(b, a):
-            yield Pairs(found.b, found.b_rows, found.a, found.a_rows)
-        return
-    yield from probe(a.gather(), b)
+    def flipped(self) -> Pairs:
+        """The sides exchanged."""
+        return Pairs(self.b, self.b_rows, self.a, self.a_rows)
 
 
-def probe(small: Updates, big: Batch) -> Iterator[Pairs]:
+Choice = Callable[[Lane], Array]
+"""Flags the times of a table that are to be seen."""
+
+
+def join_fresh(new: Batch, known: Sequence[Batch], choose: Choice) -> Iterator[Pairs]:
+    """All pairs of rows with equal keys of a batch and the chosen updates of others, a bounded number at a time.
+
+    Where few rows meet many, the few are looked up in the many; batches without a common key cost nothing else.
+    """
+    fresh: Updates | None = None
+    for old in known:
+        if len(new) > len(old):
+            flags = choose(old.times)
+            if flags.any():
+                for found in probe(old.gather().at_times(flags), new):
+                    yield found.flipped()
+        else:
+            if fresh is None:
+                fresh = new.gather()
+            yield from probe(fresh, old, choose)
+
+
+def probe(small: Updates, big: Batch, choose: Choice | None = None) -> Iterator[Pairs]:
     """All pairs of rows with equal keys, of updates in order of key lane and a batch."""
     ranges = big.match(small.key)
-    sizes = ranges[:, 3] - ranges[:, 2]
+    if not len(ranges):
+        return
+    for start, end in _pieces(ranges[:, 3] - ranges[:, 2]):
+        found = big.gather(rows_of(ranges[start:end, 2], ranges[start:end, 3]))
+        yield from join_updates(small, found.at_times(choose(found.times)) if choose else found)
+
+
+def _pieces(sizes: Lane) -> Iterator[tuple[int, int]]:
+    """Consecutive ranges that add up to about `QUANTUM` at most."""
+    if len(sizes) <= QUANTUM and int(sizes.sum()) <= QUANTUM:
+        yield 0, len(sizes)
+        return
     start = 0
-    while start < len(ranges):
+    while start < len(sizes):
         end = max(start + 1, int(np.searchsorted(np.cumsum(sizes[start:]), QUANTUM, side="right")) + start)
-        piece = ranges[start:end]
-        yield from join_updates(small, big.gather(rows_of(piece[:, 2].copy(), piece[:, 3].copy())))
+        yield start, end
         start = end
 
 

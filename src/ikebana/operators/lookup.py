@@ -18,7 +18,7 @@ import numpy as np
 
 from ikebana.operators.arranging import Exchange, split
 from ikebana.operators.changes import Changes
-from ikebana.operators.join import Pairs, Result, chosen, emit, probe
+from ikebana.operators.join import Pairs, Result, emit, probe
 from ikebana.operators.span import Span
 from ikebana.operators.stash import Rounds, Stash
 from ikebana.operators.wires import Arranged, Stream
@@ -45,21 +45,23 @@ class Lookup:
         self._reader = index.reader()
         self._stash = Stash()
         lanes = max(source.lanes, len(index.schema.diffs))
+        self._nothing = Updates.empty(schema, source.dimensions)
         self.out = Stream(result.fields(schema, index.schema), source.dimensions, lanes)
 
     def visit(self, span: Span) -> Iterator[object]:
         """Send this visit's changes to the owners of their keys, and probe there."""
-        updates = self._source.changes.keyed(self._schema)
+        changes = self._source.changes
+        updates = changes.keyed(self._schema) if len(changes) else self._nothing
         received = [updates]
         if self._exchange is not None:
             received = yield from self._exchange(split(updates, self._workers))
         parts = self._stash.pop(span)
         probes = sort_updates(Updates.concat(received)).updates
         if len(probes):
-            for batch in chosen(self._reader.batches(), lambda times: span.before(times) | span.fresh(times)):
-                for found in probe(probes, batch):
-                    changes = emit(self._visible(found, span), self._result, self.out.fields)
-                    parts.append(self._stash.keep_later(changes, span))
+            for batch in self._reader.batches():
+                for found in probe(probes, batch, span.seen):
+                    made = emit(self._visible(found, span), self._result, self.out.fields)
+                    parts.append(self._stash.keep_later(made, span))
                     yield None
         self.out.changes = Changes.concat(parts) if parts else self.out.nothing
 

@@ -183,7 +183,7 @@ class Reduce(Reduction):
             span.dimensions,
             values=logic.k,
             greatest=logic.greatest,
-            choose=lambda times: span.before(times) | span.fresh(times),
+            choose=span.seen,
             enough=enough,
         )
 
@@ -249,7 +249,7 @@ def _rows(reader: TraceReader, lanes: Lane, span: Span, schema: Schema) -> Sorte
         rows = rows_of(*batch.seek(lanes))
         if len(rows):
             part = batch.gather(rows)
-            known.append(part.at_times(span.before(part.times) | span.fresh(part.times)))
+            known.append(part.at_times(span.seen(part.times)))
     return sort_updates(Updates.concat(known) if known else Updates.empty(schema, span.dimensions))
 
 

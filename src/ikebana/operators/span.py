@@ -68,6 +68,10 @@ class Span:
             flags &= times[:, at] == round_
         return flags
 
+    def seen(self, times: Lane) -> Any:
+        """Flags the times of this visit and of earlier ones."""
+        return self.before(times) | self.fresh(times)
+
     def before(self, times: Lane) -> Any:
         """Flags the times of earlier visits."""
         epochs = times[:, 0]

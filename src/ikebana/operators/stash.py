@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from ikebana.operators.changes import Changes
 from ikebana.operators.span import Span
+from ikebana.trace import timetable
 
 Rounds = tuple[int, ...]
 
@@ -29,9 +28,10 @@ class Stash:
         rounds = changes.times[:, 1:]
         now = (rounds == span.rounds).all(axis=1)
         if not now.all():
-            for later in np.unique(rounds[~now], axis=0):
-                chosen = (rounds == later).all(axis=1)
-                self.put(changes.at_times(chosen).pruned(), tuple(later.tolist()))
+            distinct, position = timetable.distinct_times(rounds)
+            for at, later in enumerate(distinct.tolist()):
+                if tuple(later) != span.rounds:
+                    self.put(changes.at_times(position == at).pruned(), tuple(later))
         return changes.at_times(now).pruned()
 
     def put(self, changes: Changes, rounds: Rounds) -> None:

@@ -166,7 +166,7 @@ def _seek(reader: TraceReader, key: Lane, val: Lane, span: Span) -> list[Found]:
             continue
         updates = batch.gather(rows)
         group = np.repeat(np.arange(len(key)), ends - starts)
-        seen = span.before(updates.times) | span.fresh(updates.times)
+        seen = span.seen(updates.times)
         if not seen.all():
             chosen = np.flatnonzero(seen[updates.tix])
             updates, group = updates.take(chosen), group[chosen]

@@ -13,6 +13,7 @@ the epoch at which a late import starts), and told epochs rather than frontiers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -36,6 +37,12 @@ class Stream:
         self.changes = self.nothing
 
 
+@lru_cache(maxsize=64)
+def _since(epoch: int, dimensions: int) -> Antichain:
+    """The frontier of readers who are done with the epochs before `epoch`."""
+    return Antichain.of((max(0, epoch - 1), *(0,) * (dimensions - 1)))
+
+
 class TraceReader:
     """A handle, its batches seen through `wrap`."""
 
@@ -48,8 +55,7 @@ class TraceReader:
 
     def forget(self, epoch: int) -> None:
         """Epochs before `epoch` are done with: only the last of them is still looked at."""
-        dimensions = self._handle.frontier.dimensions or 1
-        frontier = Antichain.of((max(0, epoch - 1), *(0,) * (dimensions - 1)))
+        frontier = _since(epoch, self._handle.frontier.dimensions or 1)
         if self._handle.frontier.precedes(frontier):
             self._handle.advance(frontier)
 

@@ -149,15 +149,18 @@ class Entered(_View):
 
     @property
     def times(self) -> Lane:
-        return _enter(self.batch.times)
+        return enter_times(self.batch.times)
 
     def gather(self, rows: Lane | None = None) -> Updates:
         updates = self.batch.gather(rows)
-        return replace(updates, times=_enter(updates.times))
+        return replace(updates, times=enter_times(updates.times))
 
 
-def _enter(times: Lane) -> Lane:
-    return np.pad(times, ((0, 0), (0, 1)))
+def enter_times(times: Lane) -> Lane:
+    """The times at the first round of a loop."""
+    entered = np.zeros((len(times), times.shape[1] + 1), np.int64)
+    entered[:, :-1] = times
+    return entered
 
 
 @dataclass(frozen=True, slots=True, eq=False)
