@@ -61,10 +61,10 @@ class Moments:
     def of(pairs: Pairs, span: Span) -> Moments:
         """The pairs, at times of a visit."""
         group, epoch = pairs[:, 0], pairs[:, 1]
-        epochs, tix = np.unique(epoch, return_inverse=True)
+        epochs, tix = _ranked(epoch)
         follows = np.zeros(len(pairs), bool)
         np.equal(group[1:], group[:-1], out=follows[1:])
-        return Moments(group, span.times_at(epochs), tix.astype(np.int32), follows, epoch >= span.lower)
+        return Moments(group, span.times_at(epochs), tix, follows, epoch >= span.lower)
 
     def __len__(self) -> int:
         return len(self.group)
@@ -253,6 +253,16 @@ def _rows(reader: TraceReader, lanes: Lane, span: Span, schema: Schema) -> Sorte
     return sort_updates(Updates.concat(known) if known else Updates.empty(schema, span.dimensions))
 
 
+def _ranked(epochs: Lane) -> tuple[Lane, Index]:
+    """The distinct epochs in order, and the position of each among them."""
+    first = int(epochs.min())
+    if int(epochs.max()) - first > len(epochs):
+        distinct, tix = np.unique(epochs, return_inverse=True)
+        return distinct, tix.astype(np.int32)
+    there = np.bincount(epochs - first) > 0
+    return np.flatnonzero(there) + first, (np.cumsum(there, dtype=np.int32) - np.int32(1))[epochs - first]
+
+
 def _nothing(arranged: Arranged) -> Sorted:
     return sort_updates(Updates.empty(arranged.schema, arranged.dimensions))
 
@@ -273,9 +283,10 @@ def with_epochs_of_the_sweep(pairs: Pairs, histories: Sequence[tuple[Lane, Updat
         return pairs
     parts = [pairs]
     for keys, updates in histories:
-        flags = np.all(updates.times[:, 1:] <= span.rounds, axis=1) & (updates.times[:, 0] >= span.lower)
+        epochs = updates.times[:, 0]
+        flags = (epochs >= span.lower) & (epochs < span.upper) & np.all(updates.times[:, 1:] <= span.rounds, axis=1)
         rows = np.flatnonzero(flags[updates.tix])
-        epochs = updates.times[:, 0][updates.tix[rows]]
+        epochs = epochs[updates.tix[rows]]
         first = pairs[np.searchsorted(pairs[:, 0], keys[rows]), 1]
         parts.append(np.stack([keys[rows], epochs], axis=1)[epochs > first])
     return _distinct_rows(np.concatenate(parts))

@@ -25,7 +25,7 @@ import numpy as np
 
 from ikebana.kernels import sort_order, sum_visible
 from ikebana.operators.logic import Logic, Made, OfSums, Threshold
-from ikebana.operators.reduce import Moments, Pairs, Reduction, expand, with_epochs_of_the_sweep, with_state_before
+from ikebana.operators.reduce import Moments, Reduction, expand, with_epochs_of_the_sweep, with_state_before
 from ikebana.operators.span import Span
 from ikebana.operators.stash import Rounds, next_round
 from ikebana.operators.wires import Arranged, TraceReader
@@ -80,16 +80,15 @@ class Tally(Reduction):
             return
         first = _first_of_each(points)
         key, val = points.key[first], points.val[first]
-        inputs = _seek(self._input, key, val, span)
-        outputs = [] if self._produced is None else _seek(self._produced, key, val, span)
+        inputs = _seek(self._input, key, val)
+        outputs = [] if self._produced is None else _seek(self._produced, key, val)
         yield
         pairs = np.stack([np.cumsum(first) - 1, points.epoch], axis=1)
         pairs = with_epochs_of_the_sweep(pairs, [(found.group, found.updates) for found in (*inputs, *outputs)], span)
-        if self._produced is None:
-            pairs = with_state_before(pairs, span)
-        else:
-            self._keep_later(pairs, (*inputs, *outputs), key, val, span)
-        self._emit(self._change(Moments.of(pairs, span), inputs, outputs, key, val), span)
+        moments = Moments.of(pairs if self._produced else with_state_before(pairs, span), span)
+        if self._produced:
+            self._keep_later(moments, (*inputs, *outputs), key, val, span)
+        self._emit(self._change(moments, inputs, outputs, key, val), span)
 
     def next_round(self, prefix: Rounds, after: int) -> int | None:
         """The least later round at which some group is interesting."""
@@ -103,22 +102,25 @@ class Tally(Reduction):
             parts.append(Points(fresh.key, fresh.val, fresh.times[:, 0][fresh.tix]))
         return parts[0] if len(parts) == 1 else _distinct(parts)
 
-    def _keep_later(self, pairs: Pairs, histories: Sequence[Found], key: Lane, val: Lane, span: Span) -> None:
-        """Remember the pairs that are interesting at later rounds: joins with times of other rounds."""
+    def _keep_later(self, moments: Moments, histories: Sequence[Found], key: Lane, val: Lane, span: Span) -> None:
+        """Remember the groups that are interesting at later rounds: at joins with times of other rounds."""
+        kept: dict[Rounds, list[Points]] = {}
         for found in histories:
             updates = found.updates
             later = np.any(updates.times[:, 1:] > span.rounds, axis=1)
-            if not later.any():
+            if not later.any() or not (later := later & span.before(updates.times)).any():
                 continue
             chosen = np.flatnonzero(later[updates.tix])
-            at, row = expand(pairs[:, 0], found.group[chosen])
-            times = np.maximum(span.times_at(pairs[at, 1]), updates.times[updates.tix[chosen[row]]])
-            table, tix = timetable.distinct_times(times)
+            moment, row = expand(moments.group, found.group[chosen])
+            table, tix = timetable.joined(moments.at, moments.tix[moment], updates.times, updates.tix[chosen[row]])
             for rounds in {tuple(time[1:]) for time in table.tolist()}:
                 there = np.flatnonzero((table[:, 1:] == rounds).all(axis=1)[tix])
-                group = pairs[at[there], 0]
-                points = Points(key[group], val[group], times[there, 0])
-                self._pending.setdefault(rounds, []).append(_distinct([points]))
+                group = moments.group[moment[there]]
+                kept.setdefault(rounds, []).append(Points(key[group], val[group], table[tix[there], 0]))
+        for rounds, parts in kept.items():
+            points = _distinct(parts)
+            if len(points):
+                self._pending.setdefault(rounds, []).append(points)
 
     def _change(self, moments: Moments, inputs: list[Found], outputs: list[Found], key: Lane, val: Lane) -> Updates:
         """The output updates of this visit."""
@@ -156,22 +158,16 @@ class Tally(Reduction):
         )
 
 
-def _seek(reader: TraceReader, key: Lane, val: Lane, span: Span) -> list[Found]:
-    """Everything known of some groups up to this visit, a part for each batch."""
+def _seek(reader: TraceReader, key: Lane, val: Lane) -> list[Found]:
+    """Everything there is of some groups, a part for each batch: also what a shared trace has of epochs to come."""
     parts = []
     for batch in reader.batches():
         starts, ends = batch.seek_values(key, val)
         rows = rows_of(starts, ends)
         if not len(rows):
             continue
-        updates = batch.gather(rows)
         group = np.repeat(np.arange(len(key)), ends - starts)
-        seen = span.seen(updates.times)
-        if not seen.all():
-            chosen = np.flatnonzero(seen[updates.tix])
-            updates, group = updates.take(chosen), group[chosen]
-        if len(updates):
-            parts.append(Found(group, updates))
+        parts.append(Found(group, batch.gather(rows)))
     return parts
 
 
