@@ -478,6 +478,15 @@ def test_twin_seek_ranges(keys, probes, layout):
     assert (starts.tolist(), ends.tolist()) == naive.seek_ranges(keys, probes)
 
 
+@given(st.integers(0, 2**32), st.integers(1, 20_000), st.integers(1, 10**6), st.integers(0, 40), LAYOUTS)
+def test_few_probes_are_found_in_a_long_lane(seed, rows, keys, probes, layout):
+    random = np.random.default_rng(seed)
+    lane, wanted = np.sort(random.integers(0, keys, rows)), np.sort(random.integers(-1, keys + 1, probes))
+    starts, ends = kernels.seek_ranges(layout(lane), layout(wanted))
+    assert np.array_equal(starts, np.searchsorted(lane, wanted, side="left"))
+    assert np.array_equal(ends, np.searchsorted(lane, wanted, side="right"))
+
+
 @given(st.lists(st.tuples(sorted_lanes(), NUMBERS | st.integers(0, 3))), LAYOUTS)
 def test_twin_narrow_ranges(groups, layout):
     values, ends = [value for rows, _ in groups for value in rows], [*accumulate(len(rows) for rows, _ in groups)]
