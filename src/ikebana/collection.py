@@ -200,13 +200,15 @@ class Collection:
         """
         return self._reduced(by, logic.Python(fields_of(columns), function))
 
-    def distinct(self) -> Collection:
-        """Each row of positive multiplicity, once.
+    def distinct(self, *key: str) -> Collection:
+        """Each row of positive multiplicity, once. The index that this takes is by `key`, or by all columns.
+
+        With a key, what follows on that key (a join, say) needs no other index.
 
         >>> show(numbers.select("k").distinct())
         [(1, 1), (2, 1)]
         """
-        return self._reduced(self.columns, logic.DISTINCT)
+        return self._reduced(key or self.columns, logic.DISTINCT)
 
     def threshold(self, multiplicity: Callable[[Any], Any]) -> Collection:
         """Each row with a multiplicity that is a function (of whole columns) of the one it has.

@@ -487,10 +487,12 @@ def test_few_probes_are_found_in_a_long_lane(seed, rows, keys, probes, layout):
     assert np.array_equal(ends, np.searchsorted(lane, wanted, side="right"))
 
 
-@given(st.lists(st.tuples(sorted_lanes(), NUMBERS | st.integers(0, 3))), LAYOUTS)
+@given(st.lists(st.tuples(sorted_lanes(), sorted_lanes().map(lambda probes: probes[::7]))), LAYOUTS)
 def test_twin_narrow_ranges(groups, layout):
-    values, ends = [value for rows, _ in groups for value in rows], [*accumulate(len(rows) for rows, _ in groups)]
-    starts, probes = [0, *ends][: len(groups)], [probe for _, probe in groups]
+    values, bounds = [value for rows, _ in groups for value in rows], [*accumulate(len(rows) for rows, _ in groups)]
+    wanted = list(zip([0, *bounds], bounds, (probes for _, probes in groups), strict=False))
+    ranges = [(start, end, probe) for start, end, probes in wanted for probe in probes]
+    starts, ends, probes = ([each[at] for each in ranges] for at in range(3))
     found = kernels.narrow_ranges(*(layout(lane(each)) for each in (values, starts, ends, probes)))
     assert tuple(each.tolist() for each in found) == naive.narrow_ranges(values, starts, ends, probes)
 

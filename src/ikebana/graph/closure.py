@@ -14,7 +14,7 @@ from __future__ import annotations
 import pyarrow.compute as pc
 
 from ikebana.collection import Collection
-from ikebana.graph.plans import node_type, pairs
+from ikebana.graph.plans import Variables, fixpoint, node_type, pairs
 
 
 def transitive_closure(edges: Collection) -> Collection:
@@ -39,11 +39,13 @@ def transitive_closure(edges: Collection) -> Collection:
     node_type(edges)
     steps, start = edges.arrange("src"), edges.select("src", "dst")
 
-    def body(known: Collection) -> Collection:
-        longer = pairs(known.arrange("dst"), steps.enter(known), {"src": "src"}, {"dst": "dst"})
-        return longer.concat(start.enter(known)).distinct()
+    def body(variables: Variables) -> tuple[Variables, Collection]:
+        offered = variables["offered"]
+        known = offered.distinct("dst").arrange("dst")
+        longer = pairs(known, steps.enter(offered), {"src": "src"}, {"dst": "dst"})
+        return {"offered": longer.concat(start.enter(offered))}, known.rows()
 
-    return start.iterate(body)
+    return fixpoint({"offered": start}, body).select("src", "dst")
 
 
 def same_generation(edges: Collection) -> Collection:
@@ -72,10 +74,11 @@ def same_generation(edges: Collection) -> Collection:
         lambda columns: pc.not_equal(columns["node"], columns["peer"])
     )
 
-    def body(known: Collection) -> Collection:
-        inner = children.enter(known)
-        half = pairs(known.arrange("node"), inner, {"peer": "peer"}, {"node": "dst"})
+    def body(variables: Variables) -> tuple[Variables, Collection]:
+        offered = variables["offered"]
+        inner, known = children.enter(offered), offered.distinct("node").arrange("node")
+        half = pairs(known, inner, {"peer": "peer"}, {"node": "dst"})
         below = pairs(half.arrange("peer"), inner, {"node": "node"}, {"peer": "dst"})
-        return below.concat(siblings.enter(known)).distinct()
+        return {"offered": below.concat(siblings.enter(offered))}, known.rows()
 
-    return siblings.iterate(body)
+    return fixpoint({"offered": siblings}, body)

@@ -96,17 +96,22 @@ def seek_ranges(lane, probes):
     else:
         seek_near(lane, probes, starts)
     for p in range(len(probes)):
-        ends[p] = gallop_past(lane, starts[p], probes[p])
+        repeated = p > 0 and probes[p] == probes[p - 1]
+        ends[p] = ends[p - 1] if repeated else gallop_past(lane, starts[p], probes[p])
     return starts, ends
 
 
 @kernel("Tuple((lane_new, lane_new))(lane, lane, lane, lane)")
 def narrow_ranges(lane, starts, ends, probes):
-    """For each range of rows, ascending in `lane`, the part that holds its probe: starts and ends."""
+    """For each range of rows, ascending in `lane`, the part that holds its probe: starts and ends.
+
+    A range may come several times in succession, with ascending probes.
+    """
     firsts = np.empty(len(probes), np.int64)
     lasts = np.empty(len(probes), np.int64)
     for p in range(len(probes)):
         rows = lane[: ends[p]]
-        firsts[p] = gallop(rows, starts[p], probes[p])
+        again = p > 0 and starts[p] == starts[p - 1] and ends[p] == ends[p - 1]
+        firsts[p] = gallop(rows, firsts[p - 1] if again else starts[p], probes[p])
         lasts[p] = gallop_past(rows, firsts[p], probes[p])
     return firsts, lasts

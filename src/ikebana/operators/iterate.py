@@ -119,6 +119,10 @@ class Variable:
         return self.stash.next_round(prefix, after)
 
 
+_MANY, _EVERY = 1 << 14, 8
+"""More changes than that are added up in every eighth round only: whoever indexes them adds them up anyway."""
+
+
 class Feedback:
     """Passes a stream to a variable, at the next round; with `rounds`, only that many rounds."""
 
@@ -126,11 +130,12 @@ class Feedback:
         self._source, self._variable, self._rounds = source, variable, rounds
 
     def visit(self, span: Span) -> None:
-        """Everything moves on by one round; what cancels is not passed on."""
+        """Everything moves on by one round; what cancels is not passed on, sooner or later."""
         changes = self._source.changes
         if not len(changes) or span.rounds[-1] + 1 == self._rounds:
             return
-        if not is_constant(changes.diffs):  # equal diffs cannot cancel
+        may_cancel = not is_constant(changes.diffs)
+        if may_cancel and (len(changes) <= _MANY or span.rounds[-1] % _EVERY == _EVERY - 1):
             changes = changes.consolidated()
         later = changes.times.copy()
         later[:, -1] += 1
