@@ -124,14 +124,18 @@ class Feedback:
 
     def __init__(self, source: Stream, variable: Variable, rounds: int | None = None) -> None:
         self._source, self._variable, self._rounds = source, variable, rounds
+        self._distinct = 0  # how many changes were left when they were last consolidated
 
     def visit(self, span: Span) -> None:
-        """Everything moves on by one round; what cancels is not passed on."""
+        """Everything moves on by one round; what cancels is not passed on, nor are ever more copies of a row."""
         changes = self._source.changes
+        if not span.rounds[-1]:
+            self._distinct = 0
         if not len(changes) or span.rounds[-1] + 1 == self._rounds:
             return
-        if not is_constant(changes.diffs):  # equal diffs cannot cancel
+        if not is_constant(changes.diffs) or len(changes) > 2 * self._distinct:  # equal diffs cannot cancel
             changes = changes.consolidated()
+            self._distinct = len(changes)
         later = changes.times.copy()
         later[:, -1] += 1
         rounds = (*span.rounds[:-1], span.rounds[-1] + 1)
