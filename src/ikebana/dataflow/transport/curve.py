@@ -41,6 +41,9 @@ _GATE = "inproc://zeromq.zap.01"
 _BEAT_MS, _SILENCE_MS = 1000, 5000
 """How often a connection is tried, and after how long a silence it is given up."""
 
+_HANDSHAKE_MS = 600_000
+"""How long a connection may take to be let in: whoever decides so may be busy."""
+
 
 @dataclass(frozen=True, slots=True)
 class Keys:
@@ -110,6 +113,7 @@ class Sockets:
         socket.set(zmq.IPV6, int(":" in self._host))
         socket.set(zmq.CURVE_PUBLICKEY, self._keys.public)
         socket.set(zmq.CURVE_SECRETKEY, self._keys.secret)
+        socket.set(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
         if self._heartbeat:
             socket.set(zmq.HEARTBEAT_IVL, _BEAT_MS)
             socket.set(zmq.HEARTBEAT_TIMEOUT, _SILENCE_MS)

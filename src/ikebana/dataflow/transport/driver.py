@@ -38,6 +38,7 @@ from ikebana.dataflow.messages import Command, CreateInput, Demand, Install, Pus
 from ikebana.dataflow.transport import Listener, wire
 from ikebana.dataflow.transport.calls import Ask, Counts, Idle
 from ikebana.dataflow.transport.curve import Keys, Sockets
+from ikebana.dataflow.transport.guest import Invitation
 from ikebana.dataflow.transport.hosting import Hosting
 from ikebana.dataflow.transport.launch import Seat
 from ikebana.dataflow.transport.line import Call, Line
@@ -98,6 +99,8 @@ class Driver:
             raise
         self.pids = [hello.pid for hello in hellos]
         """The process of each worker, on its machine."""
+        self.invitation = Invitation(tuple(hello.door for hello in hellos), tuple(public), guest)
+        """For guests, who may speak with the workers directly (`ikebana.dataflow.transport.guest`)."""
 
     @property
     def size(self) -> int:
