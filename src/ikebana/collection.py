@@ -408,7 +408,7 @@ def iterate(
     """
     if rounds is not None and rounds <= 0:
         return dict(initial)
-    loop = f"loop {next(_loops)}"
+    loop = f"loop {next(_loops)}"  # while its body is built: see `ikebana.plan.ir`
     starts = _in_one_scope([start.node for start in initial.values()])
     variables = {
         name: ir.make(ir.LoopVariable, name=name, loop=loop, initial=_entered(start, loop))

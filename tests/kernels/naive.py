@@ -76,6 +76,11 @@ def consolidate_rows(updates: list[Update]) -> list[Update]:
     return [(*data_and_time, tuple(total)) for data_and_time, total in totals.items() if any(total)]
 
 
+def consolidate_narrow(updates: list[Update]) -> list[Update]:
+    """In order, equal updates added up, those that cancel left out."""
+    return consolidate_rows(sorted(updates))
+
+
 def merge_rows(
     a: list[Update], b: list[Update], a_rank: list[int], b_rank: list[int], compacted: list[int]
 ) -> list[Update]:

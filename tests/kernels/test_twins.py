@@ -246,6 +246,21 @@ def test_twin_consolidate_rows(case, layout):
     assert [rows[row][:3] for row in src[:kept]] == [update[:3] for update in result]
 
 
+@given(some_updates(), LAYOUTS)
+def test_twin_consolidate_narrow(case, layout):
+    updates = [(key, 0, val, time, diffs[:1]) for key, _, val, time, diffs in case[2]]
+    given, made = lanes_of(updates, 1, layout), lanes_of([(JUNK, 0, JUNK, JUNK, (JUNK,))] * len(updates), 1)
+    kept = kernels.consolidate_narrow(
+        given.key, given.val, given.tix, given.diffs[0], made.key, made.val, made.tix, made.diffs[0]
+    )
+    fields = zip(*[(key, val, time, diffs[0]) for key, _, val, time, diffs in updates], strict=True)
+    narrow = sum((max(field) - min(field)).bit_length() for field in fields) <= 64
+    in_order = [update[:4] for update in updates] == sorted(update[:4] for update in updates)
+    assert (kept < 0) == (in_order or not narrow)
+    if kept >= 0:
+        assert made.updates(kept) == naive.consolidate_narrow(updates)
+
+
 @given(some_updates(), LAYOUTS, st.lists(FLAGS, min_size=5, max_size=5))
 def test_twin_accumulate_rows(case, layout, visible):
     diff_lanes, times, updates = case

@@ -404,3 +404,19 @@ def test_regression_no_rounds_were_taken_for_any_number() -> None:
     numbers.insert(pairs((1, 2)))
     engine.advance()
     assert read(view) == {(1, 2): 1}
+
+
+def test_regression_a_loop_passed_on_a_copy_of_a_row_for_each_way_to_it() -> None:
+    """Copies with equal diffs were never added up, so that rows doubled with every round."""
+    engine = Engine()
+    numbers, passed = pairs_input(engine), list[int]()
+
+    def twice(x: Collection) -> Collection:
+        seen = x.inspect(lambda changes: passed.append(len(changes)))
+        return seen.flat_map(NUMBERS, lambda row: [(row["k"], row["v"])] * 2)
+
+    view = engine.install("view", numbers.iterate(twice, rounds=12))
+    numbers.insert(pairs((1, 2)))
+    engine.advance()
+    assert read(view) == {(1, 2): 1 << 12}
+    assert max(passed) == 2

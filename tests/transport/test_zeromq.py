@@ -5,6 +5,7 @@ The clusters on which nothing goes wrong are shared by all tests; starting one t
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import pickle
@@ -15,6 +16,7 @@ import sys
 import textwrap
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,8 +29,9 @@ import zmq
 from zmq.utils import z85
 
 from ikebana.collection import Collection
-from ikebana.dataflow.messages import Advance, Push
+from ikebana.dataflow.messages import Advance, Push, Read, Wait
 from ikebana.dataflow.transport import Cluster
+from ikebana.dataflow.transport.curve import MEMBERS
 from ikebana.dataflow.transport.inprocess import InProcess
 from ikebana.dataflow.transport.zeromq import Processes
 from ikebana.engine import Engine
@@ -148,7 +151,8 @@ def test_run_returns_when_nothing_is_left_to_do(two: Processes) -> None:
         roots.insert({"node": [epoch]})
         engine.advance()
         engine.run()
-        assert two.read(view.dataflow, (epoch,)).num_rows == 10 * (epoch + 1) + 1  # nobody has asked for it before
+        shards = two.ask(Read(view.dataflow, (epoch,)))  # nobody has asked for it before
+        assert sum(shard.num_rows for shard in shards) == 10 * (epoch + 1) + 1
 
 
 # Errors that are not the end.
@@ -199,13 +203,17 @@ def test_what_cannot_be_answered_is_refused(two: Processes) -> None:
     engine.advance()
     view.read()
     with pytest.raises(DataflowError, match="no dataflow 'nowhere'"):
-        two.read("nowhere", (0,))
+        two.ask(Read("nowhere", (0,)))
     with pytest.raises(DataflowError, match="cannot complete epoch 98"):
-        two.wait(view.dataflow, 99)
+        two.ask(Wait(view.dataflow, 99))
+    with pytest.raises(DataflowError, match="does not know the request 'what'"):
+        two.ask("what", 1)
+    with pytest.raises(DataflowError, match="cannot send Ask"):
+        two.ask(threading.Lock())
     engine.advance(10)
     view.read()
     with pytest.raises(TimeError):
-        two.read(view.dataflow, (0,))
+        two.ask(Read(view.dataflow, (0,)))
     assert rows(view.read()) == []
 
 
@@ -232,6 +240,158 @@ def test_an_interrupted_call_leaves_the_cluster_usable(two: Processes) -> None:
     finally:
         signal.signal(signal.SIGALRM, before)
     assert rows(view.read()) == [(1, 1, 1)]
+
+
+# Threads and news.
+
+
+def slowly(seconds: float) -> Callable[[dict[str, pa.Array]], Any]:
+    def keep(columns: dict[str, pa.Array]) -> Any:
+        time.sleep(seconds)
+        return columns["src"].is_valid()
+
+    return keep
+
+
+def test_requests_are_answered_by_all_workers_or_by_one(two: Processes) -> None:
+    engine = Engine(cluster=two)
+    edges = engine.input("asked edges", EDGES)
+    view = engine.install("asked", edges.count("src"))
+    edges.insert({"src": np.arange(100), "dst": np.arange(100)})
+    engine.advance()
+    view.wait(0)
+    shards = two.ask(Read(view.dataflow, (0,)))
+    assert sum(each.num_rows for each in shards) == 100 and len(shards) == 2
+    assert [two.ask(Read(view.dataflow, (0,)), worker)[0].num_rows for worker in (0, 1)] == [
+        each.num_rows for each in shards
+    ]
+
+
+def test_a_thread_that_waits_is_in_nobodys_way(two: Processes) -> None:
+    engine = Engine(cluster=two)
+    edges, others = engine.input("thread edges", EDGES), engine.input("thread others", EDGES)
+    slow = engine.install("thread slow", edges.filter(slowly(0.7)).count("src"))
+    quick = engine.install("thread quick", others.count("src"))
+    edges.insert({"src": [1], "dst": [2]})
+    engine.advance()
+    order: list[str] = []
+    waiting = threading.Thread(target=lambda: (slow.wait(0), order.append("slow")))
+    waiting.start()
+    time.sleep(0.1)
+    with pytest.raises(DataflowError, match="no dataflow"):
+        two.ask(Read("nowhere", (0,)), 0)  # answered when the function returns at the latest
+    quick.read()
+    order.append("quick")
+    waiting.join(SOON)
+    assert sorted(order) == ["quick", "slow"]
+
+
+def test_many_threads_ask_at_once(two: Processes) -> None:
+    engine = Engine(cluster=two)
+    edges = engine.input("many edges", EDGES)
+    views = [engine.install(f"many {at}", edges.filter(slowly(0.01 * at)).count("src")) for at in range(4)]
+    edges.insert({"src": [1, 2, 3], "dst": [0, 0, 0]})
+    engine.advance()
+    wrong: list[Any] = []
+
+    def use(at: int) -> None:
+        for _ in range(50):
+            found = two.ask(Wait(views[at % 4].dataflow, 1), at % 2)
+            shards = two.ask(Read(views[at % 4].dataflow, (0,)))
+            if found != [None] or sum(each.num_rows for each in shards) != 3:
+                wrong.append((found, shards))
+
+    for view in views:
+        view.wait(0)
+    threads = [threading.Thread(target=use, args=(at,)) for at in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(SOON)
+    assert not wrong and not any(each.is_alive() for each in threads)
+    assert not two._line._calls
+
+
+def test_a_death_reaches_every_thread_that_waits() -> None:
+    cluster = Processes(2)
+    view, errors = endless(cluster), list[Exception]()
+
+    def wait() -> None:
+        try:
+            view.wait(0)
+        except DataflowError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=wait) for _ in range(3)]
+    for each in threads:
+        each.start()
+    time.sleep(0.2)
+    os.kill(cluster.pids[0], signal.SIGKILL)
+    for each in threads:
+        each.join(SOON)
+    assert len({id(each) for each in errors}) == 3
+    assert all("worker 0 has died" in str(each) for each in errors)
+
+
+def speaking(columns: dict[str, pa.Array]) -> Any:
+    """A function that puts what it sees into the worker's news."""
+    import gc
+
+    from ikebana.dataflow.worker import Worker
+
+    for each in gc.get_objects():
+        if isinstance(each, Worker):
+            each.news.extend(columns["src"].to_pylist())
+    return columns["src"].is_valid()
+
+
+@pytest.mark.parametrize("in_process", [True, False], ids=["in process", "processes"])
+def test_news_come_in_order_and_before_the_answer(two: Processes, in_process: bool) -> None:
+    cluster: Cluster = InProcess(2) if in_process else two
+    engine = Engine(cluster=cluster)
+    edges = engine.input("news edges", EDGES)
+    view = engine.install("news", edges.filter(speaking).count("src"))
+    heard: dict[int, list[int]] = {0: [], 1: []}
+
+    def listen(worker: int, item: Any) -> None:
+        heard[worker].append(item)
+        if item == 50 and not in_process:
+            with pytest.raises(DataflowError, match="a listener cannot ask"):
+                cluster.ask(Wait(view.dataflow, 1))
+        if item == 60:
+            raise ValueError("a listener's fault is its own")
+
+    if in_process:
+        cluster.listen(lambda worker, item: heard[worker].append(item))
+    else:
+        cluster.listen(listen)
+    for at in range(30):
+        edges.insert({"src": [at * 10], "dst": [0]})
+        engine.advance()
+        view.wait(at)
+        assert at * 10 in {*heard[0], *heard[1]}
+    assert all(items and items == sorted(items) for items in heard.values())
+
+
+def test_a_listening_method_does_not_keep_its_object(two: Processes) -> None:
+    class Listener:
+        def hear(self, worker: int, item: Any) -> None: ...
+
+    listener = Listener()
+    two.listen(listener.hear)
+    gone = weakref.ref(listener)
+    del listener
+    gc.collect()
+    assert gone() is None
+    two.run()
+
+
+def test_a_cluster_that_nobody_holds_ends() -> None:
+    cluster = Processes(1)
+    pids, gone = cluster.pids, weakref.ref(cluster)
+    del cluster
+    gc.collect()
+    assert gone() is None and all_end(pids)
 
 
 def test_idle_workers_use_no_processor(two: Processes) -> None:
@@ -263,10 +423,10 @@ def listening(pid: int) -> list[str]:
 
 @pytest.mark.parametrize("with_keys", [False, True], ids=["without keys", "with keys of its own"])
 def test_strangers_are_refused_and_do_not_disturb(two: Processes, with_keys: bool, tmp_path: Path) -> None:
-    ours = two._router.get_string(zmq.LAST_ENDPOINT).rstrip("\0")
-    endpoints = [ours, *(each for pid in two.pids for each in listening(pid))]
-    assert len(endpoints) == 3 and all(each.startswith("tcp://127.0.0.1:") for each in endpoints)
-    servers = [two._sockets._keys.public, *map(z85.encode, two._sockets._allowed)] if with_keys else [b""]
+    sockets = two._line._sockets
+    endpoints = [two._line.endpoint, *(each for pid in two.pids for each in listening(pid))]
+    assert len(endpoints) == 5 and all(each.startswith("tcp://127.0.0.1:") for each in endpoints)
+    servers = [sockets._keys.public, *map(z85.encode, sockets._allowed[MEMBERS])] if with_keys else [b""]
     context = zmq.Context()
     strangers = []
     for kind, endpoint, server in itertools.product((zmq.DEALER, zmq.PUSH), endpoints, servers):
@@ -292,7 +452,7 @@ def test_keys_are_on_no_command_line_and_in_no_environment(two: Processes) -> No
     for pid in two.pids:
         process = psutil.Process(pid)
         told = [*process.cmdline(), *process.environ().values()]
-        assert not any(two._sockets._keys.public.decode() in each or "secret" in each for each in told)
+        assert not any(two._line._sockets._keys.public.decode() in each or "secret" in each for each in told)
 
 
 # Ends.
@@ -317,7 +477,7 @@ def test_a_killed_worker_is_named_and_takes_all_with_it() -> None:
         view.read()
     assert time.monotonic() - start < SOON
     assert not any(map(is_running, pids))
-    for call in (view.read, cluster.run, lambda: cluster.command(Advance(9)), lambda: cluster.read("edges", (0,))):
+    for call in (view.read, cluster.run, lambda: cluster.command(Advance(9)), lambda: cluster.ask(Read("edges", (0,)))):
         with pytest.raises(DataflowError, match="worker 1 has died"):
             call()
     cluster.close()

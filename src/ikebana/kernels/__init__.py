@@ -10,7 +10,7 @@ Importing this package compiles the kernels, or loads them from the cache on dis
 
 from ikebana.kernels.accumulate import accumulate_rows, sum_visible
 from ikebana.kernels.compile import KERNELS, compile_all
-from ikebana.kernels.consolidate import consolidate_rows
+from ikebana.kernels.consolidate import consolidate_narrow, consolidate_rows
 from ikebana.kernels.gather import gather_bits, gather_fixed, gather_strings, gather_words
 from ikebana.kernels.hashing import hash_bytes, hash_integers, shard_rows
 from ikebana.kernels.match import expand_pairs, expand_ranges, match_keys
@@ -25,6 +25,7 @@ __all__ = [
     "KERNELS",
     "accumulate_rows",
     "advance_times",
+    "consolidate_narrow",
     "consolidate_rows",
     "expand_pairs",
     "expand_ranges",

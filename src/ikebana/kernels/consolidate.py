@@ -4,13 +4,19 @@ Works in place on lanes in which rows with equal key, ident, value and time are 
 the front. Lanes may be constant, except the diffs, which are added up. `ident` tells apart rows whose lanes
 agree although their data does not (a hash collision); without collisions it is a constant lane of zeros.
 
+`consolidate_narrow` sorts as well: if key, value, time and diff together need no more than 64 bits, they are packed into
+one number, and numbers are sorted rather than rows. Nothing has to be gathered then, which takes half the time.
+
 Cost: one sequential pass, 2-3 ns a row. Gathering rows into order belongs before it: done in one loop with
 the comparisons, cache misses do not overlap and cost ten times as much.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from ikebana.kernels.compile import helper, kernel
+from ikebana.kernels.sort import bits, extent, is_sorted, place, radix_sort
 
 
 @helper
@@ -55,3 +61,55 @@ def consolidate_rows(key, val, ident, tix, diffs, src):
             diffs[lane, out] = diff
             last_zero = last_zero and diff == 0
     return out if last_zero else out + 1
+
+
+@helper
+def unpack(packed, shift, width, low):
+    """The field of `width` bits at `shift`, and `low` added again."""
+    mask = (np.uint64(1) << np.uint64(width)) - np.uint64(1) if width < 64 else ~np.uint64(0)
+    return np.int64(((packed >> np.uint64(shift)) & mask) + np.uint64(low))
+
+
+@kernel("int(lane, lane, index, lane, lane_out, lane_out, index_out, lane_out)")
+def consolidate_narrow(key, val, tix, diff, key_out, val_out, tix_out, diff_out):
+    """Sort rows by key, value and time and consolidate them; how many remain, or -1 if they do not fit into 64 bits.
+
+    Nor is it done for rows that are in order already, which need no sorting.
+    """
+    rows = len(key)
+    if rows == 0 or is_sorted(key, val, tix):
+        return -1
+    key_low, key_high = extent(key)
+    val_low, val_high = extent(val)
+    tix_low, tix_high = extent(tix)
+    diff_low, diff_high = extent(diff)
+    diff_bits, tix_bits, val_bits = bits(diff_low, diff_high), bits(tix_low, tix_high), bits(val_low, val_high)
+    key_bits = bits(key_low, key_high)
+    at_val, at_key = diff_bits + tix_bits, diff_bits + tix_bits + val_bits
+    if at_key + key_bits > 64:
+        return -1
+    packed = np.empty(rows, np.uint64)
+    for row in range(rows):
+        packed[row] = (
+            place(key[row], key_low, at_key)
+            | place(val[row], val_low, at_val)
+            | place(tix[row], tix_low, diff_bits)
+            | place(diff[row], diff_low, 0)
+        )
+    packed = radix_sort(packed, np.empty(rows, np.uint64), diff_bits, tix_bits + val_bits + key_bits)
+    out = start = 0
+    while start < rows:
+        data = packed[start] >> np.uint64(diff_bits)
+        total = np.int64(0)
+        end = start
+        while end < rows and packed[end] >> np.uint64(diff_bits) == data:
+            total += unpack(packed[end], 0, diff_bits, diff_low)
+            end += 1
+        if total != 0:
+            key_out[out] = unpack(packed[start], at_key, key_bits, key_low)
+            val_out[out] = unpack(packed[start], at_val, val_bits, val_low)
+            tix_out[out] = unpack(packed[start], diff_bits, tix_bits, tix_low)
+            diff_out[out] = total
+            out += 1
+        start = end
+    return out

@@ -26,7 +26,7 @@ _SPARE_BITS = 8
 
 
 @helper
-def _bits(low, high):
+def bits(low, high):
     """How many bits the numbers 0 .. high - low need."""
     span = np.uint64(high) - np.uint64(low)
     bits = 0
@@ -37,7 +37,8 @@ def _bits(low, high):
 
 
 @helper
-def _extent(lane):
+def extent(lane):
+    """The least and the greatest entry."""
     low = high = lane[0]
     for row in range(1, len(lane)):
         low = min(low, lane[row])
@@ -46,7 +47,7 @@ def _extent(lane):
 
 
 @helper
-def _place(value, low, shift):
+def place(value, low, shift):
     """The bits of `value - low`, moved left by `shift` (right when it is negative)."""
     offset = np.uint64(value) - np.uint64(low)
     if shift >= 0:
@@ -67,7 +68,7 @@ def _before(key, val, tix, a, b):
 
 
 @helper
-def _is_sorted(key, val, tix):
+def is_sorted(key, val, tix):
     """Whether the rows are in order already: often so for what operators make of sorted batches."""
     for row in range(1, len(key)):
         if _before(key, val, tix, row, row - 1):
@@ -109,7 +110,7 @@ def _merge_sort(order, spare, lo, hi, key, val, tix):
 
 
 @helper
-def _radix_sort(packed, spare, low_bit, bits):
+def radix_sort(packed, spare, low_bit, bits):
     """Sort by the bits from `low_bit` up, lowest digit first; returns the array with the result."""
     digits = (bits + _DIGIT - 1) // _DIGIT
     counts = np.zeros((digits, 1 << _DIGIT), np.int64)
@@ -143,14 +144,14 @@ def sort_leading(key, val, tix):
     n = len(key)
     order = np.arange(n)
     long_runs = np.empty(0, np.int64)
-    if _is_sorted(key, val, tix):
+    if is_sorted(key, val, tix):
         return order, long_runs
-    key_low, key_high = _extent(key)
-    val_low, val_high = _extent(val)
-    tix_low, tix_high = _extent(tix)
-    val_bits, tix_bits = _bits(val_low, val_high), _bits(tix_low, tix_high)
-    total = _bits(key_low, key_high) + val_bits + tix_bits
-    row_bits = _bits(0, n - 1)
+    key_low, key_high = extent(key)
+    val_low, val_high = extent(val)
+    tix_low, tix_high = extent(tix)
+    val_bits, tix_bits = bits(val_low, val_high), bits(tix_low, tix_high)
+    total = bits(key_low, key_high) + val_bits + tix_bits
+    row_bits = bits(0, n - 1)
     leading = min(total, 64 - row_bits)
     if total > row_bits + 2 * _SPARE_BITS:
         leading = min(leading, (row_bits + _SPARE_BITS + _DIGIT - 1) // _DIGIT * _DIGIT)
@@ -158,11 +159,11 @@ def sort_leading(key, val, tix):
 
     packed = np.empty(n, np.uint64)
     for row in range(n):
-        prefix = _place(key[row], key_low, val_bits + tix_bits - dropped)
-        prefix |= _place(val[row], val_low, tix_bits - dropped)
-        prefix |= _place(tix[row], tix_low, -dropped)
+        prefix = place(key[row], key_low, val_bits + tix_bits - dropped)
+        prefix |= place(val[row], val_low, tix_bits - dropped)
+        prefix |= place(tix[row], tix_low, -dropped)
         packed[row] = (prefix << np.uint64(row_bits)) | np.uint64(row)
-    packed = _radix_sort(packed, np.empty(n, np.uint64), row_bits, leading)
+    packed = radix_sort(packed, np.empty(n, np.uint64), row_bits, leading)
     row_mask = (np.uint64(1) << np.uint64(row_bits)) - np.uint64(1)
     for row in range(n):
         order[row] = packed[row] & row_mask

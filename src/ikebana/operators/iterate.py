@@ -25,7 +25,7 @@ from ikebana.operators.stash import Rounds, Stash
 from ikebana.operators.wires import Arranged, Stream
 from ikebana.trace import timetable
 from ikebana.trace.lanes import is_constant
-from ikebana.trace.views import Entered, enter_times
+from ikebana.trace.views import Entered
 
 
 class Enter:
@@ -41,7 +41,7 @@ class Enter:
         if span.rounds[-1] or not len(changes):
             self.out.clear()
         else:
-            self.out.changes = replace(changes, times=enter_times(changes.times))
+            self.out.changes = replace(changes, times=np.pad(changes.times, ((0, 0), (0, 1))))
 
     def forget(self, epoch: int) -> None:
         """A sweep up to `epoch` is complete."""
@@ -119,28 +119,40 @@ class Variable:
         return self.stash.next_round(prefix, after)
 
 
-_MANY, _EVERY = 1 << 14, 8
-"""More changes than that are added up in every eighth round only: whoever indexes them adds them up anyway."""
+_FEW = 1 << 14
+"""So few changes are always added up: that costs less than a round in which they cancel."""
 
 
 class Feedback:
-    """Passes a stream to a variable, at the next round; with `rounds`, only that many rounds."""
+    """Passes a stream to a variable, at the next round; with `rounds`, only that many rounds.
 
-    def __init__(self, source: Stream, variable: Variable, rounds: int | None = None) -> None:
-        self._source, self._variable, self._rounds = source, variable, rounds
+    What cancels is not passed on, nor are ever more copies of a row. Where the variable is `indexed`, that is where an
+    arrangement adds up its changes before anything else is made of them, many changes are left to it.
+    """
+
+    def __init__(self, source: Stream, variable: Variable, rounds: int | None = None, *, indexed: bool = False) -> None:
+        self._source, self._variable, self._rounds, self._indexed = source, variable, rounds, indexed
+        self._distinct = 0  # how many changes were left when they were last consolidated
 
     def visit(self, span: Span) -> None:
-        """Everything moves on by one round; what cancels is not passed on, sooner or later."""
+        """Everything moves on by one round."""
         changes = self._source.changes
+        if not span.rounds[-1]:
+            self._distinct = 0
         if not len(changes) or span.rounds[-1] + 1 == self._rounds:
             return
-        may_cancel = not is_constant(changes.diffs)
-        if may_cancel and (len(changes) <= _MANY or span.rounds[-1] % _EVERY == _EVERY - 1):
+        if self._is_worth_adding_up(changes):
             changes = changes.consolidated()
+            self._distinct = len(changes)
         later = changes.times.copy()
         later[:, -1] += 1
         rounds = (*span.rounds[:-1], span.rounds[-1] + 1)
         self._variable.stash.put(replace(changes, times=later), rounds)
+
+    def _is_worth_adding_up(self, changes: Changes) -> bool:
+        if self._indexed and len(changes) > _FEW:
+            return False
+        return not is_constant(changes.diffs) or len(changes) > 2 * self._distinct  # equal diffs cannot cancel
 
 
 class Leave:

@@ -7,6 +7,13 @@ what a node is: the same code with the same captured values is the same function
 processes. What follows from a node's values (its columns, its schema, its scope) is computed once: each asks its
 inputs, several times, and plans are deep.
 
+A loop is named after what it is: its variables, its body and its rounds. While its body is being built it has a name
+that no other loop has, so that nodes tell nested loops apart; when the `Loop` is made, its nodes are made again under
+the name that follows from its `shape`, and so are those that leave it. The shape of a node is a digest in which no
+loop has a name: which loop an `Entered` or a `LoopVariable` belongs to follows from how deep it is, as with
+de Bruijn's indices. So two queries that describe the same loop have the same nodes, and different loops in one
+scope never have the same name.
+
 | node | gives | meaning |
 |---|---|---|
 | `Source` | stream | an input of the engine, by name |
@@ -27,9 +34,10 @@ inputs, several times, and plans are deep.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
 import cloudpickle
@@ -47,9 +55,22 @@ Scope = tuple[str, ...]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Node:
-    """What all nodes have: their digest. Make nodes with `make`."""
+    """What all nodes have: their digest, and their shape. Make nodes with `make`."""
 
     digest: str = ""
+    shape: str = ""
+    names_loop: ClassVar[str] = ""
+    """The field that has the name of a loop, if one has."""
+
+    @classmethod
+    def settled(cls, values: dict[str, Any], shape: str) -> dict[str, Any]:
+        """The values that a node is made with, for those given: loops have the names that follow from their shape."""
+        return values
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What the node was made with, by name."""
+        return {name: getattr(self, name) for name in _defaults(type(self))}
 
     @cached_property
     def scope(self) -> Scope:
@@ -60,8 +81,7 @@ class Node:
     def inputs(self) -> tuple[Node, ...]:
         """The nodes that this one reads."""
         found: list[Node] = []
-        for each in fields(self):
-            value = getattr(self, each.name)
+        for value in self.values.values():
             found += [node for node in (value if isinstance(value, tuple) else (value,)) if isinstance(node, Node)]
         return tuple(found)
 
@@ -76,8 +96,7 @@ class Node:
         return self.inputs[0].lanes
 
     def __reduce__(self) -> Any:
-        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "digest"}
-        return _remake, (type(self), values)
+        return _remake, (type(self), self.values)
 
 
 _known: WeakValueDictionary[str, Node] = WeakValueDictionary()
@@ -85,15 +104,40 @@ _known: WeakValueDictionary[str, Node] = WeakValueDictionary()
 
 def make(kind: type[Any], **given: Any) -> Any:
     """The node of a kind with these values: the one that exists already, if it does."""
-    values = {each.name: given.get(each.name, each.default) for each in fields(kind) if each.name != "digest"}
-    parts = [kind.__name__]
-    for name, value in sorted(values.items()):
-        parts += [name, *(_digest_of(each) for each in (value if isinstance(value, tuple) else (value,)))]
-    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+    values = {**_defaults(kind), **given}
+    parts = _parts(values)
+    unnamed = {name: each for name, each in parts.items() if name != kind.names_loop}
+    shape = _hash(kind, unnamed, lambda node: node.shape)
+    settled = kind.settled(values, shape)
+    digest = _hash(kind, parts if settled is values else _parts(settled), lambda node: node.digest)
     node = _known.get(digest)
     if node is None:
-        node = _known[digest] = kind(**values, digest=digest)
+        node = _known[digest] = kind(**settled, digest=digest, shape=shape)
     return node
+
+
+def _defaults(kind: type[Node]) -> dict[str, Any]:
+    """The names of a kind's values, with their defaults."""
+    return {each.name: each.default for each in fields(kind) if each.name not in ("digest", "shape")}
+
+
+Parts = dict[str, list[str | Node]]
+"""For each of a node's values the nodes in it, and digests of what else there is."""
+
+
+def _parts(values: dict[str, Any]) -> Parts:
+    entries = {name: value if isinstance(value, tuple) else (value,) for name, value in sorted(values.items())}
+    return {
+        name: [each if isinstance(each, Node) else _digest_of(each) for each in value]
+        for name, value in entries.items()
+    }
+
+
+def _hash(kind: type[Node], parts: Parts, of: Callable[[Node], str]) -> str:
+    flat = [kind.__name__]
+    for name, entries in parts.items():
+        flat += [name, *(of(each) if isinstance(each, Node) else each for each in entries)]
+    return hashlib.sha256("\0".join(flat).encode()).hexdigest()[:24]
 
 
 def _remake(kind: type[Any], values: dict[str, Any]) -> Any:
@@ -101,8 +145,6 @@ def _remake(kind: type[Any], values: dict[str, Any]) -> Any:
 
 
 def _digest_of(value: Any) -> str:
-    if isinstance(value, Node):
-        return value.digest
     if isinstance(value, str | int | float | bool | None | pa.Field):
         return repr(value)
     return hashlib.sha256(cloudpickle.dumps(value)).hexdigest()
@@ -252,6 +294,7 @@ class ReduceOf(Node):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Entered(Node):
+    names_loop = "loop"
     source: Node
     loop: str
 
@@ -266,6 +309,7 @@ class Entered(Node):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EnteredAt(Node):
+    names_loop = "loop"
     source: Node
     loop: str
     delay: Any
@@ -281,6 +325,7 @@ class EnteredAt(Node):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LoopVariable(Node):
+    names_loop = "loop"
     name: str
     loop: str
     initial: Node  # inside the loop
@@ -292,10 +337,21 @@ class LoopVariable(Node):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Loop(Node):
+    names_loop = "id"
     id: str
     variables: tuple[LoopVariable, ...]
     results: tuple[Node, ...]  # what the body makes of each variable
     rounds: int | None = None
+
+    @classmethod
+    def settled(cls, values: dict[str, Any], shape: str) -> dict[str, Any]:
+        old, new, done = values["id"], f"loop {shape}", dict[str, Node]()
+        if old == new:
+            return values
+        renamed = {
+            name: tuple(_renamed(each, old, new, done) for each in values[name]) for name in ("variables", "results")
+        }
+        return {**values, **renamed, "id": new}
 
     @cached_property
     def scope(self) -> Scope:
@@ -304,8 +360,13 @@ class Loop(Node):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Left(Node):
-    source: Node
+    source: Node  # of the loop's nodes; may be given under the name that the loop had while it was built
     loop: Loop
+
+    @classmethod
+    def settled(cls, values: dict[str, Any], shape: str) -> dict[str, Any]:
+        old, new = values["source"].scope[-1], values["loop"].id
+        return values if old == new else {**values, "source": _renamed(values["source"], old, new, {})}
 
     @cached_property
     def scope(self) -> Scope:
@@ -314,6 +375,24 @@ class Left(Node):
     @cached_property
     def columns(self) -> Fields:
         return self.source.columns
+
+
+def _renamed(node: Node, old: str, new: str, done: dict[str, Node]) -> Node:
+    """The same node in a loop of another name; `done` has what was renamed already, by digest."""
+    if old not in node.scope:
+        return node
+    if node.digest not in done:
+        values = {name: _renamed_value(value, old, new, done) for name, value in node.values.items()}
+        if values.get(node.names_loop) == old:
+            values[node.names_loop] = new
+        done[node.digest] = make(type(node), **values)
+    return done[node.digest]
+
+
+def _renamed_value(value: Any, old: str, new: str, done: dict[str, Node]) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_renamed_value(each, old, new, done) for each in value)
+    return _renamed(value, old, new, done) if isinstance(value, Node) else value
 
 
 def is_arrangement(node: Node) -> bool:

@@ -21,6 +21,7 @@ from ikebana.operators.stash import Rounds
 from ikebana.operators.tally import Tally, can_tally
 from ikebana.operators.wires import Arranged, Stream
 from ikebana.plan import ir
+from ikebana.plan.sharing import is_only_indexed
 
 
 class Wiring(Protocol):
@@ -190,16 +191,17 @@ class Renderer:
         loop = LoopScope(self._wiring)
         self._scopes[(*node.scope, node.id)] = loop
         for variable, result in zip(node.variables, node.results, strict=True):
-            self._bind(variable, result, loop, node.rounds)
+            self._bind(variable, result, loop, node)
         self._scopes[node.scope].items.append(loop)
         return loop
 
-    def _bind(self, variable: ir.LoopVariable, result: ir.Node, loop: LoopScope, rounds: int | None) -> None:
+    def _bind(self, variable: ir.LoopVariable, result: ir.Node, loop: LoopScope, node: ir.Loop) -> None:
         """Feed what the body makes of a variable, less its initial collection, back to it."""
         self.wire(variable)
         initial = linear.Linear(self.stream(variable.initial), [linear.Negate()], variable.lanes)
         change = linear.Concat([self.stream(result), initial.out])
-        feedback = iterate.Feedback(change.out, self._variables[variable.digest], rounds)
+        indexed = is_only_indexed(variable, node)
+        feedback = iterate.Feedback(change.out, self._variables[variable.digest], node.rounds, indexed=indexed)
         loop.items += [initial, change, feedback]
 
     def _left(self, node: ir.Left) -> Stream:

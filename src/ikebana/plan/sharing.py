@@ -9,7 +9,6 @@ own: any number of queries import it, and it lives as long as one of them does (
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 
 from ikebana.plan import ir
 
@@ -35,13 +34,24 @@ def is_shareable(node: ir.Node) -> bool:
     return isinstance(node, ir.ByKey) and all(isinstance(each, simple) for each in walk(node))
 
 
+def is_only_indexed(node: ir.Node, loop: ir.Loop) -> bool:
+    """Whether all that a loop's body makes of a node is arranged, after linear steps at most."""
+    if node in loop.results:
+        return False
+    users = [each for each in walk(loop) if each is not loop and node in each.inputs]
+    return all(
+        isinstance(each, ir.ByKey) or (isinstance(each, ir.Steps | ir.Union) and is_only_indexed(each, loop))
+        for each in users
+    )
+
+
 def private(plan: ir.Node, owner: str) -> ir.Node:
     """The same plan with arrangements of its own, which nobody else shares."""
     done: dict[str, ir.Node] = {}
 
     def copy(node: ir.Node) -> ir.Node:
         if node.digest not in done:
-            values = {each.name: getattr(node, each.name) for each in fields(node) if each.name != "digest"}
+            values = node.values
             for name, value in values.items():
                 if isinstance(value, ir.Node):
                     values[name] = copy(value)
@@ -59,11 +69,12 @@ def explain(plan: ir.Node, status: Callable[[ir.Node], str]) -> str:
     """The plan as a tree, a line for each node; `status` adds what is known of an arrangement."""
     lines: list[str] = []
     seen: set[str] = set()
+    loops: list[ir.Scope] = []
 
     def draw(node: ir.Node, lead: str, branch: str) -> None:
         again = node.digest in seen
         note = "  (see above)" if again else status(node)
-        lines.append(f"{lead}{branch}{describe(node)}{note}")
+        lines.append(f"{lead}{branch}{describe(node, loops)}{note}")
         if again:
             return
         seen.add(node.digest)
@@ -76,8 +87,8 @@ def explain(plan: ir.Node, status: Callable[[ir.Node], str]) -> str:
     return "\n".join(lines)
 
 
-def describe(node: ir.Node) -> str:
-    """A node in a few words."""
+def describe(node: ir.Node, loops: list[ir.Scope]) -> str:
+    """A node in a few words; `loops` has the loops that were met, and is added to."""
     match node:
         case ir.Source():
             return f"input {node.name}"
@@ -96,12 +107,20 @@ def describe(node: ir.Node) -> str:
         case ir.ReduceOf():
             return f"reduce with {type(node.logic).__name__.lower()}"
         case ir.Entered():
-            return f"enter {node.loop}"
+            return f"enter {_called(node.scope, loops)}"
         case ir.EnteredAt():
-            return f"enter {node.loop}, each row at a round of its own"
+            return f"enter {_called(node.scope, loops)}, each row at a round of its own"
         case ir.LoopVariable():
-            return f"variable {node.name} of {node.loop}"
+            return f"variable {node.name} of {_called(node.scope, loops)}"
         case ir.Loop():
-            return node.id if node.rounds is None else f"{node.id}, {node.rounds} rounds"
+            name = _called((*node.scope, node.id), loops)
+            return name if node.rounds is None else f"{name}, {node.rounds} rounds"
         case _:
-            return f"leave {node.inputs[0].scope[-1]}"
+            return f"leave {_called(node.inputs[0].scope, loops)}"
+
+
+def _called(scope: ir.Scope, loops: list[ir.Scope]) -> str:
+    """What a reader calls the innermost of some loops: a number, in the order in which they are met."""
+    if scope not in loops:
+        loops.append(scope)
+    return f"loop {loops.index(scope) + 1}"

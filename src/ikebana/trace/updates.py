@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.errors import SchemaError, TimeError
-from ikebana.kernels import consolidate_rows, seek_ranges, sort_order
+from ikebana.kernels import consolidate_narrow, consolidate_rows, seek_ranges, sort_order
 from ikebana.time import Time
 from ikebana.trace import payload as payloads
 from ikebana.trace import timetable
@@ -37,6 +37,9 @@ from ikebana.trace.lanes import (
     constant_diffs,
     gathered,
     held_bytes,
+    is_constant,
+    room,
+    room_for_diffs,
     spelled_out,
     trimmed,
 )
@@ -224,6 +227,10 @@ def sort_updates(updates: Updates) -> Sorted:
 
 def consolidate(updates: Updates) -> Sorted:
     """In order, with equal updates added up and those that cancel left out."""
+    if len(updates) > _FEW and len(updates.diffs) == 1 and not updates.schema.hashed:
+        narrow = _consolidated_narrow(updates)
+        if narrow is not None:
+            return narrow
     order, ident, collided = _order(updates)
     exact = not updates.schema.hashed
     key, val, tix = (gathered(lane, order) for lane in (updates.key, updates.val, updates.tix))
@@ -241,6 +248,30 @@ def consolidate(updates: Updates) -> Sorted:
         () if exact else payloads.take(updates.payload, src[:kept]),
     )
     return Sorted(rows, trimmed(ident, kept), collided)
+
+
+_FEW = 1024
+"""So few rows are not worth looking for a way to sort them faster."""
+
+
+def _consolidated_narrow(updates: Updates) -> Sorted | None:
+    """The same for exact lanes that fit into 64 bits together; None if they do not."""
+    rows, given = len(updates), (updates.key, updates.val, updates.tix)
+    key, val, tix = (
+        constant(lane[0], rows, lane.dtype) if is_constant(lane) else room(rows, lane.dtype) for lane in given
+    )
+    diffs = room_for_diffs(1, rows)
+    kept = consolidate_narrow(*given, updates.diffs[0], key, val, tix, diffs[0])
+    if kept < 0:
+        return None
+    key, val, tix, diffs = (trimmed(lane, kept) for lane in (key, val, tix, diffs))
+    made = Updates(updates.times, tix, compressed_diffs(diffs), updates.schema, key, val, ())
+    return Sorted(made, constant(0, kept), NO_KEYS)
+
+
+def _room_like(lane: Array) -> Any:
+    """Room for as many rows, of one cell if the lane is constant."""
+    return constant(lane[0], len(lane), lane.dtype) if is_constant(lane) else room(len(lane), lane.dtype)
 
 
 def compressed_diffs(diffs: Lane) -> Lane:

@@ -4,10 +4,11 @@ Starting: every worker says `Hello` to the driver, which tells all of them their
 `Greeting`, and is `Ready` when it has one from every peer. So a cluster that has started has all its connections.
 
 Afterwards the driver sends commands and requests. A worker takes them in order. Each request has a number, and is
-answered once by every worker: with an `Answer`, or with a `Refusal` that becomes an error in the driver. A worker
-remembers one `Wait` and one `Idle` at a time: a new one replaces one that the driver no longer waits for.
+answered once: with an `Answer`, or with a `Refusal` that becomes an error in the driver. A worker keeps any number of
+requests that it cannot answer yet, until it can or is told to `Forget` them. Guests ask in the same way, each with
+numbers of its own; a command that a guest sends is answered when it was carried out.
 
-A worker that cannot go on says why (`Crash`) before it ends.
+A worker sends `News` unasked. One that cannot go on says why (`Crash`) before it ends.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from ikebana.dataflow.messages import Request
 from ikebana.errors import IkebanaError
-from ikebana.time import Time
 
-# From the driver.
+# From the driver, and `Ask` from guests too.
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,26 +30,23 @@ class Peers:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """Answer when a dataflow has completed the epochs before `epoch`; refuse when it has failed."""
+class Ask:
+    """Answer a request, as soon as that is possible."""
 
     number: int
-    dataflow: str
-    epoch: int
+    request: Request
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """Answer with this worker's shard of a dataflow's result."""
+class Forget:
+    """Nobody waits for the answer to a request any more."""
 
     number: int
-    dataflow: str
-    at: Time
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Answer when there is nothing to do, with the numbers of letters (sent, received) so far."""
+    """Answer when there is nothing to do, with `Counts`."""
 
     number: int
 
@@ -58,14 +56,16 @@ class Stop:
     """End the process."""
 
 
-# From a worker to the driver.
+# From a worker to the driver, and `Answer` and `Refusal` to guests too.
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The worker is there, and listens for its peers."""
+    """The worker is there: where it listens for its peers and for guests, and which process it is."""
 
     endpoint: str
+    door: str
+    pid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,15 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Counts:
+    """How many letters a worker has sent and received, and how many commands and requests it has taken."""
+
+    sent: int
+    received: int
+    taken: int
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """An error in place of an answer."""
 
@@ -91,9 +100,21 @@ class Refusal:
     detail: str
     hint: str
 
+    @staticmethod
+    def of(number: int, error: IkebanaError) -> Refusal:
+        """The refusal that carries an error."""
+        return Refusal(number, type(error), error.what, error.detail, error.hint)
+
     def error(self) -> IkebanaError:
         """The error, to be raised."""
         return self.kind(self.what, detail=self.detail, hint=self.hint)
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What the worker has for whoever listens, in order."""
+
+    items: list[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +135,6 @@ class Greeting:
     sender: int
 
 
-FromDriver: TypeAlias = Peers | Wait | Read | Idle | Stop
-FromWorker: TypeAlias = Hello | Ready | Answer | Refusal | Crash
+FromDriver: TypeAlias = Peers | Ask | Forget | Idle | Stop
+FromWorker: TypeAlias = Hello | Ready | Answer | Counts | Refusal | News | Crash
 Reply: TypeAlias = Answer | Refusal

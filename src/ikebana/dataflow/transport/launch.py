@@ -1,4 +1,4 @@
-"""Worker processes: how they are started, and how they end, whatever happens.
+"""Worker processes on this machine: how they are started, and how they end, whatever happens.
 
 A worker runs in a process of its own, a fresh interpreter rather than a fork. What it must know (its `Seat`, with
 the keys) is written to its standard input: it is in no file, on no command line and in no environment.
@@ -10,6 +10,9 @@ end too, and when the driver ends, all do (`stand_guard`). This needs no message
 holds while a worker computes. In case a process of somebody else's holds a copy of an end, processes are also
 looked at directly, at least once a second.
 
+Where workers are on several machines there are no common pipes. Then their connections stand in for them: a worker
+ends when its connection to the driver or to any other worker is lost (`end_with`).
+
 Guaranteed: after `Children.close` no process is left. It asks (the caller has told the workers to stop), then
 closes their lifelines, then kills. Not guaranteed: anything on systems without POSIX pipes and process groups.
 """
@@ -19,7 +22,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import threading
@@ -28,7 +30,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 
-from ikebana.dataflow.transport.curve import Keys
+import zmq
+
+from ikebana.dataflow.transport.curve import Keys, Socket
+from ikebana.dataflow.transport.hosting import Ended, how_ended
 from ikebana.errors import DataflowError
 
 LOST = 75
@@ -40,6 +45,7 @@ CRASHED = 70
 _MODULE = "ikebana.dataflow.transport"
 _LOOK = 0.9
 _GRACE = 1.0
+_SURE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +59,9 @@ class Seat:
     driver: str  # where the driver listens
     driver_key: str
     worker_keys: list[str]
+    guest_key: str
     secret: str = field(repr=False)
+    watches_connections: bool = False  # to the driver and to its peers, in place of pipes
     lifeline: int = -1  # the writing end of its own pipe
     others: list[int] = field(default_factory=list)  # the reading ends of the other workers' pipes
 
@@ -73,18 +81,14 @@ class Seat:
 
 
 class Children:
-    """The worker processes of a cluster, from the driver's side."""
+    """Hosts workers (`ikebana.dataflow.transport.hosting.Hosting`) as child processes of the driver."""
+
+    watches_connections = False
 
     def __init__(self, python: str) -> None:
         self._python = python
         self._processes: list[subprocess.Popen[bytes]] = []
         self.lifelines: list[int] = []
-        self._poll = select.poll()
-
-    @property
-    def pids(self) -> list[int]:
-        """Process ids, by worker."""
-        return [process.pid for process in self._processes]
 
     def start(self, seats: Sequence[Seat]) -> None:
         """Start a process for each seat. When one cannot be started, those that were are for `close` to end."""
@@ -97,8 +101,6 @@ class Children:
         finally:
             for _, writing in pipes:
                 os.close(writing)
-        for reading in self.lifelines:
-            self._poll.register(reading, select.POLLIN)
 
     def _start(self, seat: Seat) -> None:
         path = [os.getcwd() if each == "" else each for each in sys.path]
@@ -123,22 +125,26 @@ class Children:
             process.stdin.write(seat.to_line())
 
     def any_ended(self) -> bool:
-        """Whether any worker has ended. Costs a microsecond."""
-        return bool(self._poll.poll(0))
+        """Whether any worker has ended. Costs two microseconds."""
+        poll = select.poll()  # of its own: others may ask at the same time
+        for reading in self.lifelines:
+            poll.register(reading, select.POLLIN)
+        return bool(poll.poll(0))
 
     def look(self) -> bool:
         """Whether any worker has ended, as the system tells."""
         return any(process.poll() is not None for process in self._processes)
 
-    def first_ended(self, seconds: float = 1.0) -> tuple[int, int | None]:
-        """The worker that ended and did not just follow another, and its exit code; waits so long to be sure."""
-        deadline = time.monotonic() + seconds
+    def first_ended(self, lost: Sequence[int] = ()) -> Ended | None:
+        """The worker that ended and did not just follow another; waits a second at most to be sure."""
+        deadline = time.monotonic() + _SURE
         while True:
             codes = {at: each.poll() for at, each in enumerate(self._processes)}
             ended = {at: code for at, code in codes.items() if code is not None}
             causes = {at: code for at, code in ended.items() if code != LOST}
             if causes or time.monotonic() > deadline:
-                return next(iter((causes or ended).items()), (-1, None))
+                found = next(iter((causes or ended).items()), None)
+                return found and Ended(found[0], how_ended(found[1]), crashed=found[1] == CRASHED)
             time.sleep(0.005)
 
     def close(self) -> None:
@@ -151,10 +157,9 @@ class Children:
         for process in self._processes:
             process.kill()
             process.wait()
-        for reading in self.lifelines:
+        lifelines, self.lifelines = self.lifelines, []
+        for reading in lifelines:
             os.close(reading)
-        self.lifelines = []
-        self._poll = select.poll()
 
     def _wait(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -163,17 +168,6 @@ class Children:
                 process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 return
-
-
-def how_ended(code: int) -> str:
-    """A process's end in words.
-
-    >>> how_ended(-9), how_ended(3)
-    ('it was killed by SIGKILL', 'it ended with exit code 3')
-    """
-    if code < 0:
-        return f"it was killed by {signal.Signals(-code).name}"
-    return f"it ended with exit code {code}"
 
 
 def take_seat() -> Seat:
@@ -202,4 +196,27 @@ def _guard(poll: select.poll, driver: int, parent: int) -> None:
             if driver not in ended:
                 time.sleep(_GRACE / 2)  # when all are told to stop, one is the first: time to stop in order
             break
+    os._exit(LOST)
+
+
+def end_with(watches: Sequence[Socket], *, in_order: bool = False) -> None:
+    """In a worker process: end it when any of the watched connections is lost; `in_order`, after a little while.
+
+    When all are told to stop, one is the first to do so: the others get time to stop in order.
+    """
+    threading.Thread(target=_end_with, args=(watches, in_order), name="watch", daemon=True).start()
+
+
+def _end_with(watches: Sequence[Socket], in_order: bool) -> None:
+    poller = zmq.Poller()
+    for watch in watches:
+        poller.register(watch, zmq.POLLIN)
+    if not watches:
+        return
+    try:
+        poller.poll()
+    except zmq.ZMQError:  # the sockets were closed: it is ending
+        return
+    if in_order:
+        time.sleep(_GRACE / 2)
     os._exit(LOST)

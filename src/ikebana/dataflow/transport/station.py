@@ -3,41 +3,49 @@
 The loop takes what has come, lets the worker do a quantum of work, sends what that gave, and blocks when there is
 nothing to do: an idle worker uses no processor. All letters that a step has for one peer travel as one message.
 
-Requests are answered as soon as they can be. `Wait` is looked at after every step; `Idle` when a step had nothing
-to do. An exception inside a dataflow is the worker's business, and fails that dataflow. Any other ends the
-process: it is reported to the driver first, and since the guard watches, all others end with it.
+Requests, of the driver and of guests, are answered as soon as they can be: those that are pending are tried again
+after every turn in which anything happened. `Idle` is answered when a step had nothing to do. News go to the driver
+before any answer that is given later, so that whoever has an answer has the news before it.
+
+An exception inside a dataflow is the worker's business, and fails that dataflow; one in answering refuses that
+request; one in a guest's command refuses that command. Any other ends the process: it is reported to the driver
+first, and since the guard watches, all others end with it.
 
 Cost: a message costs its sender and its receiver about 50 us each, of processor time, and as much again in
-ZeroMQ's own thread.
+ZeroMQ's own thread. Not guaranteed: that requests of guests that have gone are forgotten before they can be answered.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import zmq
 
-from ikebana.dataflow.messages import Failed, Letter
+from ikebana.dataflow.messages import Command, Failed, Letter, Request
 from ikebana.dataflow.transport import launch, wire
 from ikebana.dataflow.transport.calls import (
     Answer,
+    Ask,
+    Counts,
     Crash,
+    Forget,
     Greeting,
     Hello,
     Idle,
+    News,
     Peers,
-    Read,
     Ready,
     Refusal,
+    Reply,
     Stop,
-    Wait,
 )
-from ikebana.dataflow.transport.curve import Socket, Sockets
-from ikebana.dataflow.worker import Worker
+from ikebana.dataflow.transport.curve import GUESTS, Socket, Sockets
+from ikebana.dataflow.worker import PENDING, Worker
 from ikebana.errors import DataflowError, IkebanaError
 
 _AT_ONCE = 64
@@ -45,6 +53,10 @@ _AT_ONCE = 64
 
 _REPORT_MS = 1000
 """How long an ending process tries to get its report to the driver."""
+
+_COMMANDS = get_args(Command)
+_DRIVER = b""
+"""Who asks, where it is not a guest; guests have names given by ZeroMQ, which are never empty."""
 
 
 def main() -> None:
@@ -63,18 +75,23 @@ class Station:
 
     def __init__(self, seat: launch.Seat) -> None:
         self._seat = seat
-        keys = [key.encode() for key in seat.worker_keys]
-        self._sockets = Sockets(seat.keys, [key for key in keys if key != seat.keys.public], seat.host)
+        members = [key.encode() for key in (seat.driver_key, *seat.worker_keys) if key != seat.keys.public.decode()]
+        self._sockets = Sockets(
+            seat.keys, members, seat.host, guests=[seat.guest_key.encode()], heartbeat=seat.watches_connections
+        )
         self._inbox, self._endpoint = self._sockets.listen(zmq.PULL)
+        self._door, self._door_endpoint = self._sockets.listen(zmq.ROUTER, GUESTS)
         self._driver = self._sockets.connect(zmq.DEALER, seat.driver, seat.driver_key.encode(), b"%d" % seat.index)
         self._peers: dict[int, Socket] = {}
         self._poller = zmq.Poller()
-        for socket in (self._sockets.gate, self._driver, self._inbox):
+        for socket in (self._sockets.gate, self._driver, self._inbox, self._door):
             self._poller.register(socket, zmq.POLLIN)
+        if seat.watches_connections:
+            launch.end_with([Sockets.watch(self._driver)])
         self.worker = Worker(seat.index, seat.workers, seat.effort)
-        self._sent = self._received = 0
-        self._wait: Wait | None = None
-        self._idle: Idle | None = None
+        self._sent = self._received = self._taken = 0
+        self._pending: dict[tuple[bytes, int], Request] = {}  # by who asked, and its number there
+        self._idle: list[Idle] = []
         self._stopped = False
 
     def run(self) -> int:
@@ -95,13 +112,15 @@ class Station:
 
     def _join(self) -> None:
         """Meet the driver and all peers."""
-        self._tell(Hello(self._endpoint))
+        self._tell(Hello(self._endpoint, self._door_endpoint, os.getpid()))
         peers: list[Peers] = self._next(self._driver)
         for index, endpoint in enumerate(peers[0].endpoints):
             if index != self._seat.index:
                 key = self._seat.worker_keys[index].encode()
                 self._peers[index] = self._sockets.connect(zmq.PUSH, endpoint, key)
                 wire.send(self._peers[index], wire.encode(Greeting(self._seat.index)))
+        if self._seat.watches_connections:
+            launch.end_with([Sockets.watch(peer) for peer in self._peers.values()], in_order=True)
         missing = set(self._peers)
         while missing:
             missing.discard(self._next(self._inbox).sender)
@@ -113,16 +132,18 @@ class Station:
         return wire.receive(socket)
 
     def _turn(self) -> None:
-        self._take(self._driver, self._obey)
-        self._take(self._inbox, self._deliver)
+        self._sockets.answer()
+        came = self._take(self._driver, self._obey)
+        came |= self._take(self._inbox, self._deliver)
+        came |= self._take(self._door, self._serve, wire.receive_from)
         worked = self.worker.step()
         self._post()
-        if self._wait is not None:
-            self._answer_wait(self._wait)
+        if worked or came:
+            self._try_again()
         if not worked:
-            if self._idle is not None:
-                self._tell(Answer(self._idle.number, (self._sent, self._received)))
-                self._idle = None
+            for idle in self._idle:
+                self._reply(_DRIVER, Answer(idle.number, Counts(self._sent, self._received, self._taken)))
+            self._idle = []
             if not self._stopped:
                 self._block()
 
@@ -131,13 +152,15 @@ class Station:
             if socket is self._sockets.gate:
                 self._sockets.answer()
 
-    def _take(self, socket: Socket, use: Callable[[Any], None]) -> None:
-        for _ in range(_AT_ONCE):
+    def _take(self, socket: Socket, use: Callable[[Any], None], receive: Callable[[Any], Any] = wire.receive) -> bool:
+        """Use what has come, within limits; returns whether anything had."""
+        for count in range(_AT_ONCE):
             if not wire.has_mail(socket):
-                return
-            use(wire.receive(socket))
+                return count > 0
+            use(receive(socket))
+        return True
 
-    # Letters.
+    # Letters and news.
 
     def _deliver(self, letters: list[Letter]) -> None:
         self._received += len(letters)
@@ -145,6 +168,7 @@ class Station:
             self.worker.deliver(letter)
 
     def _post(self) -> None:
+        self._tell_news()
         outbox = self.worker.outbox
         if not outbox:
             return
@@ -156,23 +180,31 @@ class Station:
         for peer, letters in bundles.items():
             wire.send(self._peers[peer], wire.encode(letters))
 
+    def _tell_news(self) -> None:
+        if self.worker.news:
+            items = list(self.worker.news)
+            self.worker.news.clear()
+            self._tell(News(items))
+
     # The driver.
 
     def _obey(self, items: list[Any]) -> None:
         for item in items:
             match item:
-                case Wait():
-                    self._wait = item
-                    self._answer_wait(item)
+                case Ask():
+                    self._taken += 1
+                    self._ask(_DRIVER, item)
+                case Forget(number):
+                    self._pending.pop((_DRIVER, number), None)
                 case Idle():
-                    self._idle = item
-                case Read():
-                    self._answer_read(item)
+                    self._idle.append(item)
                 case Stop():
                     self._stopped = True
                 case wire.Sealed():
+                    self._taken += 1
                     self._install(item)
                 case _:
+                    self._taken += 1
                     self.worker.command(item)
 
     def _install(self, sealed: wire.Sealed) -> None:
@@ -186,30 +218,61 @@ class Station:
         else:
             self.worker.command(command)
 
-    def _answer_wait(self, wait: Wait) -> None:
-        try:
-            done = self.worker.complete(wait.dataflow) >= wait.epoch
-        except IkebanaError as error:
-            self._refuse(wait.number, error)
-        else:
-            if not done:
-                return
-            self._tell(Answer(wait.number))
-        self._wait = None
-
-    def _answer_read(self, read: Read) -> None:
-        try:
-            found = self.worker.read(read.dataflow, read.at)
-        except IkebanaError as error:
-            self._refuse(read.number, error)
-        except Exception as error:
-            what = f"cannot read dataflow {read.dataflow!r} at {read.at}"
-            self._refuse(read.number, DataflowError(what, detail=f"{type(error).__name__}: {error}"))
-        else:
-            self._tell(Answer(read.number, found))
-
-    def _refuse(self, number: int, error: IkebanaError) -> None:
-        self._tell(Refusal(number, type(error), error.what, error.detail, error.hint))
-
     def _tell(self, message: Any) -> None:
         wire.send(self._driver, wire.encode(message))
+
+    # Guests.
+
+    def _serve(self, mail: tuple[bytes, Ask]) -> None:
+        guest, ask = mail
+        self._taken += 1
+        if not isinstance(ask.request, _COMMANDS):
+            self._ask(guest, ask)
+            return
+        try:
+            self.worker.command(ask.request)
+        except Exception as error:
+            self._reply(guest, Refusal.of(ask.number, _as_ours(error, ask.request)))
+        else:
+            self._reply(guest, Answer(ask.number))
+
+    # Requests.
+
+    def _ask(self, who: bytes, ask: Ask) -> None:
+        if not self._answered(who, ask.number, ask.request):
+            self._pending[who, ask.number] = ask.request
+
+    def _try_again(self) -> None:
+        for (who, number), request in list(self._pending.items()):
+            if self._answered(who, number, request):
+                del self._pending[who, number]
+
+    def _answered(self, who: bytes, number: int, request: Request) -> bool:
+        try:
+            value = self.worker.answer(request)
+        except Exception as error:
+            self._reply(who, Refusal.of(number, _as_ours(error, request)))
+            return True
+        if value is PENDING:
+            return False
+        self._reply(who, Answer(number, value))
+        return True
+
+    def _reply(self, who: bytes, reply: Reply) -> None:
+        try:
+            frames = wire.encode(reply)
+        except Exception as error:
+            frames = wire.encode(Refusal.of(reply.number, _as_ours(error, reply)))
+        if who == _DRIVER:
+            self._tell_news()
+            wire.send(self._driver, frames)
+        else:
+            wire.send(self._door, frames, to=who)
+
+
+def _as_ours(error: Exception, request: Any) -> IkebanaError:
+    """An error that says what failed; one of ours does so already."""
+    if isinstance(error, IkebanaError):
+        return error
+    shown = textwrap.shorten(repr(request), 120)
+    return DataflowError(f"cannot answer {shown}", detail=f"{type(error).__name__}: {error}")

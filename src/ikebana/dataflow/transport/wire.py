@@ -91,6 +91,11 @@ def receive(socket: zmq.Socket[bytes]) -> Any:
     return decode(frames)
 
 
+def receive_from(socket: zmq.Socket[bytes]) -> tuple[bytes, Any]:
+    """The next message on a router, and who sent it."""
+    return socket.recv(), receive(socket)
+
+
 def has_mail(socket: zmq.Socket[bytes]) -> bool:
     """Whether a message has come."""
     return bool(int(socket.get(zmq.EVENTS)) & zmq.POLLIN)
@@ -218,7 +223,8 @@ def _kinds(kind: type[Any]) -> Iterable[type[Any]]:
 
 
 _VALUES = (messages.Command, messages.Letter, calls.FromDriver, calls.FromWorker)
-_PLAIN = {kind for union in _VALUES for kind in get_args(union)} | {Updates, Changes, Sealed, calls.Greeting}
+_PLAIN = {kind for union in _VALUES for kind in get_args(union)} | {messages.Wait, messages.Read}
+_PLAIN |= {Updates, Changes, Sealed, calls.Greeting}
 _PLAIN -= {messages.Install}  # to be sealed first
 _PARTS: Any = ChainMap(
     {
