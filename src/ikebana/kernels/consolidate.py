@@ -4,8 +4,8 @@ Works in place on lanes in which rows with equal key, ident, value and time are 
 the front. Lanes may be constant, except the diffs, which are added up. `ident` tells apart rows whose lanes
 agree although their data does not (a hash collision); without collisions it is a constant lane of zeros.
 
-`consolidate_narrow` sorts as well: if key, value, time and diff together need no more than 64 bits, they are packed into
-one number, and numbers are sorted rather than rows. Nothing has to be gathered then, which takes half the time.
+`consolidate_narrow` sorts as well: if key, value, time and diff together need no more than 64 bits, they are packed
+into one number, and numbers are sorted rather than rows. Nothing has to be gathered then, which takes half the time.
 
 Cost: one sequential pass, 2-3 ns a row. Gathering rows into order belongs before it: done in one loop with
 the comparisons, cache misses do not overlap and cost ten times as much.

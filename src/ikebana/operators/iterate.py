@@ -61,10 +61,15 @@ class EnterAt:
         parts = self.stash.pop(span)
         if not span.rounds[-1] and len(self._source.changes):
             changes = self._source.changes
-            rounds = self._rounds(changes)
-            times, tix = timetable.distinct_times(np.column_stack([changes.times[changes.tix], rounds]))
-            parts.append(self.stash.keep_later(replace(changes, times=times, tix=tix), span))
+            parts.append(self.stash.keep_later(self._entered(changes), span))
         self.out.changes = Changes.concat(parts) if parts else self.out.nothing
+
+    def _entered(self, changes: Changes) -> Changes:
+        """The changes at their rounds."""
+        rounds, position = timetable.ranked(self._rounds(changes))
+        times = np.column_stack([np.repeat(changes.times, len(rounds), axis=0), np.tile(rounds, len(changes.times))])
+        tix = changes.tix.astype(np.int64) * len(rounds) + position
+        return replace(changes, times=times, tix=tix.astype(np.int32)).pruned()
 
     def _rounds(self, changes: Changes) -> Any:
         """The round at which each row enters."""

@@ -167,8 +167,7 @@ class TopK(Logic):
         order = self._order(values, group)
         group, counts = group[order], counts[order]
         through = np.cumsum(counts)
-        starts = np.flatnonzero(np.append(True, group[1:] != group[:-1])) if len(group) else group
-        sizes = np.diff(np.append(starts, len(group)))
+        starts, sizes = _extents(group)
         before = through - counts - np.repeat((through - counts)[starts], sizes)
         taken = np.clip(self.k - before, 0, counts)
         chosen = np.flatnonzero(taken)
@@ -181,13 +180,25 @@ class TopK(Logic):
 
     def _order(self, values: Updates, group: Lane) -> Lane:
         """By group, then by the columns; ties by the rest of the value, so that the choice is determined."""
-        if self.is_ordered(values.schema):
-            return np.lexsort((~values.val if self.greatest else values.val, group))
+        if self.is_ordered(values.schema):  # as values are given, or the other way round
+            return _reversed_in_groups(group) if self.greatest else np.arange(len(group))
         columns, schema = values.columns(), values.schema
         fields = {field.name: field for field in (*schema.key.fields, *schema.val.fields)}
         names = dict.fromkeys((*self.by, *(field.name for field in schema.val.fields)))
         keys = [key for name in names for key in _sort_keys(columns[name], fields[name])]
         return np.lexsort([*(~key if self.greatest else key for key in reversed(keys)), group])
+
+
+def _extents(group: Lane) -> tuple[Lane, Lane]:
+    """Where each group starts, and how many rows it has."""
+    starts = np.flatnonzero(np.append(True, group[1:] != group[:-1])) if len(group) else group
+    return starts, np.diff(np.append(starts, len(group)))
+
+
+def _reversed_in_groups(group: Lane) -> Lane:
+    """The rows of each group, last one first."""
+    starts, sizes = _extents(group)
+    return np.repeat(2 * starts + sizes - 1, sizes) - np.arange(len(group))
 
 
 def _sort_keys(array: pa.Array, field: pa.Field) -> tuple[Array, Array]:

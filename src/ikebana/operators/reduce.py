@@ -61,7 +61,7 @@ class Moments:
     def of(pairs: Pairs, span: Span) -> Moments:
         """The pairs, at times of a visit."""
         group, epoch = pairs[:, 0], pairs[:, 1]
-        epochs, tix = _ranked(epoch)
+        epochs, tix = timetable.ranked(epoch)
         follows = np.zeros(len(pairs), bool)
         np.equal(group[1:], group[:-1], out=follows[1:])
         return Moments(group, span.times_at(epochs), tix, follows, epoch >= span.lower)
@@ -251,16 +251,6 @@ def _rows(reader: TraceReader, lanes: Lane, span: Span, schema: Schema) -> Sorte
             part = batch.gather(rows)
             known.append(part.at_times(span.seen(part.times)))
     return sort_updates(Updates.concat(known) if known else Updates.empty(schema, span.dimensions))
-
-
-def _ranked(epochs: Lane) -> tuple[Lane, Index]:
-    """The distinct epochs in order, and the position of each among them."""
-    first = int(epochs.min())
-    if int(epochs.max()) - first > len(epochs):
-        distinct, tix = np.unique(epochs, return_inverse=True)
-        return distinct, tix.astype(np.int32)
-    there = np.bincount(epochs - first) > 0
-    return np.flatnonzero(there) + first, (np.cumsum(there, dtype=np.int32) - np.int32(1))[epochs - first]
 
 
 def _nothing(arranged: Arranged) -> Sorted:

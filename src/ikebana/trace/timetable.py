@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ikebana.kernels import advance_times, rank_times, times_beyond, times_visible
+from ikebana.kernels import advance_times, rank_times, sort_order, times_beyond, times_visible
 from ikebana.time import Antichain, Time
 from ikebana.trace.lanes import Flags, Index, Lane, constant
 
@@ -42,13 +42,37 @@ def distinct_times(times: Lane) -> tuple[Lane, Index]:
     """
     if len(times) <= _FEW:
         return rank_times(times)
-    order = np.lexsort(times.T[::-1])
+    order = _order(times)
     ordered = times[order]
     first = np.ones(len(times), bool)
     first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
     positions = np.empty(len(times), np.int32)
     positions[order] = np.cumsum(first) - 1
     return ordered[first], positions
+
+
+def _order(times: Lane) -> Lane:
+    """The order of many times: that of updates, where two lanes hold the coordinates."""
+    if times.shape[1] > 2:
+        return np.lexsort(times.T[::-1])
+    rows = len(times)
+    rounds = times[:, 1] if times.shape[1] == 2 else constant(0, rows)
+    return sort_order(times[:, 0], rounds, constant(0, rows, np.int32))
+
+
+def ranked(numbers: Lane) -> tuple[Lane, Index]:
+    """The distinct numbers in order, and the position of each among them; there is at least one.
+
+    >>> distinct, positions = ranked(np.array([7, 5, 7]))
+    >>> distinct.tolist(), positions.tolist()
+    ([5, 7], [1, 0, 1])
+    """
+    first = int(numbers.min())
+    if int(numbers.max()) - first > len(numbers):
+        distinct, positions = np.unique(numbers, return_inverse=True)
+        return distinct, positions.astype(np.int32)
+    there = np.bincount(numbers - first) > 0
+    return np.flatnonzero(there) + first, (np.cumsum(there, dtype=np.int32) - np.int32(1))[numbers - first]
 
 
 def compacted_times(table: Lane, frontier: Antichain) -> tuple[Lane, Index]:
