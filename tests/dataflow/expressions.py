@@ -4,13 +4,19 @@ A `Program` is a list of nodes over numbered collections: first the inputs, then
 so parts are shared, and a program shrinks well. A loop has a program of its own, whose collections are
 its variables, some collections from outside, and its nodes. `OPERATORS` gives every operator both meanings.
 
-Loops come to rest in one of three ways: the body adds to a set, it lowers minima, or there is a fixed number of
-rounds. In the first two everything in it is positive; otherwise anything goes.
+Loops come to rest in one of four ways: the body adds to what there is; it adds to what there was at the start, and
+more rows never make fewer; it lowers minima; or there is a fixed number of rounds. In the first three everything in it
+is positive; in the last anything goes.
+
+Programs may multiply without bound. The model counts what it does: those that do too much are none of these tests'
+business.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,12 +33,34 @@ Data = dict[Row, int]
 MOST = 1 << 40
 """Greater multiplicities are none of these tests' business: the engine's have 64 bits."""
 MOST_ROUNDS = 200
+MOST_WORK = 4_000
+"""Rows that operators may meet in all rounds of a program's loops: the engine may be made to take them one by one."""
 LATEST = 3
 """The last round at which a row comes into a loop."""
 
 
 class TooLarge(Exception):
     """A program multiplies more than it should."""
+
+
+@dataclass
+class Budget:
+    """The work that the model may still do for a program."""
+
+    left: int = MOST_WORK
+
+    def spend(self, inputs: Sequence[Data]) -> None:
+        """An operator meets its input, or all combinations of its inputs' rows with equal keys."""
+        keys = [Counter(key for key, _ in each) for each in inputs]
+        self.left -= sum(math.prod(each[key] for each in keys) for key in keys[0])
+        if self.left < 0:
+            raise TooLarge
+
+    def check(self, made: Data) -> Data:
+        """What an operator made, if the engine's diffs can hold it."""
+        if any(abs(n) > MOST for n in made.values()):
+            raise TooLarge
+        return made
 
 
 @dataclass(frozen=True)
@@ -157,8 +185,8 @@ def e_triangle(d: Domain, p: int, x: Collection, y: Collection, z: Collection) -
 
 
 def m_triangle(d: Domain, p: int, x: Data, y: Data, z: Data) -> Data:
-    sides = [(a, b, c) for a in x for b in y for c in z if a[1] == b[0] and b[1] == c[0] and c[1] == a[0]]
-    return model.collect(((a[0], c[0]), x[a] * y[b] * z[c]) for a, b, c in sides)
+    sides = [(a, (a[1], c[0]), c) for a in x for c in z if c[1] == a[0]]
+    return model.collect(((a[0], c[0]), x[a] * y[b] * z[c]) for a, b, c in sides if b in y)
 
 
 def e_semijoin(d: Domain, p: int, a: Collection, b: Collection) -> Collection:
@@ -220,6 +248,12 @@ def m_aggregate(d: Domain, p: int, x: Data) -> Data:
     return {d.row(k, v + counts[k] * squares.get(k, 0)): 1 for k, v in model.sum(x)}
 
 
+def m_top_k(d: Domain, p: int, x: Data) -> Data:
+    """The model lists a value as often as it counts, of which more than `k` times makes no difference."""
+    k = 1 + p
+    return model.top_k({row: min(n, k) for row, n in x.items()}, k)
+
+
 def m_semijoin(d: Domain, p: int, a: Data, b: Data) -> Data:
     return model.semijoin(a, model.distinct(model.map(b, lambda row: row[0])))
 
@@ -272,9 +306,27 @@ OPERATORS: dict[str, Operator] = {
     "sum": Operator(e_sum, m_sum, positive=True),
     "aggregate": Operator(e_aggregate, m_aggregate, positive=True),
     "min": Operator(lambda d, p, c: c.min(d.by), lambda d, p, x: model.min(x), positive=True),
-    "max": Operator(lambda d, p, c: c.max(d.by), lambda d, p, x: model.max(x), positive=True),
-    "top_k": Operator(lambda d, p, c: c.top_k(d.by, 1 + p), lambda d, p, x: model.top_k(x, 1 + p), positive=True),
+    "max": Operator(lambda d, p, c: c.max(d.by), lambda d, p, x: m_top_k(d, 0, x), positive=True),
+    "top_k": Operator(lambda d, p, c: c.top_k(d.by, 1 + p), m_top_k, positive=True),
 }
+GROWING = [
+    "map",
+    "select",
+    "filter",
+    "flat_map",
+    "concat",
+    "concat_3",
+    "consolidate",
+    "inspect",
+    "arrange",
+    "join",
+    "delta_2",
+    "delta_3",
+    "triangle",
+    "semijoin",
+    "distinct",
+]
+"""Those that make of more rows more rows, or as many."""
 POSITIVE = [name for name, operator in OPERATORS.items() if operator.positive]
 
 
@@ -353,21 +405,23 @@ def _looped(domain: Domain, known: Sequence[Collection], loop: Loop) -> Collecti
 
 
 # Interpreted by the model.
-def evaluated(domain: Domain, inputs: Sequence[Data], nodes: Sequence[Node]) -> list[Data]:
-    """All collections of a program, from scratch."""
-    known = list(inputs)
+def evaluated(
+    domain: Domain, inputs: Sequence[Data], nodes: Sequence[Node], budget: Budget | None = None
+) -> list[Data]:
+    """All collections of a program, from scratch; raises `TooLarge` if that is too much work."""
+    known, budget = list(inputs), budget or Budget()
     for node in nodes:
         if isinstance(node, Apply):
-            made = OPERATORS[node.operator].model(domain, node.parameter, *(known[at] for at in node.of))
+            operands = [known[at] for at in node.of]
+            budget.spend(operands)
+            made = OPERATORS[node.operator].model(domain, node.parameter, *operands)
         else:
-            made = _iterated(domain, known, node)
-        if any(abs(n) > MOST for n in made.values()):
-            raise TooLarge
-        known.append(made)
+            made = _iterated(domain, known, node, budget)
+        known.append(budget.check(made))
     return known
 
 
-def _iterated(domain: Domain, known: Sequence[Data], loop: Loop) -> Data:
+def _iterated(domain: Domain, known: Sequence[Data], loop: Loop, budget: Budget) -> Data:
     """As `model.iterate`, but that what comes from outside may come late: then a loop is done no earlier than it."""
     names = [f"x{at}" for at in range(len(loop.start))]
     now = itertools.count()
@@ -379,7 +433,7 @@ def _iterated(domain: Domain, known: Sequence[Data], loop: Loop) -> Data:
     def body(variables: dict[str, Data]) -> dict[str, Data]:
         round_ = min(next(now), latest)
         entered = [outside(at, late, round_) for at, late in zip(loop.outside, loop.late, strict=True)]
-        made = evaluated(domain, [*(variables[name] for name in names), *entered], loop.nodes)
+        made = evaluated(domain, [*(variables[name] for name in names), *entered], loop.nodes, budget)
         return {name: made[at] for name, at in zip(names, loop.results, strict=True)}
 
     variables = {name: known[at] for name, at in zip(names, loop.start, strict=True)}
@@ -389,15 +443,32 @@ def _iterated(domain: Domain, known: Sequence[Data], loop: Loop) -> Data:
 
 
 # Drawn at random.
+@dataclass(frozen=True)
+class Kind:
+    """A way in which loops come to rest: the operators of the body, the kinds of loops in it, how it ends."""
+
+    operators: list[str]
+    inner: tuple[str, ...]
+    end: str = "distinct"
+
+
+KINDS = {
+    "set": Kind(POSITIVE, ("set", "again", "least")),  # adds to what there is
+    "again": Kind([*GROWING, *["join"] * 10], ("again",)),  # adds to what there was at the start
+    "least": Kind(POSITIVE, ("set", "again", "least"), end="min"),  # lowers minima
+    "rounds": Kind(list(OPERATORS), ("set", "again", "again", "least", "rounds")),  # so many rounds
+}
+
+
 @st.composite
-def _nodes(draw: Any, known: int, count: int, names: Sequence[str], depth: int, positive: bool) -> list[Node]:
+def _nodes(draw: Any, known: int, count: int, names: Sequence[str], kinds: Sequence[str], depth: int) -> list[Node]:
     nodes: list[Node] = []
     for _ in range(count):
         have = known + len(nodes)
         # The newest are taken more often, so that programs are deep.
         some = st.integers(0, 2 * have).map(lambda n, have=have: n % have if n < have else max(0, have - 1 - n % 3))
         if depth and draw(st.integers(0, 3)) == 3:
-            nodes += draw(_loop(have, some, depth - 1, positive))
+            nodes += draw(_loop(have, some, kinds, depth - 1))
         else:
             name = draw(st.sampled_from(names))
             of = tuple(draw(some) for _ in range(OPERATORS[name].arity))
@@ -406,30 +477,36 @@ def _nodes(draw: Any, known: int, count: int, names: Sequence[str], depth: int, 
 
 
 @st.composite
-def _loop(draw: Any, known: int, some: Any, depth: int, positive: bool) -> list[Node]:
-    """A loop, after the nodes that it needs."""
+def _loop(draw: Any, known: int, some: Any, kinds: Sequence[str], depth: int) -> list[Node]:
+    """A loop of one of some kinds, after the nodes that it needs."""
     start = tuple(draw(st.lists(some, min_size=1, max_size=draw(st.sampled_from([1, 1, 2, 3])))))
     outside = tuple(draw(st.lists(some, max_size=2)))
-    kind = draw(st.sampled_from(["set", "set", "least"] if positive else ["set", "least", "rounds"]))
+    name = draw(st.sampled_from(kinds))
+    kind = KINDS[name]
     result = draw(st.integers(0, len(start) - 1))
+    late = tuple(name != "rounds" and draw(st.sampled_from([False, False, True])) for _ in outside)
     before: list[Node] = []
-    if kind != "rounds":  # what comes from outside is positive
+    if name != "rounds":  # what comes from outside is positive
         before = [Apply("distinct", (at,), 0) for at in outside]
         outside = tuple(range(known, known + len(outside)))
+    if name == "again":  # and so is the start, which comes from outside again in each round
+        first = known + len(before)
+        before += [Apply("distinct", (at,), 0) for at in start]
+        start = tuple(range(first, first + len(start)))
+        outside, late = (*outside, *start), (*late, *(False for _ in start))
     have = len(start) + len(outside)
-    names = list(OPERATORS) if kind == "rounds" else POSITIVE
-    body = draw(_nodes(have, draw(st.integers(1, 3)), names, depth, kind != "rounds"))
-    inside = st.integers(0, have + len(body) - 1)
-    if kind == "rounds":
+    body = draw(_nodes(have, draw(st.integers(1, 3)), kind.operators, kind.inner, depth))
+    last = have + len(body) - 1
+    inside = st.integers(0, last).map(lambda n: last - n)
+    if name == "rounds":
         results = [draw(inside) for _ in start]
-        rounds = draw(st.integers(1, 4))
-        return [*before, Loop(start, outside, (False,) * len(outside), tuple(body), tuple(results), rounds, result)]
-    results, end = [], "distinct" if kind == "set" else "min"
+        return [*before, Loop(start, outside, late, tuple(body), tuple(results), draw(st.integers(1, 4)), result)]
+    results = []
     for variable in range(len(start)):
-        body.append(Apply("concat", (variable, draw(inside)), 0))
-        body.append(Apply(end, (have + len(body) - 1,), 0))
+        base = have - len(start) + variable if name == "again" else variable
+        body.append(Apply("concat", (base, draw(inside)), 0))
+        body.append(Apply(kind.end, (have + len(body) - 1,), 0))
         results.append(have + len(body) - 1)
-    late = tuple(draw(st.sampled_from([False, False, True])) for _ in outside)
     return [*before, Loop(start, outside, late, tuple(body), tuple(results), None, result)]
 
 
@@ -437,7 +514,8 @@ def _loop(draw: Any, known: int, some: Any, depth: int, positive: bool) -> list[
 def programs(draw: Any, most: int = 8, depth: int = 2) -> Program:
     """Any program of 2-8 nodes over 1-3 inputs; loops are nested to a depth."""
     inputs = draw(st.integers(1, 3))
-    nodes = draw(_nodes(inputs, draw(st.integers(2, most)), list(OPERATORS), depth, False))
+    anything = KINDS["rounds"]
+    nodes = draw(_nodes(inputs, draw(st.integers(2, most)), anything.operators, anything.inner, depth))
     return Program(inputs, tuple(nodes))
 
 
@@ -446,4 +524,15 @@ def loops(draw: Any, depth: int = 1) -> Program:
     """A single loop, over one or two inputs."""
     inputs = draw(st.integers(1, 2))
     some = st.integers(0, inputs - 1)
-    return Program(inputs, tuple(draw(_loop(inputs, some, draw(st.integers(0, depth)), False))))
+    return Program(inputs, tuple(draw(_loop(inputs, some, KINDS["rounds"].inner, draw(st.integers(0, depth))))))
+
+
+@st.composite
+def searches(draw: Any) -> Program:
+    """A search in a graph: from the rows of one input along those of the other, which may meet again and again."""
+    end = draw(st.sampled_from(["distinct", "distinct", "reduce", "min", "top_k", "count", "aggregate", "threshold"]))
+    step = Apply("join", (0, 1), draw(st.sampled_from([4, 2, 1])))
+    onward = (step, Apply("concat", (2, 3), 0), Apply(end, (4,), draw(st.integers(0, 4))))
+    rounds = None if end == "distinct" else 4
+    positive = (Apply("distinct", (0,), 0), Apply("distinct", (1,), 0))
+    return Program(2, (*positive, Loop((2,), (3, 2), (False, False), onward, (5,), rounds, 0)))

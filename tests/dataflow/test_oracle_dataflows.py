@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.dataflow.expressions import loops, programs
+from tests.dataflow.expressions import loops, programs, searches
 from tests.dataflow.harness import INTEGERS, NULLS, SMALL, STRINGS, Setup, engine_of, examples, setups
 from tests.dataflow.world import World, histories, play, scripts
 
@@ -43,3 +43,10 @@ def test_oracle_dataflow_at_every_epoch(setup: Setup, program: Any, data: Any) -
 def test_oracle_loop_at_every_epoch(setup: Setup, program: Any, data: Any) -> None:
     with engine_of(setup) as engine:
         World(engine, INTEGERS, program).live_through(data.draw(histories(INTEGERS, program)))
+
+
+@examples(1.5)
+@given(setups(2), searches(), st.data())
+def test_oracle_search_at_every_epoch(setup: Setup, program: Any, data: Any) -> None:
+    with engine_of(setup) as engine:
+        World(engine, INTEGERS, program).live_through(data.draw(histories(INTEGERS, program, most=5)))

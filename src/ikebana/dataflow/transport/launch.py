@@ -19,9 +19,11 @@ closes their lifelines, then kills. Not guaranteed: anything on systems without 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -42,7 +44,10 @@ LOST = 75
 CRASHED = 70
 """Exit code of a worker that ends because of an exception, after reporting it."""
 
-_MODULE = "ikebana.dataflow.transport"
+MODULE = "ikebana.dataflow.transport"
+"""What a worker process runs."""
+
+_PR_SET_PDEATHSIG = 1
 _LOOK = 0.9
 _GRACE = 1.0
 _SURE = 1.0
@@ -106,7 +111,7 @@ class Children:
         path = [os.getcwd() if each == "" else each for each in sys.path]
         try:
             process = subprocess.Popen(
-                [self._python, "-P", "-m", _MODULE],
+                [self._python, "-P", "-m", MODULE],
                 stdin=subprocess.PIPE,
                 bufsize=0,
                 pass_fds=[seat.lifeline, *seat.others],
@@ -181,12 +186,24 @@ def take_seat() -> Seat:
 def stand_guard(seat: Seat) -> None:
     """In a worker process: end it as soon as the driver or any other worker ends."""
     driver = sys.stdin.fileno()
+    if seat.watches_connections:
+        _die_with_parent()
     poll = select.poll()
     for each in (driver, *seat.others):
         poll.register(each, select.POLLIN)
     for each in (driver, seat.lifeline, *seat.others):
-        os.set_inheritable(each, False)
+        if each >= 0:
+            os.set_inheritable(each, False)
     threading.Thread(target=_guard, args=(poll, driver, os.getppid()), name="guard", daemon=True).start()
+
+
+def _die_with_parent() -> None:
+    """Let the kernel kill this process with its parent, where it can: also when this process does not get to look.
+
+    Only for a parent whose thread that started this process lives as long as this process should.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _guard(poll: select.poll, driver: int, parent: int) -> None:

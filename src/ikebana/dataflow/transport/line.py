@@ -276,22 +276,23 @@ class Line:
         ended = self._hosting.first_ended(lost)
         if ended is None:
             raise DataflowError("a worker cannot be reached any more", detail="its connection is lost", hint=_AGAIN)
-        who = "a worker" if ended.worker is None else f"worker {ended.worker}"
+        if ended.worker is None:
+            raise DataflowError("the workers have ended", detail=ended.how, hint=_AGAIN)
         report = self._last_words(ended.worker) if ended.crashed else None
-        if report is None:
-            raise DataflowError(
-                f"{who} has died", detail=f"{ended.how}; its shard of every arrangement is gone", hint=_AGAIN
-            )
-        raise DataflowError(f"{who} has failed", detail=f"{report.reason}\n{report.trace}", hint=_AGAIN)
+        if report is not None:
+            detail = f"{report.reason}\n{report.trace}"
+            raise DataflowError(f"worker {ended.worker} has failed", detail=detail, hint=_AGAIN)
+        detail = f"{ended.how}; its shard of every arrangement is gone"
+        raise DataflowError(f"worker {ended.worker} has died", detail=detail, hint=_AGAIN)
 
-    def _last_words(self, index: int | None) -> Crash | None:
+    def _last_words(self, index: int) -> Crash | None:
         """The report of a worker that has ended: the last it sent, but perhaps not yet here."""
         deadline = time.monotonic() + _LAST_WORDS
         while (left := deadline - time.monotonic()) > 0:
             self._take_mail()
-            said = [each for at, each in self._said.items() if isinstance(each, Crash) and index in (None, at)]
-            if said:
-                return said[0]
+            said = self._said.get(index)
+            if isinstance(said, Crash):
+                return said
             self._router.poll(ceil(left * 1000))
         return None
 

@@ -1,0 +1,147 @@
+"""Workers as the tasks of one Spark job: a barrier stage with a task for each worker, which stays until told to stop.
+
+The job is submitted by a thread of its own, in a job group of its own, so that it is told apart from the user's. Spark
+starts all tasks at once or none. Each becomes a worker's supervisor (see there); the workers connect to the driver,
+which introduces them to each other. Seats, with the keys, travel in the tasks' closure, which goes where Spark's
+own data goes.
+
+Ends. Driver and workers watch their connections, so that each notices the end of any other at once. When a worker,
+its task or its executor ends, Spark fails the job; the thread that submitted it then knows why, and a lifeline tells
+the driver. A job that ends for any reason (the user cancels all jobs, or stops the SparkContext) ends the cluster
+likewise. `close` waits for the tasks to end by themselves, and else cancels the job group.
+
+Not guaranteed: recovery. Spark does not start a failed barrier stage of this kind again, and the workers' data is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+import threading
+import uuid
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from pyspark import cloudpickle
+
+from ikebana.dataflow.transport.hosting import Ended, how_ended
+from ikebana.dataflow.transport.launch import CRASHED, LOST, MODULE, Seat
+from ikebana.kernels.compile import cache_directory
+from ikebana.spark import supervisor
+
+cloudpickle.register_pickle_by_value(supervisor)  # type: ignore[no-untyped-call]
+
+_GRACE = 3.0
+"""How long tasks may take to end by themselves (seconds), and then after they were cancelled."""
+
+_REASON = 4.0
+"""How long to wait for Spark to say why a worker has ended."""
+
+_REPORT = re.compile(supervisor.REPORT.format(index=r"(\d+)", code=r"(-?\d+)"))
+
+_TASK = re.compile(r"barrier task ResultTask\(\d+, (\d+)\)")
+
+occupied: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+"""How many slots of each SparkContext workers hold."""
+
+
+class SparkTasks:
+    """Hosts workers (`ikebana.dataflow.transport.hosting.Hosting`) as Spark tasks."""
+
+    watches_connections = True
+
+    def __init__(self, context: Any, name: str, at_end: Callable[[], None] | None = None) -> None:
+        """`name` is shown by Spark; `at_end` is called when all tasks have ended."""
+        self._context, self._name, self._at_end = context, name, at_end
+        self._group = f"ikebana-{uuid.uuid4().hex[:12]}"
+        self._thread: threading.Thread | None = None
+        self._workers, self._failure = 0, ""
+        self._is_over = threading.Event()
+        self._lifeline, self._other_end = socket.socketpair()
+        self.lifelines = [self._lifeline.fileno()]
+
+    def start(self, seats: Sequence[Seat]) -> None:
+        """Submit the job."""
+        self._workers = len(seats)
+        occupied[self._context] = occupied.get(self._context, 0) + self._workers
+        lines = [seat.to_line().decode() for seat in seats]
+        task = supervisor.task(lines, MODULE, LOST, {"IKEBANA_KERNEL_CACHE": str(cache_directory().parent)}, _path())
+        self._thread = threading.Thread(target=self._run, args=(task,), name="ikebana workers", daemon=True)
+        self._thread.start()
+
+    def _run(self, task: Callable[..., Any]) -> None:
+        """Submit the job and wait for its end."""
+        try:
+            self._context.setJobGroup(self._group, self._name, interruptOnCancel=False)
+            self._context.parallelize(range(self._workers), self._workers).barrier().mapPartitions(task).collect()
+            self._failure = "Spark has ended its task"
+        except Exception as error:
+            self._failure = str(error)
+        finally:
+            self._is_over.set()
+            with suppress(OSError):  # closed by now
+                self._other_end.send(b"\0")
+
+    def any_ended(self) -> bool:
+        """Whether the job has ended."""
+        return self._is_over.is_set()
+
+    look = any_ended
+
+    def first_ended(self, lost: Sequence[int]) -> Ended | None:
+        """The worker that Spark blames, or the first to which the connection was lost."""
+        self._is_over.wait(_REASON)
+        report = _REPORT.search(self._failure)
+        if report:
+            worker, code = int(report[1]), int(report[2])
+            return Ended(worker, _how(code), crashed=code == CRASHED)
+        blamed = _TASK.search(self._failure)
+        first = int(blamed[1]) if blamed else lost[0] if lost else None
+        return Ended(first, f"Spark says: {reason(self._failure)}" if self._failure else "its connection is lost")
+
+    def close(self) -> None:
+        """Wait for the tasks to end, and else cancel them."""
+        if self._thread is not None and not self._is_over.wait(_GRACE):
+            with suppress(Exception):  # Spark may have ended
+                self._context.cancelJobGroup(self._group)
+            self._is_over.wait(_GRACE)
+        if self._workers:
+            occupied[self._context] -= self._workers
+            self._workers = 0
+        self.lifelines = []
+        self._lifeline.close()
+        self._other_end.close()
+        at_end, self._at_end = self._at_end, None
+        if at_end is not None:
+            at_end()
+
+
+def _how(code: int) -> str:
+    hint = "; is ikebana installed where the executors run?" if code == 1 else ""
+    return how_ended(code) + hint
+
+
+def reason(failure: str) -> str:
+    """The telling line of Spark's account of a failed job: the one after the task's, or else the first.
+
+    >>> told = "while calling x.\\n: SparkException: Job aborted: barrier task ResultTask(3, 1) finished.\\n"
+    >>> reason(told + "ExecutorLostFailure (executor 1 exited)\\n   at java.lang.Thread")
+    'ExecutorLostFailure (executor 1 exited)'
+    >>> reason("while calling x.\\n: org.apache.spark.SparkException: Job 0 cancelled\\n   at java.lang.Thread")
+    'Job 0 cancelled'
+    """
+    lines = [line.strip() for line in failure.strip().splitlines()]
+    after = [line for at, line in enumerate(lines) if at and _TASK.search(lines[at - 1])]
+    told = after or [line for line in lines if "Exception: " in line] or lines or [""]
+    return re.sub(r"^.*?Exception: ", "", told[0]).partition(" Consider setting")[0]
+
+
+def _path() -> list[str]:
+    """Where this process imports modules from, besides its installation."""
+    installed = (sys.prefix, sys.base_prefix)
+    path = [os.getcwd() if each == "" else each for each in sys.path]
+    return [each for each in path if not each.startswith(installed)]

@@ -1,0 +1,186 @@
+"""Workers on a local SparkSession: the same answers as in one process, beside other jobs, and a clean end."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+import weakref
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from ikebana.dataflow.messages import Push, Read
+from ikebana.dataflow.transport.inprocess import InProcess
+from ikebana.engine import Engine
+from ikebana.errors import DataflowError, DroppedError, IkebanaError
+from ikebana.operators.changes import Changes
+from ikebana.spark import Guest, SparkWorkers
+from ikebana.spark.hosting import occupied
+from ikebana.spark.launch import slots
+from tests.spark.conftest import SLOTS
+from tests.spark.programs import EDGES, SOON, all_end, endless, is_running, program
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+def doubled(spark: SparkSession) -> list[int]:
+    """Another job, in Python."""
+    found: list[int] = spark.sparkContext.parallelize(range(6), 3).map(lambda each: 2 * each).collect()
+    return found
+
+
+def workers_running() -> list[int]:
+    """Processes of workers, below this process."""
+    below = [each for each in psutil.Process().children(recursive=True) if is_running(each.pid)]
+    return [each.pid for each in below if "ikebana.dataflow.transport" in each.cmdline()]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_same_answers_as_in_one_process(spark: SparkSession, workers: int) -> None:
+    with SparkWorkers(spark, workers) as cluster:
+        assert cluster.size == workers == len(set(cluster.pids))
+        assert program(cluster) == program(InProcess(1))
+        pids = cluster.pids
+    assert not any(map(is_running, pids))
+
+
+def test_clusters_and_other_jobs_side_by_side(spark: SparkSession) -> None:
+    expected = program(InProcess(1))
+    with SparkWorkers(spark, 2) as one, SparkWorkers(spark, 1) as other:
+        assert program(one) == expected
+        assert doubled(spark) == [0, 2, 4, 6, 8, 10]
+        assert program(other) == expected
+        one.close()
+        assert spark.range(1000).selectExpr("sum(id)").collect()[0][0] == 499500
+        other.run()
+        with pytest.raises(DroppedError):
+            one.run()
+    assert not occupied[spark.sparkContext]
+
+
+def test_closing_leaves_nothing(spark: SparkSession) -> None:
+    doubled(spark)
+    gc.collect()
+    descriptors, threads = psutil.Process().num_fds(), threading.active_count()
+    cluster = SparkWorkers(spark, 2)
+    pids = cluster.pids
+    assert sorted(workers_running()) == sorted(pids)
+    endless(cluster)
+    cluster.close()
+    cluster.close()
+    assert not any(map(is_running, pids)) and not workers_running()
+    gc.collect()
+    assert threading.active_count() <= threads
+    assert psutil.Process().num_fds() <= descriptors + 4  # connections to Java, which PySpark keeps for later
+    assert not spark.sparkContext.statusTracker().getActiveJobsIds()
+    assert doubled(spark) == [0, 2, 4, 6, 8, 10]
+
+
+def test_a_cluster_that_nobody_holds_ends(spark: SparkSession) -> None:
+    cluster = SparkWorkers(spark, 1)
+    pids, gone = cluster.pids, weakref.ref(cluster)
+    del cluster
+    gc.collect()
+    assert gone() is None and all_end(pids)
+
+
+def test_the_active_session_is_taken(spark: SparkSession) -> None:
+    with SparkWorkers() as cluster:
+        assert cluster.spark is spark and 1 <= cluster.size < SLOTS
+    assert doubled(spark)
+
+
+# What goes wrong.
+
+
+@pytest.mark.parametrize(
+    ("victim", "reason"), [("worker", "killed by SIGKILL"), ("its supervisor", "Spark says: Python worker exited")]
+)
+def test_a_killed_process_is_noticed_by_all(spark: SparkSession, victim: str, reason: str) -> None:
+    cluster = SparkWorkers(spark, 2)
+    view, pids = endless(cluster), cluster.pids
+    process = psutil.Process(pids[1])
+    killed = process if victim == "worker" else process.parent()
+    assert killed is not None
+    start = time.monotonic()
+    threading.Timer(0.3, os.kill, (killed.pid, signal.SIGKILL)).start()
+    with pytest.raises(DataflowError, match=rf"worker 1 has died\n.*{reason}"):
+        view.read()
+    assert time.monotonic() - start < SOON
+    assert all_end(pids)
+    with pytest.raises(DataflowError, match="worker 1 has died"):
+        cluster.run()
+    cluster.close()
+    assert doubled(spark)
+
+
+def test_cancelled_jobs_end_the_workers(spark: SparkSession) -> None:
+    cluster = SparkWorkers(spark, 2)
+    pids = cluster.pids
+    spark.sparkContext.cancelAllJobs()  # what Ctrl-C does in PySpark
+    with pytest.raises(DataflowError, match=r"the workers have ended\n.*cancelled"):
+        endless(cluster).read()
+    assert all_end(pids)
+    cluster.close()
+
+
+def test_an_exception_outside_of_dataflows_is_reported(spark: SparkSession) -> None:
+    cluster = SparkWorkers(spark, 2)
+    fields = (pa.field("x", pa.int64(), nullable=False),)
+    cluster.command(Push("nowhere", Changes.of(fields, {"x": [1]}, (0,))), 1)
+    with pytest.raises(DataflowError, match=r"worker 1 has failed\n.*KeyError: 'nowhere'"):
+        cluster.run()
+    assert all_end(cluster.pids)
+
+
+def test_too_few_slots(spark: SparkSession) -> None:
+    assert slots(spark) == SLOTS
+    with pytest.raises(IkebanaError, match=rf"too few task slots for {SLOTS} workers(.|\n)*local\[{SLOTS + 1}\]"):
+        SparkWorkers(spark, SLOTS)
+    with (
+        SparkWorkers(spark, 1),
+        pytest.raises(IkebanaError, match=r"of which 1 are held by workers of other sessions"),
+    ):
+        SparkWorkers(spark, SLOTS - 1)
+    with pytest.raises(DataflowError, match="cannot start 0 workers"):
+        SparkWorkers(spark, 0)
+    with pytest.raises(IkebanaError, match="cannot be hosted on"):
+        SparkWorkers("no session", 1)  # type: ignore[arg-type]
+
+
+# Guests.
+
+
+def test_tasks_load_and_read_as_guests(spark: SparkSession) -> None:
+    size, parts = 50_000, 4
+    with SparkWorkers(spark, 2) as cluster:
+        engine = Engine(cluster=cluster)
+        edges = engine.input("edges", EDGES)
+        view = engine.install("by src", edges.arrange("src"))
+        cluster.run()
+        invitation, columns = cluster.invitation, edges.node.columns
+
+        def load(part: int) -> int:
+            with Guest(invitation) as guest:
+                data = {"src": np.arange(size) + part * size, "dst": np.arange(size)}
+                guest.send(part % 2, Push("edges", Changes.of(columns, data, (0,))))
+            return part
+
+        def read(worker: int) -> int:
+            with Guest(invitation) as guest:
+                return guest.ask(worker, Read("by src", (0,))).num_rows
+
+        context: Any = spark.sparkContext
+        assert context.parallelize(range(parts), parts).map(load).collect() == list(range(parts))
+        engine.advance()
+        view.wait(0)
+        assert sum(context.parallelize(range(2), 2).map(read).collect()) == size * parts
+    with pytest.raises(IkebanaError, match="worker 0 is gone"), Guest(invitation, patience=5) as late:
+        late.ask(0, Read("by src", (0,)))
