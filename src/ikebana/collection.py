@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.errors import SchemaError
-from ikebana.operators import linear, logic
+from ikebana.operators import linear, logic, wrapping
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.join import Result
 from ikebana.plan import ir
@@ -378,6 +378,43 @@ class Arrangement:
     def enter(self, loop: Collection) -> Arrangement:
         """The same index inside the loop of another collection: nothing is copied."""
         return Arrangement(_inside(self.node, loop.node.scope))
+
+    # The same index, seen differently: nothing is copied, and functions are called when it is read.
+
+    def filter(self, predicate: Callable[[linear.Columns], Any]) -> Arrangement:
+        """The rows for which a function of the columns is true, read from the same index.
+
+        >>> show(numbers.arrange("k").filter(lambda c: pc.greater(c["v"], 10)).rows())
+        [(1, 20, 1), (2, 30, 1)]
+        """
+        return self._seen(wrapping.Filter(predicate))
+
+    def map(self, columns: Types, function: Callable[[linear.Columns], Mapping[str, Any]]) -> Arrangement:
+        """The same keys with other value columns, computed by a function of the columns.
+
+        >>> show(numbers.arrange("k").map({"w": pa.int64()}, lambda c: {"w": pc.negate(c["v"])}).rows())
+        [(1, -20, 1), (1, -10, 1), (2, -30, 1)]
+        """
+        return self._seen(wrapping.Project(fields_of(columns), function))
+
+    def select(self, *names: str, **renamed: str) -> Arrangement:
+        """The same keys with some of the value columns, or columns under a new name (`new=old`).
+
+        >>> show(numbers.arrange("k").select(w="v").rows())
+        [(1, 10, 1), (1, 20, 1), (2, 30, 1)]
+        """
+        pairs = (*((name, name) for name in names), *renamed.items())
+        self.rows()._check(source for _, source in pairs)
+        known = {field.name: field for field in self.node.columns}
+        fields = tuple(known[source].with_name(name) for name, source in pairs)
+        return self._seen(wrapping.Project(fields, wrapping.Keep(pairs)))
+
+    def negate(self) -> Arrangement:
+        """Every multiplicity with its sign changed."""
+        return self._seen(wrapping.Negate())
+
+    def _seen(self, wrapper: wrapping.Wrapper) -> Arrangement:
+        return Arrangement(ir.make(ir.Seen, source=self.node, wrapper=wrapper))
 
     def join(self, other: Arrangement) -> Collection:
         """Pairs of rows with equal keys: the key columns, then the others of both sides."""

@@ -240,11 +240,11 @@ def _kept(data: Any) -> Any:
 
 def _as_arrangement(node: ir.Node) -> ir.Node:
     """The arrangement in which a view's result is kept: the one that it is, if it is the rows of one."""
-    if ir.is_arrangement(node):
-        return node
-    if isinstance(node, ir.Rows):
-        return node.source
+    arrangement = node.source if isinstance(node, ir.Rows) else node
+    if ir.is_stored(arrangement):
+        return arrangement
     fields = node.columns
     by_first = Schema(fields[:1], fields[1:])
     first_alone = not by_first.hashed and Schema(fields).hashed  # two lanes that are exact, rather than a hash
-    return Collection(node).arrange(*([fields[0].name] if first_alone else [])).node
+    key = (fields[0].name,) if first_alone else tuple(field.name for field in fields)
+    return ir.make(ir.ByKey, source=node, key=key)

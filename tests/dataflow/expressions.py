@@ -136,6 +136,21 @@ def e_filter(d: Domain, p: int, c: Collection) -> Collection:
     return c.filter(lambda columns: pa.array([chosen(d, p, k, v) for k, v in d.numbers(columns)], pa.bool_()))
 
 
+def e_filter_in_place(d: Domain, p: int, c: Collection) -> Collection:
+    def predicate(columns: Any) -> Any:
+        return pa.array([chosen(d, p, k, v) for k, v in d.numbers(columns)], pa.bool_())
+
+    return c.arrange(*d.by).filter(predicate).rows()
+
+
+def e_project_in_place(d: Domain, p: int, c: Collection) -> Collection:
+    def values(columns: Any) -> dict[str, Any]:
+        made = d.columns([d.row(k, moved(d, p, k, v)[1]) for k, v in d.numbers(columns)])
+        return {name: made[name] for name in d.rest}
+
+    return c.arrange(*d.by).map(d.val, values).rows()
+
+
 def e_flat_map(d: Domain, p: int, c: Collection) -> Collection:
     def rows(row: dict[str, Any]) -> list[Any]:
         k = d.key_number[tuple(row[name] for name in d.by)]
@@ -280,6 +295,15 @@ OPERATORS: dict[str, Operator] = {
     "explode": Operator(e_explode, lambda d, p, x: model.explode(x, lambda row: [(row, factor(d, p, *row))])),
     "consolidate": Operator(lambda d, p, c: c.consolidate(), lambda d, p, x: x, positive=True),
     "inspect": Operator(lambda d, p, c: c.inspect(len), lambda d, p, x: x, positive=True),
+    "filter in place": Operator(
+        e_filter_in_place, lambda d, p, x: model.filter(x, lambda row: chosen(d, p, *row)), positive=True
+    ),
+    "project in place": Operator(
+        e_project_in_place,
+        lambda d, p, x: model.map(x, lambda row: d.row(row[0], moved(d, p, *row)[1])),
+        positive=True,
+    ),
+    "negate in place": Operator(lambda d, p, c: c.arrange(*d.by).negate().rows(), lambda d, p, x: model.negate(x)),
     "arrange": Operator(lambda d, p, c: c.arrange(*d.by).rows(), lambda d, p, x: x, positive=True),
     "join": Operator(
         e_join,
@@ -301,6 +325,7 @@ OPERATORS: dict[str, Operator] = {
     "antijoin": Operator(e_antijoin, m_antijoin, arity=2, positive=True),
     "reduce": Operator(e_reduce, lambda d, p, x: model.reduce(x, lambda k, vals: reduced(d, p, k, vals))),
     "distinct": Operator(lambda d, p, c: c.distinct(), lambda d, p, x: model.distinct(x), positive=True),
+    "distinct by key": Operator(lambda d, p, c: c.distinct(*d.by), lambda d, p, x: model.distinct(x), positive=True),
     "threshold": Operator(e_threshold, lambda d, p, x: model.threshold(x, lambda _, n: counted(p, n))),
     "count": Operator(e_count, lambda d, p, x: model.map(model.count(x), lambda row: d.row(*row)), positive=True),
     "sum": Operator(e_sum, m_sum, positive=True),
@@ -318,6 +343,8 @@ GROWING = [
     "concat_3",
     "consolidate",
     "inspect",
+    "filter in place",
+    "project in place",
     "arrange",
     "join",
     "delta_2",
@@ -325,6 +352,7 @@ GROWING = [
     "triangle",
     "semijoin",
     "distinct",
+    "distinct by key",
 ]
 """Those that make of more rows more rows, or as many."""
 POSITIVE = [name for name, operator in OPERATORS.items() if operator.positive]

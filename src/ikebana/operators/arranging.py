@@ -42,7 +42,7 @@ class ArrangeStream:
         self._nothing = Updates.empty(schema, source.dimensions)
         handle = self.arrange.handle()
         self.out = Arranged(schema, source.dimensions, handle.clone, lambda batch: batch)
-        self._published = TraceReader(handle, lambda batch: batch)
+        self._published = TraceReader(handle, lambda batch: batch, schema)
 
     def visit(self, span: Span) -> Iterator[object]:
         """Exchange this visit's changes, and seal what arrives."""

@@ -79,7 +79,7 @@ class Reduction:
         self._output = Arrange(schema, name=name, dimensions=source.dimensions, effort=effort)
         handle = self._output.handle()
         self.out = Arranged(schema, source.dimensions, handle.clone, lambda batch: batch)
-        self._readers = [TraceReader(handle, lambda batch: batch)]
+        self._readers = [TraceReader(handle, lambda batch: batch, schema)]
         self._input = self._open(source)
 
     def _open(self, arranged: Arranged) -> TraceReader:
@@ -166,7 +166,7 @@ class Reduce(Reduction):
         In loops everything is read, since all times of a key's history matter for what is interesting later.
         """
         logic, schema = self.logic, self.source.schema
-        if span.rounds or not (isinstance(logic, TopK) and logic.is_ordered(schema)):
+        if span.rounds or not isinstance(logic, TopK) or not (self.source.is_stored and logic.is_ordered(schema)):
             return _rows(self._input, lanes, span, schema)
 
         def enough(keys: Lane, known: Sorted) -> Array:

@@ -36,9 +36,12 @@ from ikebana.trace.lanes import Array, Lane, gathered
 
 
 def can_tally(logic: Logic, source: Arranged) -> TypeGuard[OfSums]:
-    """Whether `Tally` can do a reduction: a function of sums, of exact lanes; in loops one that keeps the value."""
+    """Whether `Tally` can do a reduction: a function of sums, of exact lanes that are stored.
+
+    In loops only one that keeps the value.
+    """
     schema = source.schema
-    if schema.hashed or not isinstance(logic, OfSums):
+    if schema.hashed or not source.is_stored or not isinstance(logic, OfSums):
         return False
     return isinstance(logic, Threshold) or not (schema.val.fields or source.dimensions > 1)
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from ikebana.operators.changes import Changes, Fields
 from ikebana.time import Antichain, Time
 from ikebana.trace import Batch, Handle, Schema
-from ikebana.trace.reading import Wrap
+from ikebana.trace.reading import Wrap, accumulate
 
 
 class Stream:
@@ -46,8 +46,8 @@ def _since(epoch: int, dimensions: int) -> Antichain:
 class TraceReader:
     """A handle, its batches seen through `wrap`."""
 
-    def __init__(self, handle: Handle, wrap: Wrap) -> None:
-        self._handle, self._wrap = handle, wrap
+    def __init__(self, handle: Handle, wrap: Wrap, schema: Schema) -> None:
+        self._handle, self._wrap, self._schema = handle, wrap, schema
 
     def batches(self) -> list[Batch]:
         """The batches, oldest first."""
@@ -65,7 +65,8 @@ class TraceReader:
 
     def read(self, at: Time) -> pa.Table:
         """The collection at a time."""
-        return self._handle.read(at)
+        at = self._handle.exact(at)
+        return accumulate([batch.gather() for batch in self.batches()], self._schema, at).to_table()
 
     def drop(self) -> None:
         """Give up the trace."""
@@ -79,19 +80,22 @@ class Arranged:
         self.schema, self.dimensions = schema, dimensions
         self._open_handle, self._wrap = open_handle, wrap
         self.fresh: list[Batch] = []
+        self.is_stored = True  # whether batches have the rows that are stored, and in the order of their values
         self.replayed = False  # whether they are history, in which updates may cancel
         self.closed = False
 
     def reader(self) -> TraceReader:
         """A new reader of the trace."""
-        return TraceReader(self._open_handle(), self._wrap)
+        return TraceReader(self._open_handle(), self._wrap, self.schema)
 
     def seen_through(self, wrap: Wrap, schema: Schema | None = None, dimensions: int | None = None) -> Arranged:
         """The same trace under a further view; its producer sets `fresh`."""
         inner = self._wrap
-        return Arranged(
+        made = Arranged(
             schema or self.schema,
             dimensions or self.dimensions,
             self._open_handle,
             lambda batch: wrap(inner(batch)),
         )
+        made.is_stored = self.is_stored
+        return made

@@ -21,6 +21,7 @@ scope never have the same name.
 | `Union` | stream | several streams with the same columns, concatenated |
 | `ByKey` | arrangement | a stream arranged by key columns |
 | `Rows` | stream | the changes of an arrangement |
+| `Seen` | arrangement | another, filtered, projected or negated in place |
 | `JoinOf` | stream | two arrangements with the same key, joined |
 | `LookupOf` | stream | the changes of a stream, each with what an arrangement was by then |
 | `ReduceOf` | arrangement | a function of each key's values |
@@ -47,6 +48,7 @@ from ikebana.operators.changes import Fields
 from ikebana.operators.join import Result
 from ikebana.operators.linear import Step
 from ikebana.operators.logic import Logic
+from ikebana.operators.wrapping import Wrapper
 from ikebana.trace import Schema
 
 Scope = tuple[str, ...]
@@ -213,6 +215,21 @@ class ByKey(Node):
         rest = [each for each in self.source.columns if each.name not in self.key]
         lanes = [f"diff {lane}" for lane in range(self.lanes)] if self.lanes > 1 else ["diff"]
         return Schema([known[name] for name in self.key], rest, diffs=lanes, hash_bits=self.hash_bits)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Seen(Node):
+    source: Node
+    wrapper: Wrapper
+
+    @cached_property
+    def columns(self) -> Fields:
+        return (*self.schema.key.fields, *self.schema.val.fields)
+
+    @cached_property
+    def schema(self) -> Schema:
+        """Key and value columns of the arrangement, as it is seen."""
+        return self.wrapper.schema(schema_of(self.source))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -399,6 +416,11 @@ def is_arrangement(node: Node) -> bool:
     """Whether a node gives an arrangement rather than a stream."""
     if isinstance(node, Entered):
         return is_arrangement(node.source)
+    return isinstance(node, ByKey | ReduceOf | Seen)
+
+
+def is_stored(node: Node) -> bool:
+    """Whether a node gives an arrangement that has a trace of its own, rather than another's seen differently."""
     return isinstance(node, ByKey | ReduceOf)
 
 
@@ -406,5 +428,5 @@ def schema_of(node: Node) -> Schema:
     """The schema of a node that gives an arrangement."""
     if isinstance(node, Entered):
         return schema_of(node.source)
-    assert isinstance(node, ByKey | ReduceOf)
+    assert isinstance(node, ByKey | ReduceOf | Seen)
     return node.schema

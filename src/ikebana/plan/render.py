@@ -20,6 +20,7 @@ from ikebana.operators.span import Span
 from ikebana.operators.stash import Rounds
 from ikebana.operators.tally import Tally, can_tally
 from ikebana.operators.wires import Arranged, Stream
+from ikebana.operators.wrapping import Wrapped
 from ikebana.plan import ir
 from ikebana.plan.sharing import is_only_indexed
 
@@ -143,6 +144,9 @@ class Renderer:
             workers=self._wiring.workers,
         )
         return self._add(node, operator)
+
+    def _seen(self, node: ir.Seen) -> Arranged:
+        return self._add(node, Wrapped(self.wire(node.source), node.wrapper))
 
     def _rows(self, node: ir.Rows) -> Stream:
         return self._add(node, arranging.AsStream(self.wire(node.source)))

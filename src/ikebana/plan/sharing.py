@@ -30,7 +30,7 @@ def walk(node: ir.Node) -> Iterator[ir.Node]:
 
 def is_shareable(node: ir.Node) -> bool:
     """Whether a node is an arrangement, outside loops, of a collection made from inputs by linear steps alone."""
-    simple = (ir.Source, ir.Steps, ir.Union, ir.Rows, ir.ByKey)
+    simple = (ir.Source, ir.Steps, ir.Union, ir.Rows, ir.ByKey, ir.Seen)
     return isinstance(node, ir.ByKey) and all(isinstance(each, simple) for each in walk(node))
 
 
@@ -98,6 +98,8 @@ def describe(node: ir.Node, loops: list[ir.Scope]) -> str:
             return "concat"
         case ir.ByKey():
             return f"arrange by {', '.join(node.key)}"
+        case ir.Seen():
+            return f"{type(node.wrapper).__name__.lower()}, in place"
         case ir.Rows():
             return "rows"
         case ir.JoinOf():

@@ -66,12 +66,12 @@ class Reader(ABC):
 
     def read(self, at: Time) -> pa.Table:
         """The collection at a time: key columns, value columns and accumulated diffs, in no set order."""
-        at = self._exact(at)
+        at = self.exact(at)
         return accumulate([batch.gather() for batch in self.batches()], self.schema, at).to_table()
 
     def lookup(self, keys: Any, at: Time) -> pa.Table:
         """What the collection has at a time for some `keys`: a mapping from key column names to columns."""
-        at = self._exact(at)
+        at = self.exact(at)
         wanted = Updates.of(self.schema.with_val(()), keys, at, dict.fromkeys(self.schema.diffs, 1))
         lanes = np.unique(wanted.key)
         parts = [batch.gather(rows_of(*batch.seek(lanes))) for batch in self.batches()]
@@ -120,7 +120,7 @@ class Reader(ABC):
         """The same collection inside a loop: its times get one more coordinate."""
         return View(self, self.schema, Entered, Antichain.enter)
 
-    def _exact(self, at: Time) -> Time:
+    def exact(self, at: Time) -> Time:
         """The time, if what the batches accumulate to at it is exact."""
         (at,) = Antichain.of(at)
         if not self.frontier.less_equal(at):
