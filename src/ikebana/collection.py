@@ -512,7 +512,7 @@ def iterate(
     node = ir.make(ir.Loop, id=loop, variables=tuple(variables.values()), results=tuple(results), rounds=rounds)
     return {
         name: Collection(ir.make(ir.Left, source=result, loop=node))
-        for name, result in zip(initial, results, strict=True)
+        for name, result in zip(initial, node.results, strict=True)
     }
 
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from ikebana.dataflow.messages import Demand
-from ikebana.dataflow.transport.inprocess import InProcess
+from ikebana.dataflow.transport.inprocess import NO_FAULTS, Faults, InProcess
 from ikebana.engine import Engine, Input, View
 from ikebana.operators import join
 from ikebana.plan import ir
@@ -147,10 +147,11 @@ SMALL = _same(pa.int8(), True, [None, -1, 0, 1])
 # Engines.
 @dataclass(frozen=True)
 class Setup:
-    """What must not matter: workers, the scheduler's choices, merging, sharing, quanta, hashes."""
+    """What must not matter: workers, the scheduler's choices, what goes wrong, merging, sharing, quanta, hashes."""
 
     workers: int = 1
     seed: int = 0
+    faults: Faults = NO_FAULTS
     effort: str = "default"
     share: bool = True
     head: int = 256
@@ -161,12 +162,24 @@ class Setup:
 HASTE = {**spine.EFFORT, "one": 1, "none": 0}
 
 
+def faults() -> SearchStrategy[Faults]:
+    """Anything that goes wrong, some of it often; nothing first."""
+    return st.builds(
+        Faults,
+        delay=st.sampled_from([0, 0.05, 0.3]),
+        reorder=st.sampled_from([0, 0.2, 1]),
+        pause=st.sampled_from([0, 0.05, 0.3]),
+        longest=st.sampled_from([50, 5]),
+    )
+
+
 def setups(workers: int = 4) -> SearchStrategy[Setup]:
     """Any setup; simple ones first."""
     return st.builds(
         Setup,
         workers=st.integers(1, workers),
         seed=st.integers(0, 3),
+        faults=faults(),
         effort=st.sampled_from(["default", "eager", "lazy", "one", "none"]),
         share=st.sampled_from([True, True, False]),
         head=st.sampled_from([256, 1, 2, 4]),
@@ -185,7 +198,8 @@ def engine_of(setup: Setup) -> Iterator[Engine]:
         patch.object(join, "QUANTUM", setup.quantum),
         patch.object(hash_bits, "default", setup.hash_bits),
     ):
-        yield Engine(setup.workers, seed=setup.seed, effort=setup.effort, share=setup.share)
+        cluster = InProcess(setup.workers, seed=setup.seed, effort=setup.effort, faults=setup.faults)
+        yield Engine(share=setup.share, cluster=cluster)
 
 
 def cluster_of(engine: Engine) -> InProcess:

@@ -14,13 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikebana.collection import Collection
+from ikebana.dataflow.transport.inprocess import NO_FAULTS, Faults, InProcess
 from ikebana.dataflow.worker import Worker
 from ikebana.engine import Engine
 from ikebana.errors import DataflowError, SchemaError, TimeError
 from ikebana.operators import join
 from ikebana.trace.spine import Spine
-from tests.dataflow.harness import cluster_of, collected, examples, pairs, pairs_input, read, settle
+from tests.dataflow.harness import cluster_of, collected, examples, faults, pairs, pairs_input, read, settle
 
+MANY_FAULTS = Faults(delay=0.3, reorder=1, pause=0.3)
 POISON = 13
 NUMBERS = {"k": pa.int64(), "v": pa.int64()}
 
@@ -68,10 +70,10 @@ QUERIES: dict[str, Callable[[Collection], Collection]] = {
 }
 
 
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(("workers", "wrong"), [(1, NO_FAULTS), (3, NO_FAULTS), (3, MANY_FAULTS)])
 @pytest.mark.parametrize("query", QUERIES)
-def test_a_function_that_raises_fails_its_own_dataflow_only(query: str, workers: int) -> None:
-    engine = Engine(workers)
+def test_a_function_that_raises_fails_its_own_dataflow_only(query: str, workers: int, wrong: Faults) -> None:
+    engine = Engine(cluster=InProcess(workers, faults=wrong))
     numbers = pairs_input(engine)
     counts = engine.install("counts", numbers.count("k"))
     greatest = engine.install("greatest", numbers.max("k"))
@@ -200,9 +202,11 @@ def test_a_slow_dataflow_does_not_hold_up_another(workers: int, share: bool) -> 
 
 # Workers that die.
 @examples(0.5)
-@given(st.integers(1, 3), st.integers(0, 3), st.integers(0, 400), st.integers(0, 2), st.integers(1, 60))
-def test_a_worker_that_dies_yields_errors_only(workers: int, seed: int, steps: int, victim: int, slice_: int) -> None:
-    engine = Engine(workers, seed=seed)
+@given(st.integers(1, 3), st.integers(0, 3), faults(), st.integers(0, 400), st.integers(0, 2), st.integers(1, 60))
+def test_a_worker_that_dies_yields_errors_only(
+    workers: int, seed: int, wrong: Faults, steps: int, victim: int, slice_: int
+) -> None:
+    engine = Engine(cluster=InProcess(workers, seed=seed, faults=wrong))
     numbers, cluster = pairs_input(engine), cluster_of(engine)
     views = [engine.install("counts", numbers.count("k"))]
     edges = numbers.select("v", "k").iterate(lambda x: x.concat(x.select(v="k", k="v")).distinct())

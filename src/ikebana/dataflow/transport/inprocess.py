@@ -3,16 +3,20 @@ possible.
 
 Between any two workers letters keep their order; between different pairs, and between letters, commands and
 steps, the scheduler chooses at random from its seed. `run_some` stops after some actions, and `kill` ends a worker.
-With one worker it is the plain way to run the engine in a program.
+With `Faults` it also holds back letters and commands, lets letters overtake each other, and pauses workers. None of
+this changes an answer: a letter says what it is a part of, and nobody takes a step that needs one before it is there.
+With one worker and no faults it is the plain way to run the engine in a program.
 
 A killed worker is noticed at once: everything that needs it raises, nothing answers from the rest.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -23,14 +27,45 @@ from ikebana.errors import DataflowError
 from ikebana.time import Time
 
 
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What goes wrong, and how likely; by default nothing does. All but losing letters, which transports do not.
+
+    `delay`: the next letter or command on its way is held back, and so are those behind it.
+    `reorder`: a letter travels by itself: those before and after it overtake it.
+    `pause`: a worker takes no steps.
+    `longest`: for how many actions at most; for fewer if nothing else can happen.
+    """
+
+    delay: float = 0.0
+    reorder: float = 0.0
+    pause: float = 0.0
+    longest: int = 50
+
+    def __post_init__(self) -> None:
+        if max(self.delay, self.pause) >= 1 or self.longest < 1:
+            raise ValueError(f"nothing would ever happen with {self}: make delay and pause less likely than 1")
+
+
+NO_FAULTS = Faults()
+Link: TypeAlias = tuple[int, int, int]
+"""From a worker, to a worker, on a way of its own (or 0, the usual way): letters keep their order on it."""
+Choice: TypeAlias = tuple[Any, ...]
+"""What can happen next: ("letter", *link), ("command", worker) or ("step", worker)."""
+
+
 class InProcess:
     """W workers, their channels, and a scheduler."""
 
-    def __init__(self, workers: int = 1, *, seed: int = 0, effort: str = "default") -> None:
+    def __init__(self, workers: int = 1, *, seed: int = 0, effort: str = "default", faults: Faults = NO_FAULTS) -> None:
         self.workers = [Worker(index, workers, effort) for index in range(workers)]
         self._random = random.Random(seed)
+        self._faults, self._faulty = faults, faults != NO_FAULTS
+        self._clock, self._held = 0, dict[Choice, int]()  # what does not happen before the clock says so
         self._commands: list[deque[Command]] = [deque() for _ in self.workers]
-        self._letters: dict[tuple[int, int], deque[Letter]] = {}
+        self._letters: dict[Link, deque[Letter]] = {}
+        self._new_ways = itertools.count(1)
+        self._steps = [("step", index) for index in range(workers)]
         self._killed: set[int] = set()
         self._listener: Listener = ignore
 
@@ -62,7 +97,12 @@ class InProcess:
             choices = self._choices(idle)
             if not choices:
                 return True
-            self._act(self._random.choice(choices) if len(choices) > 1 else choices[0], idle)
+            if self._faulty:
+                choices = self._unhindered(choices)
+            choice = self._random.choice(choices) if len(choices) > 1 else choices[0]
+            if self._faulty and self._hinder(choice):
+                continue
+            self._act(choice, idle)
         return False
 
     def ask(self, request: Request, worker: int | None = None) -> list[Any]:
@@ -90,21 +130,38 @@ class InProcess:
             for name in list(worker.flows):
                 worker.command(Retire(name))
 
-    def _choices(self, idle: set[int]) -> list[tuple[str, int, int]]:
-        letters = [("letter", a, b) for (a, b), queue in self._letters.items() if queue]
-        commands = [("command", w, 0) for w, queue in enumerate(self._commands) if queue]
-        steps = [("step", w, 0) for w in range(len(self.workers)) if w not in idle]
-        return [*letters, *commands, *steps]
+    def _choices(self, idle: set[int]) -> list[Choice]:
+        choices: list[Choice] = [("letter", *link) for link, queue in self._letters.items() if queue]
+        choices += [("command", w) for w, queue in enumerate(self._commands) if queue]
+        choices += [step for step in self._steps if step[1] not in idle]
+        return choices
 
-    def _act(self, choice: tuple[str, int, int], idle: set[int]) -> None:
+    def _unhindered(self, choices: list[Choice]) -> list[Choice]:
+        """What is not held back; if everything is, time passes until it is not."""
+        self._clock += 1
+        return [each for each in choices if self._held.get(each, 0) <= self._clock] or choices
+
+    def _hinder(self, choice: Choice) -> bool:
+        """Hold it back for a while, by chance; returns whether that is so."""
+        chance = self._faults.pause if choice[0] == "step" else self._faults.delay
+        if self._random.random() < chance:
+            self._held[choice] = self._clock + self._random.randint(1, self._faults.longest)
+            return True
+        self._held.pop(choice, None)
+        return False
+
+    def _act(self, choice: Choice, idle: set[int]) -> None:
         match choice:
-            case ("letter", source, target):
-                self.workers[target].deliver(self._letters[source, target].popleft())
+            case ("letter", source, target, way):
+                queue = self._letters[source, target, way]
+                self.workers[target].deliver(queue.popleft())
+                if way and not queue:
+                    del self._letters[source, target, way]
                 idle.discard(target)
-            case ("command", index, _):
+            case ("command", index):
                 self.workers[index].command(self._commands[index].popleft())
                 idle.discard(index)
-            case (_, index, _):
+            case (_, index):
                 if not self.workers[index].step():
                     idle.add(index)
                 self._post(index)
@@ -113,7 +170,9 @@ class InProcess:
         outbox = self.workers[index].outbox
         while outbox:
             peer, letter = outbox.popleft()
-            self._letters.setdefault((index, peer), deque()).append(letter)
+            alone = self._faults.reorder and self._random.random() < self._faults.reorder
+            way = next(self._new_ways) if alone else 0
+            self._letters.setdefault((index, peer, way), deque()).append(letter)
         news = self.workers[index].news
         while news:
             self._listener(index, news.popleft())
