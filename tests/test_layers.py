@@ -46,7 +46,7 @@ NOTHING_BUT = {"model": set(), "kernels": {"numpy", "numba", "ikebana.errors"}}
 
 ENGINE = (
     *("errors", "events", "model", "time", "kernels", "trace"),
-    *("operators", "plan", "dataflow", "collection", "engine"),
+    *("operators", "plan", "dataflow", "collection", "engine", "spark"),
 )
 
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -114,6 +114,12 @@ def test_austere_parts_import_only_what_they_may(path: Path) -> None:
     allowed = NOTHING_BUT[part] | {f"ikebana.{part}"} | standard
     refused = [name for name in imports(path) if not is_within(name, allowed)]
     assert not refused, f"{part} may not import {refused}"
+
+
+def test_what_travels_to_executors_by_value_needs_nothing_there() -> None:
+    allowed = {"pyspark", *sys.stdlib_module_names}
+    refused = [name for name in imports(SOURCE / "spark" / "supervisor.py") if not is_within(name, allowed)]
+    assert not refused, f"an executor's Python would import {refused}"
 
 
 @pytest.mark.parametrize("path", [p for p in MODULES if part_of(p) in ENGINE], ids=name_of)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pyarrow as pa
+import pyarrow.compute
 
 from ikebana.collection import Collection
 from ikebana.dataflow.transport import Cluster
@@ -32,6 +33,11 @@ def reach(edges: Collection, roots: Collection) -> Collection:
     return roots.iterate(grow)
 
 
+def leads_on(columns: dict[str, pa.Array]) -> Any:
+    """A function that workers must find by its name."""
+    return pa.compute.not_equal(columns["src"], columns["dst"])
+
+
 def program(cluster: Cluster, epochs: int = 4) -> list[Any]:
     """A join with a count on top, and reachability, over edges that come and go; everything that was read."""
     chance = random.Random(5)
@@ -41,7 +47,7 @@ def program(cluster: Cluster, epochs: int = 4) -> list[Any]:
     roots = engine.input("roots", {"node": pa.int64()})
     views = [
         engine.install("fans", edges.join(names, "src").count("name")),
-        engine.install("reach", reach(edges, roots)),
+        engine.install("reach", reach(edges.filter(leads_on), roots)),
     ]
     roots.insert({"node": [0]})
     names.insert({"src": list(range(40)), "name": [f"of {each % 7}" for each in range(40)]})

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,11 @@ from ikebana.dataflow.transport.inprocess import InProcess
 from ikebana.engine import Engine
 from ikebana.errors import DataflowError, DroppedError, IkebanaError
 from ikebana.operators.changes import Changes
-from ikebana.spark import Guest, SparkWorkers
+from ikebana.spark import Guest, SparkWorkers, launch
 from ikebana.spark.hosting import occupied
 from ikebana.spark.launch import slots
 from tests.spark.conftest import SLOTS
-from tests.spark.programs import EDGES, SOON, all_end, endless, is_running, program
+from tests.spark.programs import EDGES, SOON, all_end, endless, is_running, program, within
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -155,11 +156,31 @@ def test_too_few_slots(spark: SparkSession) -> None:
         SparkWorkers("no session", 1)  # type: ignore[arg-type]
 
 
+def test_dynamic_allocation_is_refused_beforehand(monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> None:
+    conf = {"spark.dynamicAllocation.enabled": "true"}
+    context = SimpleNamespace(master="spark://somewhere:7077", getConf=lambda: conf)
+    monkeypatch.setattr(launch, "context_of", lambda spark: context)
+    with pytest.raises(IkebanaError, match=r"dynamic allocation(.|\n)*spark\.dynamicAllocation\.enabled=false"):
+        launch.check(spark, 1, 0, 1.0)
+
+
+def test_a_failed_start_leaves_nothing(spark: SparkSession) -> None:
+    with pytest.raises(DataflowError, match=r"cannot listen on '203\.0\.113\.7'"):
+        SparkWorkers(spark, 1, host="203.0.113.7")
+    with pytest.raises(DataflowError, match=r"worker \d has died\n.*exit code 1"):
+        SparkWorkers(spark, 2, workers_host="203.0.113.7")
+    with pytest.raises(DataflowError, match=r"worker 0 did not start in time(.|\n)*patience"):
+        SparkWorkers(spark, 1, patience=0.01)
+    assert not occupied[spark.sparkContext]
+    assert within(SOON, lambda: not workers_running())
+    assert within(SOON, lambda: not spark.sparkContext.statusTracker().getActiveJobsIds())
+
+
 # Guests.
 
 
 def test_tasks_load_and_read_as_guests(spark: SparkSession) -> None:
-    size, parts = 50_000, 4
+    size, parts = 50_000, 2
     with SparkWorkers(spark, 2) as cluster:
         engine = Engine(cluster=cluster)
         edges = engine.input("edges", EDGES)

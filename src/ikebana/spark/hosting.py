@@ -11,6 +11,7 @@ the driver. A job that ends for any reason (the user cancels all jobs, or stops 
 likewise. `close` waits for the tasks to end by themselves, and else cancels the job group.
 
 Not guaranteed: recovery. Spark does not start a failed barrier stage of this kind again, and the workers' data is gone.
+Nor that Spark knows of the workers' memory: they are not its own Python processes but children of these.
 """
 
 from __future__ import annotations
@@ -48,26 +49,28 @@ _TASK = re.compile(r"barrier task ResultTask\(\d+, (\d+)\)")
 occupied: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 """How many slots of each SparkContext workers hold."""
 
+counting = threading.Lock()
+"""Held by whoever changes that, or looks and means to."""
+
 
 class SparkTasks:
     """Hosts workers (`ikebana.dataflow.transport.hosting.Hosting`) as Spark tasks."""
 
     watches_connections = True
 
-    def __init__(self, context: Any, name: str, at_end: Callable[[], None] | None = None) -> None:
-        """`name` is shown by Spark; `at_end` is called when all tasks have ended."""
-        self._context, self._name, self._at_end = context, name, at_end
+    def __init__(self, context: Any, workers: int, name: str, at_end: Callable[[], None] | None = None) -> None:
+        """Take slots for so many workers; `counting` is held. `at_end` is called when all tasks have ended."""
+        self._context, self._workers, self._name, self._at_end = context, workers, name, at_end
+        occupied[context] = occupied.get(context, 0) + workers
         self._group = f"ikebana-{uuid.uuid4().hex[:12]}"
         self._thread: threading.Thread | None = None
-        self._workers, self._failure = 0, ""
+        self._failure = ""
         self._is_over = threading.Event()
         self._lifeline, self._other_end = socket.socketpair()
         self.lifelines = [self._lifeline.fileno()]
 
     def start(self, seats: Sequence[Seat]) -> None:
         """Submit the job."""
-        self._workers = len(seats)
-        occupied[self._context] = occupied.get(self._context, 0) + self._workers
         lines = [seat.to_line().decode() for seat in seats]
         task = supervisor.task(lines, MODULE, LOST, {"IKEBANA_KERNEL_CACHE": str(cache_directory().parent)}, _path())
         self._thread = threading.Thread(target=self._run, args=(task,), name="ikebana workers", daemon=True)
@@ -77,7 +80,8 @@ class SparkTasks:
         """Submit the job and wait for its end."""
         try:
             self._context.setJobGroup(self._group, self._name, interruptOnCancel=False)
-            self._context.parallelize(range(self._workers), self._workers).barrier().mapPartitions(task).collect()
+            workers = range(self._workers)
+            self._context.parallelize(workers, len(workers)).barrier().mapPartitions(task).collect()
             self._failure = "Spark has ended its task"
         except Exception as error:
             self._failure = str(error)
@@ -109,7 +113,7 @@ class SparkTasks:
             with suppress(Exception):  # Spark may have ended
                 self._context.cancelJobGroup(self._group)
             self._is_over.wait(_GRACE)
-        if self._workers:
+        with counting:
             occupied[self._context] -= self._workers
             self._workers = 0
         self.lifelines = []
@@ -121,7 +125,8 @@ class SparkTasks:
 
 
 def _how(code: int) -> str:
-    hint = "; is ikebana installed where the executors run?" if code == 1 else ""
+    """A worker's end in words; one that did not get far has only told the executor's log."""
+    hint = "; the executor's error log says why, perhaps ikebana is not installed there" if code == 1 else ""
     return how_ended(code) + hint
 
 

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -27,7 +28,7 @@ QUIET = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",  # else there is always a bar for the workers' stage
-    "spark.log.level": "ERROR",
+    "spark.driver.extraJavaOptions": f'-Dlog4j2.configurationFile="{Path(__file__).with_name("log4j2.properties")}"',
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 
@@ -86,7 +87,14 @@ def environment() -> Iterator[None]:
 
 def active_session() -> SparkSession | None:
     """The SparkSession that this thread, or this process, uses already."""
-    return SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    found = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    return found if found is not None and is_running(found) else None
+
+
+def is_running(spark: SparkSession) -> bool:
+    """Whether a session has not been stopped."""
+    context: Any = spark.sparkContext
+    return context._jsc is not None and not context._jsc.sc().isStopped()
 
 
 def context_of(spark: SparkSession) -> Any:
@@ -97,10 +105,9 @@ def context_of(spark: SparkSession) -> Any:
             detail="they are the tasks of a job, which needs a SparkContext; a Spark Connect session has none",
             hint="give a SparkSession of this process, or none to have one started",
         )
-    context: Any = spark.sparkContext
-    if context._jsc is None or context._jsc.sc().isStopped():
+    if not is_running(spark):
         raise IkebanaError("the SparkSession was stopped", hint="give one that runs, or none to have one started")
-    return context
+    return spark.sparkContext
 
 
 def slots(spark: SparkSession) -> int:

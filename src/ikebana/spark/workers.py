@@ -12,9 +12,11 @@ the addresses of their executors; `host` and `workers_host` say otherwise. All c
 
 Interrupts. PySpark cancels all jobs on Ctrl-C, and with them the workers: the cluster then raises and is to be closed.
 
-Cost: a SparkSession takes some 5 to 15 s to start, workers 2 to 4 s, closing 0.2 s. A worker takes a task slot, and
-beside it the memory of an idle Python process. Not guaranteed: that the Java process of a session which was started
-here ends before this process does; PySpark keeps it.
+Cost, on two busy cores: a SparkSession takes 12 s to start, workers 2 s (5 s the first time), closing 0.1 s. A request
+to all workers and back takes 0.27 ms with one worker and 0.47 ms with two; a killed worker is an error in the driver
+after 0.3 s. An empty worker has 200 MB, and its supervisor 55 MB, of which Python itself is most.
+Not guaranteed: that the Java process of a session which was started here ends before this process does; PySpark keeps
+it. Nor anything where `spark.python.worker.killOnIdleTimeout` is set: to Spark, the workers' tasks are idle.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from pyspark.sql import SparkSession
 from ikebana.dataflow.transport.driver import Driver
 from ikebana.errors import DataflowError
 from ikebana.spark import launch
-from ikebana.spark.hosting import SparkTasks, occupied
+from ikebana.spark.hosting import SparkTasks, counting, occupied
 
 _LOOPBACK = "127.0.0.1"
 
@@ -59,15 +61,19 @@ class SparkWorkers(Driver):
         taken = spark or launch.active_session()
         self.spark = taken or launch.session(workers or launch.cores())
         """The SparkSession."""
+        at_end = self.spark.stop if taken is None else None
+        tasks: SparkTasks | None = None
         try:
             context = launch.context_of(self.spark)
-            held = occupied.get(context, 0)
-            size = workers or max(1, min(launch.cores(), launch.slots(self.spark) - held - 1))
-            launch.check(self.spark, size, held, patience)
-            _use_this_python(context)
             driver_host, theirs = _addresses(context)
+            _use_this_python(context)
+            with counting:
+                held = occupied.get(context, 0)
+                size = workers or max(1, min(launch.cores(), launch.slots(self.spark) - held - 1))
+                launch.check(self.spark, size, held, patience)
+                tasks = SparkTasks(context, size, name, at_end)
             super().__init__(
-                SparkTasks(context, name, at_end=None if taken else self.spark.stop),
+                tasks,
                 size,
                 effort=effort,
                 host=host or driver_host,
@@ -75,8 +81,10 @@ class SparkWorkers(Driver):
                 patience=patience,
             )
         except BaseException:
-            if not taken:
-                self.spark.stop()
+            if tasks is not None:
+                tasks.close()
+            elif at_end is not None:
+                at_end()
             raise
 
 

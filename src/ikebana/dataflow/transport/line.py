@@ -113,7 +113,7 @@ class Line:
                 raise DataflowError(
                     f"worker {missing[0]} did not start in time",
                     detail=f"{len(missing)} of {self.size} are missing",
-                    hint="give it more `patience`",
+                    hint="give it more `patience`; where Spark hosts the workers, other jobs may hold its slots",
                 )
             self._pump(_LOOK)
 

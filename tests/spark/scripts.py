@@ -1,0 +1,71 @@
+"""Drivers that the tests run as processes of their own: `python -m tests.spark.scripts <name> ...`.
+
+They print a line of JSON for each thing that the test waits for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import psutil
+
+from ikebana.dataflow.transport.inprocess import InProcess
+from ikebana.errors import DataflowError
+from ikebana.spark import SparkWorkers, session
+from tests.spark.programs import all_end, endless, program
+
+
+def say(**what: Any) -> None:
+    print(json.dumps(what), flush=True)
+
+
+def executor_of(pid: int) -> psutil.Process:
+    """The Java process that runs a worker's task."""
+    return next(each for each in psutil.Process(pid).parents() if "java" in each.name())
+
+
+def lose_an_executor(master: str) -> None:
+    """Same answers; then an executor is killed; then Spark replaces it, and the next cluster waits for its end."""
+    spark = session(0, config={"spark.master": master, "spark.executor.memory": "512m"})
+    with SparkWorkers(spark, 2) as cluster:
+        say(same=program(cluster) == program(InProcess(1)))
+    cluster = SparkWorkers(spark, 2)
+    view, pids = endless(cluster), cluster.pids
+    start = time.monotonic()
+    os.kill(executor_of(pids[0]).pid, signal.SIGKILL)
+    try:
+        view.read()
+    except DataflowError as error:
+        say(error=str(error), seconds=time.monotonic() - start, ended=all_end(pids))
+    cluster.close()
+    again = SparkWorkers(spark, 2)
+    say(pids=again.pids)
+    time.sleep(1000)
+
+
+def compute(master: str) -> None:
+    """Same answers on somebody else's cluster, beside another job; ends without closing anything."""
+    spark = session(0, config={"spark.master": master, "spark.cores.max": 4, "spark.executor.memory": "512m"})
+    cluster = SparkWorkers(spark, 2)
+    say(same=program(cluster) == program(InProcess(1)))
+    say(sum=sum(spark.sparkContext.parallelize(range(10), 2).map(lambda each: each * 2).collect()))
+    say(pids=cluster.pids, java=executor_of(cluster.pids[0]).cmdline()[0])
+
+
+def be_interrupted() -> None:
+    """Waits for an answer that does not come, with a session of its own."""
+    cluster = SparkWorkers(workers=1)
+    view = endless(cluster)
+    say(pids=cluster.pids)
+    view.read()
+
+
+if __name__ == "__main__":
+    {"lose_an_executor": lose_an_executor, "compute": compute, "be_interrupted": be_interrupted}[sys.argv[1]](
+        *sys.argv[2:]
+    )

