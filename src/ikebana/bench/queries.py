@@ -20,6 +20,7 @@ import pyarrow as pa
 from ikebana.bench.measure import Stopwatch, percentiles
 from ikebana.bench.progress import Progress
 from ikebana.bench.scenario import Parameters, Results, Scenario, parameter
+from ikebana.dataflow.transport.zeromq import Processes
 from ikebana.engine import Engine, Input, View
 
 # Milliseconds of the Rust reference: install and answer a join of so many keys against 10M, one worker.
@@ -31,7 +32,7 @@ class JoinParameters(Parameters):
     keys: int = parameter(10_000_000, "keys arranged beforehand", minimum=1)
     largest: int = parameter(1_000_000, "keys of the largest join installed", minimum=1)
     repeats: int = parameter(5, "joins of each size; the median counts", minimum=1)
-    workers: int = parameter(1, "workers, in this process", minimum=1)
+    processes: int = parameter(0, "worker processes; 0 for a worker in this process", minimum=0)
     seed: int = parameter(0, "seed of the keys looked up", minimum=0)
 
 
@@ -47,7 +48,8 @@ class JoinProportionality(Scenario[JoinParameters]):
         random = np.random.default_rng(parameters.seed)
         results: dict[str, Any] = {}
         sizes = [size for size in RUST_MS if size <= min(parameters.largest, parameters.keys)]
-        with Engine(parameters.workers) as engine:
+        cluster = Processes(parameters.processes) if parameters.processes else None
+        with Engine(cluster=cluster) as engine:
             large = engine.input("large", {"key": pa.int64(), "val": pa.int64()}, key="key")
             large.insert({"key": np.arange(parameters.keys), "val": np.arange(parameters.keys) * 3})
             engine.advance()
