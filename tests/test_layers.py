@@ -30,6 +30,8 @@ LAYERS = (
     ("plan",),
     ("dataflow",),
     ("collection",),
+    ("coordinator",),
+    ("tables", "views"),
     ("engine",),
     ("spark", "sql", "datalog", "graph"),
     ("storage", "console", "bench"),

@@ -1,4 +1,4 @@
-"""The engine as a library: inputs, epochs, views, on workers of this process.
+"""The engine as a library: tables, inputs, epochs, views, on workers of this process or of others.
 
     engine = Engine(workers=2)
     edges = engine.input("edges", {"src": pa.int64(), "dst": pa.int64()})
@@ -7,31 +7,50 @@
     engine.advance()                    # closes the epoch
     degrees.read()                      # an Arrow table
 
-An input's changes are kept in an arrangement of their own, so that a query installed at any time sees all of them.
-Arrangements that several queries can use are maintained by dataflows of their own and live as long as one of them
-does. With `share=False` every query builds its own.
+An input's or a table's changes are kept in an arrangement of their own, so that a query installed at any time sees all
+of them; those of a stream are not. Arrangements that several queries can use are maintained by dataflows of their own
+and live as long as one of them does. With `share=False` every query builds its own.
 
-Not guaranteed: use from several threads.
+Inputs take whatever they are given, at the present epoch, which `advance` closes. Tables are for users: their changes
+are checked and come in transactions, each of which closes the epoch by itself (`ikebana.tables`).
+
+Any number of threads can use an engine. Not guaranteed: that inputs' changes of one thread are closed by itself; any
+transaction closes the epoch for all.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-import pyarrow as pa
 
 from ikebana.collection import Arrangement, Collection, Types, fields_of
-from ikebana.dataflow.messages import Advance, CloseInput, CreateInput, Demand, Install, Push, Read, Retire, Wait
+from ikebana.coordinator import Coordinator
+from ikebana.dataflow.messages import (
+    Advance,
+    CloseInput,
+    CreateInput,
+    CreateTable,
+    DropTable,
+    Install,
+    Push,
+    Retire,
+    TableSpec,
+)
 from ikebana.dataflow.transport import Cluster
 from ikebana.dataflow.transport.inprocess import InProcess
-from ikebana.errors import DataflowError, TimeError
+from ikebana.errors import DataflowError, SchemaError, TimeError
 from ikebana.operators.changes import Changes
 from ikebana.plan import ir
 from ikebana.plan.sharing import explain, is_shareable, private, walk
+from ikebana.tables import Table, Transaction
 from ikebana.trace import Schema
+from ikebana.views import View
+
+__all__ = ["Engine", "Input", "Table", "Transaction", "View"]
 
 
 class Engine:
@@ -47,12 +66,21 @@ class Engine:
         cluster: Cluster | None = None,
     ) -> None:
         self.cluster: Cluster = cluster or InProcess(workers, seed=seed, effort=effort)
-        self.epoch, self._share = 0, share
+        self.coordinator, self._share = Coordinator(self.cluster), share
         self._next_worker = 0
         self._names: set[str] = set()
         self._times: Counter[str] = Counter()  # how often a dataflow was given a name
         self._flows: dict[str, str] = {}  # the dataflow that maintains an arrangement, by digest
-        self._uses: Counter[str] = Counter()  # how many views, inputs and other dataflows need it
+        self._uses: Counter[str] = Counter()  # how many views, tables, inputs and other dataflows need it
+        self.tables: dict[str, Table] = {}
+        self.views: dict[str, View] = {}
+
+    @property
+    def epoch(self) -> int:
+        """The present epoch: those before it are closed."""
+        return self.coordinator.epoch
+
+    # What there is.
 
     def input(self, name: str, columns: Types, key: str | Sequence[str] = ()) -> Input:
         """A new input: a collection that changes by what is inserted into it and removed from it."""
@@ -60,11 +88,61 @@ class Engine:
         source = Collection(ir.make(ir.Source, name=name, fields=fields))
         kept = source.arrange(*((key,) if isinstance(key, str) else key)).node
         ir.schema_of(kept)  # raises if there can be no such arrangement
-        self._claim(name)
-        self.cluster.command(CreateInput(name, fields))
-        self.cluster.command(Advance(self.epoch))
-        self._maintain(kept, f"input {name}")
+        with self.coordinator.lock:
+            self._claim(name)
+            self.coordinator.command(CreateInput(name, fields))
+            self.coordinator.command(Advance(self.epoch))
+            self._maintain(kept, f"input {name}")
         return Input(self, name, source.node)
+
+    def table(self, name: str, columns: Types, key: str | Sequence[str] | None = None, kind: str = "table") -> Table:
+        """A new table: keyed if it has a key, else a bag; with `kind="stream"` nothing is kept of it.
+
+        Key columns are never null, however they are declared.
+        """
+        key = (key,) if isinstance(key, str) else tuple(key or ())
+        fields = _table_fields(name, columns, key, kind)
+        source = Collection(ir.make(ir.Source, name=name, fields=fields))
+        if kind == "stream":
+            kept, spec = None, TableSpec(name, fields, "stream")
+        else:
+            kept = source.arrange(*key).node if key else _as_arrangement(source.node)
+            spec = TableSpec(name, fields, "keyed" if key else "bag", ir.schema_of(kept))
+        with self.coordinator.lock:
+            self._claim(name)
+            if kept is not None:
+                spec = replace(spec, dataflow=self._new_name(f"table {name}"))
+                self._flows[kept.digest] = spec.dataflow
+                self._uses[kept.digest] += 1
+            self.coordinator.command(CreateTable(spec))
+            if kept is not None:
+                self.coordinator.command(Install(spec.dataflow, kept))
+            table = Table(self.coordinator, source.node, spec, self._maintain, self._release)
+            self.tables[name] = table
+        return table
+
+    def drop_table(self, name: str) -> None:
+        """Drop a table, its rows and its arrangements; refused while a view needs it."""
+        with self.coordinator.lock:
+            table = self._table(name)
+            users = [view.name for view in self.views.values() if _reads(view.plan, name)]
+            if users:
+                raise DataflowError(
+                    f"cannot drop table {name!r}",
+                    detail=f"it is used by {', '.join(repr(user) for user in users)}",
+                    hint="drop these views first",
+                )
+            table.drop_arrangements()
+            table.dropped = True
+            if table.spec.schema is not None:
+                self._release(self._kept(table).digest)
+            self.coordinator.command(DropTable(name))
+            self._names.discard(name)
+            del self.tables[name]
+
+    def transaction(self) -> Transaction:
+        """Changes of any number of tables, to be applied together at one epoch: `with engine.transaction(): ...`."""
+        return Transaction(self.coordinator)
 
     def install(self, name: str, collection: Collection | Arrangement) -> View:
         """A standing query: its result is kept up to date from now on."""
@@ -75,14 +153,40 @@ class Engine:
             )
         plan = _as_arrangement(node)
         ir.schema_of(plan)  # raises if there can be no such arrangement
-        self._claim(name)
+        with self.coordinator.lock:
+            self._claim(name)
+            plan = self._owned(plan, name)
+            used = [node for node in walk(plan) if self._is_shared(node, plan)]
+            for shared in used:
+                self._maintain(shared, shared.digest)
+            self._maintain(plan, name)
+            uses = [node.digest for node in (*used, plan)]
+            view = View(self.coordinator, name, plan, self._flows[plan.digest], uses, self._retire)
+            self.views[name] = view
+        return view
+
+    def _owned(self, plan: ir.Node, name: str) -> ir.Node:
+        """The plan, with arrangements of its own of what it may not share: streams are seen from now on only."""
         if not self._share:
-            plan = private(plan, name)
-        used = [node for node in walk(plan) if self._is_shared(node, plan)]
-        for shared in used:
-            self._maintain(shared, shared.digest)
-        self._maintain(plan, name)
-        return View(self, name, plan, self._flows[plan.digest], [node.digest for node in (*used, plan)])
+            return private(plan, name)
+        streams = {table.name for table in self.tables.values() if table.kind == "stream"}
+        if not any(_reads(plan, stream) for stream in streams):
+            return plan
+        owner = f"{name} {self.coordinator.new_number()}"
+        return _private_over(streams, plan, owner)
+
+    def _table(self, name: str) -> Table:
+        if name not in self.tables:
+            known = ", ".join(map(repr, self.tables)) or "none"
+            raise DataflowError(f"there is no table {name!r}", detail=f"those there are: {known}")
+        return self.tables[name]
+
+    def _kept(self, table: Table) -> ir.Node:
+        """The primary arrangement of a table."""
+        source = Collection(table.node)
+        return source.arrange(*table.key).node if table.key else _as_arrangement(table.node)
+
+    # Arrangements and the dataflows that maintain them.
 
     def _is_shared(self, node: ir.Node, plan: ir.Node) -> bool:
         """Whether a plan is to import this arrangement: it is maintained already, or others may want it too."""
@@ -93,7 +197,7 @@ class Engine:
         self._uses[node.digest] += 1
         if node.digest not in self._flows:
             self._flows[node.digest] = self._new_name(name)
-            self.cluster.command(Install(self._flows[node.digest], node))
+            self.coordinator.command(Install(self._flows[node.digest], node))
 
     def _new_name(self, name: str) -> str:
         """A name for a dataflow that none ever had: one that was retired may live on for others, or in letters."""
@@ -104,20 +208,17 @@ class Engine:
         """One use less; the last one retires the dataflow."""
         self._uses[digest] -= 1
         if not self._uses[digest]:
-            self.cluster.command(Retire(self._flows.pop(digest)))
+            self.coordinator.command(Retire(self._flows.pop(digest)))
+
+    # Time and work.
 
     def advance(self, epoch: int | None = None) -> int:
         """Close the present epoch, or all before `epoch`; returns the epoch that is now open."""
-        target = self.epoch + 1 if epoch is None else epoch
-        if target < self.epoch:
-            raise TimeError(f"cannot go back to epoch {target}", detail=f"the present epoch is {self.epoch}")
-        self.epoch = target
-        self.cluster.command(Advance(target))
-        return target
+        return self.coordinator.advance(epoch)
 
     def run(self) -> None:
         """Work until nothing is left to do."""
-        self.cluster.run()
+        self.coordinator.run()
 
     def close(self) -> None:
         """End the workers."""
@@ -146,6 +247,7 @@ class Engine:
 
     def _retire(self, view: View) -> None:
         self._names.discard(view.name)
+        self.views.pop(view.name, None)
         for digest in reversed(view.uses):
             self._release(digest)
 
@@ -173,62 +275,23 @@ class Input(Collection):
     def close(self) -> None:
         """It will not change any more: what was only kept for changes to come is released."""
         self._closed = True
-        self._engine.cluster.command(CloseInput(self.name))
+        self._engine.coordinator.command(CloseInput(self.name))
 
     def push(self, data: Any, diffs: Any, epochs: Any = None) -> None:
         """Change rows by diffs, at the present epoch or at others that are still open."""
         if self._closed:
             raise DataflowError(f"input {self.name!r} was closed", hint="make a new input for further changes")
-        times = (self._engine.epoch,) if epochs is None else epochs
-        changes = Changes.of(self.node.columns, _kept(data), times, np.array(diffs))
-        if len(changes) and changes.times[:, 0].min() < self._engine.epoch:
-            raise TimeError(
-                f"cannot change input {self.name!r} at epoch {changes.times[:, 0].min()}",
-                detail=f"epochs before {self._engine.epoch} are closed",
-                hint="give changes at the present epoch or later",
-            )
-        self._engine.cluster.command(Push(self.name, changes), self._engine.worker_for_next_push())
-
-
-class View:
-    """A standing query's result."""
-
-    def __init__(self, engine: Engine, name: str, plan: ir.Node, dataflow: str, uses: list[str]) -> None:
-        self.name, self.dataflow, self.uses = name, dataflow, uses
-        self._engine, self._plan, self._dropped = engine, plan, False
-
-    def read(self, at: int | None = None) -> pa.Table:
-        """The result at an epoch, by default the last that is closed: its columns, and `diff`."""
-        epoch = self._engine.epoch - 1 if at is None else at
-        self.wait(epoch)
-        return pa.concat_tables(self._engine.cluster.ask(Read(self.dataflow, (epoch,))))
-
-    def wait(self, epoch: int) -> None:
-        """Work until the result at an epoch is complete."""
-        self._check()
-        if epoch >= self._engine.epoch:
-            raise TimeError(
-                f"cannot wait for epoch {epoch} of {self.name!r}",
-                detail=f"it is still open: the present epoch is {self._engine.epoch}",
-                hint="advance the engine past it first",
-            )
-        self._engine.cluster.command(Demand(self.dataflow, epoch + 1))
-        self._engine.cluster.ask(Wait(self.dataflow, epoch + 1))
-
-    def rows(self) -> Collection:
-        """The result as a collection, for further queries: they share it while this view lives."""
-        self._check()
-        return Arrangement(self._plan).rows()
-
-    def drop(self) -> None:
-        """Retire the query, and release what only it used."""
-        if not self._dropped:
-            self._dropped = True
-            self._engine._retire(self)
-
-    def _check(self) -> None:
-        if self._dropped:
-            raise DataflowError(f"view {self.name!r} was dropped", hint="install it again")
+        engine = self._engine
+        with engine.coordinator.lock:
+            times = (engine.epoch,) if epochs is None else epochs
+            changes = Changes.of(self.node.columns, _kept(data), times, np.array(diffs))
+            if len(changes) and changes.times[:, 0].min() < engine.epoch:
+                raise TimeError(
+                    f"cannot change input {self.name!r} at epoch {changes.times[:, 0].min()}",
+                    detail=f"epochs before {engine.epoch} are closed",
+                    hint="give changes at the present epoch or later",
+                )
+            engine.coordinator.command(Push(self.name, changes), engine.worker_for_next_push())
 
 
 def _kept(data: Any) -> Any:
@@ -248,3 +311,49 @@ def _as_arrangement(node: ir.Node) -> ir.Node:
     first_alone = not by_first.hashed and Schema(fields).hashed  # two lanes that are exact, rather than a hash
     key = (fields[0].name,) if first_alone else tuple(field.name for field in fields)
     return ir.make(ir.ByKey, source=node, key=key)
+
+
+def _table_fields(name: str, columns: Types, key: Sequence[str], kind: str) -> tuple[Any, ...]:
+    """The columns of a table, checked; those of the key never null."""
+    fields = fields_of(columns)
+    known = [field.name for field in fields]
+    if kind not in ("table", "stream"):
+        raise SchemaError(f"cannot make {name!r}, a {kind!r}", hint='`kind` is "table" or "stream"')
+    unknown = [each for each in key if each not in known]
+    if unknown or not fields:
+        raise SchemaError(
+            f"table {name!r} has no column {unknown[0]!r} to be its key"
+            if unknown
+            else f"table {name!r} has no columns",
+            detail=f"the columns are {', '.join(known) or 'none'}",
+        )
+    if key and kind == "stream":
+        raise SchemaError(f"stream {name!r} cannot have a key", detail="nothing is kept of it that could have one")
+    return tuple(field.with_nullable(False) if field.name in key else field for field in fields)
+
+
+def _reads(plan: ir.Node, name: str) -> bool:
+    """Whether a plan has the source of that name."""
+    return any(isinstance(node, ir.Source) and node.name == name for node in walk(plan))
+
+
+def _private_over(streams: Set[str], plan: ir.Node, owner: str) -> ir.Node:
+    """The same plan with arrangements of its own of whatever is made from some sources; those of views stay theirs."""
+    done: dict[str, ir.Node] = {}
+
+    def copy(node: ir.Node) -> ir.Node:
+        if getattr(node, "owner", "") or not any(_reads(node, stream) for stream in streams):
+            return node
+        if node.digest not in done:
+            values = node.values
+            for name, value in values.items():
+                if isinstance(value, ir.Node):
+                    values[name] = copy(value)
+                elif isinstance(value, tuple) and value and isinstance(value[0], ir.Node):
+                    values[name] = tuple(copy(each) for each in value)
+            if isinstance(node, ir.ByKey | ir.ReduceOf):
+                values["owner"] = owner
+            done[node.digest] = ir.make(type(node), **values)
+        return done[node.digest]
+
+    return copy(plan)

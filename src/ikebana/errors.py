@@ -14,7 +14,8 @@ The tree, so that a caller can catch as much or as little as it means to:
     ├── SchemaError     columns that do not fit: ragged, missing, of a wrong type, null where none may be
     ├── TimeError       a time of the wrong shape, behind a frontier, or a frontier that moves backwards
     ├── DroppedError    a handle or an operator used after it was dropped
-    └── DataflowError   a dataflow that failed, or is not there
+    ├── DataflowError   a dataflow that failed, or is not there
+    └── ChangeError     changes that a table refuses: a key that exists already, a row to delete that does not
 
 Raising one leaves the object that raised it as it was: validation comes before any change.
 """
@@ -52,3 +53,7 @@ class DroppedError(IkebanaError):
 
 class DataflowError(IkebanaError):
     """A dataflow failed, was retired, or never existed."""
+
+
+class ChangeError(IkebanaError):
+    """Changes that a table refuses. Nothing of their transaction was applied."""

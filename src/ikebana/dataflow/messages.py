@@ -18,6 +18,7 @@ from ikebana.errors import DataflowError
 from ikebana.operators.changes import Changes, Fields
 from ikebana.plan.ir import Node
 from ikebana.time import Time
+from ikebana.trace import Schema
 
 PROPOSALS, ROUNDS, FIRST_EXCHANGE = 0, 1, 2
 """Channels of a dataflow: proposals for the next sweep, agreement on rounds, and from there one for each exchange."""
@@ -96,6 +97,178 @@ class Retire:
     dataflow: str
 
 
+# Tables: their changes are staged with their owners, checked there, and then committed or not.
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """What a table is. `kind` is "keyed", "bag" or "stream"; of the latter nothing is kept, so it has no schema.
+
+    `schema` is that of the table's primary arrangement, which `dataflow` maintains: rows belong to the worker that
+    owns their key lane, and columns travel in its order.
+    """
+
+    name: str
+    fields: Fields
+    kind: str
+    schema: Schema | None = None
+    dataflow: str = ""
+
+    @property
+    def key(self) -> Fields:
+        """The key columns of a keyed table; none of others."""
+        return self.schema.key.fields if self.schema is not None and self.kind == "keyed" else ()
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """A new table, to which changes can be committed."""
+
+    table: TableSpec
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    """A table is gone; nothing reads it any more."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Rows for a table, part of a transaction, to the worker that owns them; nothing happens to them yet.
+
+    The same attempt at a part replaces what it had staged before. `columns` are in the order of the table's schema,
+    the keys alone where all rows are to be deleted; `ops` is an op (`ikebana.dataflow.staging`), or one for each row.
+    """
+
+    transaction: int
+    table: str
+    part: Any
+    attempt: int
+    columns: tuple[Any, ...]
+    ops: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Apply the checked changes of a transaction, at the present epoch, and close the epochs before `epoch`.
+
+    Transactions before `oldest` have all ended.
+    """
+
+    transaction: int
+    epoch: int
+    oldest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """Drop what was staged in a transaction. Transactions before `oldest` have all ended."""
+
+    transaction: int
+    oldest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Answer with a `Verdict` on a transaction, as soon as its tables are complete up to the present epoch.
+
+    `parts` has, for each table, the attempts at parts that count, in order: others were failures.
+    """
+
+    transaction: int
+    parts: tuple[tuple[str, tuple[tuple[Any, int], ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Rows that a table refuses: why ("exists", "twice" or "missing"), how many, and a few of them in words."""
+
+    table: str
+    why: str
+    rows: int
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a worker found in its share of a transaction: problems, or else how many updates it would make."""
+
+    problems: tuple[Problem, ...]
+    updates: int
+
+
+# Readers: what they follow, what they hold, and what they ask.
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """Tell the changes of a dataflow's result at epochs after `at`, and first, if `snapshot`, what it was at `at`.
+
+    The worker sends `Changed` as news: so many that have any rows as it has `credit`; then it waits for more. More
+    than `backlog` rows it does not keep.
+    """
+
+    number: int
+    dataflow: str
+    at: int
+    snapshot: bool
+    credit: int
+    backlog: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The credit of a subscription is this much again."""
+
+    number: int
+    credit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    """Nobody follows any more."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """News: all changes of a subscription at epochs before `upper` that were not told yet.
+
+    A table of the result's columns, `epoch`, and the diffs; None if nothing has changed.
+    """
+
+    number: int
+    upper: int
+    changes: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """News: a subscription is over, and why."""
+
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Keep a dataflow's result readable at epochs from `at` on."""
+
+    number: int
+    dataflow: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Let go of what was held."""
+
+    number: int
+
+
 @dataclass(frozen=True, slots=True)
 class Wait:
     """Answer (None) when a dataflow has completed the epochs before `epoch`; refuse when it has failed."""
@@ -106,16 +279,75 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Answer with this worker's shard of a dataflow's result at a time: an Arrow table."""
+    """Answer with this worker's shard of a dataflow's result at a time: an Arrow table.
+
+    With `wait` as soon as it is complete, else only if it is. `hold` names what keeps the time readable, if it is
+    not the last.
+    """
 
     dataflow: str
     at: Time
+    hold: int | None = None
+    wait: bool = False
 
 
-Command: TypeAlias = CreateInput | CloseInput | Push | Advance | Install | Demand | Retire
+@dataclass(frozen=True, slots=True)
+class ReadChanges:
+    """Answer with this worker's changes at epochs after `after` up to and including `at`, when they are complete.
+
+    A table of the result's columns, `epoch`, and the diffs. Epochs from `after` on must be held.
+    """
+
+    dataflow: str
+    after: int
+    at: int
+    hold: int
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Answer with an `ArrangementStatus` for each dataflow."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrangementStatus:
+    """A dataflow's arrangement on one worker: how large it is, who reads it, and how far it has got."""
+
+    dataflow: str
+    worker: int
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    rows: int  # updates in its batches
+    bytes: int
+    batches: int
+    readers: int  # handles, the dataflow's own included
+    since: int  # the epoch up to which it was compacted
+    complete: int  # epochs before it are
+    failed: str = ""  # why, if it did
+
+
+Command: TypeAlias = (
+    CreateInput
+    | CloseInput
+    | Push
+    | Advance
+    | Install
+    | Demand
+    | Retire
+    | CreateTable
+    | DropTable
+    | Stage
+    | Commit
+    | Abort
+    | Subscribe
+    | Resume
+    | Unsubscribe
+    | Hold
+    | Release
+)
 Letter: TypeAlias = Message | Failed
 Request: TypeAlias = Any
-"""What `Worker.answer` understands: `Wait`, `Read` and others."""
+"""What `Worker.answer` understands: `Check`, `Wait`, `Read`, `ReadChanges`, `Status`."""
 
 
 def unanswerable(request: Request) -> DataflowError:

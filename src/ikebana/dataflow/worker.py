@@ -4,6 +4,9 @@ Commands and letters go in (`command`, `deliver`), letters for peers come out (`
 bounded amount of work. Whoever drives it carries the letters. Nothing here waits, sleeps or knows what time
 it is, so every interleaving of workers can be produced by hand.
 
+The dataflow that keeps an input's or a table's changes reads them directly; all others read its arrangement. A stream
+is kept by nobody: every dataflow that reads it has an input of its own.
+
 Requests are answered by `answer`, at once or, when that is `PENDING`, at a later try. What the driver is to know
 unasked goes into `news`, in order.
 
@@ -18,13 +21,19 @@ from typing import Any
 
 import pyarrow as pa
 
+from ikebana.dataflow.checking import Staging
 from ikebana.dataflow.flow import Flow
 from ikebana.dataflow.messages import (
+    Abort,
     Advance,
+    Check,
     CloseInput,
     Command,
+    Commit,
     CreateInput,
+    CreateTable,
     Demand,
+    DropTable,
     Failed,
     Install,
     Letter,
@@ -33,12 +42,16 @@ from ikebana.dataflow.messages import (
     Read,
     Request,
     Retire,
+    Stage,
+    TableSpec,
     Wait,
 )
 from ikebana.errors import DataflowError
+from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.sources import Input
 from ikebana.plan import ir
 from ikebana.time import Time
+from ikebana.trace import Batch
 
 PENDING: Any = object()
 """What `Worker.answer` returns while there is no answer yet."""
@@ -56,9 +69,12 @@ class Worker:
         self.failures: dict[str, str] = {}
         self.epoch = 0
         self._by_plan: dict[str, Flow] = {}
-        self._inputs: dict[str, list[Input]] = {}
-        self._fields: dict[str, Any] = {}
+        self._inputs: dict[str, dict[str, Input]] = {}  # of each input or table, by the dataflow that reads it
+        self._fields: dict[str, Fields] = {}
         self._primary: dict[str, ir.Node] = {}
+        self._tables: dict[str, TableSpec] = {}
+        self._changed: dict[str, int] = {}  # the last epoch at which a table's rows here have changed
+        self._staging = Staging()
         self._early: dict[str, list[Letter]] = {}
         self._retired: set[str] = set()
 
@@ -68,20 +84,14 @@ class Worker:
         """Carry out a command of the driver."""
         match command:
             case CreateInput(name, fields):
-                self._inputs[name], self._fields[name] = [], fields
+                self._inputs[name], self._fields[name] = {}, fields
             case CloseInput(name):
-                for each in self._inputs[name]:
+                for each in self._inputs[name].values():
                     each.close()
             case Push(name, changes):
-                for each in self._inputs[name]:
-                    each.push(changes)
+                self._push(name, changes)
             case Advance(epoch):
-                self.epoch = epoch
-                for plan in self._primary.values():
-                    self._wake(self._by_plan[plan.digest].name if plan.digest in self._by_plan else "")
-                for inputs in self._inputs.values():
-                    for each in inputs:
-                        each.advance(epoch)
+                self._advance(epoch)
             case Install(name, plan):
                 self._install(name, plan)
             case Demand(name, epoch):
@@ -92,6 +102,38 @@ class Worker:
                 self._early.pop(name, None)
                 self.failures.pop(name, None)
                 self._remove(name)
+            case _:
+                self._command_on_tables(command)
+
+    def _command_on_tables(self, command: Command) -> None:
+        match command:
+            case CreateTable(table):
+                self._inputs[table.name], self._fields[table.name] = {}, table.fields
+                self._tables[table.name] = table
+            case DropTable(name):
+                for known in (self._inputs, self._fields, self._primary, self._tables, self._changed):
+                    known.pop(name, None)
+            case Stage():
+                self._staging.stage(command)
+            case Commit(transaction, epoch, oldest):
+                for name, changes in self._staging.end(transaction, oldest):
+                    self._changed[name] = self.epoch
+                    self._push(name, changes)
+                self._advance(epoch)
+            case Abort(transaction, oldest):
+                self._staging.end(transaction, oldest)
+
+    def _push(self, name: str, changes: Changes) -> None:
+        for each in self._inputs[name].values():
+            each.push(changes)
+
+    def _advance(self, epoch: int) -> None:
+        """Close the epochs before this one; those who read an input may go on."""
+        self.epoch = epoch
+        for inputs in self._inputs.values():
+            for flow, each in inputs.items():
+                each.advance(epoch)
+                self._wake(flow)
 
     def deliver(self, letter: Letter) -> None:
         """Take a letter from a peer."""
@@ -130,6 +172,8 @@ class Worker:
                 return None if self.complete(name) >= epoch else PENDING
             case Read(name, at):
                 return self.read(name, at)
+            case Check():
+                return self._check(request)
         raise DataflowError(
             f"worker {self.index} does not know the request {request!r}",
             hint="give a request of `ikebana.dataflow.messages`; all processes must run the same version",
@@ -142,6 +186,19 @@ class Worker:
     def read(self, name: str, at: Time) -> pa.Table:
         """This worker's shard of a dataflow's result at a time."""
         return self._flow(name).reader.read(at)
+
+    def _check(self, check: Check) -> Any:
+        """The verdict on a transaction, once the traces of its tables have all that was committed before.
+
+        What was committed here is all there is in the rows that this worker owns, so it need not wait for others.
+        """
+        kept = [self._tables[name] for name, _ in check.parts if name in self._changed and name in self._tables]
+        if any(self.complete(table.dataflow) <= self._changed[table.name] for table in kept if table.dataflow):
+            return PENDING
+        return self._staging.check(check, self._tables, self._batches, self.epoch)
+
+    def _batches(self, table: TableSpec) -> list[Batch]:
+        return self._flow(table.dataflow).reader.batches()
 
     # Dataflows.
 
@@ -182,13 +239,20 @@ class Worker:
 
     def _find_input(self, name: str, plan: ir.Node, node: ir.Source) -> Input | ir.Node:
         """The dataflow that keeps an input's changes reads them directly, all others through its arrangement."""
+        if self._fields.get(node.name) != node.fields:
+            raise DataflowError(
+                f"there is no input or table {node.name!r} with these columns",
+                detail="it was dropped, or belongs to another engine",
+                hint="make the query again from tables that exist",
+            )
         kept = self._primary.get(node.name)
         if kept is not None:
             return kept
-        self._primary[node.name] = plan
+        if node.name not in self._tables or self._tables[node.name].schema is not None:
+            self._primary[node.name] = plan
         found = Input(node.name, self._fields[node.name])
         found.advance(self.epoch)
-        self._inputs[node.name].append(found)
+        self._inputs[node.name][name] = found
         return found
 
     def _send(self, peer: int, message: Message) -> None:
@@ -211,5 +275,7 @@ class Worker:
         flow = self.flows.pop(name, None)
         if flow is not None:
             flow.drop()
+            for inputs in self._inputs.values():
+                inputs.pop(name, None)
             if self._by_plan.get(flow.plan.digest) is flow:
                 del self._by_plan[flow.plan.digest]

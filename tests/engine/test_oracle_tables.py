@@ -1,0 +1,98 @@
+"""Tables are what a plain model says they are, after any transactions, on any number of workers, staged by anybody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow.compute as pc
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ikebana.dataflow.staging import stages
+from ikebana.engine import Engine, Table, Transaction
+from tests.dataflow.harness import Setup, collected, engine_of, examples, setups
+from tests.engine.world import (
+    Feed,
+    Model,
+    allowed,
+    apply,
+    columns_of,
+    create,
+    expected,
+    models,
+    transactions,
+)
+
+
+def by_guests(engine: Engine, transaction: Transaction, table: Table, model: Model, feed: Feed) -> None:
+    """Stage a feed as tasks do: in parts, some of whose attempts fail, or are sent twice, straight to the owners."""
+    size, counted = engine.cluster.size, []
+    for part in range(feed.parts):
+        rows = feed.rows[part * len(feed.rows) // feed.parts : (part + 1) * len(feed.rows) // feed.parts]
+        name = model.name, feed.repeats, id(feed), part
+        data, ops = columns_of(model.fields, [row for row, _ in rows]), [op for _, op in rows]
+        for attempt in range(feed.failures[part] + 1):
+            kept = len(rows) // (2 if attempt < feed.failures[part] else 1)
+            half = {column: values[:kept] for column, values in data.items()}
+            whose: Any = {"transaction": transaction.number, "part": name, "attempt": attempt, "workers": size}
+            for _ in range(feed.repeats + 1):
+                for worker, stage in stages(table.spec, half, ops[:kept], **whose):
+                    engine.cluster.command(stage, worker)
+        counted.append((name, feed.failures[part]))
+    transaction.adopt(table, counted)
+
+
+@examples(1.5)
+@given(st.data(), setups(3), st.booleans())
+def test_oracle_transactions(data: Any, setup: Setup, guests: bool) -> None:
+    tables = models()
+    with engine_of(setup) as engine:
+        real = [create(engine, model) for model in tables]
+        views = [engine.install(f"all {table.name}", table) for table in real]
+        sums = engine.install("sums", real[0].sum("v", "k"))
+        joined = engine.install("joined", real[0].join(real[3].select("k", w="v"), on="k"))
+        for transaction in data.draw(st.lists(transactions(tables), max_size=5)):
+            after, before = expected(tables, transaction), engine.epoch
+            new = engine.transaction()
+            for feed in transaction:
+                if guests:
+                    by_guests(engine, new, real[feed.table], tables[feed.table], feed)
+                else:
+                    apply(new, real[feed.table], tables[feed.table], feed)
+            assert allowed(new.commit) == (after is not None)
+            assert engine.epoch == before + (after is not None)
+            tables = after or tables
+            if engine.epoch:
+                for view, model in zip(views, tables, strict=True):
+                    names = [each.name for each in model.fields]
+                    assert collected(view.read().select([*names, "diff"])) == dict(model.rows)
+                check_queries(tables, sums, joined)
+
+
+def check_queries(tables: list[Model], sums: Any, joined: Any) -> None:
+    numbers, bag = tables[0].rows, tables[3].rows
+    totals: dict[int, int] = {}
+    for k, v in numbers:
+        totals[v] = totals.get(v, 0) + k
+    assert collected(sums.read()) == {item: 1 for item in totals.items()}
+    pairs = {(k, v, w): count for k, v in numbers for (b, w), count in bag.items() if b == k}
+    assert collected(joined.read()) == pairs
+
+
+@examples(0.3)
+@given(st.data(), st.integers(1, 3))
+def test_a_view_of_a_stream_sees_what_comes_after_it(data: Any, workers: int) -> None:
+    engine = Engine(workers)
+    stream = engine.table("stream", models()[0].fields, kind="stream")
+    table = engine.table("table", models()[0].fields, key="k")
+    seen: list[tuple[Any, dict[tuple[int, int], int]]] = []
+    rows = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=3)
+    for at, batch in enumerate(data.draw(st.lists(rows, min_size=1, max_size=5))):
+        seen.append((engine.install(f"view {at}", stream.filter(lambda c: pc.greater_equal(c["v"], 0))), {}))
+        with engine.transaction():
+            stream.insert(columns_of(models()[0].fields, batch))
+            table.upsert(columns_of(models()[0].fields, batch))
+        for view, model in seen:
+            for row in batch:
+                model[row] = model.get(row, 0) + 1
+            assert collected(view.read()) == model
