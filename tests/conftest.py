@@ -1,16 +1,14 @@
-"""Hypothesis profiles, chosen by IKEBANA_PROFILE: quick (the default), thorough, soak."""
+"""Hypothesis profiles, chosen by IKEBANA_PROFILE: see `tests.profiles`."""
 
 from __future__ import annotations
-
-import os
 
 import pytest
 from hypothesis import settings
 
-for name, examples in {"quick": 100, "thorough": 2_000, "soak": 10_000}.items():
-    settings.register_profile(name, max_examples=examples, deadline=None, derandomize=False, print_blob=True)
+from tests.profiles import EXAMPLES, PROFILE
 
-PROFILE = os.environ.get("IKEBANA_PROFILE", "quick")
+for name, examples in EXAMPLES.items():
+    settings.register_profile(name, max_examples=examples, deadline=None, derandomize=False, print_blob=True)
 settings.load_profile(PROFILE)
 
 

@@ -16,7 +16,6 @@ from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
@@ -26,16 +25,12 @@ from ikebana.engine import Engine, Input, View
 from ikebana.operators import join
 from ikebana.plan import ir
 from ikebana.trace import spine
+from tests.profiles import examples as examples
 
 Row = tuple[int, int]
 Values = tuple[tuple[Any, ...], ...]
 PATIENCE = 200_000
 """Actions of the scheduler after which a test's dataflows must be done."""
-
-
-def examples(factor: float) -> settings:
-    """So many times the profile's number of examples."""
-    return settings(max_examples=max(1, round(factor * settings().max_examples)))
 
 
 # Domains.

@@ -31,21 +31,21 @@ def test_oracle_dataflow_on_typed_columns(setup: Setup, domain: Any, program: An
     play(setup, domain, program, data.draw(scripts(domain, program)))
 
 
-@examples(2)
+@examples(2, quick=1.2)
 @given(setups(2), programs(most=3), st.data())
 def test_oracle_dataflow_at_every_epoch(setup: Setup, program: Any, data: Any) -> None:
     with engine_of(setup) as engine:
         World(engine, INTEGERS, program).live_through(data.draw(histories(INTEGERS, program)))
 
 
-@examples(3)
+@examples(3, quick=1.5)
 @given(setups(2), loops(), st.data())
 def test_oracle_loop_at_every_epoch(setup: Setup, program: Any, data: Any) -> None:
     with engine_of(setup) as engine:
         World(engine, INTEGERS, program).live_through(data.draw(histories(INTEGERS, program)))
 
 
-@examples(1.5)
+@examples(1.5, quick=0.8)
 @given(setups(2), searches(), st.data())
 def test_oracle_search_at_every_epoch(setup: Setup, program: Any, data: Any) -> None:
     with engine_of(setup) as engine:

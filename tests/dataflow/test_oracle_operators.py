@@ -25,14 +25,14 @@ def _uses(draw: Any, operator: str, domain: Any) -> Any:
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-@examples(0.25)
+@examples(0.25, quick=0.2)
 @given(setup=setups(), data=st.data())
 def test_oracle_operator(operator: str, setup: Any, data: Any) -> None:
     play(setup, *data.draw(_uses(operator, st.just(INTEGERS))))
 
 
 @pytest.mark.parametrize("operator", [name for name in OPERATORS if name != "triangle"])
-@examples(0.25)
+@examples(0.25, quick=0.2)
 @given(setup=setups(), data=st.data())
 def test_oracle_operator_on_typed_columns(operator: str, setup: Any, data: Any) -> None:
     play(setup, *data.draw(_uses(operator, domains())))

@@ -17,6 +17,7 @@ from ikebana.errors import SchemaError
 from ikebana.plan import ir
 from ikebana.plan.sharing import walk
 from tests.graph.oracles import PROGRAMS, Edge, Rows, rows_of, weight
+from tests.profiles import examples
 
 
 class World:
@@ -61,6 +62,7 @@ NODES = st.integers(0, 6)
 CHANGES = st.tuples(st.sets(st.tuples(NODES, NODES), max_size=10), st.sets(NODES, max_size=2), st.booleans())
 
 
+@examples(1, quick=0.6)
 @given(
     names=st.lists(st.sampled_from(sorted(PROGRAMS)), min_size=1, max_size=3, unique=True),
     epochs=st.lists(CHANGES, min_size=1, max_size=4),
@@ -133,7 +135,7 @@ def test_oracle_random_graph(workers: int) -> None:
     world = World(workers=workers, kind=pa.int32())
     world.install(*PROGRAMS.keys() - {"closure", "generation"})
     world.toggle(set(chance.sample(pairs, 250)), {0})
-    for _ in range(12 // workers):
+    for _ in range(8 // workers):
         gone = set(chance.sample(sorted(world.edges), 3))
         world.toggle(gone | set(chance.sample(pairs, 3)))
         world.check()

@@ -16,21 +16,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from ikebana.time import Antichain, Time
 from ikebana.trace import EDGES, EFFORT, FLAT, Layout, Schema
+from tests.profiles import examples as examples
 
 TOP = {1: 23, 2: 9, 3: 5}  # by the number of coordinates: the greatest that occurs
 HASTE = {**EFFORT, "one": 1, "none": 0}  # correct with less effort than there is, too: merges stay unfinished
 Offset = tuple[int, ...]
-
-
-def examples(factor: float) -> settings:
-    """So many times the profile's number of examples."""
-    return settings(max_examples=max(1, round(factor * settings().max_examples)))
 
 
 # Times. Scripts say how far to move from where a frontier is.

@@ -218,7 +218,7 @@ def test_oracle_import_of_the_full_and_of_the_compacted_history() -> None:
     assert history(late.import_()) == "2 1 2 2"
 
 
-@examples(2)
+@examples(2, quick=1)
 @given(scripts(), st.integers(0, 15), st.integers(0, 7), st.lists(st.booleans(), min_size=1, max_size=5))
 def test_oracle_import(script: Script, start: int, number: int, takes: list[bool]) -> None:
     """History and what comes after it, through any handle at any moment: all of it, once, without a gap."""

@@ -17,7 +17,7 @@ from tests.trace.strategies import HASTE, INTEGERS, Domain, Script, domains, exa
 from tests.trace.world import play, settle, slow_spines
 
 
-@examples(12)
+@examples(12, quick=4)
 @given(scripts())
 def test_oracle_trace(script: Script) -> None:
     play(script)
@@ -32,7 +32,7 @@ def test_oracle_trace_at_the_real_scale(script: Script) -> None:
     play(script)
 
 
-@examples(3)
+@examples(3, quick=1.5)
 @given(scripts(domains()))
 def test_oracle_trace_of_typed_columns(script: Script) -> None:
     play(script)
@@ -45,13 +45,13 @@ def colliding(hash_bits: int) -> Domain:
     return Domain(Schema(key, val, hash_bits=hash_bits), texts, texts)
 
 
-@examples(2)
+@examples(2, quick=1)
 @given(scripts(st.sampled_from([4, 3, 2, 0]).map(colliding)))
 def test_oracle_trace_of_colliding_strings(script: Script) -> None:
     play(script)
 
 
-@examples(2)
+@examples(2, quick=1)
 @given(scripts(st.sampled_from([0, 2, 4]).flatmap(lambda bits: domains(hash_bits=bits))))
 def test_oracle_trace_of_colliding_columns(script: Script) -> None:
     play(script)
@@ -64,7 +64,7 @@ AGGREGATES = Domain(
 )
 
 
-@examples(2)
+@examples(2, quick=1)
 @given(scripts(st.just(AGGREGATES)))
 def test_oracle_trace_of_linear_aggregates(script: Script) -> None:
     play(script)

@@ -21,7 +21,7 @@ HASHED = [kind for kind in KINDS if kind not in EXACT]
 
 
 # Round trips.
-@examples(3)
+@examples(3, quick=1.5)
 @given(domains(most_columns=3, count=5))
 def test_oracle_columns_come_back(domain: Domain) -> None:
     rows = [(*key, *val) for key, val in zip(domain.keys, domain.vals, strict=True)]
@@ -80,7 +80,7 @@ def exact_rows(draw: Any) -> tuple[tuple[pa.Field, ...], list[tuple[Any, ...]]]:
     return columns, draw(rows_of(columns, 8))
 
 
-@examples(3)
+@examples(3, quick=1.5)
 @given(exact_rows())
 def test_oracle_exact_lanes_keep_order(case: tuple[tuple[pa.Field, ...], list[tuple[Any, ...]]]) -> None:
     columns, rows = case

@@ -89,7 +89,7 @@ def seen(handle: Reader, views: list[View]) -> Reader:
     return handle
 
 
-@examples(2)
+@examples(2, quick=1)
 @given(
     scripts(st.sampled_from([64, 1]).map(domain), burst=8),
     st.lists(st.sampled_from(list(VIEWS)), max_size=3),
