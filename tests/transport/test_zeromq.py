@@ -333,6 +333,24 @@ def test_a_death_reaches_every_thread_that_waits() -> None:
     assert all("worker 0 has died" in str(each) for each in errors)
 
 
+def test_closing_ends_the_waiting_of_others() -> None:
+    cluster = Processes(1)
+    view, errors = endless(cluster), list[Exception]()
+
+    def wait() -> None:
+        try:
+            view.wait(0)
+        except DroppedError as error:
+            errors.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    time.sleep(0.2)
+    cluster.close()
+    waiting.join(SOON)
+    assert len(errors) == 1
+
+
 def speaking(columns: dict[str, pa.Array]) -> Any:
     """A function that puts what it sees into the worker's news."""
     import gc

@@ -24,11 +24,12 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 
@@ -216,24 +217,29 @@ def _guard(poll: select.poll, driver: int, parent: int) -> None:
     os._exit(LOST)
 
 
-def end_with(watches: Sequence[Socket], *, in_order: bool = False) -> None:
+def end_with(watches: Sequence[Socket], *, in_order: bool = False) -> Callable[[], None]:
     """In a worker process: end it when any of the watched connections is lost; `in_order`, after a little while.
 
-    When all are told to stop, one is the first to do so: the others get time to stop in order.
+    When all are told to stop, one is the first to do so: the others get time to stop in order. Returns a function that
+    ends the watching, to be called before the sockets are closed.
     """
-    threading.Thread(target=_end_with, args=(watches, in_order), name="watch", daemon=True).start()
+    ear, mouth = socket.socketpair()
+    thread = threading.Thread(target=_end_with, args=(watches, ear, in_order), name="watch", daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        mouth.send(b"\0")
+        thread.join()
+
+    return stop
 
 
-def _end_with(watches: Sequence[Socket], in_order: bool) -> None:
+def _end_with(watches: Sequence[Socket], ear: socket.socket, in_order: bool) -> None:
     poller = zmq.Poller()
-    for watch in watches:
-        poller.register(watch, zmq.POLLIN)
-    if not watches:
+    for each in (ear, *watches):
+        poller.register(each, zmq.POLLIN)
+    if ear.fileno() in dict(poller.poll()):
         return
-    try:
-        poller.poll()
-    except zmq.ZMQError:  # the sockets were closed: it is ending
+    if in_order and select.select([ear], [], [], _GRACE / 2)[0]:
         return
-    if in_order:
-        time.sleep(_GRACE / 2)
     os._exit(LOST)

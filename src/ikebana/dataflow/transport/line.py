@@ -155,7 +155,7 @@ class Line:
 
     def check(self) -> None:
         """Raise if the line is closed, or if a worker has ended."""
-        if self._hosting.any_ended() and not self._closing:
+        if self._hosting.any_ended() and not self._closing and threading.get_ident() != self._thread.ident:
             self._over.wait(_CLOSING)  # the thread is about to find out how
         if self._over.is_set() or self._closing:
             raise self._fresh_error()

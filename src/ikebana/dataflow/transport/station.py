@@ -86,8 +86,9 @@ class Station:
         self._poller = zmq.Poller()
         for socket in (self._sockets.gate, self._driver, self._inbox, self._door):
             self._poller.register(socket, zmq.POLLIN)
+        self._end_watches: list[Callable[[], None]] = []
         if seat.watches_connections:
-            launch.end_with([Sockets.watch(self._driver)])
+            self._end_watches.append(launch.end_with([Sockets.watch(self._driver)]))
         self.worker = Worker(seat.index, seat.workers, seat.effort)
         self._sent = self._received = self._taken = 0
         self._pending: dict[tuple[bytes, int], Request] = {}  # by who asked, and its number there
@@ -103,12 +104,17 @@ class Station:
         except BaseException as error:
             reason = traceback.format_exception_only(error)[-1].strip()
             wire.send(self._driver, wire.encode(Crash(reason, traceback.format_exc())))
-            self._driver.close(linger=_REPORT_MS)
-            self._sockets.close()
+            self._close(linger=_REPORT_MS)
             traceback.print_exc()
             return launch.CRASHED
-        self._sockets.close()
+        self._close()
         return 0
+
+    def _close(self, linger: int = 0) -> None:
+        for end_watch in self._end_watches:
+            end_watch()
+        self._driver.close(linger=linger)
+        self._sockets.close()
 
     def _join(self) -> None:
         """Meet the driver and all peers."""
@@ -120,7 +126,8 @@ class Station:
                 self._peers[index] = self._sockets.connect(zmq.PUSH, endpoint, key)
                 wire.send(self._peers[index], wire.encode(Greeting(self._seat.index)))
         if self._seat.watches_connections:
-            launch.end_with([Sockets.watch(peer) for peer in self._peers.values()], in_order=True)
+            watches = [Sockets.watch(peer) for peer in self._peers.values()]
+            self._end_watches.append(launch.end_with(watches, in_order=True))
         missing = set(self._peers)
         while missing:
             missing.discard(self._next(self._inbox).sender)
