@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -52,6 +53,8 @@ class Coordinator:
         self.mine = threading.local()  # what is under way in a thread
         self._turn: AbstractContextManager[Any] = threading.RLock() if isinstance(cluster, InProcess) else nullcontext()
         self._numbers, self._open = itertools.count(), set[int]()
+        self._followers: dict[int, weakref.WeakMethod[Callable[[int, Any], None]]] = {}
+        cluster.listen(self._hear)
 
     # Workers.
 
@@ -70,9 +73,33 @@ class Coordinator:
         with self._turn:
             self.cluster.run()
 
+    @property
+    def is_driven(self) -> bool:
+        """Whether workers work only when somebody asks."""
+        return isinstance(self.cluster, InProcess)
+
     def new_number(self) -> int:
         """A number that nothing else has."""
         return next(self._numbers)
+
+    # News.
+
+    def follow(self, number: int, listener: Callable[[int, Any], None]) -> None:
+        """Give news with a number to a method: which worker they are from, and what they are. It must be quick.
+
+        That does not keep the method's object alive.
+        """
+        self._followers[number] = weakref.WeakMethod(listener)
+
+    def unfollow(self, number: int) -> None:
+        """Nobody waits for news with a number any more."""
+        self._followers.pop(number, None)
+
+    def _hear(self, worker: int, item: Any) -> None:
+        follower = self._followers.get(item.number)
+        listener = follower() if follower is not None else None
+        if listener is not None:
+            listener(worker, item)
 
     # Epochs.
 

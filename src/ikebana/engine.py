@@ -31,6 +31,7 @@ from ikebana.collection import Arrangement, Collection, Types, fields_of
 from ikebana.coordinator import Coordinator
 from ikebana.dataflow.messages import (
     Advance,
+    ArrangementStatus,
     CloseInput,
     CreateInput,
     CreateTable,
@@ -38,6 +39,7 @@ from ikebana.dataflow.messages import (
     Install,
     Push,
     Retire,
+    Status,
     TableSpec,
 )
 from ikebana.dataflow.transport import Cluster
@@ -71,6 +73,7 @@ class Engine:
         self._names: set[str] = set()
         self._times: Counter[str] = Counter()  # how often a dataflow was given a name
         self._flows: dict[str, str] = {}  # the dataflow that maintains an arrangement, by digest
+        self._nodes: dict[str, ir.Node] = {}  # the arrangement, by digest
         self._uses: Counter[str] = Counter()  # how many views, tables, inputs and other dataflows need it
         self.tables: dict[str, Table] = {}
         self.views: dict[str, View] = {}
@@ -112,7 +115,7 @@ class Engine:
             self._claim(name)
             if kept is not None:
                 spec = replace(spec, dataflow=self._new_name(f"table {name}"))
-                self._flows[kept.digest] = spec.dataflow
+                self._flows[kept.digest], self._nodes[kept.digest] = spec.dataflow, kept
                 self._uses[kept.digest] += 1
             self.coordinator.command(CreateTable(spec))
             if kept is not None:
@@ -196,7 +199,7 @@ class Engine:
         """One more use of an arrangement, maintained by a dataflow of its own."""
         self._uses[node.digest] += 1
         if node.digest not in self._flows:
-            self._flows[node.digest] = self._new_name(name)
+            self._flows[node.digest], self._nodes[node.digest] = self._new_name(name), node
             self.coordinator.command(Install(self._flows[node.digest], node))
 
     def _new_name(self, name: str) -> str:
@@ -208,6 +211,7 @@ class Engine:
         """One use less; the last one retires the dataflow."""
         self._uses[digest] -= 1
         if not self._uses[digest]:
+            del self._nodes[digest]
             self.coordinator.command(Retire(self._flows.pop(digest)))
 
     # Time and work.
@@ -219,6 +223,25 @@ class Engine:
     def run(self) -> None:
         """Work until nothing is left to do."""
         self.coordinator.run()
+
+    def status(self) -> list[ArrangementStatus]:
+        """Every arrangement that a dataflow maintains, on each worker: how large it is, and who needs it."""
+        found = [each for answer in self.coordinator.ask(Status()) for each in answer]
+        with self.coordinator.lock:
+            names = self._names_by_dataflow()
+        return [replace(each, names=tuple(names.get(each.dataflow, ()))) for each in found]
+
+    def _names_by_dataflow(self) -> dict[str, list[str]]:
+        """The tables and views that dataflows keep; for what only queries share, the sources that it is made from."""
+        names: dict[str, list[str]] = {}
+        for table in self.tables.values():
+            names.setdefault(table.spec.dataflow, []).append(table.name)
+        for view in self.views.values():
+            names.setdefault(view.dataflow, []).append(view.name)
+        for node in self._nodes.values():
+            sources = sorted({each.name for each in walk(node) if isinstance(each, ir.Source)})
+            names.setdefault(self._flows[node.digest], sources)
+        return names
 
     def close(self) -> None:
         """End the workers."""

@@ -1,22 +1,34 @@
 """Views: standing queries' results, as readers see them.
 
-A view is an arrangement, maintained by a dataflow; reading it accumulates its trace at an epoch, on all workers. What
-is read at an epoch is exact for that epoch, across tables and views.
+    view.read()                              # the result at the last closed epoch, with multiplicities
+    view.to_arrow()                          # the same as plain rows
+    for epoch, changes in view.changes(): ...
+    with view.hold() as held:                # this epoch and later ones stay readable
+        held.read(held.epoch)
 
-Not guaranteed: that an epoch before the last closed one can still be read.
+A view is an arrangement, maintained by a dataflow; reading it accumulates its trace at an epoch, on all workers. What
+is read at an epoch is exact for that epoch, across tables and views. The last closed epoch can always be read, earlier
+ones only while they are held.
+
+`ikebana.subscribing` says what holds for changes. Any number of threads can read; none waits for another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 
 from ikebana.collection import Arrangement, Collection
 from ikebana.coordinator import Coordinator
-from ikebana.dataflow.messages import Demand, Read, Wait
-from ikebana.errors import DataflowError, TimeError
+from ikebana.dataflow.messages import Demand, Hold, Read, ReadChanges, Release, Wait
+from ikebana.errors import DataflowError, DroppedError, IkebanaError, TimeError
 from ikebana.plan import ir
+from ikebana.subscribing import BACKLOG, Subscription, by_epoch
 
 
 class View:
@@ -33,16 +45,40 @@ class View:
     ) -> None:
         self.name, self.dataflow, self.uses, self.plan = name, dataflow, uses, plan
         self._engine, self._retire, self._dropped = coordinator, retire, False
+        self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
+
+    # Reading.
 
     def read(self, at: int | None = None) -> pa.Table:
-        """The result at an epoch, by default the last that is closed: its columns, and `diff`."""
+        """The result at an epoch, by default the last that is closed: its columns, and `diff`.
+
+        Epochs before the last closed one can be read only while they are held (`hold`).
+        """
         epoch = self._engine.epoch - 1 if at is None else at
-        self.wait(epoch)
-        return pa.concat_tables(self._engine.ask(Read(self.dataflow, (epoch,))))
+        self._demand(epoch)
+        try:
+            return pa.concat_tables(self._engine.ask(Read(self.dataflow, (epoch,), wait=True)))
+        except TimeError:
+            if at is not None or epoch == self._engine.epoch - 1:
+                raise
+        with self.hold() as held:  # others advance so fast that the epoch was gone
+            return held.read(held.epoch)
+
+    def to_arrow(self, at: int | None = None) -> pa.Table:
+        """The rows of the result at an epoch, each as often as it is there."""
+        return plain_rows(self.read(at), self.name)
+
+    def to_pandas(self, at: int | None = None) -> Any:
+        """The same as a pandas DataFrame."""
+        return self.to_arrow(at).to_pandas()
 
     def wait(self, epoch: int) -> None:
         """Work until the result at an epoch is complete."""
-        self._check()
+        self._demand(epoch)
+        self._engine.ask(Wait(self.dataflow, epoch + 1))
+
+    def _demand(self, epoch: int) -> None:
+        self.check()
         if epoch >= self._engine.epoch:
             raise TimeError(
                 f"cannot wait for epoch {epoch} of {self.name!r}",
@@ -50,20 +86,134 @@ class View:
                 hint="advance the engine past it first",
             )
         self._engine.command(Demand(self.dataflow, epoch + 1))
-        self._engine.ask(Wait(self.dataflow, epoch + 1))
+
+    def hold(self) -> Held:
+        """Keep the last closed epoch and all later ones readable: `with view.hold() as held: ...`."""
+        self.check()
+        return Held(self, self._engine)
+
+    # Following.
+
+    def changes(
+        self, since: str | None = None, *, timeout: float | None = None, backlog: int = BACKLOG
+    ) -> Subscription:
+        """Iterate over (epoch, changes): an Arrow table of the columns and `diff`, for each epoch with changes, once.
+
+        The first has what there is, at the last closed epoch; with `since="now"` it is left out. It waits for the
+        next, but with `timeout` no longer than so many seconds, and ends then.
+        """
+        self.check()
+        found = Subscription(self._engine, self.name, self.dataflow, since, timeout=timeout, backlog=backlog)
+        self._subscriptions.add(found)
+        return found
+
+    def subscribe(
+        self, callback: Callable[[int, pa.Table], object], since: str | None = None, *, backlog: int = BACKLOG
+    ) -> Subscription:
+        """Call a function with each epoch and its changes, in a thread of its own, until `close()`.
+
+        If it raises, that subscription is closed; the exception is logged, and kept as its `error`.
+        """
+        found = self.changes(since, backlog=backlog)
+        found.call(callback)
+        return found
+
+    # Using and dropping it.
 
     def rows(self) -> Collection:
         """The result as a collection, for further queries: they share it while this view lives."""
-        self._check()
+        self.check()
         return Arrangement(self.plan).rows()
 
     def drop(self) -> None:
-        """Retire the query, and release what only it used."""
+        """Retire the query, and release what only it used. Iterators over its changes end."""
         with self._engine.lock:
             if not self._dropped:
                 self._dropped = True
+                for each in list(self._subscriptions):
+                    each.close()
                 self._retire(self)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise if the view was dropped."""
         if self._dropped:
             raise DataflowError(f"view {self.name!r} was dropped", hint="install it again")
+
+
+class Held:
+    """A view's result from an epoch on, kept readable until the block ends."""
+
+    def __init__(self, view: View, coordinator: Coordinator) -> None:
+        self._view, self._engine = view, coordinator
+        self.dataflow = view.dataflow
+        with coordinator.lock:
+            self.number = coordinator.new_number()
+            """What workers know it by: whoever reads from them directly has to say it."""
+            self.epoch = coordinator.epoch - 1
+            """The first epoch that can be read."""
+            coordinator.command(Hold(self.number, view.dataflow, max(0, self.epoch)))
+        self._release = weakref.finalize(self, _let_go, coordinator, self.number)
+        self._release.atexit = False
+
+    def read(self, epoch: int | None = None) -> pa.Table:
+        """The result at an epoch that is closed, by default the first held: its columns, and `diff`."""
+        epoch = self.epoch if epoch is None else epoch
+        self._check(epoch)
+        self._view._demand(epoch)
+        return pa.concat_tables(self._engine.ask(Read(self.dataflow, (epoch,), self.number, wait=True)))
+
+    def to_arrow(self, epoch: int | None = None) -> pa.Table:
+        """The rows of the result at an epoch, each as often as it is there."""
+        return plain_rows(self.read(epoch), self._view.name)
+
+    def changes(self, after: int, at: int) -> Iterator[tuple[int, pa.Table]]:
+        """The changes at epochs after `after` up to `at`, which is closed: for each that has any, in order."""
+        self._check(after)
+        self._view._demand(at)
+        answers = self._engine.ask(ReadChanges(self.dataflow, after, at, self.number))
+        return by_epoch([answer for answer in answers if answer[1] is not None])
+
+    def release(self) -> None:
+        """Let go; does nothing the second time."""
+        self._release()
+
+    def _check(self, epoch: int) -> None:
+        if not self._release.alive:
+            raise DroppedError(f"view {self._view.name!r} is not held any more", hint="read inside the block")
+        if epoch < self.epoch:
+            raise TimeError(
+                f"cannot read view {self._view.name!r} at epoch {epoch}",
+                detail=f"it is held from epoch {self.epoch} on",
+                hint="hold it earlier",
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+
+def _let_go(coordinator: Coordinator, number: int) -> None:
+    with suppress(IkebanaError):  # the workers are gone, and with them what was held
+        coordinator.command(Release(number))
+
+
+def plain_rows(table: pa.Table, name: str) -> pa.Table:
+    """A result without its diffs, each row as often as they say."""
+    if table.schema.names[-1] != "diff":
+        raise DataflowError(
+            f"view {name!r} has no plain rows",
+            detail="its rows have several diffs each, which are sums rather than multiplicities",
+            hint="use read()",
+        )
+    counts = table.column("diff").to_numpy()
+    if (counts < 0).any():
+        example = table.slice(int((counts < 0).argmax()), 1).to_pylist()[0]
+        raise DataflowError(
+            f"view {name!r} has rows with negative multiplicities",
+            detail=f"{int((counts < 0).sum())} of them, for instance {example}",
+            hint="use read(), which shows multiplicities, or change the query: more is taken away than there is",
+        )
+    rows = table.drop_columns(["diff"])
+    return rows if (counts == 1).all() else rows.take(pa.array(np.repeat(np.arange(len(counts)), counts)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pyarrow.compute as pc
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikebana.dataflow.staging import stages
-from ikebana.engine import Engine, Table, Transaction
+from ikebana.engine import Engine, Table, Transaction, View
 from tests.dataflow.harness import Setup, collected, engine_of, examples, setups
 from tests.engine.world import (
     Feed,
@@ -51,6 +52,7 @@ def test_oracle_transactions(data: Any, setup: Setup, guests: bool) -> None:
         views = [engine.install(f"all {table.name}", table) for table in real]
         sums = engine.install("sums", real[0].sum("v", "k"))
         joined = engine.install("joined", real[0].join(real[3].select("k", w="v"), on="k"))
+        followers = [Follower(views[0], 0), Follower(sums, 0)]
         for transaction in data.draw(st.lists(transactions(tables), max_size=5)):
             after, before = expected(tables, transaction), engine.epoch
             new = engine.transaction()
@@ -67,6 +69,31 @@ def test_oracle_transactions(data: Any, setup: Setup, guests: bool) -> None:
                     names = [each.name for each in model.fields]
                     assert collected(view.read().select([*names, "diff"])) == dict(model.rows)
                 check_queries(tables, sums, joined)
+                for follower in followers:
+                    follower.check()
+                late = data.draw(st.sampled_from([*views, sums, joined]))
+                followers.append(Follower(late, data.draw(st.sampled_from([None, "now"]))))
+
+
+class Follower:
+    """Adds up a view's changes, which must give the view."""
+
+    def __init__(self, view: View, since: Any) -> None:
+        self.view, self.sums = view, Counter(collected(view.read())) if since == "now" else Counter[Any]()
+        self.epoch = -1
+        self.changes = view.changes(since or None)
+
+    def check(self) -> None:
+        read = collected(self.view.read())
+        while (found := self.changes.take(0)) is not None:
+            epoch, table = found
+            assert self.epoch < epoch < self.view._engine.epoch
+            self.epoch = epoch
+            changes = collected(table)
+            assert changes
+            for row, diff in changes.items():
+                self.sums[row] += diff
+        assert {row: count for row, count in self.sums.items() if count} == read
 
 
 def check_queries(tables: list[Model], sums: Any, joined: Any) -> None:

@@ -77,7 +77,7 @@ CALLS = {
     "check": calls.Ask(4, messages.Check(5, (("people", ((("driver", 1), 0), (3, 1))),))),
     "status": calls.Ask(5, messages.Status()),
     "verdict": calls.Answer(4, messages.Verdict((messages.Problem("people", "exists", 1, ("name='x'",)),), 0)),
-    "changed": calls.News([messages.Changed(9, 4, updates(4).to_table()), messages.Ended(9, "no")]),
+    "changed": calls.News([messages.Changed(9, 4, np.arange(4), updates(4).to_table()), messages.Ended(9, "no")]),
     "forget": calls.Forget(2),
     "idle": calls.Idle(3),
     "stop": calls.Stop(),

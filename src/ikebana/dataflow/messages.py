@@ -237,11 +237,12 @@ class Unsubscribe:
 class Changed:
     """News: all changes of a subscription at epochs before `upper` that were not told yet.
 
-    A table of the result's columns, `epoch`, and the diffs; None if nothing has changed.
+    The epoch of each, and a table of the result's columns and diffs; None if nothing has changed.
     """
 
     number: int
     upper: int
+    epochs: Any
     changes: Any
 
 
@@ -295,7 +296,8 @@ class Read:
 class ReadChanges:
     """Answer with this worker's changes at epochs after `after` up to and including `at`, when they are complete.
 
-    A table of the result's columns, `epoch`, and the diffs. Epochs from `after` on must be held.
+    The epoch of each, and a table of the result's columns and diffs; None for both if nothing has changed. Epochs from
+    `after` on must be held.
     """
 
     dataflow: str
@@ -322,8 +324,8 @@ class ArrangementStatus:
     batches: int
     readers: int  # handles, the dataflow's own included
     since: int  # the epoch up to which it was compacted
-    complete: int  # epochs before it are
-    failed: str = ""  # why, if it did
+    upper: int  # epochs before it are complete
+    names: tuple[str, ...] = ()  # of the tables and views that are kept there
 
 
 Command: TypeAlias = (

@@ -26,6 +26,7 @@ from ikebana.dataflow.flow import Flow
 from ikebana.dataflow.messages import (
     Abort,
     Advance,
+    ArrangementStatus,
     Check,
     CloseInput,
     Command,
@@ -35,23 +36,31 @@ from ikebana.dataflow.messages import (
     Demand,
     DropTable,
     Failed,
+    Hold,
     Install,
     Letter,
     Message,
     Push,
     Read,
+    ReadChanges,
+    Release,
     Request,
+    Resume,
     Retire,
     Stage,
+    Status,
+    Subscribe,
     TableSpec,
+    Unsubscribe,
     Wait,
 )
-from ikebana.errors import DataflowError
+from ikebana.dataflow.subscriptions import Subscriptions, changes_of, epochs_of
+from ikebana.errors import DataflowError, TimeError
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.sources import Input
 from ikebana.plan import ir
-from ikebana.time import Time
-from ikebana.trace import Batch
+from ikebana.time import Antichain, Time
+from ikebana.trace import Batch, Handle
 
 PENDING: Any = object()
 """What `Worker.answer` returns while there is no answer yet."""
@@ -75,6 +84,8 @@ class Worker:
         self._tables: dict[str, TableSpec] = {}
         self._changed: dict[str, int] = {}  # the last epoch at which a table's rows here have changed
         self._staging = Staging()
+        self._subscriptions = Subscriptions(self.news.append)
+        self._holds: dict[int, tuple[str, Handle]] = {}  # by number: of which dataflow, and what keeps it
         self._early: dict[str, list[Letter]] = {}
         self._retired: set[str] = set()
 
@@ -102,10 +113,12 @@ class Worker:
                 self._early.pop(name, None)
                 self.failures.pop(name, None)
                 self._remove(name)
+            case Subscribe() | Resume() | Unsubscribe() | Hold() | Release():
+                self._obey_reader(command)
             case _:
-                self._command_on_tables(command)
+                self._change_tables(command)
 
-    def _command_on_tables(self, command: Command) -> None:
+    def _change_tables(self, command: Command) -> None:
         match command:
             case CreateTable(table):
                 self._inputs[table.name], self._fields[table.name] = {}, table.fields
@@ -122,6 +135,27 @@ class Worker:
                 self._advance(epoch)
             case Abort(transaction, oldest):
                 self._staging.end(transaction, oldest)
+
+    def _obey_reader(self, command: Command) -> None:
+        match command:
+            case Subscribe(number, name):
+                try:
+                    self._subscriptions.open(command, self._flow(name))
+                except DataflowError as error:
+                    self._subscriptions.refuse(number, str(error))
+            case Resume(number, credit):
+                self._subscriptions.resume(number, credit)
+            case Unsubscribe(number):
+                self._subscriptions.close(number)
+            case Hold(number, name, at):
+                if name in self.flows:
+                    handle = self.flows[name].reader.clone()
+                    if handle.frontier.precedes(Antichain.of((at,))):
+                        handle.advance((at,))
+                    self._holds[number] = name, handle
+            case Release(number):
+                if number in self._holds:
+                    self._holds.pop(number)[1].drop()
 
     def _push(self, name: str, changes: Changes) -> None:
         for each in self._inputs[name].values():
@@ -156,6 +190,7 @@ class Worker:
             try:
                 if self.flows[name].step():
                     self._wake(name)
+                    self._subscriptions.on_sweep(name)
             except Exception as error:  # a user's function, or bad data: it fails this dataflow alone
                 self._fail(name, f"{type(error).__name__}: {error}", tell=True)
         return bool(awake)
@@ -170,10 +205,16 @@ class Worker:
         match request:
             case Wait(name, epoch):
                 return None if self.complete(name) >= epoch else PENDING
-            case Read(name, at):
-                return self.read(name, at)
+            case Read(name, at, hold, wait):
+                if wait and self.complete(name) <= at[0]:
+                    return PENDING
+                return self.read(name, at) if hold is None else self._held(name, hold).read(at)
+            case ReadChanges():
+                return self._changes(request) if self.complete(request.dataflow) > request.at else PENDING
             case Check():
                 return self._check(request)
+            case Status():
+                return [self._status(flow) for flow in self.flows.values()]
         raise DataflowError(
             f"worker {self.index} does not know the request {request!r}",
             hint="give a request of `ikebana.dataflow.messages`; all processes must run the same version",
@@ -186,6 +227,39 @@ class Worker:
     def read(self, name: str, at: Time) -> pa.Table:
         """This worker's shard of a dataflow's result at a time."""
         return self._flow(name).reader.read(at)
+
+    def _held(self, name: str, number: int) -> Handle:
+        self._flow(name)  # raises if it has failed
+        if number not in self._holds:
+            raise TimeError(f"nothing is held of dataflow {name!r}", hint="read inside the block that holds it")
+        return self._holds[number][1]
+
+    def _changes(self, request: ReadChanges) -> Any:
+        handle = self._held(request.dataflow, request.hold)
+        if not handle.frontier.less_equal((request.after,)):
+            raise TimeError(
+                f"cannot tell the changes of {request.dataflow!r} after epoch {request.after}",
+                detail=f"epochs before {handle.frontier} are not held",
+            )
+        updates = epochs_of(handle.batches(), request.after + 1, request.at + 1)
+        return changes_of(updates, request.after) if updates is not None else (None, None)
+
+    def _status(self, flow: Flow) -> ArrangementStatus:
+        with flow.reader.clone() as handle:
+            batches = handle.batches()
+            since = [time[0] for batch in batches for time in batch.description.since]
+            return ArrangementStatus(
+                dataflow=flow.name,
+                worker=self.index,
+                key=tuple(field.name for field in handle.schema.key.fields),
+                columns=tuple(handle.schema.names),
+                rows=sum(map(len, batches)),
+                bytes=handle.nbytes,
+                batches=len(batches),
+                readers=handle.readers - 1,
+                since=min(since, default=0),
+                upper=flow.lower,
+            )
 
     def _check(self, check: Check) -> Any:
         """The verdict on a transaction, once the traces of its tables have all that was committed before.
@@ -262,7 +336,7 @@ class Worker:
         """Fail a dataflow, and with it all that import what it maintains."""
         failed = self.flows.get(name)
         self.failures[name] = reason
-        self._remove(name)
+        self._remove(name, f"it has failed: {reason}")
         if tell:
             for peer in range(self.workers):
                 if peer != self.index:
@@ -271,9 +345,12 @@ class Worker:
             if flow.name in self.flows:
                 self._fail(flow.name, reason, tell=True)
 
-    def _remove(self, name: str) -> None:
+    def _remove(self, name: str, why: str = "it was dropped") -> None:
         flow = self.flows.pop(name, None)
         if flow is not None:
+            self._subscriptions.on_end(name, why)
+            for number in [number for number, (held, _) in self._holds.items() if held == name]:
+                self._holds.pop(number)[1].drop()
             flow.drop()
             for inputs in self._inputs.values():
                 inputs.pop(name, None)

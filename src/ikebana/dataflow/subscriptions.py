@@ -1,0 +1,129 @@
+"""Subscriptions: the changes of a dataflow's result, told to the driver as they are complete.
+
+A subscription starts at an epoch that all workers have in common. It first tells what the result was then (unless
+told not to), then all changes at later epochs, each with its epoch. Whenever a sweep is complete it tells what the
+sweep has changed, and up to which epoch that is everything. All workers complete the same sweeps, so an epoch is over
+for a subscriber when all have told that much.
+
+Pace. A subscription has credit for so many messages with rows in them; without any it is paused, and keeps the
+batches that come until it has credit again. Nobody else waits for it: not the dataflow, not its other readers. A
+subscription that would have to keep more than `backlog` rows is ended, and says so.
+
+Cost: the rows that change, twice; nothing for a dataflow that nobody follows or that does not change. The first
+message takes as much as reading the result does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ikebana.dataflow.flow import Flow
+from ikebana.dataflow.messages import Changed, Ended, Subscribe
+from ikebana.trace import Batch, Updates
+from ikebana.trace.lanes import Lane, gathered
+from ikebana.trace.updates import consolidate
+
+Tell = Callable[[Any], None]
+
+
+class Subscriptions:
+    """The subscriptions on one worker."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._all: dict[int, _Subscription] = {}
+
+    def open(self, command: Subscribe, flow: Flow) -> None:
+        """Follow a dataflow from now on."""
+        self._all[command.number] = _Subscription(command, flow, self._tell)
+        self.on_sweep(flow.name)
+
+    def refuse(self, number: int, reason: str) -> None:
+        """There is nothing to follow."""
+        self._tell(Ended(number, reason))
+
+    def resume(self, number: int, credit: int) -> None:
+        """There is credit again."""
+        if number in self._all:
+            self._all[number].credit = credit
+            self._go_on(self._all[number])
+
+    def close(self, number: int) -> None:
+        """Nobody follows any more."""
+        self._all.pop(number, None)
+
+    def on_sweep(self, dataflow: str) -> None:
+        """A sweep of a dataflow may be complete."""
+        if self._all:
+            for each in [each for each in self._all.values() if each.dataflow == dataflow]:
+                self._go_on(each)
+
+    def on_end(self, dataflow: str, reason: str) -> None:
+        """A dataflow has failed, or was retired."""
+        for each in [each for each in self._all.values() if each.dataflow == dataflow]:
+            self._end(each, reason)
+
+    def _go_on(self, each: _Subscription) -> None:
+        if not each.go_on():
+            self._end(each, f"the subscriber is too slow: more than {each.backlog} rows of changes wait for it")
+
+    def _end(self, each: _Subscription, reason: str) -> None:
+        del self._all[each.number]
+        self._tell(Ended(each.number, reason))
+
+
+class _Subscription:
+    def __init__(self, command: Subscribe, flow: Flow, tell: Tell) -> None:
+        self.number, self.dataflow, self.backlog = command.number, command.dataflow, command.backlog
+        self.credit = command.credit
+        self._flow, self._tell, self._start = flow, tell, command.at
+        with flow.reader.clone() as handle:
+            self._queue = handle.import_()
+        self._waiting: list[Batch] = self._queue.history if command.snapshot else []
+        self._history, self._queue.history = len(self._waiting), []
+        self._next = ALL if command.snapshot else command.at + 1  # epochs before it were told, or do not count
+
+    def go_on(self) -> bool:
+        """Tell what is complete and was not told yet, if there is credit; returns whether the rest can be kept."""
+        upper = self._flow.lower
+        self._waiting += [batch for batch in self._queue.take() if len(batch)]
+        if upper <= max(self._next, self._start):
+            return True
+        if self._waiting and not self.credit:
+            return sum(map(len, self._waiting[self._history :])) <= self.backlog
+        updates = epochs_of(self._waiting, self._next, upper)
+        epochs, table = changes_of(updates, self._start) if updates is not None else (None, None)
+        self.credit -= table is not None
+        self._tell(Changed(self.number, upper, epochs, table))
+        self._waiting = [batch for batch in self._waiting if (batch.times[:, 0] >= upper).any()]
+        self._next, self._history = upper, 0
+        return True
+
+
+ALL = -1
+"""An epoch before all others."""
+
+
+def epochs_of(batches: Sequence[Batch], first: int, upper: int) -> Updates | None:
+    """The updates of batches at epochs from `first` up to, and without, `upper`; None if there are none."""
+
+    def chosen(times: Lane) -> Any:
+        return (times[:, 0] >= first) & (times[:, 0] < upper)
+
+    found = [batch.gather() for batch in batches if chosen(batch.times).any()]
+    parts = [part for updates in found if len(part := updates.at_times(chosen(updates.times)))]
+    return Updates.concat(parts) if parts else None
+
+
+def changes_of(updates: Updates, start: int) -> tuple[Lane, pa.Table] | tuple[None, None]:
+    """Updates as epochs and rows, those before `start` as of then, equal ones added up; None if nothing is left."""
+    if (updates.times[:, 0] < start).any():
+        updates = updates.with_times(np.maximum(updates.times, start))
+    updates = consolidate(updates).updates
+    if not len(updates):
+        return None, None
+    return gathered(updates.times[:, 0], updates.tix), updates.to_table()

@@ -1,0 +1,235 @@
+"""Subscriptions: a view's changes, each epoch once, in order, over all workers.
+
+Workers tell what has changed as news, when it is complete (`ikebana.dataflow.subscriptions`). An epoch is handed out
+when all of them have told that much; since every row lives on one worker, their changes together are consolidated.
+
+Pace. News are taken by a thread that must not wait, so they are only put aside here; splitting them into epochs is up
+to the consumer. Workers may send so many messages ahead of it (`CREDIT` each), and then wait: a slow consumer bounds
+what lies here, and the rest waits on the workers, where nobody else is held up by it. When more than `backlog` rows
+wait on a worker the subscription ends with an error that says so. It never leaves out an epoch, nor merges two.
+
+Ends. Iterating ends quietly when the subscription is closed or its view dropped (after what was complete by then), and
+raises when the view fails, a worker dies, or the consumer is too slow. Waiting can be interrupted (Ctrl-C).
+
+Cost: one message from each worker for each sweep of the view, and one to them for every few of these.
+Not guaranteed: the use of one subscription by several threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from ikebana.coordinator import Coordinator
+from ikebana.dataflow.messages import Changed, Demand, Ended, Resume, Subscribe, Unsubscribe, Wait
+from ikebana.errors import DataflowError, IkebanaError
+
+CREDIT = 32
+"""So many messages with rows each worker may be ahead of the consumer."""
+
+BACKLOG = 10_000_000
+"""So many rows may wait on each worker for a slow consumer, unless told otherwise."""
+
+_LOOK = 1.0
+"""Look after the workers at least this often (seconds) while nothing comes."""
+
+_DRIVE = 0.02
+"""Let workers of this process work at least this often (seconds)."""
+
+log = logging.getLogger("ikebana")
+
+
+class Subscription(Iterator[tuple[int, pa.Table]]):
+    """A view's changes: an iterator over (epoch, Arrow table with `diff`)."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        view: str,
+        dataflow: str,
+        since: str | None = None,
+        *,
+        timeout: float | None = None,
+        backlog: int = BACKLOG,
+    ) -> None:
+        if since not in (None, "now"):
+            raise DataflowError(
+                f"cannot follow view {view!r} since {since!r}", hint='give None, for all there is, or "now"'
+            )
+        self.view, self._dataflow, self._coordinator, self._timeout = view, dataflow, coordinator, timeout
+        self.error: BaseException | None = None
+        """What a callback has raised."""
+        self._news = threading.Condition()
+        self._uppers = [0] * coordinator.cluster.size
+        self._told: list[tuple[Any, pa.Table]] = []
+        self._items: deque[tuple[int, pa.Table]] = deque()
+        self._used, self._handed = 0, -1
+        self._closed, self._reason = False, ""
+        with coordinator.lock:
+            self._number, at = coordinator.new_number(), coordinator.epoch - 1
+            coordinator.follow(self._number, self._hear)
+            coordinator.command(Subscribe(self._number, dataflow, at, since is None, CREDIT, backlog))
+            coordinator.command(Demand(dataflow, at + 1))
+        self._leave = weakref.finalize(self, _leave, coordinator, self._number)
+        self._leave.atexit = False
+
+    # News, from the thread that takes them.
+
+    def _hear(self, worker: int, item: Changed | Ended) -> None:
+        with self._news:
+            if isinstance(item, Ended):
+                self._reason = self._reason or item.reason
+            else:
+                self._uppers[worker] = item.upper
+                if item.changes is not None:
+                    self._told.append((item.epochs, item.changes))
+            self._news.notify_all()
+
+    # The consumer.
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> tuple[int, pa.Table]:
+        found = self.take(self._timeout)
+        if found is None:
+            raise StopIteration
+        return found
+
+    def take(self, timeout: float | None = None) -> tuple[int, pa.Table] | None:
+        """The next epoch with changes; None when the subscription has ended, or nothing came for so many seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        looked = time.monotonic()
+        while not self._items and not self._gathered():
+            if self._reason and not self._closed:
+                self._fail()
+            now = time.monotonic()
+            if self._closed or (deadline is not None and now >= deadline):
+                return None
+            if now - looked > _LOOK:
+                looked = now
+                self._coordinator.ask(Wait(self._dataflow, 0))  # raises if a worker has died
+            self._wait(_LOOK if deadline is None else min(_LOOK, deadline - now))
+        return self._items.popleft()
+
+    def _gathered(self) -> bool:
+        """Take what is complete, epoch by epoch; returns whether there was anything."""
+        with self._news:
+            upper = min(self._uppers)
+            if upper <= self._handed:
+                return False
+            told, self._told = self._told, []
+            self._handed = upper
+        now, later = [], []
+        for epochs, table in told:
+            if epochs.max() < upper:
+                now.append((epochs, table))
+            else:
+                done = epochs < upper
+                now.append((epochs[done], table.filter(pa.array(done))))
+                later.append((epochs[~done], table.filter(pa.array(~done))))
+        with self._news:
+            self._told = later + self._told
+        self._items.extend(by_epoch(now))
+        self._used += len(told)
+        if self._used >= CREDIT // 2:
+            self._used = 0
+            self._coordinator.command(Resume(self._number, CREDIT))
+        return bool(self._items)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for news, or for so long."""
+        if self._coordinator.is_driven:
+            before = self._uppers[:], self._reason
+            self._coordinator.run()
+            if (self._uppers, self._reason) != before:
+                return
+            seconds = min(seconds, _DRIVE)
+        with self._news:
+            if min(self._uppers) <= self._handed and not self._reason and not self._closed:
+                self._news.wait(seconds)
+
+    def _fail(self) -> None:
+        self.close()
+        raise DataflowError(
+            f"cannot follow view {self.view!r} any further",
+            detail=self._reason,
+            hint="read() says how the view is; follow it again from now on",
+        )
+
+    # Ends.
+
+    def close(self) -> None:
+        """Follow no longer; iterating ends. Closing twice does nothing; losing the last reference closes it too."""
+        with self._news:
+            self._closed = True
+            self._news.notify_all()
+        self._leave()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, or has ended."""
+        return self._closed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # Callbacks.
+
+    def call(self, callback: Callable[[int, pa.Table], object]) -> None:
+        """Call a function for each item, in a thread of its own."""
+        threading.Thread(target=self._call, args=(callback,), name=f"changes of {self.view}", daemon=True).start()
+
+    def _call(self, callback: Callable[[int, pa.Table], object]) -> None:
+        try:
+            for epoch, table in self:
+                if self._closed:
+                    return
+                callback(epoch, table)
+        except BaseException as error:  # a subscriber's fault is nobody else's
+            self.error = error
+            log.exception("a subscription to view %r has ended", self.view)
+        finally:
+            self.close()
+
+
+def _leave(coordinator: Coordinator, number: int) -> None:
+    coordinator.unfollow(number)
+    with suppress(IkebanaError):  # the workers are gone
+        coordinator.command(Unsubscribe(number))
+
+
+def by_epoch(parts: Sequence[tuple[Any, pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of some tables, whose epochs are given, put together by epoch, in order."""
+    pieces: dict[int, list[pa.Table]] = {}
+    for epochs, table in parts:
+        for epoch, piece in _split(epochs, table):
+            pieces.setdefault(epoch, []).append(piece)
+    for epoch in sorted(pieces):
+        yield epoch, pa.concat_tables(pieces[epoch])
+
+
+def _split(epochs: Any, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """A table's rows by epoch."""
+    if not len(epochs):
+        return
+    if (epochs == epochs[0]).all():
+        yield int(epochs[0]), table
+        return
+    order = np.argsort(epochs, kind="stable")
+    ordered, table = epochs[order], table.take(pa.array(order))
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    for start, end in zip(starts, [*starts[1:], len(ordered)], strict=True):
+        yield int(ordered[start]), table.slice(start, end - start)
