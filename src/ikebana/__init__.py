@@ -5,6 +5,10 @@ in-memory, multiversioned indexes. See README.md for a first program, `ikebana.m
 means, and docs/ARCHITECTURE.md for how it is built.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from ikebana.collection import Arrangement, Collection, iterate, natural_join
 from ikebana.dataflow.transport.zeromq import Processes
 from ikebana.engine import Engine, Input, View
@@ -13,7 +17,20 @@ from ikebana.operators import Arrange
 from ikebana.time import Antichain, Time
 from ikebana.trace import EDGES, FLAT, Handle, Import, Reader, Schema, Updates
 
+if TYPE_CHECKING:
+    from ikebana.spark import Session
+
 __version__ = "0.1.0.dev0"
+
+
+def connect(spark: Any = None, workers: int | None = None, **options: Any) -> Session:
+    """Start workers on Spark, and a session with them: see `ikebana.spark.connect`, which takes the options."""
+    from ikebana import (
+        spark as ikebana_spark,  # here, since importing PySpark takes a while and needs not be done by all
+    )
+
+    return ikebana_spark.connect(spark, workers, **options)
+
 
 __all__ = [
     "EDGES",
@@ -37,6 +54,7 @@ __all__ = [
     "TimeError",
     "Updates",
     "View",
+    "connect",
     "iterate",
     "natural_join",
 ]

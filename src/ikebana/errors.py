@@ -22,6 +22,8 @@ Raising one leaves the object that raised it as it was: validation comes before 
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class IkebanaError(Exception):
     """Base of all errors raised on purpose; `what`, `detail` and `hint` are also attributes."""
@@ -30,6 +32,9 @@ class IkebanaError(Exception):
         self.what, self.detail, self.hint = what, detail, hint
         super().__init__(what, detail, hint)
 
+    def __reduce__(self) -> Any:
+        return _remade, (type(self), self.what, self.detail, self.hint)
+
     def __str__(self) -> str:
         lines = [self.what]
         if self.detail:
@@ -37,6 +42,11 @@ class IkebanaError(Exception):
         if self.hint:
             lines.append(f"  hint: {self.hint}")
         return "\n".join(lines)
+
+
+def _remade(kind: type[IkebanaError], what: str, detail: str, hint: str) -> IkebanaError:
+    """An error again, in another process."""
+    return kind(what, detail=detail, hint=hint)
 
 
 class SchemaError(IkebanaError):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ikebana.errors import DataflowError
+from ikebana.errors import DataflowError, IkebanaError
 from ikebana.operators.changes import Changes, Fields
 from ikebana.plan.ir import Node
 from ikebana.time import Time
@@ -256,7 +256,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Keep a dataflow's result readable at epochs from `at` on."""
+    """Keep a dataflow's result readable at epochs from `at` on; a later `at` lets go of those before it."""
 
     number: int
     dataflow: str
@@ -268,6 +268,36 @@ class Release:
     """Let go of what was held."""
 
     number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inquire:
+    """Answer with what the driver answers to a question: guests know workers, but not the driver.
+
+    `number` is that of whom the question is for, in the driver; `ticket` is that of the question, and only its own.
+    """
+
+    number: int
+    ticket: int
+    question: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """News: somebody has a question."""
+
+    number: int
+    ticket: int
+    question: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to a question, or the error that is raised in its place."""
+
+    ticket: int
+    value: Any = None
+    error: IkebanaError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +376,7 @@ Command: TypeAlias = (
     | Unsubscribe
     | Hold
     | Release
+    | Reply
 )
 Letter: TypeAlias = Message | Failed
 Request: TypeAlias = Any

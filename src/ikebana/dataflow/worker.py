@@ -37,6 +37,8 @@ from ikebana.dataflow.messages import (
     DropTable,
     Failed,
     Hold,
+    Inquire,
+    Inquiry,
     Install,
     Letter,
     Message,
@@ -44,6 +46,7 @@ from ikebana.dataflow.messages import (
     Read,
     ReadChanges,
     Release,
+    Reply,
     Request,
     Resume,
     Retire,
@@ -85,6 +88,7 @@ class Worker:
         self._changed: dict[str, int] = {}  # the last epoch at which a table's rows here have changed
         self._staging = Staging()
         self._subscriptions = Subscriptions(self.news.append)
+        self._asked: dict[int, Reply | None] = {}  # questions for the driver, by ticket, and what it answered
         self._holds: dict[int, tuple[str, Handle]] = {}  # by number: of which dataflow, and what keeps it
         self._early: dict[str, list[Letter]] = {}
         self._retired: set[str] = set()
@@ -113,7 +117,7 @@ class Worker:
                 self._early.pop(name, None)
                 self.failures.pop(name, None)
                 self._remove(name)
-            case Subscribe() | Resume() | Unsubscribe() | Hold() | Release():
+            case Subscribe() | Resume() | Unsubscribe() | Hold() | Release() | Reply():
                 self._obey_reader(command)
             case _:
                 self._change_tables(command)
@@ -149,13 +153,16 @@ class Worker:
                 self._subscriptions.close(number)
             case Hold(number, name, at):
                 if name in self.flows:
-                    handle = self.flows[name].reader.clone()
+                    _, handle = self._holds.get(number) or (name, self.flows[name].reader.clone())
                     if handle.frontier.precedes(Antichain.of((at,))):
                         handle.advance((at,))
                     self._holds[number] = name, handle
             case Release(number):
                 if number in self._holds:
                     self._holds.pop(number)[1].drop()
+            case Reply(ticket):
+                if ticket in self._asked:
+                    self._asked[ticket] = command
 
     def _push(self, name: str, changes: Changes) -> None:
         for each in self._inputs[name].values():
@@ -185,14 +192,17 @@ class Worker:
         """Let every dataflow that can go on do so by one quantum; returns whether any did."""
         awake, self._awake = self._awake, {}
         for name in awake:
-            if name not in self.flows:
+            flow = self.flows.get(name)
+            if flow is None:
                 continue
+            lower = flow.lower
             try:
-                if self.flows[name].step():
+                if flow.step():
                     self._wake(name)
-                    self._subscriptions.on_sweep(name)
             except Exception as error:  # a user's function, or bad data: it fails this dataflow alone
                 self._fail(name, f"{type(error).__name__}: {error}", tell=True)
+            if flow.lower != lower:
+                self._subscriptions.on_sweep(name)
         return bool(awake)
 
     def _wake(self, name: str) -> None:
@@ -213,12 +223,28 @@ class Worker:
                 return self._changes(request) if self.complete(request.dataflow) > request.at else PENDING
             case Check():
                 return self._check(request)
+            case Inquire():
+                return self._inquire(request)
             case Status():
                 return [self._status(flow) for flow in self.flows.values()]
         raise DataflowError(
             f"worker {self.index} does not know the request {request!r}",
             hint="give a request of `ikebana.dataflow.messages`; all processes must run the same version",
         )
+
+    def _inquire(self, request: Inquire) -> Any:
+        """Pass a question on to the driver, and its answer back."""
+        ticket = request.ticket
+        if ticket not in self._asked:
+            self._asked[ticket] = None
+            self.news.append(Inquiry(request.number, ticket, request.question))
+        reply = self._asked[ticket]
+        if reply is None:
+            return PENDING
+        del self._asked[ticket]
+        if reply.error is not None:
+            raise reply.error
+        return reply.value
 
     def complete(self, name: str) -> int:
         """Epochs of the dataflow before this one are complete on this worker."""

@@ -2,10 +2,29 @@
 
 `java` finds a Java runtime, `launch` starts or takes a SparkSession, `supervisor` is what a task does, `hosting` keeps
 the workers of a cluster as the tasks of one job, `workers` is the cluster that the engine sees.
+
+`session` is what users work with, and `table` and `view` with it; `loading` and `following` bring data in, `source` is
+how Spark reads it; `types` and `rows` are about schemas and data as users have them, `listing` and `progress` are for
+people.
 """
 
 from ikebana.dataflow.transport.guest import Guest, Invitation
+from ikebana.spark.following import Following
 from ikebana.spark.launch import session, slots
+from ikebana.spark.session import Session, connect
+from ikebana.spark.table import Table
+from ikebana.spark.view import View
 from ikebana.spark.workers import SparkWorkers
 
-__all__ = ["Guest", "Invitation", "SparkWorkers", "session", "slots"]
+__all__ = [
+    "Following",
+    "Guest",
+    "Invitation",
+    "Session",
+    "SparkWorkers",
+    "Table",
+    "View",
+    "connect",
+    "session",
+    "slots",
+]

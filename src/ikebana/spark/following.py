@@ -17,6 +17,7 @@ A micro-batch that a table refuses stops the stream, and nothing of it is applie
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -63,6 +64,11 @@ class Following:
         except Exception as error:
             self._raise(error)
         self._check()
+
+    def end(self) -> None:
+        """End the stream, whatever state it is in."""
+        with suppress(Exception):
+            self._query.stop()
 
     def stop(self) -> None:
         """End the stream; raises if it had failed."""

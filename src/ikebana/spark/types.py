@@ -35,6 +35,11 @@ def fields_of(schema: Any, key: Sequence[str] = ()) -> Fields:
     return tuple(field.with_nullable(field.nullable and field.name not in key) for field in fields)
 
 
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema that Spark means by its own."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
 def spark_schema(fields: Iterable[pa.Field]) -> StructType:
     """The Spark schema of some Arrow fields."""
     return from_arrow_schema(pa.schema(list(fields)), prefer_timestamp_ntz=True)
@@ -46,7 +51,7 @@ def _arrow_schema(schema: Any) -> pa.Schema:
     if isinstance(schema, DataFrame):
         schema = schema.schema
     if isinstance(schema, StructType):
-        return to_arrow_schema(schema, timezone="UTC")
+        return arrow_schema(schema)
     if isinstance(schema, pa.Schema):
         return schema
     if isinstance(schema, Mapping):

@@ -29,7 +29,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from ikebana.dataflow.transport.driver import Driver
-from ikebana.errors import DataflowError
+from ikebana.errors import DataflowError, IkebanaError
 from ikebana.spark import launch
 from ikebana.spark.hosting import SparkTasks, counting, occupied
 
@@ -92,7 +92,15 @@ def _addresses(context: Any) -> tuple[str, str]:
     """Where the driver listens, and where workers do; empty for the address of their executor."""
     if context.master.startswith("local"):
         return _LOOPBACK, _LOOPBACK
-    return socket.gethostbyname(context.getConf().get("spark.driver.host")), ""
+    name = context.getConf().get("spark.driver.host")
+    try:
+        return socket.gethostbyname(name), ""
+    except OSError as error:
+        raise IkebanaError(
+            f"the driver's host name {name!r} has no address",
+            detail=str(error),
+            hint="set spark.driver.host to an address by which executors reach the driver",
+        ) from error
 
 
 def _use_this_python(context: Any) -> None:

@@ -1,0 +1,351 @@
+"""Sessions: what a user of Spark works with. Tables, views over them, and what there is of both.
+
+    session = ik.connect(spark)                              # workers start as Spark tasks
+    orders = session.create_table("orders", schema, key="id")
+    orders.load(df)                                          # a Spark job; nothing passes through the driver
+    orders.follow(stream_df)                                 # a micro-batch is an epoch
+    late = session.view("late", orders.filter(...).count("region"))
+    late.to_df()                                             # a Spark DataFrame: the answer as of now
+    for epoch, changes in late.changes(): ...
+
+A session owns its workers, and with them all tables and views. `close`, leaving the `with` block, the end of the
+program and Ctrl-C end the Spark job that hosts them; nothing is left running. A SparkSession that was given stays.
+Several sessions can live beside each other on one SparkSession.
+
+Threads. A session may be used from several threads. Changes are applied one transaction after the other; readers do
+not wait for each other, nor for writers.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ikebana.collection import Arrangement, Collection
+from ikebana.engine import Engine
+from ikebana.errors import DataflowError, DroppedError, SchemaError
+from ikebana.spark.following import Following
+from ikebana.spark.listing import Listing
+from ikebana.spark.source import FORMAT, Address, Desk, register
+from ikebana.spark.table import Table
+from ikebana.spark.types import fields_of
+from ikebana.spark.view import View
+from ikebana.spark.workers import SparkWorkers
+from ikebana.tables import Transaction
+
+
+def connect(
+    spark: SparkSession | None = None,
+    workers: int | None = None,
+    *,
+    share: bool = True,
+    effort: str = "default",
+    **options: Any,
+) -> Session:
+    """Start workers on Spark, and a session with them.
+
+    Without `spark` the active SparkSession is taken, or a local one is started, and stopped with the session. `workers`
+    is as many as there are processors, or as Spark has slots to spare. `share=False` lets every view build its own
+    arrangements, to see what sharing saves; `effort` is how eagerly these are merged: "eager", "default" or "lazy".
+    Further options are those of `SparkWorkers`.
+    """
+    cluster = SparkWorkers(spark, workers, effort=effort, **options)
+    try:
+        return Session(cluster, share=share)
+    except BaseException:
+        cluster.close()
+        raise
+
+
+class Session:
+    """Tables and views on workers that Spark hosts."""
+
+    def __init__(self, cluster: SparkWorkers, *, share: bool = True) -> None:
+        self._cluster = cluster
+        self.engine = Engine(cluster=cluster, share=share)
+        """The engine below: epochs, inputs and plans, without Spark."""
+        self._desk = Desk(self.engine.coordinator, self._readable)
+        self._tables: dict[str, Table] = {}
+        self._views: dict[str, View] = {}
+        self._lock = threading.RLock()
+        self._followings: list[Following] = []
+        self._closed = False
+        self._format = ""
+        self._address = Address(cluster.invitation, self._desk.number)
+        register(self.spark, self._address, FORMAT)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The SparkSession that hosts the workers."""
+        return self._cluster.spark
+
+    @property
+    def workers(self) -> int:
+        """How many workers there are."""
+        return self._cluster.size
+
+    @property
+    def epoch(self) -> int:
+        """The present epoch; those before it are closed."""
+        return self.engine.epoch
+
+    # Tables.
+
+    def create_table(
+        self, name: str, schema: Any, key: str | Sequence[str] | None = None, *, stream: bool = False
+    ) -> Table:
+        """A new table. `schema`: a Spark or Arrow schema, DDL text, or a DataFrame whose schema is meant.
+
+        With a key it has at most one row for each, else rows are a bag. A `stream` is not kept: a view sees the rows
+        that come after it was made.
+        """
+        self._check()
+        keys = (key,) if isinstance(key, str) else tuple(key or ())
+        fields = fields_of(schema, keys)
+        with self._lock:
+            inner = self.engine.table(name, fields, keys or None, "stream" if stream else "table")
+            table = self._tables[name] = Table(self, inner)
+        return table
+
+    def table(self, name: str) -> Table:
+        """The table of a name."""
+        return _found(self._tables, name, "table")
+
+    def drop_table(self, name: str) -> None:
+        """Drop a table and its rows; refused while a view uses it."""
+        self._check()
+        with self._lock:
+            table = self.table(name)
+            table.stop_following()
+            table.release()
+            self.engine.drop_table(name)
+            del self._tables[name]
+
+    def transaction(self) -> Transaction:
+        """Changes of several tables that become one epoch: `with session.transaction(): ...`.
+
+        If anything in the block raises, or a table refuses its changes, none of them is applied.
+        """
+        self._check()
+        return self.engine.transaction()
+
+    # Views.
+
+    def view(self, name: str, query: Collection | Arrangement) -> View:
+        """A standing query, kept up to date from now on, over tables and other views (`rows()`)."""
+        self._check()
+        if not isinstance(query, Collection | Arrangement):
+            raise SchemaError(
+                f"view {name!r} cannot be made of a {type(query).__name__}",
+                hint="give a collection: tables have filter, join, count and so on",
+            )
+        with self._lock:
+            view = self._views[name] = View(self, self.engine.install(name, query))
+        return view
+
+    def drop_view(self, name: str) -> None:
+        """Drop a view, and release what only it used."""
+        self._check()
+        with self._lock:
+            _found(self._views, name, "view").inner.drop()
+            del self._views[name]
+
+    def explain(self, query: Collection | Arrangement) -> str:
+        """The plan of a query as a tree, and which arrangements it would reuse or build."""
+        return self.engine.explain(query)
+
+    # What there is.
+
+    def tables(self) -> Listing[TableInfo]:
+        """All tables."""
+        self._check()
+        return Listing([TableInfo.of(table) for table in self._tables.values()], TableInfo)
+
+    def views(self) -> Listing[ViewInfo]:
+        """All views."""
+        self._check()
+        return Listing([ViewInfo.of(view) for view in self._views.values()], ViewInfo)
+
+    def arrangements(self) -> Listing[ArrangementInfo]:
+        """All arrangements, on each worker: what memory is used for, and by how many it is shared."""
+        self._check()
+        return Listing(map(ArrangementInfo.of, self.engine.status()), ArrangementInfo)
+
+    def status(self) -> SessionStatus:
+        """The session in a few numbers."""
+        found = self.arrangements()
+        return SessionStatus(
+            workers=self.workers,
+            epoch=self.epoch,
+            tables=len(self._tables),
+            views=len(self._views),
+            arrangements=sum(each.worker == 0 for each in found),
+            rows=sum(each.rows for each in found),
+            bytes=sum(each.bytes for each in found),
+        )
+
+    def read(self, name: str, at: int | None = None) -> DataFrame:
+        """A table or view as a Spark DataFrame; see `View.to_df`."""
+        self._check()
+        reader = self.spark.read.format(self.format).option("name", name)
+        return (reader if at is None else reader.option("epoch", at)).load()
+
+    @property
+    def format(self) -> str:
+        """The name of this session's data source: `spark.read.format(session.format).load("late orders")`.
+
+        "ikebana" is that of the session that was connected last.
+        """
+        self._check()
+        with self._lock:
+            if not self._format:
+                self._format = f"{FORMAT}_{secrets.token_hex(4)}"
+                register(self.spark, self._address, self._format)
+            return self._format
+
+    def _readable(self, name: str) -> tuple[str, Any]:
+        """The dataflow that has the rows of a table or view, and their columns."""
+        self._check()
+        with self._lock:
+            if name in self._views:
+                inner = self._views[name].inner
+                return inner.dataflow, inner.plan.columns
+            table = self.table(name)
+            table.check_kept()
+            return table.inner.spec.dataflow, table.inner.spec.fields
+
+    @property
+    def invitation(self) -> Any:
+        """What a process needs to know to speak with the workers directly; whoever has it can do what this one can."""
+        return self._cluster.invitation
+
+    def adopt(self, following: Following) -> None:
+        """Remember a stream, to end it with the session."""
+        with self._lock:
+            self._followings.append(following)
+
+    # Ends.
+
+    def close(self) -> None:
+        """End all streams, the workers and what they hold. Closing twice does nothing."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        for following in self._followings:
+            following.end()
+        self._desk.close()
+        self.engine.close()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise DroppedError("the session was closed", hint="connect again")
+
+    def check(self) -> None:
+        """Raise if the session was closed."""
+        self._check()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self._closed:
+            return "<ikebana session: closed>"
+        counts = f"{len(self._tables)} tables, {len(self._views)} views"
+        return f"<ikebana session: {self.workers} workers, epoch {self.epoch}, {counts}>"
+
+    def _repr_html_(self) -> str:
+        if self._closed:
+            return "<p>ikebana session: closed</p>"
+        parts = (
+            f"<p>{self!r}</p>".replace("<ikebana", "ikebana").replace("views>", "views"),
+            self.tables(),
+            self.views(),
+        )
+        return "".join(part if isinstance(part, str) else part._repr_html_() for part in parts)
+
+
+def _found(known: dict[str, Any], name: str, what: str) -> Any:
+    if name not in known:
+        raise DataflowError(
+            f"there is no {what} {name!r}",
+            detail=f"there are {', '.join(map(repr, known)) or 'none'}",
+            hint=f"create it first, or ask for {what}s()",
+        )
+    return known[name]
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table, for people."""
+
+    name: str
+    kind: str
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+
+    @staticmethod
+    def of(table: Table) -> TableInfo:
+        return TableInfo(table.name, table.kind, tuple(table.key), tuple(table.columns))
+
+
+@dataclass(frozen=True, slots=True)
+class ViewInfo:
+    """A view, for people."""
+
+    name: str
+    columns: tuple[str, ...]
+
+    @staticmethod
+    def of(view: View) -> ViewInfo:
+        return ViewInfo(view.name, tuple(view.columns))
+
+
+@dataclass(frozen=True, slots=True)
+class ArrangementInfo:
+    """An arrangement on one worker: of which tables or views it is, and what it takes."""
+
+    name: tuple[str, ...]
+    worker: int
+    key: tuple[str, ...]
+    rows: int
+    bytes: int
+    batches: int
+    readers: int
+    since: int
+    complete_before: int
+
+    @staticmethod
+    def of(status: Any) -> ArrangementInfo:
+        return ArrangementInfo(
+            tuple(status.names),
+            status.worker,
+            tuple(status.key),
+            status.rows,
+            status.bytes,
+            status.batches,
+            status.readers,
+            status.since,
+            status.upper,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStatus:
+    """A session in a few numbers."""
+
+    workers: int
+    epoch: int
+    tables: int
+    views: int
+    arrangements: int
+    rows: int
+    bytes: int

@@ -1,0 +1,302 @@
+"""A Spark data source: tables and views of a session as batch DataFrames, and as streams of changes.
+
+    spark.read.format("ikebana").load("late orders")              # the answer as of now
+    spark.read.format("ikebana").option("epoch", 12).load(...)    # at an epoch that is still held
+    spark.readStream.format("ikebana").option("changes", True).load("late orders")   # with columns `epoch` and `diff`
+
+A task for each worker reads that worker's shard directly. Which epoch is read is decided when Spark plans an action, by
+the driver: planning happens in a process of Spark's, which asks the driver through a worker (`Inquire`). The driver
+holds that epoch on all workers for `LEASE` seconds, so that tasks that start late, or again, find it.
+
+A stream starts with the answer as it is, as rows of the epoch at which it starts. Each micro-batch has the changes of
+the epochs that were closed when it was planned; what Spark has committed is let go. Without the option `changes` it has
+rows alone, which is right for answers that only grow: a row that goes away is refused. A stream that is started again
+from a checkpoint goes on only where nothing is lost in between.
+
+Multiplicities. In a batch a row comes as often as it counts; a negative count is refused.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from ikebana.coordinator import Coordinator
+from ikebana.dataflow.messages import Demand, Hold, Inquire, Inquiry, Read, ReadChanges, Release, Reply
+from ikebana.dataflow.transport.guest import Guest, Invitation
+from ikebana.errors import DataflowError, IkebanaError, SchemaError
+from ikebana.operators.changes import Fields
+from ikebana.spark.types import arrow_schema, spark_schema
+from ikebana.views import plain_rows
+
+LEASE = 600.0
+"""For so many seconds what a DataFrame shows can be read."""
+
+FORMAT = "ikebana"
+
+_CHANGES = (pa.field("epoch", pa.int64(), nullable=False), pa.field("diff", pa.int64(), nullable=False))
+"""What streams of changes have besides the columns of the answer."""
+
+
+# What planning asks, and what the driver answers.
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """How a table or view is to be read: what is asked, its name, and an epoch if one is meant."""
+
+    what: str  # "describe", "snapshot", "begin", "latest" or "done"
+    name: str
+    epoch: int | None = None
+    hold: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a table or view is read: its dataflow, an epoch, and what holds it."""
+
+    dataflow: str
+    fields: Fields
+    epoch: int
+    hold: int
+
+
+class Desk:
+    """The driver's side: answers questions, and remembers what it holds for how long.
+
+    News must be taken quickly, and an answer may have to wait for a lock: a thread of its own gives it.
+    """
+
+    def __init__(self, coordinator: Coordinator, find: Callable[[str], tuple[str, Fields]]) -> None:
+        self._coordinator, self._find = coordinator, find
+        self.number = coordinator.new_number()
+        """By which it is known to those who ask."""
+        coordinator.follow(self.number, self._hear)
+        self._clerk = ThreadPoolExecutor(1, "ikebana desk")
+        self._leases: dict[int, float] = {}  # holds that end, and when
+        self._lock = threading.Lock()
+        self._clock = time.monotonic
+
+    def _hear(self, worker: int, inquiry: Inquiry) -> None:
+        self._clerk.submit(self._reply, worker, inquiry)
+
+    def _reply(self, worker: int, inquiry: Inquiry) -> None:
+        try:
+            reply = Reply(inquiry.ticket, self.answer(inquiry.question))
+        except IkebanaError as error:
+            reply = Reply(inquiry.ticket, error=error)
+        with suppress(IkebanaError):  # the workers are gone
+            self._coordinator.command(reply, worker)
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._coordinator.unfollow(self.number)
+        self._clerk.shutdown(wait=False, cancel_futures=True)
+
+    def answer(self, question: Question) -> Any:
+        """The answer to a question; raises if there is no such table or view, or the epoch is not to be had."""
+        match question.what:
+            case "describe":
+                return self._find(question.name)[1]
+            case "snapshot":
+                return self._place(question, lease=LEASE)
+            case "begin":
+                return self._place(question, lease=None)
+            case "latest":
+                return self._latest(question.name)
+            case _:
+                dataflow, _ = self._find(question.name)
+                self._coordinator.command(Hold(question.hold, dataflow, question.epoch or 0))
+                return None
+
+    def _latest(self, name: str) -> int:
+        """The last closed epoch, which is then on its way to be complete."""
+        dataflow, _ = self._find(name)
+        epoch = self._coordinator.epoch - 1
+        self._coordinator.command(Demand(dataflow, epoch + 1))
+        return epoch
+
+    def _place(self, question: Question, lease: float | None) -> Place:
+        dataflow, fields = self._find(question.name)
+        self._expire()
+        with self._coordinator.lock:
+            last = self._coordinator.epoch - 1
+            epoch = last if question.epoch is None else question.epoch
+            if epoch > last:
+                raise DataflowError(
+                    f"cannot read {question.name!r} at epoch {epoch}", detail=f"the last closed one is {last}"
+                )
+            hold = self._coordinator.new_number()
+            self._coordinator.command(Hold(hold, dataflow, epoch))
+            self._coordinator.command(Demand(dataflow, epoch + 1))
+        if lease is not None:
+            with self._lock:
+                self._leases[hold] = self._clock() + lease
+        return Place(dataflow, fields, epoch, hold)
+
+    def _expire(self) -> None:
+        """Let go of what was held for long enough."""
+        now = self._clock()
+        with self._lock:
+            over = [hold for hold, until in self._leases.items() if until < now]
+            for hold in over:
+                del self._leases[hold]
+        for hold in over:
+            self._coordinator.command(Release(hold))
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a session can be asked: its workers, and the number of its desk."""
+
+    invitation: Invitation
+    desk: int
+
+    def ask(self, question: Question) -> Any:
+        """The driver's answer."""
+        with Guest(self.invitation) as guest:
+            return guest.ask(0, Inquire(self.desk, secrets.randbits(62), question))
+
+
+def register(spark: SparkSession, address: Address, name: str = FORMAT) -> None:
+    """Make a session's tables and views known to Spark under a format's name."""
+    spark.dataSource.register(_source(name, address))
+
+
+def _source(format_name: str, address: Address) -> type[DataSource]:
+    """A data source of one session. It travels to Spark's processes by value, and the address with it."""
+
+    class Source(DataSource):
+        """Tables and views of an Ikebana session."""
+
+        @classmethod
+        def name(cls) -> str:
+            return format_name
+
+        def schema(self) -> StructType:
+            fields = address.ask(Question("describe", self._name()))
+            return spark_schema((*fields, *(_CHANGES if self._wants_changes() else ())))
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            if self._wants_changes():
+                raise SchemaError("changes are for streams", hint="use spark.readStream, or leave out `changes`")
+            return _Reader(address, self._name(), self._epoch(), arrow_schema(schema))
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+            return _StreamReader(address, self._name(), self._wants_changes(), arrow_schema(schema))
+
+        def _name(self) -> str:
+            name = self.options.get("name") or self.options.get("path")
+            if not name:
+                raise SchemaError("which table or view?", hint=f'use .format("{format_name}").load("its name")')
+            return str(name)
+
+        def _epoch(self) -> int | None:
+            return int(self.options["epoch"]) if "epoch" in self.options else None
+
+        def _wants_changes(self) -> bool:
+            return str(self.options.get("changes", "false")).lower() == "true"
+
+    return Source
+
+
+@dataclass
+class _Shard(InputPartition):
+    """One worker's part of what is read."""
+
+    worker: int
+    place: Place
+    after: int = -1  # of a stream: changes at later epochs, up to `until`; at the place's epoch everything there is
+    until: int = -1
+
+
+class _Reader(DataSourceReader):
+    """Reads a table or view at an epoch."""
+
+    def __init__(self, address: Address, name: str, epoch: int | None, schema: pa.Schema) -> None:
+        self._address, self._name, self._epoch, self._schema = address, name, epoch, schema
+
+    def partitions(self) -> list[InputPartition]:
+        place = self._address.ask(Question("snapshot", self._name, self._epoch))
+        return [_Shard(worker, place) for worker in range(self._address.invitation.size)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Shard)
+        place = partition.place
+        with Guest(self._address.invitation) as guest:
+            found = guest.ask(partition.worker, Read(place.dataflow, (place.epoch,), place.hold, wait=True))
+        yield from _batches(plain_rows(found, self._name), self._schema)
+
+
+class _StreamReader(DataSourceStreamReader):
+    """Reads the changes of a table or view. Offsets are epochs, up to which all was read."""
+
+    def __init__(self, address: Address, name: str, with_changes: bool, schema: pa.Schema) -> None:
+        self._address, self._name, self._with_changes, self._schema = address, name, with_changes, schema
+        self._place: Place | None = None
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"epoch": self._begun().epoch - 1}
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
+        self._begun()
+        return {"epoch": self._address.ask(Question("latest", self._name))}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        begun = self._begun()
+        if start["epoch"] < begun.epoch - 1:
+            raise DataflowError(
+                f"the changes of {self._name!r} after epoch {start['epoch']} are not kept any more",
+                detail=f"this stream was started again, and has held what there is from epoch {begun.epoch} on",
+                hint="start it without its checkpoint",
+            )
+        workers = range(self._address.invitation.size)
+        return [_Shard(worker, begun, start["epoch"], end["epoch"]) for worker in workers]
+
+    def commit(self, end: dict[str, int]) -> None:
+        self._address.ask(Question("done", self._name, end["epoch"], self._begun().hold))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Shard)
+        with Guest(self._address.invitation) as guest:
+            for epochs, changes in self._changes(guest, partition):
+                if self._with_changes:
+                    rows = changes.append_column("epoch", pa.array(epochs, pa.int64()))
+                else:
+                    rows = plain_rows(changes, self._name)
+                yield from _batches(rows, self._schema)
+
+    def _changes(self, guest: Guest, shard: _Shard) -> Iterator[tuple[Any, pa.Table]]:
+        """The epochs of changes, and the changes: at first all that there is."""
+        place, after = shard.place, shard.after
+        if after < place.epoch:
+            found = guest.ask(shard.worker, Read(place.dataflow, (place.epoch,), place.hold, wait=True))
+            after = place.epoch
+            yield np.full(len(found), after), found
+        if shard.until > after:
+            epochs, changes = guest.ask(shard.worker, ReadChanges(place.dataflow, after, shard.until, place.hold))
+            if changes is not None:
+                yield epochs, changes
+
+    def _begun(self) -> Place:
+        """Where the stream reads, held from its start on."""
+        if self._place is None:
+            self._place = self._address.ask(Question("begin", self._name))
+        return self._place
+
+
+def _batches(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """The rows exactly as Spark expects them: names, order, types and what may be null."""
+    return table.select(schema.names).cast(schema).to_batches()

@@ -1,0 +1,208 @@
+"""Tables as users of Spark have them: rows in whatever form come in, DataFrames and streams too, DataFrames come out.
+
+A `Table` is a collection: `filter`, `join`, `count` and the rest make queries of it. Its changes are checked and
+applied in transactions (`ikebana.tables` says how), which this module only feeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from ikebana import tables
+from ikebana.collection import Arrangement, Collection
+from ikebana.errors import DataflowError, SchemaError
+from ikebana.spark.following import Following, follow
+from ikebana.spark.loading import Sender, check_columns, stage_frame
+from ikebana.spark.progress import with_progress
+from ikebana.spark.rows import as_columns
+from ikebana.spark.types import spark_schema
+from ikebana.tables import Transaction
+
+if TYPE_CHECKING:
+    from ikebana.spark.session import Session
+
+_LOADS = ("insert", "upsert", "delete")
+
+
+class Table(Collection):
+    """A table of a session. See `Session.create_table`."""
+
+    def __init__(self, session: Session, inner: tables.Table) -> None:
+        super().__init__(inner.node)
+        self.inner, self._session = inner, session
+        self.name, self.key, self.kind = inner.name, inner.key, inner.kind
+        self._reader: Any = None
+        self._followings: list[Following] = []
+
+    @property
+    def schema(self) -> StructType:
+        """The columns, as Spark has them."""
+        return spark_schema(self.node.columns)
+
+    # Changes.
+
+    def insert(self, data: Any) -> int | None:
+        """Add rows: dicts, tuples, Spark rows, columns by name, or an Arrow, pandas or polars table.
+
+        Their keys must not be there yet. Returns the epoch at which they are there; None inside a transaction.
+        """
+        return self.change(data, "insert")
+
+    def upsert(self, data: Any) -> int | None:
+        """Add rows in place of those with the same keys."""
+        return self.change(data, "upsert")
+
+    def delete(self, data: Any) -> int | None:
+        """Take rows away: those with the given keys, or, where there is no key, one copy of each row given."""
+        return self.change(data, "delete")
+
+    def change(self, data: Any, ops: Any) -> int | None:
+        """Rows with an op ("insert", "upsert", "delete") for all, or one for each. The last one for a key wins."""
+        self._session.check()
+        fields = self.inner.spec.key if isinstance(ops, str) and ops == "delete" and self.key else self.node.columns
+        return self.inner.change(as_columns(data, _accepted(data, fields, self.node.columns)), ops)
+
+    def load(self, df: DataFrame, mode: str = "insert", *, progress: bool | None = None) -> int | None:
+        """All rows of a DataFrame, as one transaction: inserted, or by key upserted or deleted.
+
+        Spark's tasks hand them straight to the workers that own them. A bar shows progress on a terminal.
+        """
+        self._session.check()
+        if not isinstance(df, DataFrame):
+            raise SchemaError(
+                f"cannot load a {type(df).__name__} into table {self.name!r}",
+                hint="give a Spark DataFrame; insert() takes rows, and Arrow, pandas and polars tables",
+            )
+        if df.isStreaming:
+            raise SchemaError(f"table {self.name!r} cannot load a stream", hint="use follow(df)")
+        if mode not in _LOADS:
+            raise SchemaError(f"there is no way {mode!r} to load", hint=f"use one of {', '.join(_LOADS)}")
+        rows = check_columns(df, self.inner.spec, mode)
+        return self._apply(
+            rows, mode, lambda job: with_progress(self._session.spark, f"loading {self.name}", job, progress)
+        )
+
+    def follow(
+        self,
+        stream: DataFrame,
+        mode: str = "append",
+        *,
+        order_by: str | None = None,
+        name: str | None = None,
+        checkpoint: str | None = None,
+        trigger: dict[str, Any] | None = None,
+    ) -> Following:
+        """Take in a stream from now on: each of its micro-batches is a transaction. See `ikebana.spark.following`.
+
+        `mode` is "append", "upsert" or "changes"; `order_by` says which row of a key is the last; `name`, `checkpoint`
+        and `trigger` (such as {"processingTime": "1 second"}) are Spark's.
+        """
+        self._session.check()
+        following = follow(
+            stream,
+            self.inner.spec,
+            lambda df, op: self._apply(df, op, lambda job: job(), Transaction(self._session.engine.coordinator)),
+            mode=mode,
+            order_by=order_by,
+            name=name,
+            checkpoint=checkpoint,
+            trigger=trigger,
+        )
+        self._followings.append(following)
+        self._session.adopt(following)
+        return following
+
+    def _apply(
+        self,
+        df: DataFrame,
+        op: str | None,
+        run: Callable[[Callable[[], Any]], Any],
+        own: Transaction | None = None,
+    ) -> Any:
+        """Stage the rows of a DataFrame, and commit them unless they belong to a transaction of this thread."""
+        coordinator = self._session.engine.coordinator
+        outer = None if own else tables.current(coordinator)
+        transaction = outer or own or Transaction(coordinator)
+        try:
+            sender = Sender(self._session.invitation, self.inner.spec, transaction.number, op)
+            parts, _ = stage_frame(df, sender, run)
+            transaction.adopt(self.inner, parts)
+            return None if outer else transaction.commit()
+        except BaseException:
+            if outer is None:
+                transaction.abort()
+            raise
+
+    # Arrangements.
+
+    def arrange(self, *key: str, by: str | Sequence[str] | None = None) -> Arrangement:
+        """Indexed by key columns. With `by` the arrangement is kept from now on, for all queries to share."""
+        return self.inner.arrange(*key, by=by)
+
+    def drop_arrangement(self, by: str | Sequence[str]) -> None:
+        """Let go of an arrangement; queries that use it keep it as long as they need it."""
+        self.inner.drop_arrangement(by)
+
+    # Reading.
+
+    def to_df(self, at: int | None = None) -> DataFrame:
+        """The rows as a Spark DataFrame, read by its tasks from the workers directly; see `View.to_df`."""
+        self.check_kept()
+        return self._session.read(self.name, at)
+
+    def to_arrow(self, at: int | None = None) -> pa.Table:
+        """The rows as an Arrow table, at the last closed epoch."""
+        return self._view().to_arrow(at)
+
+    def to_pandas(self, at: int | None = None) -> Any:
+        """The rows as a pandas frame, at the last closed epoch."""
+        return self._view().to_pandas(at)
+
+    def _view(self) -> Any:
+        """A view of the table's own arrangement: it costs nothing."""
+        self.check_kept()
+        if self._reader is None:
+            self._reader = self._session.engine.install(f"rows of {self.name}", self.inner)
+        return self._reader
+
+    def release(self) -> None:
+        """Let go of what reading took."""
+        if self._reader is not None:
+            self._reader.drop()
+            self._reader = None
+
+    def stop_following(self) -> None:
+        """End the streams that the table follows."""
+        for following in self._followings:
+            following.end()
+        self._followings = []
+
+    def drop(self) -> None:
+        """Drop the table and its rows; refused while a view uses it."""
+        self._session.drop_table(self.name)
+
+    def check_kept(self) -> None:
+        """Raise if there is nothing to read."""
+        self._session.check()
+        if self.kind == "stream":
+            raise DataflowError(
+                f"table {self.name!r} cannot be read",
+                detail="it is a stream, of which nothing is kept",
+                hint="make a view",
+            )
+
+    def __repr__(self) -> str:
+        key = f", key {', '.join(self.key)}" if self.key else ""
+        return f"<table {self.name}: {', '.join(self.columns)}{key}>"
+
+
+def _accepted(data: Any, fields: Any, everything: Any) -> Any:
+    """The columns that rows are to have: whole rows may be given where keys would do."""
+    first = next(iter(data), None) if isinstance(data, list) else data
+    width = len(first) if isinstance(first, dict | tuple | list) else None
+    return everything if width == len(everything) else fields

@@ -1,0 +1,89 @@
+"""Views as users of Spark have them: a standing query's answer as a DataFrame, and its changes.
+
+Everything but DataFrames is that of `ikebana.views.View`, which this one hands on to: what is read at an epoch is
+exact for that epoch, across tables and views, and changes come each epoch once, in order.
+
+Cost: `to_arrow` and `to_pandas` bring the answer to this process, in milliseconds if it is small. A DataFrame costs a
+Spark job, and is read by its tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from ikebana import views
+from ikebana.collection import Collection
+from ikebana.spark.types import spark_schema
+
+if TYPE_CHECKING:
+    from ikebana.spark.session import Session
+
+
+class View:
+    """A standing query of a session. See `Session.view`."""
+
+    def __init__(self, session: Session, inner: views.View) -> None:
+        self._session, self.inner = session, inner
+        self.name = inner.name
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return [field.name for field in self.inner.plan.columns]
+
+    @property
+    def schema(self) -> StructType:
+        """The columns, as Spark has them."""
+        return spark_schema(self.inner.plan.columns)
+
+    def to_df(self, at: int | None = None) -> DataFrame:
+        """The answer as a Spark DataFrame, whose tasks read it from the workers directly.
+
+        It is the answer at the epoch that was closed last when Spark plans an action, the same on all workers; or at an
+        epoch that `hold` keeps. A DataFrame that is used again more than ten minutes later may have to be made again.
+        """
+        self.inner.check()
+        return self._session.read(self.name, at)
+
+    def to_arrow(self, at: int | None = None) -> pa.Table:
+        """The answer as an Arrow table, at the last closed epoch or at one that is held."""
+        return self.inner.to_arrow(at)
+
+    def to_pandas(self, at: int | None = None) -> Any:
+        """The answer as a pandas frame."""
+        return self.inner.to_pandas(at)
+
+    def changes(self, since: str | None = None) -> Any:
+        """An iterator of (epoch, Arrow table with a column `diff`): each epoch with changes once, in order.
+
+        First the answer as it is, unless `since="now"`.
+        """
+        return self.inner.changes(since)
+
+    def subscribe(self, callback: Callable[[int, pa.Table], object], since: str | None = None) -> Any:
+        """The same for a function, called with epoch and table as changes come."""
+        return self.inner.subscribe(callback, since)
+
+    def hold(self) -> Any:
+        """Keep the answer of the present epoch on, and all later ones, readable: `with view.hold() as held: ...`."""
+        return self.inner.hold()
+
+    def wait(self, epoch: int | None = None) -> None:
+        """Return when the answer at an epoch is there, by default that of the last closed one."""
+        self.inner.wait(self._session.epoch - 1 if epoch is None else epoch)
+
+    def rows(self) -> Collection:
+        """The answer as a collection, for further views: they share it."""
+        return self.inner.rows()
+
+    def drop(self) -> None:
+        """Retire the query, and release what only it used."""
+        self._session.drop_view(self.name)
+
+    def __repr__(self) -> str:
+        return f"<view {self.name}: {', '.join(self.columns)}>"
