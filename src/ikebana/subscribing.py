@@ -117,9 +117,17 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
                 return None
             if now - looked > _LOOK:
                 looked = now
-                self._coordinator.ask(Wait(self._dataflow, 0))  # raises if a worker has died
+                self._check_workers()
             self._wait(_LOOK if deadline is None else min(_LOOK, deadline - now))
         return self._items.popleft()
+
+    def _check_workers(self) -> None:
+        """Raise if a worker has died."""
+        try:
+            self._coordinator.ask(Wait(self._dataflow, 0))
+        except IkebanaError:
+            if not self._closed and not self._reason:
+                raise
 
     def _gathered(self) -> bool:
         """Take what is complete, epoch by epoch; returns whether there was anything."""

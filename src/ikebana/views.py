@@ -154,6 +154,7 @@ class Held:
             coordinator.command(Hold(self.number, view.dataflow, max(0, self.epoch)))
         self._release = weakref.finalize(self, _let_go, coordinator, self.number)
         self._release.atexit = False
+        coordinator.ask(Wait(view.dataflow, 0))  # others, who read directly, find it held
 
     def read(self, epoch: int | None = None) -> pa.Table:
         """The result at an epoch that is closed, by default the first held: its columns, and `diff`."""

@@ -69,6 +69,7 @@ COMMANDS = {
     "unsubscribe": messages.Unsubscribe(9),
     "hold": messages.Hold(10, "view", 3),
     "release": messages.Release(10),
+    "reply": messages.Reply(3, ("orders", 4)),
 }
 CALLS = {
     "peers": calls.Peers(("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")),

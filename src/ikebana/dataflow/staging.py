@@ -112,32 +112,36 @@ def split_by_owner(table: TableSpec, rows: Rows, workers: int, near: int = 0) ->
 
 def checked(table: TableSpec, data: Any, op: Any) -> Rows:
     """The rows, or an error that names the table and the column."""
-    ops = _ops(table, op)
+    ops, count = _ops(table, op)
     try:
-        return Rows(_columns(table, data, ops), ops)
+        columns = _columns(table, data, ops)
+        if count is not None and count != len(columns[0]):
+            raise SchemaError(f"there are {len(columns[0])} rows and {count} ops", hint="give one op, or one for each")
     except SchemaError as error:
         what = f"cannot change table {table.name!r}: {error.what}"
         raise SchemaError(what, detail=error.detail, hint=error.hint) from None
+    return Rows(columns, ops)
 
 
-def _ops(table: TableSpec, op: Any) -> Any:
-    """The op, or ops, as numbers that this kind of table understands."""
+def _ops(table: TableSpec, op: Any) -> tuple[Any, int | None]:
+    """The op, or ops, as numbers that this kind of table understands; and how many were given, if one for each row."""
     if isinstance(op, str):
-        ops: Any = _code(table, op)
+        given, known = None, {op: _code(table, op)}
     else:
         given = op.to_pylist() if isinstance(op, pa.Array | pa.ChunkedArray) else list(op)
         known = {each: _code(table, each) for each in dict.fromkeys(given)}
-        ops = np.fromiter((known[each] for each in given), np.int8, len(given))
-        if len(known) == 1:
-            ops = next(iter(known.values()))
-    for code in np.unique(ops):
+    for code in known.values():
         if code not in _ALLOWED[table.kind]:
             raise SchemaError(
                 f"cannot {_name(code)} rows of table {table.name!r}",
                 detail=_WHY_NOT[table.kind],
                 hint=f"what it understands: {', '.join(map(_name, _ALLOWED[table.kind]))}",
             )
-    return ops
+    count = None if given is None else len(given)
+    if len(known) <= 1:
+        return next(iter(known.values()), INSERT), count
+    assert given is not None
+    return np.fromiter((known[each] for each in given), np.int8, len(given)), count
 
 
 def _code(table: TableSpec, op: Any) -> int:
@@ -161,7 +165,7 @@ def _columns(table: TableSpec, data: Any, ops: Any) -> tuple[pa.Array, ...]:
         fields, data = table.key, _without(data, table.schema.val.fields)
     columns = tuple(matched(data, _relaxed(table, fields, ops)))
     if not isinstance(ops, int) and len(ops) != len(columns[0]):
-        raise SchemaError(f"there are {len(columns[0])} rows and {len(ops)} ops", hint="give one op, or one for each")
+        return columns  # refused for that
     for field, column in zip(fields, columns, strict=True):
         if column.null_count and not field.nullable:
             _check_nulls(field, column, ops, is_key=field in table.key)

@@ -1,0 +1,135 @@
+"""Tables and readers with workers in processes: several threads at once, guests that stage, workers that die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from ikebana.dataflow.messages import Read
+from ikebana.dataflow.staging import stages
+from ikebana.dataflow.transport.guest import Guest
+from ikebana.dataflow.transport.zeromq import Processes
+from ikebana.engine import Engine, Table, View
+from ikebana.errors import ChangeError, DataflowError
+from tests.dataflow.harness import collected
+from tests.engine.test_following import insert_and_read
+
+pytestmark = pytest.mark.xdist_group("engine processes")
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with Engine(cluster=Processes(2)) as engine:
+        yield engine
+
+
+@pytest.fixture
+def table(engine: Engine) -> Iterator[Table]:
+    yield engine.table("t", {"k": pa.int64(), "v": pa.int64()}, key="k")
+    for view in list(engine.views.values()):
+        view.drop()
+    engine.drop_table("t")
+
+
+def counted(engine: Engine, table: Table) -> View:
+    return engine.install("count", table.count("v"))
+
+
+def test_threads_insert_and_read_at_once(engine: Engine, table: Table) -> None:
+    insert_and_read(engine, table, counted(engine, table), threads=4, each=25)
+
+
+def test_one_of_several_threads_wins_a_key(engine: Engine, table: Table) -> None:
+    won: list[int] = []
+
+    def work(number: int) -> None:
+        for key in range(20):
+            try:
+                with engine.transaction():
+                    table.insert({"k": [key], "v": [number]})
+                    table.insert({"k": [1000 + 100 * number + key], "v": [number]})
+                won.append(key)
+            except ChangeError:
+                continue
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(won) == list(range(20))
+    rows = collected(engine.install("all", table).read())
+    assert len(rows) == 40 and set(rows.values()) == {1}
+    keys = {k: v for k, v in rows if k < 1000}
+    assert {(1000 + 100 * v + k, v) for k, v in keys.items()} == {row for row in rows if row[0] >= 1000}
+
+
+def test_guests_stage_with_the_owners_and_read_from_them(engine: Engine, table: Table) -> None:
+    view = engine.install("all", table)
+    transaction = engine.transaction()
+    assert isinstance(engine.cluster, Processes)
+    with Guest(engine.cluster.invitation) as guest:
+        for part in range(4):
+            data = {"k": range(part * 1000, (part + 1) * 1000), "v": [part] * 1000}
+            for attempt in (0, 1):
+                sent = {name: list(column)[: 500 + 500 * attempt] for name, column in data.items()}
+                for worker, stage in stages(
+                    table.spec, sent, "insert", transaction=transaction.number, part=part, attempt=attempt, workers=2
+                ):
+                    guest.send(worker, stage)
+        guest.finish()
+        transaction.adopt(table, [(part, 1) for part in range(4)])
+        epoch = transaction.commit()
+        with view.hold() as held:
+            table.delete({"k": range(4000)})
+            parts = [guest.ask(worker, Read(view.dataflow, (epoch,), held.number, wait=True)) for worker in range(2)]
+            assert collected(pa.concat_tables(parts)) == {(k, k // 1000): 1 for k in range(4000)}
+    assert view.to_arrow().num_rows == 0
+
+
+def test_changes_of_many_epochs_reach_slow_and_quick_readers(engine: Engine, table: Table) -> None:
+    view = counted(engine, table)
+    seen: list[int] = []
+    slow, called = view.changes(timeout=10), view.subscribe(lambda epoch, changes: seen.append(epoch))
+    epochs = [table.insert({"k": [k], "v": [k % 3]}) for k in range(200)]
+    assert [next(slow)[0] for _ in epochs] == epochs
+    deadline = time.monotonic() + 10
+    while seen != epochs and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert seen == epochs
+    called.close()
+
+
+def test_waiting_for_changes_does_not_keep_others_from_working(engine: Engine, table: Table) -> None:
+    view = counted(engine, table)
+    found: list[int] = []
+    changes = view.changes()
+    waiting = threading.Thread(target=lambda: found.extend(epoch for epoch, _ in changes))
+    waiting.start()
+    time.sleep(0.05)
+    epoch = table.insert({"k": [1], "v": [1]})
+    view.wait(epoch or 0)
+    view.drop()
+    waiting.join(10)
+    assert found == [epoch]
+
+
+def test_a_worker_that_dies_ends_the_waiting() -> None:
+    with Engine(cluster=Processes(2)) as engine:
+        table = engine.table("t", {"k": pa.int64()}, key="k")
+        table.insert({"k": [1]})
+        changes = engine.install("all", table).changes()
+        next(changes)
+        assert isinstance(engine.cluster, Processes)
+        threading.Timer(0.2, os.kill, (engine.cluster.pids[1], signal.SIGKILL)).start()
+        with pytest.raises(DataflowError, match="worker 1 has died"):
+            next(changes)
+        with pytest.raises(DataflowError, match="worker 1 has died"):
+            table.insert({"k": [2]})
+        changes.close()
