@@ -147,8 +147,11 @@ class Engine:
         """Changes of any number of tables, to be applied together at one epoch: `with engine.transaction(): ...`."""
         return Transaction(self.coordinator)
 
-    def install(self, name: str, collection: Collection | Arrangement) -> View:
-        """A standing query: its result is kept up to date from now on."""
+    def install(self, name: str, collection: Collection | Arrangement, *, share: bool | None = None) -> View:
+        """A standing query: its result is kept up to date from now on.
+
+        With `share=False` it builds all its arrangements itself, to see what sharing saves.
+        """
         node = collection.node
         if node.scope:
             raise DataflowError(
@@ -158,7 +161,7 @@ class Engine:
         ir.schema_of(plan)  # raises if there can be no such arrangement
         with self.coordinator.lock:
             self._claim(name)
-            plan = self._owned(plan, name)
+            plan = private(plan, name) if share is False else self._owned(plan, name)
             used = [node for node in walk(plan) if self._is_shared(node, plan)]
             for shared in used:
                 self._maintain(shared, shared.digest)

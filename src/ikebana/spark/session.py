@@ -136,8 +136,11 @@ class Session:
 
     # Views.
 
-    def view(self, name: str, query: Collection | Arrangement) -> View:
-        """A standing query, kept up to date from now on, over tables and other views (`rows()`)."""
+    def view(self, name: str, query: Collection | Arrangement, *, share: bool | None = None) -> View:
+        """A standing query, kept up to date from now on, over tables and other views (`rows()`).
+
+        With `share=False` it builds all its arrangements itself, to see what sharing saves.
+        """
         self._check()
         if not isinstance(query, Collection | Arrangement):
             raise SchemaError(
@@ -145,7 +148,7 @@ class Session:
                 hint="give a collection: tables have filter, join, count and so on",
             )
         with self._lock:
-            view = self._views[name] = View(self, self.engine.install(name, query))
+            view = self._views[name] = View(self, self.engine.install(name, query, share=share))
         return view
 
     def drop_view(self, name: str) -> None:
