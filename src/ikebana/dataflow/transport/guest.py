@@ -23,6 +23,7 @@ from __future__ import annotations
 import itertools
 import time
 import weakref
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, Self
@@ -31,7 +32,7 @@ import zmq
 
 from ikebana.dataflow.messages import Request
 from ikebana.dataflow.transport import wire
-from ikebana.dataflow.transport.calls import Ask, Refusal, Reply
+from ikebana.dataflow.transport.calls import Ask, Forget, Refusal, Reply
 from ikebana.dataflow.transport.curve import LOST, Keys, Socket, Sockets
 from ikebana.errors import DataflowError
 
@@ -82,7 +83,8 @@ class Guest:
             self._wait(worker, lambda: self._kept[number] is not None, patience)
             reply = self._kept[number]
         finally:
-            del self._kept[number]
+            if self._kept.pop(number) is None:
+                self._forget(worker, number)
         assert reply is not None
         if isinstance(reply, Refusal):
             raise reply.error()
@@ -117,14 +119,25 @@ class Guest:
             raise DataflowError("the guest has left", hint="make another from the invitation")
         if worker not in self._doors:
             self._connect(worker)
-        wire.send(self._doors[worker], wire.encode(ask))
+        try:
+            wire.send(self._doors[worker], wire.encode(ask))
+        except zmq.Again:
+            raise _gone(worker) from None
         self._unanswered.setdefault(worker, set()).add(ask.number)
+
+    def _forget(self, worker: int, number: int) -> None:
+        """Tell a worker that nobody waits for an answer any more."""
+        if self._close.alive and number in self._unanswered.get(worker, ()):
+            self._unanswered[worker].discard(number)
+            with suppress(zmq.Again):  # it is gone
+                wire.send(self._doors[worker], wire.encode(Forget(number)))
 
     def _connect(self, worker: int) -> None:
         if not 0 <= worker < self.size:
             raise DataflowError(f"there is no worker {worker}", detail=f"there are {self.size}, counted from 0")
         key = self.invitation.worker_keys[worker]
         door = self._doors[worker] = self._sockets.connect(zmq.DEALER, self.invitation.doors[worker], key)
+        door.set(zmq.SNDTIMEO, 0)  # there is always room, unless the connection was given up
         watch = self._watches[worker] = Sockets.watch(door, _GONE)
         self._poller.register(door, zmq.POLLIN)
         self._poller.register(watch, zmq.POLLIN)
@@ -147,11 +160,7 @@ class Guest:
                     self._take(each, door)
             lost = [each for each, watch in self._watches.items() if watch in events]
             if lost and not is_done():
-                raise DataflowError(
-                    f"worker {lost[0]} is gone",
-                    detail="the connection to it was lost",
-                    hint="the session has ended or lost a worker; its driver says which",
-                )
+                raise _gone(lost[0])
 
     def _take(self, worker: int, door: Socket) -> None:
         while wire.has_mail(door):
@@ -161,3 +170,11 @@ class Guest:
                 self._kept[reply.number] = reply
             elif isinstance(reply, Refusal):
                 raise reply.error()
+
+
+def _gone(worker: int) -> DataflowError:
+    return DataflowError(
+        f"worker {worker} is gone",
+        detail="the connection to it was lost",
+        hint="the session has ended or lost a worker; its driver says which",
+    )

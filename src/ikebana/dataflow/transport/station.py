@@ -12,7 +12,8 @@ request; one in a guest's command refuses that command. Any other ends the proce
 first, and since the guard watches, all others end with it.
 
 Cost: a message costs its sender and its receiver about 50 us each, of processor time, and as much again in
-ZeroMQ's own thread. Not guaranteed: that requests of guests that have gone are forgotten before they can be answered.
+ZeroMQ's own thread. Not guaranteed: that requests of guests that have gone without a word are forgotten before they can
+be answered.
 """
 
 from __future__ import annotations
@@ -230,8 +231,11 @@ class Station:
 
     # Guests.
 
-    def _serve(self, mail: tuple[bytes, Ask]) -> None:
+    def _serve(self, mail: tuple[bytes, Ask | Forget]) -> None:
         guest, ask = mail
+        if isinstance(ask, Forget):
+            self._pending.pop((guest, ask.number), None)
+            return
         self._taken += 1
         if not isinstance(ask.request, _COMMANDS):
             self._ask(guest, ask)
