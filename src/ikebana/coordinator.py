@@ -18,6 +18,7 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -52,7 +53,7 @@ class Coordinator:
         self.lock = threading.RLock()
         self.mine = threading.local()  # what is under way in a thread
         self._turn: AbstractContextManager[Any] = threading.RLock() if isinstance(cluster, InProcess) else nullcontext()
-        self._numbers, self._open = itertools.count(), set[int]()
+        self._numbers, self._open, self._lost = itertools.count(), set[int](), deque[int]()
         self._followers: dict[int, weakref.WeakMethod[Callable[[int, Any], None]]] = {}
         cluster.listen(self._hear)
 
@@ -118,6 +119,8 @@ class Coordinator:
     def begin(self) -> int:
         """The number of a new transaction."""
         with self.lock:
+            while self._lost:
+                self.abort(self._lost.popleft())
             number = self.new_number()
             self._open.add(number)
             return number
@@ -146,6 +149,10 @@ class Coordinator:
         """Drop a transaction everywhere."""
         with self.lock:
             self.command(Abort(transaction, self._ended(transaction)))
+
+    def abandon(self, transaction: int) -> None:
+        """Nobody has a transaction any more: drop it some time. Waits for nothing, wherever it is called."""
+        self._lost.append(transaction)
 
     def _ended(self, transaction: int) -> int:
         """A transaction has ended; returns the oldest that has not."""

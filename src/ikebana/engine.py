@@ -247,7 +247,9 @@ class Engine:
         return names
 
     def close(self) -> None:
-        """End the workers."""
+        """End the workers, and all that follows views."""
+        for view in list(self.views.values()):
+            view.end_changes()
         self.cluster.close()
 
     def __enter__(self) -> Self:

@@ -12,6 +12,7 @@ installed.
 
 A transaction's rows travel to the workers that own them, are checked there against the table, and are applied
 everywhere at one epoch, or nowhere: if anything is refused, or an error leaves the `with` block, all of it is dropped.
+So it is, some time, when a transaction is lost without having ended.
 Inside a block a table's methods belong to the thread's transaction; what they stage is seen by nobody, themselves
 included, before the end.
 
@@ -25,6 +26,7 @@ threads at once; different ones may use different transactions at any time.
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
@@ -49,7 +51,8 @@ class Transaction:
         self._workers: set[int] | None = set()  # those that may have rows of it; None if all may
         self._names = itertools.count()
         self._ended = False
-        self._outer: Transaction | None = None
+        self._lost = weakref.finalize(self, coordinator.abandon, self.number)
+        self._lost.atexit = False
 
     def insert(self, table: Table, data: Any) -> None:
         """Add rows; in a keyed table their keys must not be there yet."""
@@ -87,7 +90,7 @@ class Transaction:
     def commit(self) -> int:
         """Apply everything, and close the epoch; returns it. Raises, and applies nothing, if a table refuses."""
         self._check_open()
-        self._ended = True
+        self._end()
         parts = tuple((name, tuple(parts)) for name, parts in self._parts.items())
         workers = None if self._workers is None else sorted(self._workers)
         self.epoch = self._coordinator.commit(self.number, parts, workers)
@@ -96,13 +99,16 @@ class Transaction:
     def abort(self) -> None:
         """Drop everything; does nothing after the end."""
         if not self._ended:
-            self._ended = True
+            self._end()
             self._coordinator.abort(self.number)
+
+    def _end(self) -> None:
+        self._ended = True
+        self._lost.detach()
 
     def __enter__(self) -> Self:
         self._check_open()
-        self._outer = current(self._coordinator)
-        if self._outer is not None:
+        if current(self._coordinator) is not None:
             raise DataflowError(
                 "a transaction is under way in this thread already",
                 hint="end its `with` block first, or use methods of the transaction itself",

@@ -130,9 +130,13 @@ class View:
         with self._engine.lock:
             if not self._dropped:
                 self._dropped = True
-                for each in list(self._subscriptions):
-                    each.close()
+                self.end_changes()
                 self._retire(self)
+
+    def end_changes(self) -> None:
+        """End all iterators over changes and all subscriptions."""
+        for each in list(self._subscriptions):
+            each.close()
 
     def check(self) -> None:
         """Raise if the view was dropped."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -214,6 +215,14 @@ def test_late_rows_of_an_ended_transaction_are_forgotten(engine: Engine, people:
     engine.run()
     assert all(not worker._staging._open and not worker._staging._ended for worker in workers)
     assert collected(engine.install("all", people).read())[9, "x", 0] == 1
+
+
+def test_a_transaction_that_is_lost_is_dropped_with_the_next(engine: Engine, people: Table) -> None:
+    engine.transaction().insert(people, rows(9))
+    gc.collect()
+    assert people.insert(rows(9)) is not None
+    engine.run()
+    assert not any(worker._staging._open for worker in engine.cluster.workers)  # type: ignore[attr-defined]
 
 
 # Dropping and arranging.

@@ -43,7 +43,7 @@ from ikebana.trace.payload import Payload
 from ikebana.trace.reading import accumulate
 from ikebana.trace.updates import consolidate
 
-_EXAMPLES = 3
+_EXAMPLES, NOTHING = 3, -1
 Outcome: TypeAlias = tuple[list[Changes], list[Problem]]
 Trace: TypeAlias = Callable[[TableSpec], list[Batch]]
 """The batches that have all of a table's rows on this worker."""
@@ -266,20 +266,23 @@ def _picked(parts: Sequence[Rows], rows: Lane, columns: range) -> list[pa.Array]
 def _net(
     schema: Schema, order: Lane, first: Any, ops: Any, found: Updates, parts: Sequence[Rows]
 ) -> tuple[list[Any], Lane]:
-    """Which rows of each part are to be added (None for all), and which of those found are to go."""
+    """Flags the rows of each part that are to be added; and which of those found are to go."""
     last = np.append(first[1:], True)
-    old, new = order[first], order[last]
-    staged, known = new >= len(found), old < len(found)
-    put = staged & (ops[new] != DELETE)
-    same = np.zeros(len(new), bool)
-    both = np.flatnonzero(put & known)
-    if len(both):
-        both = both[np.argsort(new[both])]
-        same[both] = _are_same(schema, found.take(old[both]), parts, new[both] - len(found))
-    flags = np.zeros(len(order) - len(found), bool)
-    flags[new[put & ~same] - len(found)] = True
-    bounds = np.cumsum([len(part) for part in parts])[:-1]
-    return np.split(flags, bounds), old[staged & known & ~same]
+    old, new, size = order[first], order[last] - len(found), len(order) - len(found)
+    staged, known = new >= 0, old < len(found)
+    put = staged & (ops[new + len(found)] != DELETE)
+    flags = np.zeros(size, bool)
+    flags[new[put]] = True
+    removed = old[staged & known & ~put]
+    both = put & known
+    if both.any():
+        before = np.full(size, NOTHING)
+        before[new[both]] = old[both]
+        rows = np.flatnonzero(before != NOTHING)
+        same = _are_same(schema, found.take(before[rows]), parts, rows)
+        flags[rows[same]] = False
+        removed = np.concatenate([removed, before[rows[~same]]])
+    return np.split(flags, np.cumsum([len(part) for part in parts])[:-1]), removed
 
 
 def _are_same(schema: Schema, old: Updates, parts: Sequence[Rows], rows: Lane) -> Any:
