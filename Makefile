@@ -11,8 +11,8 @@ READY  := $(VENV)/.ready
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(READY) ## Take the tour: a short program that shows what Ikebana does
-	@$(PYTHON) examples/tour.py
+demo: $(READY) ## A shop on Spark: many live answers over the same tables; takes about a minute
+	@$(PYTHON) examples/orders.py
 
 test: $(READY) ## Run every test, on two processes
 	@$(PYTEST) -n 2 --dist loadgroup
