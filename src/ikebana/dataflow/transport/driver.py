@@ -7,7 +7,8 @@ of it, and `guest` how others can speak with workers.
 
 Order. A worker takes what one thread of the driver sends in the order it was sent, commands and requests alike, so
 that a request needs no acknowledgement of the commands before it. Commands that have no effect until another comes
-(a few changes at an epoch that is still open, a demand that nobody waits for yet) are held and travel with the next.
+(a few changes at an epoch that is still open or in a transaction, a demand that nobody waits for yet) are held and
+travel with the next.
 
 Rest. Nothing is left to do when no worker has work and no letter is under way. Workers answer `Idle` when they
 have no work, with how many letters they have sent and received. When as many had been received by the first of
@@ -34,7 +35,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Self
 
-from ikebana.dataflow.messages import Command, CreateInput, Demand, Install, Push, Request, unanswerable
+from ikebana.dataflow.messages import Command, CreateInput, Demand, Install, Push, Request, Stage, unanswerable
 from ikebana.dataflow.transport import Listener, wire
 from ikebana.dataflow.transport.calls import Ask, Counts, Idle
 from ikebana.dataflow.transport.curve import Keys, Sockets
@@ -157,8 +158,11 @@ class Driver:
 
 def _can_be_held(command: Command) -> bool:
     """Whether a command has no effect that anybody could notice before another command or request follows it."""
-    if isinstance(command, Push):
-        return len(command.changes) <= _FEW
+    match command:
+        case Push():
+            return len(command.changes) <= _FEW
+        case Stage():
+            return not command.columns or len(command.columns[0]) <= _FEW
     return isinstance(command, CreateInput | Demand)
 
 
