@@ -45,7 +45,7 @@ def test_oracle_loop_at_every_epoch(setup: Setup, program: Any, data: Any) -> No
         World(engine, INTEGERS, program).live_through(data.draw(histories(INTEGERS, program)))
 
 
-@examples(1.5, quick=0.8)
+@examples(1.5)
 @given(setups(2), searches(), st.data())
 def test_oracle_search_at_every_epoch(setup: Setup, program: Any, data: Any) -> None:
     with engine_of(setup) as engine:
