@@ -6,6 +6,8 @@ Blocks of one file share a namespace, top to bottom. A block below `<!-- not exe
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,12 +24,33 @@ def blocks(text: str) -> list[str]:
     return ["\n" * text.count("\n", 0, match.start("code")) + match["code"] for match in found]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def is_on_spark(page: Path) -> bool:
+    return "ik.connect(" in page.read_text()
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if not is_on_spark(page)], ids=name_of)
 def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "__main__"}
     for block in blocks(page.read_text()):
         exec(compile(block, str(page), "exec"), namespace)
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize("page", [page for page in PAGES if is_on_spark(page)], ids=name_of)
+def test_blocks_run_on_spark(page: Path, tmp_path: Path) -> None:
+    """In a process of their own, which starts Spark and ends it."""
+    program = tmp_path / f"{page.stem}.py"
+    program.write_text("\n".join(block.strip("\n") for block in blocks(page.read_text())))
+    ran = subprocess.run(
+        [sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_blocks_are_found_and_left_out() -> None:
