@@ -47,7 +47,7 @@ class Trace:
         self.spine = Spine(lower, name=name, layout=layout, effort=effort, listener=listener)
         self._frontiers: dict[int, Antichain] = {}
         self._moved = False
-        self._queues: weakref.WeakSet[Import] = weakref.WeakSet()
+        self._queues: weakref.WeakKeyDictionary[Import, None] = weakref.WeakKeyDictionary()  # in order of arrival
         self._next = 0
         self._tell = listener
 
@@ -60,7 +60,7 @@ class Trace:
         """Append a batch, and pass it to every import."""
         self._set_since()
         self.spine.insert(batch)
-        for queue in self._queues:
+        for queue in list(self._queues):
             queue.push(batch)
 
     def exert(self, fuel: int) -> bool:
@@ -91,7 +91,7 @@ class Trace:
             self._tell(events.TraceFreed(self.name))
 
     def follow(self, queue: Import) -> None:
-        self._queues.add(queue)
+        self._queues[queue] = None
 
 
 class Handle(Reader):
