@@ -20,6 +20,7 @@ from ikebana import model
 from ikebana.time import Antichain, Time
 from ikebana.trace import Batch, Reader, Schema, Updates
 from ikebana.trace.edges import EdgeBatch
+from ikebana.trace.spine import RECENT
 
 Data = tuple[tuple[Any, ...], tuple[Any, ...]]
 Update = tuple[Data, Time, tuple[int, ...]]
@@ -121,7 +122,7 @@ def with_keys(of: dict[Data, tuple[int, ...]], keys: list[tuple[Any, ...]]) -> d
 
 def assert_stored_well(batches: Sequence[Any], lower: Antichain, inserted: int) -> None:
     """The invariants of a trace's batches: few, contiguous, each sorted and consolidated."""
-    assert len(batches) <= 2 + 2 * log2(max(1, inserted))
+    assert len(batches) <= RECENT - 1 + 2 + 2 * log2(max(1, inserted))
     for batch in batches:
         assert batch.description.lower == lower
         lower = batch.description.upper

@@ -181,6 +181,7 @@ def test_prints_what_it_holds() -> None:
 def test_events_tell_the_story() -> None:
     _, handle, _, told = started(epochs=2)
     assert told[:2] == [BatchSealed("pairs", 2), BatchSealed("pairs", 2)]
+    handle.exert(100)
     merges = [event for event in told if isinstance(event, MergeStarted | MergeFinished)]
     assert merges == [MergeStarted("pairs", 4), MergeFinished("pairs", 4, 4)]
     handle.drop()

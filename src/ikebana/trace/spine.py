@@ -17,7 +17,8 @@ three efforts of the paper's figure 6e. More effort means that merges finish soo
 batches to read, but longer steps.
 
 **Small batches** count as HEAD rows: they are merged at once with the batch at level 0. That moves at most 2
-* HEAD rows and is cheaper than keeping track of them.
+* HEAD rows and is cheaper than keeping track of them. **Tiny batches**, of which `RECENT` are no more than HEAD rows,
+wait until there are so many, and then become one: merging costs more than a reader spends on a few more batches.
 
 **Large batches** go directly to their level. What lies below is merged into one batch first; it is no more
 than about twice as large as the batch that arrives.
@@ -28,9 +29,9 @@ last one ended.
 **Compaction.** A merge advances times to what the frontier `since` is when it starts. The spine's owner sets
 it, to the meet of all readers' frontiers, before each call that may start one.
 
-Invariants: at most two batches a level, so at most 2 + 2*log2(updates) in all; descriptions are contiguous;
-an insertion of n rows moves at most `most_work(n, effort, levels)` rows: a constant times n (or HEAD, for
-smaller n) times the levels.
+Invariants: at most two batches a level and `RECENT` - 1 besides, so at most 2 + 2*log2(updates) and these in all;
+descriptions are contiguous; an insertion of n rows moves at most `most_work(n, effort, levels)` rows: a constant
+times n (or HEAD, for smaller n) times the levels.
 
 Cost of an insertion: the rows moved, about 15 ns each, and some tens of microseconds for every merge that
 gets fuel.
@@ -47,11 +48,14 @@ from ikebana.time import Antichain
 from ikebana.trace.batch import FLAT, Layout, StoredBatch
 from ikebana.trace.description import Description
 from ikebana.trace.merge import Merge
-from ikebana.trace.timetable import compacted_times
-from ikebana.trace.updates import NO_KEYS, Sorted, Updates
+from ikebana.trace.timetable import advanced, compacted_times
+from ikebana.trace.updates import NO_KEYS, Sorted, Updates, consolidate
 
 HEAD = 256
 """The capacity of level 0, in rows."""
+
+RECENT = 8
+"""How many tiny batches wait at most to become one."""
 
 EFFORT = {"eager": 32, "default": 8, "lazy": 4}
 """Rows of work given to each merge in progress for each row inserted."""
@@ -77,12 +81,13 @@ class Spine:
         self.since = lower
         self._tell = listener
         self._levels: list[Slot] = []
+        self._recent: list[StoredBatch] = []  # tiny ones, newer than all at levels
 
     # Reading.
 
     def batches(self) -> list[StoredBatch]:
         """The batches, oldest first. Those being merged are there until the merge is complete."""
-        return [batch for slot in reversed(self._levels) for batch in _batches(slot)]
+        return [*(batch for slot in reversed(self._levels) for batch in _batches(slot)), *self._recent]
 
     @property
     def levels(self) -> int:
@@ -105,9 +110,45 @@ class Spine:
         self.upper = batch.description.upper
         if not len(batch):
             return
+        is_tiny = len(batch) * RECENT <= HEAD
+        if not is_tiny:
+            self._gather_recent()
         d = batch.description
         batch = batch.described(Description(self._stored_upper, d.upper, d.since))
         self._stored_upper = d.upper
+        if is_tiny:
+            self._recent.append(batch)
+            if len(self._recent) == RECENT:
+                self._gather_recent()
+        else:
+            self._store(batch)
+
+    def _gather_recent(self) -> None:
+        """Make the tiny batches one."""
+        recent, self._recent = self._recent, []
+        if not recent:
+            return
+        batch = recent[0] if len(recent) == 1 else self._joined(recent)
+        if len(batch):
+            self._store(batch)
+        else:
+            self._stored_upper = batch.description.lower
+
+    def _joined(self, batches: list[StoredBatch]) -> StoredBatch:
+        """A few small batches as one, compacted."""
+        updates = Updates.concat([batch.gather() for batch in batches])
+        rows = len(updates)
+        self._tell(events.MergeStarted(self.name, rows))
+        self._tell(events.MergeStepped(self.name, rows))
+        if self.since:
+            updates = updates.with_times(advanced(updates.times, self.since))
+        description = Description(batches[0].description.lower, batches[-1].description.upper, self.since)
+        batch = self.layout.store(consolidate(updates), description)
+        self._tell(events.MergeFinished(self.name, rows, len(batch)))
+        return batch
+
+    def _store(self, batch: StoredBatch) -> None:
+        """Place a batch that is newer than anything at levels, paying for the merges in progress."""
         level = level_of(len(batch))
         self._fuel(self._effort * (HEAD << level))
         self._roll_up(level)
@@ -123,6 +164,7 @@ class Spine:
         Returns whether there is more to do. Called often enough, it leaves one batch, compacted as far as
         readers allow.
         """
+        self._gather_recent()
         while fuel > 0:
             slot = next((slot for slot in self._levels if isinstance(slot, Merge)), None) or self._idle_merge()
             if slot is None:
