@@ -141,13 +141,16 @@ class Import:
             self._history = []
             self._waiting = [*self._queue.history, *self._waiting]
             self._queue.history = []  # its batches live on only as long as the trace has them
-        seen = [Advanced(batch, self._start) for batch in self._waiting]
-        self.out.fresh = [Restricted(batch, span.fresh) for batch in seen if span.fresh(batch.times).any()]
-        self._waiting = [
-            waiting
-            for waiting, batch in zip(self._waiting, seen, strict=True)
-            if (batch.times[:, 0] >= span.upper).any()
-        ]
+        fresh, later = list[Batch](), list[Batch]()
+        for waiting in self._waiting:
+            batch = Advanced(waiting, self._start)
+            times = batch.times
+            due = span.fresh(times)
+            if due.any():
+                fresh.append(batch if due.all() else Restricted(batch, span.fresh))
+            if (times[:, 0] >= span.upper).any():
+                later.append(waiting)
+        self.out.fresh, self._waiting = fresh, later
 
     def forget(self, epoch: int) -> None:
         """A sweep up to `epoch` is complete."""

@@ -41,6 +41,9 @@ class Antichain:
 
     def __init__(self, times: Iterable[Time] = ()) -> None:
         checked = [_checked(time) for time in times]
+        if len(checked) == 1:
+            self._times = (checked[0],)
+            return
         for time in checked:
             if len(time) != len(checked[0]):
                 raise lattice.mismatch(checked[0], time)
@@ -104,7 +107,7 @@ class Antichain:
         >>> Antichain.of((0, 2)).meet(Antichain.of((1, 1)))
         {(0, 2), (1, 1)}
         """
-        return Antichain((*self._times, *other._times))
+        return self if self == other else Antichain((*self._times, *other._times))
 
     def join(self, other: Antichain) -> Antichain:
         """The first frontier that both precede; beyond it is what is beyond both.

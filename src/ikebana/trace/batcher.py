@@ -74,12 +74,12 @@ class Batcher:
             return self.layout.store(self._nothing, description)
         buffered = Updates.concat(self._parts)
         later = timetable.beyond(buffered.times, upper)
-        rows = consolidate(buffered.at_times(1 - later).pruned())
-        batch = self.layout.store(rows, description)
-        self._hold(buffered.at_times(later))
+        due, rest = (buffered.at_times(1 - later), buffered.at_times(later)) if later.any() else (buffered, None)
+        batch = self.layout.store(consolidate(due.pruned()), description)
+        self._hold(rest)
         self.lower = upper
         return batch
 
-    def _hold(self, updates: Updates) -> None:
-        self._parts = [updates] if len(updates) else []
-        self._rows = len(updates)
+    def _hold(self, updates: Updates | None) -> None:
+        self._parts = [updates] if updates is not None and len(updates) else []
+        self._rows = sum(map(len, self._parts))

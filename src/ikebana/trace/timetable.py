@@ -13,6 +13,7 @@ updates.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 
@@ -22,6 +23,14 @@ from ikebana.trace.lanes import Flags, Index, Lane, constant
 
 _FEW = 64
 """Tables of so many times are sorted by insertion, which takes a microsecond or two."""
+
+
+@lru_cache(maxsize=64)
+def _frontier_table(frontier: Antichain, dimensions: int) -> Lane:
+    """The elements of a frontier as a table. Operators ask for the same few again and again."""
+    table = table_of(frontier, dimensions)
+    table.flags.writeable = False
+    return table
 
 
 def table_of(times: Iterable[Time], dimensions: int) -> Lane:
@@ -84,12 +93,12 @@ def compacted_times(table: Lane, frontier: Antichain) -> tuple[Lane, Index]:
 
 def advanced(table: Lane, frontier: Antichain) -> Lane:
     """The compaction representative of each time, in its place; the frontier is not empty."""
-    return advance_times(table, table_of(frontier, table.shape[1]))
+    return advance_times(table, _frontier_table(frontier, table.shape[1]))
 
 
 def beyond(table: Lane, frontier: Antichain) -> Flags:
     """Flags the times beyond the frontier."""
-    return times_beyond(table, table_of(frontier, table.shape[1]))
+    return times_beyond(table, _frontier_table(frontier, table.shape[1]))
 
 
 def visible(table: Lane, at: Time) -> Flags:

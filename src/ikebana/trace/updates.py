@@ -227,6 +227,8 @@ def sort_updates(updates: Updates) -> Sorted:
 
 def consolidate(updates: Updates) -> Sorted:
     """In order, with equal updates added up and those that cancel left out."""
+    if len(updates) == 1 and updates.diffs.all():
+        return Sorted(updates, constant(0, 1), NO_KEYS)
     if len(updates) > _FEW and len(updates.diffs) == 1 and not updates.schema.hashed:
         narrow = _consolidated_narrow(updates)
         if narrow is not None:
