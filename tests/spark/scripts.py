@@ -16,7 +16,7 @@ import psutil
 
 from ikebana.dataflow.transport.inprocess import InProcess
 from ikebana.errors import DataflowError
-from ikebana.spark import SparkWorkers, session
+from ikebana.spark import SparkWorkers, launch
 from tests.spark.programs import all_end, endless, program
 
 
@@ -31,7 +31,7 @@ def executor_of(pid: int) -> psutil.Process:
 
 def lose_an_executor(master: str) -> None:
     """Same answers; then an executor is killed; then Spark replaces it, and the next cluster waits for its end."""
-    spark = session(0, config={"spark.master": master, "spark.executor.memory": "512m"})
+    spark = launch.session(0, config={"spark.master": master, "spark.executor.memory": "512m"})
     with SparkWorkers(spark, 2) as cluster:
         say(same=program(cluster) == program(InProcess(1)))
     cluster = SparkWorkers(spark, 2)
@@ -50,7 +50,7 @@ def lose_an_executor(master: str) -> None:
 
 def compute(master: str) -> None:
     """Same answers on somebody else's cluster, beside another job; ends without closing anything."""
-    spark = session(0, config={"spark.master": master, "spark.cores.max": 4, "spark.executor.memory": "512m"})
+    spark = launch.session(0, config={"spark.master": master, "spark.cores.max": 4, "spark.executor.memory": "512m"})
     cluster = SparkWorkers(spark, 2)
     say(same=program(cluster) == program(InProcess(1)))
     say(sum=sum(spark.sparkContext.parallelize(range(10), 2).map(lambda each: each * 2).collect()))

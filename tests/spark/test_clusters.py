@@ -28,7 +28,12 @@ from tests.spark.programs import SOON, all_end, within
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
-PATIENCE = 120.0
+PATIENCE = 240.0
+"""Seconds that a driver may take to get somewhere: six Java processes start on as few cores as there are."""
+
+QUICK_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""None of them lives long enough for better code."""
+
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
 
@@ -42,7 +47,7 @@ class Script:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": path, **environment},
+            env={**os.environ, **QUICK_JAVA, "PYTHONPATH": path, **environment},
         )
         self._said: queue.Queue[str] = queue.Queue()
         self.errors: list[str] = []
@@ -54,11 +59,14 @@ class Script:
             take(line)
 
     def says(self) -> dict[str, Any]:
+        def has_spoken_or_ended() -> bool:
+            return not self._said.empty() or self.process.poll() is not None
+
+        within(PATIENCE, has_spoken_or_ended)
         try:
-            found: dict[str, Any] = json.loads(self._said.get(timeout=PATIENCE))
+            found: dict[str, Any] = json.loads(self._said.get(timeout=1))
         except queue.Empty:
-            self.process.kill()
-            raise AssertionError("".join(self.errors)) from None
+            raise AssertionError("".join(self.errors) or "it says nothing") from None
         return found
 
     def below(self) -> list[int]:
@@ -137,7 +145,7 @@ def standalone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
             services.append(
                 subprocess.Popen(
                     [SPARK_CLASS, f"org.apache.spark.deploy.{kind.lower()}.{kind}", *arguments],
-                    env={**os.environ, "JAVA_HOME": str(home), "SPARK_NO_DAEMONIZE": "1"},
+                    env={**os.environ, **QUICK_JAVA, "JAVA_HOME": str(home)},
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                 )

@@ -10,7 +10,7 @@ people.
 
 from ikebana.dataflow.transport.guest import Guest, Invitation
 from ikebana.spark.following import Following
-from ikebana.spark.launch import session, slots
+from ikebana.spark.launch import slots
 from ikebana.spark.session import Session, connect
 from ikebana.spark.table import Table
 from ikebana.spark.view import View
@@ -25,6 +25,5 @@ __all__ = [
     "Table",
     "View",
     "connect",
-    "session",
     "slots",
 ]

@@ -101,8 +101,7 @@ class SparkTasks:
         self._is_over.wait(_REASON)
         report = _REPORT.search(self._failure)
         if report:
-            worker, code = int(report[1]), int(report[2])
-            return Ended(worker, _how(code), crashed=code == CRASHED)
+            return _reported(int(report[1]), int(report[2]), lost)
         blamed = _TASK.search(self._failure)
         first = int(blamed[1]) if blamed else lost[0] if lost else None
         return Ended(first, f"Spark says: {reason(self._failure)}" if self._failure else "its connection is lost")
@@ -122,6 +121,14 @@ class SparkTasks:
         at_end, self._at_end = self._at_end, None
         if at_end is not None:
             at_end()
+
+
+def _reported(worker: int, code: int, lost: Sequence[int]) -> Ended:
+    """What the end of a worker with an exit code means."""
+    if code != LOST:
+        return Ended(worker, _how(code), crashed=code == CRASHED)
+    others = [each for each in lost if each != worker]  # it only followed one that does not answer
+    return Ended(others[0] if others else None, f"worker {worker} has lost its connection to one that does not answer")
 
 
 def _how(code: int) -> str:
