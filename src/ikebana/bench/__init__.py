@@ -13,6 +13,7 @@
     counts     `count-closed-loop`, `count-open-loop` and `scaling`, figure 6a to 6d
     queries    `join-proportionality`, figure 6f, and `idle-queries`
     graphs     `graph-batch`, `graph-updates` and `closure`: loops
+    ingest     `ingest-load`, `ingest-follow`, `ingest-insert` and `ingest-latency`: on Spark
 
 A new benchmark is a subclass of `Scenario` and a line in `SCENARIOS`.
 """
@@ -23,6 +24,7 @@ from ikebana.bench.arrange import ArrangeBulk, ArrangeClosedLoop
 from ikebana.bench.counts import CountClosedLoop, CountOpenLoop, Scaling
 from ikebana.bench.floor import SortFloor
 from ikebana.bench.graphs import Closure, GraphBatch, GraphUpdates
+from ikebana.bench.ingest import IngestFollow, IngestInsert, IngestLatency, IngestLoad
 from ikebana.bench.queries import IdleQueries, JoinProportionality
 from ikebana.bench.scenario import AnyScenario
 
@@ -38,4 +40,8 @@ SCENARIOS: tuple[type[AnyScenario], ...] = (
     GraphBatch,
     GraphUpdates,
     Closure,
+    IngestLoad,
+    IngestFollow,
+    IngestInsert,
+    IngestLatency,
 )
