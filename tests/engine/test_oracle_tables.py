@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ikebana.dataflow.staging import stages
 from ikebana.engine import Engine, Table, Transaction, View
-from tests.dataflow.harness import Setup, collected, engine_of, examples, setups
+from tests.dataflow.harness import Setup, cluster_of, collected, engine_of, examples, setups
 from tests.engine.world import (
     Feed,
     Model,
@@ -52,7 +52,7 @@ def test_oracle_transactions(data: Any, setup: Setup, guests: bool) -> None:
         views = [engine.install(f"all {table.name}", table) for table in real]
         sums = engine.install("sums", real[0].sum("v", "k"))
         joined = engine.install("joined", real[0].join(real[3].select("k", w="v"), on="k"))
-        followers = [Follower(views[0], 0), Follower(sums, 0)]
+        followers = [Follower(views[0]), Follower(sums)]
         for transaction in data.draw(st.lists(transactions(tables), max_size=5)):
             after, before = expected(tables, transaction), engine.epoch
             new = engine.transaction()
@@ -61,27 +61,38 @@ def test_oracle_transactions(data: Any, setup: Setup, guests: bool) -> None:
                     by_guests(engine, new, real[feed.table], tables[feed.table], feed)
                 else:
                     apply(new, real[feed.table], tables[feed.table], feed)
+            cluster_of(engine).run_some(data.draw(st.integers(0, 40)))  # so that it may be asked amid a sweep
             assert allowed(new.commit) == (after is not None)
             assert engine.epoch == before + (after is not None)
             tables = after or tables
-            if engine.epoch:
-                for view, model in zip(views, tables, strict=True):
-                    names = [each.name for each in model.fields]
-                    assert collected(view.read().select([*names, "diff"])) == dict(model.rows)
-                check_queries(tables, sums, joined)
-                for follower in followers:
-                    follower.check()
-                late = data.draw(st.sampled_from([*views, sums, joined]))
-                followers.append(Follower(late, data.draw(st.sampled_from([None, "now"]))))
+            late = data.draw(st.sampled_from([*views, sums, joined]))
+            if engine.epoch == 0 or data.draw(st.booleans()):  # others happen while there is much left to do
+                cluster_of(engine).run_some(data.draw(st.integers(0, 40)))
+                followers.append(Follower(late))
+                continue
+            check_tables(tables, views)
+            check_queries(tables, sums, joined)
+            for follower in followers:
+                follower.check()
+            followers.append(Follower(late, data.draw(st.sampled_from([None, "now"]))))
+        if engine.epoch:
+            for follower in followers:
+                follower.check()
+
+
+def check_tables(tables: list[Model], views: list[View]) -> None:
+    for view, model in zip(views, tables, strict=True):
+        names = [each.name for each in model.fields]
+        assert collected(view.read().select([*names, "diff"])) == dict(model.rows)
 
 
 class Follower:
     """Adds up a view's changes, which must give the view."""
 
-    def __init__(self, view: View, since: Any) -> None:
+    def __init__(self, view: View, since: str | None = None) -> None:
         self.view, self.sums = view, Counter(collected(view.read())) if since == "now" else Counter[Any]()
         self.epoch = -1
-        self.changes = view.changes(since or None)
+        self.changes = view.changes(since)
 
     def check(self) -> None:
         read = collected(self.view.read())

@@ -12,7 +12,7 @@ import pytest
 
 from ikebana.engine import Engine, Table
 from ikebana.errors import ChangeError, DataflowError, DroppedError, IkebanaError, SchemaError
-from tests.dataflow.harness import collected
+from tests.dataflow.harness import cluster_of, collected
 
 COLUMNS = [pa.field("id", pa.int64()), pa.field("name", pa.string(), nullable=True), pa.field("n", pa.int32(), False)]
 
@@ -115,6 +115,7 @@ def test_bad_rows_are_refused_and_nothing_is_applied(engine: Engine, people: Tab
         other.insert({"x": [2]})
     assert engine.epoch == epoch
     assert [collected(view.read()) for view in views] == before
+    assert not any(worker._staging._open for worker in engine.cluster.workers)  # type: ignore[attr-defined]
     assert people.upsert(rows(1)) == epoch
     assert collected(views[0].read())[1, "x", 0] == 1
 
@@ -215,6 +216,22 @@ def test_late_rows_of_an_ended_transaction_are_forgotten(engine: Engine, people:
     engine.run()
     assert all(not worker._staging._open and not worker._staging._ended for worker in workers)
     assert collected(engine.install("all", people).read())[9, "x", 0] == 1
+
+
+def test_a_verdict_waits_for_what_was_committed_before(engine: Engine, people: Table) -> None:
+    first, second, third = (engine.transaction() for _ in range(3))
+    first.change(people, rows(9, 1), ["insert", "delete"])
+    second.insert(people, rows(9))
+    third.insert(people, rows(1))
+    engine.run()
+    first.commit()
+    cluster = cluster_of(engine)
+    for worker, commands in zip(cluster.workers, cluster._commands, strict=True):
+        while commands:
+            worker.command(commands.popleft())  # and yet nothing is in the trace
+    with pytest.raises(ChangeError, match=r"exists already\n.*id=9"):
+        second.commit()
+    assert third.commit() == 2
 
 
 def test_a_transaction_that_is_lost_is_dropped_with_the_next(engine: Engine, people: Table) -> None:
