@@ -76,10 +76,10 @@ class Input:
             return
         everything = Changes.concat(self._waiting)
         now = everything.times[:, 0] < span.upper
-        later = everything.at_times(~now).pruned()
-        self._waiting = [later] if len(later) else []
+        later = None if now.all() else everything.at_times(~now).pruned()
+        self._waiting = [later] if later is not None and len(later) else []
         changes = everything.at_times(now).pruned()
-        if len(changes):
+        if len(changes) and changes.times.min() < span.lower:
             changes = changes.with_times(np.maximum(changes.times, span.lower))
         self.out.changes = changes
 
