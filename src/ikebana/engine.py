@@ -48,7 +48,7 @@ from ikebana.errors import DataflowError, SchemaError, TimeError
 from ikebana.operators.changes import Changes
 from ikebana.plan import ir
 from ikebana.plan.sharing import explain, is_shareable, private, walk
-from ikebana.tables import Table, Transaction
+from ikebana.tables import Table, Transaction, kept
 from ikebana.trace import Schema
 from ikebana.views import View
 
@@ -89,13 +89,13 @@ class Engine:
         """A new input: a collection that changes by what is inserted into it and removed from it."""
         fields = fields_of(columns)
         source = Collection(ir.make(ir.Source, name=name, fields=fields))
-        kept = source.arrange(*((key,) if isinstance(key, str) else key)).node
-        ir.schema_of(kept)  # raises if there can be no such arrangement
+        primary = source.arrange(*((key,) if isinstance(key, str) else key)).node
+        ir.schema_of(primary)  # raises if there can be no such arrangement
         with self.coordinator.lock:
             self._claim(name)
             self.coordinator.command(CreateInput(name, fields))
             self.coordinator.command(Advance(self.epoch))
-            self._maintain(kept, f"input {name}")
+            self._maintain(primary, f"input {name}")
         return Input(self, name, source.node)
 
     def table(self, name: str, columns: Types, key: str | Sequence[str] | None = None, kind: str = "table") -> Table:
@@ -107,19 +107,19 @@ class Engine:
         fields = _table_fields(name, columns, key, kind)
         source = Collection(ir.make(ir.Source, name=name, fields=fields))
         if kind == "stream":
-            kept, spec = None, TableSpec(name, fields, "stream")
+            primary, spec = None, TableSpec(name, fields, "stream")
         else:
-            kept = source.arrange(*key).node if key else _as_arrangement(source.node)
-            spec = TableSpec(name, fields, "keyed" if key else "bag", ir.schema_of(kept))
+            primary = source.arrange(*key).node if key else _as_arrangement(source.node)
+            spec = TableSpec(name, fields, "keyed" if key else "bag", ir.schema_of(primary))
         with self.coordinator.lock:
             self._claim(name)
-            if kept is not None:
+            if primary is not None:
                 spec = replace(spec, dataflow=self._new_name(f"table {name}"))
-                self._flows[kept.digest], self._nodes[kept.digest] = spec.dataflow, kept
-                self._uses[kept.digest] += 1
+                self._flows[primary.digest], self._nodes[primary.digest] = spec.dataflow, primary
+                self._uses[primary.digest] += 1
             self.coordinator.command(CreateTable(spec))
-            if kept is not None:
-                self.coordinator.command(Install(spec.dataflow, kept))
+            if primary is not None:
+                self.coordinator.command(Install(spec.dataflow, primary))
             table = Table(self.coordinator, source.node, spec, self._maintain, self._release)
             self.tables[name] = table
         return table
@@ -138,7 +138,7 @@ class Engine:
             table.drop_arrangements()
             table.dropped = True
             if table.spec.schema is not None:
-                self._release(self._kept(table).digest)
+                self._release(self._primary(table).digest)
             self.coordinator.command(DropTable(name))
             self._names.discard(name)
             del self.tables[name]
@@ -163,10 +163,7 @@ class Engine:
             self._claim(name)
             plan = private(plan, name) if share is False else self._owned(plan, name)
             used = [node for node in walk(plan) if self._is_shared(node, plan)]
-            for shared in used:
-                self._maintain(shared, shared.digest)
-            self._maintain(plan, name)
-            uses = [node.digest for node in (*used, plan)]
+            uses = self._maintain_all({**{node: node.digest for node in used}, plan: name}, name)
             view = View(self.coordinator, name, plan, self._flows[plan.digest], uses, self._retire)
             self.views[name] = view
         return view
@@ -187,7 +184,7 @@ class Engine:
             raise DataflowError(f"there is no table {name!r}", detail=f"those there are: {known}")
         return self.tables[name]
 
-    def _kept(self, table: Table) -> ir.Node:
+    def _primary(self, table: Table) -> ir.Node:
         """The primary arrangement of a table."""
         source = Collection(table.node)
         return source.arrange(*table.key).node if table.key else _as_arrangement(table.node)
@@ -198,12 +195,27 @@ class Engine:
         """Whether a plan is to import this arrangement: it is maintained already, or others may want it too."""
         return node is not plan and (node.digest in self._flows or (self._share and is_shareable(node)))
 
+    def _maintain_all(self, nodes: Mapping[ir.Node, str], view: str) -> list[str]:
+        """One more use of each arrangement; none, and the view's name is free again, if one cannot be installed."""
+        done: list[str] = []
+        try:
+            for node, name in nodes.items():
+                self._maintain(node, name)
+                done.append(node.digest)
+        except BaseException:
+            self._names.discard(view)
+            for digest in reversed(done):
+                self._release(digest)
+            raise
+        return done
+
     def _maintain(self, node: ir.Node, name: str) -> None:
         """One more use of an arrangement, maintained by a dataflow of its own."""
-        self._uses[node.digest] += 1
         if node.digest not in self._flows:
-            self._flows[node.digest], self._nodes[node.digest] = self._new_name(name), node
-            self.coordinator.command(Install(self._flows[node.digest], node))
+            flow = self._new_name(name)
+            self.coordinator.command(Install(flow, node))
+            self._flows[node.digest], self._nodes[node.digest] = flow, node
+        self._uses[node.digest] += 1
 
     def _new_name(self, name: str) -> str:
         """A name for a dataflow that none ever had: one that was retired may live on for others, or in letters."""
@@ -312,7 +324,7 @@ class Input(Collection):
         engine = self._engine
         with engine.coordinator.lock:
             times = (engine.epoch,) if epochs is None else epochs
-            changes = Changes.of(self.node.columns, _kept(data), times, np.array(diffs))
+            changes = Changes.of(self.node.columns, kept(data), times, np.array(diffs))
             if len(changes) and changes.times[:, 0].min() < engine.epoch:
                 raise TimeError(
                     f"cannot change input {self.name!r} at epoch {changes.times[:, 0].min()}",
@@ -320,13 +332,6 @@ class Input(Collection):
                     hint="give changes at the present epoch or later",
                 )
             engine.coordinator.command(Push(self.name, changes), engine.worker_for_next_push())
-
-
-def _kept(data: Any) -> Any:
-    """The data, safe from changes that the caller makes to its NumPy arrays before they are taken in."""
-    if not isinstance(data, Mapping):
-        return data
-    return {name: column.copy() if isinstance(column, np.ndarray) else column for name, column in data.items()}
 
 
 def _as_arrangement(node: ir.Node) -> ir.Node:

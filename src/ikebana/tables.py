@@ -27,8 +27,10 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
+
+import numpy as np
 
 from ikebana.collection import Arrangement, Collection
 from ikebana.coordinator import Coordinator
@@ -47,6 +49,7 @@ class Transaction:
         """What workers know it by."""
         self.epoch: int | None = None
         """The epoch at which it was applied."""
+        self._tables: dict[str, Table] = {}
         self._parts: dict[str, list[tuple[Any, int]]] = {}
         self._workers: set[int] | None = set()  # those that may have rows of it; None if all may
         self._names = itertools.count()
@@ -68,32 +71,44 @@ class Transaction:
 
     def change(self, table: Table, data: Any, ops: Any) -> None:
         """Stage rows, with an op ("insert", "upsert" or "update", "delete") for all, or one for each, in order."""
-        self._check_open()
-        table.check()
+        parts = self._parts_of(table)
         part = "driver", next(self._names)
         size = self._coordinator.cluster.size
         staged = stages(
-            table.spec, data, ops, transaction=self.number, part=part, workers=size, near=self.number % size
+            table.spec, kept(data), ops, transaction=self.number, part=part, workers=size, near=self.number % size
         )
         for worker, stage in staged:
             self._coordinator.command(stage, worker)
             if self._workers is not None:
                 self._workers.add(worker)
-        self._parts.setdefault(table.name, []).append((part, 0))
+        parts.append((part, 0))
 
     def adopt(self, table: Table, parts: Iterable[tuple[Any, int]]) -> None:
         """Count what others have staged in this transaction: pairs of part and attempt, in order."""
-        self._check_open()
-        self._parts.setdefault(table.name, []).extend(parts)
+        self._parts_of(table).extend(parts)
         self._workers = None
+
+    def _parts_of(self, table: Table) -> list[tuple[Any, int]]:
+        """The parts that count for a table, to be added to."""
+        self._check_open()
+        table.check()
+        self._tables[table.name] = table
+        return self._parts.setdefault(table.name, [])
 
     def commit(self) -> int:
         """Apply everything, and close the epoch; returns it. Raises, and applies nothing, if a table refuses."""
         self._check_open()
-        self._end()
         parts = tuple((name, tuple(parts)) for name, parts in self._parts.items())
         workers = None if self._workers is None else sorted(self._workers)
-        self.epoch = self._coordinator.commit(self.number, parts, workers)
+        with self._coordinator.lock:
+            try:
+                for table in self._tables.values():
+                    table.check()
+            except BaseException:
+                self.abort()
+                raise
+            self._end()
+            self.epoch = self._coordinator.commit(self.number, parts, workers)
         return self.epoch
 
     def abort(self) -> None:
@@ -131,6 +146,13 @@ class Transaction:
 def current(coordinator: Coordinator) -> Transaction | None:
     """The transaction whose block this thread is in."""
     return getattr(coordinator.mine, "transaction", None)
+
+
+def kept(data: Any) -> Any:
+    """The data, safe from changes that the caller makes to its NumPy arrays before they are taken in."""
+    if not isinstance(data, Mapping):
+        return data
+    return {name: column.copy() if isinstance(column, np.ndarray) else column for name, column in data.items()}
 
 
 class Table(Collection):

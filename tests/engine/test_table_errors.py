@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from ikebana.dataflow.messages import Install
 from ikebana.engine import Engine, Table
 from ikebana.errors import ChangeError, DataflowError, DroppedError, IkebanaError, SchemaError
 from tests.dataflow.harness import cluster_of, collected
@@ -242,6 +244,19 @@ def test_a_transaction_that_is_lost_is_dropped_with_the_next(engine: Engine, peo
     assert not any(worker._staging._open for worker in engine.cluster.workers)  # type: ignore[attr-defined]
 
 
+def test_rows_are_taken_as_they_are_when_they_are_given(engine: Engine) -> None:
+    table = engine.table("t", {"k": pa.int64(), "v": pa.int64()}, key="k")
+    view = engine.install("all", table)
+    k, v = np.arange(5), np.arange(5)
+    with engine.transaction():
+        table.insert({"k": k, "v": v})
+        k += 10
+        v *= 2
+        table.insert({"k": k, "v": v})
+        k[:] = v[:] = 0
+    assert collected(view.read()) == {**{(n, n): 1 for n in range(5)}, **{(n + 10, 2 * n): 1 for n in range(5)}}
+
+
 # Dropping and arranging.
 def test_a_table_is_dropped_when_nothing_needs_it(engine: Engine, people: Table) -> None:
     view = engine.install("names", people.select("name"))
@@ -265,6 +280,34 @@ def test_a_table_is_dropped_when_nothing_needs_it(engine: Engine, people: Table)
     again = engine.table("people", {"id": pa.string()}, key="id")
     again.insert({"id": ["x"]})
     assert collected(engine.install("again", again).read()) == {("x",): 1}
+
+
+def test_a_transaction_does_not_meet_another_table_of_the_same_name(engine: Engine, people: Table) -> None:
+    transaction = engine.transaction()
+    transaction.insert(people, rows(9))
+    engine.drop_table("people")
+    again = engine.table("people", COLUMNS, key="id")
+    with pytest.raises(DroppedError, match="table 'people' was dropped"):
+        transaction.commit()
+    again.insert(rows(9))
+    engine.run()
+    assert not any(worker._staging._open for worker in engine.cluster.workers)  # type: ignore[attr-defined]
+
+
+def test_a_query_that_cannot_be_sent_leaves_nothing_behind(engine: Engine, people: Table) -> None:
+    before, send = engine.status(), engine.coordinator.command
+
+    def refuse(command: Any, worker: int | None = None) -> None:
+        if isinstance(command, Install) and command.dataflow.startswith("bad"):
+            raise DataflowError("cannot send dataflow 'bad'")
+        send(command, worker)
+
+    with patch.object(engine.coordinator, "command", refuse):
+        for _ in range(2):
+            with pytest.raises(DataflowError, match="cannot send"):
+                engine.install("bad", people.distinct("name"))
+    assert engine.status() == before
+    assert engine.install("bad", people.distinct("name")).to_arrow().num_rows == 3
 
 
 def test_further_arrangements_are_kept_and_shared(engine: Engine, people: Table) -> None:
