@@ -420,3 +420,21 @@ def test_regression_a_loop_passed_on_a_copy_of_a_row_for_each_way_to_it() -> Non
     engine.advance()
     assert read(view) == {(1, 2): 1 << 12}
     assert max(passed) == 2
+
+
+def test_regression_columns_come_as_declared_where_the_key_is_not_the_first() -> None:
+    """The index of a table has its key first, and joins on a column that may be null took the columns by position."""
+    engine = Engine(2)
+    people = engine.table("people", [pa.field("name", pa.string()), pa.field("id", pa.int64())], key="id")
+    bag = engine.table("bag", [pa.field("id", pa.int64())])
+    numbers = engine.input("numbers", {"a": pa.int64(), "b": pa.int64()}, key="b")
+    more = engine.input("more", {"a": pa.int64(), "b": pa.int64()})
+    joined = engine.install("joined", people.join(bag, "id"))
+    both = engine.install("both", numbers.concat(more))
+    people.insert({"name": ["x", "y"], "id": [1, 2]})
+    bag.insert({"id": [2, 3, None]})
+    numbers.insert({"a": [1], "b": [2]})
+    more.insert({"a": [3], "b": [4]})
+    engine.advance()
+    assert joined.read().to_pylist() == [{"id": 2, "name": "y", "diff": 1}]
+    assert sorted(both.read().to_pydict()["a"]) == [1, 3]

@@ -120,9 +120,16 @@ class Renderer:
     def _source(self, node: ir.Source) -> Stream:
         found = self._wiring.input(node)
         if isinstance(found, ir.Node):
-            return self.stream(found)
+            return self._in_order(node, self.stream(found))
         self.sources.append(found)
         return self._add(node, found)
+
+    def _in_order(self, node: ir.Source, kept: Stream) -> Stream:
+        """The columns as they were declared: an index has those of its key first."""
+        if kept.fields == node.fields:
+            return kept
+        select = linear.Select(tuple((field.name, field.name) for field in node.fields))
+        return self._add(node, linear.Linear(kept, [select], 1))
 
     def _steps(self, node: ir.Steps) -> Stream:
         return self._add(node, linear.Linear(self.stream(node.source), node.steps, node.diff_lanes))
