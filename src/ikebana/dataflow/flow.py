@@ -50,7 +50,10 @@ class Flow:
         find_input: Callable[[ir.Source], sources.Input | ir.Node],
         wake: Callable[[], None],
         effort: str = "default",
+        is_placed: bool = False,
     ) -> None:
+        """`is_placed`: what the plan arranges is with its owners already, as the rows of tables are."""
+        self._is_placed = is_placed
         self.name, self.plan, self.worker, self.workers, self.effort = name, plan, worker, workers, effort
         self._send, self._find, self._find_input, self.wake = send, find, find_input, wake
         self._waiters: list[Flow] = []
@@ -68,8 +71,8 @@ class Flow:
 
     # What the renderer asks for (`ikebana.plan.render.Wiring`).
 
-    def exchange(self) -> Exchange | None:
-        if self.workers == 1:
+    def exchange(self, node: ir.Node) -> Exchange | None:
+        if self.workers == 1 or (node is self.plan and self._is_placed):
             return None
         channel, numbers = next(self._channels), itertools.count()
 

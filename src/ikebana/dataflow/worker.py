@@ -153,7 +153,7 @@ class Worker:
                 self._subscriptions.close(number)
             case Hold(number, name, at):
                 if name in self.flows:
-                    _, handle = self._holds.get(number) or (name, self.flows[name].reader.clone())
+                    _, handle = self._holds.get(number) or (name, self._new_handle(name, (at,)))
                     if handle.frontier.precedes(Antichain.of((at,))):
                         handle.advance((at,))
                     self._holds[number] = name, handle
@@ -251,8 +251,26 @@ class Worker:
         return self._flow(name).lower
 
     def read(self, name: str, at: Time) -> pa.Table:
-        """This worker's shard of a dataflow's result at a time."""
-        return self._flow(name).reader.read(at)
+        """This worker's shard of a dataflow's result at a time: the last that is complete, or one that is held."""
+        reader = self._flow(name).reader
+        try:
+            return reader.read(at)
+        except TimeError:
+            held = self._hold_at(name, at)
+            if held is None:
+                raise
+            return held.read(at)
+
+    def _hold_at(self, name: str, at: Time) -> Handle | None:
+        """What keeps a dataflow's result readable at a time, if anything does."""
+        held = [handle for dataflow, handle in self._holds.values() if dataflow == name]
+        return next((handle for handle in held if handle.frontier.less_equal(at)), None)
+
+    def _new_handle(self, name: str, at: Time) -> Handle:
+        """A handle that can read a dataflow's result at a time, if any that there is can."""
+        handle = self.flows[name].reader.clone()
+        held = None if handle.frontier.less_equal(at) else self._hold_at(name, at)
+        return handle if held is None else held.clone()
 
     def _held(self, name: str, number: int) -> Handle:
         self._flow(name)  # raises if it has failed
@@ -327,6 +345,7 @@ class Worker:
                 find_input=lambda node: self._find_input(name, plan, node),
                 wake=lambda: self._wake(name),
                 effort=self._effort,
+                is_placed=any(table.dataflow == name for table in self._tables.values()),
             )
         except Exception as error:  # a plan that cannot be rendered fails alone
             self._fail(name, f"{type(error).__name__}: {error}", tell=True)

@@ -31,8 +31,8 @@ class Wiring(Protocol):
     workers: int
     effort: str
 
-    def exchange(self) -> Exchange | None:
-        """A new channel to the peers; None where there are none."""
+    def exchange(self, node: ir.Node) -> Exchange | None:
+        """A new channel to the peers; None where there are none, or where the rows are with their owners already."""
         ...
 
     def agree(self, round_: int | None) -> Generator[object, None, int | None]:
@@ -147,7 +147,7 @@ class Renderer:
             node.schema,
             name=f"by {', '.join(node.key)}",
             effort=self._wiring.effort,
-            exchange=self._wiring.exchange(),
+            exchange=self._wiring.exchange(node),
             workers=self._wiring.workers,
         )
         return self._add(node, operator)
@@ -168,7 +168,7 @@ class Renderer:
             node.schema,
             node.result,
             strict=node.strict,
-            exchange=self._wiring.exchange(),
+            exchange=self._wiring.exchange(node),
             workers=self._wiring.workers,
         )
         return self._add(node, operator)
