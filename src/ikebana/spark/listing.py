@@ -1,7 +1,7 @@
 """Listings: what a session has, as lists that read well in a terminal and in a notebook.
 
 A `Listing` is a list of dataclass instances. It prints as a table with a column for each field, and is shown as one by
-notebooks; programs use it as the list it is.
+notebooks; programs use it as the list it is. A `Card` is a single such instance, shown with a line for each field.
 """
 
 from __future__ import annotations
@@ -50,6 +50,35 @@ class Listing(list[Item], Generic[Item]):
         rows = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in self._cells())
         body = "".join(f"<tr>{row}</tr>" for row in rows)
         return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
+
+
+class Card:
+    """A dataclass instance that is shown with a line for each field.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(repr=False)
+    ... class Planet(Card):
+    ...     name: str
+    ...     moons_known: int
+    >>> Planet("Jupiter", 1234)
+    name          Jupiter
+    moons known     1,234
+    """
+
+    __slots__ = ()
+
+    def _lines(self) -> list[tuple[str, str]]:
+        names = [field.name for field in fields(self)]  # type: ignore[arg-type]
+        return [(name.replace("_", " "), show(getattr(self, name))) for name in names]
+
+    def __repr__(self) -> str:
+        lines = self._lines()
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join(f"{name.ljust(widths[0])}   {value.rjust(widths[1])}" for name, value in lines)
+
+    def _repr_html_(self) -> str:
+        cells = ((html.escape(name), html.escape(value)) for name, value in self._lines())
+        return f"<table>{''.join(f'<tr><th>{name}</th><td>{value}</td></tr>' for name, value in cells)}</table>"
 
 
 def show(value: Any) -> str:

@@ -7,24 +7,33 @@ runs twice, or that fails halfway, leaves staged rows that are in no such report
 Rows are not shuffled by Spark first: splitting a batch by owner costs less than Spark's shuffle would, and workers sort
 what they get anyhow. (The design had it the other way round; see docs/decisions.)
 
+Faults. What a table or a worker refuses comes back in the report, as the parts of an error: trying again would not
+help, and Spark need not know. Anything else (a source that cannot be read, a user's function that raises) fails the
+job, after as many attempts as Spark is set to make, and is raised as a `DataflowError` with what Spark says.
+
 Cost: Spark hands rows to Python in Arrow batches of some thousand rows; they are staged `CHUNK` rows at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import TaskContext
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
+from ikebana import errors
 from ikebana.dataflow.messages import TableSpec
 from ikebana.dataflow.staging import stages
 from ikebana.dataflow.transport.guest import Guest, Invitation
-from ikebana.errors import IkebanaError, SchemaError
+from ikebana.errors import DataflowError, IkebanaError, SchemaError
 from ikebana.spark.types import fields_of
+from ikebana.trace.columns import matched
 
 CHUNK = 1 << 18
 """Rows that are staged at a time."""
@@ -35,7 +44,10 @@ OP = "ikebana op"
 Parts = tuple[tuple[Any, int], ...]
 """What was staged: parts and the attempt at each that counts, in the order of partitions."""
 
-_REPORT = "partition INT, attempt BIGINT, chunks INT, rows BIGINT, failure STRING"
+_REPORT = (
+    "partition INT, attempt BIGINT, chunks INT, `rows` BIGINT, kind STRING, what STRING, detail STRING, hint STRING"
+)
+"""What a task returns: what it has staged, or an error in its parts."""
 
 
 @dataclass(frozen=True)
@@ -46,26 +58,28 @@ class Sender:
     table: TableSpec
     transaction: int
     op: str | None  # for all rows; else a column says
+    columns: tuple[str, ...]  # of the rows, in order
+    chunk: int = field(default_factory=lambda: CHUNK)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
         partition, attempt = context.partitionId(), context.taskAttemptId()
         chunks = rows = 0
-        failure: str | None = None
+        failure: IkebanaError | None = None
         try:
             with Guest(self.invitation) as guest:
-                for chunk in _chunks(batches):
+                for chunk in _chunks(batches, self.chunk):
                     self._stage(guest, chunk, (partition, chunks), attempt)
                     chunks, rows = chunks + 1, rows + len(chunk)
-        except SchemaError as error:  # trying again would not help; Spark need not know
-            failure = str(error)
-        report = {"partition": [partition], "attempt": [attempt], "chunks": [chunks], "rows": [rows]}
-        yield pa.RecordBatch.from_pydict({**report, "failure": [failure]}, _REPORT_SCHEMA)
+        except IkebanaError as error:
+            failure = error
+        yield _report(partition, attempt, chunks, rows, failure)
 
     def _stage(self, guest: Guest, chunk: pa.Table, part: tuple[int, int], attempt: int) -> None:
-        op: Any = self.op or chunk[OP]
-        data = chunk if self.op else chunk.drop_columns([OP])
+        named = chunk.rename_columns(list(self.columns))
+        op: Any = self.op or named[OP]
+        data = named if self.op else named.drop_columns([OP])
         staged = stages(
             self.table,
             data,
@@ -80,25 +94,22 @@ class Sender:
             guest.send(worker, stage)
 
 
-_REPORT_SCHEMA = pa.schema(
-    [
-        ("partition", pa.int32()),
-        ("attempt", pa.int64()),
-        ("chunks", pa.int32()),
-        ("rows", pa.int64()),
-        ("failure", pa.string()),
-    ]
-)
+def _report(partition: int, attempt: int, chunks: int, rows: int, failure: IkebanaError | None) -> pa.RecordBatch:
+    told = (type(failure).__name__, failure.what, failure.detail, failure.hint) if failure else (None,) * 4
+    values = (partition, attempt, chunks, rows, *told)
+    kinds = (pa.int32(), pa.int64(), pa.int32(), pa.int64(), *[pa.string()] * 4)
+    names = ("partition", "attempt", "chunks", "rows", "kind", "what", "detail", "hint")
+    return pa.RecordBatch.from_arrays([pa.array([v], k) for v, k in zip(values, kinds, strict=True)], names=names)
 
 
-def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+def _chunks(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
     """The batches, some of them as one table."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
         waiting.append(batch)
         rows += len(batch)
-        if rows >= CHUNK:
+        if rows >= size:
             yield pa.Table.from_batches(waiting)
             waiting, rows = [], 0
     if rows:
@@ -107,39 +118,67 @@ def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def stage_frame(df: DataFrame, sender: Sender, run: Callable[[Callable[[], Any]], Any]) -> tuple[Parts, int]:
     """Run the job that stages a DataFrame's rows; `run` runs it. Returns what was staged, and how many rows."""
-    reports = run(lambda: df.mapInArrow(sender, _REPORT).collect())
-    failed = [report.failure for report in reports if report.failure]
-    if failed:
-        what, *rest = failed[0].split("\n")
-        lines = {line.strip().partition(": ")[0]: line.strip().partition(": ")[2] for line in rest}
-        raise SchemaError(what, detail=lines.get("detail", ""), hint=lines.get("hint", ""))
+    try:
+        plain = df.toDF(*(f"c{at}" for at in range(len(df.columns))))  # mapInArrow takes names for paths
+        reports = run(lambda: plain.mapInArrow(sender, _REPORT).collect())
+    except (PySparkException, Py4JError) as error:
+        raise DataflowError(
+            f"the rows for table {sender.table.name!r} could not be computed",
+            detail=telling(error),
+            hint="nothing of them was applied; mend the DataFrame and try again",
+        ) from error
+    for report in reports:
+        if report.kind:
+            raise getattr(errors, report.kind)(report.what, detail=report.detail, hint=report.hint)
     ordered = sorted(reports, key=lambda report: report.partition)
     parts = tuple(((r.partition, chunk), r.attempt) for r in ordered for chunk in range(r.chunks))
     return parts, sum(report.rows for report in ordered)
 
 
+def telling(error: Exception) -> str:
+    """The line of an exception of Spark's that tells what went wrong.
+
+    >>> python = "An exception was thrown from the Python worker:\\nTraceback ...\\n  File x\\n    y = 1 / 0"
+    >>> telling(Exception(python + "\\nZeroDivisionError: division by zero\\n"))
+    'ZeroDivisionError: division by zero'
+    >>> telling(Exception("[PATH_NOT_FOUND] Path does not exist: /x. SQLSTATE: 42K03\\nJVM stacktrace:\\n  at java"))
+    '[PATH_NOT_FOUND] Path does not exist: /x. SQLSTATE: 42K03'
+    """
+    text = str(error).partition("\nJVM stacktrace:")[0].partition("\nDriver stacktrace:")[0]
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "*"))]
+    if "Traceback" in text:  # what follows it and is not indented is what was raised
+        start = max(at for at, line in enumerate(lines) if "Traceback" in line)
+        lines = [line for line in lines[start + 1 :] if not line.startswith(" ")] or lines
+    return lines[0].strip() if lines else type(error).__name__
+
+
 def check_columns(df: DataFrame, table: TableSpec, op: str | None) -> DataFrame:
-    """A DataFrame with the columns that a table takes; raises if any is missing, unknown or of another type."""
-    given = {field.name: field for field in fields_of(df.schema) if field.name != OP}
+    """A DataFrame with the columns that a table takes; raises if any is missing, unknown or of another type.
+
+    Where rows are deleted by key, other columns of the table may be there and do not count.
+    """
+    names = [name for name in df.columns if name != OP]
     fields = table.key if op == "delete" and table.kind == "keyed" else table.fields
-    known = {field.name: field for field in table.fields}
-    missing, extra = [f.name for f in fields if f.name not in given], [name for name in given if name not in known]
-    if missing or extra:
-        told = (("missing", missing), ("unknown", extra))
+    known = [each.name for each in table.fields]
+    problems = {
+        "missing": [each.name for each in fields if each.name not in names],
+        "unknown": [name for name in names if name not in known],
+        "more than once": [name for name in dict.fromkeys(names) if names.count(name) > 1],
+    }
+    if any(problems.values()):
         raise SchemaError(
             f"the DataFrame does not have the columns of table {table.name!r}",
-            detail="; ".join(f"{what}: {', '.join(map(repr, names))}" for what, names in told if names),
+            detail="; ".join(f"{what}: {', '.join(map(repr, names))}" for what, names in problems.items() if names),
             hint=f"select exactly the columns {', '.join(repr(f.name) for f in fields)}",
         )
-    for field in fields:
-        _check_type(given[field.name], field, table.name)
-    return df.select(*(_quoted(f.name) for f in fields), *([_quoted(OP)] if op is None else []))
+    for each in fields:
+        _check_type(df, each, table.name)
+    return df.select(*(quoted(f.name) for f in fields), *([quoted(OP)] if op is None else []))
 
 
-def _check_type(given: pa.Field, wanted: pa.Field, table: str) -> None:
+def _check_type(df: DataFrame, wanted: pa.Field, table: str) -> None:
     """Raise unless a column is of the table's type, or of one that widens to it without loss."""
-    from ikebana.trace.columns import matched
-
+    (given,) = fields_of(StructType([df.schema[wanted.name]]))
     try:
         matched({wanted.name: pa.array([], given.type)}, [wanted])
     except IkebanaError as error:
@@ -150,5 +189,6 @@ def _check_type(given: pa.Field, wanted: pa.Field, table: str) -> None:
         ) from None
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A column's name as Spark's SQL has it."""
     return f"`{name.replace('`', '``')}`"

@@ -20,6 +20,7 @@ _PATIENCE = 0.7
 """Jobs that are done before so many seconds show no bar."""
 
 _LOOK = 0.2
+_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 
 
 def with_progress(spark: SparkSession, what: str, job: Callable[[], Result], shown: bool | None = None) -> Result:
@@ -28,9 +29,9 @@ def with_progress(spark: SparkSession, what: str, job: Callable[[], Result], sho
         return job()
     context: Any = spark.sparkContext
     group, done = f"ikebana {uuid.uuid4()}", threading.Event()
-    before = {key: context.getLocalProperty(key) for key in ("spark.jobGroup.id", "spark.job.description")}
+    before = {key: context.getLocalProperty(key) for key in _PROPERTIES}
     context.setJobGroup(group, what)
-    watcher = threading.Thread(target=_watch, args=(context.statusTracker(), group, what, done), daemon=True)
+    watcher = threading.Thread(target=_watch, args=(context.statusTracker(), group, what, done, shown), daemon=True)
     watcher.start()
     try:
         return job()
@@ -41,14 +42,15 @@ def with_progress(spark: SparkSession, what: str, job: Callable[[], Result], sho
             context.setLocalProperty(key, value)
 
 
-def _watch(tracker: Any, group: str, what: str, done: threading.Event) -> None:
+def _watch(tracker: Any, group: str, what: str, done: threading.Event, shown: bool | None) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     if done.wait(_PATIENCE):
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("tasks"))
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True, force_terminal=shown)
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
         task = bar.add_task(what, total=None)
         while not done.wait(_LOOK):
             total, completed = _tasks(tracker, group)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -27,13 +28,14 @@ from typing import Any, Self
 from pyspark.sql import DataFrame, SparkSession
 
 from ikebana.collection import Arrangement, Collection
+from ikebana.dataflow.messages import Wait
 from ikebana.engine import Engine
 from ikebana.errors import DataflowError, DroppedError, SchemaError
 from ikebana.spark.following import Following
-from ikebana.spark.listing import Listing
+from ikebana.spark.listing import Card, Listing
 from ikebana.spark.source import FORMAT, Address, Desk, register
 from ikebana.spark.table import Table
-from ikebana.spark.types import fields_of
+from ikebana.spark.types import fields_of, spark_schema
 from ikebana.spark.view import View
 from ikebana.spark.workers import SparkWorkers
 from ikebana.tables import Transaction
@@ -62,6 +64,10 @@ def connect(
         raise
 
 
+_sessions: list[weakref.ref[Session]] = []
+"""Those of this process, the last one last."""
+
+
 class Session:
     """Tables and views on workers that Spark hosts."""
 
@@ -77,7 +83,9 @@ class Session:
         self._closed = False
         self._format = ""
         self._address = Address(cluster.invitation, self._desk.number)
+        self.engine.advance()  # there is always an epoch that can be read, at first an empty one
         register(self.spark, self._address, FORMAT)
+        _sessions.append(weakref.ref(self))
 
     @property
     def spark(self) -> SparkSession:
@@ -105,8 +113,10 @@ class Session:
         that come after it was made.
         """
         self._check()
+        _check_name(name, "table")
         keys = (key,) if isinstance(key, str) else tuple(key or ())
         fields = fields_of(schema, keys)
+        spark_schema(fields)  # raises if Spark could not read it
         with self._lock:
             inner = self.engine.table(name, fields, keys or None, "stream" if stream else "table")
             table = self._tables[name] = Table(self, inner)
@@ -114,17 +124,16 @@ class Session:
 
     def table(self, name: str) -> Table:
         """The table of a name."""
+        self._check()
         return _found(self._tables, name, "table")
 
     def drop_table(self, name: str) -> None:
-        """Drop a table and its rows; refused while a view uses it."""
-        self._check()
+        """Drop a table and its rows; refused while a view uses it. Streams that it follows end."""
         with self._lock:
             table = self.table(name)
-            table.stop_following()
-            table.release()
             self.engine.drop_table(name)
             del self._tables[name]
+        table.stop_following()
 
     def transaction(self) -> Transaction:
         """Changes of several tables that become one epoch: `with session.transaction(): ...`.
@@ -142,6 +151,7 @@ class Session:
         With `share=False` it builds all its arrangements itself, to see what sharing saves.
         """
         self._check()
+        _check_name(name, "view")
         if not isinstance(query, Collection | Arrangement):
             raise SchemaError(
                 f"view {name!r} cannot be made of a {type(query).__name__}",
@@ -155,11 +165,19 @@ class Session:
         """Drop a view, and release what only it used."""
         self._check()
         with self._lock:
-            _found(self._views, name, "view").inner.drop()
-            del self._views[name]
+            self.forget_view(_found(self._views, name, "view"))
+
+    def forget_view(self, view: View) -> None:
+        """Drop this view, not another that has its name by now."""
+        self._check()
+        with self._lock:
+            view.inner.drop()
+            if self._views.get(view.name) is view:
+                del self._views[view.name]
 
     def explain(self, query: Collection | Arrangement) -> str:
         """The plan of a query as a tree, and which arrangements it would reuse or build."""
+        self._check()
         return self.engine.explain(query)
 
     # What there is.
@@ -167,12 +185,16 @@ class Session:
     def tables(self) -> Listing[TableInfo]:
         """All tables."""
         self._check()
-        return Listing([TableInfo.of(table) for table in self._tables.values()], TableInfo)
+        with self._lock:
+            return Listing(map(TableInfo.of, self._tables.values()), TableInfo)
 
     def views(self) -> Listing[ViewInfo]:
-        """All views."""
+        """All views, and whether a fault has ended them."""
         self._check()
-        return Listing([ViewInfo.of(view) for view in self._views.values()], ViewInfo)
+        with self._lock:
+            views = list(self._views.values())
+        alive = {each.dataflow for each in self.engine.status()}
+        return Listing([ViewInfo.of(view, view.inner.dataflow in alive) for view in views], ViewInfo)
 
     def arrangements(self) -> Listing[ArrangementInfo]:
         """All arrangements, on each worker: what memory is used for, and by how many it is shared."""
@@ -194,7 +216,8 @@ class Session:
 
     def read(self, name: str, at: int | None = None) -> DataFrame:
         """A table or view as a Spark DataFrame; see `View.to_df`."""
-        self._check()
+        dataflow, _ = self._readable(name)
+        self.engine.coordinator.ask(Wait(dataflow, 0))  # raises if it has failed
         reader = self.spark.read.format(self.format).option("name", name)
         return (reader if at is None else reader.option("epoch", at)).load()
 
@@ -218,7 +241,7 @@ class Session:
             if name in self._views:
                 inner = self._views[name].inner
                 return inner.dataflow, inner.plan.columns
-            table = self.table(name)
+            table: Table = _found({**self._views, **self._tables}, name, "table or view")
             table.check_kept()
             return table.inner.spec.dataflow, table.inner.spec.fields
 
@@ -242,8 +265,16 @@ class Session:
             self._closed = True
         for following in self._followings:
             following.end()
-        self._desk.close()
+        self._pass_on_format()
         self.engine.close()
+        self._desk.close()
+
+    def _pass_on_format(self) -> None:
+        """The plain name of the data source is now that of the session before, if there is one."""
+        _sessions[:] = [each for each in _sessions if (found := each()) is not None and not found._closed]
+        others = [found for each in _sessions if (found := each()) is not None and found.spark is self.spark]
+        if others:
+            register(self.spark, others[-1]._address, FORMAT)
 
     def _check(self) -> None:
         if self._closed:
@@ -266,14 +297,13 @@ class Session:
         return f"<ikebana session: {self.workers} workers, epoch {self.epoch}, {counts}>"
 
     def _repr_html_(self) -> str:
-        if self._closed:
-            return "<p>ikebana session: closed</p>"
-        parts = (
-            f"<p>{self!r}</p>".replace("<ikebana", "ikebana").replace("views>", "views"),
-            self.tables(),
-            self.views(),
-        )
-        return "".join(part if isinstance(part, str) else part._repr_html_() for part in parts)
+        title = f"<p>{repr(self).strip('<>')}</p>"
+        return title if self._closed else title + self.tables()._repr_html_() + self.views()._repr_html_()
+
+
+def _check_name(name: Any, what: str) -> None:
+    if not isinstance(name, str) or not name.strip():
+        raise SchemaError(f"a {what} cannot be called {name!r}", hint="give it a name, as text")
 
 
 def _found(known: dict[str, Any], name: str, what: str) -> Any:
@@ -281,7 +311,7 @@ def _found(known: dict[str, Any], name: str, what: str) -> Any:
         raise DataflowError(
             f"there is no {what} {name!r}",
             detail=f"there are {', '.join(map(repr, known)) or 'none'}",
-            hint=f"create it first, or ask for {what}s()",
+            hint="create it first",
         )
     return known[name]
 
@@ -305,11 +335,12 @@ class ViewInfo:
     """A view, for people."""
 
     name: str
+    state: str
     columns: tuple[str, ...]
 
     @staticmethod
-    def of(view: View) -> ViewInfo:
-        return ViewInfo(view.name, tuple(view.columns))
+    def of(view: View, is_alive: bool) -> ViewInfo:
+        return ViewInfo(view.name, "live" if is_alive else "failed", tuple(view.columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,8 +372,8 @@ class ArrangementInfo:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SessionStatus:
+@dataclass(frozen=True, slots=True, repr=False)
+class SessionStatus(Card):
     """A session in a few numbers."""
 
     workers: int

@@ -6,7 +6,9 @@
 
 A task for each worker reads that worker's shard directly. Which epoch is read is decided when Spark plans an action, by
 the driver: planning happens in a process of Spark's, which asks the driver through a worker (`Inquire`). The driver
-holds that epoch on all workers for `LEASE` seconds, so that tasks that start late, or again, find it.
+holds that epoch on all workers for `LEASE` seconds, so that tasks that start late, or again, find it. Spark does not
+tell when a DataFrame is done with, or a stream: what a stream holds is let go when it has not asked for anything for
+`STREAM_LEASE` seconds.
 
 A stream starts with the answer as it is, as rows of the epoch at which it starts. Each micro-batch has the changes of
 the epochs that were closed when it was planned; what Spark has committed is let go. Without the option `changes` it has
@@ -21,10 +23,11 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -34,15 +37,18 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from ikebana.coordinator import Coordinator
-from ikebana.dataflow.messages import Demand, Hold, Inquire, Inquiry, Read, ReadChanges, Release, Reply
+from ikebana.dataflow.messages import Demand, Hold, Inquire, Inquiry, Read, ReadChanges, Release, Reply, Wait
 from ikebana.dataflow.transport.guest import Guest, Invitation
-from ikebana.errors import DataflowError, IkebanaError, SchemaError
+from ikebana.errors import DataflowError, IkebanaError, SchemaError, TimeError
 from ikebana.operators.changes import Fields
 from ikebana.spark.types import arrow_schema, spark_schema
 from ikebana.views import plain_rows
 
 LEASE = 600.0
 """For so many seconds what a DataFrame shows can be read."""
+
+STREAM_LEASE = 3600.0
+"""For so many seconds a stream may pause."""
 
 FORMAT = "ikebana"
 
@@ -76,7 +82,8 @@ class Place:
 class Desk:
     """The driver's side: answers questions, and remembers what it holds for how long.
 
-    News must be taken quickly, and an answer may have to wait for a lock: a thread of its own gives it.
+    News must be taken quickly, and an answer may have to wait for a lock: a thread of its own gives it, which also lets
+    go of what was held for long enough. It does not keep the desk alive.
     """
 
     def __init__(self, coordinator: Coordinator, find: Callable[[str], tuple[str, Fields]]) -> None:
@@ -84,26 +91,35 @@ class Desk:
         self.number = coordinator.new_number()
         """By which it is known to those who ask."""
         coordinator.follow(self.number, self._hear)
-        self._clerk = ThreadPoolExecutor(1, "ikebana desk")
-        self._leases: dict[int, float] = {}  # holds that end, and when
-        self._lock = threading.Lock()
+        self._leases: dict[int, float] = {}  # what is held, and until when
         self._clock = time.monotonic
+        self._inquiries: SimpleQueue[tuple[int, Inquiry] | None] = SimpleQueue()
+        self._leave = weakref.finalize(self, self._inquiries.put, None)
+        self._clerk = threading.Thread(
+            target=_work, args=(weakref.ref(self), self._inquiries), name="ikebana desk", daemon=True
+        )
+        self._clerk.start()
 
     def _hear(self, worker: int, inquiry: Inquiry) -> None:
-        self._clerk.submit(self._reply, worker, inquiry)
+        self._inquiries.put((worker, inquiry))
 
-    def _reply(self, worker: int, inquiry: Inquiry) -> None:
+    def reply(self, worker: int, inquiry: Inquiry) -> None:
+        """Answer a question that has come from a worker."""
         try:
             reply = Reply(inquiry.ticket, self.answer(inquiry.question))
         except IkebanaError as error:
             reply = Reply(inquiry.ticket, error=error)
+        except Exception as error:  # whoever asks must not wait for nothing
+            told = DataflowError("the driver cannot answer", detail=f"{type(error).__name__}: {error}")
+            reply = Reply(inquiry.ticket, error=told)
         with suppress(IkebanaError):  # the workers are gone
             self._coordinator.command(reply, worker)
 
     def close(self) -> None:
-        """Answer no more."""
+        """Answer no more. The workers have ended: whatever the thread is at ends with an error."""
         self._coordinator.unfollow(self.number)
-        self._clerk.shutdown(wait=False, cancel_futures=True)
+        self._leave()
+        self._clerk.join()
 
     def answer(self, question: Question) -> Any:
         """The answer to a question; raises if there is no such table or view, or the epoch is not to be had."""
@@ -113,10 +129,12 @@ class Desk:
             case "snapshot":
                 return self._place(question, lease=LEASE)
             case "begin":
-                return self._place(question, lease=None)
+                return self._place(question, lease=STREAM_LEASE)
             case "latest":
+                self._renew(question)
                 return self._latest(question.name)
             case _:
+                self._renew(question)
                 dataflow, _ = self._find(question.name)
                 self._coordinator.command(Hold(question.hold, dataflow, question.epoch or 0))
                 return None
@@ -128,33 +146,61 @@ class Desk:
         self._coordinator.command(Demand(dataflow, epoch + 1))
         return epoch
 
-    def _place(self, question: Question, lease: float | None) -> Place:
+    def _renew(self, question: Question) -> None:
+        """A stream is alive."""
+        if question.hold not in self._leases:
+            raise DataflowError(
+                f"the changes of {question.name!r} are not kept any more",
+                detail=f"the stream has not asked for them for {STREAM_LEASE:.0f} s",
+                hint="start it again, without its checkpoint, and with a shorter trigger",
+            )
+        self._leases[question.hold] = self._clock() + STREAM_LEASE
+
+    def _place(self, question: Question, lease: float) -> Place:
         dataflow, fields = self._find(question.name)
-        self._expire()
         with self._coordinator.lock:
             last = self._coordinator.epoch - 1
             epoch = last if question.epoch is None else question.epoch
             if epoch > last:
-                raise DataflowError(
-                    f"cannot read {question.name!r} at epoch {epoch}", detail=f"the last closed one is {last}"
+                raise TimeError(
+                    f"cannot read {question.name!r} at epoch {epoch}",
+                    detail=f"the last closed one is {last}",
+                    hint="read it at that, or leave the epoch out",
                 )
             hold = self._coordinator.new_number()
             self._coordinator.command(Hold(hold, dataflow, epoch))
             self._coordinator.command(Demand(dataflow, epoch + 1))
-        if lease is not None:
-            with self._lock:
-                self._leases[hold] = self._clock() + lease
+        self._leases[hold] = self._clock() + lease
+        self._coordinator.ask(Wait(dataflow, 0))  # who reads directly now finds it held; raises if it has failed
         return Place(dataflow, fields, epoch, hold)
 
-    def _expire(self) -> None:
-        """Let go of what was held for long enough."""
+    def expire(self) -> float | None:
+        """Let go of what was held for long enough; returns in how many seconds there is more."""
         now = self._clock()
-        with self._lock:
-            over = [hold for hold, until in self._leases.items() if until < now]
-            for hold in over:
-                del self._leases[hold]
-        for hold in over:
-            self._coordinator.command(Release(hold))
+        for hold in [hold for hold, until in self._leases.items() if until <= now]:
+            del self._leases[hold]
+            with suppress(IkebanaError):  # the workers are gone
+                self._coordinator.command(Release(hold))
+        return max(0.0, min(self._leases.values()) - now) if self._leases else None
+
+
+def _work(desk: weakref.ref[Desk], inquiries: SimpleQueue[tuple[int, Inquiry] | None]) -> None:
+    """What the desk's thread does."""
+    patience: float | None = None
+    while True:
+        worker, inquiry = -1, None
+        with suppress(Empty):
+            found = inquiries.get(timeout=patience)
+            if found is None:
+                return
+            worker, inquiry = found
+        here = desk()
+        if here is None:
+            return
+        if inquiry is not None:
+            here.reply(worker, inquiry)
+        patience = here.expire()
+        del here
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +250,10 @@ def _source(format_name: str, address: Address) -> type[DataSource]:
             return str(name)
 
         def _epoch(self) -> int | None:
-            return int(self.options["epoch"]) if "epoch" in self.options else None
+            text = self.options.get("epoch")
+            if text is not None and not text.lstrip("-").isdecimal():
+                raise SchemaError(f"the option `epoch` is {text!r}", hint="give the number of a closed epoch")
+            return None if text is None else int(text)
 
         def _wants_changes(self) -> bool:
             return str(self.options.get("changes", "false")).lower() == "true"
@@ -251,8 +300,7 @@ class _StreamReader(DataSourceStreamReader):
         return {"epoch": self._begun().epoch - 1}
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
-        self._begun()
-        return {"epoch": self._address.ask(Question("latest", self._name))}
+        return {"epoch": self._address.ask(Question("latest", self._name, hold=self._begun().hold))}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         begun = self._begun()
@@ -275,7 +323,7 @@ class _StreamReader(DataSourceStreamReader):
                 if self._with_changes:
                     rows = changes.append_column("epoch", pa.array(epochs, pa.int64()))
                 else:
-                    rows = plain_rows(changes, self._name)
+                    rows = _only_added(changes, self._name)
                 yield from _batches(rows, self._schema)
 
     def _changes(self, guest: Guest, shard: _Shard) -> Iterator[tuple[Any, pa.Table]]:
@@ -295,6 +343,18 @@ class _StreamReader(DataSourceStreamReader):
         if self._place is None:
             self._place = self._address.ask(Question("begin", self._name))
         return self._place
+
+
+def _only_added(changes: pa.Table, name: str) -> pa.Table:
+    """The rows of some changes, if none of them goes away."""
+    try:
+        return plain_rows(changes, name)
+    except DataflowError as error:
+        raise DataflowError(
+            f"rows of {name!r} go away, which a stream of rows alone cannot say",
+            detail=error.detail,
+            hint='use .option("changes", True), and look at the columns `epoch` and `diff`',
+        ) from None
 
 
 def _batches(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from ikebana import tables
+from ikebana import tables, views
 from ikebana.collection import Arrangement, Collection
 from ikebana.errors import DataflowError, SchemaError
 from ikebana.spark.following import Following, follow
@@ -36,8 +36,10 @@ class Table(Collection):
         super().__init__(inner.node)
         self.inner, self._session = inner, session
         self.name, self.key, self.kind = inner.name, inner.key, inner.kind
-        self._reader: Any = None
         self._followings: list[Following] = []
+        self._last: dict[str, int] = {}  # the last micro-batch of each stream that it has followed
+        coordinator, dataflow = session.engine.coordinator, inner.spec.dataflow
+        self._rows = views.View(coordinator, inner.name, inner.node, dataflow, [], lambda view: None)
 
     @property
     def schema(self) -> StructType:
@@ -64,8 +66,8 @@ class Table(Collection):
     def change(self, data: Any, ops: Any) -> int | None:
         """Rows with an op ("insert", "upsert", "delete") for all, or one for each. The last one for a key wins."""
         self._session.check()
-        fields = self.inner.spec.key if isinstance(ops, str) and ops == "delete" and self.key else self.node.columns
-        return self.inner.change(as_columns(data, _accepted(data, fields, self.node.columns)), ops)
+        key = self.inner.spec.key if isinstance(ops, str) and ops == "delete" else ()
+        return self.inner.change(as_columns(data, self.node.columns, key), ops)
 
     def load(self, df: DataFrame, mode: str = "insert", *, progress: bool | None = None) -> int | None:
         """All rows of a DataFrame, as one transaction: inserted, or by key upserted or deleted.
@@ -73,6 +75,7 @@ class Table(Collection):
         Spark's tasks hand them straight to the workers that own them. A bar shows progress on a terminal.
         """
         self._session.check()
+        self.inner.check()
         if not isinstance(df, DataFrame):
             raise SchemaError(
                 f"cannot load a {type(df).__name__} into table {self.name!r}",
@@ -103,10 +106,13 @@ class Table(Collection):
         and `trigger` (such as {"processingTime": "1 second"}) are Spark's.
         """
         self._session.check()
+        self.inner.check()
         following = follow(
             stream,
             self.inner.spec,
             lambda df, op: self._apply(df, op, lambda job: job(), Transaction(self._session.engine.coordinator)),
+            self._last,
+            tasks=self._session.workers,
             mode=mode,
             order_by=order_by,
             name=name,
@@ -129,8 +135,11 @@ class Table(Collection):
         outer = None if own else tables.current(coordinator)
         transaction = outer or own or Transaction(coordinator)
         try:
-            sender = Sender(self._session.invitation, self.inner.spec, transaction.number, op)
-            parts, _ = stage_frame(df, sender, run)
+            sender = Sender(self._session.invitation, self.inner.spec, transaction.number, op, tuple(df.columns))
+            parts, rows = stage_frame(df, sender, run)
+            if own and not rows:  # no epoch for nothing: a stream that reads from here would never come to rest
+                own.abort()
+                return None
             transaction.adopt(self.inner, parts)
             return None if outer else transaction.commit()
         except BaseException:
@@ -156,25 +165,18 @@ class Table(Collection):
         return self._session.read(self.name, at)
 
     def to_arrow(self, at: int | None = None) -> pa.Table:
-        """The rows as an Arrow table, at the last closed epoch."""
-        return self._view().to_arrow(at)
+        """The rows as an Arrow table, at the last closed epoch or at one that is held."""
+        self.check_kept()
+        return self._rows.to_arrow(at).select(self.columns)
 
     def to_pandas(self, at: int | None = None) -> Any:
-        """The rows as a pandas frame, at the last closed epoch."""
-        return self._view().to_pandas(at)
+        """The rows as a pandas frame, at the last closed epoch or at one that is held."""
+        return self.to_arrow(at).to_pandas()
 
-    def _view(self) -> Any:
-        """A view of the table's own arrangement: it costs nothing."""
+    def hold(self) -> Any:
+        """Keep the rows of the present epoch on, and all later ones, readable: `with table.hold() as held: ...`."""
         self.check_kept()
-        if self._reader is None:
-            self._reader = self._session.engine.install(f"rows of {self.name}", self.inner)
-        return self._reader
-
-    def release(self) -> None:
-        """Let go of what reading took."""
-        if self._reader is not None:
-            self._reader.drop()
-            self._reader = None
+        return self._rows.hold()
 
     def stop_following(self) -> None:
         """End the streams that the table follows."""
@@ -183,12 +185,15 @@ class Table(Collection):
         self._followings = []
 
     def drop(self) -> None:
-        """Drop the table and its rows; refused while a view uses it."""
+        """Drop the table and its rows; refused while a view uses it. Streams that it follows end."""
+        self._session.check()
+        self.inner.check()
         self._session.drop_table(self.name)
 
     def check_kept(self) -> None:
         """Raise if there is nothing to read."""
         self._session.check()
+        self.inner.check()
         if self.kind == "stream":
             raise DataflowError(
                 f"table {self.name!r} cannot be read",
@@ -199,10 +204,3 @@ class Table(Collection):
     def __repr__(self) -> str:
         key = f", key {', '.join(self.key)}" if self.key else ""
         return f"<table {self.name}: {', '.join(self.columns)}{key}>"
-
-
-def _accepted(data: Any, fields: Any, everything: Any) -> Any:
-    """The columns that rows are to have: whole rows may be given where keys would do."""
-    first = next(iter(data), None) if isinstance(data, list) else data
-    width = len(first) if isinstance(first, dict | tuple | list) else None
-    return everything if width == len(everything) else fields

@@ -2,8 +2,10 @@
 
 A schema may be given as a Spark `StructType` or DDL text, an Arrow schema, a mapping of names to Arrow types, or
 anything that has a schema (a DataFrame, an Arrow table). What may be null follows from it; key columns never are.
+Types that Spark does not have, such as unsigned integers, are refused here, and not when somebody reads the table.
 
 Timestamps with a time zone are points in time, whichever zone a session shows them in: tables keep them in UTC.
+Spark's CHAR and VARCHAR are strings, whose lengths nobody checks.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import CharType, StringType, StructField, StructType, VarcharType
 
 from ikebana.errors import SchemaError
 from ikebana.operators.changes import Fields
@@ -29,6 +32,7 @@ def fields_of(schema: Any, key: Sequence[str] = ()) -> Fields:
     """
     fields = [_field(each) for each in _arrow_schema(schema)]
     names = [field.name for field in fields]
+    _check_names(names)
     for name in key:
         if name not in names:
             raise SchemaError(f"there is no key column {name!r}", detail=f"the columns are {', '.join(names)}")
@@ -37,17 +41,60 @@ def fields_of(schema: Any, key: Sequence[str] = ()) -> Fields:
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema that Spark means by its own."""
-    return to_arrow_schema(schema, timezone="UTC")
+    fields = [_without_length(field) for field in schema]
+    try:
+        return to_arrow_schema(StructType(fields), timezone="UTC")
+    except PySparkException as error:
+        raise SchemaError(f"the schema {schema.simpleString()} has a type of no use", detail=said(error)) from error
 
 
 def spark_schema(fields: Iterable[pa.Field]) -> StructType:
     """The Spark schema of some Arrow fields."""
-    return from_arrow_schema(pa.schema(list(fields)), prefer_timestamp_ntz=True)
+    return StructType([_spark_field(field) for field in fields])
+
+
+def said(error: Exception) -> str:
+    """What an exception of Spark's says, in a line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _spark_field(field: pa.Field) -> StructField:
+    try:
+        return from_arrow_schema(pa.schema([field]), prefer_timestamp_ntz=True)[0]
+    except PySparkException as error:
+        raise SchemaError(
+            f"column {field.name!r} is of type {field.type}, which Spark does not have",
+            hint="declare it with a type that Spark has, for unsigned integers a wider signed one",
+        ) from error
+
+
+def _without_length(field: StructField) -> StructField:
+    """A field whose type, if it is of text with a length, is plain text: Arrow knows no other."""
+    if not isinstance(field.dataType, CharType | VarcharType):
+        return field
+    return StructField(field.name, StringType(), field.nullable)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """Raise if Spark could not tell the columns apart; it does not look at case."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.get(name.lower())
+        if other is not None:
+            raise SchemaError(
+                f"two columns are called {name!r}"
+                if other == name
+                else f"columns {other!r} and {name!r} are too alike",
+                detail="" if other == name else "Spark does not tell names apart by case alone",
+                hint="give every column a name of its own",
+            )
+        seen[name.lower()] = name
 
 
 def _arrow_schema(schema: Any) -> pa.Schema:
     if isinstance(schema, str):
-        schema = StructType.fromDDL(schema)
+        schema = _of_ddl(schema)
     if isinstance(schema, DataFrame):
         schema = schema.schema
     if isinstance(schema, StructType):
@@ -62,6 +109,18 @@ def _arrow_schema(schema: Any) -> pa.Schema:
         f"cannot make a table's columns of a {type(schema).__name__}",
         hint="give a Spark StructType or DDL text, an Arrow schema, a DataFrame, or a mapping of names to Arrow types",
     )
+
+
+def _of_ddl(text: str) -> StructType:
+    try:
+        found = StructType.fromDDL(text)
+    except PySparkException as error:
+        raise SchemaError(
+            f"cannot read the schema {text!r}", detail=said(error), hint="write it as in 'id BIGINT, name STRING'"
+        ) from error
+    if not isinstance(found, StructType):  # the name of a type alone
+        raise SchemaError(f"the schema {text!r} names no columns", hint="write it as in 'id BIGINT, name STRING'")
+    return found
 
 
 def _field(field: pa.Field) -> pa.Field:

@@ -31,6 +31,10 @@ class View:
         self._session, self.inner = session, inner
         self.name = inner.name
 
+    def _check(self) -> None:
+        self._session.check()
+        self.inner.check()
+
     @property
     def columns(self) -> list[str]:
         """The names of the columns."""
@@ -47,15 +51,17 @@ class View:
         It is the answer at the epoch that was closed last when Spark plans an action, the same on all workers; or at an
         epoch that `hold` keeps. A DataFrame that is used again more than ten minutes later may have to be made again.
         """
-        self.inner.check()
+        self._check()
         return self._session.read(self.name, at)
 
     def to_arrow(self, at: int | None = None) -> pa.Table:
         """The answer as an Arrow table, at the last closed epoch or at one that is held."""
+        self._check()
         return self.inner.to_arrow(at)
 
     def to_pandas(self, at: int | None = None) -> Any:
         """The answer as a pandas frame."""
+        self._check()
         return self.inner.to_pandas(at)
 
     def changes(self, since: str | None = None) -> Any:
@@ -63,27 +69,32 @@ class View:
 
         First the answer as it is, unless `since="now"`.
         """
+        self._check()
         return self.inner.changes(since)
 
     def subscribe(self, callback: Callable[[int, pa.Table], object], since: str | None = None) -> Any:
         """The same for a function, called with epoch and table as changes come."""
+        self._check()
         return self.inner.subscribe(callback, since)
 
     def hold(self) -> Any:
         """Keep the answer of the present epoch on, and all later ones, readable: `with view.hold() as held: ...`."""
+        self._check()
         return self.inner.hold()
 
     def wait(self, epoch: int | None = None) -> None:
         """Return when the answer at an epoch is there, by default that of the last closed one."""
+        self._check()
         self.inner.wait(self._session.epoch - 1 if epoch is None else epoch)
 
     def rows(self) -> Collection:
         """The answer as a collection, for further views: they share it."""
+        self._check()
         return self.inner.rows()
 
     def drop(self) -> None:
-        """Retire the query, and release what only it used."""
-        self._session.drop_view(self.name)
+        """Retire the query, and release what only it used; dropping twice does nothing."""
+        self._session.forget_view(self)
 
     def __repr__(self) -> str:
         return f"<view {self.name}: {', '.join(self.columns)}>"

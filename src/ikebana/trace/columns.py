@@ -106,7 +106,7 @@ def _as_array(column: Any, field: pa.Field) -> pa.Array:
 def _converted(array: pa.Array, field: pa.Field) -> pa.Array:
     """Widen within a family of types where nothing can be lost; refuse everything else."""
     source = array.type.value_type if types.is_dictionary(array.type) else array.type
-    families = (types.is_integer, types.is_floating, types.is_decimal, _is_string, _is_binary, types.is_null)
+    families = (types.is_integer, types.is_floating, types.is_decimal, _is_string, _is_binary, _is_instant, _is_clock)
     same_family = any(family(source) and family(field.type) for family in families)
     if not (same_family or source == field.type or types.is_null(source)):
         raise _wrong_type(field, str(array.type))
@@ -134,6 +134,16 @@ def _is_string(kind: pa.DataType) -> bool:
 
 def _is_binary(kind: pa.DataType) -> bool:
     return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
+
+
+def _is_instant(kind: pa.DataType) -> bool:
+    """Points in time, in whichever zone they are shown."""
+    return bool(types.is_timestamp(kind) and kind.tz is not None)
+
+
+def _is_clock(kind: pa.DataType) -> bool:
+    """What a clock shows somewhere."""
+    return bool(types.is_timestamp(kind) and kind.tz is None)
 
 
 def _is_text(kind: pa.DataType) -> bool:
