@@ -20,11 +20,25 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
     ],
 )
 def test_example_runs(name: str, lines: list[str], tmp_path: Path) -> None:
+    shown = run(tmp_path, name)
+    for line in lines:
+        assert line in shown
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_the_demo_runs(tmp_path: Path) -> None:
+    shown = run(tmp_path, "orders.py", "--seconds", "1", "--orders", "5000")
+    assert "The same as Spark's answer from scratch: yes" in shown
+    assert "Live answers" in shown and "changes; a transaction was in all answers after" in shown
+
+
+def run(directory: Path, name: str, *options: str) -> str:
+    """What an example shows."""
     environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
-    command = [sys.executable, str(EXAMPLES / name)]
+    command = [sys.executable, str(EXAMPLES / name), *options]
     ran = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert ran.returncode == 0, ran.stderr
-    for line in lines:
-        assert line in ran.stdout
+    return ran.stdout
