@@ -46,6 +46,7 @@ class TestOnSpark:
         found = document["results"]
         assert {f"{table}_{metric}" for table in ("orders", "lineitem") for metric in metrics} <= found.keys()
         assert (found["orders_table_rows"], found["lineitem_table_rows"]) == (1_500, 6_005)
+        assert found["orders_load_cpu_s"] > 0
         assert "orders_target_ratio" in found
 
     def test_follow(self, spark: SparkSession, data: Path, tmp_path: Path) -> None:
