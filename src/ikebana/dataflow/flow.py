@@ -187,6 +187,8 @@ class Flow:
         for operator in self._root.operators():
             if hasattr(operator, "forget"):
                 operator.forget(target)
+            if hasattr(operator, "out"):
+                operator.out.clear()  # what flowed by is not to be kept until the next sweep
         self.reader.forget(target)
         self.lower = target
         waiters, self._waiters = self._waiters, []

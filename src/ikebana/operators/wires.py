@@ -88,6 +88,10 @@ class Arranged:
         """A new reader of the trace."""
         return TraceReader(self._open_handle(), self._wrap, self.schema)
 
+    def clear(self) -> None:
+        """Nothing in this visit."""
+        self.fresh = []
+
     def seen_through(self, wrap: Wrap, schema: Schema | None = None, dimensions: int | None = None) -> Arranged:
         """The same trace under a further view; its producer sets `fresh`."""
         inner = self._wrap
