@@ -4,11 +4,11 @@
     spark.read.format("ikebana").option("epoch", 12).load(...)    # at an epoch that is still held
     spark.readStream.format("ikebana").option("changes", True).load("late orders")   # with columns `epoch` and `diff`
 
-A task for each worker reads that worker's shard directly. Which epoch is read is decided when Spark plans an action, by
-the driver: planning happens in a process of Spark's, which asks the driver through a worker (`Inquire`). The driver
-holds that epoch on all workers for `LEASE` seconds, so that tasks that start late, or again, find it. Spark does not
-tell when a DataFrame is done with, or a stream: what a stream holds is let go when it has not asked for anything for
-`STREAM_LEASE` seconds.
+A task for each worker reads that worker's shard directly. Which epoch is read is decided when Spark plans the first
+action on a DataFrame, by the driver: planning happens in a process of Spark's, which asks the driver through a worker
+(`Inquire`). The driver holds that epoch on all workers for `LEASE` seconds, so that tasks that start late, or again,
+find it. Spark does not tell when a DataFrame is done with, or a stream: what a stream holds is let go when it has not
+asked for anything for `STREAM_LEASE` seconds.
 
 A stream starts with the answer as it is, as rows of the epoch at which it starts. Each micro-batch has the changes of
 the epochs that were closed when it was planned; what Spark has committed is let go. Without the option `changes` it has

@@ -48,8 +48,9 @@ class View:
     def to_df(self, at: int | None = None) -> DataFrame:
         """The answer as a Spark DataFrame, whose tasks read it from the workers directly.
 
-        It is the answer at the epoch that was closed last when Spark plans an action, the same on all workers; or at an
-        epoch that `hold` keeps. A DataFrame that is used again more than ten minutes later may have to be made again.
+        It is the answer at the epoch that was closed last when Spark plans the first action on it, the same on all
+        workers; or at an epoch that `hold` keeps. It stays that answer, for ten minutes: call this again for a later
+        one.
         """
         self._check()
         return self._session.read(self.name, at)

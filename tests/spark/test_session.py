@@ -1,0 +1,236 @@
+"""Sessions: how they begin and end, several of them, what they list, and the engine's cases on hosted workers."""
+
+from __future__ import annotations
+
+import gc
+import re
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from ikebana.engine import Engine
+from ikebana.errors import DroppedError, IkebanaError
+from ikebana.spark import Session, SparkWorkers, connect
+from tests.dataflow.expressions import programs
+from tests.dataflow.harness import INTEGERS, STRINGS
+from tests.dataflow.world import Hold, Release, Work, World, scripts
+from tests.engine.world import Model, allowed, apply, create, expected, models, transactions
+from tests.spark.programs import all_end
+from tests.spark.test_tables import rows_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+DIGEST = re.compile(r"[0-9a-f]{12,}")
+
+
+def threads() -> set[str]:
+    return {each.name for each in threading.enumerate() if "ikebana" in each.name or "changes of" in each.name}
+
+
+def test_sessions_side_by_side(spark: SparkSession) -> None:
+    before = threads()
+    work_with_two(spark)
+    gc.collect()
+    assert threads() == before
+    assert spark.range(10).count() == 10
+
+
+def work_with_two(spark: SparkSession) -> None:
+    with connect(spark, workers=1) as one, connect(workers=1) as other:
+        assert one.spark is other.spark is spark and one.workers == 1 and one.format != other.format
+        for session, rows in ((one, 3), (other, 5)):
+            table = session.create_table("t", "id BIGINT", key="id")
+            table.load(spark.range(rows))
+            session.view("v", table.distinct())
+        assert [session.read("v").count() for session in (one, other)] == [3, 5]
+        assert spark.read.format("ikebana").load("t").count() == 5
+        df, view, changes = other.table("t").to_df(), other._views["v"], other._views["v"].changes(since="now")
+        pids = other._cluster.pids
+        other.close()
+        other.close()
+        assert all_end(pids) and list(changes) == []
+        assert spark.read.format("ikebana").load("t").count() == 3 == one.table("t").to_df().count()
+        uses: list[Any] = [
+            lambda: other.create_table("x", "id INT"),
+            lambda: other.table("t"),
+            lambda: table.insert([(9,)]),
+            lambda: table.load(spark.range(1)),
+            lambda: table.follow(spark.readStream.format("rate").load()),
+            lambda: table.drop(),
+            lambda: other.view("w", table),
+            lambda: other.explain(table),
+            other.transaction,
+            other.tables,
+            other.views,
+            other.arrangements,
+            other.status,
+            table.to_df,
+            table.to_arrow,
+            view.to_df,
+            view.to_arrow,
+            view.changes,
+            view.hold,
+            view.drop,
+        ]
+        for use in uses:
+            with pytest.raises(DroppedError, match=r"the session was closed\n  hint: connect again"):
+                use()
+        with pytest.raises(Exception, match=r"worker \d is gone"):
+            df.count()
+        assert repr(other) == "<ikebana session: closed>" and "closed" in other._repr_html_()
+        assert rows_of(one.table("t")) == [(0,), (1,), (2,)]
+
+
+def test_a_session_that_nobody_holds_ends(spark: SparkSession) -> None:
+    session = connect(spark, workers=1)
+    pids = session._cluster.pids
+    session.create_table("t", "id INT").insert([(1,)])
+    del session
+    gc.collect()
+    assert all_end(pids)
+
+
+def test_sessions_that_cannot_begin(spark: SparkSession) -> None:
+    with pytest.raises(IkebanaError, match="too few task slots"):
+        connect(spark, workers=100)
+    with pytest.raises(IkebanaError, match="cannot start 0 workers"):
+        connect(spark, workers=0)
+    with pytest.raises(ZeroDivisionError), connect(spark, workers=1) as session:
+        pids = session._cluster.pids
+        raise ZeroDivisionError
+    assert all_end(pids) and repr(session) == "<ikebana session: closed>"
+
+
+def test_listings(session: Session) -> None:
+    orders = session.create_table("orders <b>", "id BIGINT, region STRING, total BIGINT", key="id")
+    session.create_table("events", "at TIMESTAMP", stream=True)
+    session.create_table("a bag", "x INT, y INT")
+    orders.insert([(id, "ns"[id % 2], id) for id in range(1500)])
+    orders.arrange(by="region")
+    session.view("sums", orders.sum("region", "total"))
+    session.view("counts", orders.count("region")).to_arrow()
+    assert repr(session.tables()).splitlines() == [
+        "name         kind     key   columns",
+        "orders <b>   keyed    id    id, region, total",
+        "events       stream         at",
+        "a bag        bag            x, y",
+    ]
+    assert repr(session.views()).splitlines()[1:] == [
+        "sums     live    region, sum",
+        "counts   live    region, count",
+    ]
+    status = session.status()
+    assert (status.tables, status.views, status.workers, status.epoch) == (3, 2, 2, session.epoch)
+    assert re.search(r"^workers +2\nepoch +2\n", repr(status)) and "<th>tables</th><td>3</td>" in status._repr_html_()
+    listed = session.arrangements()
+    assert {each.name for each in listed} >= {("orders <b>",), ("sums",), ("counts",), ("a bag",)}
+    assert sum(each.rows for each in listed if each.name == ("orders <b>",) and each.key == ("id",)) == 1500
+    by_region = [each for each in listed if each.name == ("orders <b>",) and each.key == ("region",)]
+    assert {each.worker for each in by_region} == {0, 1} and sum(each.rows for each in by_region) >= 1500
+    assert all(each.bytes > 0 for each in listed if each.rows) and all(each.readers >= 1 for each in listed)
+    shown = [session, session.tables(), session.views(), listed, status]
+    for each in (*shown, *session._tables.values(), *session._views.values(), *listed):
+        assert not DIGEST.search(repr(each)), repr(each)
+    for each in shown:
+        html = each._repr_html_()  # type: ignore[attr-defined]
+        assert not DIGEST.search(html) and "<b>" not in html
+    assert not DIGEST.search(session.explain(orders.count("region"))) and "reused" in session.explain(
+        orders.arrange("id")
+    )
+    assert repr(session) == f"<ikebana session: 2 workers, epoch {session.epoch}, 3 tables, 2 views>"
+
+
+# The engine's cases, on workers that Spark hosts.
+
+
+class Hosted(World):
+    """A world on workers that do not stop for anybody, in which names are used once."""
+
+    def __init__(self, engine: Engine, prefix: str, *rest: Any) -> None:
+        self.prefix = prefix
+        super().__init__(Prefixed(engine, prefix), *rest)  # type: ignore[arg-type]
+
+    def complete(self, view: Any) -> None:
+        view.wait(self.engine.epoch - 1)
+
+    def leave(self) -> None:
+        for at, each in enumerate(self.inputs):
+            if at not in self.ended:
+                each.close()
+        for view, _ in self.views:
+            view.drop()
+
+
+class Prefixed:
+    """An engine whose names have a prefix."""
+
+    def __init__(self, engine: Engine, prefix: str) -> None:
+        self._engine, self._prefix = engine, prefix
+
+    def input(self, name: str, *rest: Any) -> Any:
+        return self._engine.input(self._prefix + name, *rest)
+
+    def install(self, name: str, collection: Any) -> Any:
+        return self._engine.install(self._prefix + name, collection)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+
+QUICK = settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_oracle_on_hosted_workers(spark: SparkSession, workers: int) -> None:
+    with Engine(cluster=SparkWorkers(spark, workers)) as engine:
+        numbers = iter(range(1000))
+
+        @QUICK
+        @given(st.sampled_from([INTEGERS, STRINGS]), programs(depth=1, most=5), st.data())
+        def dataflows(domain: Any, program: Any, data: Any) -> None:
+            script = data.draw(scripts(domain, program))
+            world = Hosted(engine, f"{next(numbers)}: ", domain, program)
+            for of in script.first:
+                world.install(of)
+            for step in script.steps:
+                if not isinstance(step, Work | Hold | Release):
+                    world.take(step)
+            engine.advance()
+            for view, of in world.views:
+                world.check(view, of)
+            world.leave()
+
+        @QUICK
+        @given(st.lists(transactions(models()), max_size=4))
+        def tables(given: Any) -> None:
+            models_now: list[Model] = models()
+            engine.advance()
+            real = [create(engine, model) for model in models_now]
+            for transaction in given:
+                after, new = expected(models_now, transaction), engine.transaction()
+                for feed in transaction:
+                    apply(new, real[feed.table], models_now[feed.table], feed)
+                assert allowed(new.commit) == (after is not None)
+                models_now = after or models_now
+            views = [engine.install(f"all {table.name}", table) for table in real]
+            for view, model in zip(views, models_now, strict=True):
+                names = [each.name for each in model.fields]
+                assert sorted(map(repr, model.rows.elements())) == sorted(
+                    repr(tuple(row.values())) for row in view.to_arrow().select(names).to_pylist()
+                )
+                view.drop()
+            for table in real:
+                engine.drop_table(table.name)
+
+        dataflows()
+        tables()
+        assert not engine.tables and not engine.views

@@ -1,0 +1,310 @@
+"""Views and tables as DataFrames, at an epoch or as streams of changes: consistent, and faults stay where they are."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from ikebana.errors import DataflowError, DroppedError, IkebanaError, TimeError
+from ikebana.spark import Session, Table
+from ikebana.spark.source import LEASE, STREAM_LEASE, Question
+from tests.spark.programs import within
+from tests.spark.test_tables import in_order, rows_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+@pytest.fixture
+def orders(session: Session) -> Table:
+    table = session.create_table("orders", "id BIGINT, region STRING, total BIGINT", key="id")
+    table.insert([(id, "nes"[id % 3], id) for id in range(30)])
+    return table
+
+
+@contextmanager
+def meanwhile(work: Any) -> Iterator[list[BaseException]]:
+    """Do something again and again, in another thread."""
+    done, errors = threading.Event(), list[BaseException]()
+
+    def run() -> None:
+        at = 0
+        try:
+            while not done.is_set():
+                work(at)
+                at += 1
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield errors
+    finally:
+        done.set()
+        thread.join()
+    assert not errors, errors
+
+
+def holds(session: Session) -> list[int]:
+    """How many readers the arrangements have, on each worker."""
+    return [each.readers for each in session.arrangements()]
+
+
+def let_go(session: Session) -> None:
+    """All leases end."""
+    session._desk._leases.update(dict.fromkeys(session._desk._leases, 0.0))
+    session._desk.expire()
+
+
+def test_a_view_in_every_form(session: Session, spark: SparkSession, orders: Table) -> None:
+    view = session.view("by region", orders.sum("region", "total"))
+    expected = in_order(orders.to_df().groupBy("region").sum("total").collect())
+    assert expected == rows_of(view) == in_order(view.to_df().collect())
+    assert expected == in_order(view.to_pandas().itertuples(index=False))
+    assert expected == in_order(spark.read.format("ikebana").load("by region").collect())
+    assert expected == in_order(spark.read.format(session.format).option("name", "by region").load().collect())
+    assert expected == in_order(session.read("by region").collect())
+    assert view.columns == view.schema.names == view.to_df().columns == ["region", "sum"]
+    assert repr(view) == "<view by region: region, sum>" and "orders" in repr(orders)
+    total = session.view("total", view.rows().map({"one": pa.int64(), "sum": pa.int64()}, ones).sum("one", "sum"))
+    assert rows_of(total) == [(1, sum(range(30)))]
+    df = view.to_df()
+    before = df.count()
+    orders.insert([(30, "w", 1)])
+    assert df.count() == before == view.to_df().count() - 1
+    view.wait()
+    joined = view.to_df().join(orders.to_df(), "region").groupBy("region").count()
+    assert sum(row["count"] for row in joined.collect()) == 31
+    view.drop()
+    view.drop()
+    assert rows_of(total) == [(1, sum(range(30)) + 1)]  # shares what the view was
+    for use in (view.to_df, view.to_arrow, view.changes, view.hold, view.rows, view.wait):
+        with pytest.raises(DataflowError, match="view 'by region' was dropped"):
+            use()
+    again = session.view("by region", orders.count("region"))
+    view.drop()
+    assert rows_of(again) and [each.name for each in session.views()] == ["total", "by region"]
+    with pytest.raises(DataflowError, match=r"there is no view 'nope'\n  detail: there are 'total', 'by region'"):
+        session.drop_view("nope")
+    with pytest.raises(DataflowError, match="the name 'total' is taken"):
+        session.view("total", orders)
+    with pytest.raises(DataflowError, match="there is no table or view 'nope'"):
+        session.read("nope")
+    for options, message in (({"name": "nope"}, "there is no table or view 'nope'"), ({}, "which table or view?")):
+        with pytest.raises(PySparkException, match=message):
+            spark.read.format("ikebana").options(**options).load()
+    for epoch, message in (("x", "the option `epoch` is 'x'"), (99999, "cannot read 'total' at epoch 99999")):
+        with pytest.raises(PySparkException, match=message):
+            spark.read.format("ikebana").option("epoch", epoch).load("total").collect()
+
+
+def ones(columns: Any) -> dict[str, Any]:
+    return {"one": pa.array([1] * len(columns["sum"]), pa.int64()), "sum": columns["sum"]}
+
+
+def test_what_is_seen_is_of_one_epoch(session: Session) -> None:
+    left = session.create_table("left", "id BIGINT, n BIGINT", key="id")
+    right = session.create_table("right", "id BIGINT, n BIGINT", key="id")
+    ids = range(20)
+    for table in (left, right):
+        table.insert([(id, 0) for id in ids])
+    both = session.view("both", left.select("id", a="n").join(right.select("id", b="n"), "id"))
+
+    def change(at: int) -> None:
+        with session.transaction():
+            left.upsert([(id, at) for id in ids])
+            right.upsert([(id, at) for id in ids])
+
+    seen = set()
+    with meanwhile(change):
+        for _ in range(4):
+            rows = [tuple(row) for row in both.to_df().collect()]
+            assert len(rows) == len(ids) and len({(a, b) for _, a, b in rows}) == 1 and rows[0][1] == rows[0][2]
+            seen.add(rows[0][1])
+            assert len({row.n for row in left.to_df().collect()}) == 1
+            for _ in range(20):
+                table = both.to_arrow()
+                assert len(set(table["a"].to_pylist()) | set(table["b"].to_pylist())) == 1 and len(table) == len(ids)
+    assert len(seen) > 1
+
+
+def test_epochs_that_are_held(session: Session, spark: SparkSession, orders: Table) -> None:
+    view = session.view("counts", orders.count("region"))
+    before = rows_of(view)
+    with view.hold() as held, orders.hold() as rows:
+        epoch = held.epoch
+        for id in range(100, 110):
+            orders.insert([(id, "n", 1)])
+        assert in_order(view.to_df(at=epoch).collect()) == before == in_order(map(tuple, before))
+        assert in_order(row.values() for row in view.to_arrow(at=epoch).to_pylist()) == before
+        assert len(view.to_pandas(at=epoch + 3)) == 3
+        assert orders.to_df(at=rows.epoch).count() == 30 == orders.to_arrow(at=rows.epoch).num_rows
+        assert [orders.to_arrow(at=epoch + each).num_rows for each in range(11)] == list(range(30, 41))
+        in_time = spark.read.format("ikebana").option("epoch", epoch).load("counts")
+        assert in_order(in_time.collect()) == before
+    let_go(session)
+    orders.insert([(200, "n", 1)])
+    with pytest.raises(TimeError):
+        orders.to_arrow(at=epoch + 2)
+    with pytest.raises(TimeError, match=r"cannot wait for epoch \d+ of 'counts'"):
+        view.to_arrow(at=session.epoch)
+    with pytest.raises(TimeError):
+        view.to_arrow(at=0)
+
+
+def test_leases_end(session: Session, orders: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk, now = session._desk, time.monotonic()
+    let_go(session)
+    bare = holds(session)
+    monkeypatch.setattr(desk, "_clock", lambda: now)
+    for _ in range(3):
+        assert session.read("orders").count() == 30
+    assert len(desk._leases) == 3 and sum(holds(session)) == sum(bare) + 3 * session.workers
+    place = desk.answer(Question("begin", "orders"))
+    assert holds(session) != bare
+    monkeypatch.setattr(desk, "_clock", lambda: now + LEASE + 1)
+    assert desk.expire() == STREAM_LEASE - LEASE - 1
+    desk.answer(Question("latest", "orders", hold=place.hold))
+    monkeypatch.setattr(desk, "_clock", lambda: now + STREAM_LEASE + 1)
+    assert desk.expire() == LEASE  # the stream has asked in the meantime
+    monkeypatch.setattr(desk, "_clock", lambda: now + 2 * STREAM_LEASE)
+    assert desk.expire() is None and holds(session) == bare
+    for what in ("latest", "done"):
+        with pytest.raises(DataflowError, match="the changes of 'orders' are not kept any more"):
+            desk.answer(Question(what, "orders", 3, place.hold))
+    assert holds(session) == bare
+
+
+def test_changes_epoch_by_epoch(session: Session, orders: Table) -> None:
+    view = session.view("counts", orders.count("region"))
+    changes, called = view.changes(), list[int]()
+    subscription = view.subscribe(lambda epoch, table: called.append(epoch), since="now")
+    first, table = next(changes)
+    assert first == session.epoch - 1 and len(table) == 3
+    with session.transaction() as transaction:
+        orders.insert([(50, "n", 1)])
+        orders.delete([(0,)])  # of the same region: nothing changes
+    orders.insert([(51, "w", 1), (52, "w", 1)])
+    epoch, table = next(changes)
+    assert epoch == (transaction.epoch or 0) + 1 and table.to_pylist() == [{"region": "w", "count": 2, "diff": 1}]
+    assert within(10, lambda: called == [epoch])
+    subscription.close()
+    view.drop()
+    assert list(changes) == []
+
+
+def test_streams_of_changes(session: Session, spark: SparkSession, orders: Table, tmp_path: Path) -> None:
+    view = session.view("counts", orders.count("region"))
+    reader = spark.readStream.format("ikebana").option("changes", True)
+    queries = [
+        reader.load("counts").writeStream.format("memory").queryName("counted").start(),
+        spark.readStream.format("ikebana").load("orders").writeStream.format("memory").queryName("copied").start(),
+    ]
+    start = session.epoch - 1
+    for query in queries:
+        query.processAllAvailable()
+    orders.insert([(100, "w", 1), (101, "n", 1)])
+    orders.insert([(102, "w", 1)])
+    for query in queries:
+        query.processAllAvailable()
+    told = spark.table("counted").collect()
+    sums = Counter[Any]()
+    for row in told:
+        sums[row.region, row["count"]] += row.diff
+    assert sorted(key for key, count in sums.items() if count) == rows_of(view) and set(sums.values()) <= {0, 1}
+    assert {row.epoch for row in told} == {start, start + 1, start + 2}
+    assert in_order(spark.table("copied").collect()) == in_order(orders.to_df().collect())
+    orders.delete([(100,)])
+    queries[0].processAllAvailable()
+    with pytest.raises(PySparkException, match=r"rows of 'orders' go away(.|\n)*option\(\"changes\", True\)"):
+        queries[1].processAllAvailable()
+    for query in queries:
+        query.stop()
+    with pytest.raises(PySparkException, match="changes are for streams"):
+        spark.read.format("ikebana").option("changes", True).load("counts").collect()
+
+
+def test_a_view_feeds_a_table(session: Session, spark: SparkSession, orders: Table) -> None:
+    session.view("large", orders.filter(is_large))
+    copy = session.create_table("copy", orders.schema, key="id")
+    following = copy.follow(spark.readStream.format(session.format).load("large"))
+    following.wait()
+    orders.insert([(1000, "w", 1000)])
+    following.wait()
+    assert [id for id, *_ in rows_of(copy)] == [1000, *range(20, 30)]
+    following.stop()
+
+
+def is_large(columns: Any) -> Any:
+    return pc.greater_equal(columns["total"], 20)
+
+
+def test_a_function_that_raises_fails_its_view_alone(session: Session, orders: Table) -> None:
+    good = session.view("good", orders.count("region"))
+    bad = session.view("bad", orders.map({"x": pa.int64()}, divide))
+    onward = session.view("onward", bad.rows().count("x"))
+    assert rows_of(onward) == [(100, 30)]
+    orders.insert([(500, "zero", 0)])
+    for read in (bad.to_arrow, bad.to_df, bad.to_pandas, onward.to_arrow, onward.to_df):
+        with pytest.raises(DataflowError, match=r"'(bad|onward)' has failed\n  detail: .*[Dd]ivi.* by zero") as caught:
+            read()
+        assert "Traceback" not in str(caught.value)
+    with pytest.raises(DataflowError):
+        next(bad.changes())
+    assert {each.name: each.state for each in session.views()} == {"good": "live", "bad": "failed", "onward": "failed"}
+    assert ("zero", 1) in rows_of(good) and orders.to_df().count() == 31
+    onward.drop()
+    bad.drop()
+    again = session.view("bad", orders.map({"x": pa.int64()}, lambda columns: {"x": columns["id"]}))
+    assert again.to_df().count() == 31
+
+
+def divide(columns: Any) -> dict[str, Any]:
+    regions = columns["region"].to_pylist()
+    return {"x": pa.array([100 // (region != "zero") for region in regions], pa.int64())}
+
+
+def test_many_threads_at_once(session: Session, spark: SparkSession, orders: Table) -> None:
+    counts = session.view("counts", orders.count("region"))
+
+    def insert(at: int) -> None:
+        orders.insert([(10_000 + at, "i", at)])
+
+    def load(at: int) -> None:
+        start = 1_000_000 + 100 * at
+        orders.load(spark.range(start, start + 100, 1, 1).selectExpr("id", "'l' AS region", "id AS total"))
+
+    def views(at: int) -> None:
+        with_total = session.view(f"view {at}", orders.sum("region", "total"))
+        assert len(with_total.to_arrow()) >= 3
+        with_total.drop()
+
+    def read(at: int) -> None:
+        found = dict(rows_of(counts))
+        assert found.get("l", 0) % 100 == 0 and found["n"] == 10
+        repr(session.tables()), repr(session.views()), repr(session.arrangements()), session.status()
+
+    with meanwhile(insert), meanwhile(load), meanwhile(views), meanwhile(read), meanwhile(read):
+        for _ in range(3):
+            found = {row.region: row["count"] for row in counts.to_df().collect()}
+            assert found["n"] == 10 and found.get("l", 0) % 100 == 0
+    found = dict(rows_of(counts))
+    assert found["i"] > 3 and found["l"] >= 100
+    assert Counter(row.region for row in orders.to_df().select("region").collect()) == found
+    assert [each.name for each in session.views()] == ["counts"]
+    with pytest.raises(IkebanaError, match="under way in this thread"), session.transaction(), session.transaction():
+        pass
+    with pytest.raises(DroppedError, match="the transaction has ended"), session.transaction() as transaction:
+        transaction.abort()
+        orders.insert([(1, "x", 1)])
