@@ -10,13 +10,15 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import psutil
+from pyspark import TaskContext
 
 from ikebana.dataflow.transport.inprocess import InProcess
 from ikebana.errors import DataflowError
-from ikebana.spark import SparkWorkers, launch
+from ikebana.spark import SparkWorkers, connect, launch, loading
 from tests.spark.programs import all_end, endless, program
 
 
@@ -65,7 +67,45 @@ def be_interrupted() -> None:
     view.read()
 
 
+def attempt_twice() -> None:
+    """Loads and follows where every task fails at first, after half of its rows; ends without closing anything."""
+    master = {"spark.master": "local[4, 3]", "spark.log.level": "OFF", "spark.sql.shuffle.partitions": 2}
+    small = {"spark.sql.execution.arrow.maxRecordsPerBatch": 50, "spark.default.parallelism": 2}
+    spark = launch.session(0, config={**master, **small})
+    loading.CHUNK = 100
+    here = connect(spark, workers=2)
+    table, bag = here.create_table("t", "id BIGINT", key="id"), here.create_table("bag", "id BIGINT")
+    table.load(spark.range(0, 1000, 1, 2).mapInArrow(failing_at_first, "id BIGINT"))
+    bag.load(table.to_df().mapInArrow(failing_at_first, "id BIGINT"))
+    rows = [each.to_arrow().num_rows for each in (table, bag)]
+    say(rows=rows, sum=sum(bag.to_arrow()["id"].to_pylist()), failed=failed_tasks(spark.sparkContext.statusTracker()))
+    stream = spark.readStream.format(here.format).load("bag").mapInArrow(failing_at_first, "id BIGINT")
+    copy = here.create_table("copy", "id BIGINT")
+    following = copy.follow(stream)
+    following.wait()
+    say(copied=copy.to_arrow().num_rows, active=following.query.isActive, pids=here._cluster.pids)
+
+
+def failed_tasks(tracker: Any) -> int:
+    jobs = [tracker.getJobInfo(each) for each in tracker.getJobIdsForGroup()]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+    return sum(stage.numFailedTasks for stage in stages if stage is not None)
+
+
+def failing_at_first(batches: Iterator[Any]) -> Iterator[Any]:
+    """The same rows; at the first attempt half of them, and then an error."""
+    context = TaskContext.get()
+    assert context is not None
+    for at, batch in enumerate(batches):
+        if at == 5 and context.attemptNumber() == 0:
+            raise RuntimeError("a bad start")
+        yield batch
+
+
 if __name__ == "__main__":
-    {"lose_an_executor": lose_an_executor, "compute": compute, "be_interrupted": be_interrupted}[sys.argv[1]](
-        *sys.argv[2:]
-    )
+    {
+        "lose_an_executor": lose_an_executor,
+        "compute": compute,
+        "be_interrupted": be_interrupted,
+        "attempt_twice": attempt_twice,
+    }[sys.argv[1]](*sys.argv[2:])

@@ -166,3 +166,12 @@ def test_a_standalone_cluster_with_the_packages_java(standalone: str) -> None:
         assert within(SOON, lambda: driver.process.poll() is not None), "".join(driver.errors)
         assert driver.process.returncode == 0, "".join(driver.errors)
         assert all_end(found["pids"])
+
+
+def test_attempts_that_fail_never_count() -> None:
+    with script("attempt_twice") as driver:
+        assert driver.says() == {"rows": [1000, 1000], "sum": sum(range(1000)), "failed": 4}
+        said = driver.says()
+        assert said["copied"] == 1000 and said["active"]
+        assert driver.process.wait(PATIENCE) == 0
+        assert all_end(said["pids"])
