@@ -154,6 +154,10 @@ class Hosted(World):
         self.prefix = prefix
         super().__init__(Prefixed(engine, prefix), *rest)  # type: ignore[arg-type]
 
+    def install(self, of: int) -> None:
+        self.names += 1
+        self.views.append((self.engine.install(f"view {self.names}", self.collections[of]), of))
+
     def complete(self, view: Any) -> None:
         view.wait(self.engine.epoch - 1)
 
@@ -199,15 +203,17 @@ def test_oracle_on_hosted_workers(spark: SparkSession, workers: int) -> None:
         def dataflows(domain: Any, program: Any, data: Any) -> None:
             script = data.draw(scripts(domain, program))
             world = Hosted(engine, f"{next(numbers)}: ", domain, program)
-            for of in script.first:
-                world.install(of)
-            for step in script.steps:
-                if not isinstance(step, Work | Hold | Release):
-                    world.take(step)
-            engine.advance()
-            for view, of in world.views:
-                world.check(view, of)
-            world.leave()
+            try:
+                for of in script.first:
+                    world.install(of)
+                for step in script.steps:
+                    if not isinstance(step, Work | Hold | Release):
+                        world.take(step)
+                engine.advance()
+                for view, of in world.views:
+                    world.check(view, of)
+            finally:
+                world.leave()
 
         @QUICK
         @given(st.lists(transactions(models()), max_size=4))
