@@ -18,13 +18,17 @@ be answered.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import textwrap
+import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, get_args
 
+import pyarrow as pa
 import zmq
 
 from ikebana.dataflow.messages import Command, Failed, Letter, Request
@@ -52,12 +56,25 @@ from ikebana.errors import DataflowError, IkebanaError
 _AT_ONCE = 64
 """How many messages are taken from a socket before the worker gets a turn."""
 
+_SPELL = 0.001
+"""How long (seconds) a worker may work before its sockets are looked at: looking costs as much as a short step does."""
+
+_REST_MS = 300
+"""After so long without work, memory that is not used goes back to the system."""
+
 _REPORT_MS = 1000
 """How long an ending process tries to get its report to the driver."""
 
 _COMMANDS = get_args(Command)
 _DRIVER = b""
 """Who asks, where it is not a guest; guests have names given by ZeroMQ, which are never empty."""
+
+
+def _give_memory_back() -> None:
+    """What a large sweep took and has freed is kept by allocators, in case it is needed again soon."""
+    pa.default_memory_pool().release_unused()
+    with suppress(AttributeError, OSError):  # where the C library has no such function
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def main() -> None:
@@ -144,7 +161,7 @@ class Station:
         came = self._take(self._driver, self._obey)
         came |= self._take(self._inbox, self._deliver)
         came |= self._take(self._door, self._serve, wire.receive_from)
-        worked = self.worker.step()
+        worked = self._work()
         self._post()
         if worked or came:
             self._try_again()
@@ -155,8 +172,22 @@ class Station:
             if not self._stopped:
                 self._block()
 
+    def _work(self) -> bool:
+        """Let the worker work for a while, or until it has something to say; returns whether it had anything to do."""
+        if not self.worker.step():
+            return False
+        end = time.perf_counter() + _SPELL
+        while not (self.worker.outbox or self.worker.news) and time.perf_counter() < end:
+            if not self.worker.step():
+                break
+        return True
+
     def _block(self) -> None:
-        for socket, _ in self._poller.poll():
+        came = self._poller.poll(_REST_MS)
+        if not came:
+            _give_memory_back()
+            came = self._poller.poll()
+        for socket, _ in came:
             if socket is self._sockets.gate:
                 self._sockets.answer()
 
