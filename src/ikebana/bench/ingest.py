@@ -26,6 +26,7 @@ import queue
 import shutil
 import subprocess
 import sysconfig
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -537,7 +538,8 @@ def latencies(name: str, size: int, spent: list[float]) -> Iterator[tuple[str, A
 
 
 def resident_workers(session: Session) -> int:
-    """Memory that all workers hold now."""
+    """Memory that all workers hold when they have rested for a second: then they have given back what sweeps took."""
+    time.sleep(1.0)
     cluster: Any = session.engine.cluster
     return sum([int(psutil.Process(pid).memory_info().rss) for pid in cluster.pids])
 
