@@ -21,7 +21,7 @@ transaction closes the epoch for all.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -173,10 +173,11 @@ class Engine:
         if not self._share:
             return private(plan, name)
         streams = {table.name for table in self.tables.values() if table.kind == "stream"}
-        if not any(_reads(plan, stream) for stream in streams):
-            return plan
-        owner = f"{name} {self.coordinator.new_number()}"
-        return _private_over(streams, plan, owner)
+
+        def is_windowed(node: ir.Node) -> bool:
+            return not getattr(node, "owner", "") and any(_reads(node, stream) for stream in streams)
+
+        return private(plan, f"{name} {self.coordinator.new_number()}", is_windowed) if is_windowed(plan) else plan
 
     def _table(self, name: str) -> Table:
         if name not in self.tables:
@@ -368,25 +369,3 @@ def _table_fields(name: str, columns: Types, key: Sequence[str], kind: str) -> t
 def _reads(plan: ir.Node, name: str) -> bool:
     """Whether a plan has the source of that name."""
     return any(isinstance(node, ir.Source) and node.name == name for node in walk(plan))
-
-
-def _private_over(streams: Set[str], plan: ir.Node, owner: str) -> ir.Node:
-    """The same plan with arrangements of its own of whatever is made from some sources; those of views stay theirs."""
-    done: dict[str, ir.Node] = {}
-
-    def copy(node: ir.Node) -> ir.Node:
-        if getattr(node, "owner", "") or not any(_reads(node, stream) for stream in streams):
-            return node
-        if node.digest not in done:
-            values = node.values
-            for name, value in values.items():
-                if isinstance(value, ir.Node):
-                    values[name] = copy(value)
-                elif isinstance(value, tuple) and value and isinstance(value[0], ir.Node):
-                    values[name] = tuple(copy(each) for each in value)
-            if isinstance(node, ir.ByKey | ir.ReduceOf):
-                values["owner"] = owner
-            done[node.digest] = ir.make(type(node), **values)
-        return done[node.digest]
-
-    return copy(plan)

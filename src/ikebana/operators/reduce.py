@@ -134,9 +134,11 @@ class Reduce(Reduction):
         yield
         both = [(side.updates.key, side.updates) for side in (history, produced)]
         pairs = with_epochs_of_the_sweep(pairs, both, span)
-        self._keep_later(pairs, (history, produced), span)
+        moments = Moments.of(pairs, span)
+        if span.rounds:
+            self._keep_later(moments, (history, produced), span)
         for inputs, outputs in _layers(history, produced):
-            self._output.push(self._change(Moments.of(pairs, span), inputs, outputs))
+            self._output.push(self._change(moments, inputs, outputs))
             yield
         self._seal(span)
 
@@ -187,24 +189,11 @@ class Reduce(Reduction):
             enough=enough,
         )
 
-    def _keep_later(self, pairs: Pairs, histories: Sequence[Sorted], span: Span) -> None:
-        """Remember the pairs that are interesting at later rounds: joins with times of other rounds."""
-        if not span.rounds:
-            return
+    def _keep_later(self, moments: Moments, histories: Sequence[Sorted], span: Span) -> None:
+        """Remember the pairs that are interesting at later rounds."""
         for history in histories:
-            updates = history.updates
-            later = np.any(updates.times[:, 1:] > span.rounds, axis=1)
-            if not later.any():
-                continue
-            rows = updates.at_times(later)
-            at, row = expand(pairs[:, 0], rows.key)
-            now = span.times_at(pairs[at, 1])
-            times = np.maximum(now, rows.times[rows.tix[row]])
-            table, tix = timetable.distinct_times(times)
-            for rounds in {tuple(time[1:]) for time in table.tolist()}:
-                chosen = (table[:, 1:] == rounds).all(axis=1)[tix]
-                kept = np.stack([pairs[at[chosen], 0], times[chosen, 0]], axis=1)
-                self._pending.setdefault(rounds, []).append(_distinct_rows(kept))
+            for rounds, keys, epochs in at_later_rounds(moments, history.updates.key, history.updates, span):
+                self._pending.setdefault(rounds, []).append(_distinct_rows(np.stack([keys, epochs], axis=1)))
 
     def _change(self, moments: Moments, inputs: Sorted, outputs: Sorted) -> Updates:
         """The output updates of this visit: D(t_i) - D(t_{i-1}) for the successive times of each key."""
@@ -280,6 +269,23 @@ def with_epochs_of_the_sweep(pairs: Pairs, histories: Sequence[tuple[Lane, Updat
         first = pairs[np.searchsorted(pairs[:, 0], keys[rows]), 1]
         parts.append(np.stack([keys[rows], epochs], axis=1)[epochs > first])
     return _distinct_rows(np.concatenate(parts))
+
+
+def at_later_rounds(moments: Moments, keys: Lane, updates: Updates, span: Span) -> Iterator[tuple[Rounds, Lane, Lane]]:
+    """Joins of the moments with times of later rounds at which their key was changed before: for each rounds keys and
+    epochs, some perhaps several times.
+
+    `keys` are those of the updates, or positions of groups, in order.
+    """
+    later = np.any(updates.times[:, 1:] > span.rounds, axis=1)
+    if not later.any() or not (later := later & span.before(updates.times)).any():
+        return
+    chosen = np.flatnonzero(later[updates.tix])
+    moment, row = expand(moments.group, keys[chosen])
+    table, tix = timetable.joined(moments.at, moments.tix[moment], updates.times, updates.tix[chosen[row]])
+    for rounds in {tuple(time[1:]) for time in table.tolist()}:
+        there = np.flatnonzero((table[:, 1:] == rounds).all(axis=1)[tix])
+        yield rounds, moments.group[moment[there]], table[tix[there], 0]
 
 
 def _accumulate(moments: Moments, history: Sorted) -> tuple[Lane, Lane, Lane]:

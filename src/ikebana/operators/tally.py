@@ -25,11 +25,11 @@ import numpy as np
 
 from ikebana.kernels import sort_order, sum_visible
 from ikebana.operators.logic import Logic, Made, OfSums, Threshold
-from ikebana.operators.reduce import Moments, Reduction, expand, with_epochs_of_the_sweep, with_state_before
+from ikebana.operators.reduce import Moments, Reduction, at_later_rounds, with_epochs_of_the_sweep, with_state_before
 from ikebana.operators.span import Span
 from ikebana.operators.stash import Rounds, next_round
 from ikebana.operators.wires import Arranged, TraceReader
-from ikebana.trace import Updates, timetable
+from ikebana.trace import Updates
 from ikebana.trace import payload as payloads
 from ikebana.trace.batch import rows_of
 from ikebana.trace.lanes import Array, Lane, gathered
@@ -106,20 +106,11 @@ class Tally(Reduction):
         return parts[0] if len(parts) == 1 else _distinct(parts)
 
     def _keep_later(self, moments: Moments, histories: Sequence[Found], key: Lane, val: Lane, span: Span) -> None:
-        """Remember the groups that are interesting at later rounds: at joins with times of other rounds."""
+        """Remember the groups that are interesting at later rounds."""
         kept: dict[Rounds, list[Points]] = {}
         for found in histories:
-            updates = found.updates
-            later = np.any(updates.times[:, 1:] > span.rounds, axis=1)
-            if not later.any() or not (later := later & span.before(updates.times)).any():
-                continue
-            chosen = np.flatnonzero(later[updates.tix])
-            moment, row = expand(moments.group, found.group[chosen])
-            table, tix = timetable.joined(moments.at, moments.tix[moment], updates.times, updates.tix[chosen[row]])
-            for rounds in {tuple(time[1:]) for time in table.tolist()}:
-                there = np.flatnonzero((table[:, 1:] == rounds).all(axis=1)[tix])
-                group = moments.group[moment[there]]
-                kept.setdefault(rounds, []).append(Points(key[group], val[group], table[tix[there], 0]))
+            for rounds, group, epochs in at_later_rounds(moments, found.group, found.updates, span):
+                kept.setdefault(rounds, []).append(Points(key[group], val[group], epochs))
         for rounds, parts in kept.items():
             points = _distinct(parts)
             if len(points):

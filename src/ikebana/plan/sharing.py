@@ -45,11 +45,14 @@ def is_only_indexed(node: ir.Node, loop: ir.Loop) -> bool:
     )
 
 
-def private(plan: ir.Node, owner: str) -> ir.Node:
-    """The same plan with arrangements of its own, which nobody else shares."""
+def private(plan: ir.Node, owner: str, is_meant: Callable[[ir.Node], bool] = lambda node: True) -> ir.Node:
+    """The same plan with arrangements of its own, which nobody else shares; of the nodes that are not meant it keeps
+    what is there, and what is below them."""
     done: dict[str, ir.Node] = {}
 
     def copy(node: ir.Node) -> ir.Node:
+        if not is_meant(node):
+            return node
         if node.digest not in done:
             values = node.values
             for name, value in values.items():
