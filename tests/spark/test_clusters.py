@@ -24,7 +24,8 @@ import pyspark
 import pytest
 
 from ikebana.spark.java import java_home
-from tests.spark.programs import SOON, all_end, within
+from tests.clusters import within
+from tests.spark.programs import SOON, all_end
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

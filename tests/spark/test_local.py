@@ -25,8 +25,9 @@ from ikebana.operators.changes import Changes
 from ikebana.spark import Guest, SparkWorkers, launch
 from ikebana.spark.hosting import occupied
 from ikebana.spark.launch import slots
+from tests.clusters import EDGES, is_running, within
 from tests.spark.conftest import SLOTS
-from tests.spark.programs import EDGES, SOON, all_end, endless, is_running, program, within
+from tests.spark.programs import SOON, all_end, endless, program
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from ikebana.errors import DataflowError, DroppedError, IkebanaError, TimeError
 from ikebana.spark import Session, Table
 from ikebana.spark.source import LEASE, STREAM_LEASE, Question
-from tests.spark.programs import within
+from tests.clusters import within
 from tests.spark.test_tables import in_order, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]

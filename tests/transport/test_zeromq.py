@@ -9,7 +9,6 @@ import gc
 import itertools
 import os
 import pickle
-import random
 import signal
 import subprocess
 import sys
@@ -28,7 +27,6 @@ import pytest
 import zmq
 from zmq.utils import z85
 
-from ikebana.collection import Collection
 from ikebana.dataflow.messages import Advance, Push, Read, Wait
 from ikebana.dataflow.transport import Cluster
 from ikebana.dataflow.transport.curve import MEMBERS
@@ -37,10 +35,11 @@ from ikebana.dataflow.transport.zeromq import Processes
 from ikebana.engine import Engine
 from ikebana.errors import DataflowError, DroppedError, TimeError
 from ikebana.operators.changes import Changes
+from tests import clusters
+from tests.clusters import EDGES, is_running, program, reach, rows
 
 pytestmark = pytest.mark.xdist_group("processes")  # they share clusters
 
-EDGES = {"src": pa.int64(), "dst": pa.int64()}
 SOON = 8.0
 """Seconds in which everything that goes wrong has been noticed and cleaned up, on a busy machine too."""
 
@@ -57,70 +56,11 @@ def two() -> Iterator[Processes]:
         yield cluster
 
 
-def is_running(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def within(seconds: float, condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def all_end(pids: list[int], seconds: float = SOON) -> bool:
-    return within(seconds, lambda: not any(map(is_running, pids)))
-
-
-def rows(table: pa.Table) -> list[tuple[Any, ...]]:
-    return sorted(tuple(row.values()) for row in table.to_pylist())
+def all_end(pids: list[int]) -> bool:
+    return clusters.all_end(pids, SOON)
 
 
 # Answers.
-
-
-def reach(edges: Collection, roots: Collection) -> Collection:
-    def grow(nodes: Collection) -> Collection:
-        steps = nodes.select(src="node").join(edges.arrange("src").enter(nodes).rows(), "src")
-        return steps.select(node="dst").concat(roots.enter(nodes)).distinct()
-
-    return roots.iterate(grow)
-
-
-def program(cluster: Cluster, name: str, epochs: int = 6) -> list[Any]:
-    """A join with a count on top, and a loop, over edges that come and go; everything that was read."""
-    chance = random.Random(5)
-    engine = Engine(cluster=cluster)
-    edges, names = (
-        engine.input(f"{name} edges", EDGES),
-        engine.input(f"{name} names", {"src": pa.int64(), "name": pa.string()}),
-    )
-    roots = engine.input(f"{name} roots", {"node": pa.int64()})
-    views = [
-        engine.install(f"{name} fans", edges.join(names, "src").count("name")),
-        engine.install(f"{name} reach", reach(edges, roots)),
-    ]
-    roots.insert({"node": [0]})
-    names.insert({"src": list(range(40)), "name": [f"of {each % 7}" for each in range(40)]})
-    seen, present = [], list[tuple[int, int]]()
-    for epoch in range(epochs):
-        gone = [present.pop(chance.randrange(len(present))) for _ in range(len(present) // 4)]
-        come = [(chance.randrange(40), chance.randrange(40)) for _ in range(30)]
-        present += come
-        edges.insert({"src": [src for src, _ in come], "dst": [dst for _, dst in come]})
-        edges.remove({"src": [src for src, _ in gone], "dst": [dst for _, dst in gone]})
-        engine.advance()
-        if epoch == epochs - 2:
-            engine.run()
-        seen += [rows(view.read()) for view in views]
-    for view in views:
-        view.drop()
-    return seen
 
 
 def test_same_answers_as_in_one_process(one: Processes, two: Processes) -> None:

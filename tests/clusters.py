@@ -1,0 +1,82 @@
+"""What tests of clusters have in common: a program to compare answers of, and whether processes have ended."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import pyarrow as pa
+
+from ikebana.collection import Collection
+from ikebana.dataflow.transport import Cluster
+from ikebana.engine import Engine
+
+EDGES = {"src": pa.int64(), "dst": pa.int64()}
+
+
+def rows(table: pa.Table) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in table.to_pylist())
+
+
+def reach(edges: Collection, roots: Collection) -> Collection:
+    def grow(nodes: Collection) -> Collection:
+        steps = nodes.select(src="node").join(edges.arrange("src").enter(nodes).rows(), "src")
+        return steps.select(node="dst").concat(roots.enter(nodes)).distinct()
+
+    return roots.iterate(grow)
+
+
+def program(
+    cluster: Cluster, name: str = "", epochs: int = 6, steps: Callable[[Collection], Collection] = lambda edges: edges
+) -> list[Any]:
+    """A join with a count on top, and reachability, over edges that come and go; everything that was read."""
+    chance = random.Random(5)
+    engine = Engine(cluster=cluster)
+    edges, names = (
+        engine.input(f"{name} edges", EDGES),
+        engine.input(f"{name} names", {"src": pa.int64(), "name": pa.string()}),
+    )
+    roots = engine.input(f"{name} roots", {"node": pa.int64()})
+    views = [
+        engine.install(f"{name} fans", edges.join(names, "src").count("name")),
+        engine.install(f"{name} reach", reach(steps(edges), roots)),
+    ]
+    roots.insert({"node": [0]})
+    names.insert({"src": list(range(40)), "name": [f"of {each % 7}" for each in range(40)]})
+    seen, present = [], list[tuple[int, int]]()
+    for epoch in range(epochs):
+        gone = [present.pop(chance.randrange(len(present))) for _ in range(len(present) // 4)]
+        come = [(chance.randrange(40), chance.randrange(40)) for _ in range(30)]
+        present += come
+        edges.insert({"src": [src for src, _ in come], "dst": [dst for _, dst in come]})
+        edges.remove({"src": [src for src, _ in gone], "dst": [dst for _, dst in gone]})
+        engine.advance()
+        if epoch == epochs - 2:
+            engine.run()
+        seen += [rows(view.read()) for view in views]
+    for view in views:
+        view.drop()
+    return seen
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def within(seconds: float, condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def all_end(pids: list[int], seconds: float) -> bool:
+    return within(seconds, lambda: not any(map(is_running, pids)))
