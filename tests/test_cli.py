@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import ikebana
+from ikebana.bench import SCENARIOS, command
 from ikebana.cli import main
 
 
@@ -36,6 +37,17 @@ def test_unknown_benchmark_suggests_the_nearest(capsys: pytest.CaptureFixture[st
     assert captured.out == ""
     assert captured.err.startswith('error: there is no benchmark "sort-flor"\n')
     assert 'did you mean "sort-floor"?' in captured.err
+
+
+def test_a_family_of_benchmarks_runs_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[str] = []
+    monkeypatch.setattr(command, "run", lambda scenario, options, out, err: ran.append(scenario.name))
+    assert main(["bench", "ingest"]) == 0
+    assert ran == [scenario.name for scenario in SCENARIOS if scenario.name.startswith("ingest-")] and len(ran) > 1
+    assert main(["bench", "ingest", "--workers", "1"]) == 2
+    assert "give them to one: ingest-load" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

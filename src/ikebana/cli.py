@@ -54,6 +54,8 @@ def _bench(name: str, options: Sequence[str]) -> None:
     out, err = _console(), _console(stderr=True)
     if name == "list":
         command.list_benchmarks(SCENARIOS, out)
+    elif family := command.family(name, SCENARIOS):
+        command.run_family(name, family, options, out, err)
     else:
         command.run(command.find(name, SCENARIOS), options, out, err)
 

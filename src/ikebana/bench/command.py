@@ -1,5 +1,8 @@
 """The command line of the benchmarks: `ikebana bench list` and `ikebana bench NAME [options]`.
 
+Benchmarks whose names begin alike are a family: `ikebana bench ingest` runs `ingest-load` and the others, one after the
+other, with the options that they have by default.
+
 Whatever can be wrong with the request is found before the run starts: an unknown name, a bad value, a
 destination that cannot be written, a missing matplotlib.
 """
@@ -42,6 +45,24 @@ def find(name: str, scenarios: Sequence[type[AnyScenario]]) -> type[AnyScenario]
     nearest = difflib.get_close_matches(name, by_name, n=1, cutoff=0.5)
     suggestion = f'did you mean "{nearest[0]}"? ' if nearest else ""
     raise UsageError(f'there is no benchmark "{name}"', hint=f"{suggestion}`ikebana bench list` names them all")
+
+
+def family(name: str, scenarios: Sequence[type[AnyScenario]]) -> list[type[AnyScenario]]:
+    """The scenarios whose names begin with this one; none where it is the name of one."""
+    if any(scenario.name == name for scenario in scenarios):
+        return []
+    return [scenario for scenario in scenarios if scenario.name.startswith(f"{name}-")]
+
+
+def run_family(
+    name: str, scenarios: Sequence[type[AnyScenario]], options: Sequence[str], out: Console, err: Console
+) -> None:
+    """Run the benchmarks of a family."""
+    if options:
+        names = ", ".join(scenario.name for scenario in scenarios)
+        raise UsageError(f'"{name}" is a family of benchmarks, and takes no options', hint=f"give them to one: {names}")
+    for scenario in scenarios:
+        run(scenario, (), out, err)
 
 
 def run(scenario_class: type[AnyScenario], options: Sequence[str], out: Console, err: Console) -> None:

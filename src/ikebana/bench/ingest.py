@@ -125,12 +125,18 @@ def totals(df: Any, column: str) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True)
-class LoadParameters(Parameters):
+class FileParameters(Parameters):
+    """Of what is loaded from files."""
+
     scale: float = parameter(1.0, "scale factor of TPC-H; orders has 1.5M rows at 1, lineitem 6M", minimum=0.001)
     files: int = parameter(8, "Parquet files of each table", minimum=1)
-    repeats: int = parameter(3, "how often each table is loaded; the best counts", minimum=1)
     workers: int = parameter(2, "workers", minimum=1)
     data: str = parameter("build/tpch", "folder for the data, which is made once")
+
+
+@dataclass(frozen=True)
+class LoadParameters(FileParameters):
+    repeats: int = parameter(3, "how often each table is loaded; the best counts", minimum=1)
 
 
 class IngestLoad(Scenario[LoadParameters]):
@@ -195,12 +201,8 @@ def warm(session: Session) -> None:
 
 
 @dataclass(frozen=True)
-class FollowParameters(Parameters):
-    scale: float = parameter(1.0, "scale factor of TPC-H; orders has 1.5M rows at 1, lineitem 6M", minimum=0.001)
-    files: int = parameter(8, "Parquet files of each table", minimum=1)
+class FollowParameters(FileParameters):
     files_per_epoch: int = parameter(1, "files that Spark takes into a micro-batch, which becomes an epoch", minimum=1)
-    workers: int = parameter(2, "workers", minimum=1)
-    data: str = parameter("build/tpch", "folder for the data, which is made once")
 
 
 class IngestFollow(Scenario[FollowParameters]):
