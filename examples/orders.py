@@ -23,10 +23,18 @@ from rich.table import Table
 import ikebana as ik
 from ikebana.collection import Collection
 from ikebana.spark import Session, View
+from ikebana.spark.listing import Listing
+from ikebana.spark.session import ArrangementInfo
 
 CUSTOMERS, BATCH = 20_000, 100
 REGIONS = ["Africa", "America", "Asia", "Europe", "Middle East"]
 STATUS = ["open", "packed", "sent", "late"]
+
+INTRODUCTION = """\
+[bold]A shop with live answers[/bold]
+Customers and orders are tables, spread over workers that Spark hosts. Questions about them are standing queries: each
+change to a table updates every answer. The indexes that answer them ("arrangements") exist once, for all questions.
+"""
 
 console = Console()
 
@@ -184,6 +192,7 @@ def main() -> None:
     options.add_argument("--orders", type=int, default=300_000)
     chosen = options.parse_args()
 
+    console.print(INTRODUCTION)
     with console.status("starting Spark and the workers (15 seconds or so) ..."):
         session = ik.connect()
     with session:
@@ -196,10 +205,14 @@ def main() -> None:
         console.print(f"{chosen.orders:,} orders and {CUSTOMERS:,} customers loaded in {spent:.1f} s\n")
         views, found = install(session, questions(session))
         console.print(found)
-        console.print()
+        console.print(
+            "[dim]On its own a question builds the indexes it needs from all rows. Shared, it attaches to those that\n"
+            "are there: the less it has to compute besides, the more that saves.[/dim]\n"
+        )
         live(session, orders, views, chosen.orders, chosen.seconds)
-        console.print("\n[bold]What there is[/bold]")
-        console.print(repr(session.arrangements()), highlight=False, soft_wrap=True)
+        console.print("\n[bold]The arrangements of the first worker[/bold] [dim](readers: who shares them)[/dim]")
+        mine = [each for each in session.arrangements() if each.worker == 0]
+        console.print(repr(Listing(mine, ArrangementInfo)), highlight=False, soft_wrap=True)
         same = check(views, orders, session)
         console.print(f"\nThe same as Spark's answer from scratch: {'yes' if same else 'NO'}")
     console.print(
