@@ -15,7 +15,9 @@ The tree, so that a caller can catch as much or as little as it means to:
     ├── TimeError       a time of the wrong shape, behind a frontier, or a frontier that moves backwards
     ├── DroppedError    a handle or an operator used after it was dropped
     ├── DataflowError   a dataflow that failed, or is not there
-    └── ChangeError     changes that a table refuses: a key that exists already, a row to delete that does not
+    ├── ChangeError     changes that a table refuses: a key that exists already, a row to delete that does not
+    ├── SqlError        a query that cannot be maintained: what is not supported, and where it stands
+    └── EvaluationError an expression that has no value for a row: an overflow, a division by zero, a failed cast
 
 Raising one leaves the object that raised it as it was: validation comes before any change.
 """
@@ -67,3 +69,11 @@ class DataflowError(IkebanaError):
 
 class ChangeError(IkebanaError):
     """Changes that a table refuses. Nothing of their transaction was applied."""
+
+
+class SqlError(IkebanaError):
+    """A query that cannot be maintained. Nothing was installed."""
+
+
+class EvaluationError(IkebanaError):
+    """An expression has no value for some row, in ANSI mode. The query that has it fails alone."""

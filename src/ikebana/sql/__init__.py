@@ -1,0 +1,1 @@
+"""SQL: plans that Spark's optimizer made, lowered to Ikebana's. Nothing here needs Spark."""
