@@ -47,7 +47,7 @@ class Tree:
     def case(self, name: str) -> str:
         """The name of a Scala object or class in a field, such as the type of a join."""
         value = self.fields[name]
-        return short(value.get("object") or value.get("product-class")) if isinstance(value, Mapping) else str(value)
+        return short(value.get("object") or value["product-class"]) if isinstance(value, Mapping) else str(value)
 
     @property
     def expr_id(self) -> int:
