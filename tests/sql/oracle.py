@@ -1,0 +1,283 @@
+"""Spark as the oracle of expressions: the same text, the same rows, the same values, types and errors.
+
+    oracle = Oracle(spark, table)                       # a small Arrow table; Spark's types follow from Arrow's
+    oracle.check(["i + 1", "cast(s as date)"], ansi=True)
+
+`check` plans all texts with Spark in one query, translates the expressions of its optimised plan, evaluates them here
+and in Spark (one job for all), and fails with a list of all differences: values (bit by bit for floats; any NaN equals
+any other), types, nulls where `nullable` says there are none, and, row by row, whether evaluating raises.
+
+Texts may refer to the table's columns; a constant text is folded by Spark into a literal, as it is in real plans. A
+text that Spark itself refuses counts as a difference. Timestamps without a zone are Spark's `timestamp_ntz`, durations are
+intervals of days, Arrow's null type is void; there is no Arrow type for intervals of months: make them with
+`make_ym_interval`. The rows are evaluated as slices of longer arrays, so that a function that forgets offsets is found.
+
+Cost: two jobs or so for any number of texts, and about a millisecond for each text and row that raises.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import YearMonthIntervalType
+
+from ikebana.errors import EvaluationError
+from ikebana.sql.expressions import Column, Config, Expression, Rows, translate
+from ikebana.sql.tree import Tree, parse
+from ikebana.sql.types import arrow_type
+
+_ROW = "row_"
+_RULES = "org.apache.spark.sql.catalyst.optimizer."
+_CONF = {
+    "spark.sql.optimizer.excludedRules": f"{_RULES}ConvertToLocalRelation",  # else the values replace the expressions
+    "spark.sql.optimizer.inSetConversionThreshold": "1000000",
+    "spark.sql.debug.maxToStringFields": "100000",
+}
+
+
+@dataclass
+class _Case:
+    """A text, what it was translated to, and where it raises here."""
+
+    text: str
+    name: str
+    expression: Expression | None = None
+    good: list[int] = field(default_factory=list)
+    bad: list[int] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
+
+    def differ(self, what: str) -> None:
+        self.differences.append(f"{self.text}: {what}")
+
+
+class Oracle:
+    """Rows that expressions are evaluated for, here and in Spark."""
+
+    def __init__(self, spark: SparkSession, table: pa.Table, time_zone: str = "UTC") -> None:
+        self._time_zone = time_zone
+        self._session = spark.newSession()
+        for key, value in {**_CONF, "spark.sql.session.timeZone": time_zone}.items():
+            self._session.conf.set(key, value)
+        self._table = table.append_column(pa.field(_ROW, pa.int32(), False), pa.array(range(len(table)), pa.int32()))
+        schema = from_arrow_schema(self._table.schema, prefer_timestamp_ntz=True)
+        self._frame = self._session.createDataFrame(self._table, schema)
+        self._count = len(table)
+
+    def check(self, texts: Sequence[str], *, ansi: bool) -> None:
+        """Fail with all differences between Spark and us."""
+        differences = self.differences(texts, ansi=ansi)
+        assert not differences, f"{len(differences)} differences (ansi={ansi})\n" + "\n".join(differences)
+
+    def differences(self, texts: Sequence[str], *, ansi: bool) -> list[str]:
+        """What differs between Spark and us, one line each."""
+        self._session.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
+        cases = [_Case(text, f"e{number}") for number, text in enumerate(dict.fromkeys(texts))]
+        self._translate(planned := self._planned(cases), ansi)
+        for case in planned:
+            self._evaluate_here(case)
+        self._compare([case for case in planned if case.expression is not None])
+        return [line for case in cases for line in case.differences]
+
+    def translated(self, text: str, *, ansi: bool) -> Expression:
+        """The expression that a text becomes."""
+        self._session.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
+        self._translate([case := _Case(text, "e0")], ansi)
+        assert case.expression is not None, case.differences
+        return case.expression
+
+    def _select(self, cases: Sequence[_Case]) -> DataFrame:
+        return self._frame.selectExpr(*(f"{case.text} as {case.name}" for case in cases))
+
+    def _planned(self, cases: Sequence[_Case]) -> list[_Case]:
+        """Those that Spark can plan."""
+        try:
+            self._select(cases)
+            return list(cases)
+        except PySparkException as error:
+            if len(cases) == 1:
+                cases[0].differ(f"Spark refuses it: {str(error).splitlines()[0]}")
+                return []
+            middle = len(cases) // 2
+            return self._planned(cases[:middle]) + self._planned(cases[middle:])
+
+    # Translating.
+
+    def _translate(self, cases: Sequence[_Case], ansi: bool) -> None:
+        if not cases:
+            return
+        plan = parse(self._select(cases)._jdf.queryExecution().optimizedPlan().toJSON())
+        aliases = {each.fields["name"]: each for each in plan.many("projectList")}
+        below = _Below(plan, Config(ansi, self._time_zone))
+        for case in cases:
+            try:
+                case.expression = translate(aliases[case.name], below.leaf, below.config)
+                hash(case.expression)
+                assert pickle.loads(pickle.dumps(case.expression)) == case.expression, "it is not a value"
+            except Exception as error:
+                case.differ(f"cannot be translated: {type(error).__name__} {error}")
+                case.expression = None
+
+    # Evaluating here.
+
+    def _rows(self, numbers: Sequence[int]) -> Rows:
+        """Some of the rows, as slices of longer arrays."""
+        longer = self._table.take([0, *numbers, 0]).combine_chunks()
+        columns = {name: longer[name].chunk(0).slice(1, len(numbers)) for name in longer.column_names}
+        return Rows(columns, len(numbers))
+
+    def _evaluate_here(self, case: _Case) -> None:
+        if case.expression is None:
+            return
+        every = list(range(self._count))
+        try:
+            try:
+                case.expression.evaluate(self._rows(every))
+                case.good = every
+            except EvaluationError:
+                for row in every:
+                    (case.bad if self._raises_here(case.expression, row) else case.good).append(row)
+                if not case.bad:
+                    case.differ("raises for all rows together, for none of them alone")
+                elif not case.expression.can_raise:
+                    case.differ("raises, though it says that it cannot")
+            found = case.expression.evaluate(self._rows(case.good))
+            case.expression.evaluate(self._rows([]))
+        except Exception as error:
+            case.differ(f"fails here: {type(error).__name__} {error}")
+            case.expression = None
+            return
+        if found.type != case.expression.type:
+            case.differ(f"is said to be {case.expression.type}, and is {found.type}")
+        elif len(found) != len(case.good):
+            case.differ(f"has {len(found)} values for {len(case.good)} rows")
+        elif found.null_count and not case.expression.nullable:
+            case.differ("is null, though it says that it cannot be")
+        found.validate(full=True)
+        case.values = plain(found)
+
+    def _raises_here(self, expression: Expression, row: int) -> bool:
+        try:
+            expression.evaluate(self._rows([row]))
+            return False
+        except EvaluationError:
+            return True
+
+    # Evaluating in Spark, and comparing.
+
+    def _compare(self, cases: Sequence[_Case]) -> None:
+        for case, (kind, values) in zip(cases, self._in_spark(cases), strict=True):
+            if isinstance(values, str):
+                case.differ(f"Spark raises where nothing is raised here: {values}")
+                continue
+            assert case.expression is not None
+            if kind != case.expression.type:
+                case.differ(f"Spark's type is {kind}, here {case.expression.type}")
+            for row, here in zip(case.good, case.values, strict=True):
+                if values[row] != here:
+                    case.differ(f"row {row} {self._shown(case, row)}: Spark has {values[row]!r}, here {here!r}")
+            self._compare_errors(case)
+
+    def _shown(self, case: _Case, row: int) -> dict[str, Any]:
+        assert case.expression is not None
+        rows = self._rows([row])
+        return {name: plain(rows.columns[name])[0] for name in sorted(case.expression.columns)}
+
+    def _in_spark(self, cases: Sequence[_Case]) -> list[tuple[pa.DataType, Any]]:
+        """For each case its type, and the values of all good rows; instead of values, the error that Spark raises."""
+        if not cases:
+            return []
+        try:
+            guarded = [_Case(self._guarded(case), case.name) for case in cases]
+            frame = self._select(guarded)
+            kinds = [arrow_type(each["type"]) for each in frame.schema.jsonValue()["fields"]]
+            months = [each.name for each in frame.schema if isinstance(each.dataType, YearMonthIntervalType)]
+            whole = frame.withColumns({name: _in_months(name) for name in months}).toArrow()
+            columns = [whole[case.name].combine_chunks() for case in cases]
+            return [
+                (kind, plain(column if pa.types.is_nested(kind) else column.cast(kind)))
+                for kind, column in zip(kinds, columns, strict=True)
+            ]
+        except PySparkException as error:
+            if len(cases) == 1:
+                return [(pa.null(), str(error).splitlines()[0])]
+            middle = len(cases) // 2
+            return self._in_spark(cases[:middle]) + self._in_spark(cases[middle:])
+
+    def _guarded(self, case: _Case) -> str:
+        """The text, evaluated only for rows that do not raise here."""
+        if not case.bad:
+            return case.text
+        good = ", ".join(map(str, case.good)) or "-1"
+        return f"case when {_ROW} in ({good}) then {case.text} end"
+
+    def _compare_errors(self, case: _Case) -> None:
+        """Whether Spark raises for each row for which it is raised here."""
+        if not case.bad:
+            return
+        nodes = [self._select([case])._jdf.queryExecution().optimizedPlan()]
+        while nodes[-1].children().size():
+            nodes.append(nodes[-1].children().head())
+        relation = nodes.pop()
+        package = self._session._jvm.org.apache.spark.sql.catalyst.expressions
+        projections = [
+            package.InterpretedMutableProjection(node.projectList(), node.children().head().output())
+            for node in reversed(nodes)
+        ]
+        for row in case.bad:
+            try:
+                found = relation.data().apply(row)
+                for projection in projections:
+                    found = projection.apply(found)
+                case.differ(f"row {row} {self._shown(case, row)}: raises here, Spark has {found.toString()}")
+            except (PySparkException, Py4JError):
+                pass
+
+
+class _Below:
+    """What the attributes of a plan's topmost projection are: columns, or expressions of projections below it."""
+
+    def __init__(self, plan: Tree, config: Config) -> None:
+        self.config = config
+        self._made: dict[int, Tree] = {}
+        while plan.children:
+            plan = plan.only
+            if plan.kind == "Project":
+                aliases = [each for each in plan.many("projectList") if each.kind == "Alias"]
+                self._made.update({each.expr_id: each for each in aliases})
+
+    def leaf(self, tree: Tree) -> Expression | None:
+        if tree.kind != "AttributeReference":
+            return None
+        if tree.expr_id in self._made:
+            return translate(self._made[tree.expr_id], self.leaf, self.config)
+        return Column(arrow_type(tree.fields["dataType"]), tree.fields["nullable"], tree.fields["name"])
+
+
+def _in_months(name: str) -> Any:
+    return functions.expr(f"cast(extract(year from {name}) * 12 + extract(month from {name}) as int)")
+
+
+def plain(array: pa.Array) -> list[Any]:
+    """Values that are equal exactly if they are the same: times as whole numbers, floats as text."""
+    kind = array.type
+    if pa.types.is_temporal(kind):
+        return array.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).to_pylist()
+    if pa.types.is_floating(kind):
+        return [None if each is None else repr(each) for each in array.to_pylist()]
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        return [plain(each.values) if each.is_valid else None for each in array]
+    if pa.types.is_struct(kind):
+        fields: list[Mapping[str, Any]] = [
+            dict(zip(kind.names, each, strict=True)) for each in zip(*map(plain, array.flatten()), strict=True)
+        ]
+        return [each if there else None for each, there in zip(fields, array.is_valid().to_pylist(), strict=True)]
+    return array.to_pylist()
