@@ -21,7 +21,7 @@ from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.join import Result
 from ikebana.plan import ir
 from ikebana.trace import Schema, payload
-from ikebana.trace.columns import canonical
+from ikebana.trace.columns import canonical, matched
 
 Types = Mapping[str, pa.DataType] | Iterable[pa.Field]
 _loops = itertools.count()
@@ -94,6 +94,10 @@ class Collection:
         """Show each worker's changes to a function, as they flow by."""
         return self._step(linear.Inspect(function))
 
+    def declare(self, columns: Types) -> Collection:
+        """The same columns, declared differently: as to whether they may be null."""
+        return Collection(_declared(self.node, fields_of(columns)))
+
     def consolidate(self) -> Collection:
         """Add up equal changes of a visit before they flow on."""
         return self._step(linear.Consolidate())
@@ -129,6 +133,10 @@ class Collection:
         """Indexed by key columns; all columns where none is named."""
         return self._arranged(key or tuple(self.columns))
 
+    def arrange_as_one(self) -> Arrangement:
+        """All rows under one key that has no columns, on one worker: for what concerns all of them together."""
+        return self._arranged(())
+
     def _arranged(self, key: Sequence[str]) -> Arrangement:
         """Indexed by these columns, all under one key if by none; rows of such an index are not indexed again."""
         self._check(key)
@@ -155,17 +163,19 @@ class Collection:
         left, right = self._arranged_alike(other, (on,) if isinstance(on, str) else tuple(on))
         return left.join(right)
 
-    def lookup(self, index: Arrangement, *, strict: bool = False) -> Collection:
+    def lookup(self, index: Arrangement, *, on: Sequence[str] | None = None, strict: bool = False) -> Collection:
         """Each change with what `index` has for its key by then; see `natural_join` for what it is good for.
 
-        The key columns of `index` are columns here; its other columns are added. Inside a loop, what is found may be
-        due at a later round: looking that up in turn meets what the other index has by then, not by now.
+        The key columns of `index` are columns here, those named `on` if they have other names; its other columns are
+        added. Inside a loop, what is found may be due at a later round: looking that up in turn meets what the other
+        index has by then, not by now.
         """
         fields = ir.schema_of(index.node).key.fields
-        key = tuple(field.name for field in fields)
+        key = tuple(field.name for field in fields) if on is None else tuple(on)
         self._check(key)
         source, at = _in_one_scope([self.node, index.node])
-        source = _declared_nullable(source, {field.name for field in fields if field.nullable})
+        may_be_null = {name for name, field in zip(key, fields, strict=True) if field.nullable}
+        source = _declared_nullable(source, may_be_null)
         known = {field.name: field for field in source.columns}
         _check_keys(tuple(known[name] for name in key), fields)
         return Collection(ir.make(ir.LookupOf, source=source, index=at, key=key, strict=strict))
@@ -437,6 +447,18 @@ class Arrangement:
     def reduce(self, how: logic.Logic) -> Arrangement:
         """For each key a function of its values; indexed by the same key."""
         return Arrangement(ir.make(ir.ReduceOf, source=self.node, logic=how))
+
+
+def constant(table: pa.Table) -> Collection:
+    """The rows of a table, for ever. They are part of the plan, so let them be few; they are copied.
+
+    >>> show(constant(pa.table({"k": [1, 2, 2]})).join(numbers, on="k"))
+    [(1, 10, 1), (1, 20, 1), (2, 30, 2)]
+    """
+    fields = tuple(field.remove_metadata() for field in table.schema)
+    everything = pa.array(np.arange(table.num_rows))
+    arrays = tuple(array.take(everything) for array in matched(table, fields))
+    return Collection(ir.make(ir.Constant, fields=fields, arrays=arrays, rows=table.num_rows))
 
 
 def natural_join(*collections: Collection) -> Collection:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,11 @@ class Expression(ABC):
     def inputs(self) -> tuple[Expression, ...]:
         """The expressions it is made of."""
         return ()
+
+    def with_inputs(self, inputs: tuple[Expression, ...]) -> Expression:
+        """The same function of other expressions."""
+        assert not inputs and not self.inputs
+        return self
 
     @property
     def can_raise(self) -> bool:
@@ -130,6 +135,9 @@ class Call(Expression):
     @property
     def inputs(self) -> tuple[Expression, ...]:
         return self.arguments
+
+    def with_inputs(self, inputs: tuple[Expression, ...]) -> Expression:
+        return replace(self, arguments=inputs)
 
     @property
     def can_raise(self) -> bool:
