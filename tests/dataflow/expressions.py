@@ -282,7 +282,31 @@ def m_sum(d: Domain, p: int, x: Data) -> Data:
     return model.map(model.sum(weighed), lambda row: d.row(*row))
 
 
+def constant_rows(d: Domain, p: int) -> list[Row]:
+    """A few rows, one of them twice."""
+    return [d.row(at, p + at) for at in range(p)] + [d.row(0, p)]
+
+
+def e_constant(d: Domain, p: int, c: Collection) -> Collection:
+    return collection.constant(pa.table(d.columns(constant_rows(d, p)), schema=pa.schema(d.fields)))
+
+
+def m_constant(d: Domain, p: int, x: Data) -> Data:
+    return model.collect((row, 1) for row in constant_rows(d, p))
+
+
 OPERATORS: dict[str, Operator] = {
+    "constant": Operator(e_constant, m_constant, positive=True),
+    "and constant": Operator(
+        lambda d, p, c: c.concat(e_constant(d, p, c)),
+        lambda d, p, x: model.concat(x, m_constant(d, p, x)),
+        positive=True,
+    ),
+    "join constant": Operator(
+        lambda d, p, c: e_join(d, p, c, e_constant(d, p, c)),
+        lambda d, p, x: model.join(x, m_constant(d, p, x), lambda k, a, b: combined(d, p, k, a, b)),
+        positive=True,
+    ),
     "map": Operator(e_map, lambda d, p, x: model.map(x, lambda row: moved(d, p, *row)), positive=True),
     "select": Operator(e_select, lambda d, p, x: x, positive=True),
     "filter": Operator(e_filter, lambda d, p, x: model.filter(x, lambda row: chosen(d, p, *row)), positive=True),
@@ -335,6 +359,9 @@ OPERATORS: dict[str, Operator] = {
     "top_k": Operator(lambda d, p, c: c.top_k(d.by, 1 + p), m_top_k, positive=True),
 }
 GROWING = [
+    "constant",
+    "and constant",
+    "join constant",
     "map",
     "select",
     "filter",

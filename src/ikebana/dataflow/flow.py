@@ -13,7 +13,8 @@ epochs pass: its frontier moves when somebody asks.
 Between sweeps a dataflow sleeps until it is woken: by a batch in a trace that it imports, a letter, or a demand.
 
 Starting a dataflow. The first proposals also carry the epochs since which the imported traces are exact; the
-dataflow starts at the latest of them, on all workers alike.
+dataflow starts at the latest of them, on all workers alike. One that reads nothing but constants completes all epochs
+in its first sweep, and rests for ever.
 """
 
 from __future__ import annotations
@@ -153,10 +154,10 @@ class Flow:
 
     def _pass_on_demand(self) -> bool:
         """Ask the maintainers of imported arrangements to catch up with what is wanted here."""
-        ahead = [source.available for source in self._sources if source.available > self.lower]
+        ahead = [source.available for source in self._sources if self.lower < source.available < sources.NEVER]
         wanted = max([self.lower + 1, self.demanded, *ahead])
         behind = [s for s in self._sources if isinstance(s, sources.Import) and s.available <= self.lower]
-        return any([source.demand(min(wanted, sources.NEVER - 1)) for source in behind])
+        return any([source.demand(wanted) for source in behind])
 
     def _begin(self) -> bool:
         proposals = self._inbox.get((PROPOSALS, self.sweeps), {})

@@ -4,7 +4,8 @@ A source says how far it is complete (`available`: epochs before it can be swept
 from which epoch on it will not change any more (`last`). That is what this worker knows: a source is closed once all
 of them agree, since what arrives here in an exchange stems from all. `Input` holds changes that were pushed until
 their epochs are swept. `Import` attaches to a trace maintained by another dataflow: in the first sweep it gives the
-whole history, as of the epoch at which the importing dataflow starts, then each new batch.
+whole history, as of the epoch at which the importing dataflow starts, then each new batch. `Constant` gives rows that
+never change, at the epoch at which the dataflow starts; it is complete, and closed, from the start.
 
 An imported trace runs at its own pace. When it is ahead, the import takes from it only what a sweep covers:
 the trace is multiversioned, and the importer's handles keep the versions that it still needs.
@@ -12,20 +13,21 @@ the trace is multiversioned, and the importer's handles keep the versions that i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from ikebana.errors import DroppedError, TimeError
 from ikebana.operators.changes import Changes, Fields
-from ikebana.operators.span import Span
+from ikebana.operators.span import NEVER, Span
 from ikebana.operators.wires import Arranged, Stream
 from ikebana.time import Antichain
 from ikebana.trace import Batch, Handle
+from ikebana.trace.lanes import constant, constant_diffs
 from ikebana.trace.views import Advanced, Restricted
 
-NEVER = (1 << 62) - 1
-"""The epoch before which a closed source is complete: all of them."""
+__all__ = ["NEVER", "Constant", "Import", "Input"]
 
 
 class Input:
@@ -82,6 +84,26 @@ class Input:
         if len(changes) and changes.times.min() < span.lower:
             changes = changes.with_times(np.maximum(changes.times, span.lower))
         self.out.changes = changes
+
+
+class Constant:
+    """This worker's share of rows that never change."""
+
+    available, last = NEVER, 0
+
+    def __init__(self, fields: Fields, columns: Sequence[pa.Array], rows: int) -> None:
+        self.out, self.has_news = Stream(fields, 1), True
+        self._fields, self._columns, self._rows = fields, tuple(columns), rows
+
+    def visit(self, span: Span) -> None:
+        """All of them, in the first sweep."""
+        self.out.clear()
+        if self.has_news:
+            self.has_news = False
+            times, diffs = np.full((1, 1), span.lower, np.int64), constant_diffs(np.ones(1, np.int64), self._rows)
+            tix = constant(0, self._rows, np.int32)
+            self.out.changes = Changes(times, tix, diffs, self._fields, self._columns)
+            self._columns = ()
 
 
 class Import:
@@ -154,6 +176,8 @@ class Import:
 
     def forget(self, epoch: int) -> None:
         """A sweep up to `epoch` is complete."""
+        if epoch == NEVER:
+            return
         frontier = Antichain.of((max(0, epoch - 1),))
         if self._handle.frontier.precedes(frontier):
             self._handle.advance(frontier)

@@ -22,6 +22,9 @@ import numpy as np
 from ikebana.time import Antichain
 from ikebana.trace.lanes import Lane
 
+NEVER = (1 << 62) - 1
+"""The epoch before which what never changes again is complete: all of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Span:

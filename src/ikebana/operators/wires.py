@@ -18,6 +18,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from ikebana.operators.changes import Changes, Fields
+from ikebana.operators.span import NEVER
 from ikebana.time import Antichain, Time
 from ikebana.trace import Batch, Handle, Schema
 from ikebana.trace.reading import Wrap, accumulate
@@ -54,7 +55,12 @@ class TraceReader:
         return [self._wrap(batch) for batch in self._handle.batches()]
 
     def forget(self, epoch: int) -> None:
-        """Epochs before `epoch` are done with: only the last of them is still looked at."""
+        """Epochs before `epoch` are done with: only the last of them is still looked at.
+
+        Of what is complete for ever, all epochs are alike, and stay readable.
+        """
+        if epoch == NEVER:
+            return
         frontier = _since(epoch, self._handle.frontier.dimensions or 1)
         if self._handle.frontier.precedes(frontier):
             self._handle.advance(frontier)

@@ -17,6 +17,7 @@ scope never have the same name.
 | node | gives | meaning |
 |---|---|---|
 | `Source` | stream | an input of the engine, by name |
+| `Constant` | stream | rows that are part of the plan, and never change |
 | `Steps` | stream | a chain of linear steps |
 | `Union` | stream | several streams with the same columns, concatenated |
 | `ByKey` | arrangement | a stream arranged by key columns |
@@ -41,7 +42,6 @@ from functools import cached_property
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
-import cloudpickle
 import pyarrow as pa
 
 from ikebana.operators.changes import Fields
@@ -49,6 +49,7 @@ from ikebana.operators.join import Result
 from ikebana.operators.linear import Step
 from ikebana.operators.logic import Logic
 from ikebana.operators.wrapping import Wrapper
+from ikebana.plan.digests import digest_of
 from ikebana.trace import Schema
 
 Scope = tuple[str, ...]
@@ -130,8 +131,7 @@ Parts = dict[str, list[str | Node]]
 def _parts(values: dict[str, Any]) -> Parts:
     entries = {name: value if isinstance(value, tuple) else (value,) for name, value in sorted(values.items())}
     return {
-        name: [each if isinstance(each, Node) else _digest_of(each) for each in value]
-        for name, value in entries.items()
+        name: [each if isinstance(each, Node) else digest_of(each) for each in value] for name, value in entries.items()
     }
 
 
@@ -146,16 +146,29 @@ def _remake(kind: type[Any], values: dict[str, Any]) -> Any:
     return make(kind, **values)
 
 
-def _digest_of(value: Any) -> str:
-    if isinstance(value, str | int | float | bool | None | pa.Field):
-        return repr(value)
-    return hashlib.sha256(cloudpickle.dumps(value)).hexdigest()
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Source(Node):
     name: str
     fields: Fields
+
+    @cached_property
+    def scope(self) -> Scope:
+        return ()
+
+    @cached_property
+    def columns(self) -> Fields:
+        return self.fields
+
+    @cached_property
+    def lanes(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Constant(Node):
+    fields: Fields
+    arrays: tuple[pa.Array, ...]
+    rows: int
 
     @cached_property
     def scope(self) -> Scope:

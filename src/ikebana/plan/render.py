@@ -28,6 +28,7 @@ from ikebana.plan.sharing import is_only_indexed
 class Wiring(Protocol):
     """What a rendered dataflow needs from its worker."""
 
+    worker: int
     workers: int
     effort: str
 
@@ -123,6 +124,13 @@ class Renderer:
             return self._in_order(node, self.stream(found))
         self.sources.append(found)
         return self._add(node, found)
+
+    def _constant(self, node: ir.Constant) -> Stream:
+        first, last = (node.rows * at // self._wiring.workers for at in (self._wiring.worker, self._wiring.worker + 1))
+        arrays = [array.slice(first, last - first) for array in node.arrays]
+        constant = sources.Constant(node.fields, arrays, last - first)
+        self.sources.append(constant)
+        return self._add(node, constant)
 
     def _in_order(self, node: ir.Source, kept: Stream) -> Stream:
         """The columns as they were declared: an index has those of its key first."""

@@ -30,7 +30,7 @@ def walk(node: ir.Node) -> Iterator[ir.Node]:
 
 def is_shareable(node: ir.Node) -> bool:
     """Whether a node is an arrangement, outside loops, of a collection made from inputs by linear steps alone."""
-    simple = (ir.Source, ir.Steps, ir.Union, ir.Rows, ir.ByKey, ir.Seen)
+    simple = (ir.Source, ir.Constant, ir.Steps, ir.Union, ir.Rows, ir.ByKey, ir.Seen)
     return isinstance(node, ir.ByKey) and all(isinstance(each, simple) for each in walk(node))
 
 
@@ -95,12 +95,14 @@ def describe(node: ir.Node, loops: list[ir.Scope]) -> str:
     match node:
         case ir.Source():
             return f"input {node.name}"
+        case ir.Constant():
+            return f"{node.rows} constant row{'' if node.rows == 1 else 's'}"
         case ir.Steps():
             return " | ".join(type(step).__name__.lower() for step in node.steps)
         case ir.Union():
             return "concat"
         case ir.ByKey():
-            return f"arrange by {', '.join(node.key)}"
+            return f"arrange by {', '.join(node.key) or 'nothing'}"
         case ir.Seen():
             return f"{type(node.wrapper).__name__.lower()}, in place"
         case ir.Rows():
