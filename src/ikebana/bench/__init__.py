@@ -14,6 +14,7 @@
     queries    `join-proportionality`, figure 6f, and `idle-queries`
     graphs     `graph-batch`, `graph-updates` and `closure`: loops
     ingest     `ingest-load`, `ingest-follow`, `ingest-insert` and `ingest-latency`: on Spark
+    tpch       the tables, queries, data and changes of TPC-H; `tpch-verify`
 
 A new benchmark is a subclass of `Scenario` and a line in `SCENARIOS`.
 """
@@ -27,6 +28,7 @@ from ikebana.bench.graphs import Closure, GraphBatch, GraphUpdates
 from ikebana.bench.ingest import IngestFollow, IngestInsert, IngestLatency, IngestLoad
 from ikebana.bench.queries import IdleQueries, JoinProportionality
 from ikebana.bench.scenario import AnyScenario
+from ikebana.bench.tpch.verify import TpchVerify
 
 SCENARIOS: tuple[type[AnyScenario], ...] = (
     SortFloor,
@@ -44,4 +46,5 @@ SCENARIOS: tuple[type[AnyScenario], ...] = (
     IngestFollow,
     IngestInsert,
     IngestLatency,
+    TpchVerify,
 )

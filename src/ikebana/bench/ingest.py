@@ -23,15 +23,12 @@ from __future__ import annotations
 
 import os
 import queue
-import shutil
-import subprocess
-import sysconfig
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,6 +41,8 @@ from numpy.typing import NDArray
 from ikebana.bench.measure import Stopwatch, ccdf, percentiles, resident_bytes
 from ikebana.bench.progress import Progress
 from ikebana.bench.scenario import Parameters, Results, Scenario, parameter
+from ikebana.bench.tpch import schemas
+from ikebana.bench.tpch.data import tables
 from ikebana.collection import Collection
 from ikebana.errors import IkebanaError
 
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
     from ikebana.spark.table import Table
     from ikebana.spark.view import View
 
-KEYS = {"orders": ["o_orderkey"], "lineitem": ["l_orderkey", "l_linenumber"]}
+KEYS = {name: schemas.KEYS[name] for name in ("orders", "lineitem")}
 SUMMED = {"orders": "o_totalprice", "lineitem": "l_extendedprice"}
 
 LOAD_TARGET_PER_S = {"orders": 1e6}
@@ -82,21 +81,8 @@ def connected(workers: int) -> Session:
 
 
 def tpch(folder: Path, scale: float, files: int) -> Path:
-    """A folder with a folder of Parquet files for each table, made unless it is there."""
-    made = folder / f"scale-{scale:g}-files-{files}"
-    if made.exists():
-        return made
-    program = shutil.which("tpchgen-cli", path=f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}")
-    if program is None:
-        raise IkebanaError(
-            "there is no tpchgen-cli, which makes the data of TPC-H", hint="install it with: pip install ikebana[bench]"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    making = mkdtemp(dir=folder)
-    options = ["parquet", "--scale-factor", f"{scale:g}", "--tables", ",".join(KEYS), "--parts", str(files)]
-    subprocess.run([program, *options, "--output-dir", making, "--quiet", "--no-progress"], check=True)
-    os.rename(making, made)
-    return made
+    """A folder with a folder of Parquet files for each of the large tables, made unless it is there."""
+    return tables(scale, folder, files=files, names=KEYS)
 
 
 def counted(df: Any) -> int:

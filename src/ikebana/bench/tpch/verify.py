@@ -1,0 +1,109 @@
+"""`tpch-verify`: all 22 queries as views, equal to Spark's own answers after every round of changes.
+
+The tables are loaded, the views installed, and then rounds of changes on all eight tables applied, a transaction each.
+After each round Spark answers every query over the same snapshot, from Parquet files, and both are compared row by row.
+Times are given for orientation; nothing is averaged, and Spark's include reading its files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import rmtree
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from ikebana.bench.measure import Stopwatch
+from ikebana.bench.progress import Progress
+from ikebana.bench.scenario import Parameters, Results, Scenario, parameter
+from ikebana.bench.tpch import data
+from ikebana.bench.tpch.answers import Batch, expected, wrong
+from ikebana.bench.tpch.schemas import KEYS, QUERIES, SCHEMAS, TABLES, query
+from ikebana.bench.tpch.stream import RefreshStream, Round
+
+if TYPE_CHECKING:
+    from ikebana.spark import Session
+    from ikebana.spark.view import View
+
+
+def install(session: Session) -> dict[int, View]:
+    """All 22 queries as views q1 to q22, by number."""
+    return {number: session.view(f"q{number}", query(number)) for number in QUERIES}
+
+
+def apply(session: Session, changes: Round) -> None:
+    """One round of changes, as one transaction."""
+    with session.transaction():
+        for name, each in changes.items():
+            table = session.table(name)
+            if each.deletes.num_rows:
+                table.delete(each.deletes)
+            if each.upserts.num_rows:
+                table.upsert(each.upserts)
+
+
+@dataclass(frozen=True)
+class VerifyParameters(Parameters):
+    scale: float = parameter(0.1, "scale factor of TPC-H; lineitem has 6M rows at 1", minimum=0.001)
+    rounds: int = parameter(3, "rounds of changes", minimum=1)
+    orders: int = parameter(100, "new orders of a round, beside those made for each query", minimum=1)
+    workers: int = parameter(2, "workers", minimum=1)
+    seed: int = parameter(0, "seed of the changes", minimum=0)
+    data: str = parameter("build/tpch", "folder for the data, which is made once")
+
+
+class TpchVerify(Scenario[VerifyParameters]):
+    """Every answer after every round."""
+
+    name = "tpch-verify"
+    claim = "All 22 queries, maintained, equal Spark's own answers after every round of changes."
+    paper = "§6.1.1"
+    parameters = VerifyParameters
+
+    def run(self, parameters: VerifyParameters, progress: Progress) -> Results:
+        from ikebana.spark import connect  # here, since the other benchmarks need no PySpark, which takes a while
+
+        folder = data.tables(parameters.scale, Path(parameters.data))
+        stream = RefreshStream(data.read(folder), parameters.seed, orders=parameters.orders)
+        results: dict[str, float] = {}
+        with connect(workers=parameters.workers) as session, TemporaryDirectory() as scratch:
+            results |= self._load(session, folder, progress)
+            views, spent = {}, Stopwatch()
+            for number in progress.track("installing", QUERIES):
+                watch = Stopwatch()
+                views[number] = session.view(f"q{number}", query(number))
+                results[f"q{number}_install_ms"] = watch.seconds * 1e3
+            results["install_s"] = spent.seconds
+            batch = Batch(session.spark, settings={})
+            updating = answering = 0.0
+            for number in range(parameters.rounds + 1):
+                changes = stream.next_round() if number else {}
+                watch = Stopwatch()
+                apply(session, changes)
+                session.engine.run()
+                updating += watch.seconds
+                batch.write(Path(scratch) / str(number), stream.snapshot)
+                watch = Stopwatch()
+                self._compare(batch, views, number, progress)
+                answering += watch.seconds
+                rmtree(Path(scratch) / str(number))
+        results |= {
+            "verified_answers": self.verifications,
+            "update_round_s": updating / parameters.rounds,
+            "spark_round_s": answering / (parameters.rounds + 1),
+        }
+        return results
+
+    def _load(self, session: Session, folder: Path, progress: Progress) -> dict[str, float]:
+        watch = Stopwatch()
+        for name in progress.track("loading", TABLES):
+            table = session.create_table(name, SCHEMAS[name], KEYS[name])
+            table.load(session.spark.read.parquet(str(folder / name)), progress=False)
+        session.engine.run()
+        return {"load_s": watch.seconds}
+
+    def _compare(self, batch: Batch, views: Mapping[int, View], round: int, progress: Progress) -> None:
+        for number in progress.track(f"verifying round {round}", QUERIES):
+            problem = wrong(number, views[number].to_arrow(), expected(batch, number))
+            self.verify(not problem, f"Q{number} equals Spark's answer after round {round}", detail=problem)

@@ -1,0 +1,158 @@
+"""The 22 queries of TPC-H as views: equal to Spark's own answers after every round of changes on all eight tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from ikebana.bench.tpch import data
+from ikebana.bench.tpch.answers import Batch, Top, canonical, difference, expected, wrong
+from ikebana.bench.tpch.schemas import KEYS, QUERIES, SCHEMAS, TABLES, query
+from ikebana.bench.tpch.stream import Changes, RefreshStream, applied
+from ikebana.bench.tpch.verify import apply, install
+from ikebana.spark import Session, connect
+
+SCALE = 0.01  # the smallest at which offers have keys
+ORDERS = 10  # one in so many is kept
+ROUNDS = 4
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
+    """All tables, of orders and line items only some."""
+    tables = data.read(data.tables(SCALE, tmp_path_factory.mktemp("tpch")))
+    for name, column in (("orders", "o_orderkey"), ("lineitem", "l_orderkey")):
+        tables[name] = tables[name].filter(pa.array(tables[name][column].to_numpy() % ORDERS == 1))
+    return tables
+
+
+class TestTheStream:
+    def test_it_depends_on_the_seed_alone(self, sample: dict[str, pa.Table]) -> None:
+        first, again, other = (RefreshStream(sample, seed) for seed in (1, 1, 2))
+        for _ in range(3):
+            rounds = [stream.next_round() for stream in (first, again, other)]
+            assert rounds[0] == rounds[1] != rounds[2]
+
+    def test_it_keeps_tables_meaningful(self, sample: dict[str, pa.Table]) -> None:
+        stream = RefreshStream(sample, 0)
+        for number in range(5):
+            before = dict(stream.snapshot)
+            changes = stream.next_round()
+            assert changes.keys() == set(TABLES)
+            for name, each in changes.items():
+                self.check_changes(before[name], name, each)
+                assert stream.snapshot[name].schema == SCHEMAS[name]
+                assert difference(stream.snapshot[name], applied(before[name], KEYS[name], each)) == ""
+            self.check_references(stream.snapshot)
+            deleted = {name for name, each in changes.items() if each.deletes.num_rows}
+            assert deleted >= {"orders", "lineitem"}
+            if number >= 2:
+                assert deleted >= {"customer", "part", "supplier", "partsupp"}
+
+    def check_changes(self, before: pa.Table, name: str, changes: Changes) -> None:
+        """A key is changed once, and only what is there is deleted."""
+        upserted, deleted = keys(changes.upserts, name), keys(changes.deletes, name)
+        assert max(Counter([*upserted, *deleted]).values()) == 1
+        assert set(deleted) <= set(keys(before, name))
+
+    def check_references(self, tables: dict[str, pa.Table]) -> None:
+        for name, table in tables.items():
+            found = keys(table, name)
+            assert len(found) == len(set(found)), name
+        for name, column, other in (
+            *(("nation", "n_regionkey", "region"), ("supplier", "s_nationkey", "nation")),
+            *(("customer", "c_nationkey", "nation"), ("partsupp", "ps_partkey", "part")),
+            *(("partsupp", "ps_suppkey", "supplier"), ("orders", "o_custkey", "customer")),
+            *(("lineitem", "l_orderkey", "orders"), ("lineitem", "l_partkey", "part")),
+            ("lineitem", "l_suppkey", "supplier"),
+        ):
+            referred = set(tables[name][column].to_pylist())
+            assert referred <= set(tables[other][KEYS[other][0]].to_pylist()), (name, column)
+
+
+def keys(table: pa.Table, name: str) -> list[tuple[int, ...]]:
+    return list(zip(*(table[column].to_pylist() for column in KEYS[name]), strict=True))
+
+
+def test_the_parts_of_a_query_with_limit() -> None:
+    tops = {number: top for number in QUERIES if (top := Top.of(query(number)))}
+    assert {number: (top.by, top.limit) for number, top in tops.items()} == {
+        2: (("s_acctbal", "n_name", "s_name", "p_partkey"), 100),
+        3: (("revenue", "o_orderdate"), 10),
+        10: (("revenue",), 20),
+        18: (("o_totalprice", "o_orderdate"), 100),
+        21: (("numwait", "s_name"), 100),
+    }
+    assert all("limit" not in top.unlimited for top in tops.values())
+
+
+def test_ties_under_a_limit() -> None:
+    top = Top.of("select a, b from t order by a limit 2")
+    assert top is not None
+
+    def rows(*found: tuple[int, int]) -> pa.Table:
+        return pa.table({"a": [a for a, _ in found], "b": [b for _, b in found]})
+
+    unlimited = rows((1, 1), (2, 2), (2, 3), (3, 4))
+    assert top.difference(rows((2, 3), (1, 1)), unlimited) == top.difference(rows((1, 1), (2, 2)), unlimited) == ""
+    assert "in place of" in top.difference(rows((1, 1)), unlimited)
+    assert "sorted by a" in top.difference(rows((1, 1), (3, 4)), unlimited)
+    assert "too many" in top.difference(rows((1, 1), (2, 9)), unlimited)
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+class TestOnSpark:
+    @pytest.fixture(scope="class")
+    def session(self, spark: SparkSession) -> Iterator[Session]:
+        with connect(spark, workers=2) as session:
+            yield session
+
+    def test_oracle_all_queries_after_every_round(
+        self, session: Session, sample: dict[str, pa.Table], tmp_path: Path
+    ) -> None:
+        for name in TABLES:
+            session.create_table(name, SCHEMAS[name], KEYS[name]).insert(sample[name])
+        views = install(session)
+        batch, stream = Batch(session.spark), RefreshStream(sample, seed=7)
+        before: dict[int, list[tuple[object, ...]]] = {}
+        same: Counter[int] = Counter()
+        problems: list[str] = []
+        for number in range(ROUNDS + 1):
+            if number:
+                apply(session, stream.next_round())
+            batch.write(tmp_path / str(number), stream.snapshot)
+            for at in QUERIES:
+                wanted = expected(batch, at)
+                if problem := wrong(at, views[at].to_arrow(), wanted):
+                    problems.append(f"Q{at} after round {number}: {problem}")
+                after = canonical(wanted)
+                assert not number or any(value is not None for row in after for value in row), f"Q{at} has no answer"
+                same[at] += before.get(at) == after
+                before[at] = after
+        assert not problems, "\n".join(problems)
+        assert not +same, "answers that a round did not change"
+
+    def test_q3_and_q5_share_their_indexes(self, session: Session) -> None:
+        """One index each of orders and customer, on each worker, whoever uses it."""
+        for view in session.views():
+            session.drop_view(view.name)
+        for name in TABLES:
+            if name not in {each.name for each in session.tables()}:
+                session.create_table(name, SCHEMAS[name], KEYS[name])
+        session.view("q3", query(3))
+        alone = indexes(session)
+        session.view("q5", query(5))
+        both = indexes(session)
+        for table in ("orders", "customer"):
+            assert alone[table] == both[table] == session.workers, (table, alone, both)
+
+
+def indexes(session: Session) -> Counter[str]:
+    """How many arrangements there are of each table alone, over all workers."""
+    return Counter(name for each in session.arrangements() if len(each.name) == 1 for name in each.name)
