@@ -21,7 +21,8 @@ from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.join import Result
 from ikebana.plan import ir
 from ikebana.trace import Schema, payload
-from ikebana.trace.columns import canonical, matched
+from ikebana.trace.canonical import canonical
+from ikebana.trace.columns import matched
 
 Types = Mapping[str, pa.DataType] | Iterable[pa.Field]
 _loops = itertools.count()
@@ -131,14 +132,13 @@ class Collection:
 
     def arrange(self, *key: str) -> Arrangement:
         """Indexed by key columns; all columns where none is named."""
-        return self._arranged(key or tuple(self.columns))
+        return self.arrange_by(key or tuple(self.columns))
 
-    def arrange_as_one(self) -> Arrangement:
-        """All rows under one key that has no columns, on one worker: for what concerns all of them together."""
-        return self._arranged(())
+    def arrange_by(self, key: Sequence[str]) -> Arrangement:
+        """Indexed by these columns; all rows under one key, on one worker, if there are none.
 
-    def _arranged(self, key: Sequence[str]) -> Arrangement:
-        """Indexed by these columns, all under one key if by none; rows of such an index are not indexed again."""
+        Rows of such an index are not indexed again.
+        """
         self._check(key)
         node = self.node
         if isinstance(node, ir.Rows) and [field.name for field in ir.schema_of(node.source).key.fields] == list(key):
@@ -151,7 +151,7 @@ class Collection:
             each._check(key)
         may_be_null = {field.name for each in (self, other) for field in each.node.columns if field.nullable} & set(key)
         nodes = (_declared_nullable(each.node, may_be_null) for each in (self, other))
-        left, right = (Collection(node)._arranged(key) for node in nodes)
+        left, right = (Collection(node).arrange_by(key) for node in nodes)
         return left, right
 
     def join(self, other: Collection, on: str | Sequence[str]) -> Collection:
@@ -343,7 +343,7 @@ class Collection:
 
     def _reduced(self, by: str | Sequence[str], how: logic.Logic) -> Collection:
         key = (by,) if isinstance(by, str) else tuple(by)
-        return self._arranged(key).reduce(how).rows()
+        return self.arrange_by(key).reduce(how).rows()
 
     # Loops.
 
@@ -495,7 +495,7 @@ def _delta_path(collections: Sequence[Collection], start: int) -> Collection:
             )
         may_be_null = {field.name for field in found.node.columns if field.nullable} & set(shared[best])
         other = Collection(_declared_nullable(collections[best].node, may_be_null))
-        found = found.lookup(other._arranged(shared[best]), strict=best < start)
+        found = found.lookup(other.arrange_by(shared[best]), strict=best < start)
         waiting.remove(best)
     return found
 
