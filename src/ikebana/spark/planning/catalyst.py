@@ -1,0 +1,240 @@
+"""Catalyst, Spark's optimiser, at work for a query: in a session of its own, with rules and settings of its own.
+
+`Catalyst` is what it takes to speak with it; a `Desk` is a session for one query. The desk is a clone of the user's
+session, so that it sees what that sees: settings, temporary views, registered functions. Whatever is done there, the
+user's session does not notice. A clone takes a millisecond.
+
+Expressions are replaced within a plan by giving Scala a map in place of a function: a map is a partial function. That
+is how `now()` and parameters become subqueries, wherever they stand, without a look at the text.
+
+Rules that are switched off (`_WITHOUT`) change plans in ways that help a batch and hurt here: they copy conditions,
+merge subqueries, or evaluate what has to be seen. What else is set keeps lists of values and long names whole.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+from py4j.java_gateway import is_instance_of
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BooleanType, StructType
+
+from ikebana.errors import SqlError
+from ikebana.spark.planning.prompt import prompt_answers
+from ikebana.spark.types import said
+from ikebana.sql.expressions import Config
+from ikebana.sql.planned import CLOCK, NOW
+
+_RULES = "org.apache.spark.sql.catalyst.optimizer"
+_WITHOUT = (
+    f"{_RULES}.InferFiltersFromConstraints",  # copies conditions, whole semi-joins too, and adds IS NOT NULL
+    f"{_RULES}.DecimalAggregates",  # sums unscaled longs and doubles instead of decimals
+    "org.apache.spark.sql.execution.planmerging.MergeSubplans",  # makes one subquery with a struct of several
+    f"{_RULES}.InferWindowGroupLimit",  # these three add limits that only save work in a batch
+    f"{_RULES}.LimitPushDown",
+    f"{_RULES}.LimitPushDownThroughWindow",
+    f"{_RULES}.PushDownLeftSemiAntiJoin",  # these four rearrange what is better shared as it was written
+    f"{_RULES}.PushLeftSemiLeftAntiThroughJoin",
+    f"{_RULES}.PushDownJoinThroughUnion",
+    f"{_RULES}.CollapseGroupedSumOfCount",
+    f"{_RULES}.ConvertToLocalRelation",  # evaluates the query over rows that are part of it
+    f"{_RULES}.PropagateEmptyRelation",
+)
+_SETTINGS = {
+    "spark.sql.optimizer.excludedRules": ",".join(_WITHOUT),
+    "spark.sql.optimizer.inSetConversionThreshold": "1000000",  # longer lists of values would not be in the JSON
+    "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
+    "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
+    "spark.sql.cbo.enabled": "false",
+    "spark.sql.cbo.joinReorder.enabled": "false",
+    "spark.sql.python.filterPushdown.enabled": "false",  # conditions would vanish into the leaves
+    "spark.sql.debug.maxToStringFields": "1000000",  # else lists of names are cut, in the JSON too
+}
+
+MARK = "ikebana.table:"
+"""How the name of a column begins that only says which table a leaf is."""
+
+
+class Catalyst:
+    """What it takes to speak with the optimiser of a user's SparkSession."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self.gateway: Any = spark.sparkContext._gateway
+        self.jvm: Any = spark._jvm
+        self.sessions = self._object("org.apache.spark.sql.classic.SparkSession")
+        self.skip_commands = self.jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+        self.settings = self.jvm.java.util.Properties()
+        for key, value in _SETTINGS.items():
+            self.settings.setProperty(key, value)
+
+    def _object(self, name: str) -> Any:
+        """A Scala object."""
+        package, _, short = name.rpartition(".")
+        return getattr(getattr(getattr(self.jvm, package), f"{short}$"), "MODULE$")
+
+    @cached_property
+    def patterns(self) -> Any:
+        """Names for what may be in a plan."""
+        return self.jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+
+    @cached_property
+    def redefinable(self) -> Any:
+        """What a plan may have that the user can define anew."""
+        names = ("PYTHON_UDF", "SCALA_UDF", "SQL_SCALAR_FUNCTION", "SQL_TABLE_FUNCTION", "VARIABLE_REFERENCE")
+        return self._seq(getattr(self.patterns, name)() for name in names)
+
+    def _seq(self, values: Iterable[Any]) -> Any:
+        return self.jvm.org.apache.spark.api.python.PythonUtils.toSeq(list(values))
+
+    def scala_map(self, pairs: Iterable[tuple[Any, Any]]) -> Any:
+        """A Scala map, which is a partial function too."""
+        entries = self.jvm.java.util.HashMap()
+        for key, value in pairs:
+            entries.put(key, value)
+        return self.jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(entries)
+
+    def relation(self, name: str, schema: StructType) -> Any:
+        """A temporary view whose only leaf can be recognised: the name of a hidden column says which table it is.
+
+        It is made once, and can then be had by any number of sessions. Unlike metadata of columns, their names are in
+        the JSON of a plan, and no rule removes columns of such a leaf.
+        """
+        marked = StructType([*schema.fields]).add(MARK + name, BooleanType(), nullable=False)
+        frame: Any = self.spark.createDataFrame(self.spark.sparkContext.emptyRDD(), marked).select(
+            [_quoted(field.name) for field in schema]
+        )
+        nursery = self.spark._jsparkSession.newSession()
+        frame = self.dataset(nursery, frame._jdf.queryExecution().analyzed())
+        frame.createOrReplaceTempView(_quoted(name))
+        return nursery.sessionState().catalog().getRawTempView(name).get()
+
+    def dataset(self, session: Any, plan: Any) -> Any:
+        """A plan as Java's DataFrame."""
+        return self._object("org.apache.spark.sql.classic.Dataset").ofRows(session, plan)
+
+    def rows(self, plan: Any, limit: int) -> Any:
+        """At most so many rows of a plan, as an Arrow table."""
+        jdf = self.dataset(self.spark._jsparkSession, plan).limit(limit)
+        return DataFrame(jdf, self.spark).toArrow()
+
+    def fingerprint(self) -> str:
+        """All that is set in the user's session, and the names of its own functions."""
+        state = self.spark._jsparkSession.sessionState()
+        return f"{state.conf().getAllConfs().toString()} {state.catalog().listTemporaryFunctions().toString()}"
+
+    @contextmanager
+    def desk(self, session: Any) -> Iterator[Desk]:
+        """A session in which a query of the given one can be planned. Errors of Spark's are `SqlError`s."""
+        with _quietly(), prompt_answers(self.gateway):
+            clone = session.cloneSession()
+            state = clone.sessionState()
+            state.conf().setConf(self.settings)
+            before = self.sessions.getActiveSession()
+            self.sessions.setActiveSession(clone)  # the optimiser asks that for settings
+            try:
+                yield Desk(self, state)
+            except PySparkException as error:
+                raise SqlError("Spark does not understand the query", detail=said(error)) from None
+            finally:
+                if before.isDefined():
+                    self.sessions.setActiveSession(before.get())
+                else:
+                    self.sessions.clearActiveSession()
+
+
+class Desk:
+    """A session for one query."""
+
+    def __init__(self, catalyst: Catalyst, state: Any) -> None:
+        self._catalyst, self._state = catalyst, state
+
+    @cached_property
+    def config(self) -> Config:
+        """What is set, as far as it decides what expressions mean."""
+        conf = self._state.conf()
+        return Config(ansi=bool(conf.ansiEnabled()), time_zone=str(conf.sessionLocalTimeZone()))
+
+    def show(self, name: str, relation: Any) -> None:
+        """Make a table known, in place of any other of that name."""
+        self._state.catalog().createTempView(name, relation, True)
+
+    def parsed(self, text: str) -> Any:
+        """The plan of a text, nothing in it resolved."""
+        return self._state.sqlParser().parsePlan(text)
+
+    def analyzed(self, parsed: Any) -> Any:
+        """A plan in which everything is resolved; commands are refused, and not run."""
+        found = self._state.executePlan(parsed, self._catalyst.skip_commands).analyzed()
+        if is_instance_of(self._catalyst.gateway, found, "org.apache.spark.sql.catalyst.plans.logical.Command"):
+            raise SqlError(
+                f"{found.nodeName()} is not a query", hint="a view is made of SELECT; run other statements with Spark"
+            )
+        return found
+
+    def expressions(self, *texts: str) -> list[Any]:
+        """Expressions that are resolved, from their texts."""
+        columns = self.analyzed(self.parsed(f"SELECT {', '.join(f'{each} AS `x`' for each in texts)}")).projectList()
+        return [columns.apply(position).child() for position in range(len(texts))]
+
+    def with_time(self, analyzed: Any, clock: Any) -> Any:
+        """A plan that reads the present time from a table, where it had functions that say what time it is."""
+        patterns = self._catalyst.patterns
+        if not analyzed.containsPattern(patterns.CURRENT_LIKE()):
+            return analyzed
+        self.show(CLOCK, clock)
+        read = f"(SELECT `{NOW}` FROM `{CLOCK}`)"
+        now, today, local = self.expressions(read, f"CAST({read} AS DATE)", f"CAST({read} AS TIMESTAMP_NTZ)")
+        kinds = self._catalyst.jvm.org.apache.spark.sql.catalyst.expressions
+        zone = self._catalyst.jvm.scala.Some(self.config.time_zone)
+        pairs = [
+            (kinds.CurrentTimestamp(), now),
+            (kinds.Now(), now),
+            (kinds.CurrentDate(zone), today),
+            (kinds.LocalTimestamp(zone), local),
+        ]
+        return analyzed.transformAllExpressionsWithSubqueries(self._catalyst.scala_map(pairs))
+
+    def with_parameters(self, parsed: Any, subqueries: Mapping[str, str]) -> Any:
+        """A plan, nothing in it resolved, that has subqueries in place of the parameters of these names."""
+        analysis = self._catalyst.jvm.org.apache.spark.sql.catalyst.analysis
+        values = self.expressions(*subqueries.values())
+        pairs = [(analysis.NamedParameter(name), value) for name, value in zip(subqueries, values, strict=True)]
+        substituted = analysis.CTESubstitution.apply(parsed)  # what stands in WITH would not be reached
+        return substituted.transformAllExpressionsWithSubqueries(self._catalyst.scala_map(pairs))
+
+    def optimized(self, analyzed: Any) -> Any:
+        """The plan that is lowered."""
+        return self._state.optimizer().execute(analyzed)
+
+
+def schema_of(plan: Any) -> list[dict[str, Any]]:
+    """The columns of a plan as Spark's JSON has them: `name`, `type`, `nullable`, `metadata`."""
+    return json.loads(plan.schema().json())["fields"]
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without what PySpark logs for each error, with Java's stack: it is raised, and that is enough."""
+    loggers = [logging.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    for logger in loggers:
+        logger.addFilter(_nothing)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(_nothing)
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    return False

@@ -1,0 +1,163 @@
+"""What the leaves of a plan stand for, and which Python functions it calls: what Spark's JSON does not say.
+
+Tables that were shown to Catalyst as such are known by a column of their leaf (`catalyst.MARK`), which is taken away
+here. Leaves of the data source `ikebana` are known by the metadata of their columns (`ikebana.spark.source`), and rows
+that are part of the query must be fetched: for these Java is asked, once or twice for each leaf. A node is found there
+by its number, in pre-order, the plans of subqueries first: the same order in which `numbered` goes through the JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import cloudpickle
+import pyarrow as pa
+from pyspark import Broadcast
+
+from ikebana.errors import SqlError
+from ikebana.spark.planning.catalyst import MARK, Catalyst, schema_of
+from ikebana.sql.planned import CONSTANT, TABLE, PythonCode
+from ikebana.sql.tree import Tree, of_nodes
+from ikebana.sql.types import arrow_type
+
+MOST_ROWS = 100_000
+"""So many rows may be part of a query."""
+
+SESSION = "ikebana.session"
+"""The metadata of columns that says whose table it is."""
+
+_NO_DATA = {"OneRowRelation", "UnionLoopRef"}
+_ROWS = {"LocalRelation", "LogicalRDD", "Range"}
+_SCAN = "DataSourceV2ScanRelation"
+_CALLS = {"ArrowEvalPython", "BatchEvalPython"}
+
+
+class Leaves:
+    """Goes through a plan, says in its JSON what the leaves are, and keeps what they need."""
+
+    def __init__(self, catalyst: Catalyst, owner: str, plan: Any) -> None:
+        self._catalyst, self._owner, self._plan = catalyst, owner, plan
+        self.constants: list[pa.Table] = []
+        self.functions: dict[int, PythonCode] = {}
+
+    def explain(self, nodes: list[dict[str, Any]]) -> None:
+        """Say in the nodes of a plan what they did not say."""
+        for number, node in enumerate(numbered(of_nodes(nodes))):
+            if node.kind in _CALLS:
+                self._fetch_functions(number, node)
+            elif not node.children and node.kind not in _NO_DATA:
+                self._explain_leaf(number, node)
+
+    def _explain_leaf(self, number: int, leaf: Tree) -> None:
+        name = _marked(leaf)
+        if name is None and leaf.kind == _SCAN:
+            name = self._scanned(number, leaf)
+        if name is not None:
+            _describe(leaf, {TABLE: name})
+        elif leaf.kind in _ROWS:
+            _describe(leaf, {CONSTANT: len(self.constants)})
+            self.constants.append(self._fetch_rows(number, leaf))
+        else:
+            raise self._foreign(number, leaf)
+
+    def _node(self, number: int, node: Tree) -> Any:
+        """The node as Java has it."""
+        found = self._plan.apply(number)
+        if found.nodeName() != node.kind and not str(found.getClass().getName()).endswith(f".{node.kind}"):
+            raise SqlError("cannot read a plan of Spark's", detail=f"node {number} is {found.nodeName()}")
+        return found
+
+    def _scanned(self, number: int, leaf: Tree) -> str | None:
+        """The table that a data source reads, if it is one of this session, as it is now."""
+        metadata = [field["metadata"] for field in schema_of(self._node(number, leaf))]
+        names = {each.get(TABLE) for each in metadata if each.get(SESSION) == self._owner}
+        return names.pop() if len(names) == 1 else None
+
+    def _fetch_rows(self, number: int, leaf: Tree) -> pa.Table:
+        found = self._node(number, leaf)
+        if leaf.fields.get("isStreaming"):
+            raise self._foreign(number, leaf)
+        rows = self._catalyst.rows(found, MOST_ROWS + 1)
+        if len(rows) > MOST_ROWS:
+            raise SqlError(
+                f"the query has a DataFrame of more than {MOST_ROWS} rows that is not a table",
+                detail=_names(leaf),
+                hint="load it into a table of this session, and query that",
+            )
+        fields = [pa.field(f["name"], arrow_type(f["type"]), f["nullable"]) for f in schema_of(found)]
+        columns = [column.cast(field.type) for column, field in zip(rows.columns, fields, strict=True)]
+        return pa.Table.from_arrays(columns, schema=pa.schema(fields)) if fields else rows
+
+    def _foreign(self, number: int, leaf: Tree) -> SqlError:
+        said = str(self._node(number, leaf).simpleString(20))
+        return SqlError(
+            "a view can only read tables of this session",
+            detail=f"the query reads {said}",
+            hint="load it into a table of this session, and query that",
+        )
+
+    def _fetch_functions(self, number: int, node: Tree) -> None:
+        """The Python functions that a node calls."""
+        calls = self._node(number, node).udfs()
+        for position, call in enumerate(node.many("udfs")):
+            for inner, each in enumerate(call.walk()):
+                if each.kind == "PythonUDF":
+                    command = calls.apply(position).apply(inner).func().command()
+                    self.functions[int(each.fields["resultId"]["id"])] = PythonCode(
+                        name=str(each.fields["name"]),
+                        function=self._function(command),
+                        eval_type=int(each.fields["evalType"]),
+                        type=arrow_type(each.fields["dataType"]),
+                    )
+
+    def _function(self, command: Any) -> bytes:
+        """The pickled function in what Spark would send to its Python processes."""
+        tag = self._catalyst.jvm.scala.reflect.ClassTag.Byte()
+        loaded = cloudpickle.loads(bytes(command.toArray(tag)))
+        if isinstance(loaded, Broadcast):  # it was too long to be sent with each task
+            loaded = cloudpickle.loads(loaded.value)
+        return cloudpickle.dumps(loaded[0])
+
+
+def numbered(plan: Tree) -> Iterator[Tree]:
+    """All nodes of a plan, as Spark numbers them: those of a node's subqueries come before its children."""
+    yield plan
+    if plan.children:
+        for expression in _expressions(list(plan.fields.values())):
+            for each in expression.walk():
+                if isinstance(each.fields.get("plan"), list):
+                    yield from numbered(of_nodes(each.fields["plan"]))
+    for child in plan.children:
+        yield from numbered(child)
+
+
+def _expressions(value: Any) -> Iterator[Tree]:
+    """The expressions in a field, however deep in lists."""
+    if isinstance(value, list) and value:
+        if isinstance(value[0], dict) and "num-children" in value[0]:
+            yield of_nodes(value)
+        else:
+            for each in value:
+                yield from _expressions(each)
+
+
+def _marked(leaf: Tree) -> str | None:
+    """The table that the name of a leaf's last column gives; the column is taken away."""
+    output = leaf.fields.get("output")
+    if leaf.kind != "LogicalRDD" or not output or not output[-1][0]["name"].startswith(MARK):
+        return None
+    return str(output.pop()[0]["name"].removeprefix(MARK))
+
+
+def _describe(leaf: Tree, metadata: dict[str, Any]) -> None:
+    """Put it where lowering looks for it."""
+    output = leaf.fields["output"]
+    for (attribute,) in output:
+        attribute["metadata"] = metadata
+    if not output:
+        leaf.fields.update(metadata)  # type: ignore[attr-defined]
+
+
+def _names(leaf: Tree) -> str:
+    return f"its columns are {', '.join(attribute['name'] for (attribute,) in leaf.fields['output'])}"

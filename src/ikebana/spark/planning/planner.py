@@ -1,0 +1,203 @@
+"""Queries, as SQL text or DataFrames, planned by Spark: the one place that speaks with Catalyst.
+
+    planner = Planner(spark)
+    planner.add_table("orders", fields)
+    planner.plan("SELECT status, count(*) FROM orders GROUP BY status")     # -> Planned
+    planner.prepare("SELECT * FROM orders WHERE id = :id", {"id": "BIGINT"})
+
+A text is resolved as in the user's session, with its settings, temporary views and functions; tables and views that
+were added here come first. The user's session does not change. A DataFrame has been resolved by the user's session;
+tables in it are leaves of the data source `ikebana`.
+
+What is refused, with a `SqlError`: what Spark refuses, commands, streams, reads of anything but tables of this session
+and at most `MOST_ROWS` rows that are part of the query, and what the JSON of a plan does not tell (`refusing`). Nodes
+and expressions that are in the JSON are left to lowering.
+
+Cost: 20 to 60 ms for a query like those of TPC-H, once Java is warm, of which a millisecond is the session and 3 to
+8 ms the JSON; the first takes a second. Plans are kept by text: the same text again, under the same settings and over
+the same tables, takes a millisecond, unless it has anything else that the user can define anew.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType, _parse_datatype_string
+
+from ikebana.errors import SqlError
+from ikebana.spark.planning.catalyst import Catalyst, Desk, schema_of
+from ikebana.spark.planning.leaves import Leaves
+from ikebana.spark.planning.refusing import refuse_analyzed, refuse_json
+from ikebana.spark.types import said, spark_schema
+from ikebana.sql.planned import CLOCK, NOW, PARAMETERS, Planned
+from ikebana.sql.types import arrow_type
+
+_KEPT = 1000
+"""So many plans are kept."""
+
+_VIEW = re.compile(r"\bView \(`((?:[^`]|``)*)`, \[")
+
+Parameters = Mapping[str, pa.Field | pa.DataType | str]
+"""The types of parameters by name: Arrow's or DDL text. They are never null, unless a field says so."""
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table or view: how Catalyst sees it, and a number that tells it from others of its name."""
+
+    relation: Any
+    version: int
+
+
+@dataclass(frozen=True)
+class _Key:
+    """What a plan depends on, if it depends on nothing else."""
+
+    text: str
+    parameters: tuple[tuple[str, str], ...]
+    tables: tuple[tuple[str, int], ...]
+    session: str
+
+
+class Planner:
+    """Plans the queries of one session. May be used from several threads."""
+
+    def __init__(self, spark: SparkSession, owner: str = "") -> None:
+        """`owner` is what the data source's metadata says about tables of this session."""
+        self._catalyst, self._owner = Catalyst(spark), owner
+        self._lock = threading.Lock()
+        self._tables: dict[str, _Table] = {}
+        self._versions = 0
+        self._kept: OrderedDict[_Key, Planned] = OrderedDict()
+        clock = pa.field(NOW, pa.timestamp("us", "UTC"), nullable=False)
+        self._clock = self._catalyst.relation(CLOCK, spark_schema([clock]))
+
+    def add_table(self, name: str, fields: Iterable[pa.Field]) -> None:
+        """Make a table or view known, in place of another of that name."""
+        relation = self._catalyst.relation(name, spark_schema(fields))
+        with self._lock:
+            self._versions += 1
+            self._tables[name] = _Table(relation, self._versions)
+
+    def drop_table(self, name: str) -> None:
+        """Forget a table or view; one that is not known is no error."""
+        with self._lock:
+            self._tables.pop(name, None)
+
+    def plan(self, query: str | DataFrame) -> Planned:
+        """The plan of a query."""
+        if isinstance(query, str):
+            return self._planned_text(query, {})
+        return self._planned_frame(query)
+
+    def prepare(self, text: str, parameters: Parameters) -> Planned:
+        """The plan of a text with `:name` for parameters: it reads them from the table `PARAMETERS`.
+
+        Each is a scalar subquery, wherever an expression may stand; not where Spark wants a constant, as in LIMIT.
+        """
+        return self._planned_text(text, {name: _field(name, given) for name, given in parameters.items()})
+
+    # Texts.
+
+    def _planned_text(self, text: str, parameters: Mapping[str, StructField]) -> Planned:
+        tables = self._mentioned(text)
+        key = _Key(
+            text,
+            tuple((name, field.json()) for name, field in parameters.items()),
+            tuple((name, table.version) for name, table in tables.items()),
+            self._catalyst.fingerprint(),
+        )
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is not None:
+                self._kept.move_to_end(key)
+                return kept
+        with self._catalyst.desk(self._catalyst.spark._jsparkSession) as desk:
+            for name, table in tables.items():
+                desk.show(name, table.relation)
+            parsed = desk.parsed(text)
+            if parameters:
+                parsed = self._with_parameters(desk, parsed, parameters)
+            analyzed = desk.analyzed(parsed)
+            planned = self._finish(desk, analyzed)
+            if self._is_fixed(analyzed, {*tables, PARAMETERS}):
+                self._keep(key, planned)
+            return planned
+
+    def _mentioned(self, text: str) -> dict[str, _Table]:
+        """The tables whose names occur in a text, and perhaps some more."""
+        lower = text.lower()
+        with self._lock:
+            return {name: t for name, t in self._tables.items() if name.replace("`", "``").lower() in lower}
+
+    def _with_parameters(self, desk: Desk, parsed: Any, parameters: Mapping[str, StructField]) -> Any:
+        desk.show(PARAMETERS, self._catalyst.relation(PARAMETERS, StructType(list(parameters.values()))))
+        return desk.with_parameters(
+            parsed, {name: f"(SELECT `{name.replace('`', '``')}` FROM `{PARAMETERS}`)" for name in parameters}
+        )
+
+    def _is_fixed(self, analyzed: Any, tables: set[str]) -> bool:
+        """Whether a plan has nothing that the user can define anew, except the tables."""
+        if analyzed.containsAnyPattern(self._catalyst.redefinable):
+            return False
+        views = {name.replace("``", "`").lower() for name in _VIEW.findall(analyzed.toString())}
+        return views <= {name.lower() for name in tables}
+
+    def _keep(self, key: _Key, planned: Planned) -> None:
+        with self._lock:
+            self._kept[key] = planned
+            if len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+
+    # DataFrames.
+
+    def _planned_frame(self, frame: DataFrame) -> Planned:
+        jdf = getattr(frame, "_jdf", None)
+        if jdf is None:
+            raise SqlError(
+                f"cannot plan a {type(frame).__module__}.{type(frame).__name__}",
+                hint="give SQL text, or a DataFrame of the SparkSession that hosts the workers",
+            )
+        if frame.isStreaming:
+            raise SqlError("a view cannot read a stream", hint="let a table follow it: table.follow(stream)")
+        with self._catalyst.desk(frame.sparkSession._jsparkSession) as desk:
+            return self._finish(desk, jdf.queryExecution().analyzed())
+
+    # Both.
+
+    def _finish(self, desk: Desk, analyzed: Any) -> Planned:
+        timed = desk.with_time(analyzed, self._clock)
+        refuse_analyzed(timed.toString(), has_current=timed.containsPattern(self._catalyst.patterns.CURRENT_LIKE()))
+        optimized = desk.optimized(timed)
+        text = optimized.toJSON()
+        refuse_json(text)
+        nodes = json.loads(text)
+        leaves = Leaves(self._catalyst, self._owner, optimized)
+        leaves.explain(nodes)
+        return Planned(
+            plan=json.dumps(nodes, separators=(",", ":")),
+            config=desk.config,
+            columns=tuple(pa.field(f["name"], arrow_type(f["type"]), f["nullable"]) for f in schema_of(analyzed)),
+            constants=tuple(leaves.constants),
+            functions=leaves.functions,
+        )
+
+
+def _field(name: str, given: pa.Field | pa.DataType | str) -> StructField:
+    """A parameter as Spark has it."""
+    if isinstance(given, str):
+        try:
+            return StructField(name, _parse_datatype_string(given), nullable=False)
+        except PySparkException as error:
+            raise SqlError(f"cannot read the type {given!r} of parameter {name!r}", detail=said(error)) from None
+    field = given.with_name(name) if isinstance(given, pa.Field) else pa.field(name, given, nullable=False)
+    return spark_schema([field])[0]

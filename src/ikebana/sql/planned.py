@@ -1,0 +1,62 @@
+"""A query as Spark has planned it: all that lowering needs to know, without Spark.
+
+The plan is the JSON of an optimised logical plan (`ikebana.sql.tree` parses it), to which one thing was added. What
+its leaves stand for, which Spark's JSON does not say, is in the `metadata` of each of their output attributes:
+
+    {"ikebana.table": "orders"}     a table or view; `CLOCK` and `PARAMETERS` are two that every session has
+    {"ikebana.constant": 2}         rows that are part of the query: `constants[2]`
+
+A leaf has one of both, or is an `OneRowRelation` or a reference of a recursive query to itself. A leaf without columns
+has nowhere to say it; it can only be a constant, and has `"ikebana.constant"` as a field of its own.
+
+The clock has one row, with one column, `NOW`: what `now()` reads. Parameters have a row for each set of values, with
+a column for each parameter. In a plan both occur in scalar subqueries, as the one column that these select.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ikebana.sql.expressions import Config
+
+TABLE = "ikebana.table"
+CONSTANT = "ikebana.constant"
+
+CLOCK = "ikebana.clock"
+"""The table that knows what time it is."""
+
+NOW = "now"
+"""Its one column, a timestamp."""
+
+PARAMETERS = "ikebana.parameters"
+"""The table of a prepared statement's parameters."""
+
+
+@dataclass(frozen=True)
+class PythonCode:
+    """A user's Python function: pickled, as it is called by rows or, with another `eval_type`, by columns."""
+
+    name: str
+    function: bytes
+    eval_type: int
+    type: pa.DataType
+    """Of what it returns."""
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A query, planned."""
+
+    plan: str
+    """The JSON of the optimised logical plan."""
+    config: Config
+    """What the user's session had set."""
+    columns: tuple[pa.Field, ...]
+    """Names and types of the answer, and what in it may be null, as the query declares them."""
+    constants: tuple[pa.Table, ...] = ()
+    """Rows that are part of the query, in the order in which leaves that have them occur in the JSON."""
+    functions: Mapping[int, PythonCode] = field(default_factory=dict)
+    """Python functions by the number of the `resultId` that the expression `PythonUDF` has in the plan."""

@@ -1,0 +1,305 @@
+"""Statements and the tables they are about, as data, and the plans that Spark makes of them: for tests without Java.
+
+Each has a file in `plans/`, which `python -m tests.sql.record_plans` writes. `planned` reads it.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ikebana.sql.expressions import Config
+from ikebana.sql.planned import Planned, PythonCode
+
+TABLES = {
+    "orders": "id BIGINT NOT NULL, customer BIGINT, day DATE NOT NULL, price DECIMAL(15,2) NOT NULL, "
+    "status STRING NOT NULL, note STRING",
+    "items": "order_id BIGINT NOT NULL, line INT NOT NULL, part BIGINT, quantity INT, price DECIMAL(15,2), tax DOUBLE",
+    "customers": "id BIGINT NOT NULL, name STRING NOT NULL, nation INT, credit DECIMAL(15,2)",
+    "nations": "id INT NOT NULL, name STRING NOT NULL, region INT",
+    "edges": "src BIGINT NOT NULL, dst BIGINT NOT NULL, weight INT",
+    "events": "at TIMESTAMP NOT NULL, device STRING, reading DOUBLE, tags ARRAY<STRING>, "
+    "place STRUCT<x: DOUBLE, y: DOUBLE>, done BOOLEAN",
+}
+"""Columns by table."""
+
+KEYS = {"orders": ("id",), "items": ("order_id", "line"), "customers": ("id",), "nations": ("id",)}
+"""Those that have a key."""
+
+
+def doubled(x: int | None) -> int | None:
+    """A function for the statements: `doubled(x)`."""
+    return None if x is None else 2 * x
+
+
+def shouted(text: str | None) -> str | None:
+    """Another: `shouted(text)`."""
+    return None if text is None else text.upper() + "!"
+
+
+FUNCTIONS = {"doubled": (doubled, "bigint"), "shouted": (shouted, "string")}
+"""Python functions by name, and what they return."""
+
+STATEMENTS: dict[str, str] = {
+    # Rows.
+    "all_columns": "SELECT * FROM orders",
+    "some_columns": "SELECT note, id FROM orders",
+    "no_columns": "SELECT 1 AS one FROM orders",
+    "arithmetic": "SELECT order_id, quantity * price AS cost, price * (1 + tax) AS taxed, line + 1 AS next, "
+    "-quantity AS negative, quantity / 2 AS half, quantity % 3 AS rest, quantity DIV 2 AS whole FROM items",
+    "filter": "SELECT id FROM orders WHERE price > 10.5 AND status = 'open' AND note IS NOT NULL",
+    "three_valued": "SELECT id FROM orders WHERE NOT (customer = 3 OR note = 'x') OR customer IS NULL",
+    "case": "SELECT id, CASE WHEN price > 100 THEN 'big' WHEN price > 10 THEN 'medium' ELSE 'small' END AS size, "
+    "CASE status WHEN 'open' THEN 1 END AS is_open, IF(note IS NULL, 0, 1) AS noted, coalesce(note, status) AS text, "
+    "nullif(status, 'open') AS closed FROM orders",
+    "texts": "SELECT id, upper(status) AS u, length(note) AS n, concat(status, '-', note) AS c, substring(note, 2, 3) "
+    "AS s, trim(note) AS t, replace(note, 'a', 'b') AS r, status || note AS p FROM orders",
+    "like": "SELECT id FROM orders WHERE note LIKE '%a_b%' OR status LIKE 'op%' OR note LIKE '%x%' OR note "
+    "RLIKE '^a+$'",
+    "in_list": "SELECT id FROM orders WHERE status IN ('open', 'shipped') AND customer NOT IN (1, 2, 3)",
+    "in_long_list": f"SELECT id FROM orders WHERE customer IN ({', '.join(map(str, range(20)))})",
+    "dates": "SELECT id, year(day) AS y, month(day) AS m, day + INTERVAL 3 DAYS AS later, "
+    "datediff(day, DATE '2024-01-01') AS passed, date_trunc('MONTH', day) AS start, add_months(day, 1) AS next "
+    "FROM orders WHERE day BETWEEN DATE '2024-01-01' AND DATE '2024-01-01' + INTERVAL 1 YEAR",
+    "casts": "SELECT CAST(price AS INT) AS i, CAST(id AS STRING) AS s, CAST(day AS TIMESTAMP) AS t, "
+    "CAST(price AS DOUBLE) AS d, CAST(note AS BIGINT) AS n, CAST(price AS DECIMAL(10,1)) AS p FROM orders",
+    "nested": "SELECT at, tags, place, place.x AS x, tags[0] AS first, size(tags) AS n, array_contains(tags, 'a') AS a "
+    "FROM events",
+    "values": "SELECT * FROM VALUES (1, 'one', DATE '2024-01-01'), (2, NULL, NULL) AS v(id, name, day)",
+    "join_values": "SELECT o.id, v.label FROM orders o JOIN VALUES ('open', 1), ('closed', 2) AS v(status, label) "
+    "ON o.status = v.status",
+    "one_row": "SELECT 1 AS a, 'x' AS b",
+    "distinct": "SELECT DISTINCT status, customer FROM orders",
+    "explode": "SELECT device, tag FROM events LATERAL VIEW explode(tags) AS tag",
+    "explode_outer": "SELECT device, place, position, tag FROM events LATERAL VIEW OUTER posexplode(tags) AS "
+    "position, tag",
+    # Joins.
+    "join": "SELECT o.id, c.name FROM orders o JOIN customers c ON o.customer = c.id",
+    "join_condition": "SELECT o.id, i.line FROM orders o JOIN items i ON o.id = i.order_id AND i.price > o.price",
+    "join_computed": "SELECT o.id, c.name FROM orders o JOIN customers c ON o.customer + 1 = c.id * 2",
+    "join_left": "SELECT o.id, c.name FROM orders o LEFT JOIN customers c ON o.customer = c.id",
+    "join_left_condition": "SELECT o.id, c.name FROM orders o LEFT JOIN customers c "
+    "ON o.customer = c.id AND c.credit > o.price AND o.status = 'open'",
+    "join_right": "SELECT o.id, c.name FROM orders o RIGHT JOIN customers c ON o.customer = c.id",
+    "join_full": "SELECT o.id, c.id AS customer, c.name FROM orders o FULL JOIN customers c ON o.customer = c.id",
+    "join_full_condition": "SELECT o.id, c.name FROM orders o FULL JOIN customers c "
+    "ON o.customer = c.id AND o.price > c.credit",
+    "join_cross": "SELECT c.name, n.name AS nation FROM customers c CROSS JOIN nations n",
+    "join_inequality": "SELECT a.id, b.id AS other FROM orders a JOIN orders b ON a.price < b.price",
+    "join_left_inequality": "SELECT c.id, o.id AS dearer FROM customers c LEFT JOIN orders o ON o.price > c.credit",
+    "join_semi": "SELECT * FROM customers c LEFT SEMI JOIN orders o ON o.customer = c.id",
+    "join_semi_condition": "SELECT * FROM customers c LEFT SEMI JOIN orders o ON o.customer = c.id AND "
+    "o.price > c.credit",
+    "join_anti": "SELECT * FROM customers c LEFT ANTI JOIN orders o ON o.customer = c.id",
+    "join_anti_condition": "SELECT * FROM customers c LEFT ANTI JOIN orders o ON o.customer = c.id AND "
+    "o.price > c.credit",
+    "join_null_safe": "SELECT o.id, i.line FROM orders o JOIN items i ON o.customer <=> i.part",
+    "join_using": "SELECT * FROM customers JOIN nations USING (id)",
+    "join_natural": "SELECT * FROM customers NATURAL JOIN nations",
+    "join_self": "SELECT a.src, b.dst FROM edges a JOIN edges b ON a.dst = b.src",
+    "join_doubles": "SELECT a.device, b.device AS other FROM events a JOIN events b ON a.reading = b.reading",
+    "join_many": "SELECT n.name, sum(i.price * i.quantity) AS total FROM items i JOIN orders o ON i.order_id = o.id "
+    "JOIN customers c ON o.customer = c.id JOIN nations n ON c.nation = n.id WHERE o.day >= DATE '2024-01-01' "
+    "GROUP BY n.name",
+    "triangles": "SELECT a.src, b.src AS via, c.src AS last FROM edges a, edges b, edges c "
+    "WHERE a.dst = b.src AND b.dst = c.src AND c.dst = a.src",
+    # Subqueries.
+    "exists": "SELECT name FROM customers c WHERE EXISTS (SELECT 1 FROM orders o WHERE o.customer = c.id)",
+    "not_exists": "SELECT name FROM customers c WHERE NOT EXISTS "
+    "(SELECT 1 FROM orders o WHERE o.customer = c.id AND o.price > c.credit)",
+    "exists_or": "SELECT name FROM customers c WHERE nation = 1 OR EXISTS (SELECT 1 FROM orders o WHERE "
+    "o.customer = c.id)",
+    "exists_selected": "SELECT name, EXISTS (SELECT 1 FROM orders o WHERE o.customer = c.id) AS has_ordered "
+    "FROM customers c",
+    "exists_uncorrelated": "SELECT name FROM customers WHERE EXISTS (SELECT 1 FROM orders WHERE price > 100)",
+    "in_subquery": "SELECT name FROM customers WHERE id IN (SELECT customer FROM orders WHERE status = 'open')",
+    "not_in_nullable": "SELECT name FROM customers WHERE id NOT IN (SELECT customer FROM orders)",
+    "not_in_not_null": "SELECT id FROM orders WHERE id NOT IN (SELECT order_id FROM items)",
+    "in_correlated": "SELECT o.id FROM orders o WHERE o.price IN (SELECT i.price FROM items i WHERE i.order_id = o.id)",
+    "scalar_uncorrelated": "SELECT id FROM orders WHERE price > (SELECT avg(price) FROM orders)",
+    "scalar_selected": "SELECT id, (SELECT max(price) FROM items) AS highest FROM orders",
+    "scalar_correlated": "SELECT o.id, (SELECT sum(i.price) FROM items i WHERE i.order_id = o.id) AS total "
+    "FROM orders o",
+    "scalar_count": "SELECT c.name FROM customers c WHERE (SELECT count(*) FROM orders o WHERE o.customer = c.id) = 0",
+    "scalar_correlated_filter": "SELECT i.order_id, i.line FROM items i "
+    "WHERE i.quantity < (SELECT 0.2 * avg(j.quantity) FROM items j WHERE j.part = i.part)",
+    # Aggregates.
+    "aggregate": "SELECT status, count(*) AS n, count(note) AS noted, sum(price) AS total, avg(price) AS mean, "
+    "min(day) AS first, max(day) AS last FROM orders GROUP BY status",
+    "aggregate_global": "SELECT count(*) AS n, sum(quantity) AS total, avg(quantity) AS mean, sum(tax) AS tax, "
+    "min(price) AS low FROM items",
+    "aggregate_expressions": "SELECT year(day) AS y, 100 * sum(price) / count(*) AS mean, max(price) - "
+    "min(price) AS spread "
+    "FROM orders GROUP BY year(day)",
+    "aggregate_filter": "SELECT customer, count(*) FILTER (WHERE status = 'open') AS open, "
+    "sum(price) FILTER (WHERE day > DATE '2024-06-01') AS late FROM orders GROUP BY customer",
+    "count_distinct": "SELECT status, count(DISTINCT customer) AS n, count(*) AS orders FROM orders GROUP BY status",
+    "sum_distinct_global": "SELECT sum(DISTINCT quantity) AS total, count(DISTINCT quantity) AS n FROM items",
+    "several_distincts": "SELECT status, count(DISTINCT customer) AS customers, count(DISTINCT day) AS days, "
+    "sum(price) AS total FROM orders GROUP BY status",
+    "deviation": "SELECT part, stddev(quantity) AS s, var_pop(price) AS v, variance(tax) AS w FROM items GROUP BY part",
+    "any_every": "SELECT device, any(done) AS some, every(done) AS each, bool_or(reading > 1) AS high FROM events "
+    "GROUP BY device",
+    "collect_set": "SELECT customer, collect_set(status) AS statuses, collect_list(id) AS ids FROM orders "
+    "GROUP BY customer",
+    "min_max_texts": "SELECT nation, min(name) AS first, max(name) AS last, count(DISTINCT name) AS n FROM customers "
+    "GROUP BY nation",
+    "first_refused": "SELECT customer, first(status) AS status FROM orders GROUP BY customer",
+    "approximate_refused": "SELECT approx_count_distinct(customer) AS n FROM orders",
+    "having": "SELECT customer, sum(price) AS total FROM orders GROUP BY customer HAVING sum(price) > 100 AND "
+    "count(*) > 1",
+    "group_only": "SELECT customer FROM orders GROUP BY customer, status",
+    "rollup": "SELECT status, customer, sum(price) AS total, grouping_id() AS g FROM orders "
+    "GROUP BY ROLLUP (status, customer)",
+    "cube": "SELECT status, customer, count(*) AS n FROM orders GROUP BY CUBE (status, customer)",
+    "grouping_sets": "SELECT status, customer, day, sum(price) AS total, grouping(day) AS g FROM orders "
+    "GROUP BY GROUPING SETS ((status), (customer, day), ())",
+    "aggregate_of_aggregate": "SELECT n, count(*) AS customers FROM (SELECT customer, count(*) AS n FROM orders "
+    "GROUP BY customer) GROUP BY n",
+    "pivot": "SELECT * FROM (SELECT customer, status, price FROM orders) PIVOT (sum(price) FOR status IN "
+    "('open' AS open, 'closed' AS closed))",
+    # Sets.
+    "union_all": "SELECT id FROM orders UNION ALL SELECT order_id FROM items UNION ALL SELECT id FROM nations",
+    "union": "SELECT id, status FROM orders UNION SELECT id, name FROM customers",
+    "intersect": "SELECT customer FROM orders INTERSECT SELECT id FROM customers",
+    "intersect_all": "SELECT customer FROM orders INTERSECT ALL SELECT part FROM items",
+    "except": "SELECT id FROM customers EXCEPT SELECT customer FROM orders",
+    "except_all": "SELECT customer FROM orders EXCEPT ALL SELECT part FROM items",
+    # Order.
+    "order_by": "SELECT id, price FROM orders ORDER BY price DESC, id",
+    "top": "SELECT id, price FROM orders ORDER BY price DESC NULLS LAST, id LIMIT 10",
+    "top_hidden": "SELECT id FROM orders ORDER BY price DESC, id LIMIT 3",
+    "top_offset": "SELECT id, price FROM orders ORDER BY price, id LIMIT 10 OFFSET 5",
+    "offset": "SELECT id FROM orders ORDER BY id OFFSET 7",
+    "limit": "SELECT id FROM orders LIMIT 5",
+    "top_of_groups": "SELECT customer, sum(price) AS total FROM orders GROUP BY customer ORDER BY total DESC LIMIT 3",
+    "top_inside": "SELECT c.name, t.price FROM (SELECT * FROM orders ORDER BY price DESC LIMIT 10) t "
+    "JOIN customers c ON t.customer = c.id",
+    # Windows.
+    "row_number": "SELECT id, row_number() OVER (PARTITION BY customer ORDER BY day, id) AS n FROM orders",
+    "ranks": "SELECT id, rank() OVER (PARTITION BY status ORDER BY price DESC) AS r, "
+    "dense_rank() OVER (PARTITION BY status ORDER BY price DESC) AS d FROM orders",
+    "top_of_partition": "SELECT * FROM (SELECT id, customer, row_number() OVER (PARTITION BY customer "
+    "ORDER BY price DESC, id) AS n FROM orders) WHERE n <= 3",
+    "lag_lead": "SELECT device, at, lag(reading) OVER w AS before, lead(reading, 2, 0.0) OVER w AS after FROM events "
+    "WINDOW w AS (PARTITION BY device ORDER BY at)",
+    "window_total": "SELECT id, price, sum(price) OVER (PARTITION BY customer) AS total, "
+    "price / sum(price) OVER () AS part FROM orders",
+    "window_running": "SELECT id, sum(price) OVER (PARTITION BY customer ORDER BY day, id) AS running, "
+    "count(*) OVER (PARTITION BY customer ORDER BY day, id) AS n FROM orders",
+    "window_rows": "SELECT at, avg(reading) OVER (PARTITION BY device ORDER BY at ROWS BETWEEN 2 PRECEDING AND CURRENT "
+    "ROW) AS smooth FROM events",
+    "window_range": "SELECT id, count(*) OVER (PARTITION BY customer ORDER BY day RANGE BETWEEN INTERVAL 7 DAYS "
+    "PRECEDING AND CURRENT ROW) AS week FROM orders",
+    "window_min_max": "SELECT id, min(price) OVER (PARTITION BY status ORDER BY day ROWS BETWEEN UNBOUNDED "
+    "PRECEDING AND "
+    "1 FOLLOWING) AS low, max(price) OVER (PARTITION BY status) AS high FROM orders",
+    # Common table expressions.
+    "with": "WITH big AS (SELECT * FROM orders WHERE price > 100) SELECT a.id, b.id AS other FROM big a JOIN big b "
+    "ON a.customer = b.customer AND a.id < b.id",
+    "with_aggregate": "WITH totals AS (SELECT customer, sum(price) AS total FROM orders GROUP BY customer) "
+    "SELECT customer FROM totals WHERE total = (SELECT max(total) FROM totals)",
+    "recursive": "WITH RECURSIVE reach(src, dst) AS (SELECT src, dst FROM edges UNION ALL "
+    "SELECT r.src, e.dst FROM reach r JOIN edges e ON r.dst = e.src) SELECT DISTINCT src, dst FROM reach",
+    "recursive_depth": "WITH RECURSIVE walk(node, depth) AS (SELECT 1L, 0 UNION ALL SELECT e.dst, w.depth + 1 "
+    "FROM walk w "
+    "JOIN edges e ON w.node = e.src WHERE w.depth < 5) SELECT node, min(depth) AS depth FROM walk GROUP BY node",
+    "recursive_numbers": "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 10) "
+    "SELECT n FROM numbers",
+    # Functions of users, time, chance.
+    "python": "SELECT id, doubled(customer) AS twice, shouted(status) AS loud FROM orders WHERE doubled(id) > 10",
+    "python_nested": "SELECT id, doubled(doubled(id) + 1) AS much FROM orders",
+    "recent": "SELECT * FROM events WHERE at >= now() - INTERVAL 5 MINUTES",
+    "recent_counts": "SELECT device, count(*) AS n FROM events WHERE at > current_timestamp() - INTERVAL 1 HOUR "
+    "AND at <= now() GROUP BY device",
+    "recent_days": "SELECT id FROM orders WHERE day > current_date() - INTERVAL 7 DAYS",
+    "random_refused": "SELECT id, rand() AS r FROM orders",
+}
+"""Statements by name. Those that end with `_refused` have a plan, but cannot be maintained."""
+
+PREPARED: dict[str, tuple[str, dict[str, str]]] = {
+    "by_key": ("SELECT * FROM orders WHERE id = :id", {"id": "BIGINT"}),
+    "by_range": (
+        "SELECT id, price * :rate AS price FROM orders WHERE day BETWEEN :start AND :start + INTERVAL 1 MONTH",
+        {"start": "DATE", "rate": "DECIMAL(5,2)"},
+    ),
+    "by_list": (
+        "SELECT id FROM orders WHERE status IN (:a, :b) OR customer = :c",
+        {"a": "STRING", "b": "STRING", "c": "INT"},
+    ),
+    "by_join": (
+        "SELECT c.name, sum(o.price) AS total FROM orders o JOIN customers c ON o.customer = c.id AND o.price > :least "
+        "WHERE c.nation = :nation GROUP BY c.name HAVING sum(o.price) > :total",
+        {"least": "DECIMAL(15,2)", "nation": "INT", "total": "DECIMAL(15,2)"},
+    ),
+    "by_reach": (
+        "WITH RECURSIVE reach(node) AS (SELECT :start UNION ALL SELECT e.dst FROM reach r JOIN edges e ON "
+        "r.node = e.src) "
+        "SELECT DISTINCT node FROM reach",
+        {"start": "BIGINT"},
+    ),
+}
+"""Statements with parameters, and the types of these."""
+
+PLANS = Path(__file__).with_name("plans")
+
+
+def planned(name: str) -> Planned:
+    """The plan of a statement, as it was recorded."""
+    return loads(gzip.decompress((PLANS / f"{name}.json.gz").read_bytes()))
+
+
+def loads(data: bytes) -> Planned:
+    """A plan from what a file has."""
+    found: dict[str, Any] = json.loads(data)
+    return Planned(
+        plan=json.dumps(found["plan"], separators=(",", ":")),
+        config=Config(found["ansi"], found["time_zone"]),
+        columns=_schema(found["columns"]),
+        constants=tuple(pa.ipc.open_stream(base64.b64decode(text)).read_all() for text in found["constants"]),
+        functions={
+            int(number): PythonCode(name, base64.b64decode(code), eval_type, _schema(kind)[0].type)
+            for number, (name, code, eval_type, kind) in found["functions"].items()
+        },
+    )
+
+
+def dumps(planned: Planned) -> bytes:
+    """A plan as a file has it."""
+    found = {
+        "plan": json.loads(planned.plan),
+        "ansi": planned.config.ansi,
+        "time_zone": planned.config.time_zone,
+        "columns": _schema_text(planned.columns),
+        "constants": [_table_text(table) for table in planned.constants],
+        "functions": {
+            number: [code.name, _text(code.function), code.eval_type, _schema_text([pa.field("x", code.type)])]
+            for number, code in planned.functions.items()
+        },
+    }
+    return json.dumps(found, separators=(",", ":")).encode()
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _schema(text: str) -> tuple[pa.Field, ...]:
+    return tuple(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text))))
+
+
+def _schema_text(fields: Iterable[pa.Field]) -> str:
+    return _text(pa.schema(fields).serialize().to_pybytes())
+
+
+def _table_text(table: pa.Table) -> str:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return _text(sink.getvalue().to_pybytes())
