@@ -21,6 +21,7 @@ from ikebana.collection import Collection
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.linear import Columns, Select
 from ikebana.operators.logic import Groups, Linear, Logic, Made, OfSums
+from ikebana.sql.ordering import unlike
 from ikebana.sql.sums.aggregates import Aggregate
 from ikebana.sql.sums.floats import BINS, Exact
 from ikebana.sql.sums.parts import AnyPart, Floating, Part, Sums, floatings, wholes
@@ -35,16 +36,15 @@ def aggregate(collection: Collection, by: Sequence[str], calls: Calls) -> Collec
     """For each group, which the columns `by` make, a row of aggregates."""
     key, parts = tuple(by), tuple(part for _, call in calls for part in call.parts)
     if not floatings(parts):
-        return collection.explode(key, RowLanes(wholes(parts)))._reduced(key, Aggregation(calls))
-    spread = Spread(key, _unlike("slot", key), wholes(parts), floatings(parts))
-    lanes = tuple(pa.field(_unlike(f"lane {lane}", key), pa.int64(), nullable=False) for lane in range(spread.lanes))
-    slots = collection._step(spread, spread.lanes)._reduced((*key, spread.slot), Linear(lanes, list))
-    return slots._reduced(key, SlottedAggregation(calls, spread.slot, tuple(lane.name for lane in lanes)))
+        return _reduced(collection.explode(key, RowLanes(wholes(parts))), key, Aggregation(calls))
+    spread = Spread(key, unlike("slot", key), wholes(parts), floatings(parts))
+    lanes = tuple(pa.field(unlike(f"lane {lane}", key), pa.int64(), nullable=False) for lane in range(spread.lanes))
+    slots = _reduced(collection._step(spread, spread.lanes), (*key, spread.slot), Linear(lanes, list))
+    return _reduced(slots, key, SlottedAggregation(calls, spread.slot, tuple(lane.name for lane in lanes)))
 
 
-def _unlike(name: str, taken: Sequence[str]) -> str:
-    """A name that is not taken."""
-    return name if name not in taken else _unlike(f"{name}_", taken)
+def _reduced(collection: Collection, key: tuple[str, ...], logic: Logic) -> Collection:
+    return collection.arrange_by(key).reduce(logic).rows()
 
 
 def _fields(calls: Calls) -> Fields:
