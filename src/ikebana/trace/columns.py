@@ -3,7 +3,7 @@
 Three forms of a column occur. As *declared*: the Arrow type of the schema, what users give and get. As
 *ordered bits*: an unsigned integer of fixed width whose order is that of the values, nulls first; what exact
 lanes are packed from. As *canonical*: an Arrow array in which equal values are equal bytes, of a type with
-few physical layouts; what payloads hold.
+few physical layouts; what payloads hold (`ikebana.trace.canonical`).
 
 Cost: a pass over the column for each conversion; none for 64-bit integers.
 """
@@ -85,7 +85,35 @@ def _checked(column: Any, field: pa.Field) -> pa.Array:
             detail=f"the schema declares it as {field.type}, never null",
             hint="filter such rows out, or declare the column with pyarrow.field(..., nullable=True)",
         )
+    inside = _null_inside(array)
+    if inside:
+        raise SchemaError(
+            f"column {field.name!r} has a null {inside}",
+            detail=f"the schema declares it as {field.type}",
+            hint="filter such rows out, or declare what is inside as nullable",
+        )
     return array
+
+
+def _null_inside(array: pa.Array) -> str:
+    """Where in the values of a nested column there is a null that its type excludes; nothing if there is none."""
+    for field, child in _inside(array):
+        if child.null_count and not field.nullable:
+            return f"in {field.name!r}"
+        if found := _null_inside(child):
+            return found
+    return ""
+
+
+def _inside(array: pa.Array) -> list[tuple[pa.Field, pa.Array]]:
+    """What the values of a nested column are made of; nothing of values that are null."""
+    kind = array.type
+    if types.is_struct(kind):
+        there = array.is_valid()
+        return [(field, child.filter(there)) for field, child in zip(kind, array.flatten(), strict=True)]
+    if types.is_map(kind):
+        return [(kind.key_field, array.keys), (kind.item_field, array.items)]
+    return [(kind.value_field, array.flatten())] if is_list(kind) else []
 
 
 def _as_array(column: Any, field: pa.Field) -> pa.Array:
@@ -106,14 +134,30 @@ def _as_array(column: Any, field: pa.Field) -> pa.Array:
 def _converted(array: pa.Array, field: pa.Field) -> pa.Array:
     """Widen within a family of types where nothing can be lost; refuse everything else."""
     source = array.type.value_type if types.is_dictionary(array.type) else array.type
-    families = (types.is_integer, types.is_floating, types.is_decimal, _is_string, _is_binary, _is_instant, _is_clock)
-    same_family = any(family(source) and family(field.type) for family in families)
-    if not (same_family or source == field.type or types.is_null(source)):
+    if not _can_widen(source, field.type):
         raise _wrong_type(field, str(array.type))
     try:
         return array.cast(field.type)
     except pa.ArrowException as error:
         raise _wrong_type(field, str(array.type), str(error)) from error
+
+
+def _can_widen(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether two types are of a family, all through where they are nested."""
+    if source == target or types.is_null(source):
+        return True
+    if is_nested(source):
+        return _are_built_alike(source, target) and all(
+            _can_widen(source.field(at).type, target.field(at).type) for at in range(source.num_fields)
+        )
+    families = (types.is_integer, types.is_floating, types.is_decimal, is_string, is_binary, _is_instant, _is_clock)
+    return any(family(source) and family(target) for family in families)
+
+
+def _are_built_alike(source: pa.DataType, target: pa.DataType) -> bool:
+    if types.is_struct(source) and types.is_struct(target):
+        return [field.name for field in source] == [field.name for field in target]
+    return is_list(source) and is_list(target) and types.is_map(source) == types.is_map(target)
 
 
 def _wrong_type(field: pa.Field, given: str, reason: str = "") -> SchemaError:
@@ -128,12 +172,25 @@ def _is_whole(kind: pa.DataType) -> bool:
     return bool(types.is_integer(kind) or types.is_temporal(kind))
 
 
-def _is_string(kind: pa.DataType) -> bool:
+def is_string(kind: pa.DataType) -> bool:
+    """Text, however its length is stored."""
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
-def _is_binary(kind: pa.DataType) -> bool:
+def is_binary(kind: pa.DataType) -> bool:
+    """Byte strings, however their length is stored."""
     return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Lists, however their length is stored; maps are lists of entries."""
+    lists = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_map)
+    return any(is_one(kind) for is_one in lists)
+
+
+def is_nested(kind: pa.DataType) -> bool:
+    """Lists, structs and maps."""
+    return is_list(kind) or bool(types.is_struct(kind))
 
 
 def _is_instant(kind: pa.DataType) -> bool:
@@ -147,17 +204,31 @@ def _is_clock(kind: pa.DataType) -> bool:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return _is_string(kind) or _is_binary(kind)
+    return is_string(kind) or is_binary(kind)
 
 
 def check_supported(field: pa.Field) -> None:
     """Raise an error that names the column if its type cannot be indexed."""
-    if _width(field.type) is None and not _is_text(field.type) and not types.is_decimal128(field.type):
+    refused = _unsupported(field.type)
+    if refused is not None:
+        inside = "" if refused == field.type else f"; in it, {refused} is not"
         raise SchemaError(
             f"column {field.name!r} has type {field.type}, which cannot be indexed",
-            detail="supported: integers, floats, booleans, dates, times, decimal128, strings and binaries",
-            hint="split it into columns of these types",
+            detail="supported: integers, floats, booleans, dates, times, decimal128, strings and binaries, and lists, "
+            f"structs and maps of these{inside}",
+            hint="make it a column of these types",
         )
+
+
+def _unsupported(kind: pa.DataType, *, inside: bool = False) -> pa.DataType | None:
+    """The type, or the one inside it, that is not supported; None if all are. What is always null can only be inside."""
+    if is_nested(kind):
+        found = (_unsupported(kind.field(at).type, inside=True) for at in range(kind.num_fields))
+        return next((each for each in found if each is not None), None)
+    if inside and types.is_null(kind):
+        return None
+    is_flat = _width(kind) is not None or _is_text(kind) or types.is_decimal128(kind)
+    return None if is_flat else kind
 
 
 # Exact lanes: ordered bits.
@@ -207,7 +278,7 @@ def ordered_bits(array: pa.Array, field: pa.Field) -> Any:
     if types.is_boolean(kind) or types.is_unsigned_integer(kind):
         out = _raw(array).astype(np.uint64)
     elif types.is_floating(kind):
-        raw = _raw(canonical(array))
+        raw = _raw(canonical_floats(array))
         unsigned = raw.view(f"uint{width}").astype(np.uint64)
         out = np.where(unsigned & sign, ~unsigned, unsigned | sign)
     else:
@@ -247,6 +318,12 @@ def _from_signed(signed: Lane, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(signed), [None, pa.py_buffer(np.ascontiguousarray(words))])
 
 
+def canonical_floats(array: pa.Array) -> pa.Array:
+    """The column with one zero and one NaN."""
+    array = pc.if_else(pc.equal(array, 0.0), pa.scalar(0.0, array.type), array)
+    return pc.if_else(pc.is_nan(array), pa.scalar(np.nan, array.type), array)
+
+
 def _raw(array: pa.Array) -> Array:
     """The column's values as a NumPy array, whatever stands where it is null."""
     kind = array.type
@@ -267,26 +344,3 @@ def validity(array: pa.Array) -> Flags:
         return np.ones(len(array), np.uint8)
     flags = array.is_valid()
     return _raw(flags).astype(np.uint8, copy=False)
-
-
-# Payload: canonical arrays.
-
-
-def canonical(array: pa.Array) -> pa.Array:
-    """The column with equal values as equal bytes: of fixed width, long strings or long binaries."""
-    kind = array.type
-    if types.is_floating(kind):
-        array = pc.if_else(pc.equal(array, 0.0), pa.scalar(0.0, kind), array)
-        return pc.if_else(pc.is_nan(array), pa.scalar(np.nan, kind), array)
-    if types.is_boolean(kind):
-        return array.cast(pa.uint8())
-    if _is_string(kind):
-        return array.cast(pa.large_string())
-    if _is_binary(kind):
-        return array.cast(pa.large_binary())
-    return array
-
-
-def declared(array: pa.Array, field: pa.Field) -> pa.Array:
-    """A canonical column in the type that its field declares."""
-    return array if array.type == field.type else array.cast(field.type)

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from ikebana.kernels import gather_bits, gather_fixed, gather_strings, gather_words, hash_bytes, hash_integers
+from ikebana.trace.canonical import fixed_bytes, text_buffers
 from ikebana.trace.columns import validity
 from ikebana.trace.lanes import Array, Lane, room
 
@@ -68,7 +69,7 @@ def _cells(array: pa.Array) -> list[bytes]:
         values = array.cast(pa.large_binary()).to_pylist()
     else:
         width = array.type.bit_width // 8
-        values = [row.tobytes() for row in _fixed_bytes(array).reshape(len(array), width)]
+        values = [row.tobytes() for row in fixed_bytes(array).reshape(len(array), width)]
     return [b"\1" + value if valid else b"" for value, valid in zip(values, validity(array), strict=True)]
 
 
@@ -78,7 +79,7 @@ def hashes(payload: Payload) -> Lane:
     for array in payload:
         valid = validity(array)
         if _is_long_text(array.type):
-            offsets, data = _text_buffers(array)
+            offsets, data = text_buffers(array)
             hash_bytes(offsets, data, valid, out)
         else:
             for word in _words(array):
@@ -90,31 +91,16 @@ def _is_long_text(kind: pa.DataType) -> bool:
     return bool(types.is_large_string(kind) or types.is_large_binary(kind))
 
 
-def _text_buffers(array: pa.Array) -> tuple[Lane, Array]:
-    """Offsets of the array's rows, and the bytes they point into."""
-    _, offsets, data = array.buffers()
-    starts = np.frombuffer(offsets, np.int64) if offsets is not None else np.zeros(1, np.int64)
-    text = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
-    return starts[array.offset : array.offset + len(array) + 1], text
-
-
 def _bitmap(array: pa.Array) -> tuple[Array, int]:
     """The array's validity bitmap (no bytes where nothing is null) and the bit at which it starts."""
     bitmap = array.buffers()[0] if array.null_count else None
     return (np.zeros(0, np.uint8) if bitmap is None else np.frombuffer(bitmap, np.uint8)), array.offset
 
 
-def _fixed_bytes(array: pa.Array) -> Array:
-    """The bytes of a fixed-width array's rows."""
-    width = array.type.bit_width // 8
-    data = np.frombuffer(array.buffers()[1] or b"", np.uint8)
-    return data[array.offset * width : (array.offset + len(array)) * width]
-
-
 def _words(array: pa.Array) -> list[Lane]:
     """A fixed-width array as one or more int64 columns."""
     width = array.type.bit_width // 8
-    rows = _fixed_bytes(array)
+    rows = fixed_bytes(array)
     if width < 8:
         return [rows.view(f"int{8 * width}").astype(np.int64)]
     words = rows.view(np.int64).reshape(len(array), width // 8)
@@ -146,7 +132,7 @@ class _ColumnMerge:
         self._text = _is_long_text(a.type)
         self._sources: list[Array] = []
         if self._text:
-            self._sources = [*_text_buffers(a), *_text_buffers(b)]
+            self._sources = [*text_buffers(a), *text_buffers(b)]
             self._offsets = room(total + 1)
             self._offsets[0] = 0
             used = [int(starts[-1] - starts[0]) if len(starts) else 0 for starts in self._sources[::2]]
@@ -155,7 +141,7 @@ class _ColumnMerge:
             in_words = a.type.bit_width % 64 == 0
             unit = np.dtype(np.int64 if in_words else np.uint8)
             self._gather = gather_words if in_words else gather_fixed
-            self._sources = [_fixed_bytes(a).view(unit), _fixed_bytes(b).view(unit)]
+            self._sources = [fixed_bytes(a).view(unit), fixed_bytes(b).view(unit)]
             self._width = a.type.bit_width // 8 // unit.itemsize
             self._data = room(total * self._width, unit)
         self._bitmaps = (*_bitmap(a), *_bitmap(b))

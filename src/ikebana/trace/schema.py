@@ -12,9 +12,9 @@ along as the payload. A collision costs time, never a wrong answer: whoever take
 verifies the payload.
 
 Floats are made canonical on the way in, as Spark does for grouping keys: -0.0 becomes 0.0, and every NaN the
-same NaN.
+same NaN; so are maps, whose entries have no order (`ikebana.trace.canonical`).
 
-Not supported: lists, structs, maps, decimals of more than 128 bits. They are refused by name.
+Not supported: decimals of more than 128 bits, unions, types of Arrow's extensions. They are refused by name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.errors import SchemaError
-from ikebana.trace import columns, payload
+from ikebana.trace import canonical, columns, payload
 from ikebana.trace.lanes import Lane, constant
 
 Fields: TypeAlias = Mapping[str, Any] | Iterable[Any]
@@ -127,7 +127,7 @@ class Side:
     def encode(self, arrays: Sequence[pa.Array], rows: int) -> tuple[Lane, payload.Payload]:
         """The lane of the columns, and the payload that it cannot hold."""
         if not self.exact:
-            stored = tuple(columns.canonical(array) for array in arrays)
+            stored = tuple(canonical.canonical(array) for array in arrays)
             return self._hash(stored), stored
         if not self.fields:
             return constant(0, rows), ()
@@ -141,7 +141,7 @@ class Side:
     def decode(self, lane: Lane, stored: payload.Payload) -> list[pa.Array]:
         """The columns again."""
         if not self.exact:
-            return [columns.declared(array, field) for array, field in zip(stored, self.fields, strict=True)]
+            return [canonical.declared(array, field) for array, field in zip(stored, self.fields, strict=True)]
         if self._is_plain_integer:
             return [columns.from_integers(lane, self.fields[0].type)]
         rest = np.ascontiguousarray(lane).view(np.uint64)
