@@ -1,0 +1,141 @@
+"""Truth, and expressions of which only some are evaluated: AND, OR, CASE, COALESCE.
+
+What is not reached must not raise. An expression that cannot raise is evaluated for all rows, since that is faster than
+picking some; any other is evaluated for those rows alone that reach it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ikebana.sql.expressions.base import Call, Config, Expression, Literal, Rows, builds, function, is_nullable
+from ikebana.sql.expressions.buffers import Flags, flags_of, operand, spread, there, true
+from ikebana.sql.tree import Tree
+
+_BOOL = pa.bool_()
+
+
+@builds("Not", "And", "Or")
+def _logic(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
+    return Call(_BOOL, is_nullable(children), tree.kind.lower(), children)
+
+
+@function("not")
+def _not(call: Call, array: pa.Array) -> pa.Array:
+    return pc.invert(array)
+
+
+@function("and", lazy=True)
+def _and(call: Call, rows: Rows) -> pa.Array:
+    left, right = call.arguments
+    first = left.evaluate(rows)
+    if not right.can_raise:
+        return pc.and_kleene(first, right.evaluate(rows))
+    return pc.and_kleene(first, where(right, rows, true(first) | _null(first)))
+
+
+@function("or", lazy=True)
+def _or(call: Call, rows: Rows) -> pa.Array:
+    left, right = call.arguments
+    first = left.evaluate(rows)
+    if not right.can_raise:
+        return pc.or_kleene(first, right.evaluate(rows))
+    return pc.or_kleene(first, where(right, rows, ~true(first)))
+
+
+def where(expression: Expression, rows: Rows, flags: Flags) -> pa.Array:
+    """The values of an expression for some rows; null for the others, about which it is not asked."""
+    if flags.all():
+        return expression.evaluate(rows)
+    if not flags.any():
+        return pa.nulls(rows.count, expression.type)
+    return spread(expression.type, rows.count, [(flags, expression.evaluate(rows.where(flags)))])
+
+
+def _null(array: pa.Array) -> Flags:
+    valid = there(array)
+    return np.zeros(len(array), bool) if valid is None else ~valid
+
+
+# Choices.
+
+
+@builds("If")
+def _if(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
+    return Call(children[1].type, is_nullable(children[1:]), "case", children)
+
+
+@builds("CaseWhen")
+def _case_when(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
+    kind = children[1].type
+    if len(children) % 2 == 0:
+        children = (*children, Literal(kind, True, None))
+    return Call(kind, is_nullable((*children[1::2], children[-1])), "case", children)
+
+
+@function("case", lazy=True)
+def _case(call: Call, rows: Rows) -> pa.Array:
+    """Conditions and values in turn, and the value of what meets none."""
+    if any(each.can_raise for each in call.arguments[1:]):
+        return _case_by_row(call, rows)
+    *pairs, otherwise = call.arguments
+    if len(pairs) == 2:
+        chosen = pc.if_else(_met(pairs[0], rows), operand(pairs[1], rows), operand(otherwise, rows))
+    else:
+        conditions = [_met(each, rows) for each in pairs[::2]]
+        struct = pa.StructArray.from_arrays(conditions, names=[str(each) for each in range(len(conditions))])
+        chosen = pc.case_when(struct, *(operand(each, rows) for each in (*pairs[1::2], otherwise)))
+    return chosen
+
+
+def _met(condition: Expression, rows: Rows) -> pa.Array:
+    found = condition.evaluate(rows)
+    return found.fill_null(False) if found.null_count else found
+
+
+def _case_by_row(call: Call, rows: Rows) -> pa.Array:
+    *pairs, otherwise = call.arguments
+    left: Flags = np.ones(rows.count, bool)  # rows that have met no condition so far
+    parts: list[tuple[Flags, pa.Array]] = []
+    for condition, value in zip(pairs[::2], pairs[1::2], strict=True):
+        met = left & true(where(condition, rows, left))
+        parts.append((met, value.evaluate(rows.where(met))))
+        left = left & ~met
+    parts.append((left, otherwise.evaluate(rows.where(left))))
+    return spread(call.type, rows.count, parts)
+
+
+@builds("Coalesce")
+def _coalesce(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
+    return Call(children[0].type, all(each.nullable for each in children), "coalesce", children)
+
+
+@function("coalesce", lazy=True)
+def _first_there(call: Call, rows: Rows) -> pa.Array:
+    first, *others = call.arguments
+    if not any(each.can_raise for each in others):
+        return pc.coalesce(first.evaluate(rows), *(operand(each, rows) for each in others))
+    found = first.evaluate(rows)
+    for each in others:
+        missing = flags_of(found.is_null())
+        if not missing.any():
+            break
+        found = pc.coalesce(found, where(each, rows, missing))
+    return found
+
+
+@builds("NaNvl")
+def _nanvl(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
+    return Call(children[0].type, is_nullable(children), "nanvl", children)
+
+
+@function("nanvl", lazy=True)
+def _instead_of_nan(call: Call, rows: Rows) -> pa.Array:
+    first, second = call.arguments
+    found = first.evaluate(rows)
+    nan = true(pc.is_nan(found))
+    if not nan.any():
+        return found
+    return pc.if_else(pa.array(nan), where(second, rows, nan), found)
