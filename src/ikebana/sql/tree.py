@@ -44,6 +44,10 @@ class Tree:
         """The expressions in a field that has a list of them."""
         return [of_nodes(nodes) for nodes in self.fields[name]]
 
+    def lists(self, name: str) -> list[list[Tree]]:
+        """The expressions in a field that has lists of lists of them."""
+        return [[of_nodes(nodes) for nodes in each] for each in self.fields[name]]
+
     def case(self, name: str) -> str:
         """The name of a Scala object or class in a field, such as the type of a join."""
         value = self.fields[name]

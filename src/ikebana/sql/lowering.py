@@ -1,0 +1,153 @@
+"""Lowering: Catalyst's optimised plan becomes a collection.
+
+`lower` walks the plan from its leaves. Tables are found by name; what each node gives is a `Part`
+(`ikebana.sql.relations`), in which filters and projections are collected rather than applied. Handlers of nodes are in
+`ikebana.sql.nodes`, registered by the name of Catalyst's class (`lowers`).
+
+What is not supported is refused here, before anything is installed, by an error that names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+
+import pyarrow as pa
+
+from ikebana.collection import Collection, constant
+from ikebana.errors import SqlError
+from ikebana.sql.expressions import Expression, translate
+from ikebana.sql.joins import InnerJoin
+from ikebana.sql.planned import PARAMETERS, Planned
+from ikebana.sql.relations import Part, Table, column_of
+from ikebana.sql.scalar import single_value
+from ikebana.sql.tree import Tree, of_nodes
+
+Wanted = set[int] | None
+"""The attributes of a node's result that are of use; None for all."""
+
+Handler = Callable[["Lowering", Tree, Wanted], Part]
+
+_HANDLERS: dict[str, Handler] = {}
+
+
+def lowers(*kinds: str) -> Callable[[Handler], Handler]:
+    """Register how nodes of some classes of Catalyst's are lowered."""
+
+    def register(handler: Handler) -> Handler:
+        for kind in kinds:
+            assert kind not in _HANDLERS, kind
+            _HANDLERS[kind] = handler
+        return handler
+
+    return register
+
+
+class Lowering:
+    """The lowering of one query."""
+
+    def __init__(self, planned: Planned, tables: Mapping[str, Table]) -> None:
+        self.planned, self._tables = planned, tables
+        self.config = planned.config
+        self._synthetic = count(-1, -1)
+        self.loops: dict[int, Part] = {}
+        """What the variable of a recursive query is, while its body is lowered, by the number of its loop."""
+
+    def part(self, tree: Tree, wanted: Wanted = None) -> Part:
+        """The result of a node; what is not wanted may be left out."""
+        handler = _HANDLERS.get(tree.kind)
+        if handler is None:
+            raise SqlError(
+                f"{tree.kind} is not supported in a maintained view",
+                hint="compute it when the view is read, or write the query differently",
+            )
+        return handler(self, tree, wanted)
+
+    def expression(self, tree: Tree, columns: Mapping[int, Expression]) -> Expression:
+        """An expression of Catalyst's, over attributes and subqueries that are known."""
+
+        def leaf(each: Tree) -> Expression | None:
+            return columns[each.expr_id] if each.kind in ("AttributeReference", "ScalarSubquery") else None
+
+        return translate(tree, leaf, self.config)
+
+    def table(self, name: str) -> Table:
+        """A table by name."""
+        if name not in self._tables:
+            raise SqlError(f"there is no table {name!r}", detail=f"there are {', '.join(map(repr, self._tables))}")
+        return self._tables[name]
+
+    def new_attribute(self) -> int:
+        """The number of an attribute that Catalyst does not have."""
+        return next(self._synthetic)
+
+    # Subqueries in expressions, and parameters.
+
+    def subqueries(self, trees: Sequence[Tree]) -> list[Part]:
+        """Parts for the scalar subqueries in expressions: one row each, with its number as attribute.
+
+        Parameters are one part, with as many rows as there are openings of the statement.
+        """
+        parts, parameters = list[Part](), dict[int, str]()
+        for number, each in scalar_subqueries(trees).items():
+            inner = self.part(of_nodes(each.fields["plan"]))
+            attribute = next(iter(inner.outputs))
+            if inner.table is not None and inner.table.name == PARAMETERS:
+                parameters[number] = inner.names[attribute]
+            else:
+                parts.append(single_value(inner, attribute, number, self.always(inner)))
+        return [*parts, self._parameters(parameters)] if parameters else parts
+
+    def _parameters(self, used: Mapping[int, str]) -> Part:
+        """The openings of the statement, with some of their parameters as attributes."""
+        table = self.table(PARAMETERS)
+        fields = {field.name: field for field in table.rows.node.columns}
+        outputs = {number: column_of(fields[name]) for number, name in used.items()}
+        return Part(table.rows, outputs, used, table=table)
+
+    def with_subqueries(self, part: Part, trees: Sequence[Tree]) -> Part:
+        """The part, with the scalar subqueries of expressions as further attributes."""
+        others = self.subqueries(trees)
+        return joined([part, *others]) if others else part
+
+    def always(self, part: Part) -> Collection:
+        """A row for each result that there must be in any case: for each opening of the statement, or just one."""
+        return self.table(PARAMETERS).rows if part.opening else ONE_ROW
+
+    def dependent(self, part: Part) -> Part:
+        """The part once for each opening of the statement, unless it depends on parameters already."""
+        return part if part.opening else joined([part, self._parameters({})])
+
+
+ONE_ROW = constant(pa.table({"one": pa.array([True])}, pa.schema([pa.field("one", pa.bool_(), nullable=False)])))
+"""A collection of one row, which says nothing."""
+
+
+def joined(parts: Sequence[Part]) -> Part:
+    """All pairs of the rows of parts, with all their attributes."""
+    names = {attribute: name for part in parts for attribute, name in part.names.items()}
+    return InnerJoin(parts).result([attribute for part in parts for attribute in part.outputs], names)
+
+
+def scalar_subqueries(trees: Sequence[Tree]) -> dict[int, Tree]:
+    """The scalar subqueries in expressions, by their numbers."""
+    return {each.expr_id: each for tree in trees for each in tree.walk() if each.kind == "ScalarSubquery"}
+
+
+def references(tree: Tree) -> set[int]:
+    """The attributes that an expression refers to."""
+    return {each.expr_id for each in tree.walk() if each.kind == "AttributeReference"}
+
+
+def all_references(trees: Sequence[Tree]) -> set[int]:
+    """The attributes that some expressions refer to."""
+    return {attribute for tree in trees for attribute in references(tree)}
+
+
+def conjuncts(tree: Tree | None) -> list[Tree]:
+    """The conditions that AND combines."""
+    if tree is None:
+        return []
+    if tree.kind != "And":
+        return [tree]
+    return [each for child in tree.children for each in conjuncts(child)]

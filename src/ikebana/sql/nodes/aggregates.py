@@ -1,0 +1,211 @@
+"""Aggregates: functions of groups of rows, made of pieces that are maintained apart.
+
+| piece | aggregates | a change costs |
+|---|---|---|
+| sums | count, sum, avg, stddev, variance (`ikebana.sql.sums`) | an addition, however large the group |
+| sums of distinct values | the same, with DISTINCT | the same, and a look at whether the value is new |
+| an extreme | min, max; first and any_value of what is not null | a few rows at the end of the group |
+| one row | first, any_value: the same row for all of them | a few rows |
+| gathered values | collect_set, percentile, max_by and so on (`ikebana.sql.gathering`) | the whole group |
+
+Each piece is a reduction by the same key, which leaves an index by it; pieces are joined through these. An aggregate of
+everything, by no key, has a row even where there are no rows: that of an empty group.
+
+A FILTER makes the argument null where it is not true, which all these aggregates leave out. Where SQL leaves open which
+row is meant (first, any_value), it is the least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+
+from ikebana.collection import Collection
+from ikebana.errors import SqlError
+from ikebana.sql import sums
+from ikebana.sql.expressions import Column, Expression, Literal, translate
+from ikebana.sql.expressions.making import only_if
+from ikebana.sql.lowering import Lowering, Wanted, all_references, lowers
+from ikebana.sql.ordering import SortKey, top_rows
+from ikebana.sql.relations import Part, columns_of, substituted, unique_name
+from ikebana.sql.steps import projected
+from ikebana.sql.tree import Tree
+
+_REFUSED = {
+    "HyperLogLogPlusPlus": ("approx_count_distinct", "count(DISTINCT ...) is exact, and maintained"),
+    "ApproximatePercentile": ("approx_percentile", "percentile is exact, and maintained"),
+    "Last": ("last", "say which row is meant: max_by(value, order)"),
+}
+"""Aggregates that cannot be maintained, what users call them, and what they can use instead."""
+
+
+@lowers("Aggregate")
+def _aggregate(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
+    groupings, outputs = tree.many("groupingExpressions"), tree.many("aggregateExpressions")
+    part = lowering.part(tree.only, all_references([*groupings, *outputs]))
+    grouped = Grouped(lowering, lowering.with_subqueries(part, [*groupings, *outputs]), groupings)
+    results = {each.expr_id: grouped.output(each) for each in outputs}
+    rows = grouped.rows()
+    columns = columns_of(rows.node.columns)
+    return Part(
+        rows,
+        {attribute: substituted(each, columns) for attribute, each in results.items()},
+        {each.expr_id: each.fields["name"] for each in outputs},
+        unique=tuple(grouped.key),
+    )
+
+
+class Grouped:
+    """A part in groups, and the aggregates that are asked for, each of which becomes a column."""
+
+    def __init__(self, lowering: Lowering, part: Part, groupings: Sequence[Tree]) -> None:
+        self._lowering, self._part = lowering, part
+        self._taken: list[str] = []
+        self._groups: dict[Expression, Column] = {}
+        self._key: list[tuple[str, Expression]] = [(self._new(name), column) for name, column in part.opening]
+        for grouping in groupings:
+            expression = lowering.expression(grouping, part.outputs)
+            if expression not in self._groups:
+                name = self._new(grouping.fields.get("name", "group"))
+                self._groups[expression] = Column(expression.type, expression.nullable, name)
+                self._key.append((name, expression))
+        self._inputs: dict[Expression, Column] = {}
+        self._calls: dict[Any, Column] = {}
+        self._sums: dict[tuple[Column, ...] | None, list[tuple[str, sums.Aggregate]]] = {}  # by what is distinct
+        self._extremes: list[tuple[str, Column, bool]] = []
+        self._firsts: list[tuple[str, Column]] = []
+        self._gathered: list[tuple[str, Any]] = []
+        self._empty: list[tuple[str, Expression]] = []
+        """What each aggregate is for a group without rows."""
+
+    @property
+    def key(self) -> list[str]:
+        """The columns that make groups."""
+        return [name for name, _ in self._key]
+
+    def _new(self, name: str) -> str:
+        self._taken.append(unique_name(name, self._taken))
+        return self._taken[-1]
+
+    # What is asked for.
+
+    def output(self, tree: Tree) -> Expression:
+        """An expression over groups and aggregates, over the columns of `rows`."""
+        return translate(tree, self._leaf, self._lowering.config)
+
+    def _leaf(self, tree: Tree) -> Expression | None:
+        if tree.kind == "AggregateExpression":
+            return self._called(tree)
+        if any(each.kind == "AggregateExpression" for each in tree.walk()) or tree.kind in ("Alias", "Literal"):
+            return None
+        found = self._lowering.expression(tree, self._part.outputs)
+        return self._groups.get(found) if tree.kind != "AttributeReference" else self._groups[found]
+
+    def _called(self, tree: Tree) -> Column:
+        function, *conditions = tree.children
+        arguments = [self._lowering.expression(each, self._part.outputs) for each in function.children]
+        for condition in conditions:
+            arguments[0] = only_if(self._lowering.expression(condition, self._part.outputs), arguments[0])
+        is_distinct = bool(tree.fields["isDistinct"])
+        call = (function.kind, tuple(arguments), is_distinct, function.fields.get("ignoreNulls"))
+        if call not in self._calls:
+            self._calls[call] = self._piece(function, arguments, is_distinct)
+        return self._calls[call]
+
+    def _piece(self, function: Tree, arguments: Sequence[Expression], is_distinct: bool) -> Column:
+        """One more aggregate, as a column."""
+        kind, name = function.kind, self._new("result")
+        if kind in _REFUSED:
+            called, hint = _REFUSED[kind]
+            raise SqlError(f"{called} is not supported in a maintained view", hint=hint)
+        if kind in _SUMS:
+            columns = [self._input(each) for each in arguments]
+            call = _SUMS[kind](columns, self._lowering.config.ansi)
+            distinct = tuple(columns) if is_distinct else None
+            self._sums.setdefault(distinct, []).append((name, call))
+            empty = Literal(call.type, call.nullable, 0 if kind == "Count" else None)
+            return self._result(name, call.type, call.nullable, empty)
+        if kind in ("Min", "Max") or (kind == "First" and function.fields["ignoreNulls"]):
+            column = self._input(arguments[0])
+            self._extremes.append((name, column, kind == "Max"))
+            return self._result(name, column.type, column.nullable)
+        if kind == "First":
+            column = self._input(arguments[0])
+            self._firsts.append((name, column))
+            return self._result(name, column.type, column.nullable)
+        raise SqlError(f"the aggregate {kind} is not supported in a maintained view")
+
+    def _result(self, name: str, kind: pa.DataType, nullable: bool, empty: Expression | None = None) -> Column:
+        self._empty.append((name, empty or Literal(kind, True, None)))
+        return Column(kind, nullable, name)
+
+    def _input(self, expression: Expression) -> Column:
+        """The column that an argument is, before it is aggregated."""
+        if expression not in self._inputs:
+            self._inputs[expression] = Column(expression.type, expression.nullable, self._new("input"))
+        return self._inputs[expression]
+
+    # What there is.
+
+    def rows(self) -> Collection:
+        """A row for each group: its key, and a column for each aggregate."""
+        pieces = list(self._pieces()) or [self._given([]).distinct()]
+        found = reduce(lambda one, two: one.arrange_by(self.key).join(two.arrange_by(self.key)), pieces)
+        return found if self._groups else self._with_empty(found)
+
+    def _pieces(self) -> Iterator[Collection]:
+        for distinct, calls in self._sums.items():
+            if distinct is None:
+                rows = self._given(list(self._inputs.values()))
+            else:
+                rows = self._given(list(dict.fromkeys(distinct))).distinct()
+            yield sums.aggregate(rows, self.key, tuple(calls))
+        for name, column, greatest in self._extremes:
+            order = [SortKey(column.name, ascending=not greatest, nulls_first=False)]
+            yield top_rows(self._given([column]), self.key, 1, 0, order).select(*self.key, **{name: column.name})
+        if self._firsts:
+            rows = self._given([column for _, column in self._firsts])
+            renamed = {name: column.name for name, column in self._firsts}
+            yield top_rows(rows, self.key, 1, 0, []).select(*self.key, **renamed)
+
+    def _given(self, columns: Sequence[Column]) -> Collection:
+        """The rows to be aggregated: the key, and some of the arguments."""
+        wanted = {column.name for column in columns}
+        inputs = tuple((column.name, each) for each, column in self._inputs.items() if column.name in wanted)
+        return self._part.rows((*self._key, *inputs))
+
+    def _with_empty(self, rows: Collection) -> Collection:
+        """The rows, and one of an empty group where there is none."""
+        always = self._lowering.always(self._part)
+        empty = projected(always, (*self._part.opening, *self._empty))
+        return rows.concat(empty.antijoin(rows.select(*self.key)).select(*rows.columns))
+
+
+def _count(columns: Sequence[Column], ansi: bool) -> sums.Aggregate:
+    return sums.Count(tuple(column.name for column in columns if column.nullable))
+
+
+def _sum(columns: Sequence[Column], ansi: bool) -> sums.Aggregate:
+    return sums.Sum(columns[0].name, columns[0].type, columns[0].nullable, ansi)
+
+
+def _mean(columns: Sequence[Column], ansi: bool) -> sums.Aggregate:
+    return sums.Mean(columns[0].name, columns[0].type, columns[0].nullable, ansi)
+
+
+def _variance(*, sample: bool, root: bool) -> Callable[[Sequence[Column], bool], sums.Aggregate]:
+    return lambda columns, ansi: sums.Variance(columns[0].name, sample, root, columns[0].nullable)
+
+
+_SUMS: dict[str, Callable[[Sequence[Column], bool], sums.Aggregate]] = {
+    "Count": _count,
+    "Sum": _sum,
+    "Average": _mean,
+    "StddevSamp": _variance(sample=True, root=True),
+    "StddevPop": _variance(sample=False, root=True),
+    "VarianceSamp": _variance(sample=True, root=False),
+    "VariancePop": _variance(sample=False, root=False),
+}

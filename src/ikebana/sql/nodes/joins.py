@@ -1,0 +1,161 @@
+"""Joins of Catalyst's: chains of inner and semi joins become one join, others are made of which rows match.
+
+A chain is what inner joins, filters with scalar subqueries and semi joins on equality alone combine, seen through
+projections that only leave columns out. Each scalar subquery is a part of one row, and each semi join a part of
+distinct keys: so all are looked up alike (`ikebana.sql.joins`).
+
+| join | rows |
+|---|---|
+| semi | those that match (`ikebana.sql.nodes.matching`) |
+| anti | those that do not |
+| existence | those that match, with true, and the others, with false |
+| left outer | the inner join, and those that do not match, with nulls |
+| full outer | the inner join, and those of either side that do not match, with nulls |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ikebana.errors import SqlError
+from ikebana.sql.expressions import Literal
+from ikebana.sql.joins import InnerJoin
+from ikebana.sql.lowering import Lowering, Wanted, conjuncts, lowers, scalar_subqueries
+from ikebana.sql.nodes.matching import Key, Match, distinct_keys, keys_of, require, require_key
+from ikebana.sql.relations import Part, put_together
+from ikebana.sql.tree import Tree
+
+_IN_CHAINS = ("Inner", "Cross", "LeftSemi")
+
+
+def is_join(tree: Tree) -> bool:
+    """Whether a node is part of a chain of joins."""
+    if tree.kind == "Join":
+        return tree.case("joinType") in _IN_CHAINS
+    if tree.kind == "Filter":
+        return is_join(tree.only) or bool(scalar_subqueries([tree.one("condition")]))
+    only_leaves_out = tree.kind == "Project" and all(e.kind == "AttributeReference" for e in tree.many("projectList"))
+    return only_leaves_out and is_join(tree.only)
+
+
+def join_of(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
+    """The result of a chain of joins."""
+    chain = _Chain(lowering)
+    chain.add(tree)
+    return chain.result(wanted)
+
+
+@dataclass(eq=False)
+class _Chain:
+    """The parts of a chain of joins, and on which conditions they are joined."""
+
+    lowering: Lowering
+    parts: list[Part] = field(default_factory=list)
+    conditions: list[Tree] = field(default_factory=list)
+    semijoins: list[tuple[list[Key], Part]] = field(default_factory=list)
+
+    def add(self, tree: Tree) -> None:
+        """A node of the chain, or a part."""
+        if not is_join(tree):
+            self.parts.append(self.lowering.part(tree))
+        elif tree.kind == "Project":
+            self.add(tree.only)
+        elif tree.kind == "Join" and tree.case("joinType") == "LeftSemi":
+            self._add_semijoin(tree)
+        else:
+            conditions = conjuncts(tree.maybe("condition"))
+            for child in tree.children:
+                self.add(child)
+            self.parts += self.lowering.subqueries(conditions)
+            self.conditions += conditions
+
+    def _add_semijoin(self, tree: Tree) -> None:
+        left, right = tree.children
+        inner = self.lowering.part(right)
+        keys = keys_of(conjuncts(tree.maybe("condition")), inner)
+        if keys is None:
+            self.parts.append(_match(self.lowering, tree).found())
+            return
+        self.add(left)
+        distinct = distinct_keys(self.lowering, inner, keys)
+        self.parts.append(distinct)
+        self.semijoins.append((keys, distinct))
+
+    def result(self, wanted: Wanted) -> Part:
+        """The join of all parts."""
+        join = InnerJoin(self.parts)
+        for condition in self.conditions:
+            require(self.lowering, join, condition)
+        for keys, distinct in self.semijoins:
+            require_key(self.lowering, join, keys, distinct)
+        names = {attribute: name for part in self.parts for attribute, name in part.names.items()}
+        hidden = {attribute for _, distinct in self.semijoins for attribute in distinct.outputs}
+        given = [each for part in self.parts for each in part.outputs if each not in hidden]
+        return join.result([each for each in given if wanted is None or each in wanted], names)
+
+
+@lowers("Join")
+def _join(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
+    kind = tree.case("joinType")
+    if kind in _IN_CHAINS:
+        return join_of(lowering, tree, wanted)
+    if kind not in _OTHERS:
+        raise SqlError(f"a join of type {kind} is not supported in a maintained view")
+    return _OTHERS[kind](_match(lowering, tree), tree)
+
+
+def _match(lowering: Lowering, tree: Tree) -> Match:
+    left, right = (lowering.part(child) for child in tree.children)
+    if left.opening or right.opening:  # a row may be missing for one opening and not for another
+        left, right = lowering.dependent(left), lowering.dependent(right)
+    return Match(lowering, left, right, conjuncts(tree.maybe("condition")))
+
+
+def _anti(match: Match, tree: Tree) -> Part:
+    return match.missing()
+
+
+def _existence(match: Match, tree: Tree) -> Part:
+    attribute = int(tree.fields["joinType"]["exists"][0]["exprId"]["id"])
+    return put_together([_marked(match.found(), attribute, True), _marked(match.missing(), attribute, False)])
+
+
+def _marked(part: Part, attribute: int, is_there: bool) -> Part:
+    outputs = {**part.outputs, attribute: Literal(pa.bool_(), False, is_there)}
+    return part.giving(outputs, {**part.names, attribute: "exists"})
+
+
+def _left_outer(match: Match, tree: Tree) -> Part:
+    return put_together([match.pairs(), _padded(match)])
+
+
+def _right_outer(match: Match, tree: Tree) -> Part:
+    return _ordered(put_together([match.flipped().pairs(), _padded(match.flipped())]), match)
+
+
+def _full_outer(match: Match, tree: Tree) -> Part:
+    return put_together([match.pairs(), _padded(match), _ordered(_padded(match.flipped()), match)])
+
+
+def _padded(match: Match) -> Part:
+    """The rows of the left part that do not match, with nulls for the right part's attributes."""
+    part = match.missing()
+    nulls = {attribute: Literal(output.type, True, None) for attribute, output in match.right.outputs.items()}
+    return part.giving({**part.outputs, **nulls}, {**part.names, **match.right.names})
+
+
+def _ordered(part: Part, match: Match) -> Part:
+    """The attributes of the left part first."""
+    return part.keeping([*match.left.outputs, *match.right.outputs])
+
+
+_OTHERS: dict[str, Callable[[Match, Tree], Part]] = {
+    "LeftAnti": _anti,
+    "ExistenceJoin": _existence,
+    "LeftOuter": _left_outer,
+    "RightOuter": _right_outer,
+    "FullOuter": _full_outer,
+}

@@ -1,0 +1,67 @@
+"""LIMIT and OFFSET, and the order in which the rows of a view are shown.
+
+The rows that a limit leaves are maintained. Without an ORDER BY, SQL leaves open which ones; here they are the least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ikebana.errors import SqlError
+from ikebana.sql.lowering import Lowering, Wanted, lowers
+from ikebana.sql.ordering import SortKey, top_rows
+from ikebana.sql.relations import ID, Part, of_collection, unique_name
+from ikebana.sql.tree import Tree
+
+
+@lowers("GlobalLimit", "Offset")
+def _limit(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
+    limit, offset = None, 0
+    while tree.kind in ("GlobalLimit", "LocalLimit", "Offset"):
+        if tree.kind == "Offset":
+            offset += _whole(tree.one("offsetExpr"))
+        elif tree.kind == "GlobalLimit":
+            here = _whole(tree.one("limitExpr"))
+            limit = here if limit is None else min(limit, max(0, here))
+        tree = tree.only
+    return _top(lowering, tree, limit, offset)
+
+
+def _whole(tree: Tree) -> int:
+    if tree.kind != "Literal":
+        raise SqlError("a LIMIT or OFFSET that is not a number is not supported in a maintained view")
+    return int(tree.fields["value"])
+
+
+def _top(lowering: Lowering, tree: Tree, limit: int | None, offset: int) -> Part:
+    orders = tree.many("order") if tree.kind == "Sort" else []
+    part = lowering.with_subqueries(lowering.part(tree), orders)
+    attributes = part.columns()
+    keys, named = list[SortKey](), [(name, part.outputs[attribute]) for attribute, name in attributes]
+    for order in orders:
+        expression = lowering.expression(order.only, part.outputs)
+        found = next((name for name, output in named if output == expression), None)
+        if found is None:
+            found = unique_name("order", [ID, *(name for name, _ in named)])
+            named.append((found, expression))
+        keys.append(sort_key(order, found))
+    rows = top_rows(part.rows((*part.opening, *named)), [name for name, _ in part.opening], limit, offset, keys)
+    return of_collection(rows, attributes, part.names)
+
+
+def sort_key(order: Tree, column: str) -> SortKey:
+    """How Catalyst orders by a column."""
+    return SortKey(column, order.case("direction") == "Ascending", order.case("nullOrdering") == "NullsFirst")
+
+
+def shown_order(lowering: Lowering, tree: Tree, part: Part, names: Sequence[str]) -> tuple[SortKey, ...]:
+    """The order in which the rows of a query are to be shown, as far as its columns, by these names, have it."""
+    visible = {output: name for output, name in zip(part.outputs, names, strict=True)}
+    while tree.kind in ("Project", "GlobalLimit", "LocalLimit", "Offset"):
+        tree = tree.only
+    keys = []
+    for order in tree.many("order") if tree.kind == "Sort" else []:
+        if order.only.kind != "AttributeReference" or order.only.expr_id not in visible:
+            break
+        keys.append(sort_key(order, visible[order.only.expr_id]))
+    return tuple(keys)

@@ -1,0 +1,121 @@
+"""Which rows of one part have a partner in another: what semi, anti, existence and outer joins are made of.
+
+A row of the left part *matches* if the inner join on the same conditions has it. Where all conditions are equalities,
+that is a join with the distinct keys of the right part. Otherwise the columns of the left part that the conditions look
+at decide: their distinct values are joined with the right part, and those that are found are distinct keys again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ikebana.sql.joins import InnerJoin
+from ikebana.sql.lowering import Lowering, all_references, references, scalar_subqueries
+from ikebana.sql.relations import Part, of_collection
+from ikebana.sql.steps import not_null
+from ikebana.sql.tree import Tree
+
+
+@dataclass(frozen=True)
+class Key:
+    """An equality: what must be equal, on this side and on the other."""
+
+    ours: Tree
+    theirs: Tree
+
+
+def key_of(condition: Tree, right: Part) -> Key | None:
+    """The equality that a condition is, between something of the right part and something of none of its attributes."""
+    if condition.kind != "EqualTo":
+        return None
+    attributes = set(right.outputs)
+    one, two = condition.children
+    for ours, theirs in ((one, two), (two, one)):
+        mine, others = references(ours), references(theirs)
+        if mine and others and others <= attributes and not mine & attributes:
+            return Key(ours, theirs)
+    return None
+
+
+def keys_of(conditions: Sequence[Tree], right: Part) -> list[Key] | None:
+    """The equalities that conditions are, if all of them are; there is at least one."""
+    found = [key_of(each, right) for each in conditions]
+    keys = [each for each in found if each is not None]
+    return keys if keys and len(keys) == len(found) and not scalar_subqueries(conditions) else None
+
+
+def distinct_keys(lowering: Lowering, part: Part, keys: Sequence[Key]) -> Part:
+    """The distinct values of what must be equal in a part, none of them null: an attribute for each key."""
+    columns = [(lowering.new_attribute(), f"key {at}") for at in range(len(keys))]
+    outputs = (lowering.expression(key.theirs, part.outputs) for key in keys)
+    named = tuple((name, output) for (_, name), output in zip(columns, outputs, strict=True))
+    rows = not_null(part.rows((*part.opening, *named)), [name for name, _ in named]).distinct()
+    return of_collection(rows, columns, dict(columns), unique=tuple(rows.columns))
+
+
+def require(lowering: Lowering, join: InnerJoin, condition: Tree) -> None:
+    """A condition of Catalyst's for a join."""
+    if condition.kind == "EqualTo":
+        join.require_equal(*(lowering.expression(each, join.columns) for each in condition.children))
+    else:
+        join.require(lowering.expression(condition, join.columns))
+
+
+def require_key(lowering: Lowering, join: InnerJoin, keys: Sequence[Key], distinct: Part) -> None:
+    """Keys of one side that must be equal to the attributes of distinct keys."""
+    for key, attribute in zip(keys, distinct.outputs, strict=True):
+        join.require_equal(lowering.expression(key.ours, join.columns), join.columns[attribute])
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """Two parts and the conditions of their join, seen from the left one."""
+
+    lowering: Lowering
+    left: Part
+    right: Part
+    conditions: Sequence[Tree]
+
+    def flipped(self) -> Match:
+        """The same, seen from the right one."""
+        return replace(self, left=self.right, right=self.left)
+
+    def pairs(self) -> Part:
+        """The inner join."""
+        names = {**self.left.names, **self.right.names}
+        return self._joined_with(self.left).result([*self.left.outputs, *self.right.outputs], names)
+
+    def found(self) -> Part:
+        """The rows of the left part that match."""
+        keys = keys_of(self.conditions, self.right)
+        if keys is None:
+            return self._found_by_columns()
+        distinct = distinct_keys(self.lowering, self.right, keys)
+        join = InnerJoin([self.left, distinct])
+        require_key(self.lowering, join, keys, distinct)
+        return join.result(list(self.left.outputs), self.left.names)
+
+    def missing(self) -> Part:
+        """The rows of the left part that do not match: all, less those that do."""
+        left, found = self.left.materialised(), self.found().materialised()
+        rows = left.source.concat(found.source.select(*left.source.columns).negate())
+        return of_collection(rows, left.columns(), left.names)
+
+    def _found_by_columns(self) -> Part:
+        looked_at = [each for each in self.left.outputs if each in all_references(self.conditions)]
+        left = self.left.materialised()
+        columns = dict(left.columns())
+        names = [*(name for name, _ in left.opening), *(columns[each] for each in looked_at)]
+        values = of_collection(
+            left.source.select(*names).distinct(), [(each, columns[each]) for each in looked_at], left.names
+        )
+        matched = self._joined_with(values).result(looked_at, left.names)
+        keys = matched.rows((*matched.opening, *((columns[each], matched.outputs[each]) for each in looked_at)))
+        return of_collection(left.source.semijoin(keys), left.columns(), left.names)
+
+    def _joined_with(self, left: Part) -> InnerJoin:
+        join = InnerJoin([left, self.right, *self.lowering.subqueries(self.conditions)])
+        for condition in self.conditions:
+            require(self.lowering, join, condition)
+        return join

@@ -1,0 +1,75 @@
+"""Nodes that treat each row by itself, or only put rows together: project, filter, union, expand.
+
+Also those that mean nothing to a collection: how rows are partitioned, and in which order they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ikebana.sql.lowering import Lowering, Wanted, all_references, conjuncts, lowers, scalar_subqueries
+from ikebana.sql.nodes.joins import is_join, join_of
+from ikebana.sql.nodes.temporal import is_temporal, while_valid
+from ikebana.sql.relations import Part, put_together
+from ikebana.sql.tree import Tree
+
+
+@lowers("Sort", "Repartition", "RepartitionByExpression", "RebalancePartitions", "ResolvedHint", "LocalLimit")
+def _as_it_is(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
+    return lowering.part(tree.only, wanted)
+
+
+@lowers("Project")
+def _project(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
+    named = tree.many("projectList")
+    part = lowering.part(tree.only, all_references(named))
+    return computed(lowering, lowering.with_subqueries(part, named), named)
+
+
+def computed(lowering: Lowering, part: Part, named: Sequence[Tree]) -> Part:
+    """A part with other attributes: named expressions over its own."""
+    outputs = {each.expr_id: lowering.expression(each, part.outputs) for each in named}
+    return part.giving(outputs, {each.expr_id: each.fields["name"] for each in named})
+
+
+@lowers("Filter")
+def _filter(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
+    conditions = conjuncts(tree.one("condition"))
+    lasting = [each for each in conditions if not is_temporal(each)]
+    passing = [each for each in conditions if is_temporal(each)]
+    if passing:
+        needed = None if wanted is None else wanted | all_references(conditions)
+        inner = lowering.part(tree.only, needed)
+        return while_valid(lowering, filtered_by(lowering, inner, lasting), passing)
+    if is_join(tree.only) or scalar_subqueries(conditions):
+        return join_of(lowering, tree, wanted)
+    return filtered_by(lowering, lowering.part(tree.only, wanted), conditions)
+
+
+def filtered_by(lowering: Lowering, part: Part, conditions: Sequence[Tree]) -> Part:
+    """The rows of a part for which conditions hold, in which there are no subqueries."""
+    return part.where([lowering.expression(each, part.outputs) for each in conditions])
+
+
+# Several collections, put together by position.
+
+
+@lowers("Union")
+def _union(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
+    parts = [lowering.part(child) for child in tree.children]
+    if any(part.opening for part in parts):
+        parts = [lowering.dependent(part) for part in parts]
+    return put_together(parts)
+
+
+@lowers("Expand")
+def _expand(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
+    """Each row several times, with other columns each time: grouping sets."""
+    part = lowering.part(tree.only)
+    output = tree.many("output")
+    names = {each.expr_id: each.fields["name"] for each in output}
+    parts = []
+    for projection in tree.lists("projections"):
+        expressions = [lowering.expression(each, part.outputs) for each in projection]
+        parts.append(part.giving(dict(zip(names, expressions, strict=True)), names))
+    return put_together(parts)

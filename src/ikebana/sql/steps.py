@@ -1,0 +1,98 @@
+"""Expressions inside dataflows: the functions that linear steps and wrappers call, made of expressions.
+
+All are values: two queries that filter or compute alike have equal steps, and share what follows from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ikebana.collection import Arrangement, Collection
+from ikebana.operators import linear
+from ikebana.operators.changes import Changes, Fields
+from ikebana.sql.expressions import Column, Expression, Rows
+from ikebana.sql.expressions.making import conjunction, is_not_null
+
+Named = tuple[tuple[str, Expression], ...]
+"""Expressions, and the columns that they become."""
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """For filters: a condition on the columns."""
+
+    condition: Expression
+
+    def __call__(self, columns: linear.Columns) -> pa.Array:
+        return self.condition.evaluate(Rows.of(columns))
+
+
+@dataclass(frozen=True)
+class Projection:
+    """For maps: expressions of the columns, under new names."""
+
+    named: Named
+
+    def __call__(self, columns: linear.Columns) -> dict[str, Any]:
+        rows = Rows.of(columns)
+        return {name: expression.evaluate(rows) for name, expression in self.named}
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A linear step: every diff multiplied by a whole number that a column has, which is left out."""
+
+    column: str
+
+    def fields(self, given: Fields) -> Fields:
+        return tuple(field for field in given if field.name != self.column)
+
+    def __call__(self, changes: Changes) -> Changes:
+        factor = changes.named[self.column].to_numpy(zero_copy_only=False).astype(np.int64)
+        kept = linear.Select(tuple((field.name, field.name) for field in self.fields(changes.fields)))(changes)
+        return kept.scaled(factor[None, :])
+
+
+def fields_of(named: Iterable[tuple[str, Expression]]) -> Fields:
+    """The columns that expressions become."""
+    return tuple(pa.field(name, each.type, nullable=each.nullable) for name, each in named)
+
+
+def filtered(collection: Collection, conditions: Sequence[Expression]) -> Collection:
+    """The rows for which all conditions are true."""
+    return collection.filter(Predicate(conjunction(conditions))) if conditions else collection
+
+
+def projected(collection: Collection, named: Named) -> Collection:
+    """Expressions of the columns; where they are columns as they are, these are only given their names."""
+    if all(isinstance(each, Column) for _, each in named):
+        pairs = tuple((name, each.name) for name, each in named if isinstance(each, Column))
+        if pairs == tuple((name, name) for name in collection.columns):
+            return collection
+        return collection.select(**dict(pairs)) if pairs else collection.select()
+    return collection.map(fields_of(named), Projection(named))
+
+
+def not_null(collection: Collection, names: Iterable[str]) -> Collection:
+    """The rows in which some columns are not null, declared so: such keys have the index of a column never null."""
+    wanted = set(names)
+    doubtful = [field for field in collection.node.columns if field.nullable and field.name in wanted]
+    if not doubtful:
+        return collection
+    conditions = [is_not_null(Column(field.type, True, field.name)) for field in doubtful]
+    fields = tuple(field.with_nullable(field.nullable and field not in doubtful) for field in collection.node.columns)
+    return collection.filter(Predicate(conjunction(conditions))).declare(fields)
+
+
+def seen(index: Arrangement, conditions: Sequence[Expression], values: Named) -> Arrangement:
+    """An arrangement filtered and with other value columns, in place."""
+    if conditions:
+        index = index.filter(Predicate(conjunction(conditions)))
+    if all(isinstance(each, Column) for _, each in values):
+        return index.select(**{name: each.name for name, each in values if isinstance(each, Column)})
+    return index.map(fields_of(values), Projection(values))
