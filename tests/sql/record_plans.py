@@ -20,6 +20,7 @@ from ikebana.sql.planned import Planned
 from tests.sql.statements import FUNCTIONS, KEYS, PLANS, PREPARED, STATEMENTS, TABLES, dumps
 
 _ID = re.compile(r'("product-class":"[\w.]*\.ExprId","id":)(\d+),"jvmId":"[^"]*"')
+_LOOP = re.compile(r'(\.UnionLoop(?:Ref)?","num-children":\d,"(?:id|loopId)":)(\d+)')
 
 
 def main() -> None:
@@ -59,14 +60,20 @@ def write(name: str, planned: Planned) -> None:
 
 def renumbered(planned: Planned) -> Planned:
     """The same plan, its expressions numbered from zero."""
-    numbers: dict[str, int] = {}
-
-    def number(found: re.Match[str]) -> str:
-        return f"{found[1]}{numbers.setdefault(found[2], len(numbers))}"
-
-    plan = _ID.sub(number, planned.plan)
-    functions: dict[int, Any] = {numbers[str(key)]: code for key, code in planned.functions.items()}
+    numbers, loops = _Numbers(), _Numbers()
+    plan = _LOOP.sub(loops, _ID.sub(numbers, planned.plan))
+    functions: dict[int, Any] = {numbers.given[str(key)]: code for key, code in planned.functions.items()}
     return replace(planned, plan=plan, functions=functions)
+
+
+class _Numbers:
+    """Gives what it meets numbers from zero."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, int] = {}
+
+    def __call__(self, found: re.Match[str]) -> str:
+        return f"{found[1]}{self.given.setdefault(found[2], len(self.given))}"
 
 
 if __name__ == "__main__":

@@ -69,6 +69,9 @@ STATEMENTS: dict[str, str] = {
     "FROM orders WHERE day BETWEEN DATE '2024-01-01' AND DATE '2024-01-01' + INTERVAL 1 YEAR",
     "casts": "SELECT CAST(price AS INT) AS i, CAST(id AS STRING) AS s, CAST(day AS TIMESTAMP) AS t, "
     "CAST(price AS DOUBLE) AS d, CAST(note AS BIGINT) AS n, CAST(price AS DECIMAL(10,1)) AS p FROM orders",
+    "timestamps": "SELECT device, date_trunc('HOUR', at) AS hour, at + INTERVAL 90 MINUTES AS later, hour(at) AS h, "
+    "unix_timestamp(at) AS seconds FROM events WHERE at >= TIMESTAMP '2024-03-01 12:30:00' AND CAST(at AS DATE) "
+    "< DATE '2025-01-01'",
     "nested": "SELECT at, tags, place, place.x AS x, tags[0] AS first, size(tags) AS n, array_contains(tags, 'a') AS a "
     "FROM events",
     "values": "SELECT * FROM VALUES (1, 'one', DATE '2024-01-01'), (2, NULL, NULL) AS v(id, name, day)",
@@ -219,7 +222,7 @@ STATEMENTS: dict[str, str] = {
     "recent_counts": "SELECT device, count(*) AS n FROM events WHERE at > current_timestamp() - INTERVAL 1 HOUR "
     "AND at <= now() GROUP BY device",
     "recent_days": "SELECT id FROM orders WHERE day > current_date() - INTERVAL 7 DAYS",
-    "random_refused": "SELECT id, rand() AS r FROM orders",
+    "random_refused": "SELECT id, rand(7) AS r FROM orders",
 }
 """Statements by name. Those that end with `_refused` have a plan, but cannot be maintained."""
 

@@ -15,11 +15,15 @@ the epochs that were closed when it was planned; what Spark has committed is let
 rows alone, which is right for answers that only grow: a row that goes away is refused. A stream that is started again
 from a checkpoint goes on only where nothing is lost in between.
 
+Planning. A DataFrame that shows the present says so in the metadata of its columns: of which session and of which
+table or view it is (`TABLE`, `SESSION`). That is how it is recognised when a view is made of it.
+
 Multiplicities. In a batch a row comes as often as it counts; a negative count is refused.
 """
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import threading
 import time
@@ -42,6 +46,7 @@ from ikebana.dataflow.transport.guest import Guest, Invitation
 from ikebana.errors import DataflowError, IkebanaError, SchemaError, TimeError
 from ikebana.operators.changes import Fields
 from ikebana.spark.types import arrow_schema, spark_schema
+from ikebana.sql.planned import TABLE
 from ikebana.views import plain_rows
 
 LEASE = 600.0
@@ -51,6 +56,9 @@ STREAM_LEASE = 3600.0
 """For so many seconds a stream may pause."""
 
 FORMAT = "ikebana"
+
+SESSION = "ikebana.session"
+"""The metadata of a column that says whose table or view it is of."""
 
 _CHANGES = (pa.field("epoch", pa.int64(), nullable=False), pa.field("diff", pa.int64(), nullable=False))
 """What streams of changes have besides the columns of the answer."""
@@ -210,6 +218,11 @@ class Address:
     invitation: Invitation
     desk: int
 
+    @property
+    def session(self) -> str:
+        """A text that tells the session from others."""
+        return hashlib.sha256(repr((self.invitation.worker_keys, self.desk)).encode()).hexdigest()[:16]
+
     def ask(self, question: Question) -> Any:
         """The driver's answer."""
         with Guest(self.invitation) as guest:
@@ -233,7 +246,10 @@ def _source(format_name: str, address: Address) -> type[DataSource]:
 
         def schema(self) -> StructType:
             fields = address.ask(Question("describe", self._name()))
-            return spark_schema((*fields, *(_CHANGES if self._wants_changes() else ())))
+            if self._wants_changes():
+                return spark_schema((*fields, *_CHANGES))
+            is_present = self._epoch() is None
+            return spark_schema(fields, {TABLE: self._name(), SESSION: address.session} if is_present else None)
 
         def reader(self, schema: StructType) -> DataSourceReader:
             if self._wants_changes():

@@ -48,9 +48,10 @@ def arrow_schema(schema: StructType) -> pa.Schema:
         raise SchemaError(f"the schema {schema.simpleString()} has a type of no use", detail=said(error)) from error
 
 
-def spark_schema(fields: Iterable[pa.Field]) -> StructType:
-    """The Spark schema of some Arrow fields."""
-    return StructType([_spark_field(field) for field in fields])
+def spark_schema(fields: Iterable[pa.Field], metadata: Mapping[str, Any] | None = None) -> StructType:
+    """The Spark schema of some Arrow fields, each with the same metadata."""
+    found = [_spark_field(field) for field in fields]
+    return StructType([StructField(each.name, each.dataType, each.nullable, dict(metadata or {})) for each in found])
 
 
 def said(error: Exception) -> str:

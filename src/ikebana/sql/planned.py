@@ -1,13 +1,16 @@
 """A query as Spark has planned it: all that lowering needs to know, without Spark.
 
-The plan is the JSON of an optimised logical plan (`ikebana.sql.tree` parses it), to which one thing was added. What
-its leaves stand for, which Spark's JSON does not say, is in the `metadata` of each of their output attributes:
+The plan is the JSON of an optimised logical plan (`ikebana.sql.tree` parses it), to which something was added. What its
+leaves stand for, which Spark's JSON does not say, is in the `metadata` of each of their output attributes:
 
     {"ikebana.table": "orders"}     a table or view; `CLOCK` and `PARAMETERS` are two that every session has
     {"ikebana.constant": 2}         rows that are part of the query: `constants[2]`
 
 A leaf has one of both, or is an `OneRowRelation` or a reference of a recursive query to itself. A leaf without columns
 has nowhere to say it; it can only be a constant, and has `"ikebana.constant"` as a field of its own.
+
+`Generate` has in `unrequiredChildIndex` the positions of those columns of its child that it does not pass on. Literals
+of type timestamp are in UTC, and say so with a Z at the end, whichever time zone the session has.
 
 The clock has one row, with one column, `NOW`: what `now()` reads. Parameters have a row for each set of values, with
 a column for each parameter. In a plan both occur in scalar subqueries, as the one column that these select.

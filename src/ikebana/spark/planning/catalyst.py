@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from py4j.java_gateway import is_instance_of
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BooleanType, StructType
@@ -36,6 +36,7 @@ _WITHOUT = (
     f"{_RULES}.InferFiltersFromConstraints",  # copies conditions, whole semi-joins too, and adds IS NOT NULL
     f"{_RULES}.DecimalAggregates",  # sums unscaled longs and doubles instead of decimals
     "org.apache.spark.sql.execution.planmerging.MergeSubplans",  # makes one subquery with a struct of several
+    f"{_RULES}.MergeScalarSubqueries",  # its name before Spark 4.1
     f"{_RULES}.InferWindowGroupLimit",  # these three add limits that only save work in a batch
     f"{_RULES}.LimitPushDown",
     f"{_RULES}.LimitPushDownThroughWindow",
@@ -57,6 +58,11 @@ _SETTINGS = {
     "spark.sql.debug.maxToStringFields": "1000000",  # else lists of names are cut, in the JSON too
 }
 
+_COMMANDS = ("Command", "CompoundBody")
+_ZONE = "spark.sql.session.timeZone"
+_TIMESTAMP = re.compile(r'("value":"[-+0-9: .]+)(","dataType":"timestamp")')
+_PLACE = re.compile(r"line \d+,? pos \d+")
+
 MARK = "ikebana.table:"
 """How the name of a column begins that only says which table a leaf is."""
 
@@ -66,8 +72,9 @@ class Catalyst:
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        self.gateway: Any = spark.sparkContext._gateway
-        self.jvm: Any = spark._jvm
+        context: Any = spark.sparkContext
+        self.gateway = context._gateway
+        self.jvm = context._jvm
         self.sessions = self._object("org.apache.spark.sql.classic.SparkSession")
         self.skip_commands = self.jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
         self.settings = self.jvm.java.util.Properties()
@@ -78,6 +85,10 @@ class Catalyst:
         """A Scala object."""
         package, _, short = name.rpartition(".")
         return getattr(getattr(getattr(self.jvm, package), f"{short}$"), "MODULE$")
+
+    def is_a(self, kind: str, thing: Any) -> bool:
+        """Whether a thing of Java's is of a class."""
+        return bool(self.jvm.py4j.reflection.TypeUtil.isInstanceOf(kind, thing))
 
     @cached_property
     def patterns(self) -> Any:
@@ -141,7 +152,7 @@ class Catalyst:
             try:
                 yield Desk(self, state)
             except PySparkException as error:
-                raise SqlError("Spark does not understand the query", detail=said(error)) from None
+                raise SqlError("Spark does not understand the query", detail=_told(error)) from None
             finally:
                 if before.isDefined():
                     self.sessions.setActiveSession(before.get())
@@ -167,16 +178,21 @@ class Desk:
 
     def parsed(self, text: str) -> Any:
         """The plan of a text, nothing in it resolved."""
-        return self._state.sqlParser().parsePlan(text)
+        return self._query(self._state.sqlParser().parsePlan(text))
 
     def analyzed(self, parsed: Any) -> Any:
-        """A plan in which everything is resolved; commands are refused, and not run."""
-        found = self._state.executePlan(parsed, self._catalyst.skip_commands).analyzed()
-        if is_instance_of(self._catalyst.gateway, found, "org.apache.spark.sql.catalyst.plans.logical.Command"):
-            raise SqlError(
-                f"{found.nodeName()} is not a query", hint="a view is made of SELECT; run other statements with Spark"
-            )
-        return found
+        """A plan in which everything is resolved."""
+        return self._query(self._state.executePlan(parsed, self._catalyst.skip_commands).analyzed())
+
+    def _query(self, plan: Any) -> Any:
+        """A plan that is a query; commands are refused before they are run, and scripts before they are resolved."""
+        for kind in _COMMANDS:
+            if self._catalyst.is_a(f"org.apache.spark.sql.catalyst.plans.logical.{kind}", plan):
+                raise SqlError(
+                    f"{plan.nodeName()} is not a query",
+                    hint="a view is made of SELECT; run other statements with Spark",
+                )
+        return plan
 
     def expressions(self, *texts: str) -> list[Any]:
         """Expressions that are resolved, from their texts."""
@@ -213,10 +229,25 @@ class Desk:
         """The plan that is lowered."""
         return self._state.optimizer().execute(analyzed)
 
+    def json(self, optimized: Any) -> str:
+        """A plan's JSON, in which all timestamps are in UTC, and say so: clocks elsewhere show some times twice.
+
+        Afterwards nothing else should be asked of this session: its time zone is another one.
+        """
+        self._state.conf().setConfString(_ZONE, "UTC")
+        return _TIMESTAMP.sub(r"\1Z\2", optimized.toJSON())
+
 
 def schema_of(plan: Any) -> list[dict[str, Any]]:
     """The columns of a plan as Spark's JSON has them: `name`, `type`, `nullable`, `metadata`."""
     return json.loads(plan.schema().json())["fields"]
+
+
+def _told(error: Exception) -> str:
+    """What Spark says about a query, in a line, and where."""
+    first = said(error).rstrip("; ")
+    place = _PLACE.search(str(error))
+    return first if place is None or place[0] in first else f"{first} ({place[0]})"
 
 
 def _quoted(name: str) -> str:

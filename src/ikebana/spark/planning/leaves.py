@@ -4,10 +4,13 @@ Tables that were shown to Catalyst as such are known by a column of their leaf (
 here. Leaves of the data source `ikebana` are known by the metadata of their columns (`ikebana.spark.source`), and rows
 that are part of the query must be fetched: for these Java is asked, once or twice for each leaf. A node is found there
 by its number, in pre-order, the plans of subqueries first: the same order in which `numbered` goes through the JSON.
+
+Of `Generate` the JSON does not say either which columns of its child it leaves out: `unrequiredChildIndex` is added.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +20,7 @@ from pyspark import Broadcast
 
 from ikebana.errors import SqlError
 from ikebana.spark.planning.catalyst import MARK, Catalyst, schema_of
+from ikebana.spark.source import SESSION
 from ikebana.sql.planned import CONSTANT, TABLE, PythonCode
 from ikebana.sql.tree import Tree, of_nodes
 from ikebana.sql.types import arrow_type
@@ -24,9 +28,7 @@ from ikebana.sql.types import arrow_type
 MOST_ROWS = 100_000
 """So many rows may be part of a query."""
 
-SESSION = "ikebana.session"
-"""The metadata of columns that says whose table it is."""
-
+_NUMBER = re.compile(r"#\d+L?")
 _NO_DATA = {"OneRowRelation", "UnionLoopRef"}
 _ROWS = {"LocalRelation", "LogicalRDD", "Range"}
 _SCAN = "DataSourceV2ScanRelation"
@@ -46,6 +48,8 @@ class Leaves:
         for number, node in enumerate(numbered(of_nodes(nodes))):
             if node.kind in _CALLS:
                 self._fetch_functions(number, node)
+            elif node.kind == "Generate":
+                self._fetch_dropped(number, node)
             elif not node.children and node.kind not in _NO_DATA:
                 self._explain_leaf(number, node)
 
@@ -90,12 +94,17 @@ class Leaves:
         return pa.Table.from_arrays(columns, schema=pa.schema(fields)) if fields else rows
 
     def _foreign(self, number: int, leaf: Tree) -> SqlError:
-        said = str(self._node(number, leaf).simpleString(20))
+        said = _NUMBER.sub("", str(self._node(number, leaf).simpleString(20)))
         return SqlError(
             "a view can only read tables of this session",
             detail=f"the query reads {said}",
             hint="load it into a table of this session, and query that",
         )
+
+    def _fetch_dropped(self, number: int, node: Tree) -> None:
+        """Which columns of its child a generator does not pass on."""
+        found = self._node(number, node).unrequiredChildIndex()
+        _fields(node)["unrequiredChildIndex"] = [int(found.apply(i)) for i in range(found.size())]
 
     def _fetch_functions(self, number: int, node: Tree) -> None:
         """The Python functions that a node calls."""
@@ -156,7 +165,13 @@ def _describe(leaf: Tree, metadata: dict[str, Any]) -> None:
     for (attribute,) in output:
         attribute["metadata"] = metadata
     if not output:
-        leaf.fields.update(metadata)  # type: ignore[attr-defined]
+        _fields(leaf).update(metadata)
+
+
+def _fields(node: Tree) -> dict[str, Any]:
+    """The fields of a node, to be added to: they are those of the JSON."""
+    assert isinstance(node.fields, dict)
+    return node.fields
 
 
 def _names(leaf: Tree) -> str:

@@ -127,11 +127,10 @@ class Planner:
             parsed = desk.parsed(text)
             if parameters:
                 parsed = self._with_parameters(desk, parsed, parameters)
-            analyzed = desk.analyzed(parsed)
-            planned = self._finish(desk, analyzed)
-            if self._is_fixed(analyzed, {*tables, PARAMETERS}):
-                self._keep(key, planned)
-            return planned
+            planned, is_fixed = self._finish(desk, desk.analyzed(parsed), {*tables, PARAMETERS, CLOCK})
+        if is_fixed:
+            self._keep(key, planned)
+        return planned
 
     def _mentioned(self, text: str) -> dict[str, _Table]:
         """The tables whose names occur in a text, and perhaps some more."""
@@ -144,13 +143,6 @@ class Planner:
         return desk.with_parameters(
             parsed, {name: f"(SELECT `{name.replace('`', '``')}` FROM `{PARAMETERS}`)" for name in parameters}
         )
-
-    def _is_fixed(self, analyzed: Any, tables: set[str]) -> bool:
-        """Whether a plan has nothing that the user can define anew, except the tables."""
-        if analyzed.containsAnyPattern(self._catalyst.redefinable):
-            return False
-        views = {name.replace("``", "`").lower() for name in _VIEW.findall(analyzed.toString())}
-        return views <= {name.lower() for name in tables}
 
     def _keep(self, key: _Key, planned: Planned) -> None:
         with self._lock:
@@ -170,26 +162,35 @@ class Planner:
         if frame.isStreaming:
             raise SqlError("a view cannot read a stream", hint="let a table follow it: table.follow(stream)")
         with self._catalyst.desk(frame.sparkSession._jsparkSession) as desk:
-            return self._finish(desk, jdf.queryExecution().analyzed())
+            planned, _ = self._finish(desk, jdf.queryExecution().analyzed(), set())
+            return planned
 
     # Both.
 
-    def _finish(self, desk: Desk, analyzed: Any) -> Planned:
+    def _finish(self, desk: Desk, analyzed: Any, tables: set[str]) -> tuple[Planned, bool]:
+        """What becomes of a query that was resolved, and whether it has nothing that the user can define anew."""
+        columns, config = _columns(analyzed), desk.config
         timed = desk.with_time(analyzed, self._clock)
-        refuse_analyzed(timed.toString(), has_current=timed.containsPattern(self._catalyst.patterns.CURRENT_LIKE()))
+        shown = timed.toString()
+        refuse_analyzed(shown, timed.containsPattern(self._catalyst.patterns.CURRENT_LIKE()))
+        is_fixed = not timed.containsAnyPattern(self._catalyst.redefinable) and _views(shown) <= tables
         optimized = desk.optimized(timed)
-        text = optimized.toJSON()
+        text = desk.json(optimized)
         refuse_json(text)
         nodes = json.loads(text)
         leaves = Leaves(self._catalyst, self._owner, optimized)
         leaves.explain(nodes)
-        return Planned(
-            plan=json.dumps(nodes, separators=(",", ":")),
-            config=desk.config,
-            columns=tuple(pa.field(f["name"], arrow_type(f["type"]), f["nullable"]) for f in schema_of(analyzed)),
-            constants=tuple(leaves.constants),
-            functions=leaves.functions,
-        )
+        plan = json.dumps(nodes, separators=(",", ":"))
+        return Planned(plan, config, columns, tuple(leaves.constants), leaves.functions), is_fixed
+
+
+def _columns(plan: Any) -> tuple[pa.Field, ...]:
+    return tuple(pa.field(each["name"], arrow_type(each["type"]), each["nullable"]) for each in schema_of(plan))
+
+
+def _views(shown: str) -> set[str]:
+    """The names of the views that the text of a plan shows."""
+    return {name.replace("``", "`") for name in _VIEW.findall(shown)}
 
 
 def _field(name: str, given: pa.Field | pa.DataType | str) -> StructField:

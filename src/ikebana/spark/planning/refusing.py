@@ -12,7 +12,7 @@ from ikebana.errors import SqlError
 
 _TRY = re.compile(r"\b(try_\w+)\(")
 _ESCAPE = re.compile(r" ESCAPE '([^\\])'")
-_TIME = re.compile(r"\b(current_time\w*|current_date|localtimestamp|now)\([^)#]*\)(?![#\w])")
+_TIME = re.compile(r"\b(current_time|current_date(?=\(Some)|localtimestamp(?=\(Some))\(")
 _LOST = {
     "catalyst.plans.logical.Sample": ("TABLESAMPLE", "a sample is another one each time"),
     "catalyst.expressions.ScalaUDF": ("a function in Scala or Java", "write it in Python, or in SQL"),
