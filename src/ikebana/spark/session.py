@@ -33,11 +33,14 @@ from ikebana.engine import Engine
 from ikebana.errors import DataflowError, DroppedError, SchemaError
 from ikebana.spark.following import Following
 from ikebana.spark.listing import Card, Listing
+from ikebana.spark.querying import Queries
 from ikebana.spark.source import FORMAT, Address, Desk, register
 from ikebana.spark.table import Table
 from ikebana.spark.types import fields_of, spark_schema
 from ikebana.spark.view import View
 from ikebana.spark.workers import SparkWorkers
+from ikebana.sql import Lowered
+from ikebana.sql import Table as Relation
 from ikebana.tables import Transaction
 
 
@@ -64,6 +67,9 @@ def connect(
         raise
 
 
+Query = str | DataFrame | Collection | Arrangement
+"""What a view can be made of."""
+
 _sessions: list[weakref.ref[Session]] = []
 """Those of this process, the last one last."""
 
@@ -78,11 +84,13 @@ class Session:
         self._desk = Desk(self.engine.coordinator, self._readable)
         self._tables: dict[str, Table] = {}
         self._views: dict[str, View] = {}
+        self._relations: dict[str, Relation] = {}  # what SQL can read
         self._lock = threading.RLock()
         self._followings: list[Following] = []
         self._closed = False
         self._format = ""
         self._address = Address(cluster.invitation, self._desk.number)
+        self._queries = Queries(self.spark, self._address.session, lambda: dict(self._relations))
         self.engine.advance()  # there is always an epoch that can be read, at first an empty one
         register(self.spark, self._address, FORMAT)
         _sessions.append(weakref.ref(self))
@@ -120,6 +128,7 @@ class Session:
         with self._lock:
             inner = self.engine.table(name, fields, keys or None, "stream" if stream else "table")
             table = self._tables[name] = Table(self, inner)
+            self._relations[name] = Relation(name, inner, keys, stream)
         return table
 
     def table(self, name: str) -> Table:
@@ -132,7 +141,7 @@ class Session:
         with self._lock:
             table = self.table(name)
             self.engine.drop_table(name)
-            del self._tables[name]
+            del self._tables[name], self._relations[name]
         table.stop_following()
 
     def transaction(self) -> Transaction:
@@ -145,21 +154,32 @@ class Session:
 
     # Views.
 
-    def view(self, name: str, query: Collection | Arrangement, *, share: bool | None = None) -> View:
-        """A standing query, kept up to date from now on, over tables and other views (`rows()`).
+    def view(self, name: str, query: Query, *, share: bool | None = None) -> View:
+        """A standing query, kept up to date from now on: SQL, a DataFrame over tables and views, or a collection.
 
         With `share=False` it builds all its arrangements itself, to see what sharing saves.
         """
         self._check()
         _check_name(name, "view")
-        if not isinstance(query, Collection | Arrangement):
-            raise SchemaError(
-                f"view {name!r} cannot be made of a {type(query).__name__}",
-                hint="give a collection: tables have filter, join, count and so on",
-            )
+        lowered = self._lowered(query, f"view {name!r}")
         with self._lock:
-            view = self._views[name] = View(self, self.engine.install(name, query, share=share))
+            inner = self.engine.install(name, lowered.rows, share=share)
+            view = self._views[name] = View(self, inner, lowered.order)
+            self._relations[name] = Relation(name, inner.rows())
         return view
+
+    def _lowered(self, query: Query, what: str) -> Lowered:
+        """A query as a collection, and how its rows are shown."""
+        if isinstance(query, Arrangement):
+            return Lowered(query.rows())
+        if isinstance(query, Collection):
+            return Lowered(query)
+        if isinstance(query, str | DataFrame):
+            return self._queries.lowered(query)
+        raise SchemaError(
+            f"{what} cannot be made of a {type(query).__name__}",
+            hint="give SQL, a DataFrame, or a collection: tables have filter, join, count and so on",
+        )
 
     def drop_view(self, name: str) -> None:
         """Drop a view, and release what only it used."""
@@ -173,12 +193,12 @@ class Session:
         with self._lock:
             view.inner.drop()
             if self._views.get(view.name) is view:
-                del self._views[view.name]
+                del self._views[view.name], self._relations[view.name]
 
-    def explain(self, query: Collection | Arrangement) -> str:
+    def explain(self, query: Query) -> str:
         """The plan of a query as a tree, and which arrangements it would reuse or build."""
         self._check()
-        return self.engine.explain(query)
+        return self.engine.explain(self._lowered(query, "a plan").rows)
 
     # What there is.
 

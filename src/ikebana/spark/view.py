@@ -9,16 +9,18 @@ Spark job, and is read by its tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ikebana import views
 from ikebana.collection import Collection
 from ikebana.spark.types import spark_schema
+from ikebana.sql.ordering import SortKey, sort_table
 
 if TYPE_CHECKING:
     from ikebana.spark.session import Session
@@ -27,9 +29,10 @@ if TYPE_CHECKING:
 class View:
     """A standing query of a session. See `Session.view`."""
 
-    def __init__(self, session: Session, inner: views.View) -> None:
+    def __init__(self, session: Session, inner: views.View, order: Sequence[SortKey] = ()) -> None:
         self._session, self.inner = session, inner
-        self.name = inner.name
+        self.name, self.order = inner.name, tuple(order)
+        """`order` is that of the query's ORDER BY, in which the answer is shown."""
 
     def _check(self) -> None:
         self._session.check()
@@ -53,17 +56,18 @@ class View:
         one.
         """
         self._check()
-        return self._session.read(self.name, at)
+        frame = self._session.read(self.name, at)
+        return frame.orderBy([_sorted_by(key) for key in self.order]) if self.order else frame
 
     def to_arrow(self, at: int | None = None) -> pa.Table:
         """The answer as an Arrow table, at the last closed epoch or at one that is held."""
         self._check()
-        return self.inner.to_arrow(at)
+        found = self.inner.to_arrow(at)
+        return sort_table(found, self.order) if self.order else found
 
     def to_pandas(self, at: int | None = None) -> Any:
         """The answer as a pandas frame."""
-        self._check()
-        return self.inner.to_pandas(at)
+        return self.to_arrow(at).to_pandas()
 
     def changes(self, since: str | None = None) -> Any:
         """An iterator of (epoch, Arrow table with a column `diff`): each epoch with changes once, in order.
@@ -99,3 +103,11 @@ class View:
 
     def __repr__(self) -> str:
         return f"<view {self.name}: {', '.join(self.columns)}>"
+
+
+def _sorted_by(key: SortKey) -> Column:
+    """A sort key, as Spark has it."""
+    column = F.col(f"`{key.column.replace('`', '``')}`")
+    if key.ascending:
+        return column.asc_nulls_first() if key.nulls_first else column.asc_nulls_last()
+    return column.desc_nulls_first() if key.nulls_first else column.desc_nulls_last()

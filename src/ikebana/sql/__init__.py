@@ -1,1 +1,10 @@
-"""SQL: plans that Spark's optimizer made, lowered to Ikebana's. Nothing here needs Spark."""
+"""SQL: plans that Spark's optimizer made, lowered to Ikebana's. Nothing here needs Spark.
+
+`lower` turns a `Planned` query into a collection over `Table`s.
+"""
+
+from ikebana.sql.lower import Lowered, lower
+from ikebana.sql.planned import Planned
+from ikebana.sql.relations import Table
+
+__all__ = ["Lowered", "Planned", "Table", "lower"]

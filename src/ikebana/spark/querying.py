@@ -1,0 +1,50 @@
+"""SQL and DataFrames over the tables and views of a session: planned by Spark, lowered to collections.
+
+`Queries` keeps Spark's planner in step with what the session has. It is made when the first query comes: a session that
+uses none pays nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ikebana.spark.planning import Planner
+from ikebana.sql import Lowered, Planned, Table, lower
+
+Tables = Callable[[], Mapping[str, Table]]
+"""The tables and views that there are."""
+
+
+class Queries:
+    """Queries of one session."""
+
+    def __init__(self, spark: SparkSession, owner: str, tables: Tables) -> None:
+        self._spark, self._owner, self._tables = spark, owner, tables
+        self._planner: Planner | None = None
+        self._known: dict[str, Table] = {}
+        self._lock = threading.Lock()
+
+    def lowered(self, query: str | DataFrame) -> Lowered:
+        """A query as a collection over tables and views."""
+        tables = self._tables()
+        return lower(self.planned(query, tables), tables)
+
+    def planned(self, query: str | DataFrame, tables: Mapping[str, Table]) -> Planned:
+        """A query as Spark plans it."""
+        return self._with(tables).plan(query)
+
+    def _with(self, tables: Mapping[str, Table]) -> Planner:
+        """The planner, which knows these tables and no others."""
+        with self._lock:
+            if self._planner is None:
+                self._planner = Planner(self._spark, self._owner)
+            for name in self._known.keys() - tables.keys():
+                self._planner.drop_table(name)
+            for name, table in tables.items():
+                if self._known.get(name) is not table:
+                    self._planner.add_table(name, table.rows.node.columns)
+            self._known = dict(tables)
+            return self._planner
