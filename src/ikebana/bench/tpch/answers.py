@@ -53,9 +53,9 @@ class Batch:
             pq.write_table(table, folder / f"{name}.parquet")
             self._spark.read.parquet(str(folder / f"{name}.parquet")).createOrReplaceTempView(name)
 
-    def show(self, name: str, table: pa.Table, ddl: str) -> None:
-        """Answer over this table from now on; it has few rows. `ddl` is its schema, as Spark has it."""
-        self._spark.createDataFrame(table, schema=ddl).createOrReplaceTempView(name)
+    def show(self, name: str, table: pa.Table, schema: Any) -> None:
+        """Answer over this table from now on; it has few rows, and a schema as Spark has it."""
+        self._spark.createDataFrame(table, schema=schema).createOrReplaceTempView(name)
 
     def drop(self, name: str) -> None:
         """Forget a table."""

@@ -1,0 +1,231 @@
+"""Random SQL against Spark: random tables, data with nulls, queries of a grammar and changes, all from one seed.
+
+    python -m tests.sql.random_sql --seed 1 --minutes 10
+
+A case is a set of tables, some queries over them and some rounds of changes. Most views are made before the changes,
+some in between, over tables that have been changed already. After every round each view must equal Spark's own answer
+over the same rows. A query that is refused with `SqlError` is counted, by what the error names. A difference is
+reported with the seed, the tables as they were, the query and the rows that differ, after rows that do not matter were
+left out as far as they could be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
+
+from ikebana.bench.tpch.answers import Batch, difference
+from ikebana.errors import IkebanaError, SqlError
+from ikebana.spark import Session, View, connect, launch
+from tests.sql.random_queries import Grammar
+from tests.sql.random_tables import Change, Table, change, tables
+
+SHRINKING = 40
+"""Trials to make a failure smaller."""
+
+
+@dataclass
+class Outcome:
+    """What came of some cases."""
+
+    compared: int = 0
+    queries: int = 0
+    rows: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    failed_in_spark: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [f"{self.queries} queries, {self.compared} answers compared, {self.rows} rows in them"]
+        lines += [f"refused {count} times: {what}" for what, count in self.refused.most_common()]
+        lines += [f"failed in Spark {count} times: {what}" for what, count in self.failed_in_spark.most_common()]
+        return "\n".join([*lines, *self.failures])
+
+
+class Twins:
+    """The same tables in a session of ours and in Spark."""
+
+    def __init__(self, session: Session, batch: Batch, start: Sequence[Table]) -> None:
+        self._session, self._batch = session, batch
+        self.tables = [replace(table, rows=list(table.rows)) for table in start]
+        for table in self.tables:
+            made = session.create_table(table.name, table.ddl, table.key)
+            if table.rows:
+                made.insert(table.arrow())
+            self._show(table)
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        """A round of changes, as one transaction."""
+        with self._session.transaction():
+            for table, each in zip(self.tables, changes, strict=True):
+                self._change(table, each)
+        for table, each in zip(self.tables, changes, strict=True):
+            table.apply(each)
+            self._show(table)
+
+    def _change(self, table: Table, each: Change) -> None:
+        ours = self._session.table(table.name)
+        if each.deleted:
+            rows = list(each.deleted)
+            ours.delete(table.keys(rows) if table.keyed else table.arrow(rows))
+        if each.upserted:
+            rows = list(each.upserted)
+            (ours.upsert if table.keyed else ours.insert)(table.arrow(rows))
+
+    def _show(self, table: Table) -> None:
+        self._batch.show(table.name, table.arrow(), StructType.fromDDL(table.ddl))
+
+    def close(self) -> None:
+        """Drop the tables, and all views."""
+        for view in self._session.views():
+            self._session.drop_view(view.name)
+        for table in self.tables:
+            self._session.drop_table(table.name)
+            self._batch.drop(table.name)
+
+
+def check(session: Session, batch: Batch, seed: int, queries: int, rounds: int, outcome: Outcome) -> None:
+    """One case: add what comes of it to the outcome."""
+    r = random.Random(seed)
+    start = tables(r)
+    grammar = Grammar(r, start)
+    texts = [grammar.query() for _ in range(queries)]
+    twins, history = Twins(session, batch, start), list[list[Change]]()
+    views: dict[str, View] = {}
+    try:
+        early = len(texts) * 2 // 3
+        _install(session, texts[:early], views, outcome)
+        for number in range(rounds + 1):
+            if number:
+                history.append([change(r, table) for table in twins.tables])
+                twins.apply(history[-1])
+            if number == 1:
+                _install(session, texts[early:], views, outcome)
+            for text in list(views):
+                problem = _compare(batch, text, views[text], outcome)
+                if problem:
+                    views.pop(text)
+                    outcome.failures.append(_report(seed, number, twins.tables, text, problem))
+    finally:
+        twins.close()
+
+
+def _install(session: Session, texts: Sequence[str], views: dict[str, View], outcome: Outcome) -> None:
+    for text in texts:
+        outcome.queries += 1
+        try:
+            views[text] = session.view(f"v{len(views)}", text)
+        except SqlError as error:
+            outcome.refused[error.what] += 1
+        except Exception as error:
+            outcome.failures.append(f"cannot install: {text}\n{type(error).__name__}: {error}")
+
+
+def _compare(batch: Batch, text: str, view: View, outcome: Outcome) -> str:
+    """What is wrong with a view now; nothing if it is right, or if Spark has no answer either."""
+    try:
+        wanted = batch.answer(text)
+    except PySparkException as error:
+        outcome.failed_in_spark[str(error).splitlines()[0][:80]] += 1
+        return ""
+    try:
+        problem = difference(view.to_arrow(), wanted)
+    except IkebanaError as error:
+        return f"{type(error).__name__}: {error}"
+    outcome.compared += 1
+    outcome.rows += wanted.num_rows
+    return problem
+
+
+def _report(seed: int, number: int, now: Sequence[Table], text: str, problem: str) -> str:
+    rows = "\n".join(map(str, now))
+    return f"seed {seed}, after round {number}\n{rows}\nquery: {text}\n{problem}\n"
+
+
+# Making failures smaller.
+
+
+def fails(session: Session, batch: Batch, start: Sequence[Table], changes: Sequence[Change], text: str) -> str:
+    """What is wrong with a view after one round; nothing if it is right."""
+    twins, outcome = Twins(session, batch, start), Outcome()
+    try:
+        view = session.view("shrunk", text)
+        if problem := _compare(batch, text, view, outcome):
+            return problem
+        if not changes:
+            return ""
+        twins.apply(changes)
+        return _compare(batch, text, view, outcome)
+    finally:
+        twins.close()
+
+
+def shrunk(session: Session, batch: Batch, start: Sequence[Table], text: str, trials: int = SHRINKING) -> list[Table]:
+    """Tables with fewer rows over which a query that fails without any changes still fails."""
+    found = [replace(table, rows=list(table.rows)) for table in start]
+    for smaller in _smaller(found):
+        trials -= 1
+        if trials < 0:
+            break
+        if fails(session, batch, smaller, [], text):
+            return shrunk(session, batch, smaller, text, trials)
+    return found
+
+
+def _smaller(start: Sequence[Table]) -> Iterator[list[Table]]:
+    """The same tables with half of the rows of one, then with one row less."""
+    for at, table in enumerate(start):
+        half = len(table.rows) // 2
+        for rows in (table.rows[:half], table.rows[half:]):
+            if len(table.rows) > 1:
+                yield [*start[:at], replace(table, rows=rows), *start[at + 1 :]]
+    for at, table in enumerate(start):
+        for row in range(len(table.rows)):
+            yield [*start[:at], replace(table, rows=table.rows[:row] + table.rows[row + 1 :]), *start[at + 1 :]]
+
+
+# The command.
+
+
+@contextmanager
+def _session(workers: int) -> Iterator[tuple[Session, Batch]]:
+    config = {"spark.master": "local[8]", "spark.log.level": "OFF"}
+    spark = launch.session(0, name="random SQL", config=config)
+    try:
+        with connect(spark, workers=workers) as session:
+            yield session, Batch(spark)
+    finally:
+        spark.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Random SQL against Spark, for as long as one likes.")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed (default: 0)")
+    parser.add_argument("--minutes", type=float, default=1.0, help="how long (default: 1)")
+    parser.add_argument("--queries", type=int, default=25, help="queries over each set of tables (default: 25)")
+    parser.add_argument("--rounds", type=int, default=2, help="rounds of changes (default: 2)")
+    parser.add_argument("--workers", type=int, default=2, help="workers (default: 2)")
+    chosen = parser.parse_args()
+    outcome, end = Outcome(), time.monotonic() + 60 * chosen.minutes
+    with _session(chosen.workers) as (session, batch):
+        seed = chosen.seed
+        while time.monotonic() < end:
+            before = len(outcome.failures)
+            check(session, batch, seed, chosen.queries, chosen.rounds, outcome)
+            print(f"seed {seed}: {outcome.queries} queries, {len(outcome.failures)} failures", flush=True)
+            print("\n".join(outcome.failures[before:]), end="", flush=True)
+            seed += 1
+    outcome.failures.clear()
+    print(outcome)
+
+
+if __name__ == "__main__":
+    main()

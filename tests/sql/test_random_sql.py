@@ -1,0 +1,62 @@
+"""Views of random queries over random tables under random changes always equal Spark's answers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ikebana.bench.tpch.answers import Batch
+from ikebana.spark import Session, connect
+from tests.profiles import PROFILE
+from tests.sql.random_queries import Grammar
+from tests.sql.random_sql import Outcome, check
+from tests.sql.random_tables import change, tables
+
+SEEDS = {"quick": 12, "thorough": 400, "soak": 100_000}[PROFILE]
+QUERIES = 25
+ROUNDS = 2
+REFUSED = 0.03
+"""The share of queries that may be refused."""
+
+
+def test_everything_follows_from_the_seed() -> None:
+    def made(seed: int) -> tuple[object, ...]:
+        r = random.Random(seed)
+        found = tables(r)
+        return tuple(map(str, found)), [Grammar(r, found).query() for _ in range(5)], [change(r, t) for t in found]
+
+    assert made(3) == made(3) != made(4)
+
+
+def test_changes_keep_keys_unique() -> None:
+    r = random.Random(0)
+    for _ in range(50):
+        for table in tables(r):
+            for _ in range(3):
+                table.apply(change(r, table))
+                assert table.arrow().num_rows == len(table.rows)
+                if table.keyed:
+                    assert len({row[0] for row in table.rows}) == len(table.rows)
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+class TestOnSpark:
+    @pytest.fixture(scope="class")
+    def session(self, spark: SparkSession) -> Iterator[Session]:
+        with connect(spark, workers=2) as session:
+            yield session
+
+    def test_oracle_random_queries(self, session: Session) -> None:
+        batch, outcome = Batch(session.spark), Outcome()
+        for seed in range(SEEDS):
+            check(session, batch, seed, QUERIES, ROUNDS, outcome)
+        print(outcome)
+        assert not outcome.failures, "\n".join(sorted(outcome.failures, key=len)[:10])
+        assert outcome.refused.total() <= REFUSED * outcome.queries, outcome.refused
+        assert outcome.failed_in_spark.total() <= 0.01 * outcome.compared, outcome.failed_in_spark
+        assert outcome.compared >= SEEDS * QUERIES * (ROUNDS + 0.5)
+        assert outcome.rows > outcome.compared
