@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ikebana.operators.linear import Columns
 from ikebana.sql.sums.exact import Totals, join, lanes_of, split
 from ikebana.sql.sums.floats import Exact, Numbers
 from ikebana.trace.columns import validity
 from ikebana.trace.lanes import Lane
+
+Columns = Mapping[str, pa.Array]
+"""Columns by name, all of the same length."""
 
 
 @dataclass(frozen=True)
