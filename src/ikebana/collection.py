@@ -22,7 +22,7 @@ from ikebana.operators.join import Result
 from ikebana.plan import ir
 from ikebana.trace import Schema, payload
 from ikebana.trace.canonical import canonical
-from ikebana.trace.columns import matched
+from ikebana.trace.columns import is_nested, matched
 
 Types = Mapping[str, pa.DataType] | Iterable[pa.Field]
 _loops = itertools.count()
@@ -48,7 +48,7 @@ class Collection:
         >>> show(numbers.map({"x": pa.int64()}, lambda c: {"x": pc.add(c["k"], c["v"])}))
         [(11, 1), (21, 1), (32, 1)]
         """
-        return self._step(linear.Map(fields_of(columns), function))
+        return self.step(linear.Map(fields_of(columns), function))
 
     def select(self, *names: str, **renamed: str) -> Collection:
         """Some columns: those named, and others under a new name (`new=old`).
@@ -58,7 +58,7 @@ class Collection:
         """
         pairs = (*((name, name) for name in names), *renamed.items())
         self._check(source for _, source in pairs)
-        return self._step(linear.Select(pairs))
+        return self.step(linear.Select(pairs))
 
     def filter(self, predicate: Callable[[linear.Columns], Any]) -> Collection:
         """The rows for which a function of the columns is true.
@@ -66,7 +66,7 @@ class Collection:
         >>> show(numbers.filter(lambda c: pc.greater(c["v"], 10)))
         [(1, 20, 1), (2, 30, 1)]
         """
-        return self._step(linear.Filter(predicate))
+        return self.step(linear.Filter(predicate))
 
     def flat_map(self, columns: Types, function: Callable[[dict[str, Any]], Iterable[Any]]) -> Collection:
         """For each row (a dict) any number of rows (tuples or dicts): a plain Python function, row by row.
@@ -75,7 +75,7 @@ class Collection:
         [(10, 1), (20, 1), (30, 1), (31, 1)]
         """
         fields = fields_of(columns)
-        return self._step(linear.FlatMap(fields, linear.RowByRow(fields, function)))
+        return self.step(linear.FlatMap(fields, linear.RowByRow(fields, function)))
 
     def negate(self) -> Collection:
         """Every multiplicity with its sign changed.
@@ -83,17 +83,17 @@ class Collection:
         >>> show(numbers.concat(numbers.negate()))
         []
         """
-        return self._step(linear.Negate())
+        return self.step(linear.Negate())
 
     def explode(self, keep: Sequence[str], function: Callable[[linear.Columns], Sequence[Any]]) -> Collection:
         """Keep some columns, and multiply diffs by whole numbers; one for each diff lane of the result."""
         self._check(keep)
         lanes = len(function({f.name: pa.array([], f.type) for f in self.node.columns}))
-        return self._step(linear.Explode(function, tuple(keep)), lanes)
+        return self.step(linear.Explode(function, tuple(keep)), lanes)
 
     def inspect(self, function: Callable[[Any], object]) -> Collection:
         """Show each worker's changes to a function, as they flow by."""
-        return self._step(linear.Inspect(function))
+        return self.step(linear.Inspect(function))
 
     def declare(self, columns: Types) -> Collection:
         """The same columns, declared differently: as to whether they may be null."""
@@ -101,7 +101,7 @@ class Collection:
 
     def consolidate(self) -> Collection:
         """Add up equal changes of a visit before they flow on."""
-        return self._step(linear.Consolidate())
+        return self.step(linear.Consolidate())
 
     def concat(self, *others: Collection) -> Collection:
         """The sum of collections with the same columns.
@@ -115,8 +115,8 @@ class Collection:
         may_be_null = {field.name for node in nodes for field in node.columns if field.nullable}
         return Collection(ir.make(ir.Union, sources=tuple(_declared_nullable(node, may_be_null) for node in nodes)))
 
-    def _step(self, step: linear.Step, lanes: int | None = None) -> Collection:
-        """One more step; a chain of steps is one operator."""
+    def step(self, step: linear.Step, lanes: int | None = None) -> Collection:
+        """One more linear step, of any kind; a chain of steps is one operator."""
         node = self.node
         lanes = lanes or node.lanes
         if isinstance(node, ir.Steps):
@@ -213,7 +213,7 @@ class Collection:
         >>> show(numbers.reduce("k", {"spread": pa.int64()}, spread))
         [(1, 10, 1), (2, 0, 1)]
         """
-        return self._reduced(by, logic.Python(fields_of(columns), function))
+        return self.reduce_by(by, logic.Python(fields_of(columns), function))
 
     def distinct(self, *key: str) -> Collection:
         """Each row of positive multiplicity, once. The index that this takes is by `key`, or by all columns.
@@ -223,7 +223,7 @@ class Collection:
         >>> show(numbers.select("k").distinct())
         [(1, 1), (2, 1)]
         """
-        return self._reduced(key or self.columns, logic.DISTINCT)
+        return self.reduce_by(key or self.columns, logic.DISTINCT)
 
     def threshold(self, multiplicity: Callable[[Any], Any]) -> Collection:
         """Each row with a multiplicity that is a function (of whole columns) of the one it has.
@@ -231,7 +231,7 @@ class Collection:
         >>> show(numbers.select("k").threshold(lambda count: count // 2))
         [(1, 1)]
         """
-        return self._reduced(self.columns, logic.Threshold(multiplicity))
+        return self.reduce_by(self.columns, logic.Threshold(multiplicity))
 
     def count(self, by: str | Sequence[str], name: str = "count") -> Collection:
         """For each key the number of its rows.
@@ -240,7 +240,7 @@ class Collection:
         [(1, 2, 1), (2, 1, 1)]
         """
         if set(self.columns) == set([by] if isinstance(by, str) else by):
-            return self._reduced(by, logic.Count(name))  # the index by key has the counts already
+            return self.reduce_by(by, logic.Count(name))  # the index by key has the counts already
         return self.aggregate(by, {name: pa.int64()}, lambda columns: [1], lambda sums: [sums[0]])
 
     def sum(self, by: str | Sequence[str], column: str, name: str = "sum") -> Collection:
@@ -270,7 +270,7 @@ class Collection:
         columns from their sums.
         """
         key = (by,) if isinstance(by, str) else tuple(by)
-        return self.explode(key, lanes)._reduced(key, logic.Linear(fields_of(columns), finish))
+        return self.explode(key, lanes).reduce_by(key, logic.Linear(fields_of(columns), finish))
 
     def min(self, by: str | Sequence[str], *columns: str, levels: int | None = None) -> Collection:
         """For each key the row with the least value, by `columns` or by all others.
@@ -319,6 +319,7 @@ class Collection:
     ) -> Collection:
         key = (by,) if isinstance(by, str) else tuple(by)
         self._check([*key, *columns])
+        _check_ordered(field for field in self.node.columns if field.name in columns)
         values = tuple(name for name in self.columns if name not in key)
         order = tuple(dict.fromkeys(name for name in columns if name not in key)) or values
         how = logic.TopK(k, order, greatest, distinct)
@@ -327,7 +328,7 @@ class Collection:
         in_loop = bool(self.node.scope)  # where whole groups are read
         if levels == 1 and in_order and order != values[: len(order)] and not in_loop:
             reordered = self.select(*key, *dict.fromkeys((*order, *values)))
-            return reordered._reduced(key, how).select(*key, *values)
+            return reordered.reduce_by(key, how).select(*key, *values)
         return self._top_in_levels(key, values, how, levels)
 
     def _top_in_levels(self, key: tuple[str, ...], values: tuple[str, ...], how: logic.TopK, levels: int) -> Collection:
@@ -337,11 +338,12 @@ class Collection:
         bucket, buckets = _new_name("bucket", self.columns), _buckets(how.k)
         found = self
         for level in range(levels - 1 if values else 0, 0, -1):
-            parted = found._step(Bucket(bucket, values, buckets**level))
-            found = parted._reduced((*key, bucket), how).select(*self.columns)
-        return found._reduced(key, how)
+            parted = found.step(Bucket(bucket, values, buckets**level))
+            found = parted.reduce_by((*key, bucket), how).select(*self.columns)
+        return found.reduce_by(key, how)
 
-    def _reduced(self, by: str | Sequence[str], how: logic.Logic) -> Collection:
+    def reduce_by(self, by: str | Sequence[str], how: logic.Logic) -> Collection:
+        """For each key what a logic makes of its values: see `ikebana.operators.logic`."""
         key = (by,) if isinstance(by, str) else tuple(by)
         return self.arrange_by(key).reduce(how).rows()
 
@@ -624,6 +626,15 @@ def _check_alike(what: str, one: ir.Node, other: ir.Node) -> None:
         )
 
 
+def _check_ordered(fields: Iterable[pa.Field]) -> None:
+    for field in fields:
+        if is_nested(field.type):
+            raise SchemaError(
+                f"column {field.name!r} is of type {field.type}, whose values have no order here",
+                hint="order by columns that are made of what is in it",
+            )
+
+
 def _check_keys(left: Fields, right: Fields) -> None:
     if [(f.type, f.nullable) for f in left] != [(f.type, f.nullable) for f in right]:
         shown = [", ".join(f"{f.name}: {f.type}{'?' if f.nullable else ''}" for f in each) for each in (left, right)]
@@ -636,7 +647,7 @@ def _check_keys(left: Fields, right: Fields) -> None:
 
 def _declared(node: ir.Node, fields: Fields) -> ir.Node:
     """The same columns, but for whether they may be null."""
-    return node if node.columns == fields else Collection(node)._step(linear.Declare(fields)).node
+    return node if node.columns == fields else Collection(node).step(linear.Declare(fields)).node
 
 
 def _declared_nullable(node: ir.Node, names: Iterable[str]) -> ir.Node:

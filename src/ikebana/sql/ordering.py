@@ -172,7 +172,7 @@ def _top_in_buckets(collection: Collection, key: tuple[str, ...], packing: Packi
     names, wanted = collection.columns, first.limit or 0
     bucket = unlike("bucket", names)
     count = max(2, _BUCKETS >> max(0, wanted.bit_length() - 1) // 2)
-    parted = collection._step(Bucket(bucket, tuple(field.name for field in packing.fields), count))
+    parted = collection.step(Bucket(bucket, tuple(field.name for field in packing.fields), count))
     return _reduced(parted, (*key, bucket), first).select(*names)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from ikebana.sql.lowering import Lowering, Wanted, all_references, conjuncts, lowers, scalar_subqueries
 from ikebana.sql.nodes.joins import is_join, join_of
 from ikebana.sql.nodes.temporal import is_temporal, while_valid
+from ikebana.sql.nodes.windows import at_most, windowed
 from ikebana.sql.relations import Part, put_together
 from ikebana.sql.tree import Tree
 
@@ -41,6 +42,9 @@ def _filter(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
         needed = None if wanted is None else wanted | all_references(conditions)
         inner = lowering.part(tree.only, needed)
         return while_valid(lowering, filtered_by(lowering, inner, lasting), passing)
+    most = at_most(tree.only, conditions)
+    if most is not None:
+        return filtered_by(lowering, windowed(lowering, tree.only, most), conditions)
     if is_join(tree.only) or scalar_subqueries(conditions):
         return join_of(lowering, tree, wanted)
     return filtered_by(lowering, lowering.part(tree.only, wanted), conditions)

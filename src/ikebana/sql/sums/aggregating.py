@@ -39,7 +39,7 @@ def aggregate(collection: Collection, by: Sequence[str], calls: Calls) -> Collec
         return _reduced(collection.explode(key, RowLanes(wholes(parts))), key, Aggregation(calls))
     spread = Spread(key, unlike("slot", key), wholes(parts), floatings(parts))
     lanes = tuple(pa.field(unlike(f"lane {lane}", key), pa.int64(), nullable=False) for lane in range(spread.lanes))
-    slots = _reduced(collection._step(spread, spread.lanes), (*key, spread.slot), Linear(lanes, list))
+    slots = _reduced(collection.step(spread, spread.lanes), (*key, spread.slot), Linear(lanes, list))
     return _reduced(slots, key, SlottedAggregation(calls, spread.slot, tuple(lane.name for lane in lanes)))
 
 

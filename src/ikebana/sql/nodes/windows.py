@@ -1,0 +1,213 @@
+"""Window functions: each row with what its place in a partition, or the rows of its frame, say (`ikebana.sql.windows`).
+
+A change costs its partition. Where only the first rows of partitions are asked for (a condition that a row number is
+small), they are found first, by what `ikebana.sql.ordering` maintains, and the rest of a partition costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import types
+
+from ikebana.errors import SqlError
+from ikebana.sql import windows
+from ikebana.sql.expressions import Column, Expression, Literal
+from ikebana.sql.expressions.making import only_if
+from ikebana.sql.lowering import Lowering, Wanted, conjuncts, lowers
+from ikebana.sql.nodes.limits import sort_key
+from ikebana.sql.ordering import SortKey, top_rows
+from ikebana.sql.relations import ID, Part, column_of, of_collection, unique_name
+from ikebana.sql.sums import Count, Mean, Sum
+from ikebana.sql.tree import Tree
+from ikebana.sql.windows import Frame
+
+
+@lowers("Window")
+def _window(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
+    return windowed(lowering, tree, None)
+
+
+def windowed(lowering: Lowering, tree: Tree, most: int | None) -> Part:
+    """The rows of a window; with `most`, those of the first so many of each partition."""
+    part = lowering.part(tree.only)
+    given = _Given(lowering, part)
+    by = [given.column(lowering.expression(each, part.outputs)).name for each in tree.many("partitionSpec")]
+    order = tuple(
+        sort_key(each, given.column(lowering.expression(each.only, part.outputs)).name)
+        for each in tree.many("orderSpec")
+    )
+    named = {each.expr_id: each for each in tree.many("windowExpressions")}
+    calls = {number: given.call(each.only) for number, each in named.items()}
+    key = [*(name for name, _ in part.opening), *dict.fromkeys(by)]
+    rows = part.rows((*part.opening, *given.named))
+    if most is not None:
+        rows = top_rows(rows, key, most, 0, order)
+    made = rows.arrange_by(key).reduce(windows.WindowLogic(order, tuple(calls.values()))).rows()
+    columns = [*given.attributes, *((number, call.name) for number, call in calls.items())]
+    names = {**part.names, **{number: each.fields["name"] for number, each in named.items()}}
+    return of_collection(made, columns, names)
+
+
+def at_most(tree: Tree, conditions: Sequence[Tree]) -> int | None:
+    """How many rows of each partition of a window satisfy conditions at most, if they say so of its row number."""
+    if tree.kind != "Window":
+        return None
+    numbers = {each.expr_id for each in tree.many("windowExpressions") if each.only.children[0].kind == "RowNumber"}
+    if not numbers or len(numbers) != len(tree.many("windowExpressions")):
+        return None
+    bounds = [bound for each in conditions if (bound := _bound(each, numbers)) is not None]
+    return max(0, min(bounds)) if bounds else None
+
+
+def _bound(condition: Tree, numbers: set[int]) -> int | None:
+    """The greatest row number that satisfies a condition, where it is `number <= literal` or the like."""
+    if condition.kind not in ("LessThan", "LessThanOrEqual", "EqualTo") or len(condition.children) != 2:
+        return None
+    left, right = condition.children
+    if left.kind != "AttributeReference" or left.expr_id not in numbers or right.kind != "Literal":
+        return None
+    return int(right.fields["value"]) - (condition.kind == "LessThan")
+
+
+class _Given:
+    """The rows of partitions: attributes, and expressions that functions and orders are about, as columns."""
+
+    def __init__(self, lowering: Lowering, part: Part) -> None:
+        self._lowering, self._part = lowering, part
+        self.attributes = part.columns()
+        self.named = [(name, part.outputs[attribute]) for attribute, name in self.attributes]
+        self._taken = {ID, *(name for name, _ in self.named)}
+
+    def new(self, name: str) -> str:
+        """A name that no column has."""
+        found = unique_name(name, self._taken)
+        self._taken.add(found)
+        return found
+
+    def column(self, expression: Expression) -> Column:
+        """The column that an expression is."""
+        for name, known in self.named:
+            if known == expression:
+                return Column(expression.type, expression.nullable, name)
+        self.named.append((self.new("input"), expression))
+        return Column(expression.type, expression.nullable, self.named[-1][0])
+
+    def inputs(self, function: Tree) -> list[Expression]:
+        """What a function is given."""
+        return [self._lowering.expression(each, self._part.outputs) for each in function.children]
+
+    def call(self, tree: Tree) -> windows.WindowCall:
+        """A window function of Catalyst's."""
+        function, specification = tree.children
+        name, frame = self.new("result"), _frame(specification.children[-1], specification)
+        if function.kind == "AggregateExpression":
+            return self._aggregate(function, name, frame)
+        maker = _FUNCTIONS.get(function.kind)
+        if maker is None:
+            raise SqlError(f"the window function {function.kind} is not supported in a maintained view")
+        return maker(self, function, name, frame)
+
+    def _aggregate(self, tree: Tree, name: str, frame: Frame) -> windows.WindowCall:
+        function, *conditions = tree.children
+        inputs = self.inputs(function)
+        for condition in conditions:
+            inputs[0] = only_if(self._lowering.expression(condition, self._part.outputs), inputs[0])
+        columns = [self.column(each) for each in inputs]
+        first, ansi = columns[0], self._lowering.config.ansi
+        match function.kind:
+            case "Count":
+                nullable = tuple(each.name for each in columns if each.nullable)
+                return windows.OverFrame(name, Count(nullable), frame)
+            case "Sum":
+                return windows.OverFrame(name, Sum(first.name, first.type, first.nullable, ansi), frame)
+            case "Average":
+                return windows.OverFrame(name, Mean(first.name, first.type, first.nullable, ansi), frame)
+            case "Min" | "Max":
+                return windows.Extreme(name, first.name, function.kind == "Max", frame)
+            case "First" | "Last":
+                nth, ignore_nulls = 1 if function.kind == "First" else -1, bool(function.fields["ignoreNulls"])
+                return windows.Nth(name, first.name, nth, frame, ignore_nulls)
+            case other:
+                raise SqlError(f"the aggregate {other} over a window is not supported in a maintained view")
+
+
+def _ranked(function: Any) -> Callable[[_Given, Tree, str, Frame], windows.WindowCall]:
+    return lambda given, tree, name, frame: windows.Rank(name, function)
+
+
+def _ntile(given: _Given, tree: Tree, name: str, frame: Frame) -> windows.WindowCall:
+    return windows.Ntile(name, _whole(given.inputs(tree)[0], "ntile"))
+
+
+def _shifted(given: _Given, tree: Tree, name: str, frame: Frame) -> windows.WindowCall:
+    value, offset, default = given.inputs(tree)
+    by = _whole(offset, tree.kind) * (-1 if tree.kind == "Lag" else 1)
+    other: str | windows.Constant | None
+    if isinstance(default, Literal):
+        other = None if default.value is None else windows.Constant(default.value)
+    else:
+        other = given.column(default).name
+    return windows.Shift(name, given.column(value).name, by, other, bool(tree.fields["ignoreNulls"]))
+
+
+def _nth(given: _Given, tree: Tree, name: str, frame: Frame) -> windows.WindowCall:
+    value, nth = given.inputs(tree)
+    return windows.Nth(
+        name, given.column(value).name, _whole(nth, "nth_value"), frame, bool(tree.fields["ignoreNulls"])
+    )
+
+
+_FUNCTIONS: dict[str, Callable[[_Given, Tree, str, Frame], windows.WindowCall]] = {
+    "RowNumber": _ranked("row_number"),
+    "Rank": _ranked("rank"),
+    "DenseRank": _ranked("dense_rank"),
+    "PercentRank": _ranked("percent_rank"),
+    "CumeDist": _ranked("cume_dist"),
+    "NTile": _ntile,
+    "Lag": _shifted,
+    "Lead": _shifted,
+    "NthValue": _nth,
+}
+
+
+def _whole(expression: Expression, what: str) -> int:
+    if not isinstance(expression, Literal) or expression.value is None:
+        raise SqlError(f"the number that {what} is given must be written out in a maintained view")
+    return int(expression.value)
+
+
+# Frames.
+
+
+def _frame(tree: Tree, specification: Tree) -> Frame:
+    lower, upper = tree.children
+    if tree.case("frameType") == "RowFrame":
+        return Frame("rows", _bound_of(lower, None), _bound_of(upper, None))
+    orders = [each for each in specification.children if each.kind == "SortOrder"]
+    kind = orders[0].only.fields.get("dataType") if orders else None
+    return Frame("range", _bound_of(lower, kind), _bound_of(upper, kind))
+
+
+def _bound_of(tree: Tree, kind: Any) -> int | float | Decimal | None:
+    """How far a bound is off, in units of a column of a type of Spark's; None if it is unbounded."""
+    if tree.kind.startswith("Unbounded"):
+        return None
+    if tree.kind == "CurrentRow":
+        return 0
+    if tree.kind != "Literal":
+        raise SqlError("a frame whose bounds are not numbers is not supported in a maintained view")
+    value, given = tree.fields["value"], str(tree.fields["dataType"])
+    if given.startswith("decimal"):
+        return Decimal(value)
+    if given in ("float", "double"):
+        return float(value)
+    days = kind == "date" and given.startswith("interval")
+    return int(value) // _DAY if days else int(value)
+
+
+_DAY = 24 * 3600 * 10**6
+"""In microseconds."""
