@@ -34,6 +34,7 @@ from ikebana.sql.planned import CLOCK, NOW
 _RULES = "org.apache.spark.sql.catalyst.optimizer"
 _WITHOUT = (
     f"{_RULES}.InferFiltersFromConstraints",  # copies conditions, whole semi-joins too, and adds IS NOT NULL
+    f"{_RULES}.InferFiltersFromGenerate",  # adds conditions that explode has anyway
     f"{_RULES}.DecimalAggregates",  # sums unscaled longs and doubles instead of decimals
     "org.apache.spark.sql.execution.planmerging.MergeSubplans",  # makes one subquery with a struct of several
     f"{_RULES}.MergeScalarSubqueries",  # its name before Spark 4.1
@@ -75,6 +76,7 @@ class Catalyst:
         context: Any = spark.sparkContext
         self.gateway = context._gateway
         self.jvm = context._jvm
+        self._context = context._jsc
         self.sessions = self._object("org.apache.spark.sql.classic.SparkSession")
         self.skip_commands = self.jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
         self.settings = self.jvm.java.util.Properties()
@@ -118,11 +120,9 @@ class Catalyst:
         the JSON of a plan, and no rule removes columns of such a leaf.
         """
         marked = StructType([*schema.fields]).add(MARK + name, BooleanType(), nullable=False)
-        frame: Any = self.spark.createDataFrame(self.spark.sparkContext.emptyRDD(), marked).select(
-            [_quoted(field.name) for field in schema]
-        )
         nursery = self.spark._jsparkSession.newSession()
-        frame = self.dataset(nursery, frame._jdf.queryExecution().analyzed())
+        frame = nursery.createDataFrame(self._context.emptyRDD(), nursery.parseDataType(marked.json()))
+        frame = frame.selectExpr(self._seq(_quoted(field.name) for field in schema))
         frame.createOrReplaceTempView(_quoted(name))
         return nursery.sessionState().catalog().getRawTempView(name).get()
 
