@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 from ikebana import collection, model
 from ikebana.collection import Collection, natural_join
-from tests.dataflow.harness import Domain, Row
+from tests.dataflow.harness import Domain, Row, frozen
 
 Data = dict[Row, int]
 MOST = 1 << 40
@@ -153,8 +153,8 @@ def e_project_in_place(d: Domain, p: int, c: Collection) -> Collection:
 
 def e_flat_map(d: Domain, p: int, c: Collection) -> Collection:
     def rows(row: dict[str, Any]) -> list[Any]:
-        k = d.key_number[tuple(row[name] for name in d.by)]
-        v = d.val_number[tuple(row[name] for name in d.rest)]
+        k = d.key_number[frozen([row[name] for name in d.by])]
+        v = d.val_number[frozen([row[name] for name in d.rest])]
         made = [(*d.keys[a], *d.vals[b]) for a, b in spread(d, p, k, v)]
         return [dict(zip(row, each, strict=True)) for each in made] if p % 2 else made
 
@@ -214,8 +214,8 @@ def e_antijoin(d: Domain, p: int, a: Collection, b: Collection) -> Collection:
 
 def e_reduce(d: Domain, p: int, c: Collection) -> Collection:
     def function(key: Any, vals: Any) -> list[Any]:
-        numbers = [(d.val_number[v], n) for v, n in vals]
-        return [(d.vals[v], n) for v, n in reduced(d, p, d.key_number[key], numbers)]
+        numbers = [(d.val_number[frozen(v)], n) for v, n in vals]
+        return [(d.vals[v], n) for v, n in reduced(d, p, d.key_number[frozen(key)], numbers)]
 
     return c.reduce(d.by, d.val, function)
 

@@ -33,6 +33,13 @@ PATIENCE = 200_000
 """Actions of the scheduler after which a test's dataflows must be done."""
 
 
+def frozen(value: Any) -> Any:
+    """A value that can be hashed, equal for equal values: of lists and structs, tuples."""
+    if isinstance(value, dict):
+        return tuple((name, frozen(each)) for name, each in value.items())
+    return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
+
+
 # Domains.
 @dataclass(frozen=True, eq=False)
 class Domain:
@@ -61,8 +68,8 @@ class Domain:
 
     def __post_init__(self) -> None:
         """Looked up by value; made at once, since plans are told apart by what their functions have captured."""
-        object.__setattr__(self, "key_number", {value: number for number, value in enumerate(self.keys)})
-        object.__setattr__(self, "val_number", {value: number for number, value in enumerate(self.vals)})
+        object.__setattr__(self, "key_number", {frozen(value): number for number, value in enumerate(self.keys)})
+        object.__setattr__(self, "val_number", {frozen(value): number for number, value in enumerate(self.vals)})
 
     def row(self, key: int, val: int) -> Row:
         """Any two numbers as those of a row."""
@@ -77,11 +84,12 @@ class Domain:
         """The rows of Arrow columns by name; `rest` names the value columns where they were renamed."""
         keys = self.read_keys(columns)
         vals = zip(*(columns[name].to_pylist() for name in rest or self.rest), strict=True)
-        return [(k, self.val_number[v]) for k, v in zip(keys, vals, strict=True)]
+        return [(k, self.val_number[frozen(v)]) for k, v in zip(keys, vals, strict=True)]
 
     def read_keys(self, columns: Any) -> list[int]:
         """The keys of Arrow columns by name."""
-        return [self.key_number[key] for key in zip(*(columns[name].to_pylist() for name in self.by), strict=True)]
+        keys = zip(*(columns[name].to_pylist() for name in self.by), strict=True)
+        return [self.key_number[frozen(key)] for key in keys]
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{f.name}: {f.type}{'?' if f.nullable else ''}" for f in self.fields)
@@ -136,6 +144,12 @@ def _same(kind: pa.DataType, nullable: bool, values: Sequence[Any]) -> Domain:
 INTEGERS = _same(pa.int64(), False, range(5))
 STRINGS = _same(pa.string(), False, ["", "a", "b", "bb"])
 NULLS = _same(pa.string(), True, [None, "", "a", "b"])
+NESTED = Domain(
+    (pa.field("k0", pa.list_(pa.int64())),),
+    (pa.field("v0", pa.struct([pa.field("a", pa.list_(pa.string())), pa.field("b", pa.int8())])),),
+    ((None,), ([],), ([None],), ([1],), ([1, 2],)),
+    ((None,), ({"a": [], "b": None},), ({"a": [], "b": 1},), ({"a": [None, ""], "b": 1},), ({"a": ["x"], "b": 0},)),
+)
 SMALL = _same(pa.int8(), True, [None, -1, 0, 1])
 
 
@@ -212,6 +226,7 @@ def collected(table: pa.Table) -> dict[tuple[Any, ...], int]:
     """The collection in a table, each row once, no diff zero."""
     *columns, diffs = table.columns
     rows = list(zip(*(column.to_pylist() for column in columns), strict=True)) if columns else [()] * table.num_rows
+    rows = [frozen(row) for row in rows]
     assert len(set(rows)) == len(rows), "a row is there twice"
     assert all(diffs.to_pylist()), "a diff is zero"
     return dict(zip(rows, diffs.to_pylist(), strict=True))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.dataflow.expressions import OPERATORS, Apply, Program
-from tests.dataflow.harness import INTEGERS, domains, examples, setups
+from tests.dataflow.harness import INTEGERS, NESTED, domains, examples, setups
 from tests.dataflow.world import play, scripts
 
 
@@ -36,3 +36,13 @@ def test_oracle_operator(operator: str, setup: Any, data: Any) -> None:
 @given(setup=setups(), data=st.data())
 def test_oracle_operator_on_typed_columns(operator: str, setup: Any, data: Any) -> None:
     play(setup, *data.draw(_uses(operator, domains())))
+
+
+ORDERED = ["min", "max", "top_k"]
+
+
+@pytest.mark.parametrize("operator", [name for name in OPERATORS if name not in ("triangle", *ORDERED)])
+@examples(0.1)
+@given(setup=setups(), data=st.data())
+def test_oracle_operator_on_nested_columns(operator: str, setup: Any, data: Any) -> None:
+    play(setup, *data.draw(_uses(operator, st.just(NESTED))))

@@ -159,8 +159,8 @@ def test_tables_that_cannot_be_made(engine: Engine, people: Table) -> None:
         engine.table("people", {"x": pa.int64()})
     with pytest.raises(SchemaError, match="has no column 'y' to be its key"):
         engine.table("t", {"x": pa.int64()}, key=["x", "y"])
-    with pytest.raises(SchemaError, match="list<item: int64>"):
-        engine.table("t", {"x": pa.int64(), "y": pa.list_(pa.int64())}, key="x")
+    with pytest.raises(SchemaError, match="decimal256"):
+        engine.table("t", {"x": pa.int64(), "y": pa.list_(pa.decimal256(50, 2))}, key="x")
     with pytest.raises(SchemaError, match="has no columns"):
         engine.table("t", {})
     with pytest.raises(SchemaError, match="cannot make 't', a 'heap'"):

@@ -245,7 +245,7 @@ def test_schemas_in_any_form(session: Session, spark: SparkSession) -> None:
         ("a INT, a STRING", "two columns are called 'a'"),
         ("a INT, A STRING", "columns 'a' and 'A' are too alike"),
         ({"a": pa.uint32()}, r"column 'a' is of type uint32, which Spark does not have"),
-        ("a ARRAY<INT>", "column 'a' has type list"),
+        ("a VOID", "column 'a' has type null"),
         (42, "cannot make a table's columns of a int"),
         ({}, "table 'bad' has no columns"),
         (StructType(), "table 'bad' has no columns"),

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from ikebana.errors import SchemaError
 from ikebana.operators.changes import Fields, as_columns
 from ikebana.trace import Schema, Updates
+from ikebana.trace.canonical import canonical
 from ikebana.trace.columns import bits, ordered_bits, validity
 from ikebana.trace.lanes import Array, Lane
 
@@ -202,10 +203,13 @@ def _reversed_in_groups(group: Lane) -> Lane:
 
 
 def _sort_keys(array: pa.Array, field: pa.Field) -> tuple[Array, Array]:
-    """Unsigned numbers in the order of a column's values, the same as in exact lanes: null first, NaN last."""
+    """Unsigned numbers in the order of a column's values, the same as in exact lanes: null first, NaN last.
+
+    Nested values have an order that tells different ones apart, no more.
+    """
     valid, never_null = validity(array), field.with_nullable(False)
     if bits(never_null) is None:
-        numbers = pc.rank(array, tiebreaker="dense").to_numpy()
+        numbers = pc.rank(canonical(array), tiebreaker="dense").to_numpy()
     else:
         numbers = ordered_bits(array, never_null)
     return valid, np.where(valid, numbers, np.uint64(0))
@@ -241,7 +245,16 @@ class Python(Logic):
 
 
 def _nulls_first(pair: tuple[tuple[Any, ...], int]) -> Any:
-    return tuple((each is not None, each) for each in pair[0])
+    return tuple(_ordered(each) for each in pair[0])
+
+
+def _ordered(value: Any) -> Any:
+    """What has the order of Python values, nulls first; lists and structs are in order of what is in them."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        value = [_ordered(each) for each in value]
+    return (value is not None, value)
 
 
 def _typed(columns: Sequence[Any], fields: Fields, rows: int, where: str) -> list[pa.Array]:

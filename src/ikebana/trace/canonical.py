@@ -22,7 +22,7 @@ times, booleans, and structs of nothing else.
 The cells of elements with a width: a byte for each (is it there?), then all values. Cells of others: 8 bytes for each,
 where it ends, counted from the first cell; then for each nothing if it is null, else a 1 and its bytes.
 
-Cost: a pass over flat columns, none where they are canonical already. Nested ones: a copy of their bytes for each level,
+Cost: a pass over flat columns, none where they are canonical already. Nested ones: a copy of the bytes for each level,
 in Arrow's and NumPy's loops; maps are sorted. Not guaranteed: that the bytes of nested values have the values' order.
 """
 

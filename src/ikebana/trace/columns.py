@@ -221,7 +221,7 @@ def check_supported(field: pa.Field) -> None:
 
 
 def _unsupported(kind: pa.DataType, *, inside: bool = False) -> pa.DataType | None:
-    """The type, or the one inside it, that is not supported; None if all are. What is always null can only be inside."""
+    """The type, or one inside it, that is not supported, if there is any. What is always null can only be inside."""
     if is_nested(kind):
         found = (_unsupported(kind.field(at).type, inside=True) for at in range(kind.num_fields))
         return next((each for each in found if each is not None), None)

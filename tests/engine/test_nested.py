@@ -1,0 +1,117 @@
+"""Tables with lists, structs and maps: their rows come, change and go by value, wherever workers are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ikebana.dataflow.transport.zeromq import Processes
+from ikebana.engine import Engine, Table
+from ikebana.errors import ChangeError, SchemaError
+from tests.dataflow.harness import collected, engine_of, examples, frozen, setups
+from tests.trace.nested import NESTED, same, values
+
+pytestmark = pytest.mark.xdist_group("engine processes")
+
+TAGS = pa.field("tags", pa.list_(pa.string()))
+PLACE = pa.field("place", pa.struct([pa.field("x", pa.float64()), pa.field("names", pa.map_(pa.string(), pa.int64()))]))
+ID = pa.field("id", pa.int64(), nullable=False)
+ROWS: list[dict[str, Any]] = [
+    {"id": 1, "tags": ["a", None], "place": {"x": 0.0, "names": [("m", 1), ("n", None)]}},
+    {"id": 2, "tags": [], "place": {"x": None, "names": []}},
+    {"id": 3, "tags": None, "place": None},
+]
+
+
+@pytest.fixture(scope="module", params=["one worker", "two workers", "processes"])
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    cluster = Processes(2) if request.param == "processes" else None
+    with Engine(2 if request.param == "two workers" else 1, cluster=cluster) as engine:
+        yield engine
+
+
+@pytest.fixture(params=["keyed", "bag"])
+def table(engine: Engine, request: pytest.FixtureRequest) -> Iterator[Table]:
+    yield engine.table("t", [TAGS, ID, PLACE], key="id" if request.param == "keyed" else None)
+    for view in list(engine.views.values()):
+        view.drop()
+    engine.drop_table("t")
+
+
+def columns(rows: list[dict[str, Any]], *fields: pa.Field) -> pa.Table:
+    return pa.Table.from_pylist(rows, pa.schema(fields or [TAGS, ID, PLACE]))
+
+
+def in_order(rows: Any) -> list[Any]:
+    return sorted((frozen(dict(sorted(row.items()))) for row in rows), key=repr)
+
+
+def test_rows_come_and_go(engine: Engine, table: Table) -> None:
+    everything = engine.install("everything", table)
+    table.insert(columns(ROWS))
+    assert in_order(everything.to_arrow().to_pylist()) == in_order(ROWS)
+    assert everything.to_arrow().schema.field("place").type == PLACE.type
+    turned = {**ROWS[0], "place": {"x": -0.0, "names": [("n", None), ("m", 1)]}}
+    table.delete(columns([turned, ROWS[2]]))
+    assert in_order(everything.to_arrow().to_pylist()) == in_order(ROWS[1:2])
+    with pytest.raises(ChangeError, match="id=1"):
+        table.delete(columns(ROWS[:1]))
+    found = list(everything.changes(timeout=0.2))
+    assert [in_order(each.drop_columns(["diff"]).to_pylist()) for _, each in found] == [in_order(ROWS[1:2])]
+
+
+def test_views_of_nested_columns(engine: Engine, table: Table) -> None:
+    tags = engine.install("tags", table.select("tags").distinct())
+    by_place = engine.install("by place", table.count("place"))
+    met = engine.install("met", table.join(table.select("tags", other="id"), on="tags").select("id", "other"))
+    table.insert(columns([*ROWS, {**ROWS[0], "id": 4}]))
+    assert in_order(tags.to_arrow().to_pylist()) == in_order({"tags": row["tags"]} for row in ROWS)
+    counts = {frozen(row["place"]): row["count"] for row in by_place.to_arrow().to_pylist()}
+    assert counts == {frozen(ROWS[0]["place"]): 2, frozen(ROWS[1]["place"]): 1, None: 1}
+    assert sorted(collected(met.read())) == [(1, 1), (1, 4), (2, 2), (3, 3), (4, 1), (4, 4)]
+    table.delete(columns(ROWS[:1]))
+    assert sorted(collected(met.read())) == [(2, 2), (3, 3), (4, 4)]
+    assert tags.to_arrow().num_rows == 3
+
+
+def test_nested_keys(engine: Engine) -> None:
+    table = engine.table("keyed", [TAGS.with_nullable(False), pa.field("n", pa.int64())], key="tags")
+    table.upsert({"tags": [["a"], [], ["a"]], "n": [1, 2, 3]})
+    table.upsert({"tags": [["a"], [None]], "n": [3, 4]})
+    rows = collected(engine.install("rows", table).read())
+    assert rows == {(("a",), 3): 1, ((), 2): 1, ((None,), 4): 1}
+    with pytest.raises(ChangeError, match=r"tags=\['a'\]"):
+        table.insert({"tags": [["a"]], "n": [5]})
+    engine.views["rows"].drop()
+    engine.drop_table("keyed")
+
+
+def test_nested_columns_have_no_order(engine: Engine, table: Table) -> None:
+    with pytest.raises(SchemaError, match=r"column 'tags' is of type list<.*>, whose values have no order"):
+        table.max("id", "tags")
+    least = engine.install("some", table.select("tags", "place").min("tags"))  # of each, one, always the same
+    table.insert(columns([ROWS[1], {"id": 7, "tags": [], "place": None}]))
+    assert least.to_arrow().num_rows == 1
+
+
+@examples(0.3)
+@given(setups(3), NESTED, st.data())
+def test_any_nested_column_cancels_by_value(setup: Any, kind: pa.DataType, data: Any) -> None:
+    rows = data.draw(st.lists(values(kind), min_size=1, max_size=5))
+    gone = data.draw(st.lists(st.sampled_from(range(len(rows))), unique=True))
+    with engine_of(setup) as engine:
+        given_ = engine.input("given", [pa.field("x", kind), pa.field("n", pa.int64())])
+        view = engine.install("rows", given_.distinct())
+        given_.insert({"x": pa.array(rows, kind), "n": [1] * len(rows)})
+        engine.advance()
+        view.read()
+        given_.remove({"x": pa.array([rows[at] for at in gone], kind), "n": [1] * len(gone)})
+        engine.advance()
+        left = {same(row, kind) for at, row in enumerate(rows) if at not in gone}
+        found = [same(row, kind) for row in view.to_arrow()["x"].to_pylist()]
+        assert sorted(map(repr, found)) == sorted(map(repr, left))
