@@ -172,12 +172,16 @@ def _check_replacement(arguments: Arguments) -> None:
 
 @maps("RegExpReplace", gives=_TEXT, check=_check_replacement, raises=True)
 def _regexp_replace(call: Call, text: Value, pattern: Value, replacement: Value, position: Value) -> pa.Array:
-    slow = lambda text: each_distinct(_replaced, _TEXT, text, pattern, replacement, position)  # noqa: E731
+    def slow(text: Value) -> pa.Array:
+        return each_distinct(_replaced, _TEXT, text, pattern, replacement, position)
+
     literal = all(isinstance(each, pa.Scalar) for each in (pattern, replacement, position))
     if literal and isinstance(text, pa.Array) and position.as_py() == 1:
         re2 = _as_re2(java(pattern.as_py()), replacement.as_py())
         if re2 is not None:
-            return _split_by_terminator(text, lambda each: pc.replace_substring_regex(each, *re2), slow)
+            return _split_by_terminator(
+                text, partial(pc.replace_substring_regex, pattern=re2[0], replacement=re2[1]), slow
+            )
     return slow(text)
 
 

@@ -14,7 +14,7 @@ What Arrow and NumPy cannot compute is computed by Python, once for each distinc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -25,11 +25,11 @@ from ikebana.sql.expressions.base import Call, Config, Expression, Rows, builds,
 from ikebana.sql.expressions.buffers import Flags, fail_where, operands, there, values, without
 from ikebana.sql.tree import Tree
 
-Value = pa.Array | pa.Scalar
+Value: TypeAlias = pa.Array | pa.Scalar
 """An argument: a column, or a literal."""
 
 Arguments = tuple[Expression, ...]
-Typed = pa.DataType | Callable[[Arguments], pa.DataType]
+Typed: TypeAlias = pa.DataType | Callable[[Arguments], pa.DataType]
 Body = Callable[..., pa.Array]
 
 

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ikebana.sql.expressions.base import Call, is_nullable
-from ikebana.sql.expressions.buffers import both
 from ikebana.sql.expressions.scalars import (
     Arguments,
     Value,
@@ -280,7 +279,8 @@ def _elt(call: Call, index: Value, *texts: Value) -> pa.Array:
     inside = (chosen >= 1) & (chosen <= len(texts))
     if call.options[0] and isinstance(index, pa.Array):
         refuse_where(~inside, call, f"an index is not between 1 and {len(texts)}", index)
-    usable = both(inside, valid(index))
+    there = valid(index)
+    usable = inside if there is None else inside & there
     return pc.choose(pa.array(chosen - 1, mask=~usable), *texts)
 
 

@@ -7,6 +7,7 @@ first of the two. Two changes of a zone's clocks within two days of each other a
 from __future__ import annotations
 
 import re
+from calendar import isleap
 from functools import lru_cache
 from typing import Any
 
@@ -60,7 +61,9 @@ def to_clock(micros: Micros, zone: str) -> Micros:
     found = known(zone)
     if isinstance(found, int):
         return micros + found * SECOND if found else micros
-    return _viewed(pc.local_timestamp(pa.array(micros).view(pa.timestamp("us", found))))
+    known_year = _with_known_rules(micros)
+    shown = _viewed(pc.local_timestamp(pa.array(known_year).view(pa.timestamp("us", found))))
+    return shown if known_year is micros else shown - known_year + micros
 
 
 def to_instant(clock: Micros, zone: str) -> Micros:
@@ -74,6 +77,34 @@ def to_instant(clock: Micros, zone: str) -> Micros:
     return np.where(shows, early, late)
 
 
+_LAST_YEAR = 2037
+"""The last year for which Arrow knows when clocks change; later ones have the rules that it has."""
+
+
+def _with_known_rules(micros: Micros) -> Micros:
+    """The same instants in years whose rules are known, which begin on the same day of the week and are as long."""
+    if not len(micros) or micros.max() < (_LAST_YEAR - 1969) * 365 * DAY:
+        return micros
+    years = micros.astype("datetime64[us]").astype("datetime64[Y]")
+    alike = _ALIKE[(years.astype(np.int64) + 1970) % 400]
+    late = years.astype(np.int64) + 1970 > _LAST_YEAR
+    shift = alike.astype("datetime64[us]").astype(np.int64) - years.astype("datetime64[us]").astype(np.int64)
+    return np.where(late, micros + shift, micros)
+
+
+def _alike() -> Any:
+    """For each year of the calendar's cycle of 400, one of the last 28 that are known with the same days."""
+
+    def shape(year: int) -> tuple[int, bool]:
+        return int(np.datetime64(f"{year}-01-01", "D").astype(np.int64)) % 7, isleap(year)
+
+    known = {shape(year): year for year in range(_LAST_YEAR - 27, _LAST_YEAR + 1)}
+    return np.array([known[shape(2000 + each)] for each in range(400)]) - 1970
+
+
+_ALIKE = _alike().astype("datetime64[Y]")
+
+
 @lru_cache(maxsize=4096)
 def known(zone: str) -> str | int:
     """A zone by its name: seconds east of Greenwich where they are always the same, else the name of a region."""
@@ -85,11 +116,19 @@ def known(zone: str) -> str | int:
     offset = _offset(re.sub(r"^(UTC|GMT|UT)(?=[+-])", "", text))
     if offset is not None:
         return offset
+    if _is_region(text):
+        return text
+    raise SqlError(f"there is no time zone {zone!r}", hint='name one as in "Europe/Paris" or "+02:00"')
+
+
+def _is_region(text: str) -> bool:
+    if re.fullmatch("[A-Za-z][A-Za-z0-9~/._+-]+", text) is None:
+        return False
     try:
         pc.local_timestamp(pa.array([0], pa.timestamp("us", text)))
+        return True
     except pa.ArrowException:
-        raise SqlError(f"there is no time zone {zone!r}", hint='name one as in "Europe/Paris" or "+02:00"') from None
-    return text
+        return False
 
 
 def _offset(text: str) -> int | None:
