@@ -8,9 +8,9 @@ and in Spark (one job for all), and fails with a list of all differences: values
 any other), types, nulls where `nullable` says there are none, and, row by row, whether evaluating raises.
 
 Texts may refer to the table's columns; a constant text is folded by Spark into a literal, as it is in real plans. A
-text that Spark itself refuses counts as a difference. Timestamps without a zone are Spark's `timestamp_ntz`, durations are
-intervals of days, Arrow's null type is void; there is no Arrow type for intervals of months: make them with
-`make_ym_interval`. The rows are evaluated as slices of longer arrays, so that a function that forgets offsets is found.
+text that Spark itself refuses counts as a difference. Timestamps without a zone are Spark's `timestamp_ntz`, durations
+are intervals of days, Arrow's null type is void; there is no Arrow type for intervals of months: make them with
+`make_ym_interval`. Rows are evaluated as slices of longer arrays, so that a function that forgets offsets is found.
 
 Cost: two jobs or so for any number of texts, and about a millisecond for each text and row that raises.
 """
@@ -21,9 +21,10 @@ import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, get_return_value
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -150,6 +151,7 @@ class Oracle:
                 elif not case.expression.can_raise:
                     case.differ("raises, though it says that it cannot")
             found = case.expression.evaluate(self._rows(case.good))
+            found.validate(full=True)
             case.expression.evaluate(self._rows([]))
         except Exception as error:
             case.differ(f"fails here: {type(error).__name__} {error}")
@@ -161,7 +163,6 @@ class Oracle:
             case.differ(f"has {len(found)} values for {len(case.good)} rows")
         elif found.null_count and not case.expression.nullable:
             case.differ("is null, though it says that it cannot be")
-        found.validate(full=True)
         case.values = plain(found)
 
     def _raises_here(self, expression: Expression, row: int) -> bool:
@@ -206,7 +207,7 @@ class Oracle:
                 (kind, plain(column if pa.types.is_nested(kind) else column.cast(kind)))
                 for kind, column in zip(kinds, columns, strict=True)
             ]
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:
             if len(cases) == 1:
                 return [(pa.null(), str(error).splitlines()[0])]
             middle = len(cases) // 2
@@ -232,14 +233,16 @@ class Oracle:
             package.InterpretedMutableProjection(node.projectList(), node.children().head().output())
             for node in reversed(nodes)
         ]
-        for row in case.bad:
-            try:
-                found = relation.data().apply(row)
-                for projection in projections:
-                    found = projection.apply(found)
-                case.differ(f"row {row} {self._shown(case, row)}: raises here, Spark has {found.toString()}")
-            except (PySparkException, Py4JError):
-                pass
+        data = relation.data()
+        with patch("py4j.java_gateway.get_return_value", get_return_value):  # else errors are translated, and logged
+            for row in case.bad:
+                try:
+                    found = data.apply(row)
+                    for projection in projections:
+                        found = projection.apply(found)
+                    case.differ(f"row {row} {self._shown(case, row)}: raises here, Spark has {found.toString()}")
+                except Py4JError:
+                    pass
 
 
 class _Below:

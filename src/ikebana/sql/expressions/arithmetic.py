@@ -19,7 +19,6 @@ from ikebana.sql.expressions import decimals
 from ikebana.sql.expressions.base import Call, Config, Expression, Rows, builds, function, is_nullable
 from ikebana.sql.expressions.buffers import (
     Array,
-    Flags,
     both,
     fail_where,
     made,
@@ -82,12 +81,15 @@ def _is_number(kind: pa.DataType) -> bool:
 
 # Decimals.
 
+_WITHOUT_FRACTION = frozenset({"remainder", "pmod", "quotient"})
+
 
 def _decimal_raises(call: Call) -> bool:
     (ansi,), name = call.options, call.function.removeprefix("decimal ")
-    if not ansi:
-        return False
-    return name in decimals.DIVISIONS or decimals.result_type(name, *(each.type for each in call.arguments))[1]
+    left, right = (each.type for each in call.arguments)
+    if name in _WITHOUT_FRACTION and decimals.has_long_quotients(left, right):
+        return True
+    return bool(ansi) and (name in decimals.DIVISIONS or decimals.result_type(name, left, right)[1])
 
 
 for _name in ("add", "subtract", "multiply", "divide", "remainder", "pmod"):
@@ -99,20 +101,18 @@ def _decimal_quotient(call: Call, rows: Rows) -> pa.Array:
     left, right = (each.type for each in call.arguments)
     (one, other), valid = decimals.numbers(call.arguments, rows)
     (ansi,) = call.options
-    one, other, _ = decimals.aligned(one, left.scale, other, right.scale)
     zero = np.broadcast_to(np.equal(other, 0), rows.count)
     if ansi:
         fail_where(zero, valid, lambda row: _error("division by zero", call))
-    whole = np.broadcast_to(decimals.truncated(one, np.where(zero, 1, other)), rows.count)
+    other, valid = np.where(zero, 1, other), both(valid, ~zero)
+    decimals.refuse_long(one, left, other, right, valid, lambda row: _error("too long a quotient", call))
+    one, other, _ = decimals.aligned(one, left.scale, other, right.scale)
+    whole = np.broadcast_to(decimals.truncated(one, other), rows.count)
     limit = 10 ** decimals.quotient_type(left, right).precision
     bad = np.asarray(np.abs(whole) >= limit, bool)
     if ansi:
-        fail_where(bad | ~_fits(whole), both(valid, ~zero), lambda row: _error("overflow", call))
-    return made(pa.int64(), decimals.lowest(whole), both(valid, ~zero & ~bad))
-
-
-def _fits(whole: Array) -> Flags:
-    return np.asarray((whole >= -(2**63)) & (whole < 2**63), bool)
+        fail_where(bad, valid, lambda row: _error("overflow", call))
+    return made(pa.int64(), decimals.lowest(whole), both(valid, ~bad))
 
 
 # Whole numbers, floats and intervals.
@@ -185,7 +185,7 @@ function("pmod", raises=_divides)(_division(_positive_remainder))
 @function("quotient", raises=_divides)
 def _quotient(call: Call, left: pa.Array, right: pa.Array) -> pa.Array:
     least = np.iinfo(np.int64).min
-    if call.options[0]:
+    if call.options[0] and not types.is_duration(left.type):  # Spark lets intervals wrap
         overflow = (values(left) == least) & (values(right) == -1)
         fail_where(overflow, there(left, right), lambda row: _error("overflow", call))
     return _division(_truncated)(call, left, right)
@@ -217,14 +217,18 @@ def _plus(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expre
     return children[0]
 
 
-@function("decimal negate")
+def _is_long(call: Call) -> bool:
+    return bool(call.type.precision > 34)
+
+
+@function("decimal negate", raises=_is_long)
 def _decimal_negate(call: Call, array: pa.Array) -> pa.Array:
-    return decimals.made_decimal(call.type, -decimals.unscaled(array), there(array))
+    return decimals.negated(call.type, array, only_negative=False)
 
 
-@function("decimal abs")
+@function("decimal abs", raises=_is_long)
 def _decimal_abs(call: Call, array: pa.Array) -> pa.Array:
-    return decimals.made_decimal(call.type, abs(decimals.unscaled(array)), there(array))
+    return decimals.negated(call.type, array, only_negative=True)
 
 
 def _interval(name: str) -> Callable[[Call, pa.Array], pa.Array]:

@@ -103,7 +103,14 @@ def _error(call: Call, value: Any, reason: str) -> EvaluationError:
 def _refused(call: Call, array: pa.Array, bad: Flags, reason: str) -> None:
     """Raise in ANSI mode if some row is bad."""
     if call.options[0]:
-        fail_where(bad, there(array), lambda row: _error(call, repr(array[row].as_py()), reason))
+        fail_where(bad, there(array), lambda row: _error(call, _shown(array[row]), reason))
+
+
+def _shown(scalar: pa.Scalar) -> str:
+    try:
+        return repr(scalar.as_py()) if types.is_string(scalar.type) else str(scalar.as_py())
+    except (ValueError, OverflowError):  # a year that Python does not have
+        return f"the value {scalar.value}"
 
 
 # To and from whole numbers.
@@ -148,6 +155,8 @@ def _cut(numbers: Array, kind: pa.DataType) -> Array:
 
 @_way("decimal whole", fails=True)
 def _decimal_whole(call: Call, array: pa.Array) -> pa.Array:
+    if call.options[0] and array.type.precision > 18 and call.type.bit_width < 64:
+        return _real_whole(call, _nearest(array, pa.float64()))  # as Spark does
     whole: Any = decimals.truncated(decimals.unscaled(array), 10**array.type.scale)
     low, high = _limits(call.type)
     _refused(call, array, np.asarray((whole < low) | (whole > high), bool), "it is out of range")
@@ -175,8 +184,9 @@ def _boolean_number(call: Call, array: pa.Array) -> pa.Array:
 def _instant_whole(call: Call, array: pa.Array) -> pa.Array:
     seconds = values(array) // zones.SECOND
     low, high = _limits(call.type)
-    _refused(call, array, (seconds < low) | (seconds > high), "it is out of range")
-    return made(call.type, seconds.astype(call.type.to_pandas_dtype()), there(array))
+    bad = (seconds < low) | (seconds > high)
+    _refused(call, array, bad, "it is out of range")
+    return made(call.type, seconds.astype(call.type.to_pandas_dtype()), both(there(array), ~bad))
 
 
 # To floats.
@@ -191,12 +201,16 @@ def _to_real(call: Call, array: pa.Array) -> pa.Array:
 @_way("decimal real")
 def _decimal_real(call: Call, array: pa.Array) -> pa.Array:
     """The nearest float: by dividing where that is exact up to its rounding, else by its digits."""
+    return _nearest(array, call.type)
+
+
+def _nearest(array: pa.Array, kind: pa.DataType) -> pa.Array:
     whole, scale = decimals.unscaled(array), array.type.scale
-    exact, digits = (2**53, 22) if call.type == pa.float64() else (2**24, 10)
+    exact, digits = (2**53, 22) if kind == pa.float64() else (2**24, 10)
     if decimals.largest(whole) <= exact and scale <= digits:
-        dtype: Any = call.type.to_pandas_dtype()
-        return made(call.type, whole.astype(dtype) / dtype(10**scale), there(array))
-    return array.cast(pa.string()).cast(call.type)
+        dtype: Any = kind.to_pandas_dtype()
+        return made(kind, whole.astype(dtype) / dtype(10**scale), there(array))
+    return array.cast(pa.string()).cast(kind)
 
 
 @_way("string real", fails=True)
@@ -228,7 +242,7 @@ def _fitted(call: Call, array: pa.Array, whole: Any, valid: Flags | None) -> pa.
         whole,
         valid,
         call.options[0],
-        lambda row: _error(call, array[row].as_py(), "it has too many digits"),
+        lambda row: _error(call, _shown(array[row]), "it has too many digits"),
     )
 
 
@@ -255,7 +269,7 @@ def _real_decimal(call: Call, array: pa.Array) -> pa.Array:
 
 @_way("instant decimal", fails=True)
 def _instant_decimal(call: Call, array: pa.Array) -> pa.Array:
-    return _fitted(call, array, decimals.rounded(values(array) / float(zones.SECOND), call.type.scale), there(array))
+    return _fitted(call, array, decimals.scaled(values(array), call.type.scale - 6), there(array))
 
 
 @_way("string decimal", fails=True)

@@ -11,7 +11,7 @@ Types are those of Spark with spark.sql.decimalOperations.allowPrecisionLoss, wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import ROUND_HALF_UP, Context, Decimal
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,8 @@ from ikebana.sql.types import adjusted, bounded
 _LIMIT = 2**63
 _WORD = 2**64
 _EXACT = Context(prec=400)
+_QUOTIENT_DIGITS = 39
+_SIGN_DIGITS = 34
 
 Whole = Any
 """An array of whole numbers, int64 or Python's; or one of Python's for all rows."""
@@ -72,10 +74,10 @@ def rounded(numbers: Array, scale: int) -> Array:
     What a double prints as is within a rounding of what it is: only near a half can that decide, and only there, and
     where numbers are large, are they printed.
     """
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         shifted = np.abs(numbers) * 10.0**scale
-    whole = np.floor(shifted + 0.5)
-    doubtful = (shifted >= 2.0**50) | (np.abs(shifted - np.floor(shifted) - 0.5) <= shifted * 2.0**-50)
+        near = np.abs(shifted - np.floor(shifted) - 0.5) <= shifted * 2.0**-50
+    whole, doubtful = np.floor(shifted + 0.5), near | (shifted >= 2.0**50)
     found = np.where(doubtful, 0, np.where(numbers < 0, -whole, whole)).astype(np.int64)
     if not doubtful.any():
         return found
@@ -107,7 +109,7 @@ def scaled(whole: Whole, digits: int) -> Whole:
         return whole
     factor = 10 ** abs(digits)
     if digits > 0:
-        return (whole if largest(whole) * factor < _LIMIT else wide(whole)) * factor
+        return (whole if max(largest(whole), 1) * factor < _LIMIT else wide(whole)) * factor
     return divided(whole, factor)
 
 
@@ -117,6 +119,25 @@ def divided(one: Whole, other: Whole) -> Whole:
         one, other = wide(one), wide(other)
     size = (2 * abs(one) + abs(other)) // (2 * abs(other))
     return np.where((np.less(one, 0)) != (np.less(other, 0)), -size, size)
+
+
+def negated(kind: pa.DataType, array: pa.Array, *, only_negative: bool) -> pa.Array:
+    """The negative of all values, or of the negative ones.
+
+    Of what it negates Spark keeps 34 digits; if they then do not fit it raises, in either mode.
+    """
+    given, valid = unscaled(array), there(array)
+    whole: Whole = -(given if largest(given) < _LIMIT else wide(given))
+    if largest(whole) >= 10**_SIGN_DIGITS:
+        context = Context(prec=_SIGN_DIGITS, rounding=ROUND_HALF_EVEN)
+        whole = np.array([int(context.create_decimal(each)) for each in whole.tolist()], object)
+    if only_negative:
+        whole = np.where(np.less(given, 0), whole, given)
+
+    def error(row: int) -> EvaluationError:
+        return EvaluationError(f"{whole[row]} has too many digits for {kind}", hint="cast it to fewer digits first")
+
+    return fitted(kind, whole, valid, True, error)
 
 
 def _absolute(one: Whole, other: Whole) -> tuple[Whole, Whole]:
@@ -135,8 +156,9 @@ def fitted(
     kind: pa.DataType, whole: Array, valid: Flags | None, ansi: bool, error: Callable[[int], EvaluationError]
 ) -> pa.Array:
     """A column of decimals; what has more digits than the type raises in ANSI mode, else it is null."""
-    if largest(whole) >= 10**kind.precision:
-        bad = np.asarray(np.abs(whole) >= 10**kind.precision, bool)
+    limit = 10**kind.precision
+    if largest(whole) >= limit:
+        bad = np.asarray((whole >= limit) | (whole <= -limit), bool)
         if ansi:
             fail_where(bad, valid, error)
         whole, valid = np.where(bad, 0, whole), both(valid, ~bad)
@@ -167,13 +189,32 @@ def quotient_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     return bounded(max(left.precision - left.scale + right.scale, 1), 0)
 
 
+def has_long_quotients(left: pa.DataType, right: pa.DataType) -> bool:
+    """Whether there are quotients that have more digits than Spark computes."""
+    return bool(left.precision - left.scale + max(left.scale, right.scale) > _QUOTIENT_DIGITS)
+
+
+def refuse_long(
+    one: Whole, left: pa.DataType, other: Whole, right: pa.DataType, valid: Flags | None, error: Callable[[int], Any]
+) -> None:
+    """Raise, in either mode, where Spark cannot divide: the whole quotient has more digits than it computes."""
+    if not has_long_quotients(left, right):
+        return
+    one, other, _ = aligned(one, left.scale, other, right.scale)
+    if largest(one) < 10**_QUOTIENT_DIGITS:
+        return
+    sizes = np.broadcast_to(abs(truncated(one, other)), np.broadcast_shapes(np.shape(one), np.shape(other)))
+    long = [len(str(each)) > _QUOTIENT_DIGITS and bool(str(each)[_QUOTIENT_DIGITS:].strip("0")) for each in sizes]
+    fail_where(np.array(long), valid, error)
+
+
 def numbers(expressions: tuple[Expression, ...], rows: Rows) -> tuple[list[Whole], Flags | None]:
     """Arguments as whole numbers, literals as one, and where none is null."""
     found: list[Whole] = []
     valid: Flags | None = None
     for each in expressions:
         if isinstance(each, Literal) and each.value is not None:
-            found.append(int(each.scalar.as_py().scaleb(each.type.scale)))
+            found.append(int(unscaled(pa.repeat(each.scalar, 1))[0]))
         else:
             array = each.evaluate(rows)
             found.append(unscaled(array))
@@ -203,6 +244,8 @@ def arithmetic(name: str, symbol: str) -> Callable[[Call, Rows], pa.Array]:
                 if ansi:
                     fail_where(zero, valid, error("division by zero"))
                 other, valid = np.where(zero, 1, other), both(valid, ~zero)
+        if name in ("remainder", "pmod"):
+            refuse_long(one, left, other, right, valid, error("too long a quotient"))
         whole, scale = _OPERATIONS[name](one, left.scale, other, right.scale, call.type)
         result = np.broadcast_to(np.asarray(scaled(whole, call.type.scale - scale)), rows.count)
         return fitted(call.type, result, valid, ansi, error("overflow"))

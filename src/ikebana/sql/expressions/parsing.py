@@ -37,7 +37,7 @@ _HEXADECIMAL = r"^[+-]?0[xX][0-9a-fA-F]*\.?[0-9a-fA-F]*[pP][+-]?\d+[dDfF]?$"
 _NAMED = {"inf": "inf", "+inf": "inf", "infinity": "inf", "+infinity": "inf", "-inf": "-inf", "-infinity": "-inf"}
 _NAMED["nan"] = "nan"
 
-_MAX_DAYS = 106_751_990  # of which microseconds fit into 64 bits
+_FIRST, _LAST = divmod(-(2**63), zones.DAY), divmod(2**63 - 1, zones.DAY)  # days and microseconds that fit 64 bits
 
 
 def to_boolean(texts: pa.Array) -> pa.Array:
@@ -92,7 +92,7 @@ def to_decimal(texts: pa.Array, kind: pa.DataType) -> pa.Array:
         unscaled[valid] = [_unscaled(each, kind) for each in trimmed.filter(pa.array(valid)).to_pylist()]
     else:
         unscaled = _unscaled_fast(whole, parts["rest"], true(pc.equal(parts["sign"], "-")), valid, kind.scale)
-    fits = np.asarray(np.abs(unscaled) < 10**kind.precision, bool)
+    fits = np.asarray((unscaled < 10**kind.precision) & (unscaled > -(10**kind.precision)), bool)
     return decimals.made_decimal(kind, np.where(fits, unscaled, 0), valid & fits)
 
 
@@ -168,12 +168,13 @@ def _clock(texts: pa.Array) -> tuple[Array, Flags, pa.Array]:
     """Microseconds that clocks show, where they can be read, and the zones that are named."""
     parts = _parts(texts, _TIMESTAMP)
     days, valid = _days(parts)
-    valid &= np.abs(days) <= _MAX_DAYS
     hours, minutes, seconds = (_number(parts[name], pa.int64()) for name in "HMS")
     valid &= (hours < 24) & (minutes < 60) & (seconds < 60)
     fraction = pc.utf8_slice_codeunits(pc.utf8_rpad(pc.utf8_ltrim(parts["f"], "."), 6, "0"), 0, 6)
-    micros = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-    return np.where(valid, micros * zones.SECOND + _number(fraction, pa.int64()), 0), valid, parts["zone"]
+    rest = ((hours * 60 + minutes) * 60 + seconds) * zones.SECOND + _number(fraction, pa.int64())
+    valid &= (days > _FIRST[0]) | ((days == _FIRST[0]) & (rest >= _FIRST[1]))
+    valid &= (days < _LAST[0]) | ((days == _LAST[0]) & (rest <= _LAST[1]))
+    return np.where(valid, days * zones.DAY + rest, 0), valid, parts["zone"]
 
 
 def _days(parts: Mapping[str, pa.Array]) -> tuple[Array, Flags]:
