@@ -96,7 +96,7 @@ def test_collections_without_columns(workers: int, share: bool) -> None:
         "count": rows.count(()),
         "consolidated": rows.concat(rows.negate(), rows).consolidate(),
         "squared": rows.arrange().join(rows.arrange()),
-        "crossed": numbers.select(w="v")._arranged(()).join(constant(FEW)._arranged(())).select().count(()),
+        "crossed": numbers.select(w="v").arrange_by(()).join(constant(FEW).arrange_by(())).select().count(()),
         "looped": rows.iterate(lambda it: it.concat(rows).distinct()),
     }
     installed = {name: engine.install(name, view) for name, view in views.items()}

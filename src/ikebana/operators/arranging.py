@@ -82,7 +82,7 @@ class AsStream:
 
     def visit(self, span: Span) -> None:
         """This visit's batches, one after the other. Of history, only what is left of it: functions see no more."""
-        parts = [Changes.of_updates(batch.gather()) for batch in self._source.fresh]
+        parts = [Changes.of_updates(batch.pick()) for batch in self._source.fresh]
         self.out.changes = Changes.concat(parts) if parts else self.out.nothing
         if self._source.replayed and (self.out.changes.diffs < 0).any():
             self.out.changes = self.out.changes.consolidated()

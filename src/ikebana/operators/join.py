@@ -167,11 +167,11 @@ def join_fresh(new: Batch, known: Sequence[Batch], choose: Choice) -> Iterator[P
         if len(new) > len(old):
             flags = choose(old.times)
             if flags.any():
-                for found in probe(old.gather().at_times(flags), new):
+                for found in probe(old.pick().at_times(flags), new):
                     yield found.flipped()
         else:
             if fresh is None:
-                fresh = new.gather()
+                fresh = new.pick()
             yield from probe(fresh, old, choose)
 
 
@@ -181,7 +181,7 @@ def probe(small: Updates, big: Batch, choose: Choice | None = None) -> Iterator[
     if not len(ranges):
         return
     for start, end in _pieces(ranges[:, 3] - ranges[:, 2]):
-        found = big.gather(rows_of(ranges[start:end, 2], ranges[start:end, 3]))
+        found = big.pick(rows_of(ranges[start:end, 2], ranges[start:end, 3]))
         yield from join_updates(small, found.at_times(choose(found.times)) if choose else found)
 
 

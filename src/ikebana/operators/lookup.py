@@ -23,7 +23,7 @@ from ikebana.operators.span import Span
 from ikebana.operators.stash import Rounds, Stash
 from ikebana.operators.wires import Arranged, Stream
 from ikebana.trace import Schema, Updates
-from ikebana.trace.updates import sort_updates
+from ikebana.trace.updates import sorted_by_key
 
 
 class Lookup:
@@ -56,7 +56,7 @@ class Lookup:
         if self._exchange is not None:
             received = yield from self._exchange(split(updates, self._workers))
         parts = self._stash.pop(span)
-        probes = sort_updates(Updates.concat(received)).updates
+        probes = sorted_by_key(Updates.concat(received))
         if len(probes):
             for batch in self._reader.batches():
                 for found in probe(probes, batch, span.seen):

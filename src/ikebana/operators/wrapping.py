@@ -65,6 +65,11 @@ class Keep:
 
     names: tuple[tuple[str, str], ...]
 
+    @property
+    def uses(self) -> frozenset[str]:
+        """The columns that are kept."""
+        return frozenset(source for _, source in self.names)
+
     def __call__(self, columns: Columns) -> Columns:
         return {name: columns[source] for name, source in self.names}
 

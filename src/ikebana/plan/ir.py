@@ -283,7 +283,7 @@ class LookupOf(Node):
         rest = [each for each in self.source.columns if each.name not in self.key]
         lanes = [f"diff {lane}" for lane in range(self.source.lanes)]
         bits = schema_of(self.index).key.hash_bits
-        return Schema([known[name] for name in self.key], rest, diffs=lanes, hash_bits=bits)
+        return Schema([known[name] for name in self.key], rest, diffs=lanes, hash_bits=bits, carry=True)
 
     @cached_property
     def result(self) -> Result:

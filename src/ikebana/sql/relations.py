@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -39,7 +40,7 @@ class Table:
     key: tuple[str, ...] = ()
     is_stream: bool = False
 
-    @property
+    @cached_property
     def index(self) -> Arrangement | None:
         """The index by key, if there is one."""
         return self.rows.arrange(*self.key) if self.key and not self.is_stream else None

@@ -28,6 +28,11 @@ class Predicate:
 
     condition: Expression
 
+    @property
+    def uses(self) -> frozenset[str]:
+        """The columns that it looks at."""
+        return self.condition.columns
+
     def __call__(self, columns: linear.Columns) -> pa.Array:
         return self.condition.evaluate(Rows.of(columns))
 
@@ -37,6 +42,11 @@ class Projection:
     """For maps: expressions of the columns, under new names."""
 
     named: Named
+
+    @property
+    def uses(self) -> frozenset[str]:
+        """The columns that it looks at."""
+        return frozenset(name for _, each in self.named for name in each.columns)
 
     def __call__(self, columns: linear.Columns) -> dict[str, Any]:
         rows = Rows.of(columns)

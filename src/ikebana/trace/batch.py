@@ -16,12 +16,14 @@ Cost: `seek` gallops; `gather` copies the rows asked for; `window` is free in th
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
 from ikebana.kernels import expand_ranges, match_keys, narrow_ranges, seek_ranges
+from ikebana.trace import canonical
 from ikebana.trace.description import Description
 from ikebana.trace.lanes import (
     Index,
@@ -72,6 +74,10 @@ class Batch(Protocol):
 
     def gather(self, rows: Lane | None = None) -> Updates:
         """The named rows with their data, in the given order, or all; a view may leave some out."""
+        ...
+
+    def pick(self, rows: Lane | None = None, columns: Collection[str] | None = None) -> Updates:
+        """The same for somebody who compares no values: these may only be carried, and columns not named left out."""
         ...
 
 
@@ -189,6 +195,24 @@ class FlatBatch:
 
     def gather(self, rows: Lane | None = None) -> Updates:
         return self.updates if rows is None else self.updates.take(rows)
+
+    def pick(self, rows: Lane | None = None, columns: Collection[str] | None = None) -> Updates:
+        updates, schema = self.updates, self.schema
+        if schema.val.exact or columns is None:
+            return self.gather(rows)
+        split = schema.key.payload_columns
+        wanted = [at for at, field in enumerate(schema.val.fields) if field.name in columns]
+        fields = [schema.val.fields[at] for at in wanted]
+        few = replace(
+            updates,
+            schema=schema.carrying(fields),
+            val=constant(0, len(updates)),
+            payload=(*updates.payload[:split], *(updates.payload[split + at] for at in wanted)),
+        )
+        picked = few if rows is None else few.take(rows)
+        values = picked.payload[split:]
+        shown = (canonical.declared(array, field) for array, field in zip(values, fields, strict=True))
+        return replace(picked, payload=(*picked.payload[:split], *shown))
 
     def window(self, start: int, end: int) -> Window:
         u, span = self.updates, slice(start, end)

@@ -10,6 +10,7 @@ alone.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -71,6 +72,9 @@ class EdgeBatch:
         key = self.keys[np.searchsorted(self.offsets, rows, side="right") - 1]
         tix, diffs = gathered(self.tix, rows), gathered(self.diffs, rows)
         return Updates(self.times, tix, diffs, self.schema, key, self.val[rows], ())
+
+    def pick(self, rows: Lane | None = None, columns: Collection[str] | None = None) -> Updates:
+        return self.gather(rows)
 
     def window(self, start: int, end: int) -> Window:
         first = max(0, int(np.searchsorted(self.offsets, start, side="right")) - 1)

@@ -11,6 +11,9 @@ digits is such a case, and for a signed integer that is never null the lane *is*
 along as the payload. A collision costs time, never a wrong answer: whoever takes equal lanes for equal data
 verifies the payload.
 
+*Carried.* The value columns of rows on their way through a join only ride along: nothing is hashed, and the lane says
+nothing. Such rows are in no order but that of their keys, and cannot be compared.
+
 Floats are made canonical on the way in, as Spark does for grouping keys: -0.0 becomes 0.0, and every NaN the
 same NaN; so are maps, whose entries have no order (`ikebana.trace.canonical`).
 
@@ -45,11 +48,19 @@ class Schema:
 
     Columns given as a plain type are never null; a `pyarrow.Field` says whether it may be. `diffs` names the
     diff lanes: one, unless linear aggregates live in the diffs. `hash_bits` narrows hashes, to provoke
-    collisions in tests.
+    collisions in tests. With `carry` value columns only ride along.
     """
 
-    def __init__(self, key: Fields, val: Fields = (), *, diffs: Sequence[str] = ("diff",), hash_bits: int = 64) -> None:
-        self.key, self.val = Side("key", _fields(key), hash_bits), Side("value", _fields(val), hash_bits)
+    def __init__(
+        self,
+        key: Fields,
+        val: Fields = (),
+        *,
+        diffs: Sequence[str] = ("diff",),
+        hash_bits: int = 64,
+        carry: bool = False,
+    ) -> None:
+        self.key, self.val = Side("key", _fields(key), hash_bits), Side("value", _fields(val), hash_bits, carry)
         self.diffs = tuple(diffs)
         names = [*self.names, *self.diffs]
         repeated = sorted({name for name in names if names.count(name) > 1})
@@ -74,6 +85,10 @@ class Schema:
     def with_val(self, val: Fields) -> Schema:
         """The same key and diffs with other value columns."""
         return Schema(self.key.fields, val, diffs=self.diffs, hash_bits=self.val.hash_bits)
+
+    def carrying(self, val: Fields) -> Schema:
+        """The same key and diffs with other value columns, which only ride along."""
+        return Schema(self.key.fields, val, diffs=self.diffs, hash_bits=self.val.hash_bits, carry=True)
 
     def encode(self, data: Any, rows: int | None = None) -> tuple[Lane, Lane, payload.Payload]:
         """The lanes and payload of `data`: a mapping of columns, an Arrow table or record batch.
@@ -111,12 +126,13 @@ class Schema:
 class Side:
     """One side of a schema, key or value: its columns and their lane."""
 
-    def __init__(self, label: str, fields: tuple[pa.Field, ...], hash_bits: int) -> None:
-        self.label, self.fields, self.hash_bits = label, fields, hash_bits
+    def __init__(self, label: str, fields: tuple[pa.Field, ...], hash_bits: int, carried: bool = False) -> None:
+        self.label, self.fields, self.hash_bits, self.carried = label, fields, hash_bits, carried
         for field in fields:
             columns.check_supported(field)
         widths = [columns.bits(field) for field in fields]
-        self.exact = all(width is not None for width in widths) and sum(w or 0 for w in widths) <= 64
+        fits = all(width is not None for width in widths) and sum(w or 0 for w in widths) <= 64
+        self.exact = fits and not (carried and fields)
         self._widths = [width or 0 for width in widths]
 
     @property
@@ -126,6 +142,8 @@ class Side:
 
     def encode(self, arrays: Sequence[pa.Array], rows: int) -> tuple[Lane, payload.Payload]:
         """The lane of the columns, and the payload that it cannot hold."""
+        if self.carried:
+            return constant(0, rows), tuple(arrays)
         if not self.exact:
             stored = tuple(canonical.canonical(array) for array in arrays)
             return self._hash(stored), stored
@@ -140,6 +158,8 @@ class Side:
 
     def decode(self, lane: Lane, stored: payload.Payload) -> list[pa.Array]:
         """The columns again."""
+        if self.carried:
+            return list(stored)
         if not self.exact:
             return [canonical.declared(array, field) for array, field in zip(stored, self.fields, strict=True)]
         if self._is_plain_integer:
@@ -166,10 +186,10 @@ class Side:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Side):
             return NotImplemented
-        return (self.fields, self.hash_bits) == (other.fields, other.hash_bits)
+        return (self.fields, self.hash_bits, self.carried) == (other.fields, other.hash_bits, other.carried)
 
     def __hash__(self) -> int:
-        return hash((self.fields, self.hash_bits))
+        return hash((self.fields, self.hash_bits, self.carried))
 
     def __repr__(self) -> str:
         parts = (f"{field.name}: {field.type}{'?' if field.nullable else ''}" for field in self.fields)

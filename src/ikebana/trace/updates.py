@@ -225,6 +225,11 @@ def sort_updates(updates: Updates) -> Sorted:
     return Sorted(updates.take(order), gathered(ident, order), collided)
 
 
+def sorted_by_key(updates: Updates) -> Updates:
+    """The same updates in order of key lane; of one key in any order."""
+    return updates.take(sort_order(updates.key, constant(0, len(updates)), constant(0, len(updates), np.int32)))
+
+
 def consolidate(updates: Updates) -> Sorted:
     """In order, with equal updates added up and those that cancel left out."""
     if len(updates) == 1 and updates.diffs.all():

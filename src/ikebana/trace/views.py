@@ -13,7 +13,8 @@ applied to the rows that are gathered. The key stays as it is, which is what mak
 | `Advanced` | times advanced to a frontier: as compacted as a reader there may see it |
 
 A predicate or projection takes the columns of some rows (a dict of Arrow arrays by name) and gives an array,
-or columns, as long. It is applied every time rows are gathered, and must depend on nothing but them.
+or columns, as long. It is applied every time rows are gathered, and must depend on nothing but them. If it has an
+attribute `uses`, the names of the columns that it looks at, those who `pick` rows need not copy the others.
 
 Cost: that of the wrapped batch, plus the function for the rows gathered. Not guaranteed: that the rows of a
 key are in order of value, or that equal updates are added up; `len` counts the rows stored.
@@ -21,7 +22,7 @@ key are in order of value, or that equal updates are added up; `len` counts the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -74,7 +75,14 @@ class _View:
         return self.batch.match(keys)
 
     def gather(self, rows: Lane | None = None) -> Updates:
-        return self.batch.gather(rows)
+        return self.shown(self.batch.gather(rows))
+
+    def pick(self, rows: Lane | None = None, columns: Collection[str] | None = None) -> Updates:
+        return self.shown(self.batch.pick(rows, columns))
+
+    def shown(self, updates: Updates) -> Updates:
+        """What readers see of updates of the batch."""
+        return updates
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,9 +91,17 @@ class Filtered(_View):
 
     predicate: Predicate
 
-    def gather(self, rows: Lane | None = None) -> Updates:
-        updates = self.batch.gather(rows)
+    def pick(self, rows: Lane | None = None, columns: Collection[str] | None = None) -> Updates:
+        uses = used(self.predicate)
+        return self.shown(self.batch.pick(rows, None if columns is None or uses is None else {*columns, *uses}))
+
+    def shown(self, updates: Updates) -> Updates:
         return updates.where(row_flags(self.predicate(updates.columns()), len(updates)))
+
+
+def used(function: Predicate | Projection) -> Collection[str] | None:
+    """The columns that a predicate or a projection looks at, if it says so."""
+    return getattr(function, "uses", None)
 
 
 def row_flags(chosen: Any, rows: int) -> Any:
@@ -115,9 +131,15 @@ class Projected(_View):
         return self.projected
 
     def gather(self, rows: Lane | None = None) -> Updates:
-        updates = self.batch.gather(rows)
+        return self._computed(self.batch.gather(rows), self.projected)
+
+    def pick(self, rows: Lane | None = None, columns: Collection[str] | None = None) -> Updates:
+        picked = self.batch.pick(rows, used(self.projection))
+        return self._computed(picked, self.projected.carrying(self.projected.val.fields))
+
+    def _computed(self, updates: Updates, schema: Schema) -> Updates:
         columns = updates.columns()
-        keys = {field.name: columns[field.name] for field in self.schema.key.fields}
+        keys = {field.name: columns[field.name] for field in schema.key.fields}
         computed = self.projection(columns)
         if not isinstance(computed, Mapping):
             raise SchemaError(
@@ -125,17 +147,16 @@ class Projected(_View):
                 detail=f"it gave a {type(computed).__name__}",
                 hint=f"return a mapping with the columns {', '.join(repr(f.name) for f in self.schema.val.fields)}",
             )
-        _, val, payload = self.schema.encode({**computed, **keys}, len(updates))
-        kept = self.schema.key.payload_columns
-        return replace(updates, schema=self.schema, val=val, payload=(*updates.payload[:kept], *payload[kept:]))
+        _, val, payload = schema.encode({**computed, **keys}, len(updates))
+        kept = schema.key.payload_columns
+        return replace(updates, schema=schema, val=val, payload=(*updates.payload[:kept], *payload[kept:]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Negated(_View):
     """Every diff with its sign changed."""
 
-    def gather(self, rows: Lane | None = None) -> Updates:
-        updates = self.batch.gather(rows)
+    def shown(self, updates: Updates) -> Updates:
         return replace(updates, diffs=-updates.diffs)
 
 
@@ -151,8 +172,7 @@ class Entered(_View):
     def times(self) -> Lane:
         return enter_times(self.batch.times)
 
-    def gather(self, rows: Lane | None = None) -> Updates:
-        updates = self.batch.gather(rows)
+    def shown(self, updates: Updates) -> Updates:
         return replace(updates, times=enter_times(updates.times))
 
 
@@ -177,8 +197,7 @@ class Advanced(_View):
     def times(self) -> Lane:
         return timetable.compacted_times(self.batch.times, self.frontier)[0]
 
-    def gather(self, rows: Lane | None = None) -> Updates:
-        updates = self.batch.gather(rows)
+    def shown(self, updates: Updates) -> Updates:
         if not self.frontier:
             return updates
         return updates.with_times(timetable.advanced(updates.times, self.frontier))
@@ -190,6 +209,5 @@ class Restricted(_View):
 
     choose: Callable[[Lane], Any]
 
-    def gather(self, rows: Lane | None = None) -> Updates:
-        updates = self.batch.gather(rows)
+    def shown(self, updates: Updates) -> Updates:
         return updates.at_times(self.choose(updates.times))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ikebana.collection import Collection
 from ikebana.errors import EvaluationError
 from ikebana.operators.changes import Changes, Fields
 from ikebana.sql.lowering import Lowering, Wanted, lowers
@@ -58,7 +59,7 @@ def _iterated(lowering: Lowering, tree: Tree, start: Part, recursion: Tree) -> P
     first = first.declare([field.with_nullable(field.name != ID) for field in first.node.columns])
     differs = False
 
-    def body(variable):
+    def body(variable: Collection) -> Collection:
         nonlocal differs
         lowering.loops[int(tree.fields["id"])] = of_collection(variable, columns, names)
         part = lowering.part(recursion)

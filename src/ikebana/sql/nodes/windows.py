@@ -10,17 +10,14 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
-import pyarrow as pa
-from pyarrow import types
-
 from ikebana.errors import SqlError
 from ikebana.sql import windows
 from ikebana.sql.expressions import Column, Expression, Literal
 from ikebana.sql.expressions.making import only_if
-from ikebana.sql.lowering import Lowering, Wanted, conjuncts, lowers
+from ikebana.sql.lowering import Lowering, Wanted, lowers
 from ikebana.sql.nodes.limits import sort_key
-from ikebana.sql.ordering import SortKey, top_rows
-from ikebana.sql.relations import ID, Part, column_of, of_collection, unique_name
+from ikebana.sql.ordering import top_rows
+from ikebana.sql.relations import ID, Part, of_collection, unique_name
 from ikebana.sql.sums import Count, Mean, Sum
 from ikebana.sql.tree import Tree
 from ikebana.sql.windows import Frame
