@@ -6,8 +6,7 @@ leaves stand for, which Spark's JSON does not say, is in the `metadata` of each 
     {"ikebana.table": "orders"}     a table or view; `CLOCK` and `PARAMETERS` are two that every session has
     {"ikebana.constant": 2}         rows that are part of the query: `constants[2]`
 
-A leaf has one of both, or is an `OneRowRelation` or a reference of a recursive query to itself. A leaf without columns
-has nowhere to say it; it can only be a constant, and has `"ikebana.constant"` as a field of its own.
+A leaf has one of both, or is an `OneRowRelation` or a reference of a recursive query to itself.
 
 `Generate` has in `unrequiredChildIndex` the positions of those columns of its child that it does not pass on. Literals
 of type timestamp are in UTC, and say so with a Z at the end, whichever time zone the session has.

@@ -22,6 +22,7 @@ from functools import cached_property
 from typing import Any
 
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BooleanType, StructType
 
@@ -257,7 +258,7 @@ def _quoted(name: str) -> str:
 @contextmanager
 def _quietly() -> Iterator[None]:
     """Without what PySpark logs for each error, with Java's stack: it is raised, and that is enough."""
-    loggers = [logging.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
     for logger in loggers:
         logger.addFilter(_nothing)
     try:

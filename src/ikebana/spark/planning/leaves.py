@@ -16,7 +16,7 @@ from typing import Any
 
 import cloudpickle
 import pyarrow as pa
-from pyspark import Broadcast
+from pyspark.errors import PySparkException
 
 from ikebana.errors import SqlError
 from ikebana.spark.planning.catalyst import MARK, Catalyst, schema_of
@@ -91,7 +91,7 @@ class Leaves:
             )
         fields = [pa.field(f["name"], arrow_type(f["type"]), f["nullable"]) for f in schema_of(found)]
         columns = [column.cast(field.type) for column, field in zip(rows.columns, fields, strict=True)]
-        return pa.Table.from_arrays(columns, schema=pa.schema(fields)) if fields else rows
+        return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
     def _foreign(self, number: int, leaf: Tree) -> SqlError:
         said = _NUMBER.sub("", str(self._node(number, leaf).simpleString(20)))
@@ -104,7 +104,8 @@ class Leaves:
     def _fetch_dropped(self, number: int, node: Tree) -> None:
         """Which columns of its child a generator does not pass on."""
         found = self._node(number, node).unrequiredChildIndex()
-        _fields(node)["unrequiredChildIndex"] = [int(found.apply(i)) for i in range(found.size())]
+        assert isinstance(node.fields, dict)
+        node.fields["unrequiredChildIndex"] = [int(found.apply(i)) for i in range(found.size())]
 
     def _fetch_functions(self, number: int, node: Tree) -> None:
         """The Python functions that a node calls."""
@@ -113,20 +114,26 @@ class Leaves:
             for inner, each in enumerate(call.walk()):
                 if each.kind == "PythonUDF":
                     command = calls.apply(position).apply(inner).func().command()
+                    name = str(each.fields["name"])
                     self.functions[int(each.fields["resultId"]["id"])] = PythonCode(
-                        name=str(each.fields["name"]),
-                        function=self._function(command),
+                        name=name,
+                        function=self._function(name, command),
                         eval_type=int(each.fields["evalType"]),
                         type=arrow_type(each.fields["dataType"]),
                     )
 
-    def _function(self, command: Any) -> bytes:
+    def _function(self, name: str, command: Any) -> bytes:
         """The pickled function in what Spark would send to its Python processes."""
         tag = self._catalyst.jvm.scala.reflect.ClassTag.Byte()
-        loaded = cloudpickle.loads(bytes(command.toArray(tag)))
-        if isinstance(loaded, Broadcast):  # it was too long to be sent with each task
-            loaded = cloudpickle.loads(loaded.value)
-        return cloudpickle.dumps(loaded[0])
+        try:
+            function, _ = cloudpickle.loads(bytes(command.toArray(tag)))
+        except PySparkException:  # Spark makes a broadcast variable of the function itself if it is large
+            raise SqlError(
+                f"the Python function {name!r} cannot be part of a view",
+                detail="it uses a broadcast variable of Spark's, or is larger than a megabyte",
+                hint="keep what it looks up in a table, and join that",
+            ) from None
+        return cloudpickle.dumps(function)
 
 
 def numbered(plan: Tree) -> Iterator[Tree]:
@@ -161,17 +168,10 @@ def _marked(leaf: Tree) -> str | None:
 
 def _describe(leaf: Tree, metadata: dict[str, Any]) -> None:
     """Put it where lowering looks for it."""
-    output = leaf.fields["output"]
-    for (attribute,) in output:
+    if not leaf.fields["output"]:
+        raise SqlError("the query reads something without columns", hint="give it a column")
+    for (attribute,) in leaf.fields["output"]:
         attribute["metadata"] = metadata
-    if not output:
-        _fields(leaf).update(metadata)
-
-
-def _fields(node: Tree) -> dict[str, Any]:
-    """The fields of a node, to be added to: they are those of the JSON."""
-    assert isinstance(node.fields, dict)
-    return node.fields
 
 
 def _names(leaf: Tree) -> str:
