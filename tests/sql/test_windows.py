@@ -36,7 +36,7 @@ from ikebana.sql.windows import (
 )
 from ikebana.sql.windows.partition import maxima
 from tests.profiles import examples
-from tests.sql.maintained import Domain, Row, Rows, applied, check, histories, maybe, never, plain_rows
+from tests.sql.maintained import Domain, Row, Rows, applied, check, histories, maybe, never, plain, plain_rows
 from tests.sql.maintained import place as standing
 from tests.sql.test_ordering import compare, in_order
 
@@ -249,13 +249,13 @@ def logics(draw: Any) -> WindowLogic:
 
 
 @given(logic=logics(), data=st.data())
-@examples(2)
+@examples(1)
 def test_twin_any_call(logic: WindowLogic, data: st.DataObject) -> None:
     row = st.tuples(*(st.sampled_from(domain) for _, domain in TABLE))
     rows = Counter(data.draw(st.dictionaries(row, st.sampled_from([1, 1, 2, 3, -1]), max_size=12)))
     there = [row for row, count in rows.items() for _ in range(count)]
     found = applied(logic, FIELDS[:1], FIELDS[1:], rows)
-    assert plain_rows(found) == plain_rows(twin(logic, there))
+    assert found == plain_rows(twin(logic, there))
     assert pickle.loads(pickle.dumps(logic)) == logic
 
 
@@ -298,4 +298,5 @@ def test_infinities_leave_frames_again() -> None:
     key, val = [never("g", pa.int64())], [never("i", pa.int64()), never("x", pa.float64())]
     rows: Rows = Counter([(1, 1, 1.0), (1, 2, math.inf), (1, 3, 5.0), (1, 4, 1.0)])
     logic = WindowLogic((SortKey("i"),), (OverFrame("w", Sum("x", pa.float64()), Frame("rows", -1, 0)),))
-    assert {row[1]: row[3] for row in applied(logic, key, val, rows)} == {1: 1.0, 2: math.inf, 3: math.inf, 4: 6.0}
+    expected = {1: 1.0, 2: math.inf, 3: math.inf, 4: 6.0}
+    assert {row[1]: row[3] for row in applied(logic, key, val, rows)} == {at: plain(x) for at, x in expected.items()}

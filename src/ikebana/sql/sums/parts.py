@@ -32,6 +32,11 @@ class Part(ABC):
     def width(self) -> int:
         """How many lanes it takes."""
 
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it looks at."""
+
     @abstractmethod
     def split(self, columns: Columns) -> list[Lane]:
         """The numbers to add up, a lane each."""
@@ -41,11 +46,15 @@ class Part(ABC):
 class Present(Part):
     """The number of rows in which none of some columns is null."""
 
-    columns: tuple[str, ...]
+    given: tuple[str, ...]
 
     @property
     def width(self) -> int:
         return 1
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.given
 
     def split(self, columns: Columns) -> list[Lane]:
         flags = [validity(columns[name]) for name in self.columns]
@@ -63,6 +72,10 @@ class Whole(Part):
     def width(self) -> int:
         return lanes_of(self.kind)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
     def split(self, columns: Columns) -> list[Lane]:
         return split(columns[self.column])
 
@@ -76,7 +89,13 @@ class Floating:
 
     @property
     def width(self) -> int:
+        """How many lanes it takes."""
         return 6 if self.squares else 2
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it looks at."""
+        return (self.column,)
 
     def split(self, columns: Columns) -> tuple[Lane, Lane, list[Lane]]:
         """Of the values other than zero and null: their rows, their bins, and the numbers to add up in each."""

@@ -1,0 +1,194 @@
+"""Aggregates of a group's values, against plain Python."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ikebana.errors import EvaluationError
+from ikebana.sql.gathering import Collect, Extreme, ExtremeBy, GatherCall, Gathering, Mode, Percentile, Summed, gather
+from ikebana.sql.sums import Count, Mean, Sum, Variance
+from tests.profiles import examples
+from tests.sql.maintained import Domain, Row, Rows, applied, check, histories, maybe, never, place, plain
+from tests.sql.test_sums import float_sum, of_column, variance
+
+TABLE: list[Domain] = [
+    (maybe("g", pa.string()), [None, "a"]),
+    (maybe("i", pa.int32()), [None, -5, 0, 1, 2, 2_000_000_000]),
+    (maybe("x", pa.float64()), [None, -2.5, 0.0, 0.1, 1e6, math.inf, math.nan]),
+    (maybe("y", pa.float64()), [None, 0.1, 7.25, 1e9]),
+    (maybe("d", pa.decimal128(7, 2)), [None, Decimal("-1.25"), Decimal("0.10"), Decimal("99999.99")]),
+    (maybe("t", pa.duration("us")), [None, timedelta(microseconds=1), timedelta(days=-2)]),
+    (maybe("s", pa.string()), [None, "", "b", "é"]),
+    (maybe("f", pa.int64()), [None, 0, 1, 3]),
+]
+FIELDS = [field for field, _ in TABLE]
+NAMES = [field.name for field in FIELDS]
+
+
+def values(rows: list[Row], column: str) -> list[Any]:
+    found = [row[NAMES.index(column)] for row in rows]
+    return sorted((value for value in found if value is not None), key=place)
+
+
+def collected(call: Collect, rows: list[Row]) -> Any:
+    found = values(rows, call.column)
+    return list({plain(value): value for value in found}.values()) if call.distinct else found
+
+
+def extreme(call: Extreme, rows: list[Row]) -> Any:
+    found = values(rows, call.column)
+    return found[-1 if call.greatest else 0] if found else None
+
+
+def extreme_by(call: ExtremeBy, rows: list[Row]) -> Any:
+    at, by = NAMES.index(call.column), NAMES.index(call.by)
+    there = values(rows, call.by)
+    if not there:
+        return None
+    best = plain(there[-1 if call.greatest else 0])
+    found = [row[at] for row in rows if row[by] is not None and plain(row[by]) == best]
+    return max(found, key=lambda value: (value is not None, 0 if value is None else place(value)))
+
+
+def mode(call: Mode, rows: list[Row]) -> Any:
+    found = values(rows, call.column)
+    often = Counter(map(plain, found))
+    best = [value for value in found if often[plain(value)] == max(often.values())]
+    return best[-1 if call.greatest else 0] if best else None
+
+
+def microseconds(value: Any) -> float:
+    return float(value // timedelta(microseconds=1)) if isinstance(value, timedelta) else float(value)
+
+
+def percentile(call: Percentile, rows: list[Row]) -> Any:
+    at = NAMES.index(call.column)
+    weighed = [row for row in rows for _ in range(1 if call.frequency is None else row[NAMES.index("f")] or 0)]
+    found = values(weighed, call.column)[:: -1 if call.descending else 1]
+    if not found:
+        return None
+
+    def one(fraction: float) -> Any:
+        if call.discrete:
+            number = microseconds(found[max(0, math.ceil(len(found) * fraction) - 1)])
+        else:
+            position = (len(found) - 1) * fraction
+            low, high = (microseconds(found[each]) for each in (math.floor(position), math.ceil(position)))
+            exact = math.floor(position) == math.ceil(position) or low == high
+            above, below = math.ceil(position) - position, position - math.floor(position)
+            number = low if exact else above * low + below * high
+        return timedelta(microseconds=int(number)) if pa.types.is_duration(FIELDS[at].type) else number
+
+    return [one(fraction) for fraction in call.fractions] if call.many else one(call.fractions[0])
+
+
+SUMS: dict[str, Callable[[list[Row]], Any]] = {
+    "rows": len,
+    "sum_i": of_column(1, sum),
+    "avg_x": of_column(2, lambda found: float_sum(found) / len(found)),
+    "var_y": of_column(3, variance(0)),
+    "sum_d": of_column(4, sum),
+}
+SUMMED = [
+    Summed("rows", Count()),
+    Summed("sum_i", Sum("i", pa.int32())),
+    Summed("avg_x", Mean("x", pa.float64())),
+    Summed("var_y", Variance("y", sample=False, root=False)),
+    Summed("sum_d", Sum("d", pa.decimal128(7, 2))),
+]
+TWINS: dict[type, Callable[[Any, list[Row]], Any]] = {
+    Collect: collected,
+    Extreme: extreme,
+    ExtremeBy: extreme_by,
+    Mode: mode,
+    Percentile: percentile,
+    Summed: lambda call, rows: SUMS[call.name](rows),
+}
+
+
+@st.composite
+def calls(draw: Any, name: str) -> GatherCall:
+    column, other = draw(st.sampled_from(NAMES)), draw(st.sampled_from(NAMES))
+    flag, flags = draw(st.booleans()), [draw(st.booleans()) for _ in range(3)]
+    fractions = draw(st.lists(st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.9, 1.0]), min_size=1, max_size=3))
+    numeric, frequency = draw(st.sampled_from(["i", "x", "d", "t"])), draw(st.sampled_from([None, "f"]))
+    return draw(
+        st.sampled_from(
+            [
+                Collect(name, column, flag),
+                Extreme(name, column, flag),
+                ExtremeBy(name, column, other, flag),
+                Mode(name, column, flag),
+                Percentile(name, numeric, tuple(fractions), *flags, frequency),
+                draw(st.sampled_from(SUMMED)),
+            ]
+        )
+    )
+
+
+@st.composite
+def several(draw: Any) -> tuple[GatherCall, ...]:
+    found = {call.name: call for call in (draw(calls(f"c{at}")) for at in range(draw(st.integers(1, 3))))}
+    return tuple(found.values())
+
+
+def twin(chosen: tuple[GatherCall, ...], rows: list[Row], by: int) -> Rows:
+    found: Rows = Counter()
+    for key in {row[:by] for row in rows}:
+        group = [row for row in rows if row[:by] == key]
+        found[(*key, *(plain(TWINS[type(call)](call, group)) for call in chosen))] += 1
+    return found
+
+
+@given(chosen=several(), data=st.data())
+@examples(1)
+def test_twin_any_call(chosen: tuple[GatherCall, ...], data: st.DataObject) -> None:
+    row = st.tuples(*(st.sampled_from(domain) for _, domain in TABLE))
+    rows = Counter(data.draw(st.dictionaries(row, st.sampled_from([1, 1, 2, 3, -1]), max_size=10)))
+    there = [row for row, count in rows.items() for _ in range(count)]
+    key = data.draw(st.sampled_from([0, 1]))
+    found = applied(Gathering(chosen), FIELDS[:key], FIELDS[key:], rows)
+    assert found == twin(chosen, there, key)
+    assert pickle.loads(pickle.dumps(chosen)) == chosen
+
+
+@given(chosen=several(), data=st.data())
+@examples(0.3)
+def test_oracle_maintained(chosen: tuple[GatherCall, ...], data: st.DataObject) -> None:
+    by = data.draw(st.sampled_from([0, 1]))
+    check(
+        TABLE,
+        data.draw(histories(TABLE)),
+        lambda rows: gather(rows, NAMES[:by], chosen),
+        lambda rows: twin(chosen, rows, by),
+        data.draw(st.sampled_from([1, 2])),
+    )
+
+
+def test_as_spark_interpolates() -> None:
+    """Digits that Spark gives."""
+    rows: Rows = Counter([(1, 1), (1, 2), (1, 5), (1, 7), (1, 10)])
+    call = Percentile("p", "x", (0.3, 0.4, 0.8), many=True)
+    back = Percentile("q", "x", (0.6, 0.8), many=True, descending=True)
+    found = applied(Gathering((call, back)), [never("g", pa.int64())], [never("x", pa.int32())], rows)
+    expected = [2.5999999999999996, 3.8000000000000003, 7.6000000000000005], [3.8000000000000003, 1.7999999999999998]
+    assert found == Counter([(1, *map(plain, expected))])
+
+
+def test_negative_frequencies_are_refused() -> None:
+    rows: Rows = Counter([(1, 1, -1)])
+    call = Percentile("p", "x", (0.5,), frequency="f")
+    val = [never("x", pa.int32()), never("f", pa.int64())]
+    with pytest.raises(EvaluationError, match="'f' of a percentile is negative"):
+        applied(Gathering((call,)), [never("g", pa.int64())], val, rows)
