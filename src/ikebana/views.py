@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from ikebana.collection import Arrangement, Collection
 from ikebana.coordinator import Coordinator
-from ikebana.dataflow.messages import Demand, Hold, Read, ReadChanges, Release, Wait
+from ikebana.dataflow.messages import Demand, Hold, Keys, Read, ReadChanges, Release, Wait
 from ikebana.errors import DataflowError, DroppedError, IkebanaError, TimeError
 from ikebana.plan import ir
 from ikebana.subscribing import BACKLOG, Subscription, by_epoch
@@ -49,20 +49,22 @@ class View:
 
     # Reading.
 
-    def read(self, at: int | None = None) -> pa.Table:
+    def read(self, at: int | None = None, keys: Keys | None = None) -> pa.Table:
         """The result at an epoch, by default the last that is closed: its columns, and `diff`.
 
-        Epochs before the last closed one can be read only while they are held (`hold`).
+        With `keys`, columns by the names of the key that the result is indexed by, only the rows of these: that costs
+        what is found, however large the result. Epochs before the last closed one can be read only while they are held
+        (`hold`).
         """
         epoch = self._engine.epoch - 1 if at is None else at
         self._demand(epoch)
         try:
-            return pa.concat_tables(self._engine.ask(Read(self.dataflow, (epoch,), wait=True)))
+            return pa.concat_tables(self._engine.ask(Read(self.dataflow, (epoch,), wait=True, keys=keys)))
         except TimeError:
             if at is not None or epoch == self._engine.epoch - 1:
                 raise
         with self.hold() as held:  # others advance so fast that the epoch was gone
-            return held.read(held.epoch)
+            return held.read(held.epoch, keys)
 
     def to_arrow(self, at: int | None = None) -> pa.Table:
         """The rows of the result at an epoch, each as often as it is there."""
@@ -160,12 +162,12 @@ class Held:
         self._release.atexit = False
         coordinator.ask(Wait(view.dataflow, 0))  # others, who read directly, find it held
 
-    def read(self, epoch: int | None = None) -> pa.Table:
+    def read(self, epoch: int | None = None, keys: Keys | None = None) -> pa.Table:
         """The result at an epoch that is closed, by default the first held: its columns, and `diff`."""
         epoch = self.epoch if epoch is None else epoch
         self._check(epoch)
         self._view._demand(epoch)
-        return pa.concat_tables(self._engine.ask(Read(self.dataflow, (epoch,), self.number, wait=True)))
+        return pa.concat_tables(self._engine.ask(Read(self.dataflow, (epoch,), self.number, wait=True, keys=keys)))
 
     def to_arrow(self, epoch: int | None = None) -> pa.Table:
         """The rows of the result at an epoch, each as often as it is there."""

@@ -11,6 +11,7 @@ carry any.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -308,18 +309,23 @@ class Wait:
     epoch: int
 
 
+Keys: TypeAlias = Mapping[str, Sequence[Any]]
+"""Key columns by name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Read:
     """Answer with this worker's shard of a dataflow's result at a time: an Arrow table.
 
     With `wait` as soon as it is complete, else only if it is. `hold` names what keeps the time readable, if it is
-    not the last.
+    not the last. With `keys`, columns by the names of the result's key columns, only what it has for these.
     """
 
     dataflow: str
     at: Time
     hold: int | None = None
     wait: bool = False
+    keys: Keys | None = None
 
 
 @dataclass(frozen=True, slots=True)

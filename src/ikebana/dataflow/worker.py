@@ -40,6 +40,7 @@ from ikebana.dataflow.messages import (
     Inquire,
     Inquiry,
     Install,
+    Keys,
     Letter,
     Message,
     Push,
@@ -215,10 +216,10 @@ class Worker:
         match request:
             case Wait(name, epoch):
                 return None if self.complete(name) >= epoch else PENDING
-            case Read(name, at, hold, wait):
+            case Read(name, at, hold, wait, keys):
                 if wait and self.complete(name) <= at[0]:
                     return PENDING
-                return self.read(name, at) if hold is None else self._held(name, hold).read(at)
+                return self.read(name, at, keys) if hold is None else _rows(self._held(name, hold), at, keys)
             case ReadChanges():
                 return self._changes(request) if self.complete(request.dataflow) > request.at else PENDING
             case Check():
@@ -250,16 +251,16 @@ class Worker:
         """Epochs of the dataflow before this one are complete on this worker."""
         return self._flow(name).lower
 
-    def read(self, name: str, at: Time) -> pa.Table:
+    def read(self, name: str, at: Time, keys: Keys | None = None) -> pa.Table:
         """This worker's shard of a dataflow's result at a time: the last that is complete, or one that is held."""
-        reader = self._flow(name).reader
         try:
-            return reader.read(at)
+            with self._flow(name).reader.clone() as handle:
+                return _rows(handle, at, keys)
         except TimeError:
             held = self._hold_at(name, at)
             if held is None:
                 raise
-            return held.read(at)
+            return _rows(held, at, keys)
 
     def _hold_at(self, name: str, at: Time) -> Handle | None:
         """What keeps a dataflow's result readable at a time, if anything does."""
@@ -401,3 +402,8 @@ class Worker:
                 inputs.pop(name, None)
             if self._by_plan.get(flow.plan.digest) is flow:
                 del self._by_plan[flow.plan.digest]
+
+
+def _rows(handle: Handle, at: Time, keys: Keys | None) -> pa.Table:
+    """What a handle's trace has at a time, of all keys or of some."""
+    return handle.read(at) if keys is None else handle.lookup(keys, at)
