@@ -15,8 +15,9 @@ from ikebana.sql.expressions import calendar
 from ikebana.sql.expressions.base import Call, Config, Expression, builds, function, is_nullable
 from ikebana.sql.expressions.buffers import made
 from ikebana.sql.expressions.calendar import HOUR, MINUTE, quotient
+from ikebana.sql.expressions.decimals import made_decimal, unscaled
 from ikebana.sql.expressions.scalars import Arguments, Value, maps, refuse_where, rows_of, valid, wide
-from ikebana.sql.expressions.times import CLOCK, SPAN, decimals, moved, zone_of
+from ikebana.sql.expressions.times import CLOCK, SPAN, moved, zone_of
 from ikebana.sql.expressions.zones import DAY, SECOND, to_instant
 from ikebana.sql.tree import Tree
 from ikebana.sql.types import arrow_type
@@ -26,10 +27,8 @@ _INT_LIMIT, _LONG_LIMIT = 2**31, 2.0**63
 
 
 def _micros(seconds: Value) -> Any:
-    """Seconds with six decimal places as microseconds: the lower half of a decimal of 128 bits."""
-    if isinstance(seconds, pa.Scalar):
-        return np.int64(int(seconds.as_py() * SECOND))
-    return np.frombuffer(seconds.buffers()[1], np.int64)[2 * seconds.offset : 2 * (seconds.offset + len(seconds)) : 2]
+    """Seconds with six decimal places as microseconds."""
+    return unscaled(seconds) if isinstance(seconds, pa.Array) else np.int64(int(seconds.as_py() * SECOND))
 
 
 @builds("MakeTimestamp")
@@ -99,4 +98,4 @@ _field("ExtractANSIIntervalMinutes", _BYTE, lambda micros: quotient(_rest(micros
 
 @maps("ExtractANSIIntervalSeconds", gives=_SECONDS)
 def _seconds(call: Call, interval: pa.Array) -> pa.Array:
-    return decimals(_rest(wide(interval), MINUTE), _SECONDS)
+    return made_decimal(_SECONDS, _rest(wide(interval), MINUTE), None)

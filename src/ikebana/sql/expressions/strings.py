@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ikebana.sql.expressions.base import Call, is_nullable
+from ikebana.sql.expressions.lists import Lists
 from ikebana.sql.expressions.scalars import (
     Arguments,
     Value,
@@ -289,23 +290,18 @@ def _concat_ws(call: Call, separator: Value, *parts: Value) -> pa.Array:
     """Nulls are left out, among arguments and in arrays; only a null separator makes it null."""
     if not parts:
         return pc.binary_repeat(separator, 0)
-    joined = [_joined(each, separator) if pa.types.is_list(each.type) else each for each in parts]
-    texts = [each.cast(_TEXT) for each in joined]
+    texts = [_joined(each, separator) if pa.types.is_list(each.type) else each.cast(_TEXT) for each in parts]
     texts[0] = pc.if_else(pc.is_null(pc.coalesce(*texts)), "", texts[0])  # Arrow loses rows that have nulls only
     return pc.binary_join_element_wise(*texts, separator, null_handling="skip")
 
 
-def _joined(lists: pa.Array, separator: Value) -> pa.Array:
+def _joined(lists: Value, separator: Value) -> pa.Array:
     """The strings of each list as one, null for those that have none."""
-    if not isinstance(lists, pa.Array):
+    if isinstance(lists, pa.Scalar):
         lists = pa.array([lists.as_py()], lists.type)
-    counts = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
-    parents = np.repeat(np.arange(len(lists)), counts)
-    flat = pc.list_flatten(lists)
-    there = np.asarray(flat.is_valid())
-    kept = np.bincount(parents[there], minlength=len(lists))
-    whole = pa.ListArray.from_arrays(pa.array(np.concatenate([[0], np.cumsum(kept)]), pa.int32()), flat.drop_null())
-    return pc.if_else(pa.array(kept > 0), pc.binary_join(whole, separator), pa.scalar(None, _TEXT))
+    opened = Lists.of(lists).keep(pc.is_valid)
+    whole = opened.closed(pa.list_(_TEXT))
+    return pc.if_else(pa.array(opened.counts > 0), pc.binary_join(whole, separator), pa.scalar(None, _TEXT))
 
 
 # Codes.

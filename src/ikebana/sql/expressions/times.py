@@ -21,6 +21,7 @@ from ikebana.sql.expressions.base import Call, Config, Expression, builds, is_nu
 from ikebana.sql.expressions.buffers import made
 from ikebana.sql.expressions.calendar import HOUR, MINUTE, quotient, split
 from ikebana.sql.expressions.dates import DATE_LEVELS, by_level, first_day
+from ikebana.sql.expressions.decimals import made_decimal
 from ikebana.sql.expressions.scalars import (
     Arguments,
     Value,
@@ -75,16 +76,9 @@ _field("Minute", lambda micros: micros // MINUTE % 60)
 _field("Second", lambda micros: micros // SECOND % 60)
 
 
-def decimals(unscaled: Any, kind: pa.DataType) -> pa.Array:
-    """Decimals of 64 bits."""
-    wide = np.empty((len(unscaled), 2), np.int64)
-    wide[:, 0], wide[:, 1] = unscaled, np.asarray(unscaled) >> 63
-    return pa.Array.from_buffers(kind, len(unscaled), [None, pa.py_buffer(wide)])
-
-
 @maps("SecondWithFraction", gives=_SECONDS, options=zone_of)
 def _seconds(call: Call, time: pa.Array) -> pa.Array:
-    return decimals(clock(call, time) % MINUTE, _SECONDS)
+    return made_decimal(_SECONDS, clock(call, time) % MINUTE, None)
 
 
 def _unix(kind: str, unit: int) -> None:
