@@ -83,6 +83,10 @@ class Twins:
     def _show(self, table: Table) -> None:
         self._batch.show(table.name, table.arrow(), StructType.fromDDL(table.ddl))
 
+    def copies(self) -> tuple[Table, ...]:
+        """The tables as they are now."""
+        return tuple(replace(table, rows=list(table.rows)) for table in self.tables)
+
     def close(self) -> None:
         """Drop the tables, and all views."""
         for view in self._session.views():
@@ -92,41 +96,60 @@ class Twins:
             self._batch.drop(table.name)
 
 
+@dataclass(frozen=True)
+class Failure:
+    """A query that went wrong, over the tables as they were then."""
+
+    seed: int
+    round: int
+    text: str
+    problem: str
+    tables: tuple[Table, ...]
+
+    def __str__(self) -> str:
+        rows = "\n".join(map(str, self.tables))
+        return f"seed {self.seed}, round {self.round}\n{rows}\nquery: {self.text}\n{self.problem}\n"
+
+
 def check(session: Session, batch: Batch, seed: int, queries: int, rounds: int, outcome: Outcome) -> None:
     """One case: add what comes of it to the outcome."""
     r = random.Random(seed)
     start = tables(r)
     grammar = Grammar(r, start)
     texts = [grammar.query() for _ in range(queries)]
-    twins, history = Twins(session, batch, start), list[list[Change]]()
+    early = len(texts) * 2 // 3
     views: dict[str, View] = {}
+    failures: list[Failure] = []
+    twins = Twins(session, batch, start)
     try:
-        early = len(texts) * 2 // 3
-        _install(session, texts[:early], views, outcome)
         for number in range(rounds + 1):
             if number:
-                history.append([change(r, table) for table in twins.tables])
-                twins.apply(history[-1])
-            if number == 1:
-                _install(session, texts[early:], views, outcome)
+                twins.apply([change(r, table) for table in twins.tables])
+            new = texts[:early] if number == 0 else texts[early:] if number == 1 else []
+            problems = _install(session, new, views, outcome)
             for text in list(views):
-                problem = _compare(batch, text, views[text], outcome)
-                if problem:
-                    views.pop(text)
-                    outcome.failures.append(_report(seed, number, twins.tables, text, problem))
+                if problem := _compare(batch, text, views[text], outcome):
+                    session.forget_view(views.pop(text))
+                    problems[text] = problem
+            now = twins.copies()
+            failures += [Failure(seed, number, text, problem, now) for text, problem in problems.items()]
     finally:
         twins.close()
+    outcome.failures += [str(shrunk(session, batch, each)) for each in failures]
 
 
-def _install(session: Session, texts: Sequence[str], views: dict[str, View], outcome: Outcome) -> None:
+def _install(session: Session, texts: Sequence[str], views: dict[str, View], outcome: Outcome) -> dict[str, str]:
+    """Make views of queries; what went wrong, by query."""
+    problems = {}
     for text in texts:
         outcome.queries += 1
         try:
-            views[text] = session.view(f"v{len(views)}", text)
+            views[text] = session.view(f"v{outcome.queries}", text)
         except SqlError as error:
             outcome.refused[error.what] += 1
         except Exception as error:
-            outcome.failures.append(f"cannot install: {text}\n{type(error).__name__}: {error}")
+            problems[text] = f"cannot be installed: {type(error).__name__}: {error}"
+    return problems
 
 
 def _compare(batch: Batch, text: str, view: View, outcome: Outcome) -> str:
@@ -145,51 +168,46 @@ def _compare(batch: Batch, text: str, view: View, outcome: Outcome) -> str:
     return problem
 
 
-def _report(seed: int, number: int, now: Sequence[Table], text: str, problem: str) -> str:
-    rows = "\n".join(map(str, now))
-    return f"seed {seed}, after round {number}\n{rows}\nquery: {text}\n{problem}\n"
-
-
 # Making failures smaller.
 
 
-def fails(session: Session, batch: Batch, start: Sequence[Table], changes: Sequence[Change], text: str) -> str:
-    """What is wrong with a view after one round; nothing if it is right."""
-    twins, outcome = Twins(session, batch, start), Outcome()
+def shrunk(session: Session, batch: Batch, failure: Failure, trials: int = SHRINKING) -> Failure:
+    """The same failure over fewer rows, if it is there without any changes; else as it was."""
+    found = _fails(session, batch, failure.tables, failure.text)
+    if not found:
+        return replace(failure, problem=f"only after changes: {failure.problem}")
+    failure = replace(failure, problem=found)
+    candidates = _smaller(failure.tables)
+    for _ in range(trials):
+        smaller = next(candidates, None)
+        if smaller is None:
+            break
+        if found := _fails(session, batch, smaller, failure.text):
+            failure = replace(failure, tables=smaller, problem=found)
+            candidates = _smaller(smaller)
+    return failure
+
+
+def _fails(session: Session, batch: Batch, start: Sequence[Table], text: str) -> str:
+    """What is wrong with a new view of a query; nothing if it is right."""
+    twins, outcome, views = Twins(session, batch, start), Outcome(), dict[str, View]()
     try:
-        view = session.view("shrunk", text)
-        if problem := _compare(batch, text, view, outcome):
-            return problem
-        if not changes:
-            return ""
-        twins.apply(changes)
-        return _compare(batch, text, view, outcome)
+        problems = _install(session, [text], views, outcome)
+        return problems.get(text) or _compare(batch, text, views[text], outcome)
     finally:
         twins.close()
 
 
-def shrunk(session: Session, batch: Batch, start: Sequence[Table], text: str, trials: int = SHRINKING) -> list[Table]:
-    """Tables with fewer rows over which a query that fails without any changes still fails."""
-    found = [replace(table, rows=list(table.rows)) for table in start]
-    for smaller in _smaller(found):
-        trials -= 1
-        if trials < 0:
-            break
-        if fails(session, batch, smaller, [], text):
-            return shrunk(session, batch, smaller, text, trials)
-    return found
-
-
-def _smaller(start: Sequence[Table]) -> Iterator[list[Table]]:
+def _smaller(start: Sequence[Table]) -> Iterator[tuple[Table, ...]]:
     """The same tables with half of the rows of one, then with one row less."""
     for at, table in enumerate(start):
         half = len(table.rows) // 2
         for rows in (table.rows[:half], table.rows[half:]):
-            if len(table.rows) > 1:
-                yield [*start[:at], replace(table, rows=rows), *start[at + 1 :]]
+            if len(rows) < len(table.rows):
+                yield (*start[:at], replace(table, rows=rows), *start[at + 1 :])
     for at, table in enumerate(start):
         for row in range(len(table.rows)):
-            yield [*start[:at], replace(table, rows=table.rows[:row] + table.rows[row + 1 :]), *start[at + 1 :]]
+            yield (*start[:at], replace(table, rows=table.rows[:row] + table.rows[row + 1 :]), *start[at + 1 :])
 
 
 # The command.

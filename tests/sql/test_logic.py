@@ -89,14 +89,15 @@ def test_conditions() -> None:
     assert [record.text for record in records(text)] == ["SELECT 1", "SELECT 3"]
 
 
+@pytest.fixture(scope="module")
+def session(spark: SparkSession) -> Iterator[Session]:
+    with connect(spark, workers=2) as session:
+        yield session
+
+
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 class TestOnSpark:
-    @pytest.fixture(scope="class")
-    def session(self, spark: SparkSession) -> Iterator[Session]:
-        with connect(spark, workers=2) as session:
-            yield session
-
     def test_oracle_a_file(self, session: Session, tmp_path: Path) -> None:
         (tmp_path / "case.slt").write_text(CASE)
         outcome = Outcome()

@@ -42,14 +42,15 @@ def test_changes_keep_keys_unique() -> None:
                     assert len({row[0] for row in table.rows}) == len(table.rows)
 
 
+@pytest.fixture(scope="module")
+def session(spark: SparkSession) -> Iterator[Session]:
+    with connect(spark, workers=2) as session:
+        yield session
+
+
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 class TestOnSpark:
-    @pytest.fixture(scope="class")
-    def session(self, spark: SparkSession) -> Iterator[Session]:
-        with connect(spark, workers=2) as session:
-            yield session
-
     def test_oracle_random_queries(self, session: Session) -> None:
         batch, outcome = Batch(session.spark), Outcome()
         for seed in range(SEEDS):

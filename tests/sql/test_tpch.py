@@ -105,14 +105,15 @@ def test_ties_under_a_limit() -> None:
     assert "too many" in top.difference(rows((1, 1), (2, 9)), unlimited)
 
 
+@pytest.fixture(scope="module")
+def session(spark: SparkSession) -> Iterator[Session]:
+    with connect(spark, workers=2) as session:
+        yield session
+
+
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 class TestOnSpark:
-    @pytest.fixture(scope="class")
-    def session(self, spark: SparkSession) -> Iterator[Session]:
-        with connect(spark, workers=2) as session:
-            yield session
-
     def test_oracle_all_queries_after_every_round(
         self, session: Session, sample: dict[str, pa.Table], tmp_path: Path
     ) -> None:
