@@ -60,7 +60,8 @@ _SETTINGS = {
     "spark.sql.debug.maxToStringFields": "1000000",  # else lists of names are cut, in the JSON too
 }
 
-_COMMANDS = ("Command", "CompoundBody")
+_COMMAND = "org.apache.spark.sql.catalyst.plans.logical.Command"
+_SCRIPTS = ("CompoundBody", "UnresolvedExecuteImmediate", "ExecuteImmediateQuery")  # the last until Spark 4.0
 _ZONE = "spark.sql.session.timeZone"
 _TIMESTAMP = re.compile(r'("value":"[-+0-9: .]+)(","dataType":"timestamp")')
 _PLACE = re.compile(r"line \d+,? pos \d+")
@@ -80,6 +81,8 @@ class Catalyst:
         self._context = context._jsc
         self.sessions = self._object("org.apache.spark.sql.classic.SparkSession")
         self.skip_commands = self.jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+        self.times: dict[str, Any] = {}
+        """What is read in place of functions that say what time it is, by time zone."""
         self.settings = self.jvm.java.util.Properties()
         for key, value in _SETTINGS.items():
             self.settings.setProperty(key, value)
@@ -186,13 +189,10 @@ class Desk:
         return self._query(self._state.executePlan(parsed, self._catalyst.skip_commands).analyzed())
 
     def _query(self, plan: Any) -> Any:
-        """A plan that is a query; commands are refused before they are run, and scripts before they are resolved."""
-        for kind in _COMMANDS:
-            if self._catalyst.is_a(f"org.apache.spark.sql.catalyst.plans.logical.{kind}", plan):
-                raise SqlError(
-                    f"{plan.nodeName()} is not a query",
-                    hint="a view is made of SELECT; run other statements with Spark",
-                )
+        """A plan that is a query. Others are refused before they are resolved: that would run scripts."""
+        name = str(plan.nodeName())
+        if name in _SCRIPTS or self._catalyst.is_a(_COMMAND, plan):
+            raise SqlError(f"{name} is not a query", hint="a view is made of SELECT; run other statements with Spark")
         return plan
 
     def expressions(self, *texts: str) -> list[Any]:
@@ -202,21 +202,26 @@ class Desk:
 
     def with_time(self, analyzed: Any, clock: Any) -> Any:
         """A plan that reads the present time from a table, where it had functions that say what time it is."""
-        patterns = self._catalyst.patterns
-        if not analyzed.containsPattern(patterns.CURRENT_LIKE()):
+        if not analyzed.containsPattern(self._catalyst.patterns.CURRENT_LIKE()):
             return analyzed
-        self.show(CLOCK, clock)
-        read = f"(SELECT `{NOW}` FROM `{CLOCK}`)"
-        now, today, local = self.expressions(read, f"CAST({read} AS DATE)", f"CAST({read} AS TIMESTAMP_NTZ)")
+        zone, times = self.config.time_zone, self._catalyst.times
+        if zone not in times:
+            self.show(CLOCK, clock)
+            times[zone] = self._times(f"(SELECT `{NOW}` FROM `{CLOCK}`)", zone)
+        return analyzed.transformAllExpressionsWithSubqueries(times[zone])
+
+    def _times(self, clock: str, zone: str) -> Any:
+        """What is read in place of each function that says what time it is."""
+        now, today, local = self.expressions(clock, f"CAST({clock} AS DATE)", f"CAST({clock} AS TIMESTAMP_NTZ)")
         kinds = self._catalyst.jvm.org.apache.spark.sql.catalyst.expressions
-        zone = self._catalyst.jvm.scala.Some(self.config.time_zone)
+        there = self._catalyst.jvm.scala.Some(zone)
         pairs = [
             (kinds.CurrentTimestamp(), now),
             (kinds.Now(), now),
-            (kinds.CurrentDate(zone), today),
-            (kinds.LocalTimestamp(zone), local),
+            (kinds.CurrentDate(there), today),
+            (kinds.LocalTimestamp(there), local),
         ]
-        return analyzed.transformAllExpressionsWithSubqueries(self._catalyst.scala_map(pairs))
+        return self._catalyst.scala_map(pairs)
 
     def with_parameters(self, parsed: Any, subqueries: Mapping[str, str]) -> Any:
         """A plan, nothing in it resolved, that has subqueries in place of the parameters of these names."""
@@ -259,14 +264,18 @@ def _quoted(name: str) -> str:
 def _quietly() -> Iterator[None]:
     """Without what PySpark logs for each error, with Java's stack: it is raised, and that is enough."""
     loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    nothing = _Nothing()  # of its own: another thread may be at it too
     for logger in loggers:
-        logger.addFilter(_nothing)
+        logger.addFilter(nothing)
     try:
         yield
     finally:
         for logger in loggers:
-            logger.removeFilter(_nothing)
+            logger.removeFilter(nothing)
 
 
-def _nothing(record: logging.LogRecord) -> bool:
-    return False
+class _Nothing(logging.Filter):
+    """Lets nothing be logged."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return False

@@ -1,12 +1,14 @@
 """What a plan's JSON does not tell, and what no view can be made of: refused by name, rather than computed wrongly.
 
-In the JSON `try_add` looks like `+`, `try_cast` like `CAST`, and LIKE has no escape character. Spark's text of the
-analysed plan has them, as they were written. Text in quotes may look alike, and is refused as well: rare, and harmless.
+In the JSON `try_add` looks like `+`, `try_cast` like `CAST`, and LIKE has no escape character. Spark's text of a plan
+has them: that of the analysed one as they were written, that of the optimised one what LIKE and ILIKE became. What is
+in quotes may look alike, and is refused as well: rare, and harmless.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from ikebana.errors import SqlError
 
@@ -27,21 +29,24 @@ def refuse_analyzed(text: str, has_current: bool) -> None:
     found = _TRY.search(text)
     if found:
         raise _refused(found[1], "write what it replaces, with CASE around it for the values that have none")
-    found = _ESCAPE.search(text)
-    if found:
-        raise _refused(f"LIKE with ESCAPE '{found[1]}'", "escape with a backslash")
     found = _TIME.search(text) if has_current else None
     if found:
         raise _refused(f"{found[1]}()", "write now(), as in `ts >= now() - INTERVAL 5 MINUTES`")
 
 
-def refuse_json(text: str) -> None:
-    """Raise if the JSON of a plan has what nothing can be made of."""
+def refuse_optimized(json: str, show: Callable[[], str]) -> None:
+    """Raise if an optimised plan has what cannot be lowered; where the JSON is not enough, its text is looked at."""
     for name, (what, hint) in _LOST.items():
-        if f'"class":"org.apache.spark.sql.{name}"' in text:
+        if _has(name, json):
             raise _refused(what, hint)
-    if '"value":"[B@' in text:
-        raise _refused("a literal of type BINARY", "compare hex(column) with a text")
+    found = _ESCAPE.search(show()) if _has("catalyst.expressions.Like", json) else None
+    if found:
+        raise _refused(f"LIKE with ESCAPE '{found[1]}'", "escape with a backslash")
+
+
+def _has(name: str, json: str) -> bool:
+    """Whether a class occurs in a plan; texts in it have their quotes escaped, and cannot look alike."""
+    return f'"class":"org.apache.spark.sql.{name}"' in json
 
 
 def _refused(what: str, hint: str) -> SqlError:
