@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ikebana.collection import Collection, constant
 from ikebana.errors import SqlError
-from ikebana.sql.expressions import Expression, translate
+from ikebana.sql.expressions import Expression, PythonFunction, translate
 from ikebana.sql.joins import InnerJoin
 from ikebana.sql.planned import PARAMETERS, Planned
 from ikebana.sql.relations import Part, Table, column_of
@@ -67,9 +67,22 @@ class Lowering:
         """An expression of Catalyst's, over attributes and subqueries that are known."""
 
         def leaf(each: Tree) -> Expression | None:
+            if each.kind == "PythonUDF":
+                return self._python(each, tuple(self.expression(child, columns) for child in each.children))
             return columns[each.expr_id] if each.kind in ("AttributeReference", "ScalarSubquery") else None
 
         return translate(tree, leaf, self.config)
+
+    def _python(self, tree: Tree, arguments: tuple[Expression, ...]) -> Expression:
+        """A call of a Python function of the user's."""
+        if not tree.fields["udfDeterministic"]:
+            raise SqlError(
+                f"the Python function {tree.fields['name']!r} is not deterministic",
+                detail="a maintained view calls it again for a row that is deleted",
+                hint="leave out asNondeterministic() if it always gives the same result for the same arguments",
+            )
+        code = self.planned.functions[int(tree.fields["resultId"]["id"])]
+        return PythonFunction(code.type, True, code.name, code.function, arguments, code.eval_type)
 
     def table(self, name: str) -> Table:
         """A table by name."""

@@ -1,10 +1,10 @@
 """Relations: what the nodes of a query's plan are, while it is lowered.
 
-A `Table` is what a query may read by name: a table or view of the session. A `Part` is the result of a node of Catalyst's
-plan: the rows of a *source* collection, of which some are left by *filters*, and for each attribute of Catalyst's (a
-number) what it is, an expression over the columns of the source. Filters and projections are collected, not applied:
-so a join can look up a table's own index, and filter and compute what it finds, where the index is shared with all
-other queries; and what is applied at last is one step.
+A `Table` is what a query may read by name: a table or view of the session. A `Part` is the result of a node of
+Catalyst's plan: the rows of a *source* collection, of which *filters* leave some, and for each attribute of Catalyst's
+(a number) what it is, an expression over the columns of the source. Filters and projections are collected, not
+applied: so a join can look up a table's own index, and filter and compute what it finds, where the index is shared with
+all other queries; and what is applied at last is one step.
 
 A part of a prepared statement that depends on its parameters has the column `ID` in its source, which says to which
 opening a row belongs; all that is made of it keeps it.

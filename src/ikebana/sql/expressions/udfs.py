@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -45,6 +45,9 @@ class PythonFunction(Expression):
     @property
     def inputs(self) -> tuple[Expression, ...]:
         return self.arguments
+
+    def with_inputs(self, inputs: tuple[Expression, ...]) -> Expression:
+        return replace(self, arguments=inputs)
 
     @property
     def can_raise(self) -> bool:

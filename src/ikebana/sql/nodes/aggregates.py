@@ -28,6 +28,7 @@ from ikebana.errors import SqlError
 from ikebana.sql import sums
 from ikebana.sql.expressions import Column, Expression, Literal, translate
 from ikebana.sql.expressions.making import only_if
+from ikebana.sql.gathering import Collect, ExtremeBy, GatherCall, Mode, Percentile, gather
 from ikebana.sql.lowering import Lowering, Wanted, all_references, lowers
 from ikebana.sql.ordering import SortKey, top_rows
 from ikebana.sql.relations import Part, columns_of, substituted, unique_name
@@ -37,6 +38,7 @@ from ikebana.sql.tree import Tree
 _REFUSED = {
     "HyperLogLogPlusPlus": ("approx_count_distinct", "count(DISTINCT ...) is exact, and maintained"),
     "ApproximatePercentile": ("approx_percentile", "percentile is exact, and maintained"),
+    "PivotFirst": ("PIVOT", "write an aggregate with FILTER (WHERE ...) for each column"),
     "Last": ("last", "say which row is meant: max_by(value, order)"),
 }
 """Aggregates that cannot be maintained, what users call them, and what they can use instead."""
@@ -77,7 +79,7 @@ class Grouped:
         self._sums: dict[tuple[Column, ...] | None, list[tuple[str, sums.Aggregate]]] = {}  # by what is distinct
         self._extremes: list[tuple[str, Column, bool]] = []
         self._firsts: list[tuple[str, Column]] = []
-        self._gathered: list[tuple[str, Any]] = []
+        self._gathered: list[GatherCall] = []
         self._empty: list[tuple[str, Expression]] = []
         """What each aggregate is for a group without rows."""
 
@@ -136,6 +138,13 @@ class Grouped:
             column = self._input(arguments[0])
             self._firsts.append((name, column))
             return self._result(name, column.type, column.nullable)
+        if kind in _GATHERED:
+            given = [each if isinstance(each, Literal) else self._input(each) for each in arguments]
+            gathered = _GATHERED[kind](name, function, given)
+            self._gathered.append(gathered)
+            made = gathered.field({each.name: _field(each) for each in given if isinstance(each, Column)})
+            nothing = Literal(made.type, made.nullable, None if made.nullable else ())
+            return self._result(name, made.type, made.nullable, nothing)
         raise SqlError(f"the aggregate {kind} is not supported in a maintained view")
 
     def _result(self, name: str, kind: pa.DataType, nullable: bool, empty: Expression | None = None) -> Column:
@@ -170,6 +179,8 @@ class Grouped:
             rows = self._given([column for _, column in self._firsts])
             renamed = {name: column.name for name, column in self._firsts}
             yield top_rows(rows, self.key, 1, 0, []).select(*self.key, **renamed)
+        if self._gathered:
+            yield gather(self._given(list(self._inputs.values())), self.key, tuple(self._gathered))
 
     def _given(self, columns: Sequence[Column]) -> Collection:
         """The rows to be aggregated: the key, and some of the arguments."""
@@ -208,4 +219,57 @@ _SUMS: dict[str, Callable[[Sequence[Column], bool], sums.Aggregate]] = {
     "StddevPop": _variance(sample=False, root=True),
     "VarianceSamp": _variance(sample=True, root=False),
     "VariancePop": _variance(sample=False, root=False),
+}
+
+
+def _field(column: Column) -> pa.Field:
+    return pa.field(column.name, column.type, nullable=column.nullable)
+
+
+# Aggregates that need a group's values.
+
+Arguments = Sequence[Expression]
+
+
+def _collect(*, distinct: bool) -> Callable[[str, Tree, Arguments], GatherCall]:
+    return lambda name, tree, given: Collect(name, _name(given[0]), distinct)
+
+
+def _extreme_by(*, greatest: bool) -> Callable[[str, Tree, Arguments], GatherCall]:
+    return lambda name, tree, given: ExtremeBy(name, _name(given[0]), _name(given[1]), greatest)
+
+
+def _mode(name: str, tree: Tree, given: Arguments) -> GatherCall:
+    return Mode(name, _name(given[0]), greatest=bool(tree.fields.get("reverse")))
+
+
+def _percentile(*, discrete: bool) -> Callable[[str, Tree, Arguments], GatherCall]:
+    def made(name: str, tree: Tree, given: Arguments) -> GatherCall:
+        value, fraction, *frequency = given
+        if not isinstance(fraction, Literal):
+            raise SqlError("the fraction of a percentile must be written out in a maintained view")
+        many = isinstance(fraction.value, Sequence)
+        fractions = tuple(float(each) for each in (fraction.value if many else [fraction.value]))
+        counted = next((_name(each) for each in frequency if isinstance(each, Column)), None)
+        return Percentile(name, _name(value), fractions, many, discrete, bool(tree.fields.get("reverse")), counted)
+
+    return made
+
+
+def _name(argument: Expression) -> str:
+    """The column that an argument is."""
+    if not isinstance(argument, Column):
+        raise SqlError("an aggregate of a constant is not supported in a maintained view", detail=f"of {argument}")
+    return argument.name
+
+
+_GATHERED: dict[str, Callable[[str, Tree, Arguments], GatherCall]] = {
+    "CollectSet": _collect(distinct=True),
+    "CollectList": _collect(distinct=False),
+    "MaxBy": _extreme_by(greatest=True),
+    "MinBy": _extreme_by(greatest=False),
+    "Mode": _mode,
+    "Percentile": _percentile(discrete=False),
+    "PercentileCont": _percentile(discrete=False),
+    "PercentileDisc": _percentile(discrete=True),
 }

@@ -15,7 +15,7 @@ distinct keys: so all are looked up alike (`ikebana.sql.joins`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -56,6 +56,8 @@ class _Chain:
     parts: list[Part] = field(default_factory=list)
     conditions: list[Tree] = field(default_factory=list)
     semijoins: list[tuple[list[Key], Part]] = field(default_factory=list)
+    hidden: set[int] = field(default_factory=set)
+    """Attributes that only conditions are about."""
 
     def add(self, tree: Tree) -> None:
         """A node of the chain, or a part."""
@@ -69,8 +71,12 @@ class _Chain:
             conditions = conjuncts(tree.maybe("condition"))
             for child in tree.children:
                 self.add(child)
-            self.parts += self.lowering.subqueries(conditions)
+            self._add_hidden(self.lowering.subqueries(conditions))
             self.conditions += conditions
+
+    def _add_hidden(self, parts: Sequence[Part]) -> None:
+        self.parts += parts
+        self.hidden |= {attribute for part in parts for attribute in part.outputs}
 
     def _add_semijoin(self, tree: Tree) -> None:
         left, right = tree.children
@@ -81,7 +87,7 @@ class _Chain:
             return
         self.add(left)
         distinct = distinct_keys(self.lowering, inner, keys)
-        self.parts.append(distinct)
+        self._add_hidden([distinct])
         self.semijoins.append((keys, distinct))
 
     def result(self, wanted: Wanted) -> Part:
@@ -92,8 +98,7 @@ class _Chain:
         for keys, distinct in self.semijoins:
             require_key(self.lowering, join, keys, distinct)
         names = {attribute: name for part in self.parts for attribute, name in part.names.items()}
-        hidden = {attribute for _, distinct in self.semijoins for attribute in distinct.outputs}
-        given = [each for part in self.parts for each in part.outputs if each not in hidden]
+        given = [each for part in self.parts for each in part.outputs if each not in self.hidden]
         return join.result([each for each in given if wanted is None or each in wanted], names)
 
 

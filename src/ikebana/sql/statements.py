@@ -1,0 +1,159 @@
+"""Prepared statements: one dataflow for all values that a query's parameters are given.
+
+    statement = Statement(engine, "by customer", planned, parameters, tables)
+    mine = statement.open(customer=7)       # a row more in the table of parameters: milliseconds
+    mine.to_arrow()
+    mine.close()
+
+Parameters are a table with a row for each opening. The query is joined with it: each row of the result says to which
+opening it belongs, groups and limits are those of an opening. So a thousand openings share all indexes and all
+operators, and a change costs what it changes in any of them.
+
+Cost: opening and closing is a transaction of one row, and what follows from it. Reading is a look-up in the result,
+which is indexed by opening.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ikebana.engine import Engine
+from ikebana.errors import DroppedError, SqlError
+from ikebana.sql.lower import lower
+from ikebana.sql.ordering import sort_table
+from ikebana.sql.planned import PARAMETERS, Planned
+from ikebana.sql.relations import ID, Table
+from ikebana.views import plain_rows
+
+
+class Statement:
+    """A query with parameters."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        planned: Planned,
+        parameters: Sequence[pa.Field],
+        tables: Mapping[str, Table],
+    ) -> None:
+        self.name, self.parameters = name, tuple(parameters)
+        self._engine = engine
+        self._numbers = itertools.count(1)
+        self._values = engine.table(f"parameters of {name}", [pa.field(ID, pa.int64()), *parameters], ID)
+        try:
+            known = {**tables, PARAMETERS: Table(PARAMETERS, self._values, (ID,))}
+            lowered = lower(planned, known)
+            if ID not in lowered.rows.columns:
+                raise SqlError(f"statement {name!r} has no parameters", hint="write them as :name, or make it a view")
+            self.order = lowered.order
+            self._view = engine.install(name, lowered.rows.arrange(ID))
+        except BaseException:
+            engine.drop_table(self._values.name)
+            raise
+        self.openings: dict[int, Opening] = {}
+        """Those that are open, by number."""
+        self._closed = False
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns of each answer."""
+        return [field.name for field in self._view.plan.columns if field.name != ID]
+
+    def open(self, **values: Any) -> Opening:
+        """Give values to the parameters: an answer that is kept up to date until it is closed."""
+        self._check()
+        names = [field.name for field in self.parameters]
+        if values.keys() != set(names):
+            raise SqlError(
+                f"statement {self.name!r} cannot be opened with {', '.join(sorted(values)) or 'no values'}",
+                detail=f"its parameters are {', '.join(names)}",
+                hint="give a value to each of them",
+            )
+        number = next(self._numbers)
+        self._values.insert({ID: [number], **{name: [values[name]] for name in names}})
+        opening = self.openings[number] = Opening(self, number, values)
+        return opening
+
+    def close(self) -> None:
+        """Close all openings, and release what only they used; closing twice does nothing."""
+        if not self._closed:
+            self._closed = True
+            self.openings.clear()
+            self._view.drop()
+            self._engine.drop_table(self._values.name)
+
+    def end(self, number: int) -> None:
+        """Take the values of an opening away."""
+        if self.openings.pop(number, None) is not None:
+            self._values.delete({ID: [number]})
+
+    def rows_of(self, number: int, at: int | None) -> pa.Table:
+        """The answer of an opening."""
+        found = plain_rows(self._view.read(at, {ID: [number]}), self.name).drop_columns([ID])
+        return sort_table(found, self.order) if self.order else found
+
+    def changes_of(self, number: int, since: str | None, timeout: float | None) -> Iterator[tuple[int, pa.Table]]:
+        """The changes of the answer of an opening, each epoch once."""
+        for epoch, changes in self._view.changes(since, timeout=timeout):
+            mine = changes.filter(pc.equal(changes[ID], number))
+            if mine.num_rows:
+                yield epoch, mine.drop_columns([ID])
+
+    def _check(self) -> None:
+        if self._closed:
+            raise DroppedError(f"statement {self.name!r} was closed", hint="prepare it again")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<statement {self.name}: {len(self.openings)} open>"
+
+
+class Opening:
+    """The answer of a prepared statement for some values of its parameters."""
+
+    def __init__(self, statement: Statement, number: int, values: Mapping[str, Any]) -> None:
+        self._statement, self._number = statement, number
+        self.values = dict(values)
+
+    def to_arrow(self, at: int | None = None) -> pa.Table:
+        """The answer as an Arrow table, at the last closed epoch or at one that is held."""
+        self._check()
+        return self._statement.rows_of(self._number, at)
+
+    def to_pandas(self, at: int | None = None) -> Any:
+        """The answer as a pandas frame."""
+        return self.to_arrow(at).to_pandas()
+
+    def changes(self, since: str | None = None, *, timeout: float | None = None) -> Iterator[tuple[int, pa.Table]]:
+        """An iterator of (epoch, Arrow table with a column `diff`): as `View.changes`, of this answer alone."""
+        self._check()
+        return self._statement.changes_of(self._number, since, timeout)
+
+    def close(self) -> None:
+        """Let the answer go; closing twice does nothing."""
+        self._statement.end(self._number)
+
+    def _check(self) -> None:
+        if self._number not in self._statement.openings:
+            raise DroppedError(f"this answer of statement {self._statement.name!r} was closed", hint="open it again")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.values.items())
+        return f"<{self._statement.name}({shown})>"
