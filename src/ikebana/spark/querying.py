@@ -10,8 +10,11 @@ import threading
 from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
-from ikebana.spark.planning import Planner
+from ikebana.operators.changes import Fields
+from ikebana.spark.planning import Parameters, Planner, parameter_field
+from ikebana.spark.types import fields_of
 from ikebana.sql import Lowered, Planned, Table, lower
 
 Tables = Callable[[], Mapping[str, Table]]
@@ -35,6 +38,12 @@ class Queries:
     def planned(self, query: str | DataFrame, tables: Mapping[str, Table]) -> Planned:
         """A query as Spark plans it."""
         return self._with(tables).plan(query)
+
+    def prepared(self, text: str, parameters: Parameters) -> tuple[Planned, Fields, Mapping[str, Table]]:
+        """A text with parameters as Spark plans it, what the parameters are, and the tables it is about."""
+        tables = self._tables()
+        spark_fields = [parameter_field(name, given) for name, given in parameters.items()]
+        return self._with(tables).prepare(text, parameters), fields_of(StructType(spark_fields)), tables
 
     def _with(self, tables: Mapping[str, Table]) -> Planner:
         """The planner, which knows these tables and no others."""

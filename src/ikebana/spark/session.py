@@ -18,6 +18,7 @@ not wait for each other, nor for writers.
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import threading
 import weakref
@@ -33,6 +34,7 @@ from ikebana.engine import Engine
 from ikebana.errors import DataflowError, DroppedError, SchemaError
 from ikebana.spark.following import Following
 from ikebana.spark.listing import Card, Listing
+from ikebana.spark.planning import Parameters
 from ikebana.spark.querying import Queries
 from ikebana.spark.source import FORMAT, Address, Desk, register
 from ikebana.spark.table import Table
@@ -41,6 +43,7 @@ from ikebana.spark.view import View
 from ikebana.spark.workers import SparkWorkers
 from ikebana.sql import Lowered
 from ikebana.sql import Table as Relation
+from ikebana.sql.statements import Statement
 from ikebana.tables import Transaction
 
 
@@ -85,6 +88,7 @@ class Session:
         self._tables: dict[str, Table] = {}
         self._views: dict[str, View] = {}
         self._relations: dict[str, Relation] = {}  # what SQL can read
+        self._numbers = itertools.count(1)  # of statements without a name
         self._lock = threading.RLock()
         self._followings: list[Following] = []
         self._closed = False
@@ -180,6 +184,19 @@ class Session:
             f"{what} cannot be made of a {type(query).__name__}",
             hint="give SQL, a DataFrame, or a collection: tables have filter, join, count and so on",
         )
+
+    def prepare(self, sql: str, parameters: Parameters | None = None, *, name: str = "", **types: str) -> Statement:
+        """A query with parameters (`:customer`), whose types are given by name: `customer="BIGINT"`.
+
+        `open` gives values to them: an answer that is kept up to date. All that are open share one dataflow, so that
+        another one costs milliseconds.
+        """
+        self._check()
+        planned, fields, tables = self._queries.prepared(sql, {**(parameters or {}), **types})
+        with self._lock:
+            name = name or f"statement {next(self._numbers)}"
+            statement = Statement(self.engine, name, planned, fields, tables)
+        return statement
 
     def drop_view(self, name: str) -> None:
         """Drop a view, and release what only it used."""

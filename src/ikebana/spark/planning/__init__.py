@@ -1,5 +1,5 @@
 """Planning: SQL text and DataFrames to plans that can be lowered. See `ikebana.spark.planning.planner`."""
 
-from ikebana.spark.planning.planner import Planner
+from ikebana.spark.planning.planner import Parameters, Planner, parameter_field
 
-__all__ = ["Planner"]
+__all__ = ["Parameters", "Planner", "parameter_field"]

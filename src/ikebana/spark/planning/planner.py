@@ -104,7 +104,7 @@ class Planner:
 
         Each is a scalar subquery, wherever an expression may stand; not where Spark wants a constant, as in LIMIT.
         """
-        return self._planned_text(text, {name: _field(name, given) for name, given in parameters.items()})
+        return self._planned_text(text, {name: parameter_field(name, given) for name, given in parameters.items()})
 
     # Texts.
 
@@ -193,7 +193,7 @@ def _views(shown: str) -> set[str]:
     return {name.replace("``", "`") for name in _VIEW.findall(shown)}
 
 
-def _field(name: str, given: pa.Field | pa.DataType | str) -> StructField:
+def parameter_field(name: str, given: pa.Field | pa.DataType | str) -> StructField:
     """A parameter as Spark has it."""
     if isinstance(given, str):
         try:
