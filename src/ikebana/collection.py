@@ -22,7 +22,7 @@ from ikebana.operators.join import Result
 from ikebana.plan import ir
 from ikebana.trace import Schema, payload
 from ikebana.trace.canonical import canonical
-from ikebana.trace.columns import is_nested, matched
+from ikebana.trace.columns import is_nested, is_plain_integer, matched
 
 Types = Mapping[str, pa.DataType] | Iterable[pa.Field]
 _loops = itertools.count()
@@ -196,6 +196,29 @@ class Collection:
         [(2, 30, 1)]
         """
         return self.concat(self.semijoin(keys).negate())
+
+    def expire(self, clock: Collection, *, valid_from: str | None = None, valid_until: str | None = None) -> Collection:
+        """The rows that are valid at what `clock` shows: from a time in one column on, and before that in another.
+
+        Rows for which `valid_from <= now < valid_until`, where a null is no bound, and neither is a column that is not
+        named. `now` is the value in the only row of `clock`, which has one column of the same type, never null: a
+        timestamp, a date or a whole number. It may only grow, and advancing it costs what changes then, however many
+        rows there are. See `ikebana.operators.expire`.
+
+        To keep what is not older than an hour (`at >= now - hour`), let it be valid until `at + hour`, and a
+        microsecond more.
+
+        >>> ten = constant(pa.table({"now": [10]}, pa.schema([pa.field("now", pa.int64(), nullable=False)])))
+        >>> show(numbers.expire(ten, valid_from="k", valid_until="v"))
+        [(1, 20, 1), (2, 30, 1)]
+        """
+        named = [name for name in (valid_from, valid_until) if name is not None]
+        self._check(named)
+        _check_clock(clock.node, [field for field in self.node.columns if field.name in named])
+        if self.node.scope:
+            raise SchemaError("rows cannot expire inside a loop", hint="let them expire before they enter it")
+        bounds = {"valid_from": valid_from or "", "valid_until": valid_until or ""}
+        return Collection(ir.make(ir.ExpireOf, source=self.node, clock=clock.node, **bounds))
 
     # Reductions.
 
@@ -624,6 +647,22 @@ def _check_alike(what: str, one: ir.Node, other: ir.Node) -> None:
             detail=f"the one has {one.lanes}, the other has {other.lanes}",
             hint="explode both into as many",
         )
+
+
+def _check_clock(clock: ir.Node, bounds: Sequence[pa.Field]) -> None:
+    if len(clock.columns) != 1 or not is_plain_integer(clock.columns[0]) or clock.lanes != 1 or clock.scope:
+        raise SchemaError(
+            "a clock is a collection of one column: a timestamp, a date or a whole number, never null",
+            detail=f"this one has {', '.join(f'{f.name}: {f.type}' for f in clock.columns) or 'no columns'}",
+            hint="select that column, and declare it as never null; clocks are outside of loops",
+        )
+    for field in bounds:
+        if field.type != clock.columns[0].type:
+            raise SchemaError(
+                f"column {field.name!r} and the clock do not show the same kind of time",
+                detail=f"it is of type {field.type}, the clock is of type {clock.columns[0].type}",
+                hint="map one to the type of the other",
+            )
 
 
 def _check_ordered(fields: Iterable[pa.Field]) -> None:

@@ -6,8 +6,7 @@ only grow: whoever advances the clock replaces its row, at an epoch, and at that
 
 Contract. At every epoch the output is the rows, with their multiplicities, that are valid at what the clock shows at
 that epoch; while the clock has no row yet, none. Rows that are late, those that expire before they come, never appear.
-It takes no more than: each change of a row counts for itself, so what is added and taken away again cancels, before
-the row is valid, while it is, or after.
+Each change of a row counts for itself: a row may be taken away before it is valid, while it is, or after.
 
 Workers. A change of the clock is told to all of them, in one message to each peer in each sweep. Rows stay where they
 are. (What is taken away comes to the worker that it was added at, in all streams but raw inputs; where it does not, the
@@ -25,6 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -134,10 +135,9 @@ class Clock:
         net = consolidate(changes).updates
         rows = sorted(zip(net.times[net.tix, 0].tolist(), net.key.tolist(), net.diffs[0].tolist(), strict=True))
         epochs, values = list[int](), [self._now]
-        for epoch in dict.fromkeys(epoch for epoch, _, _ in rows):
-            for at, value, diff in rows:
-                if at == epoch:
-                    self._count(value, diff)
+        for epoch, changed in groupby(rows, itemgetter(0)):
+            for _, value, diff in changed:
+                self._count(value, diff)
             if self._counts or self._now > LEAST:
                 self._now = self._one(epoch)
                 epochs.append(epoch)
@@ -175,8 +175,9 @@ class Clock:
 class Pending:
     """Changes that wait for a clock, in order of what it has to show.
 
-    They are in a few sorted runs, each less than half as long as the one before it; runs of which much was taken, or
-    that have grown too alike, are put together. Equal changes are added up then, and those that cancel vanish.
+    They are in a few sorted runs, each at least twice as long as the next. Taking what is due takes rows from the front
+    of each; a run whose rows are mostly gone is cut. Runs that have grown too alike are put together, and then equal
+    changes are added up, and those that cancel vanish.
     """
 
     def __init__(self, fields: Fields, lanes: int) -> None:
@@ -184,7 +185,7 @@ class Pending:
         due = pa.field(_unlike("due", taken), pa.int64(), nullable=False)
         diffs = [_unlike(f"diff {lane}", taken) for lane in range(lanes)]
         self._schema, self._fields = Schema([due], fields, diffs=diffs), fields
-        self._runs: list[Updates] = []
+        self._runs: list[_Run] = []
 
     def __len__(self) -> int:
         return sum(map(len, self._runs))
@@ -195,30 +196,47 @@ class Pending:
             return
         fields = (*self._schema.key.fields, *self._fields)
         keyed = changes.with_columns(fields, (pa.array(due), *changes.columns)).keyed(self._schema)
-        self._put(replace(keyed, times=np.zeros((1, 1), np.int64), tix=constant(0, len(keyed), np.int32)))
+        run = consolidate(replace(keyed, times=np.zeros((1, 1), np.int64), tix=constant(0, len(keyed), np.int32)))
+        self._put(run.updates)
 
     def _put(self, run: Updates) -> None:
-        run = consolidate(run).updates
         while self._runs and len(self._runs[-1]) < 2 * len(run):
-            run = consolidate(Updates.concat([self._runs.pop(), run])).updates
+            run = consolidate(Updates.concat([self._runs.pop().rest(), run])).updates
         if len(run):
-            self._runs.append(run)
+            self._runs.append(_Run(run))
 
     def take(self, shown: Shown) -> Changes:
         """The changes that are due, each at the epoch at which the clock gets there; they wait no longer."""
-        due, runs = [Updates.empty(self._schema, 1)], self._runs
-        self._runs = []
-        for run in runs:
-            count = int(np.searchsorted(run.key, shown.values[-1], "right"))
-            rows = np.arange(len(run))
-            if count:
-                due.append(run.take(rows[:count]))
-            if count < len(run):
-                self._runs.append(run.take(rows[count:]) if count else run)
-        found = consolidate(Updates.concat(due)).updates
+        due = [run.take(int(shown.values[-1])) for run in self._runs]
+        self._runs = [run for run in self._runs if len(run)]
+        found = consolidate(Updates.concat([Updates.empty(self._schema, 1), *due])).updates
         at = shown.reaches(found.key).astype(np.int32)
         made = replace(Changes.of_updates(found), times=shown.epochs[:, None], tix=at)
         return made.with_columns(self._fields, made.columns[1:]).pruned()
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """Changes in order of when they are due, the first of them taken."""
+
+    updates: Updates
+    taken: int = 0
+
+    def __len__(self) -> int:
+        return len(self.updates) - self.taken
+
+    def take(self, now: int) -> Updates:
+        """Those due by now."""
+        start, end = self.taken, int(np.searchsorted(self.updates.key, now, "right"))
+        found = self.updates.take(np.arange(start, end))
+        self.taken = end
+        if 2 * end > len(self.updates):
+            self.updates, self.taken = self.rest(), 0
+        return found
+
+    def rest(self) -> Updates:
+        """Those not taken."""
+        return self.updates.take(np.arange(self.taken, len(self.updates))) if self.taken else self.updates
 
 
 def _unlike(name: str, taken: list[str]) -> str:

@@ -25,6 +25,7 @@ scope never have the same name.
 | `Seen` | arrangement | another, filtered, projected or negated in place |
 | `JoinOf` | stream | two arrangements with the same key, joined |
 | `LookupOf` | stream | the changes of a stream, each with what an arrangement was by then |
+| `ExpireOf` | stream | the rows of a stream that are valid at what a clock shows |
 | `ReduceOf` | arrangement | a function of each key's values |
 | `Entered` | either | the same collection inside a loop |
 | `EnteredAt` | stream | the same collection inside a loop, each row from a round of its own on |
@@ -299,6 +300,18 @@ class LookupOf(Node):
     @cached_property
     def lanes(self) -> int:
         return max(self.source.lanes, self.index.lanes)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ExpireOf(Node):
+    source: Node
+    clock: Node
+    valid_from: str  # columns; none if it is empty
+    valid_until: str
+
+    @cached_property
+    def columns(self) -> Fields:
+        return self.source.columns
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

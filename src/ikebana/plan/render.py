@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from ikebana.operators import arranging, iterate, linear, sources
 from ikebana.operators.arranging import Exchange
+from ikebana.operators.expire import Expire
 from ikebana.operators.join import Join
 from ikebana.operators.lookup import Lookup
 from ikebana.operators.reduce import Reduce
@@ -176,6 +177,17 @@ class Renderer:
             node.schema,
             node.result,
             strict=node.strict,
+            exchange=self._wiring.exchange(node),
+            workers=self._wiring.workers,
+        )
+        return self._add(node, operator)
+
+    def _expireof(self, node: ir.ExpireOf) -> Stream:
+        operator = Expire(
+            self.stream(node.source),
+            self.stream(node.clock),
+            node.valid_from,
+            node.valid_until,
             exchange=self._wiring.exchange(node),
             workers=self._wiring.workers,
         )

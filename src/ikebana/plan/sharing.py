@@ -1,7 +1,7 @@
 """Which arrangements a plan can share with others, and how a plan reads to a person.
 
-An arrangement outside all loops whose collection is made from inputs by linear steps alone is worth a dataflow of its
-own: any number of queries import it, and it lives as long as one of them does (`is_shareable`).
+An arrangement outside all loops whose collection is made from inputs by linear steps alone (expiring is one) is worth a
+dataflow of its own: any number of queries import it, and it lives as long as one of them does (`is_shareable`).
 
 `explain` draws the plan as a tree, with what is reused, imported and built.
 """
@@ -30,7 +30,7 @@ def walk(node: ir.Node) -> Iterator[ir.Node]:
 
 def is_shareable(node: ir.Node) -> bool:
     """Whether a node is an arrangement, outside loops, of a collection made from inputs by linear steps alone."""
-    simple = (ir.Source, ir.Constant, ir.Steps, ir.Union, ir.Rows, ir.ByKey, ir.Seen)
+    simple = (ir.Source, ir.Constant, ir.Steps, ir.Union, ir.Rows, ir.ByKey, ir.Seen, ir.ExpireOf)
     return isinstance(node, ir.ByKey) and all(isinstance(each, simple) for each in walk(node))
 
 
@@ -111,6 +111,9 @@ def describe(node: ir.Node, loops: list[ir.Scope]) -> str:
             return f"join on {', '.join(field.name for field in ir.schema_of(node.left).key.fields)}"
         case ir.LookupOf():
             return f"look up by {', '.join(node.key)}{', strictly before' if node.strict else ''}"
+        case ir.ExpireOf():
+            bounds = {"from": node.valid_from, "until": node.valid_until}
+            return "valid " + " ".join(f"{word} {name}" for word, name in bounds.items() if name)
         case ir.ReduceOf():
             return f"reduce with {type(node.logic).__name__.lower()}"
         case ir.Entered():
