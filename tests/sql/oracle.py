@@ -36,6 +36,7 @@ from ikebana.sql.tree import Tree, parse
 from ikebana.sql.types import arrow_type
 
 _ROW = "row_"
+_SAMPLED = 5
 _RULES = "org.apache.spark.sql.catalyst.optimizer."
 _CONF = {
     "spark.sql.optimizer.excludedRules": f"{_RULES}ConvertToLocalRelation",  # else the values replace the expressions
@@ -71,6 +72,7 @@ class Oracle:
         self._table = table.append_column(pa.field(_ROW, pa.int32(), False), pa.array(range(len(table)), pa.int32()))
         schema = from_arrow_schema(self._table.schema, prefer_timestamp_ntz=True)
         self._frame = self._session.createDataFrame(self._table, schema)
+        self._columns = {name: self._table[name].combine_chunks() for name in self._table.column_names}
         self._count = len(table)
 
     def check(self, texts: Sequence[str], *, ansi: bool) -> None:
@@ -80,7 +82,7 @@ class Oracle:
 
     def differences(self, texts: Sequence[str], *, ansi: bool) -> list[str]:
         """What differs between Spark and us, one line each."""
-        self._session.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
+        self._use(ansi)
         cases = [_Case(text, f"e{number}") for number, text in enumerate(dict.fromkeys(texts))]
         self._translate(planned := self._planned(cases), ansi)
         for case in planned:
@@ -90,10 +92,15 @@ class Oracle:
 
     def translated(self, text: str, *, ansi: bool) -> Expression:
         """The expression that a text becomes."""
-        self._session.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
+        self._use(ansi)
         self._translate([case := _Case(text, "e0")], ansi)
         assert case.expression is not None, case.differences
         return case.expression
+
+    def _use(self, ansi: bool) -> None:
+        """Plan and print in this session: a plan's JSON has timestamps in the time zone of the active one."""
+        self._session.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
+        self._session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self._session._jsparkSession)
 
     def _select(self, cases: Sequence[_Case]) -> DataFrame:
         return self._frame.selectExpr(*(f"{case.text} as {case.name}" for case in cases))
@@ -129,10 +136,10 @@ class Oracle:
 
     # Evaluating here.
 
-    def _rows(self, numbers: Sequence[int]) -> Rows:
-        """Some of the rows, as slices of longer arrays."""
-        longer = self._table.take([0, *numbers, 0]).combine_chunks()
-        columns = {name: longer[name].chunk(0).slice(1, len(numbers)) for name in longer.column_names}
+    def _rows(self, expression: Expression, numbers: Sequence[int]) -> Rows:
+        """What an expression needs of some of the rows, as slices of longer arrays."""
+        index = pa.array([0, *numbers, 0])
+        columns = {name: self._columns[name].take(index).slice(1, len(numbers)) for name in expression.columns}
         return Rows(columns, len(numbers))
 
     def _evaluate_here(self, case: _Case) -> None:
@@ -141,7 +148,7 @@ class Oracle:
         every = list(range(self._count))
         try:
             try:
-                case.expression.evaluate(self._rows(every))
+                case.expression.evaluate(self._rows(case.expression, every))
                 case.good = every
             except EvaluationError:
                 for row in every:
@@ -150,9 +157,10 @@ class Oracle:
                     case.differ("raises for all rows together, for none of them alone")
                 elif not case.expression.can_raise:
                     case.differ("raises, though it says that it cannot")
-            found = case.expression.evaluate(self._rows(case.good))
+            found = case.expression.evaluate(self._rows(case.expression, case.good))
             found.validate(full=True)
-            case.expression.evaluate(self._rows([]))
+            self._check_alone(case, plain(found))
+            case.expression.evaluate(self._rows(case.expression, []))
         except Exception as error:
             case.differ(f"fails here: {type(error).__name__} {error}")
             case.expression = None
@@ -165,9 +173,17 @@ class Oracle:
             case.differ("is null, though it says that it cannot be")
         case.values = plain(found)
 
+    def _check_alone(self, case: _Case, together: list[Any]) -> None:
+        """A row alone must have the value that it has among others: some of the rows."""
+        assert case.expression is not None
+        for row, value in list(zip(case.good, together, strict=True))[::_SAMPLED]:
+            alone = plain(case.expression.evaluate(self._rows(case.expression, [row])))
+            if alone != [value]:
+                case.differ(f"row {row} {self._shown(case, row)}: {value!r} among others, {alone} alone")
+
     def _raises_here(self, expression: Expression, row: int) -> bool:
         try:
-            expression.evaluate(self._rows([row]))
+            expression.evaluate(self._rows(expression, [row]))
             return False
         except EvaluationError:
             return True
@@ -189,7 +205,7 @@ class Oracle:
 
     def _shown(self, case: _Case, row: int) -> dict[str, Any]:
         assert case.expression is not None
-        rows = self._rows([row])
+        rows = self._rows(case.expression, [row])
         return {name: plain(rows.columns[name])[0] for name in sorted(case.expression.columns)}
 
     def _in_spark(self, cases: Sequence[_Case]) -> list[tuple[pa.DataType, Any]]:
@@ -200,8 +216,12 @@ class Oracle:
             guarded = [_Case(self._guarded(case), case.name) for case in cases]
             frame = self._select(guarded)
             kinds = [arrow_type(each["type"]) for each in frame.schema.jsonValue()["fields"]]
-            months = [each.name for each in frame.schema if isinstance(each.dataType, YearMonthIntervalType)]
-            whole = frame.withColumns({name: _in_months(name) for name in months}).toArrow()
+            months = {
+                each.name: _in_months(each.name, each.dataType)
+                for each in frame.schema
+                if isinstance(each.dataType, YearMonthIntervalType)
+            }
+            whole = frame.withColumns(months).toArrow()
             columns = [whole[case.name].combine_chunks() for case in cases]
             return [
                 (kind, plain(column if pa.types.is_nested(kind) else column.cast(kind)))
@@ -265,8 +285,11 @@ class _Below:
         return Column(arrow_type(tree.fields["dataType"]), tree.fields["nullable"], tree.fields["name"])
 
 
-def _in_months(name: str) -> Any:
-    return functions.expr(f"cast(extract(year from {name}) * 12 + extract(month from {name}) as int)")
+def _in_months(name: str, kind: YearMonthIntervalType) -> Any:
+    """An interval as a number, which Arrow has a type for."""
+    years, months = f"extract(year from {name}) * 12", f"extract(month from {name})"
+    parts = ([years] if kind.startField == kind.YEAR else []) + ([months] if kind.endField == kind.MONTH else [])
+    return functions.expr(f"cast({' + '.join(parts)} as int)")
 
 
 def plain(array: pa.Array) -> list[Any]:

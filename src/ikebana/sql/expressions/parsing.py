@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from ikebana.errors import EvaluationError, SqlError
 from ikebana.sql.expressions import decimals, zones
-from ikebana.sql.expressions.buffers import Array, Flags, made, there, true, values
+from ikebana.sql.expressions.buffers import Array, Flags, flags_of, made, there, true, values
 
 _BLANK = "".join(map(chr, [*range(33), 127]))  # what Spark trims
 _JAVA_BLANK = _BLANK[:-1]  # what Java trims
@@ -30,6 +30,9 @@ _TIME = r"(?P<H>\d{1,2})(?::(?P<M>\d{1,2})(?::(?P<S>\d{1,2})(?P<f>\.\d*)?(?P<zon
 _TIMESTAMP = rf"^(?P<sign>[+-]?)(?P<y>\d{{4,6}})(?:-(?P<m>\d{{1,2}})(?:-(?P<d>\d{{1,2}})(?:[ T]{_TIME})?)?)?$"
 _TIME_ALONE = r"^(?:T\d{1,2}|\d{1,2}:\d{1,2})(?::\d{1,2}){0,2}(?:\.\d*)?(?:[^\d.:].*)?$"
 _WHOLE = r"^(?P<sign>[+-]?)(?P<digits>\d+)$"
+_WHOLE_USUALLY = r"^-?\d+$"
+_DATE_USUALLY = r"^\d{4}-\d\d-\d\d$"
+_TIMESTAMP_USUALLY = r"^\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?)?$"
 _TRUNCATED = r"^(?P<sign>[+-]?)(?P<digits>\d*)(?:\.\d*)?$"
 _DECIMAL = r"^(?P<sign>[+-]?)(?P<whole>\d*)(?:\.(?P<rest>\d*))?(?P<exponent>(?:[eE][+-]?\d+)?)$"
 _REAL = r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[dDfF]?$"
@@ -49,6 +52,9 @@ def to_boolean(texts: pa.Array) -> pa.Array:
 
 def to_integer(texts: pa.Array, kind: pa.DataType, *, truncate: bool) -> pa.Array:
     """Whole numbers; `truncate` cuts off what follows a point, else there must be none."""
+    usual = _usual(texts, _WHOLE_USUALLY, kind)
+    if usual is not None:
+        return usual
     parts = _parts(texts, _TRUNCATED if truncate else _WHOLE)
     trimmed = pc.utf8_trim(texts, _BLANK)
     parts["digits"] = _null_where(parts["digits"], pc.is_in(trimmed, value_set=pa.array(["", "+", "-"])))
@@ -66,6 +72,8 @@ def to_real(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     """Floats and doubles."""
     trimmed = pc.utf8_trim(texts, _JAVA_BLANK)
     plain = pc.match_substring_regex(trimmed, _REAL)
+    if pc.all(plain).as_py():
+        return pc.utf8_rtrim(trimmed, "dDfF").cast(kind)
     numbers = pc.if_else(plain, pc.utf8_rtrim(trimmed, "dDfF"), pa.scalar(None, pa.string()))
     words = pc.utf8_lower(trimmed)
     for name, meant in _NAMED.items():
@@ -120,6 +128,9 @@ def _unscaled_fast(whole: pa.Array, rest: pa.Array, negative: Flags, valid: Flag
 
 def to_date(texts: pa.Array) -> pa.Array:
     """Dates, as days."""
+    usual = _usual(texts, _DATE_USUALLY, pa.date32())
+    if usual is not None:
+        return usual
     parts = _parts(texts, _DATE)
     days, valid = _days(parts)
     valid &= (days >= -(2**31)) & (days < 2**31)
@@ -144,6 +155,7 @@ def to_timestamp(texts: pa.Array, zone: str) -> pa.Array:
             micros[here] = zones.to_instant(clock[here], name.strip(_JAVA_BLANK))
         except SqlError:
             valid &= ~here
+    valid &= np.abs(micros.astype(float) - clock.astype(float)) < 2 * zones.DAY  # else it does not fit into 64 bits
     return made(pa.timestamp("us", "UTC"), micros, valid)
 
 
@@ -166,6 +178,10 @@ def _is_zone(name: str) -> bool:
 
 def _clock(texts: pa.Array) -> tuple[Array, Flags, pa.Array]:
     """Microseconds that clocks show, where they can be read, and the zones that are named."""
+    usual = _usual(texts, _TIMESTAMP_USUALLY, pa.timestamp("us"))
+    if usual is not None:
+        valid = flags_of(texts.is_valid())
+        return np.where(valid, values(usual), 0), valid, pa.nulls(len(texts), pa.string())
     parts = _parts(texts, _TIMESTAMP)
     days, valid = _days(parts)
     hours, minutes, seconds = (_number(parts[name], pa.int64()) for name in "HMS")
@@ -191,6 +207,16 @@ def _days(parts: Mapping[str, pa.Array]) -> tuple[Array, Flags]:
 
 
 # Parts of texts.
+
+
+def _usual(texts: pa.Array, pattern: str, kind: pa.DataType) -> pa.Array | None:
+    """What Arrow reads, if all texts are of the form in which it reads as Spark does; else None."""
+    if not pc.all(pc.match_substring_regex(texts, pattern)).as_py():
+        return None
+    try:
+        return texts.cast(kind)
+    except pa.ArrowInvalid:  # a day that does not exist, a number that is too large
+        return None
 
 
 def _parts(texts: pa.Array, pattern: str, blank: str = _BLANK) -> dict[str, pa.Array]:
