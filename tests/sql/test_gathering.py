@@ -86,8 +86,7 @@ def percentile(call: Percentile, rows: list[Row]) -> Any:
             position = (len(found) - 1) * fraction
             low, high = (microseconds(found[each]) for each in (math.floor(position), math.ceil(position)))
             exact = math.floor(position) == math.ceil(position) or low == high
-            above, below = math.ceil(position) - position, position - math.floor(position)
-            number = low if exact else above * low + below * high
+            number = low if exact else low + (position - math.floor(position)) * (high - low)
         return timedelta(microseconds=int(number)) if pa.types.is_duration(FIELDS[at].type) else number
 
     return [one(fraction) for fraction in call.fractions] if call.many else one(call.fractions[0])
@@ -176,14 +175,23 @@ def test_oracle_maintained(chosen: tuple[GatherCall, ...], data: st.DataObject) 
     )
 
 
-def test_as_spark_interpolates() -> None:
-    """Digits that Spark gives."""
-    rows: Rows = Counter([(1, 1), (1, 2), (1, 5), (1, 7), (1, 10)])
-    call = Percentile("p", "x", (0.3, 0.4, 0.8), many=True)
-    back = Percentile("q", "x", (0.6, 0.8), many=True, descending=True)
-    found = applied(Gathering((call, back)), [never("g", pa.int64())], [never("x", pa.int32())], rows)
-    expected = [2.5999999999999996, 3.8000000000000003, 7.6000000000000005], [3.8000000000000003, 1.7999999999999998]
-    assert found == Counter([(1, *map(plain, expected))])
+@pytest.mark.parametrize(
+    ("values", "fraction", "expected"),
+    [
+        ([1, 2, 5, 7, 10], 0.3, 2.5999999999999996),
+        ([1, 2, 5, 7, 10], 0.4, 3.8000000000000003),
+        ([1, 2, 5, 7, 10], 0.8, 7.6000000000000005),
+        ([-2.5, 0.0, 0.25, 3.7, 3.7], 0.2, -0.5),
+        ([0.1, 1e6], 0.3, 300000.06999999995),
+        ([-1.1, 0.1, 0.25, 1e6], 0.3, -0.020000000000000018),
+        ([-2.5, 0.25], 0.77, -0.38249999999999984),
+    ],
+)
+def test_digits_are_those_of_spark(values: list[float], fraction: float, expected: float) -> None:
+    rows: Rows = Counter((1, value) for value in values)
+    call = Percentile("p", "x", (fraction,))
+    found = applied(Gathering((call,)), [never("g", pa.int64())], [never("x", pa.float64())], rows)
+    assert found == Counter([(1, plain(expected))])
 
 
 def test_negative_frequencies_are_refused() -> None:

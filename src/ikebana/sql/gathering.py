@@ -265,7 +265,7 @@ class Percentile(OfColumn):
         below, above = np.floor(place), np.ceil(place)
         low, high = (_floats(column, found.at(each.astype(np.int64))) for each in (below, above))
         with np.errstate(invalid="ignore"):
-            between = (above - place) * low + (place - below) * high
+            between = low + (place - below) * (high - low)
         return np.where((below == above) | (low == high), low, between)
 
 
