@@ -24,7 +24,7 @@ from ikebana.collection import Collection
 from ikebana.errors import EvaluationError
 from ikebana.operators.changes import Fields
 from ikebana.operators.logic import Groups, Logic, Made
-from ikebana.sql.ordering import SortKey, comparable, ranks_in_order
+from ikebana.sql.ordering import SortKey, comparable, ranks_in_order, reduced
 from ikebana.sql.sums.aggregates import Aggregate
 from ikebana.sql.sums.exact import numbers
 from ikebana.sql.sums.floats import BINS, Exact
@@ -354,4 +354,4 @@ class Gathering(Logic):
 def gather(collection: Collection, by: Sequence[str], calls: tuple[GatherCall, ...]) -> Collection:
     """For each group, which the columns `by` make, a row of aggregates; the group's columns first."""
     needed = dict.fromkeys(name for call in calls for name in call.columns if name not in by)
-    return collection.select(*by, *needed).arrange_by(by).reduce(Gathering(calls)).rows()
+    return reduced(collection.select(*by, *needed), by, Gathering(calls))

@@ -103,8 +103,7 @@ def sort_table(table: pa.Table, keys: Sequence[SortKey]) -> pa.Table:
     if not table.num_columns:
         return table
     columns = {name: column.combine_chunks() for name, column in zip(table.column_names, table.columns, strict=True)}
-    whole = {n: c.chunk(0) if isinstance(c, pa.ChunkedArray) else c for n, c in columns.items()}
-    return table.take(pa.array(order_of(whole, keys)))
+    return table.take(pa.array(order_of(columns, keys)))
 
 
 # The first rows of each group.
@@ -154,16 +153,17 @@ def top_rows(
     final = TopRows(limit, offset, tuple(each for each in keys if each.column not in key))
     fields = [field for field in collection.node.columns if field.name not in key]
     if limit is None or not fields:
-        return _reduced(collection, key, final).select(*names)
+        return reduced(collection, key, final).select(*names)
     packing = Packing.of(fields, final.keys, key)
     if packing.fits and not collection.node.scope:
         found = _top_packed(collection, key, packing, offset + limit)
-        return (_reduced(found, key, final) if offset else found).select(*names)
+        return (reduced(found, key, final) if offset else found).select(*names)
     found = _top_in_buckets(collection, key, packing, TopRows(offset + limit, 0, final.keys))
-    return _reduced(found, key, final).select(*names)
+    return reduced(found, key, final).select(*names)
 
 
-def _reduced(collection: Collection, key: tuple[str, ...], logic: Logic) -> Collection:
+def reduced(collection: Collection, key: Sequence[str], logic: Logic) -> Collection:
+    """For each group, which the columns `key` make, what a logic makes of its rows."""
     return collection.arrange_by(key).reduce(logic).rows()
 
 
@@ -173,7 +173,7 @@ def _top_in_buckets(collection: Collection, key: tuple[str, ...], packing: Packi
     bucket = unlike("bucket", names)
     count = max(2, _BUCKETS >> max(0, wanted.bit_length() - 1) // 2)
     parted = collection.step(Bucket(bucket, tuple(field.name for field in packing.fields), count))
-    return _reduced(parted, (*key, bucket), first).select(*names)
+    return reduced(parted, (*key, bucket), first).select(*names)
 
 
 def unlike(name: str, taken: Iterable[str]) -> str:
@@ -263,5 +263,5 @@ def _top_packed(collection: Collection, key: tuple[str, ...], packing: Packing, 
     """The first rows of each group, by what they are packed into."""
     kept = [field for field in collection.node.columns if field.name in key]
     packed = collection.map([*kept, packing.field], _Pack(packing, key))
-    found = _reduced(packed, key, TopK(count, (packing.name,), greatest=False))
+    found = reduced(packed, key, TopK(count, (packing.name,), greatest=False))
     return found.map([*kept, *packing.fields], _Unpack(packing, key))

@@ -21,7 +21,7 @@ from ikebana.collection import Collection
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.linear import Columns, Select
 from ikebana.operators.logic import Groups, Linear, Logic, Made, OfSums
-from ikebana.sql.ordering import unlike
+from ikebana.sql.ordering import reduced, unlike
 from ikebana.sql.sums.aggregates import Aggregate
 from ikebana.sql.sums.floats import BINS, Exact
 from ikebana.sql.sums.parts import AnyPart, Floating, Part, Sums, floatings, wholes
@@ -34,17 +34,13 @@ Calls = tuple[tuple[str, Aggregate], ...]
 
 def aggregate(collection: Collection, by: Sequence[str], calls: Calls) -> Collection:
     """For each group, which the columns `by` make, a row of aggregates."""
-    key, parts = tuple(by), tuple(part for _, call in calls for part in call.parts)
+    key, parts = tuple(by), _parts(calls)
     if not floatings(parts):
-        return _reduced(collection.explode(key, RowLanes(wholes(parts))), key, Aggregation(calls))
+        return reduced(collection.explode(key, RowLanes(wholes(parts))), key, Aggregation(calls))
     spread = Spread(key, unlike("slot", key), wholes(parts), floatings(parts))
     lanes = tuple(pa.field(unlike(f"lane {lane}", key), pa.int64(), nullable=False) for lane in range(spread.lanes))
-    slots = _reduced(collection.step(spread, spread.lanes), (*key, spread.slot), Linear(lanes, list))
-    return _reduced(slots, key, SlottedAggregation(calls, spread.slot, tuple(lane.name for lane in lanes)))
-
-
-def _reduced(collection: Collection, key: tuple[str, ...], logic: Logic) -> Collection:
-    return collection.arrange_by(key).reduce(logic).rows()
+    slots = reduced(collection.step(spread, spread.lanes), (*key, spread.slot), Linear(lanes, list))
+    return reduced(slots, key, SlottedAggregation(calls, spread.slot, tuple(lane.name for lane in lanes)))
 
 
 def _fields(calls: Calls) -> Fields:
@@ -119,8 +115,9 @@ class Spread:
         column = pa.array(np.asarray(slots, np.int32))
         factors = np.zeros((self.lanes, len(rows)), np.int64)
         factors[0] = 1
-        factors[1 : 1 + len(lanes)] = lanes if len(lanes) else factors[1:1]
-        return rows.with_columns((*self.fields(rows.fields),), (*rows.columns, column)).scaled(factors)
+        for at, lane in enumerate(lanes, start=1):
+            factors[at] = lane
+        return rows.with_columns(self.fields(rows.fields), (*rows.columns, column)).scaled(factors)
 
 
 @dataclass(frozen=True)
