@@ -134,6 +134,13 @@ def test_tables_can_have_any_name(spark: SparkSession, name: str) -> None:
     assert found.columns == (pa.field("odd one", pa.string()), pa.field("id", pa.int64(), nullable=False))
 
 
+def test_names_that_differ_in_case_alone_are_told_apart(spark: SparkSession) -> None:
+    planner = Planner(spark)
+    for name in ("Orders", "ORDERS", "orders"):
+        planner.add_table(name, fields_of("id BIGINT"))
+    assert [leaves(planner.plan(f"SELECT * FROM {name}")) for name in ("ORDERS", "Orders")] == [["ORDERS"], ["Orders"]]
+
+
 def test_tables_come_before_views_of_the_user(spark: SparkSession, planner: Planner) -> None:
     spark.range(3).createOrReplaceTempView("orders")
     try:

@@ -1,8 +1,8 @@
 """Catalyst, Spark's optimiser, at work for a query: in a session of its own, with rules and settings of its own.
 
-`Catalyst` is what it takes to speak with it; a `Desk` is a session for one query. The desk is a clone of the user's
-session, so that it sees what that sees: settings, temporary views, registered functions. Whatever is done there, the
-user's session does not notice. A clone takes a millisecond.
+`Catalyst` is what it takes to speak with it; a `Workbench` is a session for one query, a clone of the user's. It sees
+what that sees: settings, temporary views, registered functions. Whatever is done there, the user's session does not
+notice. A clone takes less than a millisecond.
 
 Expressions are replaced within a plan by giving Scala a map in place of a function: a map is a partial function. That
 is how `now()` and parameters become subqueries, wherever they stand, without a look at the text.
@@ -145,7 +145,7 @@ class Catalyst:
         return f"{state.conf().getAllConfs().toString()} {state.catalog().listTemporaryFunctions().toString()}"
 
     @contextmanager
-    def desk(self, session: Any) -> Iterator[Desk]:
+    def bench(self, session: Any) -> Iterator[Workbench]:
         """A session in which a query of the given one can be planned. Errors of Spark's are `SqlError`s."""
         with _quietly(), prompt_answers(self.gateway):
             clone = session.cloneSession()
@@ -154,7 +154,7 @@ class Catalyst:
             before = self.sessions.getActiveSession()
             self.sessions.setActiveSession(clone)  # the optimiser asks that for settings
             try:
-                yield Desk(self, state)
+                yield Workbench(self, state)
             except PySparkException as error:
                 raise SqlError("Spark does not understand the query", detail=_told(error)) from None
             finally:
@@ -164,7 +164,7 @@ class Catalyst:
                     self.sessions.clearActiveSession()
 
 
-class Desk:
+class Workbench:
     """A session for one query."""
 
     def __init__(self, catalyst: Catalyst, state: Any) -> None:

@@ -34,7 +34,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 
 from ikebana.errors import SqlError
-from ikebana.spark.planning.catalyst import Catalyst, Desk, schema_of
+from ikebana.spark.planning.catalyst import Catalyst, Workbench, schema_of
 from ikebana.spark.planning.leaves import Leaves
 from ikebana.spark.planning.refusing import refuse_analyzed, refuse_optimized
 from ikebana.spark.types import said, spark_schema
@@ -121,27 +121,30 @@ class Planner:
             if kept is not None:
                 self._kept.move_to_end(key)
                 return kept
-        with self._catalyst.desk(self._catalyst.spark._jsparkSession) as desk:
+        with self._catalyst.bench(self._catalyst.spark._jsparkSession) as bench:
             for name, table in tables.items():
-                desk.show(name, table.relation)
-            parsed = desk.parsed(text)
+                bench.show(name, table.relation)
+            parsed = bench.parsed(text)
             if parameters:
-                parsed = self._with_parameters(desk, parsed, parameters)
-            planned, is_fixed = self._finish(desk, desk.analyzed(parsed), {*tables, PARAMETERS, CLOCK})
+                parsed = self._with_parameters(bench, parsed, parameters)
+            planned, is_fixed = self._finish(bench, bench.analyzed(parsed), {*tables, PARAMETERS, CLOCK})
         if is_fixed:
             self._keep(key, planned)
         return planned
 
     def _mentioned(self, text: str) -> dict[str, _Table]:
-        """The tables whose names occur in a text, and perhaps some more."""
-        lower = text.lower()
-        with self._lock:
-            return {name: t for name, t in self._tables.items() if name.replace("`", "``").lower() in lower}
+        """The tables whose names occur in a text, and perhaps some more; those that are written as in the text last.
 
-    def _with_parameters(self, desk: Desk, parsed: Any, parameters: Mapping[str, StructField]) -> Any:
-        desk.show(PARAMETERS, self._catalyst.relation(PARAMETERS, StructType(list(parameters.values()))))
-        return desk.with_parameters(
-            parsed, {name: f"(SELECT `{name.replace('`', '``')}` FROM `{PARAMETERS}`)" for name in parameters}
+        Spark does not look at case: of tables that differ in nothing else the last that is shown is meant.
+        """
+        with self._lock:
+            found = [(name, t) for name, t in self._tables.items() if _escaped(name).lower() in text.lower()]
+        return dict(sorted(found, key=lambda entry: _escaped(entry[0]) in text))
+
+    def _with_parameters(self, bench: Workbench, parsed: Any, parameters: Mapping[str, StructField]) -> Any:
+        bench.show(PARAMETERS, self._catalyst.relation(PARAMETERS, StructType(list(parameters.values()))))
+        return bench.with_parameters(
+            parsed, {name: f"(SELECT `{_escaped(name)}` FROM `{PARAMETERS}`)" for name in parameters}
         )
 
     def _keep(self, key: _Key, planned: Planned) -> None:
@@ -161,27 +164,32 @@ class Planner:
             )
         if frame.isStreaming:
             raise SqlError("a view cannot read a stream", hint="let a table follow it: table.follow(stream)")
-        with self._catalyst.desk(frame.sparkSession._jsparkSession) as desk:
-            planned, _ = self._finish(desk, jdf.queryExecution().analyzed(), set())
+        with self._catalyst.bench(frame.sparkSession._jsparkSession) as bench:
+            planned, _ = self._finish(bench, jdf.queryExecution().analyzed(), set())
             return planned
 
     # Both.
 
-    def _finish(self, desk: Desk, analyzed: Any, tables: set[str]) -> tuple[Planned, bool]:
+    def _finish(self, bench: Workbench, analyzed: Any, tables: set[str]) -> tuple[Planned, bool]:
         """What becomes of a query that was resolved, and whether it has nothing that the user can define anew."""
-        columns, config = _columns(analyzed), desk.config
-        timed = desk.with_time(analyzed, self._clock)
+        columns, config = _columns(analyzed), bench.config
+        timed = bench.with_time(analyzed, self._clock)
         shown = timed.toString()
         refuse_analyzed(shown, timed.containsPattern(self._catalyst.patterns.CURRENT_LIKE()))
         is_fixed = not timed.containsAnyPattern(self._catalyst.redefinable) and _views(shown) <= tables
-        optimized = desk.optimized(timed)
-        text = desk.json(optimized)
+        optimized = bench.optimized(timed)
+        text = bench.json(optimized)
         refuse_optimized(text, optimized.toString)
         nodes = json.loads(text)
         leaves = Leaves(self._catalyst, self._owner, optimized)
         leaves.explain(nodes)
         plan = json.dumps(nodes, separators=(",", ":"))
         return Planned(plan, config, columns, tuple(leaves.constants), leaves.functions), is_fixed
+
+
+def _escaped(name: str) -> str:
+    """A name as it stands between backticks."""
+    return name.replace("`", "``")
 
 
 def _columns(plan: Any) -> tuple[pa.Field, ...]:
