@@ -71,13 +71,31 @@ def _family(kind: pa.DataType) -> str:
 def _cast(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
     (child,), spark = children, tree.fields["dataType"]
     target = arrow_type(spark)
-    if child.type == target:
+    if child.type == target and (_is_whole_interval(spark) if _is_interval(spark) else not _has_months(tree)):
         return child
     way = _WAYS.get((_family(child.type), _family(target)))
-    if way is None or str(spark).startswith("interval"):
+    if way is None or _is_interval(spark) or _has_months(tree):
         raise SqlError(f"a cast from {child.type} to {spark} is not supported in a maintained view")
     nullable = child.nullable or (not config.ansi and way.fails(child.type, target))
     return Call(target, nullable, "cast", children, (config.ansi, tree.fields.get("timeZoneId") or config.time_zone))
+
+
+def _is_interval(spark: Any) -> bool:
+    return str(spark).startswith("interval")
+
+
+def _is_whole_interval(spark: Any) -> bool:
+    """Whether a cast to an interval leaves the number as it is: with months or seconds nothing is cut off."""
+    return str(spark).endswith(("month", "second"))
+
+
+def _has_months(tree: Tree) -> bool:
+    """Whether intervals of months are among what is cast: they look like whole numbers, and are not cast like these."""
+    nodes = [node for child in tree.children for node in child.walk()]
+    kinds = (str(node.fields.get("dataType", "")) for node in nodes)
+    return any("YMInterval" in node.kind for node in nodes) or any(
+        each.startswith(("interval year", "interval month")) for each in kinds
+    )
 
 
 def _raises(call: Call) -> bool:
