@@ -47,6 +47,7 @@ from ikebana.dataflow.transport.inprocess import InProcess
 from ikebana.errors import DataflowError, SchemaError, TimeError
 from ikebana.operators.changes import Changes
 from ikebana.plan import ir
+from ikebana.plan.estimating import estimated_bytes, shown_bytes
 from ikebana.plan.sharing import explain, is_shareable, private, walk
 from ikebana.tables import Table, Transaction, kept
 from ikebana.trace import Schema
@@ -272,14 +273,41 @@ class Engine:
         self.close()
 
     def explain(self, collection: Collection | Arrangement) -> str:
-        """The plan of a query as a tree, and which arrangements it would reuse or build."""
+        """The plan of a query as a tree, and which arrangements it would reuse or build.
 
-        def status(node: ir.Node) -> str:
-            if not isinstance(node, ir.ByKey | ir.ReduceOf):
-                return ""
-            return "  <- reused" if self._share and node.digest in self._flows else "  <- built"
+        An arrangement is *reused from* the table, input or view that keeps it, *shared with* the views that brought it
+        about, or *built here*; with the bytes that it has, or would have by `ikebana.plan.estimating`.
+        """
+        flows = self._bytes_by_dataflow()
+        with self.coordinator.lock:
+            rows = {name: flows.get(table.spec.dataflow, (0, 0))[0] for name, table in self.tables.items()}
 
-        return explain(collection.node, status)
+            def status(node: ir.Node) -> str:
+                if not ir.is_stored(node):
+                    return ""
+                flow = self._flows.get(node.digest) if self._share else None
+                size = estimated_bytes(node, rows) if flow is None else flows.get(flow, (0, 0))[1]
+                how = "built here" if flow is None else self._kept_by(node.digest, flow)
+                return f"  <- {how}, {'about ' * (flow is None)}{shown_bytes(size)}" if size else f"  <- {how}"
+
+            return explain(collection.node, status)
+
+    def _bytes_by_dataflow(self) -> dict[str, tuple[int, int]]:
+        """How many rows and bytes each dataflow's arrangement has, on all workers."""
+        found: dict[str, tuple[int, int]] = {}
+        for each in self.status():
+            rows, size = found.get(each.dataflow, (0, 0))
+            found[each.dataflow] = rows + each.rows, size + each.bytes
+        return found
+
+    def _kept_by(self, digest: str, flow: str) -> str:
+        """Who keeps an arrangement that exists."""
+        owners = [f"table {each.name}" for each in self.tables.values() if each.spec.dataflow == flow]
+        owners += [f"view {each.name}" for each in self.views.values() if each.dataflow == flow]
+        users = [each.name for each in self.views.values() if digest in each.uses]
+        if owners or not users:
+            return f"reused from {owners[0] if owners else flow}"
+        return f"shared with {', '.join(users)}"
 
     def _claim(self, name: str) -> None:
         if name in self._names:

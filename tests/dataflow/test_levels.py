@@ -200,7 +200,7 @@ def test_least_and_greatest_share_the_index_of_the_buckets() -> None:
     engine = Engine()
     texts = engine.input("texts", {"k": pa.int64(), "s": pa.string()})
     engine.install("least", texts.min("k"))
-    assert "arrange by k, bucket  <- reused" in engine.explain(texts.max("k"))
+    assert "arrange by k, bucket  <- shared with least" in engine.explain(texts.max("k"))
 
 
 def test_columns_are_put_in_order_only_where_that_helps() -> None:

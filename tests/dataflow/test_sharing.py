@@ -192,21 +192,34 @@ def test_golden_explain_a_join() -> None:
     built = """
 filter | select
 └─ join on k
-   ├─ reduce with topk  <- built
-   │  └─ arrange by k  <- built
+   ├─ reduce with topk  <- built here
+   │  └─ arrange by k  <- built here
    │     └─ input pairs
-   └─ reduce with linear  <- built
-      └─ arrange by k  <- built
+   └─ reduce with linear  <- built here
+      └─ arrange by k  <- built here
          └─ explode
             └─ input pairs  (see above)"""
     assert explained(engine, query) == built
     low = engine.install("low", numbers.min("k"))
-    shared = built.replace("arrange by k  <- built", "arrange by k  <- reused", 1)
+    shared = built.replace("arrange by k  <- built here", "arrange by k  <- shared with low", 1)
     assert explained(engine, query) == shared
     engine.install("most", numbers.max("k"))
     low.drop()
-    assert explained(engine, query) == shared.replace("topk  <- built", "topk  <- reused")
-    assert "reused" not in explained(Engine(share=False), query)
+    both = shared.replace("topk  <- built here", "topk  <- reused from view most").replace("with low", "with most")
+    assert explained(engine, query) == both
+    alone = explained(Engine(share=False), query)
+    assert "reused" not in alone and "shared" not in alone
+
+
+def test_explain_tells_how_much_memory_is_meant() -> None:
+    engine = Engine(workers=2)
+    table = engine.table("numbers", {"k": pa.int64(), "v": pa.int64(), "s": pa.string()}, key="k")
+    table.insert({"k": range(1000), "v": range(1000), "s": ["text"] * 1000})
+    shown = engine.explain(table.select("v", "k").arrange("v"))
+    assert "arrange by v  <- built here, about 16 kB" in shown
+    engine.install("by v", table.select("v", "k").arrange("v"))
+    assert "arrange by v  <- reused from view by v, 16 kB" in engine.explain(table.select("v", "k").arrange("v"))
+    assert re.search("arrange by k  <- reused from table numbers, [0-9]+ kB", engine.explain(table.arrange("k")))
 
 
 def test_golden_explain_a_loop() -> None:
@@ -222,8 +235,8 @@ def test_golden_explain_a_loop() -> None:
         == """
 leave loop a
 ├─ rows
-│  └─ reduce with threshold  <- built
-│     └─ arrange by k, v  <- built
+│  └─ reduce with threshold  <- built here
+│     └─ arrange by k, v  <- built here
 │        └─ concat
 │           ├─ variable b of loop a
 │           │  └─ enter loop a
@@ -236,8 +249,8 @@ leave loop a
    │  └─ enter loop a  (see above)
    ├─ variable b of loop a  (see above)
    ├─ rows
-   │  └─ reduce with threshold  <- built
-   │     └─ arrange by k, v  <- built
+   │  └─ reduce with threshold  <- built here
+   │     └─ arrange by k, v  <- built here
    │        └─ concat
    │           ├─ variable a of loop a  (see above)
    │           └─ variable b of loop a  (see above)

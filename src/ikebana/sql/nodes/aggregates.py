@@ -240,7 +240,7 @@ def _extreme_by(*, greatest: bool) -> Callable[[str, Tree, Arguments], GatherCal
 
 
 def _mode(name: str, tree: Tree, given: Arguments) -> GatherCall:
-    return Mode(name, _name(given[0]), greatest=bool(tree.fields.get("reverse")))
+    return Mode(name, _name(given[0]), greatest=tree.fields.get("reverseOpt") is False)
 
 
 def _percentile(*, discrete: bool) -> Callable[[str, Tree, Arguments], GatherCall]:
