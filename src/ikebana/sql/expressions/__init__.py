@@ -10,6 +10,7 @@ from ikebana.sql.expressions import (  # noqa: F401, each registers what it know
     formats,
     hashes,
     intervals,
+    lambdas,
     literals,
     maths,
     nested,

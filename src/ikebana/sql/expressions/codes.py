@@ -175,18 +175,21 @@ def _check_places(arguments: Arguments) -> None:
         raise SqlError("format_number with a pattern is not supported", hint="give the number of decimal places")
 
 
-@maps("FormatNumber", gives=_TEXT, nullable=True, check=_check_places)
+@maps("FormatNumber", gives=_TEXT, nullable=True, check=_check_places, raises=True)
 def _format_number(call: Call, value: Value, places: Value) -> pa.Array:
     return each_distinct(_formatted, _TEXT, value, places)
 
 
-_WIDE = Context(prec=400)
+_PLACES = 300
+_WIDE = Context(prec=700)
 
 
 def _formatted(value: Any, places: int) -> str | None:
     """With commas between thousands, halves rounded to even digits."""
     if places < 0:
         return None
+    if places > _PLACES:
+        raise EvaluationError(f"a number cannot be written with {places} decimal places", hint=f"use at most {_PLACES}")
     if isinstance(value, float):
         if value != value or value in (float("inf"), float("-inf")):
             return "NaN" if value != value else "∞" if value > 0 else "-∞"

@@ -14,7 +14,7 @@ import pyarrow as pa
 from ikebana.sql.expressions import calendar
 from ikebana.sql.expressions.base import Call, Config
 from ikebana.sql.expressions.buffers import made
-from ikebana.sql.expressions.scalars import Value, maps, numbers, refuse_where, wide
+from ikebana.sql.expressions.scalars import Value, maps, numbers, refuse_where, unless_it_fails, wide
 from ikebana.sql.expressions.zones import DAY
 from ikebana.sql.tree import Tree
 
@@ -136,6 +136,7 @@ def _codes(text: Value, code: Callable[[str], int]) -> Any:
 @maps(
     "MakeDate",
     gives=_DATE,
+    nullable=unless_it_fails,
     options=fails,
     raises=may_fail,
 )

@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 
 from ikebana.errors import SqlError
 from ikebana.sql.expressions import calendar
-from ikebana.sql.expressions.base import Call, Config, Expression, Literal, Rows, builds, function, is_nullable
+from ikebana.sql.expressions.base import Call, Config, Expression, Literal, Rows, builds, function
 from ikebana.sql.expressions.buffers import made, operands
 from ikebana.sql.expressions.calendar import HOUR, MINUTE, quotient, split
-from ikebana.sql.expressions.scalars import Arguments, Value, maps, masked, refuse_where, valid, wide
+from ikebana.sql.expressions.scalars import Arguments, Value, maps, masked, refuse_where, unless_it_fails, valid, wide
 from ikebana.sql.expressions.times import INSTANT, zone_of
 from ikebana.sql.expressions.zones import DAY, SECOND, to_clock, to_instant
 from ikebana.sql.tree import Tree
@@ -352,7 +352,7 @@ def _read(call: Call, text: pa.Array, pattern: Value, zone: str | None) -> tuple
 def _build_reading(tree: Tree, children: Arguments, config: Config) -> Expression:
     _check_reading(children)
     kind = arrow_type(tree.fields["dataType"])
-    return Call(kind, True, "GetTimestamp", children, _fails(tree, config))
+    return Call(kind, unless_it_fails(tree, children), "GetTimestamp", children, _fails(tree, config))
 
 
 @function("GetTimestamp", lazy=True, raises=_may_fail)
@@ -368,7 +368,7 @@ def _get_timestamp(call: Call, rows: Rows) -> pa.Array:
     "UnixTimestamp",
     "ToUnixTimestamp",
     gives=_LONG,
-    nullable=lambda arguments: arguments[0].type == _TEXT or is_nullable(arguments),
+    nullable=unless_it_fails,
     options=_fails,
     raises=lambda call: _may_fail(call) and call.arguments[0].type == _TEXT,
     check=_check_reading,

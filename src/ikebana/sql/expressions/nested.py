@@ -117,6 +117,17 @@ def _fields(call: Call, arrays: pa.Array) -> pa.Array:
     return Lists(opened.counts, opened.items.flatten()[call.options[0]]).closed(call.type, valid(arrays))
 
 
+@builds("KnownNotContainsNull")
+def _build_without_nulls(tree: Tree, children: Arguments, config: Config) -> Expression:
+    (child,) = children
+    return Call(list_of(child.type.value_type, False), child.nullable, "without nulls", children)
+
+
+@function("without nulls")
+def _without_nulls(call: Call, arrays: pa.Array) -> pa.Array:
+    return shaped(arrays, call.type)
+
+
 # Strings, bytes and arrays, end to end and backwards.
 
 
@@ -231,7 +242,7 @@ def _same(opened: Lists, wanted: pa.Array) -> Any:
 @maps(
     "Size",
     gives=_INT,
-    nullable=lambda arguments: True,
+    nullable=lambda tree, arguments: not tree.fields["legacySizeOfNull"] and is_nullable(arguments),
     strict=False,
     options=lambda tree, config: (bool(tree.fields["legacySizeOfNull"]),),
 )
@@ -259,7 +270,7 @@ def _map_values(call: Call, given: pa.Array) -> pa.Array:
     "ArrayContains",
     gives=pa.bool_(),
     check=_check_plain,
-    nullable=lambda arguments: is_nullable(arguments) or arguments[0].type.value_field.nullable,
+    nullable=lambda tree, arguments: is_nullable(arguments) or arguments[0].type.value_field.nullable,
 )
 def _contains(call: Call, array: Value, wanted: Value) -> pa.Array:
     """Null where it is not found, and there are nulls among which it might be."""
@@ -349,7 +360,7 @@ def _slice(call: Call, array: Value, start: Value, length: Value) -> pa.Array:
     gives=lambda arguments: list_of(
         arguments[0].type.value_type.value_type, arguments[0].type.value_type.value_field.nullable
     ),
-    nullable=lambda arguments: is_nullable(arguments) or arguments[0].type.value_field.nullable,
+    nullable=lambda tree, arguments: is_nullable(arguments) or arguments[0].type.value_field.nullable,
 )
 def _flatten(call: Call, arrays: pa.Array) -> pa.Array:
     """Null where one of the arrays is."""
@@ -363,7 +374,7 @@ def _flatten(call: Call, arrays: pa.Array) -> pa.Array:
 @maps(
     "ArrayRepeat",
     gives=lambda arguments: list_of(arguments[0].type, arguments[0].nullable),
-    nullable=lambda arguments: arguments[1].nullable,
+    nullable=lambda tree, arguments: arguments[1].nullable,
     strict=False,
 )
 def _array_repeat(call: Call, value: Value, count: Value) -> pa.Array:

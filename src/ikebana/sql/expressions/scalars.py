@@ -36,7 +36,7 @@ Body = Callable[..., pa.Array]
 def maps(
     *kinds: str,
     gives: Typed,
-    nullable: bool | Callable[[Arguments], bool] = is_nullable,
+    nullable: bool | Callable[[Tree, Arguments], bool] = lambda tree, arguments: is_nullable(arguments),
     raises: bool | Callable[[Call], bool] = False,
     options: Callable[[Tree, Config], tuple[Any, ...]] = lambda tree, config: (),
     check: Callable[[Arguments], None] = lambda arguments: None,
@@ -56,7 +56,7 @@ def maps(
         def build(tree: Tree, children: Arguments, config: Config) -> Expression:
             check(children)
             kind = gives if isinstance(gives, pa.DataType) else gives(children)
-            may = nullable if isinstance(nullable, bool) else nullable(children)
+            may = nullable if isinstance(nullable, bool) else nullable(tree, children)
             return Call(kind, may, name, children, options(tree, config))
 
         function(name, lazy=True, raises=raises)(run)
@@ -64,6 +64,11 @@ def maps(
         return body
 
     return register
+
+
+def unless_it_fails(tree: Tree, arguments: Arguments) -> bool:
+    """Whether a function may be null that raises for values that make no sense, or is null for them."""
+    return is_nullable(arguments) if tree.fields["failOnError"] else True
 
 
 def _run(body: Body, call: Call, rows: Rows, strict: bool) -> pa.Array:
@@ -114,7 +119,7 @@ def numbers(value: Value) -> Any:
 
     What stands where an array is null is arbitrary.
     """
-    return values(value) if isinstance(value, pa.Array) else values(pa.array([value.as_py()], value.type))[0]
+    return values(value) if isinstance(value, pa.Array) else values(pa.repeat(value, 1))[0]
 
 
 def wide(value: Value) -> Any:

@@ -193,7 +193,7 @@ def _instr(call: Call, text: Value, wanted: Value) -> pa.Array:
     return each_distinct(lambda text, wanted: text.find(wanted) + 1, _INT, text, wanted)
 
 
-@maps("StringLocate", gives=_INT, nullable=lambda arguments: is_nullable(arguments[:2]), strict=False)
+@maps("StringLocate", gives=_INT, nullable=lambda tree, arguments: is_nullable(arguments[:2]), strict=False)
 def _locate(call: Call, wanted: Value, text: Value, start: Value) -> pa.Array:
     """0 where the start is null, whatever the others are."""
     rows = rows_of(wanted, text, start)
@@ -285,7 +285,7 @@ def _elt(call: Call, index: Value, *texts: Value) -> pa.Array:
     return pc.choose(pa.array(chosen - 1, mask=~usable), *texts)
 
 
-@maps("ConcatWs", gives=_TEXT, nullable=lambda arguments: arguments[0].nullable, strict=False)
+@maps("ConcatWs", gives=_TEXT, nullable=lambda tree, arguments: arguments[0].nullable, strict=False)
 def _concat_ws(call: Call, separator: Value, *parts: Value) -> pa.Array:
     """Nulls are left out, among arguments and in arrays; only a null separator makes it null."""
     if not parts:

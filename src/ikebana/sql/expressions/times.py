@@ -111,7 +111,7 @@ def _from_units(call: Call, count: pa.Array, unit: int) -> pa.Array:
 @maps(
     "SecondsToTimestamp",
     gives=INSTANT,
-    nullable=lambda arguments: types.is_floating(arguments[0].type) or is_nullable(arguments),
+    nullable=lambda tree, arguments: types.is_floating(arguments[0].type) or is_nullable(arguments),
     raises=lambda call: not types.is_floating(call.arguments[0].type),
 )
 def _from_seconds(call: Call, count: pa.Array) -> pa.Array:
