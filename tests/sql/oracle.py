@@ -287,9 +287,9 @@ class _Below:
 
 def _in_months(name: str, kind: YearMonthIntervalType) -> Any:
     """An interval as a number, which Arrow has a type for."""
-    years, months = f"extract(year from {name}) * 12", f"extract(month from {name})"
-    parts = ([years] if kind.startField == kind.YEAR else []) + ([months] if kind.endField == kind.MONTH else [])
-    return functions.expr(f"cast({' + '.join(parts)} as int)")
+    if kind.startField == kind.endField:
+        return functions.expr(f"cast({name} as int) * {12 if kind.startField == kind.YEAR else 1}")
+    return functions.expr(f"cast(extract(year from {name}) * 12 + extract(month from {name}) as int)")
 
 
 def plain(array: pa.Array) -> list[Any]:

@@ -548,3 +548,17 @@ def test_casts_that_are_not_supported_are_refused() -> None:
             BUILDERS["Cast"](Tree("Cast", {"dataType": spark}, (months,)), (column("a", pa.int32()),), Config())
     with pytest.raises(SqlError, match="a cast from list"):
         build("Cast", column("a", pa.list_(pa.int32())), dataType="string")
+
+
+def test_only_what_is_read_is_picked() -> None:
+    """A branch is evaluated for rows that have the columns it needs, and no others."""
+    case = build("If", NOT_ZERO, QUOTIENT, constant("-1", "integer"))
+    wide = {"other": pa.array([["x"], None, []])}
+    assert evaluated(case, a=pa.array([7, 7, 7], pa.int32()), b=pa.array([2, 0, 5], pa.int32()), **wide) == [1, -1, 2]
+
+
+@pytest.mark.parametrize(("number", "expected"), [("3.0", [-5, None]), ("-2", [8, None]), ("2.5", [-6, None])])
+def test_intervals_divided_by_numbers_are_rounded_half_up(number: str, expected: list[Any]) -> None:
+    by = constant(number, "double" if "." in number else "integer")
+    found = build("DivideYMInterval", column("a", pa.int32()), by)
+    assert evaluated(found, a=pa.array([-15, None], pa.int32())) == expected

@@ -83,6 +83,10 @@ def arithmetic() -> Iterator[str]:
         yield f"~{name}"
     for name in "il":
         yield from (f"{shift}({name}, i2)" for shift in ("shiftleft", "shiftright", "shiftrightunsigned"))
+    months = "make_ym_interval(b, i2 % 12)"
+    for number in ("b2", "i2", "l2", "c2", "w2", "d2", "f2"):
+        yield from (f"iv * {number}", f"iv / {number}", f"{months} * {number}", f"{months} / {number}")
+    yield from (f"{months} + {months}", f"-{months}", f"abs({months})", "cast(i as interval month)", "iv * 0.5d")
     yield from ("iv + iv2", "iv - iv2", "-iv", "abs(iv)", "iv div iv2", "greatest(s, s2)", "least(dt, dt2)")
     yield from (
         "l + i",

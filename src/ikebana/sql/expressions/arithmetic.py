@@ -247,6 +247,62 @@ for _name in ("negate", "abs"):
     function(f"interval {_name}", raises=True)(_interval(_name))
 
 
+# Intervals and numbers.
+
+_SCALING = {"MultiplyDTInterval": "*", "MultiplyYMInterval": "*", "DivideDTInterval": "/", "DivideYMInterval": "/"}
+
+
+@builds(*_SCALING)
+def _scaling(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
+    return Call(children[0].type, is_nullable(children), f"interval {_SCALING[tree.kind]}", children)
+
+
+def _scaled(multiply: bool) -> Callable[[Call, pa.Array, pa.Array], pa.Array]:
+    """An interval times a number, or divided by one: rounded half up; raises if it does not fit, or there is none."""
+
+    def run(call: Call, interval: pa.Array, number: pa.Array) -> pa.Array:
+        valid, spans = there(interval, number), values(interval).astype(np.int64)
+        given = decimals.unscaled(number) if types.is_decimal(number.type) else values(number)
+        if not multiply:
+            zero = given == 0
+            fail_where(np.asarray(zero, bool), valid, lambda row: _error("division by zero", call))
+            given = np.where(zero, 1, given)
+        if types.is_floating(number.type):
+            with np.errstate(all="ignore"):
+                whole = _rounded((np.multiply if multiply else np.divide)(spans, given.astype(np.float64)))
+        else:
+            scale = number.type.scale if types.is_decimal(number.type) else 0
+            whole = _exactly(spans, given if given.dtype == object else given.astype(np.int64), scale, multiply)
+        limits = np.iinfo(values(interval).dtype)
+        bad = ~np.asarray((whole >= int(limits.min)) & (whole <= int(limits.max)), bool)
+        fail_where(bad, valid, lambda row: _error("overflow", call))
+        return made(call.type, np.where(bad, 0, whole).astype(np.int64), valid)
+
+    return run
+
+
+def _rounded(numbers: Array) -> Array:
+    """Floats without their fractions, rounded half up; too large a number for what does not fit into 64 bits."""
+    nearest = np.rint(numbers)
+    nearest = np.where(np.abs(numbers - nearest) == 0.5, numbers + np.copysign(0.5, numbers), nearest)
+    fits = (nearest >= -(2.0**63)) & (nearest < 2.0**63)
+    whole = np.where(fits, nearest, 0).astype(np.int64)
+    return whole if fits.all() else np.where(fits, whole.astype(object), 2**63)
+
+
+def _exactly(spans: Array, given: Array, scale: int, multiply: bool) -> Array:
+    """Whole numbers times or divided by others, that have so many digits after the point."""
+    if multiply:
+        if decimals.largest(spans) * decimals.largest(given) >= 2**63:
+            spans = spans.astype(object)
+        return decimals.scaled(spans * given, -scale)
+    return decimals.divided(decimals.scaled(spans, scale), given)
+
+
+function("interval *", raises=True)(_scaled(True))
+function("interval /", raises=True)(_scaled(False))
+
+
 # Bits.
 
 _BITS = {"BitwiseAnd": "bit_wise_and", "BitwiseOr": "bit_wise_or", "BitwiseXor": "bit_wise_xor"}

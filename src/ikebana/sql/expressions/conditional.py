@@ -51,7 +51,13 @@ def where(expression: Expression, rows: Rows, flags: Flags) -> pa.Array:
         return expression.evaluate(rows)
     if not flags.any():
         return pa.nulls(rows.count, expression.type)
-    return spread(expression.type, rows.count, [(flags, expression.evaluate(rows.where(flags)))])
+    return spread(expression.type, rows.count, [(flags, expression.evaluate(_chosen(expression, rows, flags)))])
+
+
+def _chosen(expression: Expression, rows: Rows, flags: Flags) -> Rows:
+    """Some rows, and of those the columns that an expression may read."""
+    names = {getattr(each, "name", None) for each in expression.walk()}
+    return Rows({name: column for name, column in rows.columns.items() if name in names}, rows.count).where(flags)
 
 
 def _null(array: pa.Array) -> Flags:
@@ -101,9 +107,9 @@ def _case_by_row(call: Call, rows: Rows) -> pa.Array:
     parts: list[tuple[Flags, pa.Array]] = []
     for condition, value in zip(pairs[::2], pairs[1::2], strict=True):
         met = left & true(where(condition, rows, left))
-        parts.append((met, value.evaluate(rows.where(met))))
+        parts.append((met, value.evaluate(_chosen(value, rows, met))))
         left = left & ~met
-    parts.append((left, otherwise.evaluate(rows.where(left))))
+    parts.append((left, otherwise.evaluate(_chosen(otherwise, rows, left))))
     return spread(call.type, rows.count, parts)
 
 
