@@ -222,5 +222,6 @@ def plain_rows(table: pa.Table, name: str) -> pa.Table:
             detail=f"{int((counts < 0).sum())} of them, for instance {example}",
             hint="use read(), which shows multiplicities, or change the query: more is taken away than there is",
         )
-    rows = table.drop_columns(["diff"])
-    return rows if (counts == 1).all() else rows.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
+    if not (counts == 1).all():
+        table = table.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
+    return table.drop_columns(["diff"])  # last: a table without columns could not be taken from

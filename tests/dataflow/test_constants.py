@@ -23,6 +23,7 @@ def test_a_view_over_constants_alone_is_there_at_every_epoch(workers: int, share
         engine.advance(epoch)
         assert read(view) == {(1, 1): 1, (2, 2): 1, (5, 1): 1}
     assert [view.read(at).num_rows for at in range(9)] == [3] * 9
+    assert {each.upper for each in engine.status()} == {9}
     assert [epoch for epoch, _ in view.changes(timeout=0.1)] == [8]
 
 
@@ -115,6 +116,7 @@ def test_collections_without_columns(workers: int, share: bool) -> None:
         "crossed": {(12,): 1},
         "looped": {(): 1},
     }
+    assert installed["squared"].to_arrow().num_rows == 9
     numbers.remove(pairs((1, 5), (1, 6)))
     engine.advance()
     assert [sum(each.values()) for each in found().values()] == [1] * 7

@@ -303,7 +303,7 @@ class Worker:
                 batches=len(batches),
                 readers=handle.readers - 1,
                 since=min(since, default=0),
-                upper=flow.lower,
+                upper=min(flow.lower, self.epoch),  # what never changes is complete for ever
             )
 
     def _check(self, check: Check) -> Any:
