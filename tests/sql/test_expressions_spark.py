@@ -160,6 +160,9 @@ def casts(ansi: bool) -> Iterator[str]:
         "ts": (*NUMERIC, "string", "date", "timestamp_ntz"),
     }
     yield from (f"cast({name} as {kind})" for name, kinds in targets.items() for kind in kinds)
+    yield from (f"cast(a as array<{kind}>)" for kind in ("string", "bigint", "tinyint", "decimal(5,2)"))
+    yield from ("cast(array(n, n2) as array<int>)", "cast(r as struct<x: string, y: string>)", "if(t, a, array(l))")
+    yield from ("cast(r as struct<z: tinyint, w: int>)", "cast(array(r, r2) as array<struct<x: double, y: binary>>)")
     if not ansi:
         yield from (f"cast({name} as binary)" for name in "bhil")
         yield from ("cast(t as timestamp)", "cast(ts as boolean)", "cast(dt as int)", "cast(dt as decimal(5,2))")

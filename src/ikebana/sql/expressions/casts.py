@@ -1,4 +1,4 @@
-"""Casts between all types that Spark casts, except intervals and nested types.
+"""Casts between all types that Spark casts, inside of arrays and structs too; except intervals and maps.
 
 In ANSI mode what cannot be cast raises; otherwise it is null, except that numbers that are too large for a type of
 whole numbers wrap (whole numbers, decimals, timestamps) or are cut off at its limits (floats), as in Spark.
@@ -6,7 +6,7 @@ whole numbers wrap (whole numbers, decimals, timestamps) or are cut off at its l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from pyarrow import types
 
 from ikebana.errors import EvaluationError, SqlError
 from ikebana.sql.expressions import decimals, parsing, printing, zones
-from ikebana.sql.expressions.base import Call, Config, Expression, builds, function
+from ikebana.sql.expressions.base import Call, Column, Config, Expression, builds, function
 from ikebana.sql.expressions.buffers import Array, Flags, both, fail_where, flags_of, made, there, values
 from ikebana.sql.tree import Tree
 from ikebana.sql.types import arrow_type
@@ -73,11 +73,33 @@ def _cast(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expre
     target = arrow_type(spark)
     if child.type == target and (_is_whole_interval(spark) if _is_interval(spark) else not _has_months(tree)):
         return child
-    way = _WAYS.get((_family(child.type), _family(target)))
-    if way is None or _is_interval(spark) or _has_months(tree):
-        raise SqlError(f"a cast from {child.type} to {spark} is not supported in a maintained view")
-    nullable = child.nullable or (not config.ansi and way.fails(child.type, target))
+    parts = list(_parts(child.type, target))
+    if _is_interval(spark) or _has_months(tree) or any(_families(*pair) not in _WAYS for pair in parts):
+        shown = spark if isinstance(spark, str) else target
+        raise SqlError(f"a cast from {child.type} to {shown} is not supported in a maintained view")
+    nullable = child.nullable or (not config.ansi and any(_fails(*pair) for pair in parts))
     return Call(target, nullable, "cast", children, (config.ansi, tree.fields.get("timeZoneId") or config.time_zone))
+
+
+def _parts(source: pa.DataType, target: pa.DataType) -> Iterator[tuple[pa.DataType, pa.DataType]]:
+    """Pairs of types between which values are cast, inside of arrays and structs too."""
+    if source == target:
+        return
+    if types.is_list(source) and types.is_list(target):
+        yield from _parts(source.value_type, target.value_type)
+    elif types.is_struct(source) and types.is_struct(target):
+        for one, other in zip(source.fields, target.fields, strict=True):
+            yield from _parts(one.type, other.type)
+    else:
+        yield source, target
+
+
+def _families(source: pa.DataType, target: pa.DataType) -> tuple[str, str]:
+    return _family(source), _family(target)
+
+
+def _fails(source: pa.DataType, target: pa.DataType) -> bool:
+    return _WAYS[_families(source, target)].fails(source, target)
 
 
 def _is_interval(spark: Any) -> bool:
@@ -99,15 +121,45 @@ def _has_months(tree: Tree) -> bool:
 
 
 def _raises(call: Call) -> bool:
-    source, target = call.arguments[0].type, call.type
-    if _family(source) in ("string", "binary") and _family(target) in ("instant", "string"):
-        return True
-    return bool(call.options[0]) and _WAYS[_family(source), _family(target)].fails(source, target)
+    parts = list(_parts(call.arguments[0].type, call.type))
+    return any(_families(*pair) in _ALWAYS for pair in parts) or (
+        call.options[0] and any(_fails(*pair) for pair in parts)
+    )
+
+
+_ALWAYS = {("string", "instant"), ("binary", "string")}
+"""Casts that may raise in either mode."""
 
 
 @function("cast", raises=_raises)
 def _run(call: Call, array: pa.Array) -> pa.Array:
-    return _WAYS[_family(array.type), _family(call.type)].run(call, array)
+    if array.type == call.type:
+        return array
+    if types.is_list(array.type):
+        return _list(call, array)
+    if types.is_struct(array.type):
+        return _struct(call, array)
+    return _WAYS[_families(array.type, call.type)].run(call, array)
+
+
+def _inside(call: Call, array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """What is inside of arrays or structs, cast to a type."""
+    part = Column(array.type, True, str(call.arguments[0]))
+    return _run(Call(kind, True, call.function, (part,), call.options), array)
+
+
+def _list(call: Call, array: pa.Array) -> pa.Array:
+    elements = _inside(call, array.flatten(), call.type.value_type)
+    lengths = values(pc.list_value_length(array).fill_null(0))
+    ends = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+    return pa.ListArray.from_arrays(ends, elements, call.type, mask=array.is_null() if array.null_count else None)
+
+
+def _struct(call: Call, array: pa.Array) -> pa.Array:
+    fields = list(call.type.fields)
+    parts = [_inside(call, part, each.type) for part, each in zip(array.flatten(), fields, strict=True)]
+    mask = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(parts, fields=fields, mask=mask)
 
 
 def _error(call: Call, value: Any, reason: str) -> EvaluationError:
