@@ -12,10 +12,13 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from ikebana.engine import Engine
 from ikebana.operators.changes import Fields
+from ikebana.spark.clock import Clock
 from ikebana.spark.planning import Parameters, Planner, parameter_field
 from ikebana.spark.types import fields_of
 from ikebana.sql import Lowered, Planned, Table, lower
+from ikebana.sql.planned import CLOCK
 
 Tables = Callable[[], Mapping[str, Table]]
 """The tables and views that there are."""
@@ -24,8 +27,9 @@ Tables = Callable[[], Mapping[str, Table]]
 class Queries:
     """Queries of one session."""
 
-    def __init__(self, spark: SparkSession, owner: str, tables: Tables) -> None:
-        self._spark, self._owner, self._tables = spark, owner, tables
+    def __init__(self, spark: SparkSession, engine: Engine, owner: str, tables: Tables) -> None:
+        self._spark, self._engine, self._owner, self._tables = spark, engine, owner, tables
+        self._clock: Clock | None = None
         self._planner: Planner | None = None
         self._known: dict[str, Table] = {}
         self._lock = threading.Lock()
@@ -33,17 +37,30 @@ class Queries:
     def lowered(self, query: str | DataFrame) -> Lowered:
         """A query as a collection over tables and views."""
         tables = self._tables()
-        return lower(self.planned(query, tables), tables)
-
-    def planned(self, query: str | DataFrame, tables: Mapping[str, Table]) -> Planned:
-        """A query as Spark plans it."""
-        return self._with(tables).plan(query)
+        planned = self._with(tables).plan(query)
+        return lower(planned, self._and_clock(tables, planned))
 
     def prepared(self, text: str, parameters: Parameters) -> tuple[Planned, Fields, Mapping[str, Table]]:
         """A text with parameters as Spark plans it, what the parameters are, and the tables it is about."""
         tables = self._tables()
         spark_fields = [parameter_field(name, given) for name, given in parameters.items()]
-        return self._with(tables).prepare(text, parameters), fields_of(StructType(spark_fields)), tables
+        planned = self._with(tables).prepare(text, parameters)
+        return planned, fields_of(StructType(spark_fields)), self._and_clock(tables, planned)
+
+    def _and_clock(self, tables: Mapping[str, Table], planned: Planned) -> Mapping[str, Table]:
+        """The tables, and the clock if a query looks at it."""
+        if CLOCK not in planned.plan:
+            return tables
+        with self._lock:
+            if self._clock is None:
+                self._clock = Clock(self._engine)
+        return {**tables, CLOCK: self._clock.table}
+
+    def close(self) -> None:
+        """Stop the clock."""
+        with self._lock:
+            if self._clock is not None:
+                self._clock.close()
 
     def _with(self, tables: Mapping[str, Table]) -> Planner:
         """The planner, which knows these tables and no others."""

@@ -94,7 +94,7 @@ class Session:
         self._closed = False
         self._format = ""
         self._address = Address(cluster.invitation, self._desk.number)
-        self._queries = Queries(self.spark, self._address.session, lambda: dict(self._relations))
+        self._queries = Queries(self.spark, self.engine, self._address.session, lambda: dict(self._relations))
         self.engine.advance()  # there is always an epoch that can be read, at first an empty one
         register(self.spark, self._address, FORMAT)
         _sessions.append(weakref.ref(self))
@@ -303,6 +303,7 @@ class Session:
         for following in self._followings:
             following.end()
         self._pass_on_format()
+        self._queries.close()
         self.engine.close()
         self._desk.close()
 

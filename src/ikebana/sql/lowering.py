@@ -18,7 +18,7 @@ from ikebana.collection import Collection, constant
 from ikebana.errors import SqlError
 from ikebana.sql.expressions import Expression, PythonFunction, translate
 from ikebana.sql.joins import InnerJoin
-from ikebana.sql.planned import PARAMETERS, Planned
+from ikebana.sql.planned import CLOCK, PARAMETERS, TABLE, Planned
 from ikebana.sql.relations import Part, Table, column_of
 from ikebana.sql.scalar import single_value
 from ikebana.sql.tree import Tree, of_nodes
@@ -103,6 +103,11 @@ class Lowering:
         """
         parts, parameters = list[Part](), dict[int, str]()
         for number, each in scalar_subqueries(trees).items():
+            if is_clock(each):
+                raise SqlError(
+                    "the present time can only be compared with, in conditions of WHERE, in a maintained view",
+                    hint="for example: WHERE at >= now() - INTERVAL 5 MINUTES",
+                )
             inner = self.part(of_nodes(each.fields["plan"]))
             attribute = next(iter(inner.outputs))
             if inner.table is not None and inner.table.name == PARAMETERS:
@@ -145,6 +150,15 @@ def joined(parts: Sequence[Part]) -> Part:
 def scalar_subqueries(trees: Sequence[Tree]) -> dict[int, Tree]:
     """The scalar subqueries in expressions, by their numbers."""
     return {each.expr_id: each for tree in trees for each in tree.walk() if each.kind == "ScalarSubquery"}
+
+
+def is_clock(subquery: Tree) -> bool:
+    """Whether a scalar subquery is what the clock shows."""
+    leaf = of_nodes(subquery.fields["plan"])
+    while len(leaf.children) == 1:
+        leaf = leaf.only
+    outputs = leaf.many("output") if "output" in leaf.fields else []
+    return any(each.fields["metadata"].get(TABLE) == CLOCK for each in outputs)
 
 
 def references(tree: Tree) -> set[int]:
