@@ -103,6 +103,13 @@ class Collection:
         """Add up equal changes of a visit before they flow on."""
         return self.step(linear.Consolidate())
 
+    def later(self) -> Collection:
+        """The changes after the epoch at which a query starts, without what there was: for paths of delta joins.
+
+        In a sum of lookups that make up a join, one path meets all that there was; see `natural_join`.
+        """
+        return Collection(ir.make(ir.Later, source=self.node))
+
     def concat(self, *others: Collection) -> Collection:
         """The sum of collections with the same columns.
 

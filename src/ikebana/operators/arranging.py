@@ -20,6 +20,7 @@ from ikebana.operators.changes import Changes
 from ikebana.operators.span import Span
 from ikebana.operators.wires import Arranged, Stream, TraceReader
 from ikebana.trace import Schema, Updates
+from ikebana.trace.views import Restricted
 
 Exchange = Callable[[list[Updates]], Generator[object, None, list[Updates]]]
 
@@ -73,16 +74,20 @@ class ArrangeStream:
 
 
 class AsStream:
-    """The changes of an arrangement, as a stream."""
+    """The changes of an arrangement, as a stream; `later`, those after the epoch at which the dataflow starts."""
 
-    def __init__(self, source: Arranged) -> None:
-        self._source = source
+    def __init__(self, source: Arranged, *, later: bool = False) -> None:
+        self._source, self._from_now_on = source, later
         fields = (*source.schema.key.fields, *source.schema.val.fields)
         self.out = Stream(fields, source.dimensions, len(source.schema.diffs))
 
     def visit(self, span: Span) -> None:
         """This visit's batches, one after the other. Of history, only what is left of it: functions see no more."""
-        parts = [Changes.of_updates(batch.pick()) for batch in self._source.fresh]
+        batches = self._source.fresh
+        if self._from_now_on:
+            self._from_now_on = False
+            batches = [Restricted(each, span.after_start) for each in batches if span.after_start(each.times).any()]
+        parts = [Changes.of_updates(batch.pick()) for batch in batches]
         self.out.changes = Changes.concat(parts) if parts else self.out.nothing
         if self._source.replayed and (self.out.changes.diffs < 0).any():
             self.out.changes = self.out.changes.consolidated()

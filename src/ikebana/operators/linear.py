@@ -1,4 +1,4 @@
-"""Linear operators: map, filter, flat_map, negate, explode, inspect, and concat. They keep no state.
+"""Linear operators: map, filter, flat_map, negate, explode, inspect, later and concat. They keep no state.
 
 A *step* is a function from changes to changes. `Linear` runs a chain of steps in one operator, so that a
 chain costs no more than its functions. Functions of users work on whole columns: they are given the columns
@@ -211,6 +211,26 @@ class Linear:
             return
         for step in self._steps:
             changes = step(changes)
+        self.out.changes = changes
+
+    def forget(self, epoch: int) -> None:
+        """A sweep up to `epoch` is complete."""
+        self.out.closed = self._source.closed
+
+
+class Later:
+    """The changes of a stream after the epoch at which the dataflow starts."""
+
+    def __init__(self, source: Stream) -> None:
+        self._source, self._started = source, False
+        self.out = Stream(source.fields, source.dimensions, source.lanes)
+
+    def visit(self, span: Span) -> None:
+        """In the first visit, what is later than its first epoch; then everything."""
+        changes = self._source.changes
+        if not self._started:
+            self._started = True
+            changes = changes.at_times(span.after_start(changes.times))
         self.out.changes = changes
 
     def forget(self, epoch: int) -> None:

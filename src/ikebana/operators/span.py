@@ -5,9 +5,9 @@ and those in a loop once a round. A visit fixes the loop coordinates: an operato
 epochs in [lower, upper) and exactly the rounds `rounds`. Visits of a sweep are in lexicographic order of
 rounds, so of the times in a trace
 
-    before   epoch < lower, or epoch < upper and rounds earlier: seen in earlier visits fresh    lower <=
-    epoch < upper and rounds equal:            this visit's later    rounds later in this sweep, or epoch >=
-    upper:      still to come (or, in a shared trace, running ahead)
+    before   epoch < lower, or epoch < upper and rounds earlier: seen in earlier visits
+    fresh    lower <= epoch < upper and rounds equal: this visit's
+    later    rounds later in this sweep, or epoch >= upper: still to come (or, in a shared trace, running ahead)
 
 Readers keep their handles one epoch behind `lower`: what was compacted stays `before`.
 """
@@ -70,6 +70,10 @@ class Span:
         for at, round_ in enumerate(self.rounds, 1):
             flags &= times[:, at] == round_
         return flags
+
+    def after_start(self, times: Lane) -> Any:
+        """Flags the times after the first epoch of this visit; of a dataflow's first visit, those after its start."""
+        return times[:, 0] > self.lower
 
     def seen(self, times: Lane) -> Any:
         """Flags the times of this visit and of earlier ones."""

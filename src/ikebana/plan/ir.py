@@ -22,6 +22,7 @@ scope never have the same name.
 | `Union` | stream | several streams with the same columns, concatenated |
 | `ByKey` | arrangement | a stream arranged by key columns |
 | `Rows` | stream | the changes of an arrangement |
+| `Later` | stream | the changes of a stream after the epoch at which the dataflow starts |
 | `Seen` | arrangement | another, filtered, projected or negated in place |
 | `JoinOf` | stream | two arrangements with the same key, joined |
 | `LookupOf` | stream | the changes of a stream, each with what an arrangement was by then |
@@ -248,6 +249,15 @@ class Seen(Node):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rows(Node):
+    source: Node
+
+    @cached_property
+    def columns(self) -> Fields:
+        return self.source.columns
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Later(Node):
     source: Node
 
     @cached_property

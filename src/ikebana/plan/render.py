@@ -167,6 +167,16 @@ class Renderer:
     def _rows(self, node: ir.Rows) -> Stream:
         return self._add(node, arranging.AsStream(self.wire(node.source)))
 
+    def _later(self, node: ir.Later) -> Stream:
+        kept = node.source.source if isinstance(node.source, ir.Rows) else node.source
+        if isinstance(kept, ir.Source):
+            found = self._wiring.input(kept)
+            if isinstance(found, ir.Node):  # its history need not even be read
+                return self._in_order(kept, self._add(node, arranging.AsStream(self.wire(found), later=True)))
+        if ir.is_arrangement(kept):
+            return self._add(node, arranging.AsStream(self.wire(kept), later=True))
+        return self._add(node, linear.Later(self.stream(node.source)))
+
     def _joinof(self, node: ir.JoinOf) -> Stream:
         return self._add(node, Join(self.wire(node.left), self.wire(node.right), node.result))
 

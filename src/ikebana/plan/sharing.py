@@ -107,6 +107,8 @@ def describe(node: ir.Node, loops: list[ir.Scope]) -> str:
             return f"{type(node.wrapper).__name__.lower()}, in place"
         case ir.Rows():
             return "rows"
+        case ir.Later():
+            return "later changes"
         case ir.JoinOf():
             return f"join on {', '.join(field.name for field in ir.schema_of(node.left).key.fields)}"
         case ir.LookupOf():

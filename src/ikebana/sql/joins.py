@@ -22,7 +22,7 @@ Not guaranteed: that conditions are evaluated in the order in which they were wr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ikebana.collection import Arrangement, Collection
 from ikebana.sql.expressions import Column, Expression
@@ -249,7 +249,7 @@ class _Paths:
 
     def _followed(self, order: Sequence[int], at: int) -> Collection:
         """The changes of one side, looked up in all the others; in those before it in the order strictly."""
-        path = self._start(order[at])
+        path = self._start(order[at], later=at > 0)
         before = set(order[:at])
         while len(path.joined) < len(order):
             other = self._next(path.joined, path.known)
@@ -268,12 +268,14 @@ class _Paths:
             self._settle(path, other)
         return path.rows
 
-    def _start(self, at: int) -> _Path:
+    def _start(self, at: int, *, later: bool = False) -> _Path:
+        """The rows of a side; `later`, of all but the driving one, only what changes after the query has started."""
         side = self._sides[at]
         named = tuple(
             (each, side.columns[each]) for each in side.columns if self._is_needed(each, {at}, self._residual)
         )
-        path = _Path(side.part.rows(named or _any_column(side)), {at}, list(self._residual))
+        part = replace(side.part, source=side.part.source.later()) if later else side.part
+        path = _Path(part.rows(named or _any_column(side)), {at}, list(self._residual))
         self._filter(path)
         return path
 
