@@ -48,7 +48,7 @@ from ikebana.errors import DataflowError, SchemaError, TimeError
 from ikebana.operators.changes import Changes
 from ikebana.plan import ir
 from ikebana.plan.estimating import estimated_bytes, shown_bytes
-from ikebana.plan.sharing import explain, is_shareable, private, walk
+from ikebana.plan.sharing import explain, is_shareable, private, readers_of, walk
 from ikebana.tables import Table, Transaction, kept
 from ikebana.trace import Schema
 from ikebana.views import View
@@ -129,7 +129,7 @@ class Engine:
         """Drop a table, its rows and its arrangements; refused while a view needs it."""
         with self.coordinator.lock:
             table = self._table(name)
-            users = [view.name for view in self.views.values() if _reads(view.plan, name)]
+            users = [view.name for view in self.views.values() if readers_of(view.plan, {name})]
             if users:
                 raise DataflowError(
                     f"cannot drop table {name!r}",
@@ -174,11 +174,11 @@ class Engine:
         if not self._share:
             return private(plan, name)
         streams = {table.name for table in self.tables.values() if table.kind == "stream"}
-
-        def is_windowed(node: ir.Node) -> bool:
-            return not getattr(node, "owner", "") and any(_reads(node, stream) for stream in streams)
-
-        return private(plan, f"{name} {self.coordinator.new_number()}", is_windowed) if is_windowed(plan) else plan
+        windowed = readers_of(plan, streams) if streams else set()
+        if plan.digest not in windowed:
+            return plan
+        owner = f"{name} {self.coordinator.new_number()}"
+        return private(plan, owner, lambda node: node.digest in windowed and not getattr(node, "owner", ""))
 
     def _table(self, name: str) -> Table:
         if name not in self.tables:
@@ -392,8 +392,3 @@ def _table_fields(name: str, columns: Types, key: Sequence[str], kind: str) -> t
     if key and kind == "stream":
         raise SchemaError(f"stream {name!r} cannot have a key", detail="nothing is kept of it that could have one")
     return tuple(field.with_nullable(False) if field.name in key else field for field in fields)
-
-
-def _reads(plan: ir.Node, name: str) -> bool:
-    """Whether a plan has the source of that name."""
-    return any(isinstance(node, ir.Source) and node.name == name for node in walk(plan))

@@ -17,7 +17,7 @@ import pyarrow as pa
 from ikebana.errors import SchemaError
 from ikebana.time import Time
 from ikebana.trace import Schema, Updates
-from ikebana.trace.columns import matched
+from ikebana.trace.columns import matched, no_values
 from ikebana.trace.lanes import Array, Lane, constant_diffs
 from ikebana.trace.timed import Timed
 from ikebana.trace.updates import consolidate, diffed, timed
@@ -55,7 +55,7 @@ class Changes(Timed):
     @staticmethod
     def empty(fields: Fields, dimensions: int, lanes: int = 1) -> Changes:
         """No changes."""
-        columns = tuple(pa.array([], field.type) for field in fields)
+        columns = tuple(no_values(field.type) for field in fields)
         times, tix = np.empty((0, dimensions), np.int64), np.empty(0, np.int32)
         return Changes(times, tix, np.empty((lanes, 0), np.int64), fields, columns)
 

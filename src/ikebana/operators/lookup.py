@@ -56,8 +56,8 @@ class Lookup:
         if self._exchange is not None:
             received = yield from self._exchange(split(updates, self._workers))
         parts = self._stash.pop(span)
-        probes = sorted_by_key(Updates.concat(received))
-        if len(probes):
+        if any(len(part) for part in received):
+            probes = sorted_by_key(Updates.concat(received))
             for batch in self._reader.batches():
                 for found in probe(probes, batch, span.seen):
                     made = emit(self._visible(found, span), self._result, self.out.fields)

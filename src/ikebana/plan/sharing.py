@@ -8,7 +8,7 @@ dataflow of its own: any number of queries import it, and it lives as long as on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from ikebana.plan import ir
 
@@ -26,6 +26,16 @@ def walk(node: ir.Node) -> Iterator[ir.Node]:
         yield each
 
     yield from visit(node)
+
+
+def readers_of(plan: ir.Node, sources: Collection[str]) -> set[str]:
+    """The digests of those of a plan's nodes that read some of the sources, directly or not."""
+    found: set[str] = set()
+    for node in walk(plan):
+        is_source = isinstance(node, ir.Source) and node.name in sources
+        if is_source or any(each.digest in found for each in node.inputs):
+            found.add(node.digest)
+    return found
 
 
 def is_shareable(node: ir.Node) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -336,6 +337,12 @@ def _raw(array: pa.Array) -> Array:
     dtype: Any = f"int{kind.bit_width}" if types.is_temporal(kind) else kind.to_pandas_dtype()
     values: Array = np.frombuffer(array.buffers()[1] or b"", dtype)
     return values[array.offset : array.offset + len(array)]
+
+
+@lru_cache(maxsize=4096)
+def no_values(kind: pa.DataType) -> pa.Array:
+    """A column without rows."""
+    return pa.array([], kind)
 
 
 def validity(array: pa.Array) -> Flags:

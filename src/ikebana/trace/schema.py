@@ -23,6 +23,7 @@ Not supported: decimals of more than 128 bits, unions, types of Arrow's extensio
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -128,12 +129,9 @@ class Side:
 
     def __init__(self, label: str, fields: tuple[pa.Field, ...], hash_bits: int, carried: bool = False) -> None:
         self.label, self.fields, self.hash_bits, self.carried = label, fields, hash_bits, carried
-        for field in fields:
-            columns.check_supported(field)
-        widths = [columns.bits(field) for field in fields]
-        fits = all(width is not None for width in widths) and sum(w or 0 for w in widths) <= 64
-        self.exact = fits and not (carried and fields)
-        self._widths = [width or 0 for width in widths]
+        widths = _widths(fields)
+        self.exact = widths is not None and not (carried and fields)
+        self._widths = widths or ()
 
     @property
     def payload_columns(self) -> int:
@@ -194,6 +192,16 @@ class Side:
     def __repr__(self) -> str:
         parts = (f"{field.name}: {field.type}{'?' if field.nullable else ''}" for field in self.fields)
         return f"[{', '.join(parts)}]"
+
+
+@lru_cache(maxsize=4096)
+def _widths(fields: tuple[pa.Field, ...]) -> tuple[int, ...] | None:
+    """How many bits of an exact lane each column takes; None if they do not fit into one together."""
+    for field in fields:
+        columns.check_supported(field)
+    widths = [columns.bits(field) for field in fields]
+    known = tuple(width for width in widths if width is not None)
+    return known if len(known) == len(fields) and sum(known) <= 64 else None
 
 
 def _fields(given: Fields) -> tuple[pa.Field, ...]:

@@ -29,6 +29,7 @@ from ikebana.kernels import consolidate_narrow, consolidate_rows, seek_ranges, s
 from ikebana.time import Time
 from ikebana.trace import payload as payloads
 from ikebana.trace import timetable
+from ikebana.trace.columns import no_values
 from ikebana.trace.lanes import (
     Array,
     Index,
@@ -78,9 +79,9 @@ class Updates(Timed):
     @staticmethod
     def empty(schema: Schema, dimensions: int) -> Updates:
         """No updates, with times of so many coordinates."""
-        nothing: dict[str, list[Any]] = {name: [] for name in schema.names}
-        diffs = {name: np.empty(0, np.int64) for name in schema.diffs}
-        return Updates.of(schema, nothing, np.empty((0, dimensions), np.int64), diffs)
+        columns = [no_values(field.type) for field in (*schema.key.fields, *schema.val.fields)]
+        times, diffs = np.empty((0, dimensions), np.int64), np.empty((len(schema.diffs), 0), np.int64)
+        return Updates(times, np.empty(0, np.int32), diffs, schema, *schema.lanes(columns, 0))
 
     @property
     def nbytes(self) -> int:
