@@ -173,7 +173,7 @@ def _compare(batch: Batch, text: str, view: View, outcome: Outcome) -> str:
 
 def shrunk(session: Session, batch: Batch, failure: Failure, trials: int = SHRINKING) -> Failure:
     """The same failure over fewer rows, if it is there without any changes; else as it was."""
-    found = _fails(session, batch, failure.tables, failure.text)
+    found = wrong(session, batch, failure.tables, failure.text)
     if not found:
         return replace(failure, problem=f"only after changes: {failure.problem}")
     failure = replace(failure, problem=found)
@@ -182,18 +182,20 @@ def shrunk(session: Session, batch: Batch, failure: Failure, trials: int = SHRIN
         smaller = next(candidates, None)
         if smaller is None:
             break
-        if found := _fails(session, batch, smaller, failure.text):
+        if found := wrong(session, batch, smaller, failure.text):
             failure = replace(failure, tables=smaller, problem=found)
             candidates = _smaller(smaller)
     return failure
 
 
-def _fails(session: Session, batch: Batch, start: Sequence[Table], text: str) -> str:
+def wrong(session: Session, batch: Batch, start: Sequence[Table], text: str) -> str:
     """What is wrong with a new view of a query; nothing if it is right."""
     twins, outcome, views = Twins(session, batch, start), Outcome(), dict[str, View]()
     try:
         problems = _install(session, [text], views, outcome)
-        return problems.get(text) or _compare(batch, text, views[text], outcome)
+        if problems or outcome.refused:
+            return "\n".join([*problems.values(), *outcome.refused])
+        return _compare(batch, text, views[text], outcome)
     finally:
         twins.close()
 
