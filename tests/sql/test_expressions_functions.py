@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.sql.oracle import Oracle
+from tests.sql.oracle import Oracle, _Case
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -199,7 +199,7 @@ def texts(name: str) -> list[str]:
     return (Path(__file__).parent / "functions" / f"{name}.sql").read_text().splitlines()
 
 
-@pytest.mark.parametrize(
+EACH = pytest.mark.parametrize(
     ("name", "table", "zone"),
     [
         ("strings", STRINGS, "UTC"),
@@ -212,7 +212,28 @@ def texts(name: str) -> list[str]:
         ("hashes", NUMBERS, "UTC"),
         ("nested", NESTED, "UTC"),
     ],
+    ids=["strings", "codes", "dates", "times", "formats", "maths", "floats", "hashes", "nested"],
 )
-@pytest.mark.parametrize("ansi", [True, False], ids=["ansi", "not-ansi"])
+MODES = pytest.mark.parametrize("ansi", [True, False], ids=["ansi", "not-ansi"])
+
+
+@EACH
+@MODES
 def test_oracle_functions(spark: SparkSession, name: str, table: pa.Table, zone: str, ansi: bool) -> None:
     Oracle(spark, table, zone).check(texts(name), ansi=ansi)
+
+
+@EACH
+@MODES
+def test_oracle_nullability(spark: SparkSession, name: str, table: pa.Table, zone: str, ansi: bool) -> None:
+    """Whether functions of columns that are never null may be null is what Spark says."""
+    columns = {each: table[each].drop_null().slice(0, 1) for each in table.column_names}
+    never = pa.schema([pa.field(each.name, each.type, False) for each in table.schema])
+    oracle = Oracle(spark, pa.table(columns).cast(never), zone)
+    cases = [_Case(text, f"e{number}") for number, text in enumerate(texts(name))]
+    oracle._session.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
+    oracle._translate(cases, ansi)
+    output = oracle._select(cases)._jdf.queryExecution().optimizedPlan().output()
+    there = [output.apply(number).nullable() for number in range(len(cases))]
+    here = [case.expression and case.expression.nullable for case in cases]
+    assert [case.text for case, one, other in zip(cases, here, there, strict=True) if one != other] == []

@@ -42,4 +42,4 @@ xxhash64(i,w)
 xxhash64(w,d,null,l,bo)
 xxhash64(array(st,st))
 xxhash64(cast(i as tinyint))
-pmod(hash(w,i),16)
+hash(w,i) & 15

@@ -14,6 +14,7 @@ from ikebana.sql.expressions import (  # noqa: F401, each registers what it know
     literals,
     maths,
     nested,
+    printf,
     refusals,
     regexes,
     rounding,

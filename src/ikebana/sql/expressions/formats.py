@@ -215,7 +215,7 @@ def _date_format(call: Call, time: pa.Array, pattern: Value) -> pa.Array:
     return _written(wide(time), call.options[0], pattern.as_py())
 
 
-@maps("FromUnixTime", gives=_TEXT, options=zone_of, check=_check_writing)
+@maps("FromUnixTime", gives=_TEXT, nullable=True, options=zone_of, check=_check_writing)
 def _from_unixtime(call: Call, seconds: pa.Array, pattern: Value) -> pa.Array:
     with np.errstate(over="ignore"):
         return _written(wide(seconds) * SECOND, call.options[0], pattern.as_py())

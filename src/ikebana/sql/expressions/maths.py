@@ -22,7 +22,7 @@ _DOUBLE, _INT, _TEXT = pa.float64(), pa.int32(), pa.string()
 
 
 def _of_one(kind: str, compute: Callable[[Any], Any]) -> None:
-    @maps(kind, gives=_DOUBLE)
+    @maps(kind, gives=_DOUBLE, nullable=True)
     def _(call: Call, number: pa.Array) -> pa.Array:
         with np.errstate(all="ignore"):
             return made(_DOUBLE, compute(numbers(number)))

@@ -54,7 +54,7 @@ def _build_whole(tree: Tree, children: Arguments, config: Config) -> Expression:
     if types.is_decimal(number.type):
         before = number.type.precision - number.type.scale + 1
         kind = bounded(before, 0) if number.type.scale else number.type
-    return Call(kind, number.nullable, "round", (number,), (f"Round{tree.kind}", 0, ansi))
+    return Call(kind, True, "round", (number,), (f"Round{tree.kind}", 0, ansi))
 
 
 def _may_raise(call: Call) -> bool:

@@ -147,6 +147,16 @@ def each_distinct(compute: Callable[..., Any], kind: pa.DataType, *given: Value)
     concerned = valid(*given)
     if concerned is not None:
         codes[~concerned] = -1
+    return _by_code(compute, kind, codes, given)
+
+
+def each_distinct_with_nulls(compute: Callable[..., Any], kind: pa.DataType, *columns: pa.Array) -> pa.Array:
+    """The same for a function that has a value for nulls too, which it is given as None."""
+    return _by_code(compute, kind, _combinations(columns), columns)
+
+
+def _by_code(compute: Callable[..., Any], kind: pa.DataType, codes: Any, given: Sequence[Value]) -> pa.Array:
+    """What a function gives for one row of each code; null for code -1."""
     distinct, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
     chosen = pa.array(first)
     lists = [
@@ -159,11 +169,12 @@ def each_distinct(compute: Callable[..., Any], kind: pa.DataType, *given: Value)
 
 
 def _combinations(columns: Sequence[pa.Array]) -> Any:
-    """A number for each row, the same for rows with the same values; what it is where one is null is arbitrary."""
+    """A number for each row, the same for rows with the same values."""
     codes = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         encoded = column.dictionary_encode()
         if codes.any():
             codes = np.unique(codes, return_inverse=True)[1]  # as small as can be: products must fit
-        codes = codes * len(encoded.dictionary) + pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False)
+        count = len(encoded.dictionary)
+        codes = codes * (count + 1) + pc.fill_null(encoded.indices, count).to_numpy(zero_copy_only=False)
     return codes

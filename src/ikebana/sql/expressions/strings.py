@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ikebana.sql.expressions.base import Call, is_nullable
+from ikebana.sql.expressions.buffers import spread, true
 from ikebana.sql.expressions.lists import Lists
 from ikebana.sql.expressions.scalars import (
     Arguments,
@@ -43,14 +44,23 @@ def _is_ascii(text: Value) -> bool:
 # Case.
 
 
+def _cased(text: pa.Array, kernel: Callable[[pa.Array], pa.Array], convert: Callable[[str], str]) -> pa.Array:
+    """ASCII by Arrow; all else by Python, since a character's other case may be several."""
+    if _is_ascii(text):
+        return kernel(text)
+    plain = true(pc.string_is_ascii(text))
+    slow = each_distinct(convert, _TEXT, text.filter(pa.array(~plain)))
+    return spread(_TEXT, len(text), [(plain, kernel(text.filter(pa.array(plain)))), (~plain, slow)])
+
+
 @maps("Upper", gives=_TEXT)
 def _upper(call: Call, text: pa.Array) -> pa.Array:
-    return pc.ascii_upper(text) if _is_ascii(text) else each_distinct(str.upper, _TEXT, text)
+    return _cased(text, pc.ascii_upper, str.upper)
 
 
 @maps("Lower", gives=_TEXT)
 def _lower(call: Call, text: pa.Array) -> pa.Array:
-    return pc.ascii_lower(text) if _is_ascii(text) else each_distinct(str.lower, _TEXT, text)
+    return _cased(text, pc.ascii_lower, str.lower)
 
 
 @maps("InitCap", gives=_TEXT)
