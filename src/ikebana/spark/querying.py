@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -30,6 +31,7 @@ class Queries:
     def __init__(self, spark: SparkSession, engine: Engine, owner: str, tables: Tables) -> None:
         self._spark, self._engine, self._owner, self._tables = spark, engine, owner, tables
         self._clock: Clock | None = None
+        self._lowered: WeakKeyDictionary[Planned, Lowered] = WeakKeyDictionary()  # of plans that the planner keeps
         self._planner: Planner | None = None
         self._known: dict[str, Table] = {}
         self._lock = threading.Lock()
@@ -38,7 +40,10 @@ class Queries:
         """A query as a collection over tables and views."""
         tables = self._tables()
         planned = self._with(tables).plan(query)
-        return lower(planned, self._and_clock(tables, planned))
+        found = self._lowered.get(planned)
+        if found is None:
+            found = self._lowered[planned] = lower(planned, self._and_clock(tables, planned))
+        return found
 
     def prepared(self, text: str, parameters: Parameters) -> tuple[Planned, Fields, Mapping[str, Table]]:
         """A text with parameters as Spark plans it, what the parameters are, and the tables it is about."""
