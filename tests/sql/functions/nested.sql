@@ -115,3 +115,7 @@ array_sort(a)
 array_sort(da)
 array_sort(sa)
 transform(a,x->10 div x)
+array_repeat('x',j)
+sequence(j,5)
+array(1,i)[1]
+named_struct('k',s)
