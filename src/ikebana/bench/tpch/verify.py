@@ -19,8 +19,9 @@ from ikebana.bench.progress import Progress
 from ikebana.bench.scenario import Parameters, Results, Scenario, parameter
 from ikebana.bench.tpch import data
 from ikebana.bench.tpch.answers import Batch, expected, wrong
-from ikebana.bench.tpch.schemas import KEYS, QUERIES, SCHEMAS, TABLES, query
-from ikebana.bench.tpch.stream import RefreshStream, Round
+from ikebana.bench.tpch.schemas import QUERIES, query
+from ikebana.bench.tpch.serving import apply, create, load
+from ikebana.bench.tpch.stream import RefreshStream
 
 if TYPE_CHECKING:
     from ikebana.spark import Session
@@ -30,17 +31,6 @@ if TYPE_CHECKING:
 def install(session: Session) -> dict[int, View]:
     """All 22 queries as views q1 to q22, by number."""
     return {number: session.view(f"q{number}", query(number)) for number in QUERIES}
-
-
-def apply(session: Session, changes: Round) -> None:
-    """One round of changes, as one transaction."""
-    with session.transaction():
-        for name, each in changes.items():
-            table = session.table(name)
-            if each.deletes.num_rows:
-                table.delete(each.deletes)
-            if each.upserts.num_rows:
-                table.upsert(each.upserts)
 
 
 @dataclass(frozen=True)
@@ -68,7 +58,8 @@ class TpchVerify(Scenario[VerifyParameters]):
         stream = RefreshStream(data.read(folder), parameters.seed, orders=parameters.orders)
         results: dict[str, float] = {}
         with connect(workers=parameters.workers) as session, TemporaryDirectory() as scratch:
-            results |= self._load(session, folder, progress)
+            create(session, stream=False)
+            results |= load(session, folder, progress)
             views, spent = {}, Stopwatch()
             for number in progress.track("installing", QUERIES):
                 watch = Stopwatch()
@@ -94,14 +85,6 @@ class TpchVerify(Scenario[VerifyParameters]):
             "spark_round_s": answering / (parameters.rounds + 1),
         }
         return results
-
-    def _load(self, session: Session, folder: Path, progress: Progress) -> dict[str, float]:
-        watch = Stopwatch()
-        for name in progress.track("loading", TABLES):
-            table = session.create_table(name, SCHEMAS[name], KEYS[name])
-            table.load(session.spark.read.parquet(str(folder / name)), progress=False)
-        session.engine.run()
-        return {"load_s": watch.seconds}
 
     def _compare(self, batch: Batch, views: Mapping[int, View], round: int, progress: Progress) -> None:
         for number in progress.track(f"verifying round {round}", QUERIES):

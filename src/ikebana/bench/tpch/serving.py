@@ -1,0 +1,134 @@
+"""What benchmarks of TPC-H on Spark have in common: tables of a session, rounds of changes, and comparing with Spark.
+
+`lineitem` is a kept table like the others, or a stream as in the paper: of that nothing is kept, and a query sees the
+rows that come after it was installed. A query that reads it then has an answer at once, over no line items at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pyarrow as pa
+
+from ikebana.bench.measure import Stopwatch
+from ikebana.bench.progress import Progress
+from ikebana.bench.tpch.answers import Batch, expected, wrong
+from ikebana.bench.tpch.schemas import KEYS, QUERIES, SCHEMAS, TABLES, query
+from ikebana.bench.tpch.stream import Round
+
+if TYPE_CHECKING:
+    from ikebana.spark import Session
+
+WITHOUT_LINEITEM = (2, 11, 13, 16, 22)
+"""The queries that do not read line items."""
+
+FROM_LINEITEM = tuple(number for number in QUERIES if number not in WITHOUT_LINEITEM)
+"""Those that do."""
+
+_WARM_ROWS = 200
+
+
+@contextmanager
+def spark_session(workers: int) -> Iterator[Any]:
+    """The SparkSession that is active, or else one that ends with the block, with slots for so many workers."""
+    from ikebana.spark import launch  # here, since the other benchmarks need no PySpark, which takes a while
+
+    active = launch.active_session()
+    spark = active or launch.session(workers)
+    try:
+        yield spark
+    finally:
+        if active is None:
+            spark.stop()
+
+
+def create(session: Session, *, stream: bool) -> None:
+    """The eight tables, empty; `lineitem` as a stream if so."""
+    for name in TABLES:
+        if stream and name == "lineitem":
+            session.create_table(name, SCHEMAS[name], stream=True)
+        else:
+            session.create_table(name, SCHEMAS[name], KEYS[name])
+
+
+def load(session: Session, folder: Path, progress: Progress) -> dict[str, float]:
+    """All kept tables, from Parquet files, by Spark's tasks."""
+    watch = Stopwatch()
+    for name in progress.track("loading", TABLES):
+        if session.table(name).kind != "stream":
+            session.table(name).load(session.spark.read.parquet(str(folder / name)), progress=False)
+    session.engine.run()
+    return {"load_s": watch.seconds}
+
+
+def apply(session: Session, changes: Round) -> None:
+    """One round of changes, as one transaction; to a stream rows are only added."""
+    with session.transaction():
+        for name, each in changes.items():
+            table = session.table(name)
+            if table.kind == "stream":
+                table.insert(each.upserts)
+                continue
+            if each.deletes.num_rows:
+                table.delete(each.deletes)
+            if each.upserts.num_rows:
+                table.upsert(each.upserts)
+
+
+def warm(session: Session, tables: Mapping[str, pa.Table], progress: Progress, *, stream: bool) -> dict[int, float]:
+    """Install all queries over a few rows, then forget them: processes have then loaded the code that they need.
+
+    Returns how many milliseconds each view took, most of which is Java's start: it has not planned anything before.
+    """
+    spent = {}
+    create(session, stream=stream)
+    for number in progress.track("warming up", QUERIES):
+        watch = Stopwatch()
+        session.view(f"q{number}", query(number)).to_arrow()
+        spent[number] = watch.seconds * 1e3
+    with session.transaction():
+        for name, rows in tables.items():
+            session.table(name).insert(rows.slice(0, _WARM_ROWS))
+    session.engine.run()
+    for number in QUERIES:
+        session.drop_view(f"q{number}")
+    for name in TABLES:
+        session.drop_table(name)
+    session.engine.run()
+    return spent
+
+
+def resident(session: Session) -> int:
+    """Memory that all workers hold now."""
+    cluster: Any = session.engine.cluster
+    return sum([int(psutil.Process(pid).memory_info().rss) for pid in cluster.pids])
+
+
+class Oracle:
+    """Spark's answers over given rows, each table written to a file once for as long as it stays the same."""
+
+    def __init__(self, spark: Any) -> None:
+        self._batch = Batch(spark, settings={})
+        self._folder = TemporaryDirectory()
+        self._written: dict[str, pa.Table] = {}
+        self._files = 0
+
+    def wrong(self, number: int, found: pa.Table, tables: Mapping[str, pa.Table]) -> str:
+        """What is wrong with an answer to one of the 22 over these tables; nothing if it is right."""
+        for name, rows in tables.items():
+            if self._written.get(name) is not rows:
+                self._files += 1
+                self._batch.write(Path(self._folder.name) / str(self._files), {name: rows})
+                self._written[name] = rows
+        return wrong(number, found, expected(self._batch, number))
+
+    def __enter__(self) -> Oracle:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._folder.cleanup()
