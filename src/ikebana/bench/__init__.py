@@ -28,6 +28,7 @@ from ikebana.bench.graphs import Closure, GraphBatch, GraphUpdates
 from ikebana.bench.ingest import IngestFollow, IngestInsert, IngestLatency, IngestLoad
 from ikebana.bench.queries import IdleQueries, JoinProportionality
 from ikebana.bench.scenario import AnyScenario
+from ikebana.bench.tpch.installing import TpchInstall
 from ikebana.bench.tpch.verify import TpchVerify
 
 SCENARIOS: tuple[type[AnyScenario], ...] = (
@@ -47,4 +48,5 @@ SCENARIOS: tuple[type[AnyScenario], ...] = (
     IngestInsert,
     IngestLatency,
     TpchVerify,
+    TpchInstall,
 )
