@@ -513,8 +513,12 @@ def natural_join(*collections: Collection) -> Collection:
 
 
 def _delta_path(collections: Sequence[Collection], start: int) -> Collection:
-    """The changes of one collection, looked up in all the others; those before it strictly."""
-    found = collections[start]
+    """The changes of one collection, looked up in all the others; those before it strictly.
+
+    So what there is when a query starts is all met by the changes of the first: the others need only later ones.
+    """
+    in_loop = any(each.node.scope for each in collections)
+    found = collections[start].later() if start and not in_loop else collections[start]
     waiting = [at for at in range(len(collections)) if at != start]
     while waiting:
         shared = {at: [n for n in collections[at].columns if n in found.columns] for at in waiting}

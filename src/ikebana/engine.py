@@ -363,6 +363,11 @@ class Input(Collection):
             engine.coordinator.command(Push(self.name, changes), engine.worker_for_next_push())
 
 
+def kept_as(collection: Collection) -> Arrangement:
+    """The arrangement in which the result of a query is kept."""
+    return Arrangement(_as_arrangement(collection.node))
+
+
 def _as_arrangement(node: ir.Node) -> ir.Node:
     """The arrangement in which a view's result is kept: the one that it is, if it is the rows of one."""
     arrangement = node.source if isinstance(node, ir.Rows) else node

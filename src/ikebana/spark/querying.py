@@ -25,6 +25,19 @@ Tables = Callable[[], Mapping[str, Table]]
 """The tables and views that there are."""
 
 
+class _WithClock(dict[str, Table]):
+    """Tables by name, and the clock if it is asked for."""
+
+    def __init__(self, tables: Mapping[str, Table], clock: Callable[[], Table]) -> None:
+        super().__init__(tables)
+        self._clock = clock
+
+    def __missing__(self, name: str) -> Table:
+        if name != CLOCK:
+            raise KeyError(name)
+        return self._clock()
+
+
 class Queries:
     """Queries of one session."""
 
@@ -42,7 +55,7 @@ class Queries:
         planned = self._with(tables).plan(query)
         found = self._lowered.get(planned)
         if found is None:
-            found = self._lowered[planned] = lower(planned, self._and_clock(tables, planned))
+            found = self._lowered[planned] = lower(planned, _WithClock(tables, self._running_clock))
         return found
 
     def prepared(self, text: str, parameters: Parameters) -> tuple[Planned, Fields, Mapping[str, Table]]:
@@ -50,16 +63,14 @@ class Queries:
         tables = self._tables()
         spark_fields = [parameter_field(name, given) for name, given in parameters.items()]
         planned = self._with(tables).prepare(text, parameters)
-        return planned, fields_of(StructType(spark_fields)), self._and_clock(tables, planned)
+        return planned, fields_of(StructType(spark_fields)), _WithClock(tables, self._running_clock)
 
-    def _and_clock(self, tables: Mapping[str, Table], planned: Planned) -> Mapping[str, Table]:
-        """The tables, and the clock if a query looks at it."""
-        if CLOCK not in planned.plan:
-            return tables
+    def _running_clock(self) -> Table:
+        """The clock, which starts when the first query looks at it."""
         with self._lock:
             if self._clock is None:
                 self._clock = Clock(self._engine)
-        return {**tables, CLOCK: self._clock.table}
+            return self._clock.table
 
     def close(self) -> None:
         """Stop the clock."""

@@ -30,7 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ikebana.collection import Arrangement, Collection
 from ikebana.dataflow.messages import Wait
-from ikebana.engine import Engine
+from ikebana.engine import Engine, kept_as
 from ikebana.errors import DataflowError, DroppedError, SchemaError
 from ikebana.spark.following import Following
 from ikebana.spark.listing import Card, Listing
@@ -213,9 +213,9 @@ class Session:
                 del self._views[view.name], self._relations[view.name]
 
     def explain(self, query: Query) -> str:
-        """The plan of a query as a tree, and which arrangements it would reuse or build."""
+        """The plan of a query as a tree, and which arrangements it would reuse, share or build, with their bytes."""
         self._check()
-        return self.engine.explain(self._lowered(query, "a plan").rows)
+        return self.engine.explain(kept_as(self._lowered(query, "a plan").rows))
 
     # What there is.
 

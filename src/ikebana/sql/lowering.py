@@ -86,9 +86,11 @@ class Lowering:
 
     def table(self, name: str) -> Table:
         """A table by name."""
-        if name not in self._tables:
-            raise SqlError(f"there is no table {name!r}", detail=f"there are {', '.join(map(repr, self._tables))}")
-        return self._tables[name]
+        try:
+            return self._tables[name]
+        except KeyError:
+            known = ", ".join(map(repr, self._tables))
+            raise SqlError(f"there is no table {name!r}", detail=f"there are {known}") from None
 
     def new_attribute(self) -> int:
         """The number of an attribute that Catalyst does not have."""
@@ -127,6 +129,12 @@ class Lowering:
         """The part, with the scalar subqueries of expressions as further attributes."""
         others = self.subqueries(trees)
         return joined([part, *others]) if others else part
+
+    def computed(self, part: Part, named: Sequence[Tree]) -> Part:
+        """The part with other attributes: named expressions over its own."""
+        part = self.with_subqueries(part, named)
+        outputs = {each.expr_id: self.expression(each, part.outputs) for each in named}
+        return part.giving(outputs, {each.expr_id: each.fields["name"] for each in named})
 
     def always(self, part: Part) -> Collection:
         """A row for each result that there must be in any case: for each opening of the statement, or just one."""

@@ -9,13 +9,16 @@ Parameters are a table with a row for each opening. The query is joined with it:
 opening it belongs, groups and limits are those of an opening. So a thousand openings share all indexes and all
 operators, and a change costs what it changes in any of them.
 
+Opening and closing is a transaction of its own, even inside the block of another: an answer can be read at once.
+
 Cost: opening and closing is a transaction of one row, and what follows from it. Reading is a look-up in the result,
-which is indexed by opening.
+which is indexed by opening. Whoever follows the changes of an opening gets those of all, and leaves the others out.
 """
 
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -28,7 +31,24 @@ from ikebana.sql.lower import lower
 from ikebana.sql.ordering import sort_table
 from ikebana.sql.planned import PARAMETERS, Planned
 from ikebana.sql.relations import ID, Table
+from ikebana.subscribing import Subscription
 from ikebana.views import plain_rows
+
+
+class _Known(Mapping[str, Table]):
+    """Tables, and that of the parameters."""
+
+    def __init__(self, tables: Mapping[str, Table], parameters: Table) -> None:
+        self._tables, self._parameters = tables, parameters
+
+    def __getitem__(self, name: str) -> Table:
+        return self._parameters if name == PARAMETERS else self._tables[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
 
 
 class Statement:
@@ -47,8 +67,7 @@ class Statement:
         self._numbers = itertools.count(1)
         self._values = engine.table(f"parameters of {name}", [pa.field(ID, pa.int64()), *parameters], ID)
         try:
-            known = {**tables, PARAMETERS: Table(PARAMETERS, self._values, (ID,))}
-            lowered = lower(planned, known)
+            lowered = lower(planned, _Known(tables, Table(PARAMETERS, self._values, (ID,))))
             if ID not in lowered.rows.columns:
                 raise SqlError(f"statement {name!r} has no parameters", hint="write them as :name, or make it a view")
             self.order = lowered.order
@@ -76,7 +95,7 @@ class Statement:
                 hint="give a value to each of them",
             )
         number = next(self._numbers)
-        self._values.insert({ID: [number], **{name: [values[name]] for name in names}})
+        self._change({ID: [number], **{name: [values[name]] for name in names}}, "insert")
         opening = self.openings[number] = Opening(self, number, values)
         return opening
 
@@ -91,19 +110,25 @@ class Statement:
     def end(self, number: int) -> None:
         """Take the values of an opening away."""
         if self.openings.pop(number, None) is not None:
-            self._values.delete({ID: [number]})
+            self._change({ID: [number]}, "delete")
+
+    def _change(self, rows: Mapping[str, Any], op: str) -> None:
+        transaction = self._engine.transaction()
+        try:
+            transaction.change(self._values, rows, op)
+            transaction.commit()
+        except BaseException:
+            transaction.abort()
+            raise
 
     def rows_of(self, number: int, at: int | None) -> pa.Table:
         """The answer of an opening."""
         found = plain_rows(self._view.read(at, {ID: [number]}), self.name).drop_columns([ID])
         return sort_table(found, self.order) if self.order else found
 
-    def changes_of(self, number: int, since: str | None, timeout: float | None) -> Iterator[tuple[int, pa.Table]]:
-        """The changes of the answer of an opening, each epoch once."""
-        for epoch, changes in self._view.changes(since, timeout=timeout):
-            mine = changes.filter(pc.equal(changes[ID], number))
-            if mine.num_rows:
-                yield epoch, mine.drop_columns([ID])
+    def changes(self, since: str | None, timeout: float | None) -> Subscription:
+        """The changes of all answers, with the number of the opening that each row is of."""
+        return self._view.changes(since, timeout=timeout)
 
     def _check(self) -> None:
         if self._closed:
@@ -125,6 +150,7 @@ class Opening:
     def __init__(self, statement: Statement, number: int, values: Mapping[str, Any]) -> None:
         self._statement, self._number = statement, number
         self.values = dict(values)
+        self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
 
     def to_arrow(self, at: int | None = None) -> pa.Table:
         """The answer as an Arrow table, at the last closed epoch or at one that is held."""
@@ -138,10 +164,14 @@ class Opening:
     def changes(self, since: str | None = None, *, timeout: float | None = None) -> Iterator[tuple[int, pa.Table]]:
         """An iterator of (epoch, Arrow table with a column `diff`): as `View.changes`, of this answer alone."""
         self._check()
-        return self._statement.changes_of(self._number, since, timeout)
+        found = self._statement.changes(since, timeout)
+        self._subscriptions.add(found)
+        return _changes_of(self._number, found)
 
     def close(self) -> None:
-        """Let the answer go; closing twice does nothing."""
+        """Let the answer go, and end iterators over its changes; closing twice does nothing."""
+        for each in list(self._subscriptions):
+            each.close()
         self._statement.end(self._number)
 
     def _check(self) -> None:
@@ -157,3 +187,11 @@ class Opening:
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.values.items())
         return f"<{self._statement.name}({shown})>"
+
+
+def _changes_of(number: int, subscription: Subscription) -> Iterator[tuple[int, pa.Table]]:
+    """The changes of the answer of an opening, each epoch once."""
+    for epoch, changes in subscription:
+        mine = changes.filter(pc.equal(changes[ID], number))
+        if mine.num_rows:
+            yield epoch, mine.drop_columns([ID])
