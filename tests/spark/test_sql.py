@@ -1,0 +1,161 @@
+"""SQL and DataFrames as views: through Spark's planner, on workers that Spark hosts."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+
+from ikebana.errors import DataflowError, DroppedError, IkebanaError, SqlError
+from ikebana.spark import Session
+from tests.clusters import within
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+TOTALS = "SELECT region, count(*) AS n, sum(total) AS total FROM orders GROUP BY region ORDER BY total DESC"
+
+
+@pytest.fixture
+def shop(session: Session) -> Session:
+    """Orders and customers."""
+    orders = session.create_table(
+        "orders", "id BIGINT, customer BIGINT NOT NULL, region STRING, total DECIMAL(10,2)", key="id"
+    )
+    orders.insert([(id, id % 4, "nes"[id % 3], Decimal(id)) for id in range(30)])
+    customers = session.create_table("customers", "id BIGINT, name STRING NOT NULL", key="id")
+    customers.insert([(id, f"c{id}") for id in range(4)])
+    return session
+
+
+def rows(answer: pa.Table) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in answer.to_pylist()]
+
+
+class TestViews:
+    def test_of_text(self, shop: Session) -> None:
+        view = shop.view("totals", TOTALS)
+        assert rows(view.to_arrow()) == [
+            ("s", 10, Decimal(155)),
+            ("e", 10, Decimal(145)),
+            ("n", 10, Decimal(135)),
+        ]
+        shop.table("orders").delete([(29,), (28,)])
+        shop.table("orders").upsert([(0, 0, "w", Decimal(1000))])
+        assert rows(view.to_arrow()) == [
+            ("w", 1, Decimal(1000)),
+            ("n", 9, Decimal(135)),
+            ("s", 9, Decimal(126)),
+            ("e", 9, Decimal(117)),
+        ]
+        assert [tuple(row) for row in view.to_df().collect()] == rows(view.to_arrow())
+
+    def test_of_a_dataframe(self, shop: Session) -> None:
+        orders, customers = shop.table("orders").to_df(), shop.read("customers")
+        joined = orders.join(customers.withColumnRenamed("id", "customer"), "customer")
+        view = shop.view("by name", joined.groupBy("name").agg(F.sum("total").alias("total")))
+        before = dict(rows(view.to_arrow()))
+        shop.table("customers").upsert([(1, "one")])
+        after = dict(rows(view.to_arrow()))
+        assert before.pop("c1") == after.pop("one") and before == after
+
+    def test_of_another_view(self, shop: Session) -> None:
+        shop.view("totals", TOTALS)
+        most = shop.view("most", "SELECT max(total) AS most FROM totals")
+        shop.table("orders").insert([(99, 0, "s", Decimal(1))])
+        assert rows(most.to_arrow()) == [(Decimal(156),)]
+        shop.drop_view("most")
+
+    def test_with_a_function_of_the_users(self, shop: Session) -> None:
+        shop.spark.udf.register("shout", lambda text: text.upper() + "!", "string")
+        view = shop.view("shouted", "SELECT shout(name) AS loud FROM customers WHERE id < 2")
+        assert sorted(rows(view.to_arrow())) == [("C0!",), ("C1!",)]
+
+    def test_a_temporary_view_of_the_users_is_seen_anew_each_time(self, shop: Session) -> None:
+        for name in ("c1", "c2"):
+            shop.read("customers").where(F.col("name") == name).createOrReplaceTempView("chosen")
+            view = shop.view(f"only {name}", "SELECT name FROM chosen")
+            assert rows(view.to_arrow()) == [(name,)]
+        shop.spark.catalog.dropTempView("chosen")
+
+    def test_two_share_what_they_have_in_common(self, shop: Session) -> None:
+        text = "SELECT o.id, c.name FROM orders o JOIN customers c ON o.customer = c.id"
+        shop.view("one", text)
+        before = len(shop.arrangements())
+        shown = shop.explain(text)
+        assert "reused from view one" in shown and "built here" not in shown
+        shop.view("two", text)
+        assert len(shop.arrangements()) == before
+
+
+class TestFaults:
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("SELECT nothing FROM orders", "nothing"),
+            ("SELECT * FROM nowhere", "nowhere"),
+            ("SELEC * FROM orders", "SELEC"),
+            ("SELECT rand() AS r FROM orders", "rand"),
+            ("SELECT approx_count_distinct(id) AS n FROM orders", "approx_count_distinct"),
+            ("SELECT now() AS now FROM orders", "present time"),
+        ],
+    )
+    def test_what_is_refused_is_named_and_leaves_nothing(self, shop: Session, text: str, said: str) -> None:
+        before = len(shop.arrangements())
+        with pytest.raises(SqlError) as refused:
+            shop.view("refused", text)
+        assert said.lower() in str(refused.value).lower() and "\tat " not in str(refused.value)
+        assert len(shop.arrangements()) == before
+        shop.view("refused", "SELECT id FROM orders").drop()
+
+    def test_an_error_of_ansi_mode_fails_its_view_alone(self, shop: Session) -> None:
+        ratio = shop.view("ratio", "SELECT id, 1 / (id - 100) AS r FROM orders")
+        count = shop.view("count", "SELECT count(*) AS n FROM orders")
+        assert len(ratio.to_arrow()) == 30
+        shop.table("orders").insert([(100, 1, "n", Decimal(1))])
+        assert rows(count.to_arrow()) == [(31,)]
+        with pytest.raises(DataflowError) as failed:
+            ratio.to_arrow()
+        assert "zero" in str(failed.value)
+
+    def test_a_view_of_a_file_is_refused(self, shop: Session, tmp_path: Any) -> None:
+        shop.spark.range(10).write.parquet(str(tmp_path / "file"))
+        with pytest.raises(SqlError, match="table"):
+            shop.view("file", shop.spark.read.parquet(str(tmp_path / "file")))
+
+
+class TestStatements:
+    def test_open_and_close(self, shop: Session) -> None:
+        text = "SELECT id, total * :rate AS price FROM orders WHERE customer = :customer ORDER BY id"
+        with shop.prepare(text, customer="BIGINT", rate="DECIMAL(3,1)") as statement:
+            one = statement.open(customer=1, rate=Decimal("1.0"))
+            two = statement.open(customer=1, rate=Decimal("2.0"))
+            assert [2 * price for _, price in rows(one.to_arrow())] == [price for _, price in rows(two.to_arrow())]
+            arrangements = len(shop.arrangements())
+            many = [statement.open(customer=at % 4, rate=Decimal(at)) for at in range(50)]
+            assert len(shop.arrangements()) == arrangements
+            shop.table("orders").insert([(77, 3, "n", Decimal(10))])
+            assert rows(many[3].to_arrow())[-1] == (77, Decimal(30))
+            many[3].close()
+            with pytest.raises(DroppedError):
+                many[3].to_arrow()
+            with pytest.raises(SqlError, match="parameters are customer, rate"):
+                statement.open(customer=1)
+        with pytest.raises(IkebanaError):
+            one.to_arrow()
+        shop.drop_table("orders")
+
+
+class TestTime:
+    def test_rows_expire_by_themselves(self, shop: Session) -> None:
+        events = shop.create_table("events", "id BIGINT, at TIMESTAMP NOT NULL", key="id")
+        recent = shop.view("recent", "SELECT id FROM events WHERE at >= now() - INTERVAL 2 SECONDS")
+        now = datetime.now(UTC)
+        events.insert([(1, now - timedelta(hours=1)), (2, now + timedelta(hours=1)), (3, datetime.now(UTC))])
+        assert sorted(rows(recent.to_arrow())) == [(2,), (3,)]
+        assert within(20, lambda: rows(recent.to_arrow()) == [(2,)])
+        assert time.time() - now.timestamp() >= 2
