@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,11 @@ import pyarrow as pa
 
 from ikebana.errors import SchemaError
 from ikebana.operators import linear, logic, wrapping
-from ikebana.operators.changes import Changes, Fields
+from ikebana.operators.buckets import Bucket
+from ikebana.operators.changes import Fields
 from ikebana.operators.join import Result
 from ikebana.plan import ir
-from ikebana.trace import Schema, payload
-from ikebana.trace.canonical import canonical
+from ikebana.trace import Schema
 from ikebana.trace.columns import is_nested, is_plain_integer, matched
 
 Types = Mapping[str, pa.DataType] | Iterable[pa.Field]
@@ -604,27 +603,6 @@ def _in_one_scope(nodes: Sequence[ir.Node]) -> list[ir.Node]:
 
 
 # Levels of competition.
-
-
-@dataclass(frozen=True)
-class Bucket:
-    """A linear step: one more column, a hash of some columns, below `count` (a power of two).
-
-    Equal rows have the same bucket, on every machine.
-    """
-
-    name: str
-    hashed: tuple[str, ...]
-    count: int
-
-    def fields(self, given: Fields) -> Fields:
-        return (*given, pa.field(self.name, pa.int32(), nullable=False))
-
-    def __call__(self, changes: Changes) -> Changes:
-        named = changes.named
-        hashes = payload.hashes(tuple(canonical(named[name]) for name in self.hashed))
-        bucket = pa.array((hashes & (self.count - 1)).astype(np.int32))
-        return changes.with_columns(self.fields(changes.fields), (*changes.columns, bucket))
 
 
 def _buckets(k: int) -> int:

@@ -25,7 +25,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ikebana.collection import Bucket, Collection
+from ikebana.collection import Collection
+from ikebana.operators.buckets import Bucket
 from ikebana.operators.changes import Fields
 from ikebana.operators.linear import Columns
 from ikebana.operators.logic import Groups, Logic, Made, TopK
