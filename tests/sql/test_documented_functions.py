@@ -1,0 +1,173 @@
+"""The functions that docs/SQL.md lists are those that there are.
+
+`CALLS` has a call of each. That the list has all of them, and nothing else, needs no Spark; that each can be lowered,
+and that no function of Spark's was forgotten whose class can be, does. `python -m tests.sql.test_documented_functions`
+prints the list as the page has to have it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ikebana.engine import Engine
+from ikebana.spark.planning import Planner
+from ikebana.spark.types import fields_of
+from ikebana.sql import Table, lower
+from ikebana.sql.expressions.base import BUILDERS
+from ikebana.sql.nodes.aggregates import _GATHERED, _SUMS
+from ikebana.sql.nodes.generating import _GENERATORS
+from ikebana.sql.nodes.windows import _FUNCTIONS
+
+PAGE = Path(__file__).parents[2] / "docs" / "SQL.md"
+
+COLUMNS = (
+    "i INT, l BIGINT, d DOUBLE, s STRING, p STRING NOT NULL, b BINARY, bo BOOLEAN, dt DATE, ts TIMESTAMP, "
+    "ntz TIMESTAMP_NTZ, a ARRAY<INT>, sa ARRAY<STRING>, aa ARRAY<ARRAY<INT>>, st STRUCT<x: INT, y: STRING>, "
+    "m MAP<STRING, INT>, sta ARRAY<STRUCT<x: INT>>"
+)
+"""The table that is called about."""
+
+CALLS: dict[str, str] = {
+    "conditions": """
+        between(i, 1, 2); coalesce(i, 1); equal_null(i, 1); if(bo, 1, 2); ifnull(i, 1); ilike(s, 'a%'); isnan(d);
+        isnotnull(i); isnull(i); like(s, 'a%'); nanvl(d, 0D); nullif(i, 1); nullifzero(i); nvl(i, 1); nvl2(i, 1, 2);
+        regexp(s, 'a'); regexp_like(s, 'a'); rlike(s, 'a'); zeroifnull(i)""",
+    "casts": """
+        bigint(s); binary(s); boolean(s); cast(s AS INT); date(s); decimal(s); double(s); float(s); int(s); smallint(s);
+        string(i); timestamp(s); tinyint(s)""",
+    "numbers": """
+        abs(i); acos(d); acosh(d); asin(d); asinh(d); atan(d); atan2(d, d); atanh(d); bin(l); bit_count(i);
+        bit_get(i, 0); bround(d, 1); cbrt(d); ceil(d); ceiling(d); conv(s, 10, 16); cos(d); cosh(d); cot(d); csc(d);
+        degrees(d); div(i, 2); e(); exp(d); expm1(d); factorial(i); floor(d); getbit(i, 0); greatest(i, 2); hex(l);
+        hypot(d, d); least(i, 2); ln(d); log(2, d); log10(d); log1p(d); log2(d); mod(i, 3); negative(i); pi();
+        pmod(i, 3); positive(i); pow(d, 2); power(d, 2); radians(d); rint(d); round(d, 1); sec(d); shiftleft(i, 1);
+        shiftright(i, 1); shiftrightunsigned(i, 1); sign(d); signum(d); sin(d); sinh(d); sqrt(d); tan(d); tanh(d);
+        unhex(s); width_bucket(d, 0, 10, 5)""",
+    "strings and binaries": """
+        ascii(s); base64(b); bit_length(s); btrim(s); char(l); char_length(s); character_length(s); chr(l);
+        concat_ws(',', s, s); contains(s, 'a'); crc32(b); decode(b, 'UTF-8'); elt(i, s, s); encode(s, 'UTF-8');
+        endswith(s, 'a'); find_in_set(s, 'a,b'); format_number(d, 2); format_string('%s', s); hash(s); initcap(s);
+        instr(s, 'a'); lcase(s); left(s, 2); len(s); length(s); levenshtein(s, s); locate('a', s); lower(s); lpad(s, 5);
+        ltrim(s); md5(s); octet_length(s); overlay(s, 'a', 1); position('a', s); printf('%s', s); regexp_count(s, 'a');
+        regexp_extract(s, '(a)', 1); regexp_extract_all(s, '(a)', 1); regexp_instr(s, 'a'); regexp_replace(s, 'a', 'b');
+        regexp_substr(s, 'a'); repeat(s, 2); replace(s, 'a', 'b'); right(s, 2); rpad(s, 5); rtrim(s); sha(s); sha1(s);
+        sha2(s, 256); soundex(s); space(i); split(s, ','); split_part(s, ',', 1); startswith(s, 'a'); substr(s, 1, 2);
+        substring(s, 1, 2); substring_index(s, '.', 1); to_binary(s, 'hex'); translate(s, 'a', 'b'); trim(s); ucase(s);
+        unbase64(s); upper(s); url_encode(s); xxhash64(s)""",
+    "dates and times": """
+        add_months(dt, 1); convert_timezone('UTC', 'Asia/Tokyo', ntz); date_add(dt, 1); date_diff(dt, dt);
+        date_format(ts, 'yyyy-MM'); date_from_unix_date(i); date_part('year', dt); date_sub(dt, 1);
+        date_trunc('HOUR', ts); dateadd(dt, 1); datediff(dt, dt); datepart('year', dt); day(dt); dayname(dt);
+        dayofmonth(dt); dayofweek(dt); dayofyear(dt); extract(YEAR FROM dt); from_unixtime(l);
+        from_utc_timestamp(ts, 'Asia/Tokyo'); hour(ts); last_day(dt); make_date(i, 1, 1); make_dt_interval(i);
+        make_timestamp(i, 1, 1, 0, 0, 0); make_timestamp_ltz(i, 1, 1, 0, 0, 0); make_timestamp_ntz(i, 1, 1, 0, 0, 0);
+        make_ym_interval(i); minute(ts); month(dt); monthname(dt); months_between(dt, dt); next_day(dt, 'MO');
+        quarter(dt); second(ts); timestamp_micros(l); timestamp_millis(l); timestamp_seconds(l);
+        timestampadd(HOUR, 1, ts); timestampdiff(HOUR, ts, ts); to_date(s); to_timestamp(s, 'yyyy-MM-dd');
+        to_timestamp_ltz(s); to_timestamp_ntz(s); to_unix_timestamp(ts); to_utc_timestamp(ts, 'Asia/Tokyo');
+        trunc(dt, 'MM'); unix_date(dt); unix_micros(ts); unix_millis(ts); unix_seconds(ts); unix_timestamp(ts);
+        weekday(dt); weekofyear(dt); year(dt); window(ts, '5 minutes'); window_time(window(ts, '5 minutes'))""",
+    "arrays, structs and maps": """
+        aggregate(a, 0, (x, y) -> x + y); array(i, 2); array_append(a, 1); array_compact(a); array_contains(a, 1);
+        array_distinct(a); array_insert(a, 1, 2); array_join(sa, ','); array_max(a); array_min(a); array_position(a, 1);
+        array_prepend(a, 1); array_remove(a, 1); array_repeat(i, 2); array_size(a); array_sort(a); cardinality(a);
+        concat(s, s); element_at(a, 1); exists(a, x -> x > 1); filter(a, x -> x > 1); flatten(aa);
+        forall(a, x -> x > 1); get(a, 0); map_contains_key(m, 'a'); map_keys(m); map_values(m); named_struct('x', i);
+        reduce(a, 0, (x, y) -> x + y); reverse(s); sequence(1, i); size(a); slice(a, 1, 2); sort_array(a);
+        struct(i, s); transform(a, x -> x + 1)""",
+    "aggregates": """
+        any(bo); any_value(i); array_agg(i); avg(i); bool_and(bo); bool_or(bo); collect_list(i); collect_set(i);
+        count(i); count_if(bo); every(bo); first(i); first_value(i); max(i); max_by(i, d); mean(i); median(d); min(i);
+        min_by(i, d); mode(i); percentile(d, 0.5); percentile_cont(0.5) WITHIN GROUP (ORDER BY d);
+        percentile_disc(0.5) WITHIN GROUP (ORDER BY d); regr_avgx(d, d); regr_avgy(d, d); regr_count(d, d); some(bo);
+        std(d); stddev(d); stddev_pop(d); stddev_samp(d); sum(i); var_pop(d); var_samp(d); variance(d)""",
+    "over windows": """
+        any_value(i); avg(i); bool_and(bo); bool_or(bo); count(i); count_if(bo); cume_dist(); dense_rank();
+        first_value(i); lag(i); last_value(i); lead(i); max(i); mean(i); min(i); nth_value(i, 2); ntile(3);
+        percent_rank(); rank(); row_number(); sum(i)""",
+    "that make rows": """
+        explode(a); explode_outer(a); inline(sta); inline_outer(sta); posexplode(a); posexplode_outer(a);
+        stack(2, i, 2)""",
+}
+"""A call of each function, by family."""
+
+OPERATORS = {"and", "in", "not", "or", "when"}
+"""What Spark has among its functions, besides signs, and nobody calls so."""
+NOT_REALLY = {"time"}
+"""Whose class can be lowered, but not for the type that they are about."""
+
+
+def calls(family: str) -> dict[str, str]:
+    """The calls of a family, by the names of functions."""
+    found = [" ".join(each.split()) for each in CALLS[family].split(";")]
+    return {each.partition("(")[0]: each for each in found}
+
+
+def documented() -> dict[str, list[str]]:
+    """The functions that the page lists, by family."""
+    section = PAGE.read_text().partition("\n## Functions\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", section, re.M)
+    return {family: names.split(", ") for family, names in rows if family in CALLS}
+
+
+def test_the_list_has_all_functions_and_no_others() -> None:
+    assert documented() == {family: sorted(calls(family)) for family in CALLS}
+
+
+@pytest.fixture(scope="module")
+def world(spark: SparkSession) -> Iterator[tuple[Planner, Mapping[str, Table]]]:
+    """A planner and a table, without workers of Spark's."""
+    with Engine() as engine:
+        fields = fields_of(COLUMNS)
+        planner = Planner(spark)
+        planner.add_table("t", fields)
+        yield planner, {"t": Table("t", engine.table("t", fields))}
+
+
+def queries(family: str) -> list[str]:
+    """Queries that call all functions of a family."""
+    called = list(calls(family).values())
+    if family == "that make rows":
+        return [f"SELECT p, {each} FROM t" for each in called]
+    over = " OVER (PARTITION BY p ORDER BY l)" if family == "over windows" else ""
+    columns = ", ".join(f"{each}{over} AS c{number}" for number, each in enumerate(called))
+    return [f"SELECT p, {columns} FROM t {'GROUP BY p' if family == 'aggregates' else ''}"]
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+class TestOnSpark:
+    @pytest.mark.parametrize("family", CALLS)
+    def test_listed_functions_are_supported(self, world: tuple[Planner, Mapping[str, Table]], family: str) -> None:
+        planner, tables = world
+        for query in queries(family):
+            lower(planner.plan(query), tables)
+
+    def test_no_function_is_forgotten(self, spark: SparkSession) -> None:
+        refused = {kind for kind, builder in BUILDERS.items() if builder.__module__.endswith(".refusals")}
+        lowered = {*BUILDERS, *_SUMS, *_GATHERED, *_FUNCTIONS, *_GENERATORS, "Min", "Max", "First"} - refused
+        listed = {name for family in CALLS for name in calls(family)}
+        there = {name for name, kind in classes(spark).items() if kind in lowered and name.isidentifier()}
+        assert there - listed == OPERATORS | NOT_REALLY
+
+
+def classes(spark: SparkSession) -> dict[str, str]:
+    """The class of each function that Spark has."""
+    analysis = spark.sparkContext._jvm.org.apache.spark.sql.catalyst.analysis  # type: ignore[union-attr]
+    registry = getattr(getattr(analysis, "FunctionRegistry$"), "MODULE$").builtin()
+    names = registry.listFunction()
+    found = {}
+    for position in range(names.size()):
+        name = names.apply(position)
+        found[name.funcName()] = registry.lookupFunction(name).get().getClassName().rpartition(".")[2]
+    return found
+
+
+if __name__ == "__main__":
+    for family in CALLS:
+        print(f"| {family} | {', '.join(sorted(calls(family)))} |")
