@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikebana import collection
-from ikebana.collection import Bucket, Collection
+from ikebana.collection import Collection
 from ikebana.engine import Engine, Input
 from ikebana.errors import SchemaError
+from ikebana.operators.buckets import Bucket
 from ikebana.operators.changes import Changes
 from ikebana.plan import ir
 from ikebana.plan.sharing import walk

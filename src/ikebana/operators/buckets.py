@@ -1,4 +1,10 @@
-"""Buckets: rows put into one of many by a hash of their columns, so that they can compete in levels."""
+"""Buckets: rows put into one of many by a hash of their columns, so that they can compete in levels.
+
+Of a large group, first the best of each bucket is found, then the best of these: a change is compared with the rows of
+its bucket, and not with all (`ikebana.collection.Collection.top_k`).
+
+Cost: a hash of the columns that are named. Not guaranteed: that buckets are equally full, only that it is likely.
+"""
 
 from __future__ import annotations
 
