@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ikebana.collection import Collection
+from ikebana.errors import SqlError
 from ikebana.sql.lowering import Lowering
 from ikebana.sql.nodes.limits import shown_order
 from ikebana.sql.ordering import SortKey
 from ikebana.sql.planned import Planned
-from ikebana.sql.relations import Table
+from ikebana.sql.relations import DIFF, Table
 from ikebana.sql.tree import parse
 
 
@@ -27,5 +28,21 @@ def lower(planned: Planned, tables: Mapping[str, Table]) -> Lowered:
     lowering, tree = Lowering(planned, tables), parse(planned.plan)
     part = lowering.part(tree)
     names = [field.name for field in planned.columns]
+    _check(names)
     named = (*part.opening, *zip(names, part.outputs.values(), strict=True))
     return Lowered(part.rows(named), shown_order(lowering, tree, part, names))
+
+
+def _check(names: Sequence[str]) -> None:
+    """Raise if columns of a view cannot have these names."""
+    for at, name in enumerate(names):
+        if name in names[:at]:
+            raise SqlError(
+                f"the query has two columns that are called {name!r}", hint="rename one of them: ... AS name"
+            )
+        if name == DIFF:
+            raise SqlError(
+                f"a column of a view cannot be called {name!r}",
+                detail="views call so how often a row is there",
+                hint="rename it: ... AS name",
+            )

@@ -23,8 +23,11 @@ from ikebana.operators.changes import Fields
 from ikebana.sql.expressions import Column, Expression
 from ikebana.sql.steps import Named, filtered, projected
 
-ID = "parameters"
+ID = "ikebana.opening"
 """The column that says to which opening of a prepared statement a row belongs."""
+
+DIFF = "diff"
+"""What views call how often a row is there; so no column can be called that."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,12 +139,12 @@ def columns_of(fields: Fields) -> dict[str, Expression]:
 
 
 def unique_name(name: str, taken: Iterable[str]) -> str:
-    """The name, or the name with a number, such that it is not taken.
+    """The name, or the name with a number, such that it is not taken, and can be that of a column.
 
     >>> unique_name("n_name", {"n_name", "n_name 2"})
     'n_name 3'
     """
-    known = set(taken)
+    known = {DIFF, *taken}
     if name not in known:
         return name
     number = 2

@@ -1,8 +1,8 @@
 """Literals of plans, and Catalyst's expressions that are what their child is: aliases, promises about nulls.
 
-A plan's literals are texts with a type. Binary, array, struct and map literals are refused, since their text does not
-say what they are. A timestamp is written as a clock in the session's time zone shows it; where it shows that twice,
-the first is taken.
+A plan's literals are texts with a type. Binary, struct and map literals and arrays of anything but numbers are refused,
+since their text does not say what they are. A timestamp is written as a clock in the session's time zone shows it;
+where it shows that twice, the first is taken.
 """
 
 from __future__ import annotations
@@ -64,6 +64,9 @@ def _value(text: str, kind: pa.DataType, config: Config) -> Any:
         return _python(to_timestamp(pa.array([text]), config.time_zone)[0])
     if types.is_date(kind):
         return _python(to_date(pa.array([text]))[0])
+    if types.is_list(kind) and (types.is_integer(kind.value_type) or types.is_floating(kind.value_type)):
+        elements = text.strip("[]").split(",") if text != "[]" else []
+        return tuple(None if each == "null" else _value(each, kind.value_type, config) for each in elements)
     raise SqlError(
         f"a constant of type {kind} is not supported in a maintained view",
         detail=f"Spark's plan has it as {text}",

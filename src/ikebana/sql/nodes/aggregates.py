@@ -29,9 +29,9 @@ from ikebana.sql import sums
 from ikebana.sql.expressions import Column, Expression, Literal, translate
 from ikebana.sql.expressions.making import only_if
 from ikebana.sql.gathering import Collect, ExtremeBy, GatherCall, Mode, Percentile, gather
-from ikebana.sql.lowering import Lowering, Wanted, all_references, lowers
+from ikebana.sql.lowering import Lowering, Wanted, all_references, joined, lowers, scalar_subqueries
 from ikebana.sql.ordering import SortKey, top_rows
-from ikebana.sql.relations import Part, columns_of, substituted, unique_name
+from ikebana.sql.relations import Part, columns_of, of_collection, substituted, unique_name
 from ikebana.sql.steps import projected
 from ikebana.sql.tree import Tree
 
@@ -48,24 +48,46 @@ _REFUSED = {
 def _aggregate(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
     groupings, outputs = tree.many("groupingExpressions"), tree.many("aggregateExpressions")
     part = lowering.part(tree.only, all_references([*groupings, *outputs]))
-    grouped = Grouped(lowering, lowering.with_subqueries(part, [*groupings, *outputs]), groupings)
+    before = [*groupings, *(each for output in outputs for each in output.walk() if each.kind == "AggregateExpression")]
+    later = lowering.subqueries([each for output in outputs for each in _later(output, groupings)])
+    grouped = Grouped(lowering, lowering.with_subqueries(part, before), groupings, later)
     results = {each.expr_id: grouped.output(each) for each in outputs}
     rows = grouped.rows()
     columns = columns_of(rows.node.columns)
-    return Part(
-        rows,
+    found = Part(rows, {}, {}, unique=tuple(grouped.key))
+    if later:
+        known = {lowering.new_attribute(): name for name in rows.columns}
+        found = joined([of_collection(rows, known.items(), known), *later])
+        columns = {name: found.outputs[each] for each, name in (known | grouped.later).items()}
+    return found.giving(
         {attribute: substituted(each, columns) for attribute, each in results.items()},
         {each.expr_id: each.fields["name"] for each in outputs},
-        unique=tuple(grouped.key),
     )
 
 
-class Grouped:
-    """A part in groups, and the aggregates that are asked for, each of which becomes a column."""
+def _later(tree: Tree, groupings: Sequence[Tree]) -> Iterator[Tree]:
+    """The scalar subqueries of an output that are no matter of rows nor of groups: their values are put in at last."""
+    if tree.kind == "ScalarSubquery" and tree.expr_id not in scalar_subqueries(groupings):
+        yield tree
+    elif tree.kind != "AggregateExpression":
+        for child in tree.children:
+            yield from _later(child, groupings)
 
-    def __init__(self, lowering: Lowering, part: Part, groupings: Sequence[Tree]) -> None:
+
+class Grouped:
+    """A part in groups, and the aggregates that are asked for, each of which becomes a column.
+
+    What subqueries give that are put in `later` are columns too, which `rows` does not have.
+    """
+
+    def __init__(self, lowering: Lowering, part: Part, groupings: Sequence[Tree], later: Sequence[Part]) -> None:
         self._lowering, self._part = lowering, part
         self._taken: list[str] = []
+        self._later = {
+            number: Column(each.type, each.nullable, self._new("subquery"))
+            for subquery in later
+            for number, each in subquery.outputs.items()
+        }
         self._groups: dict[Expression, Column] = {}
         self._key: list[tuple[str, Expression]] = [(self._new(name), column) for name, column in part.opening]
         for grouping in groupings:
@@ -88,6 +110,11 @@ class Grouped:
         """The columns that make groups."""
         return [name for name, _ in self._key]
 
+    @property
+    def later(self) -> dict[int, str]:
+        """The columns that subqueries become which are put in later."""
+        return {number: column.name for number, column in self._later.items()}
+
     def _new(self, name: str) -> str:
         self._taken.append(unique_name(name, self._taken))
         return self._taken[-1]
@@ -101,10 +128,15 @@ class Grouped:
     def _leaf(self, tree: Tree) -> Expression | None:
         if tree.kind == "AggregateExpression":
             return self._called(tree)
-        if any(each.kind == "AggregateExpression" for each in tree.walk()) or tree.kind in ("Alias", "Literal"):
+        if tree.kind == "ScalarSubquery" and tree.expr_id in self._later:
+            return self._later[tree.expr_id]
+        if any(self._is_of_groups(each) for each in tree.walk()) or tree.kind in ("Alias", "Literal"):
             return None
         found = self._lowering.expression(tree, self._part.outputs)
         return self._groups.get(found) if tree.kind != "AttributeReference" else self._groups[found]
+
+    def _is_of_groups(self, tree: Tree) -> bool:
+        return tree.kind == "AggregateExpression" or (tree.kind == "ScalarSubquery" and tree.expr_id in self._later)
 
     def _called(self, tree: Tree) -> Column:
         function, *conditions = tree.children

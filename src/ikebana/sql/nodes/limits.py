@@ -24,7 +24,18 @@ def _limit(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
             here = _whole(tree.one("limitExpr"))
             limit = here if limit is None else min(limit, max(0, here))
         tree = tree.only
+    return _limited(lowering, tree, limit, offset)
+
+
+def _limited(lowering: Lowering, tree: Tree, limit: int | None, offset: int) -> Part:
+    """The first rows of a node; where their order is below projections, which may not have it any more, of that."""
+    if tree.kind == "Project" and _is_sorted(tree.only):
+        return lowering.computed(_limited(lowering, tree.only, limit, offset), tree.many("projectList"))
     return _top(lowering, tree, limit, offset)
+
+
+def _is_sorted(tree: Tree) -> bool:
+    return tree.kind == "Sort" or (tree.kind == "Project" and _is_sorted(tree.only))
 
 
 def _whole(tree: Tree) -> int:

@@ -23,14 +23,7 @@ def _as_it_is(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
 @lowers("Project")
 def _project(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
     named = tree.many("projectList")
-    part = lowering.part(tree.only, all_references(named))
-    return computed(lowering, lowering.with_subqueries(part, named), named)
-
-
-def computed(lowering: Lowering, part: Part, named: Sequence[Tree]) -> Part:
-    """A part with other attributes: named expressions over its own."""
-    outputs = {each.expr_id: lowering.expression(each, part.outputs) for each in named}
-    return part.giving(outputs, {each.expr_id: each.fields["name"] for each in named})
+    return lowering.computed(lowering.part(tree.only, all_references(named)), named)
 
 
 @lowers("Filter")
