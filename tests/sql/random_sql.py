@@ -34,18 +34,20 @@ SHRINKING = 40
 
 @dataclass
 class Outcome:
-    """What came of some cases."""
+    """What came of some cases; of each kind of refusal there is an example."""
 
     compared: int = 0
     queries: int = 0
     rows: int = 0
     refused: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
     failed_in_spark: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         lines = [f"{self.queries} queries, {self.compared} answers compared, {self.rows} rows in them"]
-        lines += [f"refused {count} times: {what}" for what, count in self.refused.most_common()]
+        for what, count in self.refused.most_common():
+            lines.append(f"refused {count} times: {what}, as in {self.examples[what]}")
         lines += [f"failed in Spark {count} times: {what}" for what, count in self.failed_in_spark.most_common()]
         return "\n".join([*lines, *self.failures])
 
@@ -147,6 +149,7 @@ def _install(session: Session, texts: Sequence[str], views: dict[str, View], out
             views[text] = session.view(f"v{outcome.queries}", text)
         except SqlError as error:
             outcome.refused[error.what] += 1
+            outcome.examples.setdefault(error.what, text)
         except Exception as error:
             problems[text] = f"cannot be installed: {type(error).__name__}: {error}"
     return problems
