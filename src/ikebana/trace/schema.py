@@ -63,6 +63,7 @@ class Schema:
     ) -> None:
         self.key, self.val = Side("key", _fields(key), hash_bits), Side("value", _fields(val), hash_bits, carry)
         self.diffs = tuple(diffs)
+        self._alike: dict[tuple[Any, ...], Schema] = {}  # with other values: they are asked for again and again
         names = [*self.names, *self.diffs]
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
@@ -85,11 +86,20 @@ class Schema:
 
     def with_val(self, val: Fields) -> Schema:
         """The same key and diffs with other value columns."""
-        return Schema(self.key.fields, val, diffs=self.diffs, hash_bits=self.val.hash_bits)
+        return self._with_val(val, carry=False)
 
     def carrying(self, val: Fields) -> Schema:
         """The same key and diffs with other value columns, which only ride along."""
-        return Schema(self.key.fields, val, diffs=self.diffs, hash_bits=self.val.hash_bits, carry=True)
+        return self._with_val(val, carry=True)
+
+    def _with_val(self, val: Fields, carry: bool) -> Schema:
+        fields = _fields(val)
+        found = self._alike.get((carry, fields))
+        if found is None:
+            bits = self.val.hash_bits
+            found = Schema(self.key.fields, fields, diffs=self.diffs, hash_bits=bits, carry=carry)
+            self._alike[carry, fields] = found
+        return found
 
     def encode(self, data: Any, rows: int | None = None) -> tuple[Lane, Lane, payload.Payload]:
         """The lanes and payload of `data`: a mapping of columns, an Arrow table or record batch.
@@ -110,6 +120,9 @@ class Schema:
         """The columns behind lanes and payload, in the order of `names`."""
         split = self.key.payload_columns
         return [*self.key.decode(key, rows_payload[:split]), *self.val.decode(val, rows_payload[split:])]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_alike": {}}
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Schema):
