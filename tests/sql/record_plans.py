@@ -1,4 +1,7 @@
-"""Write the plans that Spark makes of the statements: `python -m tests.sql.record_plans`, which starts Spark.
+"""Write the plans that Spark makes of the statements and of TPC-H, and its own answers over `tests.sql.rows`.
+
+`python -m tests.sql.record_plans` starts Spark, and takes a minute or two. What has no answer that is the same each
+time is not answered: what refers to the present, or cannot be maintained anyway.
 
 What is no part of a plan, and different each time, is taken out: the numbers of expressions count from zero, and have
 nothing to tell Java's processes apart.
@@ -8,16 +11,32 @@ from __future__ import annotations
 
 import gzip
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from ikebana.bench.tpch.answers import QUICK
+from ikebana.bench.tpch.schemas import QUERIES, SCHEMAS, query
 from ikebana.spark import launch
 from ikebana.spark.planning import Planner
-from ikebana.spark.types import fields_of
+from ikebana.spark.types import fields_of, spark_schema
 from ikebana.sql.planned import Planned
-from tests.sql.statements import FUNCTIONS, KEYS, PLANS, PREPARED, STATEMENTS, TABLES, dumps
+from tests.sql.rows import FIELDS, arrow, rows
+from tests.sql.statements import (
+    FUNCTIONS,
+    KEYS,
+    PLANS,
+    PREPARED,
+    STATEMENTS,
+    TABLES,
+    VALUES,
+    dumps,
+    is_answered,
+    write_answers,
+)
 
 _ID = re.compile(r'("product-class":"[\w.]*\.ExprId","id":)(\d+),"jvmId":"[^"]*"')
 _LOOP = re.compile(r'(\.UnionLoop(?:Ref)?","num-children":\d,"(?:id|loopId)":)(\d+)')
@@ -27,6 +46,8 @@ def main() -> None:
     spark = launch.session(0, name="plans", config={"spark.log.level": "OFF", "spark.sql.session.timeZone": "UTC"})
     try:
         record(spark)
+        record_tpch(spark)
+        write_answers(answered(spark))
     finally:
         spark.stop()
 
@@ -41,6 +62,37 @@ def record(spark: SparkSession) -> None:
         write(name, planner.plan(text))
     for name, (text, parameters) in PREPARED.items():
         write(name, planner.prepare(text, parameters))
+
+
+def record_tpch(spark: SparkSession) -> None:
+    """Write the plans of the queries of TPC-H anew."""
+    planner = Planner(spark)
+    for name, schema in SCHEMAS.items():
+        planner.add_table(name, schema)
+    (PLANS / "tpch").mkdir(exist_ok=True)
+    for number in QUERIES:
+        write(f"tpch/q{number}", planner.plan(query(number)))
+
+
+def answered(spark: SparkSession) -> dict[str, list[pa.Table]]:
+    """What Spark answers, in a session of its own."""
+    session = spark.newSession()
+    for setting, value in QUICK.items():
+        session.conf.set(setting, value)
+    for name, (function, kind) in FUNCTIONS.items():
+        session.udf.register(name, function, kind)
+    for name, data in rows().items():
+        assert fields_of(TABLES[name], KEYS.get(name, ())) == FIELDS[name], name
+        session.createDataFrame(arrow(name, data), spark_schema(FIELDS[name])).createOrReplaceTempView(name)
+    texts = {name: [text] for name, text in STATEMENTS.items() if is_answered(name)}
+    for name, (text, parameters) in PREPARED.items():
+        texts[name] = [bound(text, parameters, values) for values in VALUES[name]]
+    return {name: [session.sql(text).toArrow() for text in each] for name, each in texts.items()}
+
+
+def bound(text: str, parameters: Mapping[str, str], values: Mapping[str, Any]) -> str:
+    """A text with values in place of parameters, of the types that these have."""
+    return re.sub(r":(\w+)", lambda found: f"CAST('{values[found[1]]}' AS {parameters[found[1]]})", text)
 
 
 def planner_of(spark: SparkSession) -> Planner:

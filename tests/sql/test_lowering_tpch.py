@@ -1,0 +1,69 @@
+"""The 22 queries of TPC-H, lowered without Java: maintained through changes they are what they are when computed anew.
+
+`tests.sql.test_tpch` compares them with Spark's own answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pytest
+
+from ikebana.bench.tpch import data
+from ikebana.bench.tpch.schemas import QUERIES
+from ikebana.bench.tpch.stream import RefreshStream
+from ikebana.engine import Engine
+from ikebana.sql import lower
+from tests.sql import tpch
+from tests.sql.statements import planned
+from tests.sql.world import difference, problems
+
+SCALE, ORDERS = 0.01, 10  # one order in so many is kept
+NAMES = [f"q{number}" for number in QUERIES]
+
+
+@pytest.fixture(scope="module")
+def stream(tmp_path_factory: pytest.TempPathFactory) -> RefreshStream:
+    """All tables, of orders and line items only some."""
+    tables = data.read(data.tables(SCALE, tmp_path_factory.mktemp("tpch")))
+    for name, column in (("orders", "o_orderkey"), ("lineitem", "l_orderkey")):
+        tables[name] = tables[name].filter(pa.array(tables[name][column].to_numpy() % ORDERS == 1))
+    return RefreshStream(tables, seed=3)
+
+
+def installed(rows: Mapping[str, pa.Table], workers: int = 1) -> Engine:
+    """An engine with these rows, and all queries as views."""
+    engine = Engine(workers)
+    tables = tpch.tables(engine)
+    with engine.transaction():
+        for name, each in rows.items():
+            engine.tables[name].insert(each)
+    for name in NAMES:
+        engine.install(name, lower(planned(f"tpch/{name}"), tables).rows)
+    return engine
+
+
+def answers(engine: Engine) -> dict[str, pa.Table | str]:
+    return {name: engine.views[name].to_arrow() for name in NAMES}
+
+
+def test_all_queries_after_a_round_of_changes(stream: RefreshStream) -> None:
+    engines = [installed(stream.snapshot, workers) for workers in (1, 2)]
+    before = answers(engines[0])
+    changes = stream.next_round()
+    with installed(stream.snapshot) as fresh:
+        wanted = answers(fresh)
+    for engine in engines:
+        tpch.apply(engine, changes)
+        assert not problems(answers(engine), wanted, NAMES)
+        engine.close()
+    assert not [name for name in NAMES if not difference(before[name], wanted[name])]
+
+
+def test_columns_are_those_that_spark_has() -> None:
+    tables = tpch.tables(Engine())
+    for name in NAMES:
+        plan = planned(f"tpch/{name}")
+        found = lower(plan, tables).rows.node.columns
+        assert [(each.name, each.type) for each in found] == [(each.name, each.type) for each in plan.columns], name

@@ -1,0 +1,107 @@
+"""What cannot be maintained is refused before anything is installed, by an error that names it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from ikebana.errors import SqlError
+from ikebana.sql import Planned, lower
+from tests.sql.rows import rows
+from tests.sql.statements import STATEMENTS, planned
+from tests.sql.world import World
+
+REFUSED = {
+    "same_name_refused": "two columns that are called 'id'",
+    "last_refused": "last is not supported",
+    "approximate_refused": "approx_count_distinct is not supported",
+    "pivot_refused": "PIVOT is not supported",
+    "random_refused": "Rand is not deterministic",
+}
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with World(1, rows()) as world:
+        yield world
+
+
+def check(world: World, plan: Planned, words: str) -> None:
+    """It is refused with these words, and leaves nothing."""
+    before = world.engine.status()
+    with pytest.raises(SqlError, match=re.escape(words)):
+        world.install("it", plan)
+    assert (world.engine.views, len(world.engine.status())) == ({}, len(before))
+    world.install("it", planned("filter"))  # the name is free
+    world.engine.views["it"].drop()
+
+
+def test_all_that_is_refused_is_named() -> None:
+    assert REFUSED.keys() == {name for name in STATEMENTS if name.endswith("_refused")}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_statements_that_cannot_be_maintained(world: World, name: str) -> None:
+    check(world, planned(name), REFUSED[name])
+
+
+# Plans that no recorded statement has, made of those that there are.
+
+
+def edited(name: str, *edits: tuple[str, str]) -> Planned:
+    """A recorded plan with parts of its text replaced; each must be there."""
+    plan = planned(name)
+    for old, new in edits:
+        assert re.search(old, plan.plan), (old, plan.plan)
+        plan = replace(plan, plan=re.sub(old, new, plan.plan))
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("name", "edit", "words"),
+    [
+        ("filter", (r"logical\.Filter\b", "logical.Sieve"), "Sieve is not supported"),
+        ("explode", (r"expressions\.Explode\b", "expressions.Shatter"), "the generator Shatter is not supported"),
+        ("join_left", (r"plans\.LeftOuter\$", "plans.LeftOften$"), "a join of type LeftOften is not supported"),
+        ("aggregate", (r"aggregate\.Sum\b", "aggregate.Product"), "the aggregate Product is not supported"),
+        ("texts", (r"expressions\.Upper\b", "expressions.Louder"), "the expression Louder is not supported"),
+        ("ranks", (r"expressions\.DenseRank\b", "expressions.Podium"), "the window function Podium is not supported"),
+        ("window_total", (r"aggregate\.Sum\b", "aggregate.Product"), "the aggregate Product over a window"),
+        ("all_columns", (r'"ikebana\.table":"orders"', '"ikebana.table":"sold"'), "there is no table 'sold'"),
+        ("values", (r'"ikebana\.constant":0', '"other":0'), "the query reads rows that are in no table"),
+        ("python", (r'"udfDeterministic":true', '"udfDeterministic":false'), "is not deterministic"),
+        ("filter", (r'"num-children":1', '"num-children":2'), "cannot read a plan of Spark's"),
+    ],
+)
+def test_plans_that_cannot_be_lowered(world: World, name: str, edit: tuple[str, str], words: str) -> None:
+    check(world, edited(name, edit), words)
+
+
+def test_limits_must_be_numbers(world: World) -> None:
+    plan = planned("limit")
+    nodes = json.loads(plan.plan)
+    for node in nodes:
+        if "limitExpr" in node:
+            node["limitExpr"] = [{"class": "x.Add", "num-children": 2}, *node["limitExpr"], *node["limitExpr"]]
+    check(world, replace(plan, plan=json.dumps(nodes)), "a LIMIT or OFFSET that is not a number")
+
+
+def test_a_column_cannot_be_called_as_views_call_multiplicities(world: World) -> None:
+    plan = planned("some_columns")
+    named = tuple(field.with_name(name) for field, name in zip(plan.columns, ("id", "diff"), strict=True))
+    check(world, replace(plan, columns=named), "a column of a view cannot be called 'diff'")
+
+
+@pytest.mark.parametrize("name", ["with_aggregate", "window_of_groups", "join_lateral", "explode_filtered"])
+def test_columns_inside_a_query_can_be_called_anything(world: World, name: str) -> None:
+    words = {"with_aggregate": "total", "window_of_groups": "total", "join_lateral": "total", "explode_filtered": "tag"}
+    plan = edited(name, (rf'"name":"{words[name]}"', '"name":"diff"'))
+    found = world.engine.install("named", lower(plan, world.tables).rows)
+    wanted = world.engine.install("wanted", lower(planned(name), world.tables).rows)
+    assert found.to_arrow().equals(wanted.to_arrow())
+    found.drop()
+    wanted.drop()

@@ -1,0 +1,261 @@
+"""Prepared statements without Java: each opening has the answer for its values, whatever others there are.
+
+Answers are compared with Spark's (`tests.sql.record_plans`), and on the way to the rows that Spark answered over with
+those of an engine that has seen nothing else.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ikebana.errors import ChangeError, DataflowError, DroppedError, IkebanaError, SchemaError, SqlError
+from ikebana.sql.statements import Opening, Statement
+from tests.sql.rows import Rows, rows
+from tests.sql.statements import PREPARED, STATEMENTS, VALUES, answers, planned
+from tests.sql.world import World, difference, wandering
+
+
+@functools.cache
+def spark_answers() -> dict[str, list[pa.Table]]:
+    return answers()
+
+
+def opened(world: World, which: int) -> dict[str, Opening]:
+    """All statements prepared, each with one of its sets of values."""
+    return {name: world.statement(name).open(**VALUES[name][which]) for name in PREPARED}
+
+
+def wrong(found: dict[str, Opening], wanted: dict[str, pa.Table]) -> list[str]:
+    return [f"{name}: {text}" for name, each in found.items() if (text := difference(each.to_arrow(), wanted[name]))]
+
+
+@functools.cache
+def history() -> list[tuple[Rows, list[dict[str, pa.Table]]]]:
+    """Rows step by step, and what is right after each: for both sets of values."""
+    found = []
+    for state in wandering(rows(), 3, seed=8):
+        right = []
+        for which in (0, 1):
+            with World(1, state, share=False) as world:
+                right.append({name: each.to_arrow() for name, each in opened(world, which).items()})
+        found.append((state, right))
+    return found
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_oracle_two_openings_at_once(workers: int) -> None:
+    with World(workers, rows()) as world:
+        statements = {name: world.statement(name) for name in PREPARED}
+        for which in (0, 1):
+            found = {name: each.open(**VALUES[name][which]) for name, each in statements.items()}
+            assert not wrong(found, {name: spark_answers()[name][which] for name in PREPARED})
+        for name, each in statements.items():
+            both = [opening.to_arrow() for opening in each.openings.values()]
+            assert [difference(*pair) for pair in zip(both, spark_answers()[name], strict=True)] == ["", ""], name
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_oracle_openings_come_and_go_while_rows_change(workers: int) -> None:
+    (start, _), *_ = history()
+    with World(workers, start) as world:
+        statements = {name: world.statement(name) for name in PREPARED}
+        first = {name: each.open(**VALUES[name][0]) for name, each in statements.items()}
+        for number, (state, right) in enumerate(history()):
+            world.change_to(state)
+            second = {name: each.open(**VALUES[name][1]) for name, each in statements.items()}
+            assert not wrong(first, right[0]), f"after step {number}"
+            assert not wrong(second, right[1]), f"after step {number}"
+            for name in PREPARED:  # what was open before is closed, what was opened last remains
+                first[name].close()
+                first[name] = statements[name].open(**VALUES[name][0]) if number % 2 else second[name]
+            if not number % 2:
+                assert not wrong(first, right[1])
+                first = {name: each.open(**VALUES[name][0]) for name, each in statements.items()}
+        assert not wrong(first, {name: spark_answers()[name][0] for name in PREPARED})
+
+
+# Openings.
+
+
+@pytest.fixture(params=[1, 2])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    with World(request.param, rows()) as world:
+        yield world
+
+
+@pytest.fixture
+def by_key(world: World) -> Statement:
+    return world.statement("by_key")
+
+
+def ids(opening: Opening) -> list[int]:
+    return sorted(opening.to_arrow()["id"].to_pylist())
+
+
+def order(world: World, **values: Any) -> dict[str, list[Any]]:
+    """A row of orders, with some values of its own."""
+    return {name: [value] for name, value in (world.rows["orders"][0] | values).items()}
+
+
+def test_openings_are_independent(world: World, by_key: Statement) -> None:
+    one, two, same = by_key.open(id=7), by_key.open(id=12), by_key.open(id=7)
+    assert (ids(one), ids(two), ids(same)) == ([7], [12], [7])
+    assert (repr(by_key), repr(two)) == ("<statement by_key: 3 open>", "<by_key(id=12)>")
+    one.close()
+    one.close()
+    assert (ids(two), ids(same)) == ([12], [7])
+    world.engine.tables["orders"].delete({"id": [7]})
+    assert (ids(two), ids(same)) == ([12], [])
+    with by_key.open(id=8) as three:
+        assert ids(three) == [8]
+    assert list(by_key.openings.values()) == [two, same]
+    with pytest.raises(DroppedError, match="'by_key' was closed"):
+        three.to_arrow()
+    with pytest.raises(DroppedError, match="'by_key' was closed"):
+        one.changes()
+
+
+def test_an_answer_has_the_columns_of_the_query_in_its_order(world: World) -> None:
+    top = world.statement("by_top")
+    assert top.columns == ["id", "price"]
+    found = top.open(status="open").to_arrow()
+    assert not difference(found, spark_answers()["by_top"][0], in_order=True)
+    assert top.open(status="open").to_pandas().equals(found.to_pandas())
+
+
+def test_parameters_that_nothing_matches(world: World) -> None:
+    total = world.statement("by_total")
+    nobody = total.open(customer=-1)
+    assert nobody.to_arrow().to_pylist() == [{"n": 0, "total": None, "last": None}]
+    world.engine.tables["orders"].insert(order(world, id=1000, customer=-1, price=Decimal(5)))
+    assert nobody.to_arrow()["n"].to_pylist() == [1]
+    world.engine.tables["orders"].delete({"id": [1000]})
+    assert nobody.to_arrow()["n"].to_pylist() == [0]
+
+
+def test_opening_inside_a_transaction_is_a_transaction_of_its_own(world: World, by_key: Statement) -> None:
+    before = by_key.open(id=1001)
+    with world.engine.transaction():
+        world.engine.tables["orders"].insert(order(world, id=1001))
+        inside, other = by_key.open(id=1001), by_key.open(id=7)
+        assert (ids(inside), ids(other)) == ([], [7])
+        before.close()
+    assert ids(inside) == [1001]
+    with pytest.raises(RuntimeError), world.engine.transaction():
+        world.engine.tables["orders"].delete({"id": [1001]})
+        inside.close()
+        again = by_key.open(id=1001)
+        raise RuntimeError
+    assert ids(again) == [1001]
+    assert list(by_key.openings.values()) == [other, again]
+
+
+@pytest.mark.parametrize("values", [{}, {"id": 7, "more": 1}, {"ID": 7}])
+def test_all_parameters_must_be_given_and_no_others(by_key: Statement, values: dict[str, Any]) -> None:
+    with pytest.raises(SqlError, match="its parameters are id"):
+        by_key.open(**values)
+    assert not by_key.openings
+
+
+@pytest.mark.parametrize("value", ["seven", 7.5, None, [7], 2**70])
+def test_values_must_be_of_their_types(world: World, by_key: Statement, value: Any) -> None:
+    with pytest.raises((SchemaError, ChangeError)):
+        by_key.open(id=value)
+    assert not by_key.openings
+    assert ids(by_key.open(id=7)) == [7]
+
+
+# Changes.
+
+
+def signed(changes: pa.Table) -> list[tuple[Any, ...]]:
+    return sorted(zip(*(changes[name].to_pylist() for name in ("id", "diff")), strict=True))
+
+
+def test_changes_are_those_of_one_opening(world: World) -> None:
+    listed, orders = world.statement("by_semijoin"), world.engine.tables["orders"]
+    customers = {nation: [] for nation in (1, 2)}
+    for row in world.rows["customers"]:
+        customers.setdefault(row["nation"], []).append(row["id"])
+    one, two = listed.open(nation=1), listed.open(nation=2)
+    mine, news = one.changes(timeout=0.05), one.changes("now", timeout=0.05)
+    orders.insert(order(world, id=1001, customer=customers[2][0]))
+    epoch = orders.insert(order(world, id=1002, customer=customers[1][0]))
+    first, second = mine
+    assert first[1].column_names == ["id", "status", "diff"]
+    assert signed(first[1]) == [(each, 1) for each in ids(one) if each != 1002]
+    assert (second[0], signed(second[1])) == (epoch, [(1002, 1)])
+    assert [(at, signed(changes)) for at, changes in news] == [(epoch, [(1002, 1)])]
+    assert 1001 in ids(two)
+
+
+def test_changes_end_with_the_opening(world: World, by_key: Statement) -> None:
+    one, two, nothing = by_key.open(id=7), by_key.open(id=12), by_key.open(id=-1)
+    iterators = [each.changes("now") for each in (one, nothing, two)]
+    seen: list[list[Any]] = [[], [], []]
+
+    def follow(at: int) -> None:
+        seen[at].extend(iterators[at])
+
+    threads = [threading.Thread(target=follow, args=(at,), daemon=True) for at in range(3)]
+    for each in threads:
+        each.start()
+    one.close()
+    nothing.close()
+    for each in threads[:2]:
+        each.join(30)
+    by_key.close()
+    threads[2].join(30)
+    assert not any(each.is_alive() for each in threads)
+    assert seen == [[], [], []]
+
+
+# Statements.
+
+
+def test_a_statement_that_is_closed_leaves_nothing(world: World) -> None:
+    before = len(world.engine.status())
+    with world.statement("by_join") as statement:
+        opening = statement.open(**VALUES["by_join"][0])
+        assert len(world.engine.status()) > before
+    statement.close()
+    for use in (lambda: statement.open(**VALUES["by_join"][0]), opening.to_arrow):
+        with pytest.raises(DroppedError, match="closed"):
+            use()
+    opening.close()
+    world.engine.run()
+    assert len(world.engine.status()) == before
+    with world.statement("by_join") as again:  # the name is free
+        found = again.open(**VALUES["by_join"][0]).to_arrow()
+        assert not difference(found, spark_answers()["by_join"][0])
+
+
+def test_what_cannot_be_prepared_leaves_nothing(world: World) -> None:
+    tables, before = set(world.engine.tables), len(world.engine.status())
+    for name in ("join", *(name for name in STATEMENTS if name.endswith("_refused"))):
+        with pytest.raises(SqlError):
+            Statement(world.engine, "it", planned(name), [pa.field("id", pa.int64())], world.tables)
+    with pytest.raises(SqlError, match="'it' has no parameters"):
+        Statement(world.engine, "it", planned("join"), [], world.tables)
+    world.install("join")
+    with pytest.raises(DataflowError, match="'join' is taken"):
+        Statement(world.engine, "join", planned("by_key"), [pa.field("id", pa.int64())], world.tables)
+    world.engine.views["join"].drop()
+    world.engine.run()
+    assert (set(world.engine.tables), len(world.engine.status())) == (tables, before)
+    with Statement(world.engine, "it", planned("by_key"), [pa.field("id", pa.int64())], world.tables) as statement:
+        assert ids(statement.open(id=7)) == [7]
+
+
+def test_a_table_that_statements_read_cannot_be_dropped(world: World, by_key: Statement) -> None:
+    with pytest.raises(IkebanaError, match="'by_key'"):
+        world.engine.drop_table("orders")
+    with pytest.raises(IkebanaError, match="'by_key'"):
+        world.engine.drop_table("parameters of by_key")
