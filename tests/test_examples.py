@@ -33,6 +33,15 @@ def test_the_demo_runs(tmp_path: Path) -> None:
     assert "Live answers" in shown and "changes; a transaction was in all answers after" in shown
 
 
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_sql_runs(tmp_path: Path) -> None:
+    shown = run(tmp_path, "sql.py")
+    assert "arrange by id  <- reused from table customers" in shown
+    assert "arrange by customer  <- shared with revenue, dearest" in shown
+    assert "a hundred more openings" in shown and "seconds later, without any change of the table" in shown
+
+
 def run(directory: Path, name: str, *options: str) -> str:
     """What an example shows."""
     environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
