@@ -52,6 +52,9 @@ class Lambda(Expression):
     def inputs(self) -> tuple[Expression, ...]:
         return (self.body,)
 
+    def with_inputs(self, inputs: tuple[Expression, ...]) -> Expression:
+        return replace(self, body=inputs[0])
+
     def evaluate(self, rows: Rows) -> pa.Array:
         """The body, for rows that have the parameters among their columns."""
         return self.body.evaluate(rows)
