@@ -14,7 +14,8 @@
     queries    `join-proportionality`, figure 6f, and `idle-queries`
     graphs     `graph-batch`, `graph-updates` and `closure`: loops
     ingest     `ingest-load`, `ingest-follow`, `ingest-insert` and `ingest-latency`: on Spark
-    tpch       the tables, queries, data and changes of TPC-H; `tpch-verify`
+    tpch       the tables, queries, data and changes of TPC-H; `tpch-verify`,
+               `tpch-install`, `tpch-interactive`, `tpch-rates` and `tpch-batch`
 
 A new benchmark is a subclass of `Scenario` and a line in `SCENARIOS`.
 """
@@ -28,7 +29,10 @@ from ikebana.bench.graphs import Closure, GraphBatch, GraphUpdates
 from ikebana.bench.ingest import IngestFollow, IngestInsert, IngestLatency, IngestLoad
 from ikebana.bench.queries import IdleQueries, JoinProportionality
 from ikebana.bench.scenario import AnyScenario
+from ikebana.bench.tpch.batch import TpchBatch
 from ikebana.bench.tpch.installing import TpchInstall
+from ikebana.bench.tpch.interactive import TpchInteractive
+from ikebana.bench.tpch.rates import TpchRates
 from ikebana.bench.tpch.verify import TpchVerify
 
 SCENARIOS: tuple[type[AnyScenario], ...] = (
@@ -49,4 +53,7 @@ SCENARIOS: tuple[type[AnyScenario], ...] = (
     IngestLatency,
     TpchVerify,
     TpchInstall,
+    TpchInteractive,
+    TpchRates,
+    TpchBatch,
 )

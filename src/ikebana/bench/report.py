@@ -108,7 +108,10 @@ def _draw(figures: Sequence[Figure]) -> Canvas:
     for axes, figure in zip(canvas.subplots(1, len(figures), squeeze=False)[0], figures, strict=True):
         for label, curve in figure.curves.items():
             axes.plot(curve.x, curve.y, drawstyle="steps-pre", label=label)
-        axes.set(title=figure.title, xlabel=figure.x_label, ylabel=figure.y_label, xscale="log", yscale="log")
+        axes.set(title=figure.title, xlabel=figure.x_label, ylabel=figure.y_label)
+        axes.set(xscale=figure.scale, yscale=figure.scale)
+        if figure.scale == "linear":
+            axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
         axes.legend()
     return canvas

@@ -49,12 +49,13 @@ def parameter(default: T, help: str, *, minimum: float | None = None, choices: S
 
 @dataclass(frozen=True)
 class Figure:
-    """One panel with logarithmic axes: a curve for each label."""
+    """One panel: a curve for each label. `scale` is that of both axes, "log" or "linear"."""
 
     title: str
     x_label: str
     curves: Mapping[str, Series]
     y_label: str = "fraction at or above"
+    scale: str = "log"
 
 
 class Scenario(ABC, Generic[P]):

@@ -51,7 +51,11 @@ class Batch:
         folder.mkdir(parents=True, exist_ok=True)
         for name, table in tables.items():
             pq.write_table(table, folder / f"{name}.parquet")
-            self._spark.read.parquet(str(folder / f"{name}.parquet")).createOrReplaceTempView(name)
+            self.read(name, folder / f"{name}.parquet")
+
+    def read(self, name: str, path: Path) -> None:
+        """Answer over this table from now on: a Parquet file, or a folder of them."""
+        self._spark.read.parquet(str(path)).createOrReplaceTempView(name)
 
     def show(self, name: str, table: pa.Table, schema: Any) -> None:
         """Answer over this table from now on; it has few rows, and a schema as Spark has it."""

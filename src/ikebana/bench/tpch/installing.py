@@ -210,7 +210,7 @@ def indexes(session: Session) -> Counter[tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def memory(when: str, session: Session) -> dict[str, float]:
-    """What the workers hold."""
+    """What the workers hold; of arrangements, those that can be shared."""
     return {f"{when}_resident_bytes": resident(session), f"{when}_held_bytes": session.status().bytes}
 
 

@@ -34,12 +34,12 @@ _WARM_ROWS = 200
 
 
 @contextmanager
-def spark_session(workers: int) -> Iterator[Any]:
+def spark_session(workers: int, config: Mapping[str, Any] | None = None) -> Iterator[Any]:
     """The SparkSession that is active, or else one that ends with the block, with slots for so many workers."""
     from ikebana.spark import launch  # here, since the other benchmarks need no PySpark, which takes a while
 
     active = launch.active_session()
-    spark = active or launch.session(workers)
+    spark = active or launch.session(workers, config=config)
     try:
         yield spark
     finally:
@@ -110,7 +110,7 @@ def resident(session: Session) -> int:
 
 
 class Oracle:
-    """Spark's answers over given rows, each table written to a file once for as long as it stays the same."""
+    """Spark's answers over given rows. A table is written to a file once, for as long as it stays the same."""
 
     def __init__(self, spark: Any) -> None:
         self._batch = Batch(spark, settings={})
@@ -118,14 +118,18 @@ class Oracle:
         self._written: dict[str, pa.Table] = {}
         self._files = 0
 
-    def wrong(self, number: int, found: pa.Table, tables: Mapping[str, pa.Table]) -> str:
-        """What is wrong with an answer to one of the 22 over these tables; nothing if it is right."""
+    def expected(self, number: int, tables: Mapping[str, pa.Table]) -> pa.Table:
+        """The answer to one of the 22 over these tables, without its LIMIT."""
         for name, rows in tables.items():
             if self._written.get(name) is not rows:
                 self._files += 1
                 self._batch.write(Path(self._folder.name) / str(self._files), {name: rows})
                 self._written[name] = rows
-        return wrong(number, found, expected(self._batch, number))
+        return expected(self._batch, number)
+
+    def wrong(self, number: int, found: pa.Table, tables: Mapping[str, pa.Table]) -> str:
+        """What is wrong with an answer to one of the 22 over these tables; nothing if it is right."""
+        return wrong(number, found, self.expected(number, tables))
 
     def __enter__(self) -> Oracle:
         return self
