@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
     ("name", "lines"),
     [
         ("reachability.py", ["Reachable from node 0", "equal to the answer from scratch: yes"]),
-        ("late_query.py", ["From install to answer", "arrange by src  <- reused"]),
+        ("late_query.py", ["From install to answer", "arrange by src  <- shared with first query"]),
     ],
 )
 def test_example_runs(name: str, lines: list[str], tmp_path: Path) -> None:
