@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 from ikebana.collection import Arrangement, Collection, iterate, natural_join
 from ikebana.dataflow.transport.zeromq import Processes
 from ikebana.engine import Engine, Input, View
-from ikebana.errors import DataflowError, DroppedError, IkebanaError, SchemaError, TimeError
+from ikebana.errors import (
+    ChangeError,
+    DataflowError,
+    DroppedError,
+    EvaluationError,
+    IkebanaError,
+    SchemaError,
+    SqlError,
+    TimeError,
+)
 from ikebana.operators import Arrange
 from ikebana.time import Antichain, Time
 from ikebana.trace import EDGES, FLAT, Handle, Import, Reader, Schema, Updates
@@ -38,10 +47,12 @@ __all__ = [
     "Antichain",
     "Arrange",
     "Arrangement",
+    "ChangeError",
     "Collection",
     "DataflowError",
     "DroppedError",
     "Engine",
+    "EvaluationError",
     "Handle",
     "IkebanaError",
     "Import",
@@ -50,6 +61,7 @@ __all__ = [
     "Reader",
     "Schema",
     "SchemaError",
+    "SqlError",
     "Time",
     "TimeError",
     "Updates",

@@ -24,11 +24,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
 from ikebana.collection import Arrangement, Collection
-from ikebana.sql.expressions import Column, Expression
+from ikebana.sql.expressions import Column, Expression, Literal
 from ikebana.sql.expressions.making import equal
 from ikebana.sql.relations import ID, Part, Table, columns_of, of_collection, substituted, unique_name
 from ikebana.sql.steps import Named, filtered, not_null, projected, seen
+
+ANY = Literal(pa.bool_(), False, True)
+"""What stands where it does not matter."""
 
 
 class InnerJoin:
@@ -107,13 +112,17 @@ class InnerJoin:
         for each in attributes:
             pairs.append((each, unique_name(names[each], {ID, *(name for _, name in pairs)})))
         wanted = [(ID, name) for name in self._openings[:1]] + [(n, self.columns[each].name) for each, n in pairs]
-        wanted = wanted or [("any", next(iter(self._outputs)))]
+        wanted = wanted or [("any", self._any_column())]
         classes = {name: self._class(name) for name in self._outputs}
         residual = [self._of_classes(each, classes) for each in self._residual]
         rows = _Paths(self._sides(classes), residual, {classes[name] for _, name in wanted}).rows()
         columns = columns_of(rows.node.columns)
         named = tuple((name, columns[classes[column]]) for name, column in wanted)
         return of_collection(projected(rows, named), pairs, names)
+
+    def _any_column(self) -> str:
+        """A column where only the number of rows matters."""
+        return next(iter(self._outputs), None) or self._column(0, ANY, "any").name
 
     def _of_classes(self, condition: Expression, classes: Mapping[str, str]) -> Expression:
         columns = {name: self._outputs[name][1] for name in condition.columns}
@@ -275,7 +284,7 @@ class _Paths:
             (each, side.columns[each]) for each in side.columns if self._is_needed(each, {at}, self._residual)
         )
         part = replace(side.part, source=side.part.source.later()) if later else side.part
-        path = _Path(part.rows(named or _any_column(side)), {at}, list(self._residual))
+        path = _Path(part.rows(named or _ANY_ROW), {at}, list(self._residual))
         self._filter(path)
         return path
 
@@ -333,7 +342,7 @@ class _Paths:
     def _indexed(self, side: _Side, shared: Sequence[str], at: int, path: _Path) -> Arrangement:
         """An index of a side's own rows."""
         named = (*((each, side.columns[each]) for each in shared), *self._values(side, shared, at, path))
-        return not_null(side.part.rows(named or _any_column(side)), shared).arrange_by(shared)
+        return not_null(side.part.rows(named or _ANY_ROW), shared).arrange_by(shared)
 
     def _settle(self, path: _Path, at: int) -> None:
         """A side has been looked up: check what must agree and what can be decided now, drop what is not needed."""
@@ -358,10 +367,8 @@ def _again(class_: str) -> str:
     return f"{class_} again"
 
 
-def _any_column(side: _Side) -> Named:
-    """A column of a side, where only the number of rows matters."""
-    field = side.part.source.node.columns[0]
-    return (("any", Column(field.type, field.nullable, field.name)),)
+_ANY_ROW: Named = (("any row", ANY),)
+"""The columns of rows of which only the number matters."""
 
 
 def projected_alike(rows: Collection, other: Collection) -> Collection:

@@ -17,6 +17,7 @@ from ikebana.operators import linear
 from ikebana.operators.changes import Changes, Fields
 from ikebana.sql.expressions import Column, Expression, Rows
 from ikebana.sql.expressions.making import conjunction, is_not_null
+from ikebana.trace.views import row_flags
 
 Named = tuple[tuple[str, Expression], ...]
 """Expressions, and the columns that they become."""
@@ -24,33 +25,61 @@ Named = tuple[tuple[str, Expression], ...]
 
 @dataclass(frozen=True)
 class Predicate:
-    """For filters: a condition on the columns."""
+    """For arrangements that are filtered in place: a condition on the columns."""
 
     condition: Expression
 
     @property
-    def uses(self) -> frozenset[str]:
-        """The columns that it looks at."""
-        return self.condition.columns
+    def uses(self) -> frozenset[str] | None:
+        """The columns that it looks at; if it is none, it wants one to know how many rows there are."""
+        return self.condition.columns or None
 
     def __call__(self, columns: linear.Columns) -> pa.Array:
         return self.condition.evaluate(Rows.of(columns))
 
 
 @dataclass(frozen=True)
+class Where:
+    """A linear step: the rows for which a condition on the columns is true."""
+
+    condition: Expression
+
+    def fields(self, given: Fields) -> Fields:
+        return given
+
+    def __call__(self, changes: Changes) -> Changes:
+        found = self.condition.evaluate(Rows(changes.named, len(changes)))
+        return changes.where(row_flags(found, len(changes)))
+
+
+@dataclass(frozen=True)
 class Projection:
-    """For maps: expressions of the columns, under new names."""
+    """For arrangements that are projected in place: expressions of the columns, under new names."""
 
     named: Named
 
     @property
-    def uses(self) -> frozenset[str]:
-        """The columns that it looks at."""
-        return frozenset(name for _, each in self.named for name in each.columns)
+    def uses(self) -> frozenset[str] | None:
+        """The columns that it looks at; if it is none, it wants one to know how many rows there are."""
+        return frozenset(name for _, each in self.named for name in each.columns) or None
 
     def __call__(self, columns: linear.Columns) -> dict[str, Any]:
         rows = Rows.of(columns)
         return {name: expression.evaluate(rows) for name, expression in self.named}
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A linear step: expressions of the columns, under new names."""
+
+    named: Named
+
+    def fields(self, given: Fields) -> Fields:
+        return fields_of(self.named)
+
+    def __call__(self, changes: Changes) -> Changes:
+        rows = Rows(changes.named, len(changes))
+        return changes.with_columns(fields_of(self.named), [each.evaluate(rows) for _, each in self.named])
 
 
 @dataclass(frozen=True)
@@ -75,7 +104,7 @@ def fields_of(named: Iterable[tuple[str, Expression]]) -> Fields:
 
 def filtered(collection: Collection, conditions: Sequence[Expression]) -> Collection:
     """The rows for which all conditions are true."""
-    return collection.filter(Predicate(conjunction(conditions))) if conditions else collection
+    return collection.step(Where(conjunction(conditions))) if conditions else collection
 
 
 def projected(collection: Collection, named: Named) -> Collection:
@@ -85,7 +114,7 @@ def projected(collection: Collection, named: Named) -> Collection:
         if pairs == tuple((name, name) for name in collection.columns):
             return collection
         return collection.select(**dict(pairs)) if pairs else collection.select()
-    return collection.map(fields_of(named), Projection(named))
+    return collection.step(Computed(named))
 
 
 def not_null(collection: Collection, names: Iterable[str]) -> Collection:
@@ -96,7 +125,7 @@ def not_null(collection: Collection, names: Iterable[str]) -> Collection:
         return collection
     conditions = [is_not_null(Column(field.type, True, field.name)) for field in doubtful]
     fields = tuple(field.with_nullable(field.nullable and field not in doubtful) for field in collection.node.columns)
-    return collection.filter(Predicate(conjunction(conditions))).declare(fields)
+    return collection.step(Where(conjunction(conditions))).declare(fields)
 
 
 def seen(index: Arrangement, conditions: Sequence[Expression], values: Named) -> Arrangement:

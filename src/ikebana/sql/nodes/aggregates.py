@@ -29,7 +29,9 @@ from ikebana.sql import sums
 from ikebana.sql.expressions import Column, Expression, Literal, translate
 from ikebana.sql.expressions.making import only_if
 from ikebana.sql.gathering import Collect, ExtremeBy, GatherCall, Mode, Percentile, gather
+from ikebana.sql.joins import ANY
 from ikebana.sql.lowering import Lowering, Wanted, all_references, joined, lowers, scalar_subqueries
+from ikebana.sql.nodes.limits import ordered
 from ikebana.sql.ordering import SortKey, top_rows
 from ikebana.sql.relations import Part, columns_of, of_collection, substituted, unique_name
 from ikebana.sql.steps import projected
@@ -160,10 +162,10 @@ class Grouped:
             call = _SUMS[kind](columns, self._lowering.config.ansi)
             distinct = tuple(columns) if is_distinct else None
             self._sums.setdefault(distinct, []).append((name, call))
-            empty = Literal(call.type, call.nullable, 0 if kind == "Count" else None)
+            empty = Literal(call.type, kind != "Count", 0 if kind == "Count" else None)
             return self._result(name, call.type, call.nullable, empty)
         if kind in ("Min", "Max") or (kind == "First" and function.fields["ignoreNulls"]):
-            column = self._input(arguments[0])
+            column = self._input(ordered(arguments[0]))
             self._extremes.append((name, column, kind == "Max"))
             return self._result(name, column.type, column.nullable)
         if kind == "First":
@@ -193,6 +195,8 @@ class Grouped:
 
     def rows(self) -> Collection:
         """A row for each group: its key, and a column for each aggregate."""
+        if not self._groups and not self._calls:
+            return projected(self._lowering.always(self._part), (*self._part.opening, ("any", ANY)))
         pieces = list(self._pieces()) or [self._given([]).distinct()]
         found = reduce(lambda one, two: one.arrange_by(self.key).join(two.arrange_by(self.key)), pieces)
         return found if self._groups else self._with_empty(found)
@@ -268,7 +272,7 @@ def _collect(*, distinct: bool) -> Callable[[str, Tree, Arguments], GatherCall]:
 
 
 def _extreme_by(*, greatest: bool) -> Callable[[str, Tree, Arguments], GatherCall]:
-    return lambda name, tree, given: ExtremeBy(name, _name(given[0]), _name(given[1]), greatest)
+    return lambda name, tree, given: ExtremeBy(name, _name(given[0]), _name(ordered(given[1])), greatest)
 
 
 def _mode(name: str, tree: Tree, given: Arguments) -> GatherCall:

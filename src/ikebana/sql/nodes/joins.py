@@ -25,6 +25,7 @@ from ikebana.sql.expressions import Literal
 from ikebana.sql.joins import InnerJoin
 from ikebana.sql.lowering import Lowering, Wanted, conjuncts, lowers, scalar_subqueries
 from ikebana.sql.nodes.matching import Key, Match, distinct_keys, keys_of, require, require_key
+from ikebana.sql.nodes.temporal import is_temporal
 from ikebana.sql.relations import Part, put_together
 from ikebana.sql.tree import Tree
 
@@ -36,7 +37,8 @@ def is_join(tree: Tree) -> bool:
     if tree.kind == "Join":
         return tree.case("joinType") in _IN_CHAINS
     if tree.kind == "Filter":
-        return is_join(tree.only) or bool(scalar_subqueries([tree.one("condition")]))
+        condition = tree.one("condition")
+        return not is_temporal(condition) and (is_join(tree.only) or bool(scalar_subqueries([condition])))
     only_leaves_out = tree.kind == "Project" and all(e.kind == "AttributeReference" for e in tree.many("projectList"))
     return only_leaves_out and is_join(tree.only)
 
@@ -46,6 +48,16 @@ def join_of(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
     chain = _Chain(lowering)
     chain.add(tree)
     return chain.result(wanted)
+
+
+def restricted(lowering: Lowering, part: Part, conditions: Sequence[Tree]) -> Part:
+    """The rows of a part for which conditions hold, in which there may be scalar subqueries."""
+    if not conditions:
+        return part
+    join = InnerJoin([part, *lowering.subqueries(conditions)])
+    for condition in conditions:
+        require(lowering, join, condition)
+    return join.result(list(part.outputs), part.names)
 
 
 @dataclass(eq=False)

@@ -14,7 +14,7 @@ from ikebana.sql.relations import Part, column_of, of_collection, unique_name
 from ikebana.sql.tree import Tree
 
 
-@lowers("LogicalRelation", "LogicalRDD", "DataSourceV2Relation", "DataSourceV2ScanRelation", "LocalRelation")
+@lowers("LogicalRelation", "LogicalRDD", "DataSourceV2Relation", "DataSourceV2ScanRelation", "LocalRelation", "Range")
 def _leaf(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
     name, number = table_name(tree), _said(tree, CONSTANT)
     if name is not None:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pyarrow import types
+
 from ikebana.errors import SqlError
+from ikebana.sql.expressions import Expression
 from ikebana.sql.lowering import Lowering, Wanted, lowers
 from ikebana.sql.ordering import SortKey, top_rows
 from ikebana.sql.relations import ID, Part, of_collection, unique_name
@@ -50,7 +53,7 @@ def _top(lowering: Lowering, tree: Tree, limit: int | None, offset: int) -> Part
     attributes = part.columns()
     keys, named = list[SortKey](), [(name, part.outputs[attribute]) for attribute, name in attributes]
     for order in orders:
-        expression = lowering.expression(order.only, part.outputs)
+        expression = ordered(lowering.expression(order.only, part.outputs))
         found = next((name for name, output in named if output == expression), None)
         if found is None:
             found = unique_name("order", [ID, *(name for name, _ in named)])
@@ -58,6 +61,16 @@ def _top(lowering: Lowering, tree: Tree, limit: int | None, offset: int) -> Part
         keys.append(sort_key(order, found))
     rows = top_rows(part.rows((*part.opening, *named)), [name for name, _ in part.opening], limit, offset, keys)
     return of_collection(rows, attributes, part.names)
+
+
+def ordered(expression: Expression) -> Expression:
+    """The expression, if its values have an order here."""
+    if types.is_nested(expression.type):
+        raise SqlError(
+            f"values of type {expression.type} have no order in a maintained view",
+            hint="order by a field of the struct, or by an element of the array",
+        )
+    return expression
 
 
 def sort_key(order: Tree, column: str) -> SortKey:

@@ -17,7 +17,7 @@ from ikebana.sql.relations import ID, Part, of_collection
 from ikebana.sql.tree import Tree
 
 ROUNDS = 100
-"""Spark's own default (spark.sql.cteRecursionLevelLimit)."""
+"""Spark's own default (spark.sql.cteRecursionLevelLimit), where a query has no MAX RECURSION LEVEL."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def _iterated(lowering: Lowering, tree: Tree, start: Part, recursion: Tree) -> P
             return variable
         named = ((name, output) for (_, name), output in zip(columns, part.outputs.values(), strict=True))
         more = part.rows((*part.opening, *named)).declare(first.node.columns)
-        return first.concat(more.step(AtMost(ROUNDS)))
+        return first.concat(more.step(AtMost(int(tree.fields.get("maxDepth") or ROUNDS))))
 
     rows = first.iterate(body)
     return None if differs else of_collection(rows, columns, names)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ikebana.sql.lowering import Lowering, Wanted, all_references, conjuncts, lowers, scalar_subqueries
-from ikebana.sql.nodes.joins import is_join, join_of
+from ikebana.sql.nodes.joins import is_join, join_of, restricted
 from ikebana.sql.nodes.temporal import is_temporal, while_valid
 from ikebana.sql.nodes.windows import at_most, windowed
 from ikebana.sql.relations import Part, put_together
@@ -34,7 +34,9 @@ def _filter(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
     if passing:
         needed = None if wanted is None else wanted | all_references(conditions)
         inner = lowering.part(tree.only, needed)
-        return while_valid(lowering, filtered_by(lowering, inner, lasting), passing)
+        first = filtered_by(lowering, inner, [each for each in lasting if not scalar_subqueries([each])])
+        valid = while_valid(lowering, first, passing)
+        return restricted(lowering, valid, [each for each in lasting if scalar_subqueries([each])])
     most = at_most(tree.only, conditions)
     if most is not None:
         return filtered_by(lowering, windowed(lowering, tree.only, most), conditions)

@@ -15,7 +15,7 @@ from ikebana.sql import windows
 from ikebana.sql.expressions import Column, Expression, Literal
 from ikebana.sql.expressions.making import only_if
 from ikebana.sql.lowering import Lowering, Wanted, lowers
-from ikebana.sql.nodes.limits import sort_key
+from ikebana.sql.nodes.limits import ordered, sort_key
 from ikebana.sql.ordering import top_rows
 from ikebana.sql.relations import ID, Part, of_collection, unique_name
 from ikebana.sql.sums import Count, Mean, Sum
@@ -34,7 +34,7 @@ def windowed(lowering: Lowering, tree: Tree, most: int | None) -> Part:
     given = _Given(lowering, part)
     by = [given.column(lowering.expression(each, part.outputs)).name for each in tree.many("partitionSpec")]
     order = tuple(
-        sort_key(each, given.column(lowering.expression(each.only, part.outputs)).name)
+        sort_key(each, given.column(ordered(lowering.expression(each.only, part.outputs))).name)
         for each in tree.many("orderSpec")
     )
     named = {each.expr_id: each for each in tree.many("windowExpressions")}
@@ -124,7 +124,7 @@ class _Given:
             case "Average":
                 return windows.OverFrame(name, Mean(first.name, first.type, first.nullable, ansi), frame)
             case "Min" | "Max":
-                return windows.Extreme(name, first.name, function.kind == "Max", frame)
+                return windows.Extreme(name, self.column(ordered(inputs[0])).name, function.kind == "Max", frame)
             case "First" | "Last":
                 nth, ignore_nulls = 1 if function.kind == "First" else -1, bool(function.fields["ignoreNulls"])
                 return windows.Nth(name, first.name, nth, frame, ignore_nulls)
