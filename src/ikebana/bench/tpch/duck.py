@@ -33,7 +33,7 @@ class Duck:
 
     def answer(self, number: int) -> pa.Table:
         """The answer to one of the 22."""
-        return self._connection.execute(query(number)).to_arrow_table()
+        return self._connection.sql(query(number)).to_arrow_table()
 
     def __enter__(self) -> Duck:
         return self

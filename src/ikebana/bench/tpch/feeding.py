@@ -1,8 +1,8 @@
 """One query of TPC-H by itself, over tables that are fed to it in batches, on an engine without Spark.
 
-A table is a stream here, of which nothing is kept but what the query indexes for itself; or all but `lineitem` are
-keyed tables, whose rows are checked and indexed whole, as users of a session have them. A query gets the columns that
-its text mentions, or all of them. It is planned by Spark beforehand, over tables of just these columns.
+`lineitem` is a stream, of which nothing is kept but what the query indexes for itself. The others are keyed tables,
+whose rows are checked and indexed, as users of a session have them; or they are streams too. A query gets the columns
+that its text mentions, and keys, or all columns. Spark plans it beforehand, over tables of just these.
 
 Batches are logical: each is an epoch, with so many rows of every table that the query reads, as long as that has any;
 the query's answer is brought up to date for each. As many batches as there are workers are under way at a time: rows
@@ -80,7 +80,7 @@ class FedParameters(Parameters):
     scale: float = parameter(1.0, "scale factor of TPC-H; lineitem has 6M rows at 1", minimum=0.001)
     queries: str = parameter("all", "numbers of the queries, with commas between")
     tables: str = parameter(
-        "streams", "what tables are: streams, or keyed tables but for lineitem", choices=("streams", "keyed")
+        "keyed", "what tables are: keyed ones but for lineitem, a stream; or all streams", choices=("keyed", "streams")
     )
     columns: str = parameter("used", "the columns of tables: those that a query mentions", choices=("used", "all"))
     workers: int = parameter(2, "workers", minimum=1)
