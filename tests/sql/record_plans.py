@@ -1,7 +1,8 @@
-"""Write the plans that Spark makes of the statements and of TPC-H, and its own answers over `tests.sql.rows`.
+"""Write the plans that Spark makes of the statements and of TPC-H, and its own answers.
 
-`python -m tests.sql.record_plans` starts Spark, and takes a minute or two. What has no answer that is the same each
-time is not answered: what refers to the present, or cannot be maintained anyway.
+`python -m tests.sql.record_plans` starts Spark, and takes a minute or two. Spark answers over `tests.sql.rows`, and
+over no rows at all. What has no answer that is the same each time is not answered: what refers to the present, or
+cannot be maintained anyway.
 
 What is no part of a plan, and different each time, is taken out: the numbers of expressions count from zero, and have
 nothing to tell Java's processes apart.
@@ -24,7 +25,7 @@ from ikebana.spark import launch
 from ikebana.spark.planning import Planner
 from ikebana.spark.types import fields_of, spark_schema
 from ikebana.sql.planned import Planned
-from tests.sql.rows import FIELDS, arrow, rows
+from tests.sql.rows import FIELDS, Rows, arrow, rows
 from tests.sql.statements import (
     FUNCTIONS,
     KEYS,
@@ -47,7 +48,7 @@ def main() -> None:
     try:
         record(spark)
         record_tpch(spark)
-        write_answers(answered(spark))
+        write_answers({"rows": answered(spark, rows()), "nothing": answered(spark, {name: [] for name in TABLES})})
     finally:
         spark.stop()
 
@@ -74,14 +75,14 @@ def record_tpch(spark: SparkSession) -> None:
         write(f"tpch/q{number}", planner.plan(query(number)))
 
 
-def answered(spark: SparkSession) -> dict[str, list[pa.Table]]:
-    """What Spark answers, in a session of its own."""
+def answered(spark: SparkSession, rows: Rows) -> dict[str, list[pa.Table]]:
+    """What Spark answers over some rows, in a session of its own."""
     session = spark.newSession()
     for setting, value in QUICK.items():
         session.conf.set(setting, value)
     for name, (function, kind) in FUNCTIONS.items():
         session.udf.register(name, function, kind)
-    for name, data in rows().items():
+    for name, data in rows.items():
         assert fields_of(TABLES[name], KEYS.get(name, ())) == FIELDS[name], name
         session.createDataFrame(arrow(name, data), spark_schema(FIELDS[name])).createOrReplaceTempView(name)
     texts = {name: [text] for name, text in STATEMENTS.items() if is_answered(name)}

@@ -163,6 +163,8 @@ STATEMENTS: dict[str, str] = {
     "WHERE i.quantity < (SELECT 0.2 * avg(j.quantity) FROM items j WHERE j.part = i.part)",
     "scalar_having": "SELECT customer, sum(price) AS total FROM orders GROUP BY customer "
     "HAVING sum(price) > (SELECT 3 * avg(price) FROM orders)",
+    "scalar_beside_aggregate": "SELECT status, sum(price) / (SELECT sum(price) FROM orders) AS part FROM orders "
+    "GROUP BY status",
     "scalar_none": "SELECT id, (SELECT name FROM nations WHERE id = 99) AS nothing FROM orders",
     "scalar_joined": "SELECT o.id FROM orders o, (SELECT max(price) AS most FROM items) t WHERE 2 * o.price > t.most",
     # Aggregates.
@@ -189,6 +191,12 @@ STATEMENTS: dict[str, str] = {
     "gathered": "SELECT status, max_by(id, price) AS dearest, min_by(note, day) AS first, "
     "percentile(price, 0.5) AS median, percentile_cont(array(0.1, 0.9)) WITHIN GROUP (ORDER BY price) AS tails "
     "FROM orders GROUP BY status",
+    "collect_distinct": "SELECT status, collect_list(DISTINCT customer) AS customers, count(*) AS n FROM orders "
+    "GROUP BY status",
+    "percentiles": "SELECT status, percentile_cont(0.1) WITHIN GROUP (ORDER BY price) AS low, "
+    "percentile_cont(0.1) WITHIN GROUP (ORDER BY price DESC) AS high, percentile_disc(0.3) WITHIN GROUP "
+    "(ORDER BY price DESC) AS some FROM orders GROUP BY status",
+    "percentile_distinct_refused": "SELECT percentile(DISTINCT price, 0.5) AS p FROM orders",
     "aggregate_nothing": "SELECT count(*) AS n, max(price) AS p, sum(price) AS total, collect_list(id) AS ids "
     "FROM orders WHERE price < 0",
     "first_any": "SELECT customer, first(status) AS status FROM orders GROUP BY customer",
@@ -222,6 +230,7 @@ STATEMENTS: dict[str, str] = {
     "top_hidden": "SELECT id FROM orders ORDER BY price DESC, id LIMIT 3",
     "top_offset": "SELECT id, price FROM orders ORDER BY price, id LIMIT 10 OFFSET 5",
     "offset": "SELECT id FROM orders ORDER BY id OFFSET 7",
+    "offset_of_limit": "SELECT id FROM (SELECT id FROM orders ORDER BY price DESC, id LIMIT 10) OFFSET 4",
     "limit": "SELECT id FROM orders LIMIT 5",
     "top_of_groups": "SELECT customer, sum(price) AS total FROM orders GROUP BY customer ORDER BY total DESC LIMIT 3",
     "top_inside": "SELECT c.name, t.price FROM (SELECT * FROM orders ORDER BY price DESC LIMIT 10) t "
@@ -235,6 +244,8 @@ STATEMENTS: dict[str, str] = {
     "top_of_partition_joined": "SELECT c.name, t.id FROM (SELECT id, customer, row_number() OVER "
     "(PARTITION BY customer ORDER BY price) AS n FROM orders) t JOIN customers c ON t.customer = c.id "
     "WHERE t.n = 1 AND t.id > 20",
+    "top_of_partition_filtered": "SELECT * FROM (SELECT id, price, row_number() OVER (PARTITION BY status "
+    "ORDER BY price DESC, id) AS n FROM orders) WHERE n <= 6 AND price < (SELECT 1.8 * avg(price) FROM orders)",
     "row_number_either": "SELECT * FROM (SELECT id, row_number() OVER (PARTITION BY status ORDER BY id) AS n "
     "FROM orders) WHERE n <= 2 OR n = 5",
     "rank_at_most": "SELECT * FROM (SELECT id, rank() OVER (PARTITION BY customer ORDER BY status) AS r FROM orders) "
@@ -362,6 +373,42 @@ PREPARED: dict[str, tuple[str, dict[str, str]]] = {
         "SELECT id, day FROM orders WHERE status = :status ORDER BY day, id LIMIT 4 OFFSET 2",
         {"status": "STRING"},
     ),
+    "by_left_condition": (
+        "SELECT c.id, o.id AS dear FROM customers c LEFT JOIN orders o ON o.customer = c.id AND "
+        "o.price > c.credit * :factor",
+        {"factor": "DECIMAL(5,2)"},
+    ),
+    "by_anti_condition": (
+        "SELECT c.name FROM customers c WHERE NOT EXISTS (SELECT 1 FROM orders o WHERE o.customer = c.id AND "
+        "o.price > c.credit * :factor)",
+        {"factor": "DECIMAL(5,2)"},
+    ),
+    "by_existence": (
+        "SELECT c.id, EXISTS (SELECT 1 FROM orders o WHERE o.customer = c.id AND o.status = :status) AS has "
+        "FROM customers c",
+        {"status": "STRING"},
+    ),
+    "by_nearest": (
+        "SELECT id, price FROM orders ORDER BY abs(price - :price), id LIMIT 3",
+        {"price": "DECIMAL(15,2)"},
+    ),
+    "by_first": (
+        "SELECT * FROM (SELECT id, price, row_number() OVER (PARTITION BY customer ORDER BY price, id) AS n "
+        "FROM orders) WHERE n <= 2 AND price > :least",
+        {"least": "DECIMAL(15,2)"},
+    ),
+    "by_array": (
+        "SELECT id, x FROM orders LATERAL VIEW explode(array(:a, :b)) AS x WHERE id < 5",
+        {"a": "INT", "b": "INT"},
+    ),
+    "by_group": (
+        "SELECT price > :limit AS dear, count(*) AS n FROM orders GROUP BY price > :limit",
+        {"limit": "DECIMAL(15,2)"},
+    ),
+    "by_rate": (
+        "SELECT status, sum(price * :rate) AS total, :rate AS rate FROM orders GROUP BY status",
+        {"rate": "DECIMAL(5,2)"},
+    ),
     "by_itself": ("SELECT :number + 1 AS next, upper(:text) AS loud", {"number": "INT", "text": "STRING"}),
 }
 """Statements with parameters, and the types of these."""
@@ -393,6 +440,14 @@ VALUES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "by_rollup": ({"below": 4}, {"below": 7}),
     "by_tag": ({"tag": "a"}, {"tag": "c"}),
     "by_page": ({"status": "open"}, {"status": "closed"}),
+    "by_left_condition": ({"factor": Decimal("1.50")}, {"factor": Decimal("0.10")}),
+    "by_anti_condition": ({"factor": Decimal("1.50")}, {"factor": Decimal("0.10")}),
+    "by_existence": ({"status": "open"}, {"status": "shipped"}),
+    "by_nearest": ({"price": Decimal("100.00")}, {"price": Decimal("200.00")}),
+    "by_first": ({"least": Decimal("100.00")}, {"least": Decimal("20.00")}),
+    "by_array": ({"a": 1, "b": 2}, {"a": 3, "b": 3}),
+    "by_group": ({"limit": Decimal("100.00")}, {"limit": Decimal("250.00")}),
+    "by_rate": ({"rate": Decimal("1.10")}, {"rate": Decimal("0.50")}),
     "by_itself": ({"number": 1, "text": "a"}, {"number": 2, "text": "b"}),
 }
 """Two sets of values for each of them."""
@@ -443,15 +498,17 @@ def dumps(planned: Planned) -> bytes:
     return json.dumps(found, separators=(",", ":")).encode()
 
 
-def answers() -> dict[str, list[pa.Table]]:
-    """What Spark answered over `tests.sql.rows`, by statement; where there are `VALUES`, for each of them."""
-    found = json.loads(gzip.decompress(ANSWERS.read_bytes()))
+def answers(over: str = "rows") -> dict[str, list[pa.Table]]:
+    """What Spark answered by statement, over `tests.sql.rows` or "nothing"; one for each of its `VALUES`, if any."""
+    found = json.loads(gzip.decompress(ANSWERS.read_bytes()))[over]
     return {name: list(map(_table, texts)) for name, texts in found.items()}
 
 
-def write_answers(found: Mapping[str, Iterable[pa.Table]]) -> None:
+def write_answers(found: Mapping[str, Mapping[str, Iterable[pa.Table]]]) -> None:
     """Write what Spark answered."""
-    texts = {name: list(map(_table_text, tables)) for name, tables in found.items()}
+    texts = {
+        over: {name: list(map(_table_text, tables)) for name, tables in each.items()} for over, each in found.items()
+    }
     ANSWERS.write_bytes(gzip.compress(json.dumps(texts, separators=(",", ":")).encode(), mtime=0))
 
 

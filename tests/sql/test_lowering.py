@@ -15,19 +15,21 @@ import pytest
 
 from ikebana.sql import lower
 from ikebana.sql.ordering import sort_table
-from tests.sql.rows import rows
+from tests.sql.rows import arrow, rows
 from tests.sql.statements import STATEMENTS, answers, is_answered, planned
 from tests.sql.world import World, difference, problems, wandering
 
 NAMES = [name for name in STATEMENTS if is_answered(name)]
 CHOSEN = {"limit", "first_any"}
 """Statements that leave it open which rows, or values, are meant."""
+UNORDERED = {"collect_set", "collect_distinct"}
+"""Statements that leave the order of lists open."""
 STEPS = 4
 
 
 @functools.cache
-def spark_answers() -> dict[str, pa.Table]:
-    return {name: tables[0] for name, tables in answers().items()}
+def spark_answers(over: str = "rows") -> dict[str, pa.Table]:
+    return {name: tables[0] for name, tables in answers(over).items()}
 
 
 def against_spark(name: str, found: pa.Table | str) -> str:
@@ -35,7 +37,7 @@ def against_spark(name: str, found: pa.Table | str) -> str:
     wanted = spark_answers()[name]
     if name in CHOSEN and not isinstance(found, str):
         return difference(chosen(name, found), chosen(name, wanted))
-    return difference(found, wanted, free_lists=name == "collect_set")
+    return difference(found, wanted, free_lists=name in UNORDERED)
 
 
 def chosen(name: str, found: pa.Table) -> pa.Table:
@@ -85,6 +87,16 @@ def test_oracle_views_before_rows(workers: int) -> None:
         assert not [f"{name}: {text}" for name in NAMES if (text := against_spark(name, found[name]))]
 
 
+def test_oracle_tables_without_rows() -> None:
+    with installed(1, rows()) as world:
+        world.change_to({name: [] for name in rows()})
+        emptied = world.answers()
+    with installed(2, {name: [] for name in rows()}) as world:
+        never_filled = world.answers()
+    for found in (emptied, never_filled):
+        assert not problems(found, spark_answers("nothing"), NAMES)
+
+
 def test_the_tests_are_worth_their_while() -> None:
     found = [each for _, each in history()]
     same = {name for name in NAMES if not any(difference(each[name], found[-1][name]) for each in found)}
@@ -111,3 +123,21 @@ def test_the_order_in_which_rows_are_shown() -> None:
                 found = sort_table(world.engine.install(name, lowered.rows).to_arrow(), lowered.order)
                 assert not difference(found, spark_answers()[name], in_order=True)
     assert ordered == ["order_by", "top", "top_offset", "offset", "top_of_groups"]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_queries_see_of_a_stream_what_comes_later(workers: int) -> None:
+    names = ["join", "join_left", "join_many", "aggregate", "join_semi", "top", "row_number", "scalar_correlated"]
+    state = wandering(rows(), 2, seed=1)[0]
+    early, late = state["orders"][::2], state["orders"][1::2]
+    with World(workers, state | {"orders": []}, streams={"orders"}) as world:
+        world.engine.tables["orders"].insert(arrow("orders", early))
+        for name in names:
+            world.install(name)
+        world.engine.tables["orders"].insert(arrow("orders", late))
+        world.change_to(rows() | {"orders": []})  # changes of other tables meet what has come
+        found = world.answers()
+    with World(1, rows() | {"orders": late}) as world:
+        for name in names:
+            world.install(name)
+        assert not problems(found, world.answers(), names)

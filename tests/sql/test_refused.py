@@ -17,6 +17,7 @@ from tests.sql.world import World
 
 REFUSED = {
     "same_name_refused": "two columns that are called 'id'",
+    "percentile_distinct_refused": "Percentile of DISTINCT values is not supported",
     "last_refused": "last is not supported",
     "approximate_refused": "approx_count_distinct is not supported",
     "pivot_refused": "PIVOT is not supported",

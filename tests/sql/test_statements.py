@@ -23,8 +23,8 @@ from tests.sql.world import World, difference, wandering
 
 
 @functools.cache
-def spark_answers() -> dict[str, list[pa.Table]]:
-    return answers()
+def spark_answers(over: str = "rows") -> dict[str, list[pa.Table]]:
+    return answers(over)
 
 
 def opened(world: World, which: int) -> dict[str, Opening]:
@@ -79,6 +79,13 @@ def test_oracle_openings_come_and_go_while_rows_change(workers: int) -> None:
                 assert not wrong(first, right[1])
                 first = {name: each.open(**VALUES[name][0]) for name, each in statements.items()}
         assert not wrong(first, {name: spark_answers()[name][0] for name in PREPARED})
+
+
+def test_oracle_tables_without_rows() -> None:
+    with World(2, rows()) as world:
+        found = opened(world, 0)
+        world.change_to({name: [] for name in rows()})
+        assert not wrong(found, {name: spark_answers("nothing")[name][0] for name in PREPARED})
 
 
 # Openings.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Self
 
 import pyarrow as pa
@@ -26,16 +26,20 @@ TOLERANCE = 1e-12
 class World:
     """An engine with all tables, rows in them, and views by the names of statements."""
 
-    def __init__(self, workers: int = 1, rows: Rows | None = None, *, share: bool = True) -> None:
+    def __init__(
+        self, workers: int = 1, rows: Rows | None = None, *, share: bool = True, streams: Collection[str] = ()
+    ) -> None:
         self.engine = Engine(workers, share=share)
-        self.tables = {
-            name: Table(name, self.engine.table(name, fields, KEYS.get(name)), KEYS.get(name, ()))
-            for name, fields in FIELDS.items()
-        }
+        self.tables = {name: self._table(name, name in streams) for name in FIELDS}
         self.rows: Rows = {name: [] for name in FIELDS}
         self.engine.advance()
         if rows is not None:
             self.change_to(rows)
+
+    def _table(self, name: str, is_stream: bool) -> Table:
+        key = () if is_stream else KEYS.get(name, ())
+        made = self.engine.table(name, FIELDS[name], key or None, "stream" if is_stream else "table")
+        return Table(name, made, key, is_stream)
 
     def install(self, name: str, plan: Planned | None = None) -> None:
         """A view for a statement."""

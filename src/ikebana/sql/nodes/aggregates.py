@@ -146,7 +146,8 @@ class Grouped:
         for condition in conditions:
             arguments[0] = only_if(self._lowering.expression(condition, self._part.outputs), arguments[0])
         is_distinct = bool(tree.fields["isDistinct"])
-        call = (function.kind, tuple(arguments), is_distinct, function.fields.get("ignoreNulls"))
+        options = tuple(function.fields.get(each) for each in ("ignoreNulls", "reverse", "reverseOpt"))
+        call = (function.kind, tuple(arguments), is_distinct, options)
         if call not in self._calls:
             self._calls[call] = self._piece(function, arguments, is_distinct)
         return self._calls[call]
@@ -165,7 +166,7 @@ class Grouped:
             empty = Literal(call.type, kind != "Count", 0 if kind == "Count" else None)
             return self._result(name, call.type, call.nullable, empty)
         if kind in ("Min", "Max") or (kind == "First" and function.fields["ignoreNulls"]):
-            column = self._input(ordered(arguments[0]))
+            column = self._input(arguments[0] if kind == "First" else ordered(arguments[0]))
             self._extremes.append((name, column, kind == "Max"))
             return self._result(name, column.type, column.nullable)
         if kind == "First":
@@ -174,7 +175,7 @@ class Grouped:
             return self._result(name, column.type, column.nullable)
         if kind in _GATHERED:
             given = [each if isinstance(each, Literal) else self._input(each) for each in arguments]
-            gathered = _GATHERED[kind](name, function, given)
+            gathered = _GATHERED[_distinct_kind(kind) if is_distinct else kind](name, function, given)
             self._gathered.append(gathered)
             made = gathered.field({each.name: _field(each) for each in given if isinstance(each, Column)})
             nothing = Literal(made.type, made.nullable, None if made.nullable else ())
@@ -290,6 +291,18 @@ def _percentile(*, discrete: bool) -> Callable[[str, Tree, Arguments], GatherCal
         return Percentile(name, _name(value), fractions, many, discrete, bool(tree.fields.get("reverse")), counted)
 
     return made
+
+
+def _distinct_kind(kind: str) -> str:
+    """The aggregate that one with DISTINCT is."""
+    if kind == "CollectList":
+        return "CollectSet"
+    if kind in ("CollectSet", "MaxBy", "MinBy"):
+        return kind
+    raise SqlError(
+        f"{kind} of DISTINCT values is not supported in a maintained view",
+        hint="aggregate a subquery that is SELECT DISTINCT",
+    )
 
 
 def _name(argument: Expression) -> str:

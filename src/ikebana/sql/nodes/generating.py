@@ -29,9 +29,10 @@ Generator = Callable[[Part, Sequence[Expression], dict[int, str], bool], Part]
 
 @lowers("Generate")
 def _generate(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
-    generator, part = tree.one("generator"), lowering.part(tree.only)
+    generator, inner = tree.one("generator"), lowering.part(tree.only)
     left_out = set(tree.fields["unrequiredChildIndex"] or ())
-    kept = part.keeping([each for at, each in enumerate(part.outputs) if at not in left_out])
+    part = lowering.with_subqueries(inner, [generator])
+    kept = part.keeping([each for at, each in enumerate(inner.outputs) if at not in left_out])
     made = {each.expr_id: each.fields["name"] for each in tree.many("generatorOutput")}
     inputs = [lowering.expression(each, part.outputs) for each in generator.children]
     if generator.kind not in _GENERATORS:

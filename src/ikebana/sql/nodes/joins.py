@@ -126,9 +126,11 @@ def _join(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
 
 def _match(lowering: Lowering, tree: Tree) -> Match:
     left, right = (lowering.part(child) for child in tree.children)
-    if left.opening or right.opening:  # a row may be missing for one opening and not for another
+    conditions = conjuncts(tree.maybe("condition"))
+    if any(part.opening for part in (left, right, *lowering.subqueries(conditions))):
+        # a row may be missing for one opening and not for another
         left, right = lowering.dependent(left), lowering.dependent(right)
-    return Match(lowering, left, right, conjuncts(tree.maybe("condition")))
+    return Match(lowering, left, right, conditions)
 
 
 def _anti(match: Match, tree: Tree) -> Part:

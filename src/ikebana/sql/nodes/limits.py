@@ -25,7 +25,8 @@ def _limit(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
             offset += _whole(tree.one("offsetExpr"))
         elif tree.kind == "GlobalLimit":
             here = _whole(tree.one("limitExpr"))
-            limit = here if limit is None else min(limit, max(0, here))
+            left = max(0, here - offset)  # what is skipped counts
+            limit = left if limit is None else min(limit, left)
         tree = tree.only
     return _limited(lowering, tree, limit, offset)
 
@@ -49,8 +50,9 @@ def _whole(tree: Tree) -> int:
 
 def _top(lowering: Lowering, tree: Tree, limit: int | None, offset: int) -> Part:
     orders = tree.many("order") if tree.kind == "Sort" else []
-    part = lowering.with_subqueries(lowering.part(tree), orders)
-    attributes = part.columns()
+    inner = lowering.part(tree)
+    part = lowering.with_subqueries(inner, orders)
+    attributes = part.columns(inner.outputs)
     keys, named = list[SortKey](), [(name, part.outputs[attribute]) for attribute, name in attributes]
     for order in orders:
         expression = ordered(lowering.expression(order.only, part.outputs))

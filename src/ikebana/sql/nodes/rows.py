@@ -39,7 +39,7 @@ def _filter(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
         return restricted(lowering, valid, [each for each in lasting if scalar_subqueries([each])])
     most = at_most(tree.only, conditions)
     if most is not None:
-        return filtered_by(lowering, windowed(lowering, tree.only, most), conditions)
+        return restricted(lowering, windowed(lowering, tree.only, most), conditions)
     if is_join(tree.only) or scalar_subqueries(conditions):
         return join_of(lowering, tree, wanted)
     return filtered_by(lowering, lowering.part(tree.only, wanted), conditions)
@@ -64,11 +64,11 @@ def _union(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
 @lowers("Expand")
 def _expand(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
     """Each row several times, with other columns each time: grouping sets."""
-    part = lowering.part(tree.only)
-    output = tree.many("output")
-    names = {each.expr_id: each.fields["name"] for each in output}
+    projections = tree.lists("projections")
+    part = lowering.with_subqueries(lowering.part(tree.only), [each for some in projections for each in some])
+    names = {each.expr_id: each.fields["name"] for each in tree.many("output")}
     parts = []
-    for projection in tree.lists("projections"):
+    for projection in projections:
         expressions = [lowering.expression(each, part.outputs) for each in projection]
         parts.append(part.giving(dict(zip(names, expressions, strict=True)), names))
     return put_together(parts)
