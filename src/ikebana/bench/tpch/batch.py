@@ -32,9 +32,8 @@ from ikebana.bench.tpch import data
 from ikebana.bench.tpch.answers import expected, wrong
 from ikebana.bench.tpch.duck import Duck, has_as_many_rows
 from ikebana.bench.tpch.feeding import Fed, FedParameters, Job, batch_over, engine_of, warm
-from ikebana.bench.tpch.rates import Times, listed
-from ikebana.bench.tpch.schemas import SCHEMAS, TABLES, query
-from ikebana.bench.tpch.serving import spark_session
+from ikebana.bench.tpch.schemas import SCHEMAS, TABLES, numbers, query
+from ikebana.bench.tpch.serving import Times, listed, spark_session
 from ikebana.engine import Engine
 
 SPARK_TARGET = 0.5
@@ -56,10 +55,10 @@ class TpchBatch(Scenario[BatchParameters]):
 
     def run(self, parameters: BatchParameters, progress: Progress) -> Results:
         folder = data.tables(parameters.scale, Path(parameters.data), files=parameters.files)
-        numbers, found = parameters.numbers, {}
+        found = {}
         master = {"spark.master": f"local[{parameters.workers}]"}
         with spark_session(0, master) as spark, engine_of(parameters.workers) as engine:
-            for number in progress.track("answering", numbers):
+            for number in progress.track("answering", numbers(parameters.queries)):
                 found[number] = self._measure(spark, engine, folder, number, parameters)
         return {**dict(summarised(found)), **dict(listed(found))}
 

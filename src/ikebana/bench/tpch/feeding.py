@@ -25,10 +25,9 @@ import pyarrow as pa
 from ikebana.bench.measure import Stopwatch
 from ikebana.bench.scenario import Parameters, parameter
 from ikebana.bench.tpch.answers import Batch
-from ikebana.bench.tpch.schemas import KEYS, QUERIES, SCHEMAS, TABLES, query
+from ikebana.bench.tpch.schemas import KEYS, MINIMUM_SCALE, SCHEMAS, TABLES, query
 from ikebana.dataflow.transport.zeromq import Processes
 from ikebana.engine import Engine
-from ikebana.errors import IkebanaError
 from ikebana.sql import Lowered, Planned, Table, lower
 from ikebana.sql.ordering import sort_table
 
@@ -77,7 +76,7 @@ class Job:
 class FedParameters(Parameters):
     """Of benchmarks that feed queries."""
 
-    scale: float = parameter(1.0, "scale factor of TPC-H; lineitem has 6M rows at 1", minimum=0.001)
+    scale: float = parameter(1.0, "scale factor of TPC-H; lineitem has 6M rows at 1", minimum=MINIMUM_SCALE)
     queries: str = parameter("all", "numbers of the queries, with commas between")
     tables: str = parameter(
         "keyed", "what tables are: keyed ones but for lineitem, a stream; or all streams", choices=("keyed", "streams")
@@ -87,15 +86,6 @@ class FedParameters(Parameters):
     repeats: int = parameter(1, "how often each query is measured; the best counts", minimum=1)
     duckdb: bool = parameter(False, "measure DuckDB too, which must be installed")
     data: str = parameter("build/tpch", "folder for the data, which is made once")
-
-    @property
-    def numbers(self) -> list[int]:
-        """The queries."""
-        try:
-            found = list(QUERIES) if self.queries == "all" else [int(each) for each in self.queries.split(",")]
-            return [QUERIES[QUERIES.index(number)] for number in found]
-        except ValueError:
-            raise IkebanaError(f"no such queries: {self.queries!r}", hint="give numbers, as in 1,3,22") from None
 
     def job(self, spark: Any, number: int) -> Job:
         """One of the queries, planned."""

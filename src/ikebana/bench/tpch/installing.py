@@ -20,7 +20,7 @@ dropped before the next, since 22 copies may not fit into memory: the changes th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,13 +32,15 @@ from ikebana.bench.measure import Stopwatch, ccdf
 from ikebana.bench.progress import Progress
 from ikebana.bench.scenario import Parameters, Results, Scenario, parameter
 from ikebana.bench.tpch import data
-from ikebana.bench.tpch.schemas import QUERIES, TABLES, query
+from ikebana.bench.tpch.schemas import MINIMUM_SCALE, TABLES, numbers, query
 from ikebana.bench.tpch.serving import (
     FROM_LINEITEM,
     WITHOUT_LINEITEM,
     Oracle,
+    Times,
     apply,
     create,
+    listed,
     load,
     resident,
     spark_session,
@@ -56,15 +58,13 @@ STREAM_TARGET_MS = 10.0
 TARGET_MS = 500.0
 """The same of others, at scale 1."""
 
-Times = dict[str, float]
-"""What was measured of a query, by metric."""
-
 
 @dataclass(frozen=True)
 class InstallParameters(Parameters):
-    scale: float = parameter(0.1, "scale factor of TPC-H; lineitem has 6M rows at 1", minimum=0.001)
+    scale: float = parameter(1.0, "scale factor of TPC-H; lineitem has 6M rows at 1", minimum=MINIMUM_SCALE)
     lineitem: str = parameter("stream", "what lineitem is", choices=("stream", "table"))
     shared: bool = parameter(True, "let queries share arrangements")
+    queries: str = parameter("all", "numbers of the queries, in the order in which they are installed")
     repeats: int = parameter(5, "how often each query is installed again", minimum=1)
     orders: int = parameter(20, "new orders of the round of changes, beside those made for each query", minimum=1)
     workers: int = parameter(2, "workers", minimum=1)
@@ -90,6 +90,7 @@ class TpchInstall(Scenario[InstallParameters]):
     def run(self, parameters: InstallParameters, progress: Progress) -> Results:
         from ikebana.spark import connect
 
+        chosen = numbers(parameters.queries)
         folder = data.tables(parameters.scale, Path(parameters.data))
         stream = RefreshStream(data.read(folder), parameters.seed, orders=parameters.orders)
         with (
@@ -97,16 +98,16 @@ class TpchInstall(Scenario[InstallParameters]):
             connect(spark, parameters.workers, share=parameters.shared) as session,
             Oracle(spark) as oracle,
         ):
-            cold = warm(session, stream.snapshot, progress, stream=parameters.is_stream)
+            cold = warm(session, stream.snapshot, chosen, progress, stream=parameters.is_stream)
             create(session, stream=parameters.is_stream)
             summary = load(session, folder, progress) | memory("loaded", session)
-            prepared = prepare(session, progress)
+            prepared = prepare(session, chosen, progress)
             together = parameters.shared or parameters.is_stream
             measure = self._install_together if together else self._install_alone
             measured = measure(session, stream, oracle, parameters, progress)
             if together:
                 summary |= memory("installed", session)
-        found = {number: {"java_cold_ms": cold[number], **prepared[number], **measured[number]} for number in QUERIES}
+        found = {number: {"java_cold_ms": cold[number], **prepared[number], **measured[number]} for number in chosen}
         return {**summary, **dict(summarised(found, parameters)), **dict(listed(found))}
 
     def _install_together(
@@ -119,10 +120,10 @@ class TpchInstall(Scenario[InstallParameters]):
     ) -> dict[int, Times]:
         """Install all, then each again beside them, and compare after a round of changes."""
         found, views = {}, {}
-        for number in progress.track("installing", QUERIES):
+        for number in progress.track("installing", numbers(parameters.queries)):
             views[number], _, found[number] = installed(session, number)
         before = indexes(session)
-        for number in progress.track("installing again", QUERIES):
+        for number in progress.track("installing again", list(views)):
             found[number] |= again(session, number, parameters.repeats)
             new = indexes(session) - before
             self.verify(
@@ -133,7 +134,7 @@ class TpchInstall(Scenario[InstallParameters]):
         rows = dict(stream.snapshot)
         if parameters.is_stream:
             rows["lineitem"] = changes["lineitem"].upserts
-        for number in progress.track("verifying", QUERIES):
+        for number in progress.track("verifying", list(views)):
             self._compare(number, views[number].to_arrow(), oracle, rows)
         return found
 
@@ -148,7 +149,7 @@ class TpchInstall(Scenario[InstallParameters]):
         """Install each on tables that have changed, compare, and drop it."""
         found = {}
         apply(session, stream.next_round())
-        for number in progress.track("installing and verifying", QUERIES):
+        for number in progress.track("installing and verifying", numbers(parameters.queries)):
             session.engine.run()
             view, answer, found[number] = installed(session, number)
             self._compare(number, answer, oracle, stream.snapshot)
@@ -161,7 +162,7 @@ class TpchInstall(Scenario[InstallParameters]):
         self.verify(not problem, f"Q{number} equals Spark's answer after a round of changes", detail=problem)
 
 
-def prepare(session: Session, progress: Progress) -> dict[int, Times]:
+def prepare(session: Session, chosen: Sequence[int], progress: Progress) -> dict[int, Times]:
     """What planning each query takes; the session has planned all of them when this is done."""
     from ikebana.spark.querying import Queries
     from ikebana.sql import Table
@@ -171,14 +172,14 @@ def prepare(session: Session, progress: Progress) -> dict[int, Times]:
         table = session.table(name)
         relations[name] = Table(name, table, tuple(table.key), table.kind == "stream")
     queries = Queries(session.spark, session.engine, "", lambda: relations)
-    found: dict[int, Times] = {number: {} for number in QUERIES}
+    found: dict[int, Times] = {number: {} for number in chosen}
     queries.lowered("SELECT r_name FROM region")  # so that all tables are known
     for metric in ("prepare_ms", "cached_ms"):
-        for number in progress.track("preparing", QUERIES):
+        for number in progress.track("preparing", chosen):
             watch = Stopwatch()
             queries.lowered(query(number))
             found[number][metric] = watch.seconds * 1e3
-    for number in QUERIES:
+    for number in chosen:
         session.explain(query(number))
     return found
 
@@ -217,19 +218,14 @@ def memory(when: str, session: Session) -> dict[str, float]:
 def summarised(found: Mapping[int, Times], parameters: InstallParameters) -> Iterator[tuple[str, Any]]:
     """Over all queries of a kind: medians and maxima, and how they compare with what is aimed at."""
     for metric in ("prepare_ms", "cached_ms"):
-        yield f"all_{metric}", float(np.median([found[number][metric] for number in QUERIES]))
-    for kind, numbers in {"from_lineitem": FROM_LINEITEM, "without_lineitem": WITHOUT_LINEITEM}.items():
+        yield f"all_{metric}", float(np.median([times[metric] for times in found.values()]))
+    for kind, members in {"from_lineitem": FROM_LINEITEM, "without_lineitem": WITHOUT_LINEITEM}.items():
         for metric in ("answer", "again"):
-            spent = [found[number][f"{metric}_ms"] for number in numbers]
-            target = STREAM_TARGET_MS if parameters.is_stream and numbers is FROM_LINEITEM else TARGET_MS
+            spent = [times[f"{metric}_ms"] for number, times in found.items() if number in members]
+            if not spent:
+                continue
+            target = STREAM_TARGET_MS if parameters.is_stream and members is FROM_LINEITEM else TARGET_MS
             yield f"{kind}_{metric}_p50_ms", float(np.median(spent))
             yield f"{kind}_{metric}_max_ms", max(spent)
             yield f"{kind}_{metric}_target_ratio", target / max(spent)
             yield f"{kind}_{metric}_ms", ccdf(spent)
-
-
-def listed(found: Mapping[int, Times]) -> Iterator[tuple[str, float]]:
-    """All that was measured of each query."""
-    for number, times in found.items():
-        for metric, value in times.items():
-            yield f"q{number}_{metric}", value

@@ -36,8 +36,9 @@ from ikebana.bench.measure import Series, Stopwatch, ccdf, percentiles
 from ikebana.bench.progress import Progress
 from ikebana.bench.scenario import Figure, Parameters, Results, Scenario, parameter
 from ikebana.bench.tpch import data
-from ikebana.bench.tpch.schemas import QUERIES, query
+from ikebana.bench.tpch.schemas import MINIMUM_SCALE, QUERIES, numbers, query
 from ikebana.bench.tpch.serving import WITHOUT_LINEITEM, Oracle, create, resident, spark_session, warm
+from ikebana.errors import IkebanaError
 
 if TYPE_CHECKING:
     from ikebana.spark import Session
@@ -91,14 +92,16 @@ class Feed:
 class Visits:
     """Which queries are there at first, and who comes in whose place, at random."""
 
-    def __init__(self, active: int, seed: int) -> None:
-        self._random = random.Random(seed)
-        self.present = self._random.sample(QUERIES, active)
+    def __init__(self, numbers: Sequence[int], active: int, seed: int) -> None:
+        if not active < len(numbers):
+            raise IkebanaError(f"{active} of {len(numbers)} queries cannot be active", hint="leave one that can come")
+        self._random, self._numbers = random.Random(seed), numbers
+        self.present = self._random.sample(numbers, active)
 
     def next(self) -> tuple[int, int]:
         """The query that leaves, and one that comes and is not there."""
         gone = self._random.choice(self.present)
-        come = self._random.choice([number for number in QUERIES if number not in self.present])
+        come = self._random.choice([number for number in self._numbers if number not in self.present])
         self.present[self.present.index(gone)] = come
         return gone, come
 
@@ -135,11 +138,12 @@ class Measured:
 
 @dataclass(frozen=True)
 class InteractiveParameters(Parameters):
-    scale: float = parameter(1.0, "scale factor of TPC-H; lineitem has 6M rows at 1", minimum=0.001)
+    scale: float = parameter(1.0, "scale factor of TPC-H; lineitem has 6M rows at 1", minimum=MINIMUM_SCALE)
     loaded: float = parameter(0.5, "fraction of each table that is there at first", minimum=0)
     rounds: int = parameter(400, "rounds of updates", minimum=1)
     seconds: float = parameter(0.0, "end the rounds of a setting after so many seconds; 0 for no limit", minimum=0)
     rows: int = parameter(100, "rows of each table in a round", minimum=1)
+    queries: str = parameter("all", "numbers of the queries that come and go, with commas between")
     active: int = parameter(10, "active queries", minimum=1)
     every: int = parameter(4, "rounds after which a query is replaced", minimum=1)
     checks: int = parameter(4, "first answers that are compared with Spark's, beside all final ones", minimum=0)
@@ -185,11 +189,11 @@ class TpchInteractive(Scenario[InteractiveParameters]):
     ) -> Measured:
         from ikebana.spark import connect
 
-        measured = Measured()
+        chosen, measured = numbers(parameters.queries), Measured()
         with connect(spark, parameters.workers, share=SETTINGS[setting]) as session:
-            prepare(session, feed, progress)
+            prepare(session, feed, chosen, progress)
             measured.before_bytes = resident(session)
-            visits = Visits(parameters.active, parameters.seed)
+            visits = Visits(chosen, parameters.active, parameters.seed)
             guests = {number: welcome(session, number, 0, measured) for number in visits.present}
             seen = list(guests.values())
             number, clock = 0, Stopwatch()
@@ -241,16 +245,16 @@ class TpchInteractive(Scenario[InteractiveParameters]):
         ]
 
 
-def prepare(session: Session, feed: Feed, progress: Progress) -> None:
+def prepare(session: Session, feed: Feed, chosen: Sequence[int], progress: Progress) -> None:
     """Tables as they are at first, workers that have loaded their code, and plans of all queries."""
-    warm(session, feed.snapshot(0), progress, stream=True)
+    warm(session, feed.snapshot(0), chosen, progress, stream=True)
     create(session, stream=True)
     with session.transaction():
         for name, rows in feed.snapshot(0).items():
             if name != "lineitem":
                 session.table(name).insert(rows)
     session.engine.run()
-    for number in progress.track("planning", QUERIES):
+    for number in progress.track("planning", chosen):
         session.explain(query(number))
 
 

@@ -30,11 +30,9 @@ from ikebana.bench.tpch import data
 from ikebana.bench.tpch.answers import expected, wrong
 from ikebana.bench.tpch.duck import Duck, has_as_many_rows
 from ikebana.bench.tpch.feeding import Fed, FedParameters, Job, batch_over, engine_of, warm
-from ikebana.bench.tpch.serving import spark_session
+from ikebana.bench.tpch.schemas import numbers
+from ikebana.bench.tpch.serving import Times, listed, spark_session
 from ikebana.engine import Engine
-
-Times = dict[str, float]
-"""What was measured of a query, by metric."""
 
 Rows = Mapping[str, pa.Table]
 
@@ -54,18 +52,18 @@ class TpchRates(Scenario[RatesParameters]):
 
     def run(self, parameters: RatesParameters, progress: Progress) -> Results:
         folder = data.tables(parameters.scale, Path(parameters.data))
-        tables, numbers = data.read(folder), parameters.numbers
-        found: dict[int, Times] = {number: {} for number in numbers}
+        tables, chosen = data.read(folder), numbers(parameters.queries)
+        found: dict[int, Times] = {number: {} for number in chosen}
         with spark_session(0) as spark:
             batch = batch_over(spark, folder, parameters.workers)
-            jobs = {number: parameters.job(spark, number) for number in progress.track("planning", numbers)}
-            wanted = {number: expected(batch, number) for number in progress.track("asking Spark", numbers)}
+            jobs = {number: parameters.job(spark, number) for number in progress.track("planning", chosen)}
+            wanted = {number: expected(batch, number) for number in progress.track("asking Spark", chosen)}
         for workers in sorted({1, parameters.workers}):
             with engine_of(workers) as engine:
-                for number in progress.track(f"feeding, workers: {workers}", numbers):
+                for number in progress.track(f"feeding, workers: {workers}", chosen):
                     times = self._feed(engine, jobs[number], jobs[number].rows(tables), wanted[number], parameters)
                     found[number] |= {f"workers_{workers}_{metric}": value for metric, value in times.items()}
-        for number in progress.track("DuckDB", numbers if parameters.duckdb else []):
+        for number in progress.track("DuckDB", chosen if parameters.duckdb else []):
             found[number] |= self._recompute(number, jobs[number].rows(tables), wanted[number], parameters)
         return {**dict(summarised(found, parameters)), **dict(listed(found))}
 
@@ -110,10 +108,3 @@ def summarised(found: Mapping[int, Times], parameters: RatesParameters) -> Itera
     if parameters.duckdb:
         name = f"workers_{parameters.workers}_tuples_per_s"
         yield "duckdb_ratio", float(np.median([each[name] / each["duckdb_tuples_per_s"] for each in found.values()]))
-
-
-def listed(found: Mapping[int, Times]) -> Iterator[tuple[str, float]]:
-    """All that was measured of each query."""
-    for number, times in found.items():
-        for metric, value in times.items():
-            yield f"q{number}_{metric}", value

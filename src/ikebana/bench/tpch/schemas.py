@@ -9,8 +9,13 @@ from importlib.resources import files
 
 import pyarrow as pa
 
+from ikebana.errors import IkebanaError
+
 QUERIES = range(1, 23)
 """The numbers of the queries."""
+
+MINIMUM_SCALE = 0.01
+"""At smaller scales the generator makes offers of the same part by the same supplier twice."""
 
 _MONEY = pa.decimal128(15, 2)
 _COLUMNS: dict[str, dict[str, pa.DataType]] = {
@@ -107,3 +112,17 @@ def query(number: int) -> str:
     ['select', 'sum(l_extendedprice']
     """
     return (files("ikebana.bench.tpch") / "queries" / f"q{number}.sql").read_text(encoding="utf-8")
+
+
+def numbers(text: str) -> list[int]:
+    """The queries that an option names: all, or some numbers with commas between.
+
+    >>> numbers("3,22")
+    [3, 22]
+    """
+    words = list(map(str, QUERIES)) if text == "all" else [word.strip() for word in text.split(",")]
+    if not {*words} <= {*map(str, QUERIES)}:
+        raise IkebanaError(
+            f"there are no queries {text!r}", hint="give numbers from 1 to 22 with commas between, or all"
+        )
+    return [int(word) for word in dict.fromkeys(words)]

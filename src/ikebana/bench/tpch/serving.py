@@ -6,7 +6,7 @@ rows that come after it was installed. A query that reads it then has an answer 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,6 +29,9 @@ WITHOUT_LINEITEM = (2, 11, 13, 16, 22)
 
 FROM_LINEITEM = tuple(number for number in QUERIES if number not in WITHOUT_LINEITEM)
 """Those that do."""
+
+Times = dict[str, float]
+"""What was measured of a query, by metric."""
 
 _WARM_ROWS = 200
 
@@ -80,14 +83,16 @@ def apply(session: Session, changes: Round) -> None:
                 table.upsert(each.upserts)
 
 
-def warm(session: Session, tables: Mapping[str, pa.Table], progress: Progress, *, stream: bool) -> dict[int, float]:
-    """Install all queries over a few rows, then forget them: processes have then loaded the code that they need.
+def warm(
+    session: Session, tables: Mapping[str, pa.Table], numbers: Sequence[int], progress: Progress, *, stream: bool
+) -> dict[int, float]:
+    """Install the queries over a few rows, then forget them: processes have then loaded the code that they need.
 
     Returns how many milliseconds each view took, most of which is Java's start: it has not planned anything before.
     """
     spent = {}
     create(session, stream=stream)
-    for number in progress.track("warming up", QUERIES):
+    for number in progress.track("warming up", numbers):
         watch = Stopwatch()
         session.view(f"q{number}", query(number)).to_arrow()
         spent[number] = watch.seconds * 1e3
@@ -95,7 +100,7 @@ def warm(session: Session, tables: Mapping[str, pa.Table], progress: Progress, *
         for name, rows in tables.items():
             session.table(name).insert(rows.slice(0, _WARM_ROWS))
     session.engine.run()
-    for number in QUERIES:
+    for number in numbers:
         session.drop_view(f"q{number}")
     for name in TABLES:
         session.drop_table(name)
@@ -107,6 +112,13 @@ def resident(session: Session) -> int:
     """Memory that all workers hold now."""
     cluster: Any = session.engine.cluster
     return sum([int(psutil.Process(pid).memory_info().rss) for pid in cluster.pids])
+
+
+def listed(found: Mapping[int, Times]) -> Iterator[tuple[str, float]]:
+    """All that was measured of each query."""
+    for number, times in found.items():
+        for metric, value in times.items():
+            yield f"q{number}_{metric}", value
 
 
 class Oracle:

@@ -20,7 +20,7 @@ from ikebana.bench.progress import Progress
 from ikebana.bench.scenario import Parameters, Results, Scenario, parameter
 from ikebana.bench.tpch import data
 from ikebana.bench.tpch.answers import Batch, expected, wrong
-from ikebana.bench.tpch.schemas import QUERIES, query
+from ikebana.bench.tpch.schemas import MINIMUM_SCALE, QUERIES, query
 from ikebana.bench.tpch.serving import apply, create, load
 from ikebana.bench.tpch.stream import RefreshStream
 
@@ -36,7 +36,7 @@ def install(session: Session) -> dict[int, View]:
 
 @dataclass(frozen=True)
 class VerifyParameters(Parameters):
-    scale: float = parameter(0.1, "scale factor of TPC-H; lineitem has 6M rows at 1", minimum=0.001)
+    scale: float = parameter(0.1, "scale factor of TPC-H; lineitem has 6M rows at 1", minimum=MINIMUM_SCALE)
     rounds: int = parameter(3, "rounds of changes", minimum=1)
     orders: int = parameter(100, "new orders of a round, beside those made for each query", minimum=1)
     workers: int = parameter(2, "workers", minimum=1)

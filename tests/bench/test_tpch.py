@@ -1,0 +1,228 @@
+"""The benchmarks of TPC-H, at a tiny scale: they report what they promise, and wrong answers do not pass."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from ikebana.bench.measure import Series
+from ikebana.bench.tpch import serving
+from ikebana.bench.tpch.duck import Duck, has_as_many_rows
+from ikebana.bench.tpch.feeding import columns_of, tables_of
+from ikebana.bench.tpch.installing import indexes
+from ikebana.bench.tpch.interactive import Feed, TpchInteractive, Visits
+from ikebana.bench.tpch.schemas import KEYS, QUERIES, SCHEMAS, TABLES, numbers, query
+from ikebana.bench.tpch.serving import FROM_LINEITEM, WITHOUT_LINEITEM
+from ikebana.cli import main
+from ikebana.errors import IkebanaError
+from ikebana.spark import Session, connect
+from tests.spark.conftest import spark as spark  # the session that all tests share
+
+INSTALL = ["tpch-install", "--scale=0.01", "--queries=3,6,13", "--repeats=1", "--workers=2"]
+INTERACTIVE = [
+    *("tpch-interactive", "--scale=0.01", "--queries=1,3,13,16", "--active=2", "--rounds=4", "--every=2"),
+    *("--rows=10", "--workers=1", "--checks=1"),
+]
+RATES = ["tpch-rates", "--scale=0.01", "--queries=3,13", "--batch=10_000", "--workers=1"]
+BATCH = ["tpch-batch", "--scale=0.01", "--queries=5", "--files=1", "--workers=1"]
+
+on_spark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tpch")
+
+
+def run(options: list[str], data: Path, folder: Path) -> tuple[int, dict[str, Any]]:
+    file = folder / "out.json"
+    status = main(["bench", *options, f"--data={data}", "--json", str(file)])
+    return status, json.loads(file.read_text())
+
+
+class TestOnSpark:
+    pytestmark = on_spark
+
+    @pytest.mark.parametrize(("lineitem", "shared"), [("stream", "shared"), ("table", "no-shared")])
+    def test_install(self, spark: SparkSession, data: Path, tmp_path: Path, lineitem: str, shared: str) -> None:
+        status, document = run([*INSTALL, f"--lineitem={lineitem}", f"--{shared}"], data, tmp_path)
+        assert (status, document["verified"]) == (0, True)
+        found = document["results"]
+        metrics = {"java_cold_ms", "prepare_ms", "cached_ms", "install_ms", "answer_ms", "again_ms", "rows"}
+        assert {f"q{number}_{metric}" for number in (3, 6, 13) for metric in metrics} <= found.keys()
+        assert found["q13_install_ms"] <= found["q13_answer_ms"]
+        assert found["q13_rows"] > 1
+        assert found["q6_rows"] == 1
+        assert len(found["from_lineitem_answer_ms"]["x"]) == 2
+        assert found["loaded_held_bytes"] > 0
+
+    def test_an_index_that_is_built_again_does_not_pass(
+        self, spark: SparkSession, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        view = Session.view
+
+        def private(session: Session, name: str, text: str) -> Any:
+            return view(session, name, text, share=not name.endswith("again"))
+
+        monkeypatch.setattr(Session, "view", private)
+        status, document = run([*INSTALL, "--queries=3"], data, tmp_path)
+        assert (status, document["verified"]) == (1, False)
+
+    def test_interactive(self, spark: SparkSession, data: Path, tmp_path: Path) -> None:
+        status, document = run(INTERACTIVE, data, tmp_path)
+        assert (status, document["verified"]) == (0, True)
+        found = document["results"]
+        for setting in ("shared", "unshared"):
+            assert found[f"{setting}_all_installs"] == 2 + 2
+            assert found[f"{setting}_rounds"] == len(found[f"{setting}_over_time_bytes"]["x"]) == 4
+            assert found[f"{setting}_update_p50_ms"] > 0
+        assert {"update_unshared_over_shared_ratio", "memory_unshared_over_shared_ratio"} <= found.keys()
+
+    def test_interactive_ends_in_time(self, spark: SparkSession, data: Path, tmp_path: Path) -> None:
+        options = [*INTERACTIVE, "--sharing=shared", "--seconds=0.000001"]
+        status, document = run(options, data, tmp_path)
+        assert (status, document["results"]["shared_rounds"]) == (0, 1)
+        assert not any(name.startswith("unshared") for name in document["results"])
+
+    @pytest.mark.parametrize("tables", ["keyed", "streams"])
+    def test_rates(self, spark: SparkSession, data: Path, tmp_path: Path, tables: str) -> None:
+        status, document = run([*RATES, f"--tables={tables}"], data, tmp_path)
+        assert (status, document["verified"]) == (0, True)
+        found = document["results"]
+        for number in (3, 13):
+            assert found[f"q{number}_workers_1_tuples_per_s"] > 0
+            assert found[f"q{number}_workers_1_cpu_s"] > 0
+
+    def test_batch(self, spark: SparkSession, data: Path, tmp_path: Path) -> None:
+        status, document = run(BATCH, data, tmp_path)
+        assert (status, document["verified"]) == (0, True)
+        found = document["results"]
+        parts = found["q5_plan_s"] + found["q5_read_s"] + found["q5_feed_s"]
+        assert found["q5_elapsed_s"] == pytest.approx(parts, rel=0.01)
+        assert found["q5_spark_ratio"] == pytest.approx(found["q5_spark_s"] / found["q5_elapsed_s"])
+
+    def test_wrong_answers_do_not_pass(
+        self, spark: SparkSession, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(serving, "wrong", lambda number, found, wanted: "it is not what it should be")
+        status, document = run([*INTERACTIVE, "--rounds=1"], data, tmp_path)
+        assert (status, document["verified"], document["results"]) == (1, False, {})
+
+    def test_indexes_are_those_of_kept_tables(self, spark: SparkSession) -> None:
+        with connect(spark, workers=1) as session:
+            serving.create(session, stream=True)
+            before = indexes(session)
+            assert before == {((name,), tuple(KEYS[name])): 1 for name in TABLES if name != "lineitem"}
+            session.view("first", "SELECT o_clerk FROM orders, lineitem WHERE o_orderkey = l_orderkey")
+            assert indexes(session) == before
+            session.view("second", "SELECT c_name FROM customer, orders WHERE o_custkey = c_custkey")
+            assert indexes(session) - before
+
+
+def test_numbers_of_queries() -> None:
+    assert numbers("all") == list(QUERIES)
+    assert numbers("22, 3,3") == [22, 3]
+    for wrong in ("", "0", "23", "q1", "1,,2"):
+        with pytest.raises(IkebanaError, match="no queries"):
+            numbers(wrong)
+
+
+def test_what_queries_read() -> None:
+    """As their texts say, in which no alias has the name of a table that is not read."""
+    for number in QUERIES:
+        assert ("lineitem" in tables_of(number)) == (number in FROM_LINEITEM) == (number not in WITHOUT_LINEITEM)
+        for name in tables_of(number):
+            assert set(KEYS[name]) <= set(columns_of(number, name))
+            assert columns_of(number, name, used=False) == SCHEMAS[name].names
+    assert tables_of(20) == ["nation", "supplier", "part", "partsupp", "lineitem"]
+    assert columns_of(13, "orders") == ["o_orderkey", "o_custkey", "o_comment"]
+
+
+class TestFeed:
+    def feed(self) -> Feed:
+        sizes = {name: 10 for name in TABLES} | {"supplier": 3, "lineitem": 100}
+        return Feed({name: pa.table({"n": range(size)}) for name, size in sizes.items()}, 0.5, 2)
+
+    def test_every_row_comes_once_in_order(self) -> None:
+        feed = self.feed()
+        for name in TABLES:
+            rows = feed.snapshot(0)[name]["n"].to_pylist()
+            for number in range(1, 40):
+                rows += feed.round(number).get(name, pa.table({"n": []}))["n"].to_pylist()
+                assert feed.snapshot(number)[name]["n"].to_pylist() == rows
+            assert rows == list(range(len(rows)))
+            assert feed.round(40) == {}
+
+    def test_small_tables_are_there_at_first(self) -> None:
+        assert feed_sizes(self.feed().snapshot(0)) == {
+            **{name: 5 for name in TABLES},
+            **{"region": 10, "nation": 10, "supplier": 2, "lineitem": 50},
+        }
+        assert feed_sizes(self.feed().round(1)) == {
+            **{name: 2 for name in TABLES if name not in ("region", "nation")},
+            **{"supplier": 1},
+        }
+
+    def test_a_window(self) -> None:
+        assert self.feed().between("lineitem", 1, 3)["n"].to_pylist() == [52, 53, 54, 55]
+        assert self.feed().between("lineitem", 3, 3).num_rows == 0
+
+
+def feed_sizes(rows: dict[str, pa.Table]) -> dict[str, int]:
+    return {name: each.num_rows for name, each in rows.items()}
+
+
+def test_visits_are_the_same_for_a_seed_and_keep_as_many() -> None:
+    first, again = Visits(list(QUERIES), 10, 3), Visits(list(QUERIES), 10, 3)
+    for _ in range(100):
+        before = set(first.present)
+        gone, come = first.next()
+        assert (gone, come) == again.next()
+        assert gone in before and come not in before
+        assert set(first.present) == before - {gone} | {come}
+    with pytest.raises(IkebanaError, match="cannot be active"):
+        Visits([1, 2], 2, 0)
+
+
+def test_figure_1_has_three_panels() -> None:
+    series = Series((1.0, 2.0), (2.0**30, 2.0**31))
+    results = {f"shared_{name}": series for name in ("install_ms", "update_ms", "over_time_bytes")}
+    panels = TpchInteractive().figures(results)
+    assert [(panel.scale, list(panel.curves)) for panel in panels] == [
+        ("log", ["shared"]),
+        ("log", ["shared"]),
+        ("linear", ["shared"]),
+    ]
+    assert panels[2].curves["shared"].y == (1.0, 2.0)
+
+
+def test_duckdb_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(IkebanaError, match="DuckDB is not installed"):
+        Duck(1)
+
+
+def test_duckdb_answers() -> None:
+    pytest.importorskip("duckdb")
+    with Duck(1) as duck:
+        duck.show("lineitem", SCHEMAS["lineitem"].empty_table())
+        assert duck.answer(1).num_rows == 0
+        assert duck.answer(6).num_rows == 1
+
+
+def test_as_many_rows_as_the_limit_lets_through() -> None:
+    rows = pa.table({"a": range(30)})
+    assert has_as_many_rows(3, rows.slice(0, 10), rows)
+    assert not has_as_many_rows(3, rows.slice(0, 9), rows)
+    assert has_as_many_rows(3, rows.slice(0, 7), rows.slice(0, 7))
+    assert has_as_many_rows(1, rows, rows)
+    assert "limit 10" in query(3)
