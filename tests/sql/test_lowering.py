@@ -24,7 +24,7 @@ CHOSEN = {"limit", "first_any"}
 """Statements that leave it open which rows, or values, are meant."""
 UNORDERED = {"collect_set", "collect_distinct"}
 """Statements that leave the order of lists open."""
-STEPS = 4
+STEPS = 3
 
 
 @functools.cache

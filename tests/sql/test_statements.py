@@ -27,11 +27,6 @@ def spark_answers(over: str = "rows") -> dict[str, list[pa.Table]]:
     return answers(over)
 
 
-def opened(world: World, which: int) -> dict[str, Opening]:
-    """All statements prepared, each with one of its sets of values."""
-    return {name: world.statement(name).open(**VALUES[name][which]) for name in PREPARED}
-
-
 def wrong(found: dict[str, Opening], wanted: dict[str, pa.Table]) -> list[str]:
     return [f"{name}: {text}" for name, each in found.items() if (text := difference(each.to_arrow(), wanted[name]))]
 
@@ -41,10 +36,12 @@ def history() -> list[tuple[Rows, list[dict[str, pa.Table]]]]:
     """Rows step by step, and what is right after each: for both sets of values."""
     found = []
     for state in wandering(rows(), 3, seed=8):
-        right = []
-        for which in (0, 1):
-            with World(1, state, share=False) as world:
-                right.append({name: each.to_arrow() for name, each in opened(world, which).items()})
+        with World(1, state, share=False) as world:
+            statements = {name: world.statement(name) for name in PREPARED}
+            right = [
+                {name: each.open(**VALUES[name][which]).to_arrow() for name, each in statements.items()}
+                for which in (0, 1)
+            ]
         found.append((state, right))
     return found
 
@@ -66,24 +63,22 @@ def test_oracle_openings_come_and_go_while_rows_change(workers: int) -> None:
     (start, _), *_ = history()
     with World(workers, start) as world:
         statements = {name: world.statement(name) for name in PREPARED}
-        first = {name: each.open(**VALUES[name][0]) for name, each in statements.items()}
+        before = {name: each.open(**VALUES[name][0]) for name, each in statements.items()}
         for number, (state, right) in enumerate(history()):
+            old, new = number % 2, (number + 1) % 2
             world.change_to(state)
-            second = {name: each.open(**VALUES[name][1]) for name, each in statements.items()}
-            assert not wrong(first, right[0]), f"after step {number}"
-            assert not wrong(second, right[1]), f"after step {number}"
-            for name in PREPARED:  # what was open before is closed, what was opened last remains
-                first[name].close()
-                first[name] = statements[name].open(**VALUES[name][0]) if number % 2 else second[name]
-            if not number % 2:
-                assert not wrong(first, right[1])
-                first = {name: each.open(**VALUES[name][0]) for name, each in statements.items()}
-        assert not wrong(first, {name: spark_answers()[name][0] for name in PREPARED})
+            after = {name: each.open(**VALUES[name][new]) for name, each in statements.items()}
+            assert not wrong(before, right[old]), f"after step {number}"
+            assert not wrong(after, right[new]), f"after step {number}"
+            for each in before.values():
+                each.close()
+            before = after
+        assert not wrong(before, {name: spark_answers()[name][new] for name in PREPARED})
 
 
 def test_oracle_tables_without_rows() -> None:
     with World(2, rows()) as world:
-        found = opened(world, 0)
+        found = {name: world.statement(name).open(**VALUES[name][0]) for name in PREPARED}
         world.change_to({name: [] for name in rows()})
         assert not wrong(found, {name: spark_answers("nothing")[name][0] for name in PREPARED})
 
