@@ -5,11 +5,13 @@ here. Leaves of the data source `ikebana` are known by the metadata of their col
 that are part of the query must be fetched: for these Java is asked, once or twice for each leaf. A node is found there
 by its number, in pre-order, the plans of subqueries first: the same order in which `numbered` goes through the JSON.
 
-Of `Generate` the JSON does not say either which columns of its child it leaves out: `unrequiredChildIndex` is added.
+Of `Generate` the JSON does not say either which columns of its child it leaves out: `unrequiredChildIndex` is added;
+nor, sometimes, what an `Expand` makes of each row: `projections`.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -50,6 +52,8 @@ class Leaves:
                 self._fetch_functions(number, node)
             elif node.kind == "Generate":
                 self._fetch_dropped(number, node)
+            elif node.kind == "Expand" and node.fields["projections"] is None:
+                self._fetch_projections(number, node)
             elif not node.children and node.kind not in _NO_DATA:
                 self._explain_leaf(number, node)
 
@@ -106,6 +110,15 @@ class Leaves:
         found = self._node(number, node).unrequiredChildIndex()
         assert isinstance(node.fields, dict)
         node.fields["unrequiredChildIndex"] = [int(found.apply(i)) for i in range(found.size())]
+
+    def _fetch_projections(self, number: int, node: Tree) -> None:
+        """What an Expand makes of each row: the JSON leaves it out where one of its lists is of another kind."""
+        lists = self._node(number, node).projections()
+        assert isinstance(node.fields, dict)
+        node.fields["projections"] = [
+            [json.loads(each.apply(at).toJSON()) for at in range(each.size())]
+            for each in (lists.apply(i) for i in range(lists.size()))
+        ]
 
     def _fetch_functions(self, number: int, node: Tree) -> None:
         """The Python functions that a node calls."""

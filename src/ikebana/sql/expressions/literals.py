@@ -64,8 +64,11 @@ def _value(text: str, kind: pa.DataType, config: Config) -> Any:
         return _python(to_timestamp(pa.array([text]), config.time_zone)[0])
     if types.is_date(kind):
         return _python(to_date(pa.array([text]))[0])
-    if types.is_list(kind) and (types.is_integer(kind.value_type) or types.is_floating(kind.value_type)):
-        elements = text.strip("[]").split(",") if text != "[]" else []
+    if types.is_list(kind) and text == "[]":
+        return ()
+    is_of_numbers = types.is_list(kind) and (types.is_integer(kind.value_type) or types.is_floating(kind.value_type))
+    if is_of_numbers and text.startswith("["):
+        elements = text.strip("[]").split(",")
         return tuple(None if each == "null" else _value(each, kind.value_type, config) for each in elements)
     raise SqlError(
         f"a constant of type {kind} is not supported in a maintained view",
