@@ -24,7 +24,7 @@ from ikebana.errors import IkebanaError
 from ikebana.spark import Session, connect
 from tests.spark.conftest import spark as spark  # the session that all tests share
 
-INSTALL = ["tpch-install", "--scale=0.01", "--queries=3,6,13", "--repeats=1", "--workers=2"]
+INSTALL = ["tpch-install", "--scale=0.01", "--queries=6,13", "--repeats=1", "--workers=2"]
 INTERACTIVE = [
     *("tpch-interactive", "--scale=0.01", "--queries=1,3,13,16", "--active=2", "--rounds=4", "--every=2"),
     *("--rows=10", "--workers=1", "--checks=1"),
@@ -55,11 +55,11 @@ class TestOnSpark:
         assert (status, document["verified"]) == (0, True)
         found = document["results"]
         metrics = {"java_cold_ms", "prepare_ms", "cached_ms", "install_ms", "answer_ms", "again_ms", "rows"}
-        assert {f"q{number}_{metric}" for number in (3, 6, 13) for metric in metrics} <= found.keys()
+        assert {f"q{number}_{metric}" for number in (6, 13) for metric in metrics} <= found.keys()
         assert found["q13_install_ms"] <= found["q13_answer_ms"]
         assert found["q13_rows"] > 1
         assert found["q6_rows"] == 1
-        assert len(found["from_lineitem_answer_ms"]["x"]) == 2
+        assert len(found["from_lineitem_answer_ms"]["x"]) == 1
         assert found["loaded_held_bytes"] > 0
 
     def test_an_index_that_is_built_again_does_not_pass(

@@ -122,13 +122,8 @@ class TpchInstall(Scenario[InstallParameters]):
         found, views = {}, {}
         for number in progress.track("installing", numbers(parameters.queries)):
             views[number], _, found[number] = installed(session, number)
-        before = indexes(session)
         for number in progress.track("installing again", list(views)):
-            found[number] |= again(session, number, parameters.repeats)
-            new = indexes(session) - before
-            self.verify(
-                not (parameters.shared and new), f"a further view of Q{number} builds no index", detail=str(new)
-            )
+            found[number] |= self._again(session, number, parameters)
         changes = stream.next_round()
         apply(session, changes)
         rows = dict(stream.snapshot)
@@ -153,9 +148,24 @@ class TpchInstall(Scenario[InstallParameters]):
             session.engine.run()
             view, answer, found[number] = installed(session, number)
             self._compare(number, answer, oracle, stream.snapshot)
-            found[number] |= again(session, number, parameters.repeats)
+            found[number] |= self._again(session, number, parameters)
             view.drop()
         return found
+
+    def _again(self, session: Session, number: int, parameters: InstallParameters) -> Times:
+        """What further views of one of the 22 take at median, each dropped before the next."""
+        spent = []
+        for _ in range(parameters.repeats):
+            before = indexes(session)
+            view, _, times = installed(session, number, f"q{number} again")
+            spent.append(times["answer_ms"])
+            new = indexes(session) - before
+            self.verify(
+                not (parameters.shared and new), f"a further view of Q{number} builds no index", detail=str(new)
+            )
+            view.drop()
+            session.engine.run()
+        return {"again_ms": float(np.median(spent))}
 
     def _compare(self, number: int, answer: pa.Table, oracle: Oracle, rows: Mapping[str, pa.Table]) -> None:
         problem = oracle.wrong(number, answer, rows)
@@ -191,17 +201,6 @@ def installed(session: Session, number: int, name: str = "") -> tuple[View, pa.T
     install = watch.seconds
     answer = view.to_arrow()
     return view, answer, {"install_ms": install * 1e3, "answer_ms": watch.seconds * 1e3, "rows": len(answer)}
-
-
-def again(session: Session, number: int, repeats: int) -> Times:
-    """What further views of one of the 22 take at median, each dropped before the next."""
-    spent = []
-    for _ in range(repeats):
-        view, _, times = installed(session, number, f"q{number} again")
-        spent.append(times["answer_ms"])
-        view.drop()
-        session.engine.run()
-    return {"again_ms": float(np.median(spent))}
 
 
 def indexes(session: Session) -> Counter[tuple[tuple[str, ...], tuple[str, ...]]]:
