@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import types
 
 from ikebana.sql.expressions.base import BUILDERS, Config, Expression, Literal
 from ikebana.sql.tree import Tree
@@ -38,3 +43,25 @@ def conjunction(conditions: Sequence[Expression]) -> Expression:
 def only_if(condition: Expression, value: Expression) -> Expression:
     """The value where a condition is true, null elsewhere."""
     return _made("If", condition, value, Literal(value.type, True, None))
+
+
+def or_some(value: Expression) -> Expression:
+    """The value, and where it is missing always the same other one: with `is_null` it says what the value is."""
+    return _made("Coalesce", value, Literal(value.type, False, _some(value.type)))
+
+
+def has_some(kind: pa.DataType) -> bool:
+    """Whether a type has a value for `or_some`. Floats have none: those that are equal need not be the same."""
+    return _some(kind) is not None
+
+
+def _some(kind: pa.DataType) -> Any:
+    if types.is_boolean(kind):
+        return False
+    if types.is_integer(kind):
+        return 0
+    if types.is_decimal(kind):
+        return Decimal(0)
+    if types.is_string(kind):
+        return ""
+    return pa.scalar(0, kind).as_py() if types.is_date(kind) or types.is_timestamp(kind) else None

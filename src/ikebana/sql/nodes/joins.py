@@ -93,7 +93,7 @@ class _Chain:
     def _add_semijoin(self, tree: Tree) -> None:
         left, right = tree.children
         inner = self.lowering.part(right)
-        keys = keys_of(conjuncts(tree.maybe("condition")), inner)
+        keys = keys_of(self.lowering, conjuncts(tree.maybe("condition")), inner)
         if keys is None:
             self.parts.append(_match(self.lowering, tree).found())
             return

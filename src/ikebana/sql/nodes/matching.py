@@ -1,20 +1,34 @@
 """Which rows of one part have a partner in another: what semi, anti, existence and outer joins are made of.
 
 A row of the left part *matches* if the inner join on the same conditions has it. Where all conditions are equalities,
-that is a join with the distinct keys of the right part. Otherwise the columns of the left part that the conditions look
+that is a join with the distinct keys of the right part; a null-safe equality is two, of what is null and of what the
+values are otherwise. Otherwise the columns of the left part that the conditions look
 at decide: their distinct values are joined with the right part, and those that are found are distinct keys again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from ikebana.sql.expressions import Expression
+from ikebana.sql.expressions.making import has_some, is_null, or_some
 from ikebana.sql.joins import InnerJoin
 from ikebana.sql.lowering import Lowering, all_references, references, scalar_subqueries
 from ikebana.sql.relations import Part, of_collection
 from ikebana.sql.steps import not_null
 from ikebana.sql.tree import Tree
+
+Aspect = Callable[[Expression], Expression]
+"""What of two values must be equal, for the values to be so."""
+
+
+def itself(value: Expression) -> Expression:
+    """All of a value: it is not equal to anything if it is null."""
+    return value
+
+
+_NULL_SAFE: tuple[Aspect, ...] = (is_null, or_some)
 
 
 @dataclass(frozen=True)
@@ -23,32 +37,38 @@ class Key:
 
     ours: Tree
     theirs: Tree
+    aspect: Aspect = itself
 
 
-def key_of(condition: Tree, right: Part) -> Key | None:
-    """The equality that a condition is, between something of the right part and something of none of its attributes."""
-    if condition.kind != "EqualTo":
-        return None
+def _keys_of(lowering: Lowering, condition: Tree, right: Part) -> list[Key]:
+    """The equalities that a condition is, between something of the right part and something of none of its attributes;
+    none for any other condition."""
+    if condition.kind not in ("EqualTo", "EqualNullSafe"):
+        return []
     attributes = set(right.outputs)
     one, two = condition.children
     for ours, theirs in ((one, two), (two, one)):
         mine, others = references(ours), references(theirs)
         if mine and others and others <= attributes and not mine & attributes:
-            return Key(ours, theirs)
-    return None
+            if condition.kind == "EqualTo":
+                return [Key(ours, theirs)]
+            if has_some(lowering.expression(theirs, right.outputs).type):
+                return [Key(ours, theirs, aspect) for aspect in _NULL_SAFE]
+    return []
 
 
-def keys_of(conditions: Sequence[Tree], right: Part) -> list[Key] | None:
+def keys_of(lowering: Lowering, conditions: Sequence[Tree], right: Part) -> list[Key] | None:
     """The equalities that conditions are, if all of them are; there is at least one."""
-    found = [key_of(each, right) for each in conditions]
-    keys = [each for each in found if each is not None]
-    return keys if keys and len(keys) == len(found) and not scalar_subqueries(conditions) else None
+    if scalar_subqueries(conditions):
+        return None
+    found = [_keys_of(lowering, each, right) for each in conditions]
+    return [key for keys in found for key in keys] if found and all(found) else None
 
 
 def distinct_keys(lowering: Lowering, part: Part, keys: Sequence[Key]) -> Part:
     """The distinct values of what must be equal in a part, none of them null: an attribute for each key."""
     columns = [(lowering.new_attribute(), f"key {at}") for at in range(len(keys))]
-    outputs = (lowering.expression(key.theirs, part.outputs) for key in keys)
+    outputs = (key.aspect(lowering.expression(key.theirs, part.outputs)) for key in keys)
     named = tuple((name, output) for (_, name), output in zip(columns, outputs, strict=True))
     rows = not_null(part.rows((*part.opening, *named)), [name for name, _ in named]).distinct()
     return of_collection(rows, columns, dict(columns), unique=tuple(rows.columns))
@@ -56,8 +76,15 @@ def distinct_keys(lowering: Lowering, part: Part, keys: Sequence[Key]) -> Part:
 
 def require(lowering: Lowering, join: InnerJoin, condition: Tree) -> None:
     """A condition of Catalyst's for a join."""
+    if condition.kind not in ("EqualTo", "EqualNullSafe"):
+        join.require(lowering.expression(condition, join.columns))
+        return
+    one, two = (lowering.expression(each, join.columns) for each in condition.children)
     if condition.kind == "EqualTo":
-        join.require_equal(*(lowering.expression(each, join.columns) for each in condition.children))
+        join.require_equal(one, two)
+    elif one.columns and two.columns and one.type == two.type and has_some(one.type):
+        for aspect in _NULL_SAFE:
+            join.require_equal(aspect(one), aspect(two))
     else:
         join.require(lowering.expression(condition, join.columns))
 
@@ -65,7 +92,7 @@ def require(lowering: Lowering, join: InnerJoin, condition: Tree) -> None:
 def require_key(lowering: Lowering, join: InnerJoin, keys: Sequence[Key], distinct: Part) -> None:
     """Keys of one side that must be equal to the attributes of distinct keys."""
     for key, attribute in zip(keys, distinct.outputs, strict=True):
-        join.require_equal(lowering.expression(key.ours, join.columns), join.columns[attribute])
+        join.require_equal(key.aspect(lowering.expression(key.ours, join.columns)), join.columns[attribute])
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +115,7 @@ class Match:
 
     def found(self) -> Part:
         """The rows of the left part that match."""
-        keys = keys_of(self.conditions, self.right)
+        keys = keys_of(self.lowering, self.conditions, self.right)
         if keys is None:
             return self._found_by_columns()
         distinct = distinct_keys(self.lowering, self.right, keys)
