@@ -7,7 +7,8 @@ peers and after each quantum of work.
 Starting a sweep. A worker proposes one when it has something new, when it is asked to by a demand, or when a peer
 has proposed one; its proposal says up to which epoch it could go. When all have proposed, the target is the least of
 these. It also says from which epoch on each source will not change any more: one is closed when all workers have
-said so and the sweep has come that far. So a dataflow whose inputs do not change does nothing at all, however many
+said so and the sweep has come that far. And it says which sources have changes: operators that no worker has any for
+are not visited, and exchange nothing. So a dataflow whose inputs do not change does nothing at all, however many
 epochs pass: its frontier moves when somebody asks.
 
 Between sweeps a dataflow sleeps until it is woken: by a batch in a trace that it imports, a letter, or a demand.
@@ -20,7 +21,7 @@ in its first sweep, and rests for ever.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 from ikebana.dataflow.messages import FIRST_EXCHANGE, PROPOSALS, ROUNDS, Message
@@ -29,7 +30,7 @@ from ikebana.operators.arranging import Exchange
 from ikebana.operators.span import Span
 from ikebana.operators.wires import TraceReader
 from ikebana.plan import ir
-from ikebana.plan.render import Renderer
+from ikebana.plan.render import Movers, Renderer
 from ikebana.trace import Updates
 
 WAITING = object()
@@ -140,15 +141,16 @@ class Flow:
         if self._proposed:
             return False
         available = min((source.available for source in self._sources), default=sources.NEVER)
-        news = any([source.has_news for source in self._sources])
+        has_news = any([source.has_news for source in self._sources])
         asked = self.demanded > self.lower or (PROPOSALS, self.sweeps) in self._inbox
-        if not news and not asked:
+        if not has_news and not asked:
             return False
         if available <= self.lower:
             return self._pass_on_demand()
         since = 0 if self._started else max((getattr(s, "since", 0) for s in self._sources), default=0)
         self._proposed = True
-        proposal = available, since, [source.last for source in self._sources]
+        news = [(source.has_news, source.has_later_news) for source in self._sources]
+        proposal = available, since, [source.last for source in self._sources], news
         self._tell_all(PROPOSALS, self.sweeps, [proposal] * self.workers)
         return True
 
@@ -164,14 +166,14 @@ class Flow:
         if not self._proposed or len(proposals) < self.workers:
             return False
         del self._inbox[PROPOSALS, self.sweeps]
-        available, since, lasts = zip(*proposals.values(), strict=True)
+        available, since, lasts, news = zip(*proposals.values(), strict=True)
         target = min(available)
         if not self._started:
             self._start(max(since))
         self.sweeps += 1
         self._proposed = False
         if target > self.lower:
-            self._sweep = self._sweeping(target, [max(each) for each in zip(*lasts, strict=True)])
+            self._sweep = self._sweeping(target, [max(each) for each in zip(*lasts, strict=True)], _moved(news))
         return True
 
     def _start(self, epoch: int) -> None:
@@ -181,8 +183,8 @@ class Flow:
             if isinstance(source, sources.Import):
                 source.start(epoch)
 
-    def _sweeping(self, target: int, lasts: list[int]) -> Iterator[object]:
-        yield from self._root.visit_items(Span(self.lower, target))
+    def _sweeping(self, target: int, lasts: list[int], moved: Movers) -> Iterator[object]:
+        yield from self._root.visit_items(Span(self.lower, target, starts=self.lower == self.start), moved)
         for source, last in zip(self._sources, lasts, strict=True):
             source.out.closed = target >= last
         for operator in self._root.operators():
@@ -218,3 +220,13 @@ class Flow:
             yield WAITING
         received = self._inbox.pop((channel, number))
         return [received[worker] for worker in range(self.workers)]
+
+
+def _moved(news: Iterable[Sequence[tuple[bool, bool]]]) -> Movers:
+    """The sources that have changes, and those that have later ones, on any worker."""
+    found = set()
+    for of_worker in news:
+        for source, (any_, later) in enumerate(of_worker):
+            found |= {(source, False)} if any_ else set()
+            found |= {(source, True)} if later else set()
+    return frozenset(found)

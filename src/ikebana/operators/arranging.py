@@ -77,15 +77,14 @@ class AsStream:
     """The changes of an arrangement, as a stream; `later`, those after the epoch at which the dataflow starts."""
 
     def __init__(self, source: Arranged, *, later: bool = False) -> None:
-        self._source, self._from_now_on = source, later
+        self._source, self._later = source, later
         fields = (*source.schema.key.fields, *source.schema.val.fields)
         self.out = Stream(fields, source.dimensions, len(source.schema.diffs))
 
     def visit(self, span: Span) -> None:
         """This visit's batches, one after the other. Of history, only what is left of it: functions see no more."""
         batches = self._source.fresh
-        if self._from_now_on:
-            self._from_now_on = False
+        if self._later and span.starts:
             batches = [Restricted(each, span.after_start) for each in batches if span.after_start(each.times).any()]
         parts = [Changes.of_updates(batch.pick()) for batch in batches]
         self.out.changes = Changes.concat(parts) if parts else self.out.nothing

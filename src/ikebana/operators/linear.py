@@ -222,16 +222,13 @@ class Later:
     """The changes of a stream after the epoch at which the dataflow starts."""
 
     def __init__(self, source: Stream) -> None:
-        self._source, self._started = source, False
+        self._source = source
         self.out = Stream(source.fields, source.dimensions, source.lanes)
 
     def visit(self, span: Span) -> None:
-        """In the first visit, what is later than its first epoch; then everything."""
+        """In the first sweep, what is later than its first epoch; then everything."""
         changes = self._source.changes
-        if not self._started:
-            self._started = True
-            changes = changes.at_times(span.after_start(changes.times))
-        self.out.changes = changes
+        self.out.changes = changes.at_times(span.after_start(changes.times))
 
     def forget(self, epoch: int) -> None:
         """A sweep up to `epoch` is complete."""

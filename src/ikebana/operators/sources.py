@@ -1,11 +1,12 @@
 """Sources: where a dataflow's changes come from, its own inputs and the arrangements of others.
 
-A source says how far it is complete (`available`: epochs before it can be swept), whether it has anything new, and
-from which epoch on it will not change any more (`last`). That is what this worker knows: a source is closed once all
-of them agree, since what arrives here in an exchange stems from all. `Input` holds changes that were pushed until
-their epochs are swept. `Import` attaches to a trace maintained by another dataflow: in the first sweep it gives the
-whole history, as of the epoch at which the importing dataflow starts, then each new batch. `Constant` gives rows that
-never change, at the epoch at which the dataflow starts; it is complete, and closed, from the start.
+A source says how far it is complete (`available`: epochs before it can be swept), whether it has anything new (and
+anything later than the epoch at which the dataflow starts), and from which epoch on it will not change any more
+(`last`). That is what this worker knows: a source is closed once all of them agree, since what arrives here in an
+exchange stems from all. `Input` holds changes that were pushed until their epochs are swept. `Import` attaches to a
+trace maintained by another dataflow: in the first sweep it gives the whole history, as of the epoch at which the
+importing dataflow starts, then each new batch. `Constant` gives rows that never change, at the epoch at which the
+dataflow starts; it is complete, and closed, from the start.
 
 An imported trace runs at its own pace. When it is ahead, the import takes from it only what a sweep covers:
 the trace is multiversioned, and the importer's handles keep the versions that it still needs.
@@ -42,6 +43,11 @@ class Input:
     def has_news(self) -> bool:
         """Whether anything was pushed at an epoch that is closed by now."""
         return any((changes.times[:, 0] < self.available).any() for changes in self._waiting)
+
+    @property
+    def has_later_news(self) -> bool:
+        """Whether some of it may be after the epoch at which the dataflow starts."""
+        return self.has_news
 
     def push(self, changes: Changes) -> None:
         """Buffer changes at epochs that are still open."""
@@ -89,7 +95,7 @@ class Input:
 class Constant:
     """This worker's share of rows that never change."""
 
-    available, last = NEVER, 0
+    available, last, has_later_news = NEVER, 0, False
 
     def __init__(self, fields: Fields, columns: Sequence[pa.Array], rows: int) -> None:
         self.out, self.has_news = Stream(fields, 1), True
@@ -146,6 +152,13 @@ class Import:
         """Whether any batch has come that was not swept yet."""
         self._waiting += [batch for batch in self._queue.take() if len(batch)]
         return self._history is None or bool(self._waiting)
+
+    @property
+    def has_later_news(self) -> bool:
+        """Whether some of it may be after the epoch at which the dataflow starts."""
+        if self._history is not None or self._waiting:
+            return self.has_news
+        return any((batch.times[:, 0] > self.since).any() for batch in self._queue.history)
 
     def demand(self, epoch: int) -> bool:
         """Ask the maintainer to complete the epochs before `epoch`; returns whether it did not know."""

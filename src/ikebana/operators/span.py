@@ -41,6 +41,8 @@ class Span:
     lower: int
     upper: int
     rounds: tuple[int, ...] = ()
+    starts: bool = False
+    """Whether the dataflow starts with it, at the epoch `lower`."""
 
     @property
     def dimensions(self) -> int:
@@ -49,7 +51,7 @@ class Span:
 
     def enter(self, round_: int) -> Span:
         """The same epochs inside a loop, at a round."""
-        return Span(self.lower, self.upper, (*self.rounds, round_))
+        return Span(self.lower, self.upper, (*self.rounds, round_), self.starts)
 
     @property
     def frontier(self) -> Antichain:
@@ -72,8 +74,8 @@ class Span:
         return flags
 
     def after_start(self, times: Lane) -> Any:
-        """Flags the times after the first epoch of this visit; of a dataflow's first visit, those after its start."""
-        return times[:, 0] > self.lower
+        """Flags the times after the epoch at which the dataflow starts."""
+        return times[:, 0] > self.lower if self.starts else np.ones(len(times), bool)
 
     def seen(self, times: Lane) -> Any:
         """Flags the times of this visit and of earlier ones."""

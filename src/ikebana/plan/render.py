@@ -1,6 +1,7 @@
 """The renderer: a plan becomes operators, inside each worker.
 
-Each node is rendered once, so that what is used twice is computed once. Operators are added to the scope
+Each node is rendered once, so that what is used twice is computed once. Outside loops an operator is visited only in
+sweeps in which a source that it depends on has changes, on some worker. Operators are added to the scope
 they belong to in an order in which every operator comes after those it reads. Arrangements that the
 catalogue has are imported rather than built; `Wiring` says how, and how to exchange messages: rendering
 itself knows nothing about workers.
@@ -50,14 +51,30 @@ class Wiring(Protocol):
         ...
 
 
+Movers = frozenset[tuple[int, bool]]
+"""What can make an operator do something: sources, by their positions, all their changes or only later ones (`Later`).
+
+Who looks something up in an arrangement is not moved by its changes.
+"""
+
+
 class Scope:
-    """Operators in the order in which they are visited."""
+    """Operators in the order in which they are visited, and what moves each of them."""
 
     def __init__(self) -> None:
         self.items: list[Any] = []
+        self._movers: list[Movers] = []
 
-    def visit_items(self, span: Span) -> Iterator[object]:
-        for item in self.items:
+    def append(self, item: Any, movers: Movers) -> None:
+        """One more operator, or loop."""
+        self.items.append(item)
+        self._movers.append(movers)
+
+    def visit_items(self, span: Span, moved: Movers | None = None) -> Iterator[object]:
+        """Visit all, or only those that some sources move: the others have nothing to do, on no worker."""
+        for item, movers in zip(self.items, self._movers, strict=True):
+            if moved is not None and moved.isdisjoint(movers):
+                continue
             steps = item.visit(span)
             if steps is not None:
                 yield from steps
@@ -102,6 +119,7 @@ class Renderer:
         self._scopes: dict[ir.Scope, Scope] = {(): self.root}
         self._done: dict[str, Any] = {}
         self._variables: dict[str, iterate.Variable] = {}
+        self._movers: dict[str, Movers] = {}
         self.sources: list[Any] = []
 
     def stream(self, node: ir.Node) -> Stream:
@@ -116,28 +134,43 @@ class Renderer:
         return self._done[node.digest]
 
     def _add(self, node: ir.Node, operator: Any) -> Any:
-        self._scopes[node.scope].items.append(operator)
+        self._scopes[node.scope].append(operator, self._moved_by(node))
         return operator.out
+
+    def _add_source(self, node: ir.Node, source: Any) -> Any:
+        self._movers[node.digest] = frozenset([(len(self.sources), False)])
+        self.sources.append(source)
+        return self._add(node, source)
+
+    def _moved_by(self, node: ir.Node) -> Movers:
+        """What moves a node, once its inputs have been rendered."""
+        if node.digest not in self._movers:
+            inputs = [node.source] if isinstance(node, ir.LookupOf) else node.inputs
+            assert inputs, "a source that was not rendered"
+            found = frozenset[tuple[int, bool]]().union(*(self._moved_by(each) for each in inputs))
+            if isinstance(node, ir.Later):
+                found = frozenset((source, True) for source, _ in found)
+            self._movers[node.digest] = found
+        return self._movers[node.digest]
 
     def _source(self, node: ir.Source) -> Stream:
         found = self._wiring.input(node)
         if isinstance(found, ir.Node):
-            return self._in_order(node, self.stream(found))
-        self.sources.append(found)
-        return self._add(node, found)
+            kept = self.stream(found)
+            self._movers[node.digest] = self._moved_by(found)
+            return self._in_order(node, kept)
+        return self._add_source(node, found)
 
     def _constant(self, node: ir.Constant) -> Stream:
         first, last = (node.rows * at // self._wiring.workers for at in (self._wiring.worker, self._wiring.worker + 1))
         arrays = [array.slice(first, last - first) for array in node.arrays]
-        constant = sources.Constant(node.fields, arrays, last - first)
-        self.sources.append(constant)
-        return self._add(node, constant)
+        return self._add_source(node, sources.Constant(node.fields, arrays, last - first))
 
-    def _in_order(self, node: ir.Source, kept: Stream) -> Stream:
+    def _in_order(self, node: ir.Source | ir.Later, kept: Stream) -> Stream:
         """The columns as they were declared: an index has those of its key first."""
-        if kept.fields == node.fields:
+        if kept.fields == node.columns:
             return kept
-        select = linear.Select(tuple((field.name, field.name) for field in node.fields))
+        select = linear.Select(tuple((field.name, field.name) for field in node.columns))
         return self._add(node, linear.Linear(kept, [select], 1))
 
     def _steps(self, node: ir.Steps) -> Stream:
@@ -149,8 +182,7 @@ class Renderer:
     def _bykey(self, node: ir.ByKey) -> Arranged:
         shared = self._wiring.shared(node)
         if shared is not None:
-            self.sources.append(shared)
-            return self._add(node, shared)
+            return self._add_source(node, shared)
         operator = arranging.ArrangeStream(
             self.stream(node.source),
             node.schema,
@@ -172,7 +204,9 @@ class Renderer:
         if isinstance(kept, ir.Source):
             found = self._wiring.input(kept)
             if isinstance(found, ir.Node):  # its history need not even be read
-                return self._in_order(kept, self._add(node, arranging.AsStream(self.wire(found), later=True)))
+                index = self.wire(found)
+                self._movers[kept.digest] = self._moved_by(found)
+                return self._in_order(node, self._add(node, arranging.AsStream(index, later=True)))
         if ir.is_arrangement(kept):
             return self._add(node, arranging.AsStream(self.wire(kept), later=True))
         return self._add(node, linear.Later(self.stream(node.source)))
@@ -206,8 +240,7 @@ class Renderer:
     def _reduceof(self, node: ir.ReduceOf) -> Arranged:
         shared = self._wiring.shared(node)
         if shared is not None:
-            self.sources.append(shared)
-            return self._add(node, shared)
+            return self._add_source(node, shared)
         source, logic, effort = self.wire(node.source), node.logic, self._wiring.effort
         if can_tally(logic, source):
             return self._add(node, Tally(source, logic, effort=effort))
@@ -224,8 +257,9 @@ class Renderer:
         dimensions = 1 + len(node.scope)
         variable = iterate.Variable(node.columns, dimensions, node.lanes)
         self._variables[node.digest] = variable
+        initial = self.stream(node.initial)
         recurring = self._add(node, variable)
-        concat = linear.Concat([self.stream(node.initial), recurring])
+        concat = linear.Concat([initial, recurring])
         return self._add(node, concat)
 
     def _loop(self, node: ir.Loop) -> LoopScope:
@@ -233,7 +267,7 @@ class Renderer:
         self._scopes[(*node.scope, node.id)] = loop
         for variable, result in zip(node.variables, node.results, strict=True):
             self._bind(variable, result, loop, node)
-        self._scopes[node.scope].items.append(loop)
+        self._scopes[node.scope].append(loop, self._moved_by(node))
         return loop
 
     def _bind(self, variable: ir.LoopVariable, result: ir.Node, loop: LoopScope, node: ir.Loop) -> None:
@@ -243,11 +277,12 @@ class Renderer:
         change = linear.Concat([self.stream(result), initial.out])
         indexed = is_only_indexed(variable, node)
         feedback = iterate.Feedback(change.out, self._variables[variable.digest], node.rounds, indexed=indexed)
-        loop.items += [initial, change, feedback]
+        for item in (initial, change, feedback):
+            loop.append(item, self._moved_by(result))
 
     def _left(self, node: ir.Left) -> Stream:
         loop = self.wire(node.loop)
         leave = iterate.Leave(self.stream(node.source))
-        loop.items.append(leave)
+        loop.append(leave, self._moved_by(node))
         loop.leaves.append(leave)
         return leave.out
