@@ -174,7 +174,10 @@ class Grouped:
             self._firsts.append((name, column))
             return self._result(name, column.type, column.nullable)
         if kind in _GATHERED:
-            given = [each if isinstance(each, Literal) else self._input(each) for each in arguments]
+            written_out = kind.startswith("Percentile")  # fractions are
+            given: list[Expression] = [self._input(arguments[0])]
+            for each in arguments[1:]:
+                given.append(each if written_out and isinstance(each, Literal) else self._input(each))
             gathered = _GATHERED[_distinct_kind(kind) if is_distinct else kind](name, function, given)
             self._gathered.append(gathered)
             made = gathered.field({each.name: _field(each) for each in given if isinstance(each, Column)})
