@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ikebana.collection import Collection
-from ikebana.errors import EvaluationError
+from ikebana.errors import EvaluationError, SqlError
 from ikebana.operators.changes import Changes, Fields
 from ikebana.sql.lowering import Lowering, Wanted, lowers
 from ikebana.sql.relations import ID, Part, of_collection
@@ -42,12 +42,23 @@ class AtMost:
 @lowers("UnionLoop")
 def _loop(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
     anchor, recursion = tree.children
+    if _outer_loops(tree, recursion) and not _outer_loops(tree, anchor):
+        raise SqlError(
+            "a recursive query inside another, which it reads in each round, is not supported in a maintained view",
+            hint="let it read the other where it begins",
+        )
     start = lowering.part(anchor)
     found = _iterated(lowering, tree, start, recursion)
     if found is None:  # it depends on parameters that the anchor does not depend on
         found = _iterated(lowering, tree, lowering.dependent(start), recursion)
     assert found is not None
     return found
+
+
+def _outer_loops(loop: Tree, part: Tree) -> set[int]:
+    """The loops around one of them that a part of it reads."""
+    inside = {int(each.fields["id"]) for each in loop.walk() if each.kind == "UnionLoop"}
+    return {int(each.fields["loopId"]) for each in part.walk() if each.kind == "UnionLoopRef"} - inside
 
 
 def _iterated(lowering: Lowering, tree: Tree, start: Part, recursion: Tree) -> Part | None:

@@ -195,7 +195,7 @@ def _bound_of(tree: Tree, kind: Any) -> int | float | Decimal | None:
         return None
     if tree.kind == "CurrentRow":
         return 0
-    if tree.kind != "Literal":
+    if tree.kind != "Literal" or tree.fields["value"] is None:
         raise SqlError("a frame whose bounds are not numbers is not supported in a maintained view")
     value, given = tree.fields["value"], str(tree.fields["dataType"])
     if given.startswith("decimal"):
