@@ -13,10 +13,12 @@ from pyspark.sql import SparkSession
 
 from ikebana.bench.measure import Series
 from ikebana.bench.tpch import serving
+from ikebana.bench.tpch.batch import TpchBatch
 from ikebana.bench.tpch.duck import Duck, has_as_many_rows
 from ikebana.bench.tpch.feeding import columns_of, tables_of
 from ikebana.bench.tpch.installing import indexes
 from ikebana.bench.tpch.interactive import Feed, TpchInteractive, Visits
+from ikebana.bench.tpch.rates import TpchRates
 from ikebana.bench.tpch.schemas import KEYS, QUERIES, SCHEMAS, TABLES, numbers, query
 from ikebana.bench.tpch.serving import FROM_LINEITEM, WITHOUT_LINEITEM
 from ikebana.cli import main
@@ -194,12 +196,20 @@ def test_figure_1_has_three_panels() -> None:
     series = Series((1.0, 2.0), (2.0**30, 2.0**31))
     results = {f"shared_{name}": series for name in ("install_ms", "update_ms", "over_time_bytes")}
     panels = TpchInteractive().figures(results)
-    assert [(panel.scale, list(panel.curves)) for panel in panels] == [
+    assert [(panel.y_scale, list(panel.curves)) for panel in panels] == [
         ("log", ["shared"]),
         ("log", ["shared"]),
         ("linear", ["shared"]),
     ]
     assert panels[2].curves["shared"].y == (1.0, 2.0)
+
+
+def test_figures_with_a_point_for_each_query() -> None:
+    series = Series((1.0, 22.0), (1e5, 1e6))
+    (rates,) = TpchRates().figures({"workers_1_tuples_per_s": series, "workers_1_min_tuples_per_s": 1e5})
+    assert (rates.curves, rates.points) == ({"workers 1": series}, True)
+    (batch,) = TpchBatch().figures({"elapsed_s": series, "spark_s": series})
+    assert list(batch.curves) == ["ikebana", "Spark SQL"]
 
 
 def test_duckdb_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,10 +107,11 @@ def _draw(figures: Sequence[Figure]) -> Canvas:
     canvas = Canvas(figsize=(6 * len(figures), 4), layout="constrained")
     for axes, figure in zip(canvas.subplots(1, len(figures), squeeze=False)[0], figures, strict=True):
         for label, curve in figure.curves.items():
-            axes.plot(curve.x, curve.y, drawstyle="steps-pre", label=label)
+            style = {"linestyle": "", "marker": "o"} if figure.points else {"drawstyle": "steps-pre"}
+            axes.plot(curve.x, curve.y, label=label, **style)
         axes.set(title=figure.title, xlabel=figure.x_label, ylabel=figure.y_label)
-        axes.set(xscale=figure.scale, yscale=figure.scale)
-        if figure.scale == "linear":
+        axes.set(xscale=figure.x_scale, yscale=figure.y_scale)
+        if figure.y_scale == "linear":
             axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
         axes.legend()

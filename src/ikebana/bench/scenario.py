@@ -49,13 +49,15 @@ def parameter(default: T, help: str, *, minimum: float | None = None, choices: S
 
 @dataclass(frozen=True)
 class Figure:
-    """One panel: a curve for each label. `scale` is that of both axes, "log" or "linear"."""
+    """One panel: a curve for each label, or points of it. Scales are "log" or "linear"."""
 
     title: str
     x_label: str
     curves: Mapping[str, Series]
     y_label: str = "fraction at or above"
-    scale: str = "log"
+    x_scale: str = "log"
+    y_scale: str = "log"
+    points: bool = False
 
 
 class Scenario(ABC, Generic[P]):

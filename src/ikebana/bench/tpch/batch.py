@@ -15,7 +15,7 @@ only in their number of rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -25,15 +25,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ikebana.bench.measure import Stopwatch
+from ikebana.bench.measure import Series, Stopwatch
 from ikebana.bench.progress import Progress
-from ikebana.bench.scenario import Results, Scenario, parameter
+from ikebana.bench.scenario import Figure, Results, Scenario, parameter
 from ikebana.bench.tpch import data
 from ikebana.bench.tpch.answers import expected, wrong
 from ikebana.bench.tpch.duck import Duck, has_as_many_rows
 from ikebana.bench.tpch.feeding import Fed, FedParameters, Job, batch_over, engine_of, warm
 from ikebana.bench.tpch.schemas import SCHEMAS, TABLES, numbers, query
-from ikebana.bench.tpch.serving import Times, listed, spark_session
+from ikebana.bench.tpch.serving import Times, by_query, listed, panel_by_query, spark_session
 from ikebana.engine import Engine
 
 SPARK_TARGET = 0.5
@@ -61,6 +61,11 @@ class TpchBatch(Scenario[BatchParameters]):
             for number in progress.track("answering", numbers(parameters.queries)):
                 found[number] = self._measure(spark, engine, folder, number, parameters)
         return {**dict(summarised(found)), **dict(listed(found))}
+
+    def figures(self, results: Results) -> Sequence[Figure]:
+        """A point for each query."""
+        metrics = {"ikebana": "elapsed_s", "Spark SQL": "spark_s", "DuckDB": "duckdb_s"}
+        return [panel_by_query(self.name, "seconds", results, metrics)]
 
     def _measure(self, spark: Any, engine: Engine, folder: Path, number: int, parameters: BatchParameters) -> Times:
         batch = batch_over(spark, folder, parameters.workers)
@@ -122,7 +127,7 @@ def timed(answer: Callable[[], pa.Table]) -> tuple[float, pa.Table]:
     return watch.seconds, found
 
 
-def summarised(found: Mapping[int, Times]) -> Iterator[tuple[str, float]]:
+def summarised(found: Mapping[int, Times]) -> Iterator[tuple[str, float | Series]]:
     """How often we are faster, and by what factor at median."""
     for peer in ("spark", "duckdb"):
         ratios = [times[f"{peer}_ratio"] for times in found.values() if f"{peer}_ratio" in times]
@@ -131,5 +136,7 @@ def summarised(found: Mapping[int, Times]) -> Iterator[tuple[str, float]]:
             yield f"{peer}_p50_ratio", float(np.median(ratios))
         if ratios and peer == "spark":
             yield "spark_target_ratio", float(np.mean([ratio > 1 for ratio in ratios])) / SPARK_TARGET
-    for name in ("elapsed_s", "spark_s"):
-        yield f"all_{name}", sum(times[name] for times in found.values())
+    for name in ("elapsed_s", "spark_s", "duckdb_s"):
+        if all(name in times for times in found.values()):
+            yield f"all_{name}", sum(times[name] for times in found.values())
+            yield name, by_query(found, name)

@@ -241,7 +241,7 @@ class TpchInteractive(Scenario[InteractiveParameters]):
         return [
             Figure("query installation", "milliseconds", curves("install_ms")),
             Figure("updates", "milliseconds", curves("update_ms")),
-            Figure("memory", "seconds", memory, "resident GiB", scale="linear"),
+            Figure("memory", "seconds", memory, "resident GiB", x_scale="linear", y_scale="linear"),
         ]
 
 

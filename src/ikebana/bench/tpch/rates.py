@@ -15,7 +15,7 @@ checked for their number of rows. `duckdb_ratio` compares speeds, ours over its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import process_time
@@ -23,15 +23,16 @@ from time import process_time
 import numpy as np
 import pyarrow as pa
 
-from ikebana.bench.measure import Stopwatch
+from ikebana.bench.measure import Series, Stopwatch
 from ikebana.bench.progress import Progress
-from ikebana.bench.scenario import Results, Scenario, parameter
+from ikebana.bench.scenario import Figure, Results, Scenario, parameter
 from ikebana.bench.tpch import data
 from ikebana.bench.tpch.answers import expected, wrong
 from ikebana.bench.tpch.duck import Duck, has_as_many_rows
 from ikebana.bench.tpch.feeding import Fed, FedParameters, Job, batch_over, engine_of, warm
 from ikebana.bench.tpch.schemas import numbers
-from ikebana.bench.tpch.serving import Times, listed, spark_session
+from ikebana.bench.tpch.serving import Times, by_query, listed, panel_by_query, spark_session
+from ikebana.bench.units import split
 from ikebana.engine import Engine
 
 Rows = Mapping[str, pa.Table]
@@ -67,6 +68,12 @@ class TpchRates(Scenario[RatesParameters]):
             found[number] |= self._recompute(number, jobs[number].rows(tables), wanted[number], parameters)
         return {**dict(summarised(found, parameters)), **dict(listed(found))}
 
+    def figures(self, results: Results) -> Sequence[Figure]:
+        """A point for each query."""
+        series = [name for name, value in results.items() if isinstance(value, Series)]
+        metrics = {split(name)[0].removesuffix(" tuples"): name for name in series}
+        return [panel_by_query(self.name, "tuples per second", results, metrics)]
+
     def _feed(self, engine: Engine, job: Job, rows: Rows, wanted: pa.Table, parameters: RatesParameters) -> Times:
         warm(engine, job, rows)
         spent, cpu = [], []
@@ -99,12 +106,14 @@ def tuples(rows: Rows) -> int:
     return sum(each.num_rows for each in rows.values())
 
 
-def summarised(found: Mapping[int, Times], parameters: RatesParameters) -> Iterator[tuple[str, float]]:
+def summarised(found: Mapping[int, Times], parameters: RatesParameters) -> Iterator[tuple[str, float | Series]]:
     """Over all queries: the slowest, the median, the fastest; and DuckDB beside."""
     for workers in sorted({1, parameters.workers}):
         rates = [times[f"workers_{workers}_tuples_per_s"] for times in found.values()]
         for name, value in {"min": min(rates), "p50": float(np.median(rates)), "max": max(rates)}.items():
             yield f"workers_{workers}_{name}_tuples_per_s", value
+        yield f"workers_{workers}_tuples_per_s", by_query(found, f"workers_{workers}_tuples_per_s")
     if parameters.duckdb:
         name = f"workers_{parameters.workers}_tuples_per_s"
+        yield "duckdb_tuples_per_s", by_query(found, "duckdb_tuples_per_s")
         yield "duckdb_ratio", float(np.median([each[name] / each["duckdb_tuples_per_s"] for each in found.values()]))

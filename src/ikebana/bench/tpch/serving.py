@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pyarrow as pa
 
-from ikebana.bench.measure import Stopwatch
+from ikebana.bench.measure import Series, Stopwatch
 from ikebana.bench.progress import Progress
+from ikebana.bench.scenario import Figure, Results
 from ikebana.bench.tpch.answers import Batch, expected, wrong
 from ikebana.bench.tpch.schemas import KEYS, QUERIES, SCHEMAS, TABLES, query
 from ikebana.bench.tpch.stream import Round
@@ -119,6 +120,17 @@ def listed(found: Mapping[int, Times]) -> Iterator[tuple[str, float]]:
     for number, times in found.items():
         for metric, value in times.items():
             yield f"q{number}_{metric}", value
+
+
+def by_query(found: Mapping[int, Times], metric: str) -> Series:
+    """One metric of all queries, over their numbers."""
+    return Series(tuple(map(float, found)), tuple(times[metric] for times in found.values()))
+
+
+def panel_by_query(title: str, y_label: str, results: Results, metrics: Mapping[str, str]) -> Figure:
+    """A panel with a point for each query: `metrics` has labels, and the series that `by_query` made."""
+    curves = {label: series for label, name in metrics.items() if isinstance(series := results.get(name), Series)}
+    return Figure(title, "query", curves, y_label, x_scale="linear", points=True)
 
 
 class Oracle:
