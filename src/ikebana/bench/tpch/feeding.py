@@ -25,7 +25,7 @@ import pyarrow as pa
 from ikebana.bench.measure import Stopwatch
 from ikebana.bench.scenario import Parameters, parameter
 from ikebana.bench.tpch.answers import Batch
-from ikebana.bench.tpch.schemas import KEYS, MINIMUM_SCALE, SCHEMAS, TABLES, query
+from ikebana.bench.tpch.schemas import KEYS, MINIMUM_SCALE, SCHEMAS, TABLES, query, tables_of
 from ikebana.dataflow.transport.zeromq import Processes
 from ikebana.engine import Engine
 from ikebana.sql import Lowered, Planned, Table, lower
@@ -35,16 +35,6 @@ if TYPE_CHECKING:
     from ikebana import tables
 
 _WARM_ROWS = 200
-
-
-def tables_of(number: int) -> list[str]:
-    """The tables that a query reads.
-
-    >>> tables_of(13)
-    ['customer', 'orders']
-    """
-    words = set(re.findall(r"\w+", query(number)))
-    return [name for name in TABLES if name in words]
 
 
 def columns_of(number: int, name: str, *, used: bool = True) -> list[str]:

@@ -40,8 +40,8 @@ from ikebana.bench.tpch.serving import (
     Times,
     apply,
     create,
+    fill,
     listed,
-    load,
     resident,
     spark_session,
     warm,
@@ -91,16 +91,16 @@ class TpchInstall(Scenario[InstallParameters]):
         from ikebana.spark import connect
 
         chosen = numbers(parameters.queries)
-        folder = data.tables(parameters.scale, Path(parameters.data))
-        stream = RefreshStream(data.read(folder), parameters.seed, orders=parameters.orders)
+        tables = data.read(data.tables(parameters.scale, Path(parameters.data)))
+        stream = RefreshStream(tables, parameters.seed, orders=parameters.orders)
         with (
             spark_session(parameters.workers) as spark,
             connect(spark, parameters.workers, share=parameters.shared) as session,
-            Oracle(spark) as oracle,
+            Oracle(spark, parameters.scale) as oracle,
         ):
             cold = warm(session, stream.snapshot, chosen, progress, stream=parameters.is_stream)
             create(session, stream=parameters.is_stream)
-            summary = load(session, folder, progress) | memory("loaded", session)
+            summary = fill(session, stream.snapshot, progress) | memory("loaded", session)
             prepared = prepare(session, chosen, progress)
             together = parameters.shared or parameters.is_stream
             measure = self._install_together if together else self._install_alone

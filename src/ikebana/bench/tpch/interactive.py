@@ -37,7 +37,7 @@ from ikebana.bench.progress import Progress
 from ikebana.bench.scenario import Figure, Parameters, Results, Scenario, parameter
 from ikebana.bench.tpch import data
 from ikebana.bench.tpch.schemas import MINIMUM_SCALE, QUERIES, numbers, query
-from ikebana.bench.tpch.serving import WITHOUT_LINEITEM, Oracle, create, resident, spark_session, warm
+from ikebana.bench.tpch.serving import WITHOUT_LINEITEM, Oracle, create, fill, resident, spark_session, warm
 from ikebana.errors import IkebanaError
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class TpchInteractive(Scenario[InteractiveParameters]):
         tables = data.read(data.tables(parameters.scale, Path(parameters.data)))
         feed = Feed(tables, parameters.loaded, parameters.rows)
         found = {}
-        with spark_session(parameters.workers) as spark, Oracle(spark) as oracle:
+        with spark_session(parameters.workers) as spark, Oracle(spark, parameters.scale) as oracle:
             for setting in parameters.settings:
                 found[setting] = self._measure(spark, oracle, feed, setting, parameters, progress)
         results = {name: value for each, measured in found.items() for name, value in metrics(each, measured)}
@@ -249,11 +249,7 @@ def prepare(session: Session, feed: Feed, chosen: Sequence[int], progress: Progr
     """Tables as they are at first, workers that have loaded their code, and plans of all queries."""
     warm(session, feed.snapshot(0), chosen, progress, stream=True)
     create(session, stream=True)
-    with session.transaction():
-        for name, rows in feed.snapshot(0).items():
-            if name != "lineitem":
-                session.table(name).insert(rows)
-    session.engine.run()
+    fill(session, feed.snapshot(0), progress)
     for number in progress.track("planning", chosen):
         session.explain(query(number))
 

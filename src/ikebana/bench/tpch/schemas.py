@@ -5,6 +5,7 @@ All columns are NOT NULL, amounts are DECIMAL(15, 2), and every table has a key.
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 
 import pyarrow as pa
@@ -112,6 +113,16 @@ def query(number: int) -> str:
     ['select', 'sum(l_extendedprice']
     """
     return (files("ikebana.bench.tpch") / "queries" / f"q{number}.sql").read_text(encoding="utf-8")
+
+
+def tables_of(number: int) -> list[str]:
+    """The tables that a query reads.
+
+    >>> tables_of(13)
+    ['customer', 'orders']
+    """
+    words = set(re.findall(r"\w+", query(number)))
+    return [name for name in TABLES if name in words]
 
 
 def numbers(text: str) -> list[int]:

@@ -18,8 +18,8 @@ import pyarrow as pa
 from ikebana.bench.measure import Series, Stopwatch
 from ikebana.bench.progress import Progress
 from ikebana.bench.scenario import Figure, Results
-from ikebana.bench.tpch.answers import Batch, expected, wrong
-from ikebana.bench.tpch.schemas import KEYS, QUERIES, SCHEMAS, TABLES, query
+from ikebana.bench.tpch.answers import QUICK, Batch, expected, wrong
+from ikebana.bench.tpch.schemas import KEYS, QUERIES, SCHEMAS, TABLES, query, tables_of
 from ikebana.bench.tpch.stream import Round
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ Times = dict[str, float]
 """What was measured of a query, by metric."""
 
 _WARM_ROWS = 200
+_FILL_ROWS = 500_000
+_FEW = 0.05  # the scale up to which Spark is faster without compiling anything
 
 
 @contextmanager
@@ -60,12 +62,13 @@ def create(session: Session, *, stream: bool) -> None:
             session.create_table(name, SCHEMAS[name], KEYS[name])
 
 
-def load(session: Session, folder: Path, progress: Progress) -> dict[str, float]:
-    """All kept tables, from Parquet files, by Spark's tasks."""
+def fill(session: Session, tables: Mapping[str, pa.Table], progress: Progress) -> dict[str, float]:
+    """Insert rows into all kept tables, from this process."""
     watch = Stopwatch()
     for name in progress.track("loading", TABLES):
         if session.table(name).kind != "stream":
-            session.table(name).load(session.spark.read.parquet(str(folder / name)), progress=False)
+            for start in range(0, tables[name].num_rows, _FILL_ROWS):
+                session.table(name).insert(tables[name].slice(start, _FILL_ROWS))
     session.engine.run()
     return {"load_s": watch.seconds}
 
@@ -136,15 +139,16 @@ def panel_by_query(title: str, y_label: str, results: Results, metrics: Mapping[
 class Oracle:
     """Spark's answers over given rows. A table is written to a file once, for as long as it stays the same."""
 
-    def __init__(self, spark: Any) -> None:
-        self._batch = Batch(spark, settings={})
+    def __init__(self, spark: Any, scale: float) -> None:
+        self._batch = Batch(spark, QUICK if scale < _FEW else {})
         self._folder = TemporaryDirectory()
         self._written: dict[str, pa.Table] = {}
         self._files = 0
 
     def expected(self, number: int, tables: Mapping[str, pa.Table]) -> pa.Table:
         """The answer to one of the 22 over these tables, without its LIMIT."""
-        for name, rows in tables.items():
+        for name in tables_of(number):
+            rows = tables[name]
             if self._written.get(name) is not rows:
                 self._files += 1
                 self._batch.write(Path(self._folder.name) / str(self._files), {name: rows})
