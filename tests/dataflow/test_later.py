@@ -83,3 +83,15 @@ def test_operators_that_nothing_concerns_are_not_visited() -> None:
     view = engine.install("both", both.count("k"))
     two.insert({"k": [1, 2]})
     assert view.to_arrow().num_rows == 2 and set(seen) == {"two"}
+
+
+def test_regression_two_streams_in_one_join() -> None:
+    engine = Engine(workers=2)
+    streams = [engine.table(name, dict.fromkeys(TABLES[name], pa.int64()), kind="stream") for name in ("a", "b")]
+    kept = engine.table("c", dict.fromkeys(TABLES["c"], pa.int64()))
+    kept.insert({"z": [1], "w": [1]})
+    view = engine.install("join", natural_join(*streams, kept))
+    assert shown(view) == {}
+    for table in streams:
+        table.insert({name: [1] for name in table.columns})
+    assert shown(view) == {(1, 1, 1, 1): 1}

@@ -120,6 +120,7 @@ class Renderer:
         self._done: dict[str, Any] = {}
         self._variables: dict[str, iterate.Variable] = {}
         self._movers: dict[str, Movers] = {}
+        self._inputs: dict[str, sources.Input | ir.Node] = {}
         self.sources: list[Any] = []
 
     def stream(self, node: ir.Node) -> Stream:
@@ -153,8 +154,14 @@ class Renderer:
             self._movers[node.digest] = found
         return self._movers[node.digest]
 
+    def _input(self, node: ir.Source) -> sources.Input | ir.Node:
+        """What the worker has for a source: asked for once, since a new input takes the place of the one before."""
+        if node.digest not in self._inputs:
+            self._inputs[node.digest] = self._wiring.input(node)
+        return self._inputs[node.digest]
+
     def _source(self, node: ir.Source) -> Stream:
-        found = self._wiring.input(node)
+        found = self._input(node)
         if isinstance(found, ir.Node):
             kept = self.stream(found)
             self._movers[node.digest] = self._moved_by(found)
@@ -202,7 +209,7 @@ class Renderer:
     def _later(self, node: ir.Later) -> Stream:
         kept = node.source.source if isinstance(node.source, ir.Rows) else node.source
         if isinstance(kept, ir.Source):
-            found = self._wiring.input(kept)
+            found = self._input(kept)
             if isinstance(found, ir.Node):  # its history need not even be read
                 index = self.wire(found)
                 self._movers[kept.digest] = self._moved_by(found)

@@ -52,7 +52,7 @@ class Queries:
     def lowered(self, query: str | DataFrame) -> Lowered:
         """A query as a collection over tables and views."""
         tables = self._tables()
-        planned = self._with(tables).plan(query)
+        planned = self._with(tables, query if isinstance(query, str) else "").plan(query)
         found = self._lowered.get(planned)
         if found is None:
             found = self._lowered[planned] = lower(planned, _WithClock(tables, self._running_clock))
@@ -62,7 +62,7 @@ class Queries:
         """A text with parameters as Spark plans it, what the parameters are, and the tables it is about."""
         tables = self._tables()
         spark_fields = [parameter_field(name, given) for name, given in parameters.items()]
-        planned = self._with(tables).prepare(text, parameters)
+        planned = self._with(tables, text).prepare(text, parameters)
         return planned, fields_of(StructType(spark_fields)), _WithClock(tables, self._running_clock)
 
     def _running_clock(self) -> Table:
@@ -78,15 +78,20 @@ class Queries:
             if self._clock is not None:
                 self._clock.close()
 
-    def _with(self, tables: Mapping[str, Table]) -> Planner:
-        """The planner, which knows these tables and no others."""
+    def _with(self, tables: Mapping[str, Table], text: str) -> Planner:
+        """The planner, which knows those of the tables that a text mentions, and none that there is no more.
+
+        Showing it a table takes some ten milliseconds: views that no query reads are never shown to it.
+        """
         with self._lock:
             if self._planner is None:
                 self._planner = Planner(self._spark, self._owner)
-            for name in self._known.keys() - tables.keys():
+            for name in [name for name, table in self._known.items() if tables.get(name) is not table]:
                 self._planner.drop_table(name)
+                del self._known[name]
+            lower = text.lower()
             for name, table in tables.items():
-                if self._known.get(name) is not table:
+                if name not in self._known and name.replace("`", "``").lower() in lower:
                     self._planner.add_table(name, table.rows.node.columns)
-            self._known = dict(tables)
+                    self._known[name] = table
             return self._planner

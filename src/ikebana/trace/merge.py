@@ -88,11 +88,23 @@ class Merge:
 
     def _verified(self, pairs: Lane) -> bool:
         """Whether the rows that were taken to be of one key (and value) are."""
-        rows = np.unique(pairs)
-        split = int(np.searchsorted(rows, len(self.older)))
-        both = Updates.concat([self.older.gather(rows[:split]), self.newer.gather(rows[split:] - len(self.older))])
-        a, b = np.searchsorted(rows, pairs)
-        return bool(same_data(both, a, both, b).all())
+        is_older, places, parts = pairs < len(self.older), np.empty_like(pairs), list[Updates]()
+        for batch, flags, first in ((self.older, is_older, 0), (self.newer, ~is_older, len(self.older))):
+            rows, at = _distinct(pairs[flags] - first)
+            places[flags] = at + sum(map(len, parts))
+            parts.append(batch.gather(rows))
+        both = Updates.concat(parts)
+        return bool(same_data(both, places[0], both, places[1]).all())
+
+
+def _distinct(rows: Lane) -> tuple[Lane, Lane]:
+    """The distinct ones of rows that lie close together, ascending, and where each of those given is among them."""
+    if not len(rows):
+        return rows, rows
+    first = int(rows.min())
+    seen = np.zeros(int(rows.max()) - first + 1, bool)
+    seen[rows - first] = True
+    return first + np.flatnonzero(seen), (np.cumsum(seen) - 1)[rows - first]
 
 
 def _all_collisions(older: StoredBatch, newer: StoredBatch) -> Lane:
