@@ -498,10 +498,10 @@ BAD: dict[str, tuple[Callable[[Table, SparkSession], Any], type[IkebanaError], s
         "there is no key column 'nr'\n  detail: the columns are name, id, n",
     ),
     "a table in use": (lambda t, s: t.drop(), DataflowError, r"cannot drop table 'people'\n  detail: .*used by 'all'"),
-    "a view of a DataFrame": (
-        lambda t, s: t._session.view("v", s.range(1)),
+    "a view of a number": (
+        lambda t, s: t._session.view("v", 1),
         SchemaError,
-        "view 'v' cannot be made of a DataFrame",
+        "view 'v' cannot be made of a int",
     ),
 }
 
