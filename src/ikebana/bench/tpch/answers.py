@@ -35,6 +35,12 @@ QUICK = {
 }
 """Settings with which Spark answers over few rows soonest: one task for each stage, and no code to compile."""
 
+LARGE = {
+    "spark.sql.autoBroadcastJoinThreshold": -1,
+    "spark.sql.adaptive.autoBroadcastJoinThreshold": -1,
+}
+"""Settings with which Spark answers over many rows in little memory: no table is sent whole to every task."""
+
 Row = tuple[Any, ...]
 
 

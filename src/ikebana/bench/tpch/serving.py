@@ -18,7 +18,7 @@ import pyarrow as pa
 from ikebana.bench.measure import Series, Stopwatch
 from ikebana.bench.progress import Progress
 from ikebana.bench.scenario import Figure, Results
-from ikebana.bench.tpch.answers import QUICK, Batch, expected, wrong
+from ikebana.bench.tpch.answers import LARGE, QUICK, Batch, expected, wrong
 from ikebana.bench.tpch.schemas import KEYS, QUERIES, SCHEMAS, TABLES, query, tables_of
 from ikebana.bench.tpch.stream import Round
 
@@ -140,7 +140,7 @@ class Oracle:
     """Spark's answers over given rows. A table is written to a file once, for as long as it stays the same."""
 
     def __init__(self, spark: Any, scale: float) -> None:
-        self._batch = Batch(spark, QUICK if scale < _FEW else {})
+        self._batch = Batch(spark, QUICK if scale < _FEW else LARGE)
         self._folder = TemporaryDirectory()
         self._written: dict[str, pa.Table] = {}
         self._files = 0

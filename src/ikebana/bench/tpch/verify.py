@@ -19,7 +19,7 @@ from ikebana.bench.measure import Stopwatch
 from ikebana.bench.progress import Progress
 from ikebana.bench.scenario import Parameters, Results, Scenario, parameter
 from ikebana.bench.tpch import data
-from ikebana.bench.tpch.answers import Batch, expected, wrong
+from ikebana.bench.tpch.answers import LARGE, Batch, expected, wrong
 from ikebana.bench.tpch.schemas import MINIMUM_SCALE, QUERIES, TABLES, query
 from ikebana.bench.tpch.serving import apply, create
 from ikebana.bench.tpch.stream import RefreshStream
@@ -69,7 +69,7 @@ class TpchVerify(Scenario[VerifyParameters]):
             watch = Stopwatch()
             session.engine.run()
             results["all_answers_s"] = watch.seconds
-            batch = Batch(session.spark, settings={})
+            batch = Batch(session.spark, LARGE)
             self._compare(batch, views, stream, Path(scratch), progress)
             updating = 0.0
             for _ in range(parameters.rounds):
