@@ -214,8 +214,10 @@ class _Paths:
         """The rows of the join, a column for each class that is wanted."""
         in_loop = any(side.part.source.node.scope for side in self._sides)
         if in_loop or len(self._sides) == 1:
-            return self._pairwise()
+            return self._pairwise(0)
         order = self._order()
+        if self._is_stream(order[0]) and not self._not_by_key(order[0]):
+            return self._pairwise(order[0])
         paths = [self._followed(order, at) for at in range(len(order))]
         return paths[0].concat(*(projected_alike(each, paths[0]) for each in paths[1:]))
 
@@ -225,11 +227,14 @@ class _Paths:
         """The sides, the one that drives first."""
 
         def cost(at: int) -> tuple[bool, int]:
-            table = self._sides[at].part.table
-            return not (table is not None and table.is_stream), self._not_by_key(at)
+            return not self._is_stream(at), self._not_by_key(at)
 
         first = min(range(len(self._sides)), key=cost)
         return [first, *(at for at in range(len(self._sides)) if at != first)]
+
+    def _is_stream(self, at: int) -> bool:
+        table = self._sides[at].part.table
+        return table is not None and table.is_stream
 
     def _not_by_key(self, start: int) -> int:
         """How many sides a path from one of them would not look up by key."""
@@ -267,9 +272,9 @@ class _Paths:
             self._settle(path, other)
         return path.rows
 
-    def _pairwise(self) -> Collection:
+    def _pairwise(self, start: int) -> Collection:
         """Two sides at a time, both indexed."""
-        path = self._start(0)
+        path = self._start(start)
         while len(path.joined) < len(self._sides):
             other = self._next(path.joined, path.known)
             (probe,) = self._probes(other, path, at_once=True)
