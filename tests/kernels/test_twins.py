@@ -338,14 +338,14 @@ class Merge:
     With `narrow` windows a call sees no more rows of a side than it may take, otherwise all that are left.
     """
 
-    def __init__(self, sides: Sides, layout=plain, narrow=False, verify=True, thrifty=False) -> None:
+    def __init__(self, sides: Sides, layout=plain, narrow=False, verify=True, thrifty=False, exact_keys=False) -> None:
         self.a, self.b = (lanes_of(rows, sides.diff_lanes, layout) for rows in (sides.a, sides.b))
         self.times = [layout(index(each)) for each in (sides.a_rank, sides.b_rank, sides.compacted)]
         self.rows = len(sides.a), len(sides.b)
         self.out = room_for(sides.moved(), sides.diff_lanes, thrifty)
         self.src = np.full(sum(self.rows), JUNK)
         self.state = np.zeros(STATE_CELLS, np.int64)
-        self.narrow, self.verify = narrow, verify
+        self.narrow, self.verify, self.exact_keys = narrow, verify, exact_keys
 
     def step(self, limit: int) -> tuple[int, list[tuple[int, int]]]:
         """Take up to `limit` rows; how many were taken, and the pairs to verify."""
@@ -355,6 +355,7 @@ class Merge:
             *self.a.window(at_a, at_a + limit if self.narrow else None),
             *self.b.window(at_b, at_b + limit if self.narrow else None),
             *self.times, *self.out, self.src, pairs, self.state, *self.rows, limit,
+            self.exact_keys,
         )  # fmt: skip
         listed = pairs[:, : self.state[PAIRS]].T
         return taken, [(int(one), int(other)) for one, other in listed]
@@ -411,6 +412,16 @@ def test_merge_lists_a_pair_to_verify_wherever_the_sides_meet(sides, limits):
     a, b = ({update[:3] for update in rows} for rows in (sides.a, sides.b))
     assert a & b <= {data[one] for one, other in pairs if data[one] == data[other]}
     assert {each[:2] for each in a} & {each[:2] for each in b} == {data[one][:2] for one, _ in pairs}
+
+
+@given(merge_sides(), LIMITS)
+def test_merge_lists_a_pair_wherever_values_meet_if_keys_are_exact(sides, limits):
+    pairs = finish(Merge(sides, exact_keys=True), limits)
+    data = [update[:3] for update in sides.a + sides.b]
+    a, b = ({update[:3] for update in rows} for rows in (sides.a, sides.b))
+    assert all((one < len(sides.a)) != (other < len(sides.a)) for one, other in pairs), "both rows are of one side"
+    assert all(data[one] == data[other] for one, other in pairs)
+    assert a & b == {data[one] for one, _ in pairs}
 
 
 @given(st.permutations(range(60)), st.lists(st.integers(0, 59), min_size=40, max_size=40), LIMITS)

@@ -16,8 +16,8 @@ written), `FINAL` (rows that will not change any more: all but those of the grou
 row taken last) and `PAIRS`.
 
 Lanes that are hashes may agree where data does not. So the kernel also lists pairs of neighbouring rows from
-the two sides that it took to be of one key; the caller verifies them on the data. Neighbours suffice, as
-equality is transitive.
+the two sides that it took to be of one key, or where only values are hashes, of one key and value; the caller verifies
+them on the data. Neighbours suffice, as equality is transitive.
 
 Cost: a call takes at most `limit` rows, 10-20 ns each. Not bounded by `limit`: sorting one disordered group, and
 what the caller does with rows once they are final, since a group becomes final as a whole.
@@ -97,20 +97,20 @@ def _vary(diffs, lo, hi):
 
 @kernel(
     "int(lane, lane, lane, index, lanes, lane, lane, lane, index, lanes, index, index, index,"
-    " lane_out, lane_out, lane_out, index_out, lanes_out, lane_out, lanes_out, lane_out, int, int, int)"
+    " lane_out, lane_out, lane_out, index_out, lanes_out, lane_out, lanes_out, lane_out, int, int, int, int)"
 )
 def merge_rows(
     a_key, a_val, a_ident, a_tix, a_diffs,
     b_key, b_val, b_ident, b_tix, b_diffs,
     a_rank, b_rank, compacted,
     key_out, val_out, ident_out, tix_out, diffs_out, src_out, pairs_out,
-    state, a_rows, b_rows, limit,
+    state, a_rows, b_rows, limit, exact_keys,
 ):  # fmt: skip
     """Take up to `limit` more of the sides' `a_rows` and `b_rows`; returns how many were taken.
 
     Rows are numbered side a's first, then side b's: in `src_out`, for each row written one with the same
     data, and in `pairs_out`, which holds two rows of `limit` cells, or none where lanes are exact and
-    nothing needs verifying.
+    nothing needs verifying. With `exact_keys`, not 0, rows that differ in value need no verifying either.
     """
     a_base, b_base = state[AT_A], a_rows + state[AT_B]
     i, j, out, final = np.int64(0), np.int64(0), state[WRITTEN], state[FINAL]
@@ -154,7 +154,8 @@ def merge_rows(
             )
 
         if verify:
-            if key == last_key and ident == last_ident and out > final and (last_src < a_rows) != from_a:
+            is_near = key == last_key and ident == last_ident and (val == last_val or exact_keys == 0)
+            if is_near and out > final and (last_src < a_rows) != from_a:
                 pairs_out[0, pairs], pairs_out[1, pairs] = last_src, src
                 pairs += 1
             last_src = src

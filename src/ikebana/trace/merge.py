@@ -66,6 +66,7 @@ class Merge:
             *self._window(self.newer, int(self._state[AT_B]), limit, 1),
             self._older_rank, self._newer_rank, self._compacted,
             *self._builder.out, self._src, pairs, self._state, len(self.older), len(self.newer), limit,
+            int(self.older.schema.key.exact),
         )  # fmt: skip
         if self._payload:
             if not self._verified(pairs[:, : self._state[PAIRS]]):

@@ -307,7 +307,11 @@ def _order(updates: Updates) -> tuple[Lane, Lane, Lane]:
 def find_collisions(updates: Updates, order: Lane) -> Lane:
     """The key lanes in which neighbouring rows agree in a lane but not in the data behind it."""
     a, b = order[:-1], order[1:]
-    near = np.flatnonzero(updates.key[a] == updates.key[b])
+    key, val = updates.key[order], updates.val[order]
+    agree = key[:-1] == key[1:]
+    if updates.schema.key.exact:
+        agree &= val[:-1] == val[1:]
+    near = np.flatnonzero(agree)
     different = ~same_data(updates, a[near], updates, b[near])
     return np.unique(updates.key[a[near[different]]])
 
