@@ -7,9 +7,9 @@ peers and after each quantum of work.
 Starting a sweep. A worker proposes one when it has something new, when it is asked to by a demand, or when a peer
 has proposed one; its proposal says up to which epoch it could go. When all have proposed, the target is the least of
 these. It also says from which epoch on each source will not change any more: one is closed when all workers have
-said so and the sweep has come that far. And it says which sources have changes: operators that no worker has any for
-are not visited, and exchange nothing. So a dataflow whose inputs do not change does nothing at all, however many
-epochs pass: its frontier moves when somebody asks.
+said so and the sweep has come that far. And it says which sources have changes: operators that these cannot reach
+(`ikebana.plan.signals`) are not visited, and exchange nothing. So a dataflow whose inputs do not change does nothing at
+all, however many epochs pass: its frontier moves when somebody asks.
 
 Between sweeps a dataflow sleeps until it is woken: by a batch in a trace that it imports, a letter, or a demand.
 
@@ -21,7 +21,7 @@ in its first sweep, and rests for ever.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 from ikebana.dataflow.messages import FIRST_EXCHANGE, PROPOSALS, ROUNDS, Message
@@ -30,7 +30,7 @@ from ikebana.operators.arranging import Exchange
 from ikebana.operators.span import Span
 from ikebana.operators.wires import TraceReader
 from ikebana.plan import ir
-from ikebana.plan.render import Movers, Renderer
+from ikebana.plan.render import Renderer
 from ikebana.trace import Updates
 
 WAITING = object()
@@ -68,7 +68,7 @@ class Flow:
         self._blocked = False
         renderer = Renderer(self)
         self.result = renderer.wire(plan)
-        self._root, self._sources = renderer.root, renderer.sources
+        self._root, self._sources, self._signal = renderer.root, renderer.sources, renderer.signal
         self.reader: TraceReader = self.result.reader()
 
     # What the renderer asks for (`ikebana.plan.render.Wiring`).
@@ -173,7 +173,8 @@ class Flow:
         self.sweeps += 1
         self._proposed = False
         if target > self.lower:
-            self._sweep = self._sweeping(target, [max(each) for each in zip(*lasts, strict=True)], _moved(news))
+            self._signal(_on_any(news))
+            self._sweep = self._sweeping(target, [max(each) for each in zip(*lasts, strict=True)])
         return True
 
     def _start(self, epoch: int) -> None:
@@ -183,8 +184,8 @@ class Flow:
             if isinstance(source, sources.Import):
                 source.start(epoch)
 
-    def _sweeping(self, target: int, lasts: list[int], moved: Movers) -> Iterator[object]:
-        yield from self._root.visit_items(Span(self.lower, target, starts=self.lower == self.start), moved)
+    def _sweeping(self, target: int, lasts: list[int]) -> Iterator[object]:
+        yield from self._root.visit_reached(Span(self.lower, target, starts=self.lower == self.start))
         for source, last in zip(self._sources, lasts, strict=True):
             source.out.closed = target >= last
         for operator in self._root.operators():
@@ -222,11 +223,6 @@ class Flow:
         return [received[worker] for worker in range(self.workers)]
 
 
-def _moved(news: Iterable[Sequence[tuple[bool, bool]]]) -> Movers:
-    """The sources that have changes, and those that have later ones, on any worker."""
-    found = set()
-    for of_worker in news:
-        for source, (any_, later) in enumerate(of_worker):
-            found |= {(source, False)} if any_ else set()
-            found |= {(source, True)} if later else set()
-    return frozenset(found)
+def _on_any(news: Sequence[Sequence[tuple[bool, bool]]]) -> list[tuple[bool, bool]]:
+    """Of each source, whether there are changes, and later ones, on any worker."""
+    return [(any(now for now, _ in each), any(later for _, later in each)) for each in zip(*news, strict=True)]

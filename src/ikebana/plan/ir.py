@@ -152,6 +152,8 @@ def _remake(kind: type[Any], values: dict[str, Any]) -> Any:
 class Source(Node):
     name: str
     fields: Fields
+    is_stream: bool = False
+    """Whether nothing is kept of it: a dataflow sees what comes after it was installed."""
 
     @cached_property
     def scope(self) -> Scope:

@@ -1,7 +1,7 @@
 """The renderer: a plan becomes operators, inside each worker.
 
 Each node is rendered once, so that what is used twice is computed once. Outside loops an operator is visited only in
-sweeps in which a source that it depends on has changes, on some worker. Operators are added to the scope
+sweeps in which changes can reach it (`ikebana.plan.signals`). Operators are added to the scope
 they belong to in an order in which every operator comes after those it reads. Arrangements that the
 catalogue has are imported rather than built; `Wiring` says how, and how to exchange messages: rendering
 itself knows nothing about workers.
@@ -9,7 +9,7 @@ itself knows nothing about workers.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, Protocol
 
 from ikebana.operators import arranging, iterate, linear, sources
@@ -23,7 +23,7 @@ from ikebana.operators.stash import Rounds
 from ikebana.operators.tally import Tally, can_tally
 from ikebana.operators.wires import Arranged, Stream
 from ikebana.operators.wrapping import Wrapped
-from ikebana.plan import ir
+from ikebana.plan import ir, signals
 from ikebana.plan.sharing import is_only_indexed
 
 
@@ -51,33 +51,32 @@ class Wiring(Protocol):
         ...
 
 
-Movers = frozenset[tuple[int, bool]]
-"""What can make an operator do something: sources, by their positions, all their changes or only later ones (`Later`).
-
-Who looks something up in an arrangement is not moved by its changes.
-"""
-
-
 class Scope:
-    """Operators in the order in which they are visited, and what moves each of them."""
+    """Operators in the order in which they are visited, and what says whether each of them has to be."""
 
     def __init__(self) -> None:
         self.items: list[Any] = []
-        self._movers: list[Movers] = []
+        self._signals: list[signals.Signal] = []
 
-    def append(self, item: Any, movers: Movers) -> None:
+    def append(self, item: Any, signal: signals.Signal) -> None:
         """One more operator, or loop."""
         self.items.append(item)
-        self._movers.append(movers)
+        self._signals.append(signal)
 
-    def visit_items(self, span: Span, moved: Movers | None = None) -> Iterator[object]:
-        """Visit all, or only those that some sources move: the others have nothing to do, on no worker."""
-        for item, movers in zip(self.items, self._movers, strict=True):
-            if moved is not None and moved.isdisjoint(movers):
-                continue
+    def visit_items(self, span: Span) -> Iterator[object]:
+        """Visit all."""
+        for item in self.items:
             steps = item.visit(span)
             if steps is not None:
                 yield from steps
+
+    def visit_reached(self, span: Span) -> Iterator[object]:
+        """Visit those that changes can reach: the others have nothing to do, on no worker."""
+        for item, signal in zip(self.items, self._signals, strict=True):
+            if signal.now:
+                steps = item.visit(span)
+                if steps is not None:
+                    yield from steps
 
     def operators(self) -> Iterator[Any]:
         """All operators, those of inner loops included."""
@@ -119,8 +118,10 @@ class Renderer:
         self._scopes: dict[ir.Scope, Scope] = {(): self.root}
         self._done: dict[str, Any] = {}
         self._variables: dict[str, iterate.Variable] = {}
-        self._movers: dict[str, Movers] = {}
+        self._signals: dict[str, signals.Signal] = {}
+        self._derived: list[signals.Signal] = []  # each after those it is made of
         self._inputs: dict[str, sources.Input | ir.Node] = {}
+        self._of_sources: list[signals.Signal] = []
         self.sources: list[Any] = []
 
     def stream(self, node: ir.Node) -> Stream:
@@ -134,25 +135,47 @@ class Renderer:
             self._done[node.digest] = getattr(self, f"_{type(node).__name__.lower()}")(node)
         return self._done[node.digest]
 
+    def signal(self, news: Sequence[tuple[bool, bool]]) -> None:
+        """A new sweep: whether each source has changes, and later ones, on any worker."""
+        for signal, (now, later) in zip(self._of_sources, news, strict=True):
+            signal.set(now, later)
+        for signal in self._derived:
+            signal.update()
+
     def _add(self, node: ir.Node, operator: Any) -> Any:
-        self._scopes[node.scope].append(operator, self._moved_by(node))
+        self._scopes[node.scope].append(operator, self._signal_of(node))
         return operator.out
 
     def _add_source(self, node: ir.Node, source: Any) -> Any:
-        self._movers[node.digest] = frozenset([(len(self.sources), False)])
+        signal = self._signals[node.digest] = signals.Signal()
+        self._of_sources.append(signal)
         self.sources.append(source)
         return self._add(node, source)
 
-    def _moved_by(self, node: ir.Node) -> Movers:
-        """What moves a node, once its inputs have been rendered."""
-        if node.digest not in self._movers:
-            inputs = [node.source] if isinstance(node, ir.LookupOf) else node.inputs
-            assert inputs, "a source that was not rendered"
-            found = frozenset[tuple[int, bool]]().union(*(self._moved_by(each) for each in inputs))
-            if isinstance(node, ir.Later):
-                found = frozenset((source, True) for source, _ in found)
-            self._movers[node.digest] = found
-        return self._movers[node.digest]
+    def _signal_of(self, node: ir.Node) -> signals.Signal:
+        """The signal of a node whose inputs have been rendered."""
+        found = self._signals.get(node.digest)
+        if found is None:
+            found = self._signals[node.digest] = self._new_signal(node)
+        return found
+
+    def _new_signal(self, node: ir.Node) -> signals.Signal:
+        inputs = list(dict.fromkeys(self._signal_of(each) for each in node.inputs))
+        assert inputs, "a source that was not rendered"
+        made: signals.Signal
+        match node:
+            case ir.Later():
+                made = signals.Later(inputs[0])
+            case ir.LookupOf() if not node.scope:
+                made = signals.Probe(self._signal_of(node.source), self._signal_of(node.index))
+            case ir.JoinOf() if not node.scope:
+                made = signals.Both(self._signal_of(node.left), self._signal_of(node.right))
+            case _ if len(inputs) == 1:
+                return inputs[0]
+            case _:
+                made = signals.Any(inputs)
+        self._derived.append(made)
+        return made
 
     def _input(self, node: ir.Source) -> sources.Input | ir.Node:
         """What the worker has for a source: asked for once, since a new input takes the place of the one before."""
@@ -164,7 +187,7 @@ class Renderer:
         found = self._input(node)
         if isinstance(found, ir.Node):
             kept = self.stream(found)
-            self._movers[node.digest] = self._moved_by(found)
+            self._signals[node.digest] = self._signal_of(found)
             return self._in_order(node, kept)
         return self._add_source(node, found)
 
@@ -212,7 +235,7 @@ class Renderer:
             found = self._input(kept)
             if isinstance(found, ir.Node):  # its history need not even be read
                 index = self.wire(found)
-                self._movers[kept.digest] = self._moved_by(found)
+                self._signals[kept.digest] = self._signal_of(found)
                 return self._in_order(node, self._add(node, arranging.AsStream(index, later=True)))
         if ir.is_arrangement(kept):
             return self._add(node, arranging.AsStream(self.wire(kept), later=True))
@@ -274,7 +297,7 @@ class Renderer:
         self._scopes[(*node.scope, node.id)] = loop
         for variable, result in zip(node.variables, node.results, strict=True):
             self._bind(variable, result, loop, node)
-        self._scopes[node.scope].append(loop, self._moved_by(node))
+        self._scopes[node.scope].append(loop, self._signal_of(node))
         return loop
 
     def _bind(self, variable: ir.LoopVariable, result: ir.Node, loop: LoopScope, node: ir.Loop) -> None:
@@ -285,11 +308,11 @@ class Renderer:
         indexed = is_only_indexed(variable, node)
         feedback = iterate.Feedback(change.out, self._variables[variable.digest], node.rounds, indexed=indexed)
         for item in (initial, change, feedback):
-            loop.append(item, self._moved_by(result))
+            loop.append(item, self._signal_of(result))
 
     def _left(self, node: ir.Left) -> Stream:
         loop = self.wire(node.loop)
         leave = iterate.Leave(self.stream(node.source))
-        loop.append(leave, self._moved_by(node))
+        loop.append(leave, self._signal_of(node))
         loop.leaves.append(leave)
         return leave.out
