@@ -106,7 +106,7 @@ class Engine:
         """
         key = (key,) if isinstance(key, str) else tuple(key or ())
         fields = _table_fields(name, columns, key, kind)
-        source = Collection(ir.make(ir.Source, name=name, fields=fields))
+        source = Collection(ir.make(ir.Source, name=name, fields=fields, is_stream=kind == "stream"))
         if kind == "stream":
             primary, spec = None, TableSpec(name, fields, "stream")
         else:

@@ -8,19 +8,25 @@ from ikebana.engine import Engine
 from ikebana.sql import Table
 
 
-def tables(engine: Engine) -> dict[str, Table]:
-    """The eight tables, empty."""
-    return {
-        name: Table(name, engine.table(name, list(schema), KEYS[name]), tuple(KEYS[name]))
-        for name, schema in SCHEMAS.items()
-    }
+def tables(engine: Engine, *, stream: bool = False) -> dict[str, Table]:
+    """The eight tables, empty; `lineitem` as a stream if so."""
+    return {name: _table(engine, name, stream and name == "lineitem") for name in SCHEMAS}
+
+
+def _table(engine: Engine, name: str, is_stream: bool) -> Table:
+    key = () if is_stream else KEYS[name]
+    made = engine.table(name, list(SCHEMAS[name]), key or None, "stream" if is_stream else "table")
+    return Table(name, made, tuple(key), is_stream)
 
 
 def apply(engine: Engine, changes: Round) -> None:
-    """One round of changes, as one transaction."""
+    """One round of changes, as one transaction; to a stream rows are only added."""
     with engine.transaction():
         for name, each in changes.items():
             table = engine.tables[name]
+            if table.kind == "stream":
+                table.insert(each.upserts)
+                continue
             if each.deletes.num_rows:
                 table.delete(each.deletes)
             if each.upserts.num_rows:

@@ -10,11 +10,14 @@ can be looked up by those of its columns whose class is known already:
 - by anything else: in an index of the part's own rows.
 
 Several parts are a *delta join*: for each part, its changes are looked up in the others, one after the other, and
-nothing in between is indexed. The first part drives, a stream or one from which most others are found by key: what the
+nothing in between is indexed. The first part drives, one from which most others are found by key: what the
 others have when the query is installed meets only later changes of it. Lookups by key go first, of these the ones that
 filter.
 
-Inside loops two parts at a time are joined, through indexes of both (`ikebana.collection.natural_join` says why).
+Two parts at a time are joined, through indexes of both, inside loops (`ikebana.collection.natural_join` says why), and
+where rows of a stream find all other parts by key. Nobody else has an index of what is made of a stream, so nothing
+could be shared; and what is left of its rows after each step, which is never more than before, is indexed once, rather
+than all of them for every other part.
 
 Not guaranteed: that conditions are evaluated in the order in which they were written, but for AND within one of them.
 """
@@ -27,6 +30,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from ikebana.collection import Arrangement, Collection
+from ikebana.plan import ir
+from ikebana.plan.sharing import walk
 from ikebana.sql.expressions import Column, Expression, Literal
 from ikebana.sql.expressions.making import equal
 from ikebana.sql.relations import ID, Part, Table, columns_of, of_collection, substituted, unique_name
@@ -171,7 +176,7 @@ class _Side:
 
     def by_source(self, classes: Sequence[str]) -> dict[str, str]:
         """For columns of the source, the class that they are of as they are."""
-        plain = {each: self.columns[each] for each in classes}
+        plain = {each: self.columns[each] for each in classes if each in self.columns}
         return {column.name: each for each, column in plain.items() if isinstance(column, Column)}
 
     def key_classes(self, known: Sequence[str]) -> tuple[str, ...] | None:
@@ -233,8 +238,8 @@ class _Paths:
         return [first, *(at for at in range(len(self._sides)) if at != first)]
 
     def _is_stream(self, at: int) -> bool:
-        table = self._sides[at].part.table
-        return table is not None and table.is_stream
+        """Whether a side is made of streams: there is nothing of it when the query is installed."""
+        return any(isinstance(each, ir.Source) and each.is_stream for each in walk(self._sides[at].part.source.node))
 
     def _not_by_key(self, start: int) -> int:
         """How many sides a path from one of them would not look up by key."""
@@ -247,13 +252,24 @@ class _Paths:
         return count
 
     def _next(self, joined: set[int], known: set[str]) -> int:
-        """The side to be looked up next: rather by columns than not, by key, one that filters."""
+        """The side to be looked up next: rather by columns than not, by key, one that leaves fewer rows."""
+        waiting = [at for at in range(len(self._sides)) if at not in joined]
 
-        def rank(at: int) -> tuple[bool, bool, bool]:
-            side, shared = self._sides[at], self._shared(at, known)
-            return not shared, side.key_classes(shared) is None, not side.part.filters
+        def rank(at: int) -> tuple[bool, bool, int]:
+            shared = self._shared(at, known)
+            return not shared, self._sides[at].key_classes(shared) is None, self._promise(at, shared, waiting)
 
-        return min((at for at in range(len(self._sides)) if at not in joined), key=rank)
+        return min(waiting, key=rank)
+
+    def _promise(self, at: int, shared: Sequence[str], waiting: Sequence[int]) -> int:
+        """Whether a side is likely to leave fewer rows: least if it says so, most if it does not even lead to one."""
+        side = self._sides[at]
+        if side.part.filters or len(shared) > len(side.key or shared):
+            return 0
+        if side.table is None and side.key is not None:
+            return 1  # what a subquery has left
+        others = (self._sides[each] for each in waiting if each != at)
+        return 2 if any(each.part.filters and each.key_classes(list(side.columns)) for each in others) else 3
 
     def _shared(self, at: int, known: set[str]) -> list[str]:
         """The classes of a side that are known."""

@@ -139,6 +139,29 @@ class TopRows(Logic):
         return Made(there[rows], [column.take(pa.array(rows)) for column in own.values()], taken[chosen])
 
 
+@dataclass(frozen=True)
+class Foremost(TopK):
+    """The `k` least (or greatest) distinct values of each group, in one row; null where it has fewer.
+
+    For input with one value column. In an index that keeps its order, only the ends of a group are read.
+    """
+
+    distinct: bool = True
+
+    def fields(self, schema: Schema) -> Fields:
+        (field,) = schema.val.fields
+        return tuple(pa.field(f"{field.name} {place}", field.type, place > 0) for place in range(self.k))
+
+    def apply(self, groups: Groups) -> Made:
+        found = super().apply(groups)
+        group, (values,) = groups.group[found.rows], found.columns
+        starts = np.flatnonzero(np.append(True, group[1:] != group[:-1])) if len(group) else group
+        sizes = np.diff(np.append(starts, len(group)))
+        places = [pa.array(starts + place, mask=sizes <= place) for place in range(self.k)]
+        ones = np.ones(len(starts), np.int64)
+        return Made(found.rows[starts], [values.take(place) for place in places], ones)
+
+
 def places(group: Lane, counts: Lane) -> Lane:
     """How much of the same group comes before each row, where groups come one after the other."""
     before = np.cumsum(counts) - counts

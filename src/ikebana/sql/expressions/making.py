@@ -40,6 +40,11 @@ def conjunction(conditions: Sequence[Expression]) -> Expression:
     return reduce(lambda one, two: _made("And", one, two), conditions)
 
 
+def disjunction(conditions: Sequence[Expression]) -> Expression:
+    """Any of some conditions."""
+    return reduce(lambda one, two: _made("Or", one, two), conditions)
+
+
 def only_if(condition: Expression, value: Expression) -> Expression:
     """The value where a condition is true, null elsewhere."""
     return _made("If", condition, value, Literal(value.type, True, None))

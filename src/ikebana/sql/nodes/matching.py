@@ -2,8 +2,10 @@
 
 A row of the left part *matches* if the inner join on the same conditions has it. Where all conditions are equalities,
 that is a join with the distinct keys of the right part; a null-safe equality is two, of what is null and of what the
-values are otherwise. Otherwise the columns of the left part that the conditions look
-at decide: their distinct values are joined with the right part, and those that are found are distinct keys again.
+values are otherwise. If there are equalities and one comparison, as in `l.supplier <> r.supplier`, the least or greatest
+value that the right part has for a key decides: one is unlike a given value if one of the two least ones is. Otherwise
+the columns of the left part that the conditions look at decide: their distinct values are joined with the right part,
+and those that are found are distinct keys again.
 """
 
 from __future__ import annotations
@@ -11,13 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
 from ikebana.sql.expressions import Expression
-from ikebana.sql.expressions.making import has_some, is_null, or_some
+from ikebana.sql.expressions.making import disjunction, has_some, is_null, or_some
 from ikebana.sql.joins import InnerJoin
 from ikebana.sql.lowering import Lowering, all_references, references, scalar_subqueries
+from ikebana.sql.ordering import Foremost
 from ikebana.sql.relations import Part, of_collection
 from ikebana.sql.steps import not_null
 from ikebana.sql.tree import Tree
+from ikebana.trace.columns import bits
 
 Aspect = Callable[[Expression], Expression]
 """What of two values must be equal, for the values to be so."""
@@ -63,6 +69,42 @@ def keys_of(lowering: Lowering, conditions: Sequence[Tree], right: Part) -> list
         return None
     found = [_keys_of(lowering, each, right) for each in conditions]
     return [key for keys in found for key in keys] if found and all(found) else None
+
+
+_COMPARISONS = {"LessThan": True, "LessThanOrEqual": True, "GreaterThan": False, "GreaterThanOrEqual": False}
+"""For each kind, whether its first value is the lesser one."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A condition that compares a value of this side with an attribute of the other: for a given value it holds of one
+    of several others if it holds of one of the `places` foremost."""
+
+    condition: Tree
+    theirs: Tree
+    places: int
+    greatest: bool
+
+
+def comparison_of(condition: Tree, left: Part, right: Part) -> Comparison | None:
+    """The comparison that a condition is, if the attribute compared fits into a lane."""
+    is_unlike = condition.kind == "Not" and condition.only.kind == "EqualTo"
+    if condition.kind not in _COMPARISONS and not is_unlike:
+        return None
+    one, two = (condition.only if is_unlike else condition).children
+    for ours, theirs in ((one, two), (two, one)):
+        mine = references(ours)
+        if theirs.kind != "AttributeReference" or theirs.expr_id not in right.outputs or not mine <= set(left.outputs):
+            continue
+        value = right.outputs[theirs.expr_id]
+        if (bits(pa.field("value", value.type)) or _TOO_WIDE) >= _TOO_WIDE:
+            continue
+        return Comparison(condition, theirs, 2 if is_unlike else 1, _COMPARISONS.get(condition.kind) == (ours is one))
+    return None
+
+
+_TOO_WIDE = 66
+"""So many bits, one for null included, do not fit into a lane."""
 
 
 def distinct_keys(lowering: Lowering, part: Part, keys: Sequence[Key]) -> Part:
@@ -117,7 +159,7 @@ class Match:
         """The rows of the left part that match."""
         keys = keys_of(self.lowering, self.conditions, self.right)
         if keys is None:
-            return self._found_by_columns()
+            return self._found_by_comparison() or self._found_by_columns()
         distinct = distinct_keys(self.lowering, self.right, keys)
         join = InnerJoin([self.left, distinct])
         require_key(self.lowering, join, keys, distinct)
@@ -128,6 +170,34 @@ class Match:
         left, found = self.left.materialised(), self.found().materialised()
         rows = left.source.concat(found.source.select(*left.source.columns).negate())
         return of_collection(rows, left.columns(), left.names)
+
+    def _found_by_comparison(self) -> Part | None:
+        """The rows that match if all conditions but one are equalities, and that is a comparison."""
+        others = [each for each in self.conditions if not _keys_of(self.lowering, each, self.right)]
+        keys = keys_of(self.lowering, [each for each in self.conditions if each not in others], self.right)
+        comparison = comparison_of(others[0], self.left, self.right) if len(others) == 1 else None
+        if keys is None or comparison is None or scalar_subqueries(others):
+            return None
+        foremost = self._foremost(keys, comparison)
+        join = InnerJoin([self.left, foremost])
+        by, values = list(foremost.outputs)[: len(keys)], list(foremost.outputs)[len(keys) :]
+        require_key(self.lowering, join, keys, foremost.keeping(by))
+        compared = ({**join.columns, comparison.theirs.expr_id: join.columns[each]} for each in values)
+        join.require(disjunction([self.lowering.expression(comparison.condition, each) for each in compared]))
+        return join.result(list(self.left.outputs), self.left.names)
+
+    def _foremost(self, keys: Sequence[Key], comparison: Comparison) -> Part:
+        """For each key of the right part, an attribute for each, the foremost of the values that are compared."""
+        part, outputs = self.right, self.right.outputs
+        by = tuple(
+            (f"key {at}", key.aspect(self.lowering.expression(key.theirs, outputs))) for at, key in enumerate(keys)
+        )
+        value = ("value", outputs[comparison.theirs.expr_id])
+        names = [*(name for name, _ in part.opening), *(name for name, _ in by)]
+        rows = not_null(part.rows((*part.opening, *by, value)), [*names, "value"])
+        rows = rows.arrange_by(names).reduce(Foremost(comparison.places, ("value",), comparison.greatest)).rows()
+        columns = [(self.lowering.new_attribute(), name) for name in rows.columns if name not in dict(part.opening)]
+        return of_collection(rows, columns, dict(columns), unique=tuple(names))
 
     def _found_by_columns(self) -> Part:
         looked_at = [each for each in self.left.outputs if each in all_references(self.conditions)]
