@@ -138,6 +138,16 @@ STATEMENTS: dict[str, str] = {
     "exists": "SELECT name FROM customers c WHERE EXISTS (SELECT 1 FROM orders o WHERE o.customer = c.id)",
     "not_exists": "SELECT name FROM customers c WHERE NOT EXISTS "
     "(SELECT 1 FROM orders o WHERE o.customer = c.id AND o.price > c.credit)",
+    "exists_unlike": "SELECT id FROM orders o WHERE EXISTS "
+    "(SELECT 1 FROM orders p WHERE p.customer = o.customer AND p.price <> o.price)",
+    "not_exists_unlike": "SELECT order_id, line FROM items i WHERE NOT EXISTS "
+    "(SELECT 1 FROM items j WHERE j.part = i.part AND j.quantity <> i.quantity AND j.price > 0)",
+    "exists_less": "SELECT order_id, line FROM items i WHERE EXISTS "
+    "(SELECT 1 FROM items j WHERE j.order_id = i.order_id AND j.tax < i.tax)",
+    "exists_at_least": "SELECT id FROM orders o WHERE EXISTS "
+    "(SELECT 1 FROM items i WHERE i.part = o.customer AND o.price + 1 >= i.price)",
+    "exists_none_greater": "SELECT id FROM orders o WHERE NOT EXISTS "
+    "(SELECT 1 FROM orders p WHERE p.status = o.status AND p.note <=> o.note AND p.day > o.day)",
     "exists_or": "SELECT name FROM customers c WHERE nation = 1 OR EXISTS (SELECT 1 FROM orders o WHERE "
     "o.customer = c.id)",
     "exists_selected": "SELECT name, EXISTS (SELECT 1 FROM orders o WHERE o.customer = c.id) AS has_ordered "
@@ -328,6 +338,11 @@ PREPARED: dict[str, tuple[str, dict[str, str]]] = {
         "o.status = :status)",
         {"status": "STRING"},
     ),
+    "by_exists_unlike": (
+        "SELECT o.id FROM orders o WHERE EXISTS (SELECT 1 FROM orders p WHERE p.customer = o.customer AND "
+        "p.status = :status AND p.day <> o.day)",
+        {"status": "STRING"},
+    ),
     "by_union": (
         "SELECT id, 'order' AS what FROM orders WHERE customer = :id UNION ALL SELECT id, name FROM nations",
         {"id": "BIGINT"},
@@ -429,6 +444,7 @@ VALUES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "by_total": ({"customer": 7}, {"customer": 99}),
     "by_left_join": ({"least": Decimal("200.00")}, {"least": Decimal("10.00")}),
     "by_not_exists": ({"status": "open"}, {"status": "shipped"}),
+    "by_exists_unlike": ({"status": "open"}, {"status": "shipped"}),
     "by_union": ({"id": 4}, {"id": 10}),
     "by_top": ({"status": "open"}, {"status": "closed"}),
     "by_rank": ({"since": date(2024, 1, 1)}, {"since": date(2024, 6, 1)}),

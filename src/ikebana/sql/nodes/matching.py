@@ -2,10 +2,10 @@
 
 A row of the left part *matches* if the inner join on the same conditions has it. Where all conditions are equalities,
 that is a join with the distinct keys of the right part; a null-safe equality is two, of what is null and of what the
-values are otherwise. If there are equalities and one comparison, as in `l.supplier <> r.supplier`, the least or greatest
-value that the right part has for a key decides: one is unlike a given value if one of the two least ones is. Otherwise
-the columns of the left part that the conditions look at decide: their distinct values are joined with the right part,
-and those that are found are distinct keys again.
+values are otherwise. If there are equalities and one comparison, as in `l.supplier <> r.supplier`, the least or
+greatest value that the right part has for a key decides: one is unlike a given value if one of the two least ones is.
+Otherwise the columns of the left part that the conditions look at decide: their distinct values are joined with the
+right part, and those that are found are distinct keys again.
 """
 
 from __future__ import annotations
