@@ -14,10 +14,11 @@ from pyspark.sql import SparkSession
 from ikebana.bench.measure import Series
 from ikebana.bench.tpch import serving
 from ikebana.bench.tpch.batch import TpchBatch
-from ikebana.bench.tpch.duck import Duck, has_as_many_rows
 from ikebana.bench.tpch.feeding import columns_of
 from ikebana.bench.tpch.installing import indexes
 from ikebana.bench.tpch.interactive import Feed, TpchInteractive, Visits
+from ikebana.bench.tpch.peers import has_as_many_rows
+from ikebana.bench.tpch.peers.duck import Duck
 from ikebana.bench.tpch.rates import TpchRates
 from ikebana.bench.tpch.schemas import KEYS, QUERIES, SCHEMAS, TABLES, numbers, query, tables_of
 from ikebana.bench.tpch.serving import FROM_LINEITEM, WITHOUT_LINEITEM

@@ -9,7 +9,7 @@
     installing   `tpch-install`: how soon each query has its first answer
     interactive  `tpch-interactive`: queries that come and go, figure 1
     feeding      one query by itself, over tables that are fed to it, without Spark
-    duck         DuckDB, a peer that answers from scratch
+    peers        other systems, to measure on the same stream
     rates        `tpch-rates`: tuples a second, appendix B
     batch        `tpch-batch`: from files to answers, beside Spark SQL
 

@@ -6,7 +6,8 @@ the columns that it needs from the files, feeding them in as many batches as the
 loaded.
 
 Spark SQL answers from the same files, with as many threads and shuffle partitions as there are workers. It has answered
-each query before, so that Java has compiled what it can. With `--duckdb`, DuckDB does so too, with as many threads.
+each query before, so that Java has compiled what it can. With `--peers duckdb`, DuckDB does so too, with as many
+threads.
 
 Each is measured as often as the others, one after the other, and the best counts. `spark_ratio` and `duckdb_ratio`
 compare speeds, ours over the other's: above 1 we are faster. Our answers are compared with Spark's; those of DuckDB
@@ -30,14 +31,18 @@ from ikebana.bench.progress import Progress
 from ikebana.bench.scenario import Figure, Results, Scenario, parameter
 from ikebana.bench.tpch import data
 from ikebana.bench.tpch.answers import expected, wrong
-from ikebana.bench.tpch.duck import Duck, has_as_many_rows
 from ikebana.bench.tpch.feeding import Fed, FedParameters, Job, batch_over, engine_of, warm
+from ikebana.bench.tpch.peers import has_as_many_rows, named
+from ikebana.bench.tpch.peers.duck import Duck
 from ikebana.bench.tpch.schemas import SCHEMAS, TABLES, numbers, query
 from ikebana.bench.tpch.serving import Times, by_query, listed, panel_by_query, spark_session
 from ikebana.engine import Engine
 
 SPARK_TARGET = 0.5
 """The fraction of queries for which we should be faster than Spark SQL."""
+
+PEERS = ("duckdb",)
+"""What can be measured beside Spark SQL."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +59,15 @@ class TpchBatch(Scenario[BatchParameters]):
     parameters = BatchParameters
 
     def run(self, parameters: BatchParameters, progress: Progress) -> Results:
+        duckdb = "duckdb" in named(parameters.peers, PEERS)
         folder = data.tables(parameters.scale, Path(parameters.data), files=parameters.files)
         found = {}
         master = {"spark.master": f"local[{parameters.workers}]"}
         with spark_session(0, master) as spark, engine_of(parameters.workers) as engine:
             for number in progress.track("answering", numbers(parameters.queries)):
-                found[number] = self._measure(spark, engine, folder, number, parameters)
+                found[number], wanted = self._measure(spark, engine, folder, number, parameters)
+                if duckdb:
+                    found[number] |= self._duckdb(folder, number, wanted, found[number], parameters)
         return {**dict(summarised(found)), **dict(listed(found))}
 
     def figures(self, results: Results) -> Sequence[Figure]:
@@ -67,7 +75,10 @@ class TpchBatch(Scenario[BatchParameters]):
         metrics = {"ikebana": "elapsed_s", "Spark SQL": "spark_s", "DuckDB": "duckdb_s"}
         return [panel_by_query(self.name, "seconds", results, metrics)]
 
-    def _measure(self, spark: Any, engine: Engine, folder: Path, number: int, parameters: BatchParameters) -> Times:
+    def _measure(
+        self, spark: Any, engine: Engine, folder: Path, number: int, parameters: BatchParameters
+    ) -> tuple[Times, pa.Table]:
+        """What one query took, ours and Spark's, and Spark's answer."""
         batch = batch_over(spark, folder, parameters.workers)
         wanted = expected(batch, number)  # and Java is warm
         job = parameters.job(spark, number)
@@ -81,7 +92,7 @@ class TpchBatch(Scenario[BatchParameters]):
             theirs.append(timed(lambda: batch.answer(query(number)))[0])
         best = min(ours, key=lambda times: times["elapsed_s"]) | {"spark_s": min(theirs)}
         best["spark_ratio"] = best["spark_s"] / best["elapsed_s"]
-        return best | (self._duckdb(folder, number, wanted, best, parameters) if parameters.duckdb else {})
+        return best, wanted
 
     def _duckdb(self, folder: Path, number: int, wanted: pa.Table, ours: Times, parameters: BatchParameters) -> Times:
         spent = []

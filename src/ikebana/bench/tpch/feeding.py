@@ -74,7 +74,7 @@ class FedParameters(Parameters):
     columns: str = parameter("used", "the columns of tables: those that a query mentions", choices=("used", "all"))
     workers: int = parameter(2, "workers", minimum=1)
     repeats: int = parameter(1, "how often each query is measured; the best counts", minimum=1)
-    duckdb: bool = parameter(False, "measure DuckDB too, which must be installed")
+    peers: str = parameter("none", "other systems to measure too, with commas between: see the benchmark's text")
     data: str = parameter("build/tpch", "folder for the data, which is made once")
 
     def job(self, spark: Any, number: int) -> Job:

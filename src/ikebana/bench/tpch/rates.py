@@ -9,12 +9,21 @@ use the machine do not change.
 Spark plans the queries beforehand and answers them over the same tables, to compare the final answers with; it has
 nothing to do while queries are fed.
 
-With `--duckdb`, DuckDB answers anew after every batch, with as many threads as there are workers. Its answers are only
-checked for their number of rows. `duckdb_ratio` compares speeds, ours over its own: above 1 we are faster.
+With `--peers`, other systems take the same rows in the same batches, with as many workers as ours has at most, each
+query once (`ikebana.bench.tpch.peers` says how each is fed, and what that leaves out in its favour):
+
+    duckdb      answers anew after every batch; answers are only checked for their number of rows
+    pathway     keeps all 22 up to date; answers are compared with Spark's, in floating-point numbers
+    structured  Spark Structured Streaming, where Spark accepts the query; answers are compared with Spark's
+
+A peer's tuples are counted as ours are, so `NAME_ratio` compares elapsed times: above 1 we are faster. What a peer
+cannot run is not in the results: `NAME_queries` says how many it could, and the reasons are logged. Peers take long at
+scale 1, and Pathway much memory; `--scale 0.1` is for runs with them.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,19 +32,22 @@ from time import process_time
 import numpy as np
 import pyarrow as pa
 
-from ikebana.bench.measure import Series, Stopwatch
+from ikebana.bench.measure import Series
 from ikebana.bench.progress import Progress
 from ikebana.bench.scenario import Figure, Results, Scenario, parameter
 from ikebana.bench.tpch import data
 from ikebana.bench.tpch.answers import expected, wrong
-from ikebana.bench.tpch.duck import Duck, has_as_many_rows
 from ikebana.bench.tpch.feeding import Fed, FedParameters, Job, batch_over, engine_of, warm
+from ikebana.bench.tpch.peers import CannotRun, Peer, Rows, named, peer
 from ikebana.bench.tpch.schemas import numbers
 from ikebana.bench.tpch.serving import Times, by_query, listed, panel_by_query, spark_session
 from ikebana.bench.units import split
 from ikebana.engine import Engine
 
-Rows = Mapping[str, pa.Table]
+PEERS = ("duckdb", "pathway", "structured")
+"""What can be measured beside ours."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -52,6 +64,7 @@ class TpchRates(Scenario[RatesParameters]):
     parameters = RatesParameters
 
     def run(self, parameters: RatesParameters, progress: Progress) -> Results:
+        peers = [peer(name, parameters.workers) for name in named(parameters.peers, PEERS)]
         folder = data.tables(parameters.scale, Path(parameters.data))
         tables, chosen = data.read(folder), numbers(parameters.queries)
         found: dict[int, Times] = {number: {} for number in chosen}
@@ -64,8 +77,13 @@ class TpchRates(Scenario[RatesParameters]):
                 for number in progress.track(f"feeding, workers: {workers}", chosen):
                     times = self._feed(engine, jobs[number], jobs[number].rows(tables), wanted[number], parameters)
                     found[number] |= {f"workers_{workers}_{metric}": value for metric, value in times.items()}
-        for number in progress.track("DuckDB", chosen if parameters.duckdb else []):
-            found[number] |= self._recompute(number, jobs[number].rows(tables), wanted[number], parameters)
+        ours = f"workers_{parameters.workers}_tuples_per_s"
+        for each in peers:
+            with each:
+                for number in progress.track(each.title, chosen):
+                    rows = jobs[number].rows(tables)
+                    times = self._beside(each, number, rows, wanted[number], parameters.batch)
+                    found[number] |= times | against(each.name, times, found[number][ours])
         return {**dict(summarised(found, parameters)), **dict(listed(found))}
 
     def figures(self, results: Results) -> Sequence[Figure]:
@@ -87,18 +105,21 @@ class TpchRates(Scenario[RatesParameters]):
         found = {"tuples_per_s": tuples(rows) / min(spent), "elapsed_s": min(spent)}
         return found | ({"cpu_s": min(cpu)} if engine.cluster.size == 1 else {})
 
-    def _recompute(self, number: int, rows: Rows, wanted: pa.Table, parameters: RatesParameters) -> Times:
-        """What DuckDB takes to answer after every batch."""
-        spent, size = 0.0, parameters.batch
-        with Duck(parameters.workers) as duck:
-            for end in range(size, max(each.num_rows for each in rows.values()) + size, size):
-                for name, each in rows.items():
-                    duck.show(name, each.slice(0, end))
-                watch = Stopwatch()
-                answer = duck.answer(number)
-                spent += watch.seconds
-        self.verify(has_as_many_rows(number, answer, wanted), f"DuckDB has as many rows for Q{number}")
-        return {"duckdb_tuples_per_s": tuples(rows) / spent, "duckdb_elapsed_s": spent}
+    def _beside(self, each: Peer, number: int, rows: Rows, wanted: pa.Table, batch: int) -> Times:
+        """What a peer takes for the same; nothing if it cannot run the query."""
+        try:
+            spent, answer = each.feed(number, rows, batch)
+        except CannotRun as error:
+            _log.warning("%s", error)
+            return {}
+        problem = each.wrong(number, answer, wanted)
+        self.verify(not problem, f"{each.title}'s answer to Q{number} is right", detail=problem)
+        return {f"{each.name}_tuples_per_s": tuples(rows) / spent, f"{each.name}_elapsed_s": spent}
+
+
+def against(name: str, times: Times, ours: float) -> Times:
+    """How many times as fast as a peer we are, if that could run."""
+    return {f"{name}_ratio": ours / times[f"{name}_tuples_per_s"]} if times else {}
 
 
 def tuples(rows: Rows) -> int:
@@ -107,13 +128,23 @@ def tuples(rows: Rows) -> int:
 
 
 def summarised(found: Mapping[int, Times], parameters: RatesParameters) -> Iterator[tuple[str, float | Series]]:
-    """Over all queries: the slowest, the median, the fastest; and DuckDB beside."""
+    """Over all queries: the slowest, the median, the fastest; and peers beside."""
     for workers in sorted({1, parameters.workers}):
         rates = [times[f"workers_{workers}_tuples_per_s"] for times in found.values()]
         for name, value in {"min": min(rates), "p50": float(np.median(rates)), "max": max(rates)}.items():
             yield f"workers_{workers}_{name}_tuples_per_s", value
         yield f"workers_{workers}_tuples_per_s", by_query(found, f"workers_{workers}_tuples_per_s")
-    if parameters.duckdb:
-        name = f"workers_{parameters.workers}_tuples_per_s"
-        yield "duckdb_tuples_per_s", by_query(found, "duckdb_tuples_per_s")
-        yield "duckdb_ratio", float(np.median([each[name] / each["duckdb_tuples_per_s"] for each in found.values()]))
+    for name in named(parameters.peers, PEERS):
+        yield from compared(name, found)
+
+
+def compared(name: str, found: Mapping[int, Times]) -> Iterator[tuple[str, float | Series]]:
+    """How many queries a peer could run, for how many of these we are faster, and by what factor."""
+    could = {number: times for number, times in found.items() if f"{name}_ratio" in times}
+    ratios = [times[f"{name}_ratio"] for times in could.values()]
+    yield f"{name}_queries", len(could)
+    yield f"faster_than_{name}", sum(ratio > 1 for ratio in ratios)
+    if ratios:
+        yield f"{name}_min_ratio", min(ratios)
+        yield f"{name}_p50_ratio", float(np.median(ratios))
+        yield f"{name}_tuples_per_s", by_query(could, f"{name}_tuples_per_s")

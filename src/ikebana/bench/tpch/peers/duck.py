@@ -1,4 +1,4 @@
-"""DuckDB, as a peer that answers from scratch: an optional package, asked for by `--duckdb`."""
+"""DuckDB, as a peer that answers from scratch: an optional package, in the extra `peers`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ikebana.bench.tpch.answers import Top
+from ikebana.bench.measure import Stopwatch
+from ikebana.bench.tpch.peers import Peer, Rows, has_as_many_rows
 from ikebana.bench.tpch.schemas import query
 from ikebana.errors import IkebanaError
 
@@ -20,7 +21,7 @@ class Duck:
         try:
             duckdb: Any = importlib.import_module("duckdb")
         except ImportError:
-            raise IkebanaError("DuckDB is not installed", hint="install it with: pip install duckdb") from None
+            raise IkebanaError("DuckDB is not installed", hint="install it with: pip install ikebana[peers]") from None
         self._connection = duckdb.connect(config={"threads": threads})
 
     def show(self, name: str, rows: pa.Table) -> None:
@@ -42,7 +43,21 @@ class Duck:
         self._connection.close()
 
 
-def has_as_many_rows(number: int, found: pa.Table, unlimited: pa.Table) -> bool:
-    """Whether an answer to one of the 22 has as many rows as it should, given the one without its LIMIT."""
-    top = Top.of(query(number))
-    return bool(found.num_rows == min(unlimited.num_rows, top.limit if top else unlimited.num_rows))
+class DuckDB(Peer):
+    """Answers anew after every batch, over the rows so far; its answers are only checked for their number of rows."""
+
+    name, title = "duckdb", "DuckDB"
+
+    def feed(self, number: int, rows: Rows, batch: int) -> tuple[float, pa.Table]:
+        spent = 0.0
+        with Duck(self.workers) as duck:
+            for end in range(batch, max(each.num_rows for each in rows.values()) + batch, batch):
+                for name, each in rows.items():
+                    duck.show(name, each.slice(0, end))
+                watch = Stopwatch()
+                answer = duck.answer(number)
+                spent += watch.seconds
+        return spent, answer
+
+    def wrong(self, number: int, found: pa.Table, wanted: pa.Table) -> str:
+        return "" if has_as_many_rows(number, found, wanted) else f"{found.num_rows} rows"
