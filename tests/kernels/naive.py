@@ -90,6 +90,11 @@ def merge_rows(
     return sorted(consolidate_rows(moved))
 
 
+def merge_untimed(a: list[Update], b: list[Update]) -> list[Update]:
+    """The updates of both sides at one time, consolidated and in order."""
+    return sorted(consolidate_rows([(*data, 0, diffs) for *data, _, diffs in a + b]))
+
+
 def accumulate_rows(updates: list[Update], visible: list[int]) -> list[tuple[int, tuple[int, ...]]]:
     """The first row of each (key, ident, val) and the sum of its diffs at visible times, if not zero."""
     groups: dict[tuple[int, ...], tuple[int, list[int]]] = {}

@@ -349,16 +349,18 @@ class Merge:
 
     def step(self, limit: int) -> tuple[int, list[tuple[int, int]]]:
         """Take up to `limit` rows; how many were taken, and the pairs to verify."""
-        at_a, at_b = self.state[AT_A], self.state[AT_B]
         pairs = np.full((2, limit if self.verify else 0), JUNK)
-        taken = kernels.merge_rows(
-            *self.a.window(at_a, at_a + limit if self.narrow else None),
-            *self.b.window(at_b, at_b + limit if self.narrow else None),
-            *self.times, *self.out, self.src, pairs, self.state, *self.rows, limit,
-            self.exact_keys,
-        )  # fmt: skip
+        taken = self.take(limit, pairs)
         listed = pairs[:, : self.state[PAIRS]].T
         return taken, [(int(one), int(other)) for one, other in listed]
+
+    def take(self, limit: int, pairs: np.ndarray) -> int:
+        at_a, at_b = self.state[AT_A], self.state[AT_B]
+        return kernels.merge_rows(
+            *self.a.window(at_a, at_a + limit if self.narrow else None),
+            *self.b.window(at_b, at_b + limit if self.narrow else None),
+            *self.times, *self.out, self.src, pairs, self.state, *self.rows, limit, self.exact_keys,
+        )  # fmt: skip
 
     @property
     def done(self) -> bool:
@@ -402,26 +404,61 @@ def test_twin_merge_rows(sides, limits, layout, narrow, verify, thrifty):
     assert verify or not pairs
 
 
-@given(merge_sides(), LIMITS)
-def test_merge_lists_a_pair_to_verify_wherever_the_sides_meet(sides, limits):
-    pairs = finish(Merge(sides), limits)
+def check_pairs(pairs: list[tuple[int, int]], sides: Sides, exact_keys: bool) -> None:
+    """The pairs to verify are of both sides, and there is one wherever their keys, or else values, meet."""
     data = [update[:3] for update in sides.a + sides.b]
     for one, other in pairs:
         assert (one < len(sides.a)) != (other < len(sides.a)), "both rows are of one side"
         assert data[one][:2] == data[other][:2], "the rows differ in key or ident"
+        assert data[one] == data[other] or not exact_keys, "the rows differ in value"
     a, b = ({update[:3] for update in rows} for rows in (sides.a, sides.b))
     assert a & b <= {data[one] for one, other in pairs if data[one] == data[other]}
-    assert {each[:2] for each in a} & {each[:2] for each in b} == {data[one][:2] for one, _ in pairs}
+    if not exact_keys:
+        assert {each[:2] for each in a} & {each[:2] for each in b} == {data[one][:2] for one, _ in pairs}
 
 
-@given(merge_sides(), LIMITS)
-def test_merge_lists_a_pair_wherever_values_meet_if_keys_are_exact(sides, limits):
-    pairs = finish(Merge(sides, exact_keys=True), limits)
+@given(merge_sides(), LIMITS, st.booleans())
+def test_merge_lists_a_pair_to_verify_wherever_the_sides_meet(sides, limits, exact_keys):
+    check_pairs(finish(Merge(sides, exact_keys=exact_keys), limits), sides, exact_keys)
+
+
+class UntimedMerge(Merge):
+    """The same of rows whose times do not matter any more."""
+
+    def take(self, limit: int, pairs: np.ndarray) -> int:
+        at_a, at_b = self.state[AT_A], self.state[AT_B]
+        a = self.a.window(at_a, at_a + limit if self.narrow else None)
+        b = self.b.window(at_b, at_b + limit if self.narrow else None)
+        return kernels.merge_untimed(
+            a[0], a[1], a[4][0], b[0], b[1], b[4][0], self.out.key, self.out.val, self.out.diffs[0],
+            self.src, pairs, self.state, *self.rows, limit, self.exact_keys,
+        )  # fmt: skip
+
+    def final(self) -> list[Update]:
+        return [(key, 0, val, 0, diffs) for key, _, val, _, diffs in super().final()]
+
+
+@st.composite
+def untimed_sides(draw) -> Sides:
+    """Sides of a merge with one diff lane and no idents, whose times all become one."""
+    updates = draw(update_strategies(1))
+    a, b = (sorted({(key, 0, val, time): (key, 0, val, time, diffs) for key, _, val, time, diffs in rows}.values())
+            for rows in (draw(updates(3)), draw(updates(3))))  # fmt: skip
+    return Sides(1, a, b, [0, 1, 2], [0, 1, 2], [0, 0, 0])
+
+
+@given(untimed_sides(), LIMITS, LAYOUTS, st.booleans(), st.booleans(), st.booleans(), st.booleans())
+def test_twin_merge_untimed(sides, limits, layout, narrow, verify, thrifty, exact_keys):
+    merge = UntimedMerge(sides, layout, narrow, verify, thrifty, exact_keys)
+    pairs = finish(merge, limits)
+    result = merge.final()
+    assert result == naive.merge_untimed(sides.a, sides.b) == naive.merge_rows(*sides[1:])
     data = [update[:3] for update in sides.a + sides.b]
-    a, b = ({update[:3] for update in rows} for rows in (sides.a, sides.b))
-    assert all((one < len(sides.a)) != (other < len(sides.a)) for one, other in pairs), "both rows are of one side"
-    assert all(data[one] == data[other] for one, other in pairs)
-    assert a & b == {data[one] for one, _ in pairs}
+    assert [data[row] for row in merge.src[: len(result)]] == [update[:3] for update in result]
+    if verify:
+        check_pairs(pairs, sides, exact_keys)
+    else:
+        assert not pairs
 
 
 @given(st.permutations(range(60)), st.lists(st.integers(0, 59), min_size=40, max_size=40), LIMITS)

@@ -194,3 +194,68 @@ def merge_rows(
     state[AT_A], state[AT_B], state[WRITTEN], state[FINAL] = a_base + i, b_base + j - a_rows, out, final
     state[DISORDERED], state[VARIED], state[LAST], state[PAIRS] = disordered, varied, last_src, pairs
     return taken
+
+
+@kernel(
+    "int(lane, lane, lane, lane, lane, lane, lane_out, lane_out, lane_out, lane_out, lanes_out, lane_out,"
+    " int, int, int, int)"
+)
+def merge_untimed(
+    a_key, a_val, a_diff, b_key, b_val, b_diff,
+    key_out, val_out, diff_out, src_out, pairs_out,
+    state, a_rows, b_rows, limit, exact_keys,
+):  # fmt: skip
+    """The same for rows whose times all become one, without idents, with one diff lane: three times as fast.
+
+    Of the group in hand there is one row, the last one written; it vanishes if its diff is zero once it is complete.
+    """
+    a_base, b_base = state[AT_A], a_rows + state[AT_B]
+    i, j, final = np.int64(0), np.int64(0), state[FINAL]
+    open_, varied = state[WRITTEN] > final, state[VARIED] != 0
+    a_end, b_end = len(a_key), len(b_key)
+    verify, pairs, last_src = pairs_out.shape[1] > 0, 0, state[LAST]
+    last_key, last_val, last_diff = np.int64(0), np.int64(0), np.int64(0)
+    if open_:
+        last_key, last_val, last_diff = key_out[final], val_out[final], diff_out[final]
+    taken = 0
+    while taken < limit and (i < a_end or j < b_end):
+        if j >= b_end:
+            from_a = True
+        elif i >= a_end:
+            from_a = False
+        elif a_key[i] != b_key[j]:
+            from_a = a_key[i] < b_key[j]
+        else:
+            from_a = a_val[i] <= b_val[j]
+        if from_a:
+            key, val, diff, src = a_key[i], a_val[i], a_diff[i], a_base + i
+            i += 1
+        else:
+            key, val, diff, src = b_key[j], b_val[j], b_diff[j], b_base + j
+            j += 1
+        taken += 1
+        if verify:
+            is_near = open_ and key == last_key and (val == last_val or exact_keys == 0)
+            if is_near and (last_src < a_rows) != from_a:
+                pairs_out[0, pairs], pairs_out[1, pairs] = last_src, src
+                pairs += 1
+            last_src = src
+        if open_ and key == last_key and val == last_val:
+            last_diff += diff
+            continue
+        if open_ and last_diff != 0:
+            diff_out[final] = last_diff
+            varied = varied or last_diff != diff_out[0]
+            final += 1
+        open_, last_key, last_val, last_diff = True, key, val, diff
+        key_out[final], val_out[final], src_out[final] = key, val, src
+    if open_:
+        diff_out[final] = last_diff
+    if a_base + i == a_rows and b_base + j == a_rows + b_rows and open_:
+        open_ = False
+        if last_diff != 0:
+            varied = varied or last_diff != diff_out[0]
+            final += 1
+    state[AT_A], state[AT_B], state[FINAL], state[WRITTEN] = a_base + i, b_base + j - a_rows, final, final + open_
+    state[VARIED], state[LAST], state[PAIRS] = varied, last_src, pairs
+    return taken

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ikebana.kernels import merge_rows, union_times
+from ikebana.kernels import merge_rows, merge_untimed, union_times
 from ikebana.kernels.merge import AT_A, AT_B, FINAL, PAIRS, STATE_CELLS, VARIED
 from ikebana.time import Antichain
 from ikebana.trace import timetable
@@ -61,13 +61,7 @@ class Merge:
             return 0
         pairs = np.empty((2, limit), np.int64) if self._payload else _NO_PAIRS
         final = int(self._state[FINAL])
-        taken: int = merge_rows(
-            *self._window(self.older, int(self._state[AT_A]), limit, 0),
-            *self._window(self.newer, int(self._state[AT_B]), limit, 1),
-            self._older_rank, self._newer_rank, self._compacted,
-            *self._builder.out, self._src, pairs, self._state, len(self.older), len(self.newer), limit,
-            int(self.older.schema.key.exact),
-        )  # fmt: skip
+        taken = self._take(limit, pairs)
         if self._payload:
             if not self._verified(pairs[:, : self._state[PAIRS]]):
                 self._begin(_all_collisions(self.older, self.newer))
@@ -75,6 +69,20 @@ class Merge:
             self._payload.append(self._src[final : self._state[FINAL]])
         self._builder.commit(int(self._state[FINAL]))
         return taken
+
+    def _take(self, limit: int, pairs: Lane) -> int:
+        """Take so many rows from the inputs, listing the pairs to verify; returns how many were taken."""
+        older = self._window(self.older, int(self._state[AT_A]), limit, 0)
+        newer = self._window(self.newer, int(self._state[AT_B]), limit, 1)
+        out, progress = self._builder.out, (self._state, len(self.older), len(self.newer), limit)
+        exact_keys = int(self.older.schema.key.exact)
+        if len(self._times) == 1 and len(out.diffs) == 1 and self._idents is None:
+            sides = older.key, older.val, older.diffs[0], newer.key, newer.val, newer.diffs[0]
+            return int(
+                merge_untimed(*sides, out.key, out.val, out.diffs[0], self._src, pairs, *progress, exact_keys)
+            )
+        ranks = self._older_rank, self._newer_rank, self._compacted
+        return int(merge_rows(*older, *newer, *ranks, *out, self._src, pairs, *progress, exact_keys))
 
     def finish(self) -> StoredBatch:
         """The merged batch; every row must have been taken."""
