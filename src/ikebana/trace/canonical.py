@@ -1,6 +1,7 @@
 """Canonical columns: Arrow arrays in which equal values are equal bytes, of few physical layouts. Payloads hold them.
 
-A flat column becomes one of fixed width, of long strings or of long binaries. A nested one (lists, structs, maps, of
+A flat column becomes one of fixed width, of long strings or of long binaries; decimals of up to 18 digits become 64-bit
+integers, half their size. A nested one (lists, structs, maps, of
 each other to any depth) becomes one of long binaries: each value is spelled out, in bytes from which it can be read
 again, so that whatever compares, hashes, sorts or copies payloads need not know that there are such columns. The bytes
 of two values of a type are equal exactly when the values are.
@@ -38,7 +39,17 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from ikebana.kernels import gather_strings
-from ikebana.trace.columns import canonical_floats, is_binary, is_list, is_nested, is_string, validity
+from ikebana.trace.columns import (
+    canonical_floats,
+    is_binary,
+    is_list,
+    is_nested,
+    is_short_decimal,
+    is_string,
+    scaled,
+    unscaled,
+    validity,
+)
 from ikebana.trace.lanes import Array, Flags, Lane
 
 _LONG = 8
@@ -50,9 +61,14 @@ _NO_LANE, _NO_BYTES = np.zeros(1, np.int64), np.zeros(0, np.uint8)
 
 def canonical(array: pa.Array) -> pa.Array:
     """The column with equal values as equal bytes: of fixed width, long strings or long binaries."""
-    kind = array.type
-    if is_nested(kind):
+    if is_nested(array.type):
         return _spelled_out(array)
+    return unscaled(array) if is_short_decimal(array.type) else _flat(array)
+
+
+def _flat(array: pa.Array) -> pa.Array:
+    """The same for a column that is not nested, with decimals as they are."""
+    kind = array.type
     if types.is_floating(kind):
         return canonical_floats(array)
     if types.is_boolean(kind):
@@ -69,6 +85,8 @@ def declared(array: pa.Array, field: pa.Field) -> pa.Array:
     if is_nested(field.type):
         offsets, data = text_buffers(array)
         return _read(_Values(data, offsets[:-1], offsets[1:], validity(array)), field.type)
+    if is_short_decimal(field.type):
+        return scaled(array, field.type)
     return array if array.type == field.type else array.cast(field.type)
 
 
@@ -129,7 +147,7 @@ def _blocks(array: pa.Array) -> Array:
     elif types.is_null(array.type):
         out = np.zeros((rows, 0), np.uint8)
     else:
-        flat = canonical(array)
+        flat = _flat(array)
         out = fixed_bytes(flat).reshape(rows, flat.type.bit_width // 8)
     return out if valid.all() else np.where(valid[:, None], out, 0).astype(np.uint8, copy=False)
 

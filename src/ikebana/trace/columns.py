@@ -240,9 +240,7 @@ def _width(kind: pa.DataType) -> int | None:
     if types.is_boolean(kind):
         return 1
     if types.is_decimal128(kind):
-        if kind.precision > _EXACT_DECIMAL_DIGITS:
-            return None
-        return int(10**kind.precision).bit_length() + 1
+        return int(10**kind.precision).bit_length() + 1 if is_short_decimal(kind) else None
     if types.is_integer(kind) or types.is_temporal(kind) or types.is_float32(kind) or types.is_float64(kind):
         return None if types.is_interval(kind) else int(kind.bit_width)
     return None
@@ -313,10 +311,33 @@ def from_ordered_bits(unsigned: Any, field: pa.Field) -> pa.Array:
 
 
 def _from_signed(signed: Lane, kind: pa.DataType) -> pa.Array:
-    if not types.is_decimal(kind):
-        return from_integers(signed, kind)
-    words = np.stack([signed, signed >> 63], axis=1)
-    return pa.Array.from_buffers(kind, len(signed), [None, pa.py_buffer(np.ascontiguousarray(words))])
+    return _as_decimals(signed, kind, None) if types.is_decimal(kind) else from_integers(signed, kind)
+
+
+def is_short_decimal(kind: pa.DataType) -> bool:
+    """Whether all values of a type are decimals that fit into 64 bits."""
+    return bool(types.is_decimal128(kind) and kind.precision <= _EXACT_DECIMAL_DIGITS)
+
+
+def unscaled(array: pa.Array) -> pa.Array:
+    """Short decimals as 64-bit integers, without their point."""
+    values = np.ascontiguousarray(_raw(array))
+    return pa.array(values, mask=~validity(array).astype(bool) if array.null_count else None)
+
+
+def scaled(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The short decimals that `unscaled` made the integers from."""
+    bitmap = None
+    if array.null_count:
+        bitmap = pa.py_buffer(np.packbits(validity(array), bitorder="little"))
+    return _as_decimals(_raw(array), kind, bitmap)
+
+
+def _as_decimals(signed: Lane, kind: pa.DataType, bitmap: pa.Buffer | None) -> pa.Array:
+    words = np.empty((len(signed), 2), np.int64)
+    words[:, 0] = signed
+    np.right_shift(signed, 63, out=words[:, 1])
+    return pa.Array.from_buffers(kind, len(signed), [bitmap, pa.py_buffer(words)])
 
 
 def canonical_floats(array: pa.Array) -> pa.Array:

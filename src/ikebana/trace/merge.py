@@ -97,6 +97,8 @@ class Merge:
 
     def _verified(self, pairs: Lane) -> bool:
         """Whether the rows that were taken to be of one key (and value) are."""
+        if not pairs.shape[1]:
+            return True
         is_older, places, parts = pairs < len(self.older), np.empty_like(pairs), list[Updates]()
         for batch, flags, first in ((self.older, is_older, 0), (self.newer, ~is_older, len(self.older))):
             rows, at = _distinct(pairs[flags] - first)

@@ -312,6 +312,8 @@ def find_collisions(updates: Updates, order: Lane) -> Lane:
     if updates.schema.key.exact:
         agree &= val[:-1] == val[1:]
     near = np.flatnonzero(agree)
+    if not len(near):
+        return NO_KEYS
     different = ~same_data(updates, a[near], updates, b[near])
     return np.unique(updates.key[a[near[different]]])
 
