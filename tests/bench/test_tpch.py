@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,8 @@ from ikebana.bench.tpch.batch import TpchBatch
 from ikebana.bench.tpch.feeding import columns_of
 from ikebana.bench.tpch.installing import indexes
 from ikebana.bench.tpch.interactive import Feed, TpchInteractive, Visits
-from ikebana.bench.tpch.peers import has_as_many_rows
-from ikebana.bench.tpch.peers.duck import Duck
 from ikebana.bench.tpch.rates import TpchRates
-from ikebana.bench.tpch.schemas import KEYS, QUERIES, SCHEMAS, TABLES, numbers, query, tables_of
+from ikebana.bench.tpch.schemas import KEYS, QUERIES, SCHEMAS, TABLES, numbers, tables_of
 from ikebana.bench.tpch.serving import FROM_LINEITEM, WITHOUT_LINEITEM
 from ikebana.cli import main
 from ikebana.errors import IkebanaError
@@ -211,29 +208,3 @@ def test_figures_with_a_point_for_each_query() -> None:
     assert (rates.curves, rates.points) == ({"workers 1": series}, True)
     (batch,) = TpchBatch().figures({"elapsed_s": series, "spark_s": series})
     assert list(batch.curves) == ["ikebana", "Spark SQL"]
-
-
-def test_duckdb_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> Any:
-        raise ImportError(name)
-
-    monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(IkebanaError, match="DuckDB is not installed"):
-        Duck(1)
-
-
-def test_duckdb_answers() -> None:
-    pytest.importorskip("duckdb")
-    with Duck(1) as duck:
-        duck.show("lineitem", SCHEMAS["lineitem"].empty_table())
-        assert duck.answer(1).num_rows == 0
-        assert duck.answer(6).num_rows == 1
-
-
-def test_as_many_rows_as_the_limit_lets_through() -> None:
-    rows = pa.table({"a": range(30)})
-    assert has_as_many_rows(3, rows.slice(0, 10), rows)
-    assert not has_as_many_rows(3, rows.slice(0, 9), rows)
-    assert has_as_many_rows(3, rows.slice(0, 7), rows.slice(0, 7))
-    assert has_as_many_rows(1, rows, rows)
-    assert "limit 10" in query(3)

@@ -17,8 +17,8 @@ query once (`ikebana.bench.tpch.peers` says how each is fed, and what that leave
     structured  Spark Structured Streaming, where Spark accepts the query; answers are compared with Spark's
 
 A peer's tuples are counted as ours are, so `NAME_ratio` compares elapsed times: above 1 we are faster. What a peer
-cannot run is not in the results: `NAME_queries` says how many it could, and the reasons are logged. Peers take long at
-scale 1, and Pathway much memory; `--scale 0.1` is for runs with them.
+cannot run is not in the results: `NAME_queries` says how many it could, and the reasons are logged. `--scale 0.1` makes
+for shorter runs, with fewer batches: DuckDB then answers less often.
 """
 
 from __future__ import annotations

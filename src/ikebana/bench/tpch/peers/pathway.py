@@ -11,7 +11,7 @@ advance on their own, and a batch of one may come with the next of another: Path
 The clock runs from the start of the run, after imports and after the query was made, to its end. Reading files is
 within that, and so is writing changes of the answer. There is no ORDER BY and no LIMIT.
 
-Pathway runs all 22. It needs much memory and tens of seconds for some at scale 1: smaller scales tell as much.
+Pathway runs all 22.
 """
 
 from __future__ import annotations
