@@ -195,7 +195,8 @@ class Engine:
 
     def _is_shared(self, node: ir.Node, plan: ir.Node) -> bool:
         """Whether a plan is to import this arrangement: it is maintained already, or others may want it too."""
-        return node is not plan and (node.digest in self._flows or (self._share and is_shareable(node)))
+        may_be_wanted = self._share and is_shareable(node) and not getattr(node, "owner", "")
+        return node is not plan and (node.digest in self._flows or may_be_wanted)
 
     def _maintain_all(self, nodes: Mapping[ir.Node, str], view: str) -> list[str]:
         """One more use of each arrangement; none, and the view's name is free again, if one cannot be installed."""

@@ -26,12 +26,11 @@ from typing import Any
 
 from ikebana.dataflow.messages import FIRST_EXCHANGE, PROPOSALS, ROUNDS, Message
 from ikebana.operators import sources
-from ikebana.operators.arranging import Exchange
+from ikebana.operators.arranging import Exchange, Parts
 from ikebana.operators.span import Span
 from ikebana.operators.wires import TraceReader
 from ikebana.plan import ir
 from ikebana.plan.render import Renderer
-from ikebana.trace import Updates
 
 WAITING = object()
 """What a sweep yields while it waits for peers; anything else means that it could go on."""
@@ -70,6 +69,9 @@ class Flow:
         self.result = renderer.wire(plan)
         self._root, self._sources, self._signal = renderer.root, renderer.sources, renderer.signal
         self.reader: TraceReader = self.result.reader()
+        operators = list(self._root.operators())
+        self._forgets = [each.forget for each in operators if hasattr(each, "forget")]
+        self._clears = [each.out.clear for each in operators if hasattr(each, "out")]
 
     # What the renderer asks for (`ikebana.plan.render.Wiring`).
 
@@ -78,7 +80,7 @@ class Flow:
             return None
         channel, numbers = next(self._channels), itertools.count()
 
-        def run(parts: list[Updates]) -> Generator[object, None, list[Updates]]:
+        def run(parts: Parts) -> Generator[object, None, Parts]:
             return (yield from self._all_to_all(channel, next(numbers), parts))
 
         return run
@@ -141,15 +143,15 @@ class Flow:
         if self._proposed:
             return False
         available = min((source.available for source in self._sources), default=sources.NEVER)
-        has_news = any([source.has_news for source in self._sources])
+        news = [(source.has_news, source.has_later_news) for source in self._sources]
+        starts = not self._started and bool(self.imported)
         asked = self.demanded > self.lower or (PROPOSALS, self.sweeps) in self._inbox
-        if not has_news and not asked:
+        if not (starts or asked or any([now for now, _ in news])):
             return False
         if available <= self.lower:
             return self._pass_on_demand()
         since = 0 if self._started else max((getattr(s, "since", 0) for s in self._sources), default=0)
         self._proposed = True
-        news = [(source.has_news, source.has_later_news) for source in self._sources]
         proposal = available, since, [source.last for source in self._sources], news
         self._tell_all(PROPOSALS, self.sweeps, [proposal] * self.workers)
         return True
@@ -188,11 +190,10 @@ class Flow:
         yield from self._root.visit_reached(Span(self.lower, target, starts=self.lower == self.start))
         for source, last in zip(self._sources, lasts, strict=True):
             source.out.closed = target >= last
-        for operator in self._root.operators():
-            if hasattr(operator, "forget"):
-                operator.forget(target)
-            if hasattr(operator, "out"):
-                operator.out.clear()  # what flowed by is not to be kept until the next sweep
+        for forget in self._forgets:
+            forget(target)
+        for clear in self._clears:
+            clear()  # what flowed by is not to be kept until the next sweep
         self.reader.forget(target)
         self.lower = target
         waiters, self._waiters = self._waiters, []

@@ -103,6 +103,11 @@ class Arrange:
         self._writer.insert(batch)
         return batch
 
+    def advance_to(self, frontier: Antichain) -> None:
+        """The same, if the frontier is not there yet and nobody asks for the batch."""
+        if self._batcher.lower != frontier:
+            self.advance(frontier)
+
     def close(self) -> Batch:
         """No more updates: seals everything that is left."""
         return self.advance(Antichain())

@@ -1,7 +1,7 @@
 """Arrange as an operator of a dataflow: exchange by key, then seal a batch for each visit.
 
-Contract. In a visit the operator sends each peer its share of the visit's changes, exactly one message,
-possibly empty, and waits for one from each. What it receives is sealed into one batch, the visit's `fresh`,
+Contract. In a visit the operator sends each peer its share of the visit's changes, exactly one message (None if there
+are none), and waits for one from each. What it receives is sealed into one batch, the visit's `fresh`,
 and written to the trace.
 
 The exchange is given from outside, as a coroutine, since how messages travel is the business of the dataflow.
@@ -18,11 +18,14 @@ from ikebana.kernels import shard_rows
 from ikebana.operators.arrange import Arrange
 from ikebana.operators.changes import Changes
 from ikebana.operators.span import Span
-from ikebana.operators.wires import Arranged, Stream, TraceReader
+from ikebana.operators.wires import Arranged, Stream, TraceReader, from_epoch
 from ikebana.trace import Schema, Updates
 from ikebana.trace.views import Restricted
 
-Exchange = Callable[[list[Updates]], Generator[object, None, list[Updates]]]
+Parts = list[Updates | None]
+"""Updates for each worker, or from each; None where there are none."""
+
+Exchange = Callable[[Parts], Generator[object, None, Parts]]
 
 
 class ArrangeStream:
@@ -40,7 +43,6 @@ class ArrangeStream:
     ) -> None:
         self._source, self._exchange, self._workers = source, exchange, workers
         self.arrange = Arrange(schema, name=name, dimensions=source.dimensions, effort=effort)
-        self._nothing = Updates.empty(schema, source.dimensions)
         handle = self.arrange.handle()
         self.out = Arranged(schema, source.dimensions, handle.clone, lambda batch: batch)
         self._published = TraceReader(handle, lambda batch: batch, schema)
@@ -49,11 +51,11 @@ class ArrangeStream:
         """Exchange this visit's changes, and seal what arrives."""
         self.out.fresh = []
         changes = self._source.changes
-        updates = changes.keyed(self.arrange.schema) if len(changes) else self._nothing
-        received = [updates]
-        if self._exchange is not None:
-            received = yield from self._exchange(split(updates, self._workers))
-        arrived = [part for part in received if len(part)]
+        updates = changes.keyed(self.arrange.schema) if len(changes) else None
+        if self._exchange is None:
+            arrived = [] if updates is None else [updates]
+        else:
+            arrived = yield from exchanged(updates, self._exchange, self._workers)
         if not arrived:
             return
         for part in arrived:
@@ -64,7 +66,7 @@ class ArrangeStream:
 
     def forget(self, epoch: int) -> None:
         """A sweep up to `epoch` is complete."""
-        self.arrange.advance((epoch, *(0,) * (self._source.dimensions - 1)))
+        self.arrange.advance_to(from_epoch(epoch, self._source.dimensions))
         self._published.forget(epoch)
         self.out.closed = self._source.closed
 
@@ -96,11 +98,15 @@ class AsStream:
         self.out.closed = self._source.closed
 
 
-def split(updates: Updates, shards: int) -> list[Updates]:
-    """The updates of each shard, by key lane."""
-    if not len(updates):
-        return [updates] * shards
+def exchanged(updates: Updates | None, exchange: Exchange, workers: int) -> Generator[object, None, list[Updates]]:
+    """Send each worker what is its own; returns what has arrived here, of those who had anything."""
+    received = yield from exchange([None] * workers if updates is None else split(updates, workers))
+    return [part for part in received if part is not None]
+
+
+def split(updates: Updates, shards: int) -> Parts:
+    """The updates of each shard, by key lane; None for those that have none."""
     owner = shard_rows(updates.key, shards)
     order = np.argsort(owner, kind="stable")
-    bounds = np.searchsorted(owner[order], np.arange(shards + 1))
-    return [updates.take(order[start:end]) for start, end in pairwise(bounds)]
+    bounds = np.searchsorted(owner[order], np.arange(shards + 1)).tolist()
+    return [updates.take(order[start:end]) if end > start else None for start, end in pairwise(bounds)]

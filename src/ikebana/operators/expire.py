@@ -67,10 +67,11 @@ class Expire:
     def visit(self, span: Span) -> Iterator[object]:
         """What becomes valid and what expires, by rows that come or by the clock."""
         told = self._clock.changes.keyed(self._shown.schema)
-        received = [told]
+        arrived = [told]
         if self._exchange is not None:
             received = yield from self._exchange([told] * self._workers)
-        shown = self._shown.move(Updates.concat(received))
+            arrived = [part for part in received if part is not None]
+        shown = self._shown.move(Updates.concat(arrived))
         parts = [self._come(self._source.changes, shown)] if len(self._source.changes) else []
         if shown.moved:
             parts.append(self._pending.take(shown))

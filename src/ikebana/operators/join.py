@@ -9,13 +9,14 @@ Traces. Each side is read by a handle that forgets epochs as sweeps complete. If
 again, the other side's handle is dropped: nothing will ever probe it.
 
 Cost: keys are matched by galloping, so work follows the smaller side and the output, also when the larger
-side is an imported history. The operator yields after about `QUANTUM` rows, so that an explosion does not
-stall other dataflows.
+side is an imported history. What few rows meet is gathered from all batches before anything is computed of it: a
+round of small changes costs calls, not rows. The operator yields after about `QUANTUM` rows, so that an explosion does
+not stall other dataflows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +34,9 @@ from ikebana.trace.lanes import Array, Lane
 
 QUANTUM = 1 << 19
 """Rows of output after which a join lets others run."""
+
+FEW = 1 << 12
+"""A batch of so many rows is looked up in all of a trace at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +75,10 @@ class Join:
         parts = self.stash.pop(span)
         if self._right is not None:
             for new in self.left.fresh:
-                yield from self._collect(join_fresh(new, self._right.batches(), span.seen), span, parts)
+                yield from self._collect(join_fresh(new, self._right, span.seen), span, parts)
         if self._left is not None:
             for new in self.right.fresh:
-                found = join_fresh(new, self._left.batches(), span.before)
+                found = join_fresh(new, self._left, span.before)
                 yield from self._collect((pairs.flipped() for pairs in found), span, parts)
         self.out.changes = Changes.concat(parts) if parts else self.out.nothing
 
@@ -157,13 +161,16 @@ Choice = Callable[[Lane], Array]
 """Flags the times of a table that are to be seen."""
 
 
-def join_fresh(new: Batch, known: Sequence[Batch], choose: Choice) -> Iterator[Pairs]:
-    """All pairs of rows with equal keys of a batch and the chosen updates of others, a bounded number at a time.
+def join_fresh(new: Batch, known: TraceReader, choose: Choice) -> Iterator[Pairs]:
+    """All pairs of rows with equal keys of a batch and the chosen updates of a trace, a bounded number at a time.
 
     Where few rows meet many, the few are looked up in the many; batches without a common key cost nothing else.
     """
+    if len(new) <= FEW:
+        yield from probe_trace(new.pick(), known, choose)
+        return
     fresh: Updates | None = None
-    for old in known:
+    for old in known.batches():
         if len(new) > len(old):
             flags = choose(old.times)
             if flags.any():
@@ -173,6 +180,18 @@ def join_fresh(new: Batch, known: Sequence[Batch], choose: Choice) -> Iterator[P
             if fresh is None:
                 fresh = new.pick()
             yield from probe(fresh, old, choose)
+
+
+def probe_trace(small: Updates, trace: TraceReader, choose: Choice) -> Iterator[Pairs]:
+    """All pairs of rows with equal keys, of updates in order of key lane and the chosen updates of a trace."""
+    found = trace.match(small.key)
+    if sum(int((ranges[:, 3] - ranges[:, 2]).sum()) for _, ranges in found) > QUANTUM:
+        for batch, _ in found:
+            yield from probe(small, trace.see(batch), choose)
+    elif found:
+        rows = trace.pick([(batch, rows_of(ranges[:, 2], ranges[:, 3])) for batch, ranges in found])
+        rows = rows.at_times(choose(rows.times))
+        yield from join_updates(small, rows, np.argsort(rows.key, kind="stable") if len(found) > 1 else None)
 
 
 def probe(small: Updates, big: Batch, choose: Choice | None = None) -> Iterator[Pairs]:
@@ -197,9 +216,12 @@ def _pieces(sizes: Lane) -> Iterator[tuple[int, int]]:
         start = end
 
 
-def join_updates(a: Updates, b: Updates) -> Iterator[Pairs]:
-    """All pairs of rows with equal keys, of updates in order of key lane, at most `QUANTUM` at a time."""
-    ranges = match_keys(a.key, b.key)
+def join_updates(a: Updates, b: Updates, order: Lane | None = None) -> Iterator[Pairs]:
+    """All pairs of rows with equal keys, of updates in order of key lane, at most `QUANTUM` at a time.
+
+    `order` is that of the second ones' rows by key lane, if they are not in order.
+    """
+    ranges = match_keys(a.key, b.key if order is None else b.key[order])
     remaining = int(((ranges[:, 1] - ranges[:, 0]) * (ranges[:, 3] - ranges[:, 2])).sum())
     state = np.zeros(2, np.int64)
     keys = a.schema.key.payload_columns
@@ -208,6 +230,7 @@ def join_updates(a: Updates, b: Updates) -> Iterator[Pairs]:
         a_rows, b_rows = np.empty(count, np.int64), np.empty(count, np.int64)
         expand_pairs(ranges, a_rows, b_rows, state)
         remaining -= count
+        b_rows = b_rows if order is None else order[b_rows]
         if keys:
             left = payloads.take(a.payload[:keys], a_rows)
             right = payloads.take(b.payload[:keys], b_rows)

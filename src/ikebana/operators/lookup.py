@@ -16,9 +16,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ikebana.operators.arranging import Exchange, split
+from ikebana.operators.arranging import Exchange, exchanged
 from ikebana.operators.changes import Changes
-from ikebana.operators.join import Pairs, Result, emit, probe
+from ikebana.operators.join import Pairs, Result, emit, probe_trace
 from ikebana.operators.span import Span
 from ikebana.operators.stash import Rounds, Stash
 from ikebana.operators.wires import Arranged, Stream
@@ -45,31 +45,33 @@ class Lookup:
         self._reader = index.reader()
         self._stash = Stash()
         lanes = max(source.lanes, len(index.schema.diffs))
-        self._nothing = Updates.empty(schema, source.dimensions)
         self.out = Stream(result.fields(schema, index.schema), source.dimensions, lanes)
 
     def visit(self, span: Span) -> Iterator[object]:
         """Send this visit's changes to the owners of their keys, and probe there."""
         changes = self._source.changes
-        updates = changes.keyed(self._schema) if len(changes) else self._nothing
-        received = [updates]
-        if self._exchange is not None:
-            received = yield from self._exchange(split(updates, self._workers))
+        updates = changes.keyed(self._schema) if len(changes) else None
+        if self._exchange is None:
+            arrived = [] if updates is None else [updates]
+        else:
+            arrived = yield from exchanged(updates, self._exchange, self._workers)
         parts = self._stash.pop(span)
-        if any(len(part) for part in received):
-            probes = sorted_by_key(Updates.concat(received))
-            for batch in self._reader.batches():
-                for found in probe(probes, batch, span.seen):
-                    made = emit(self._visible(found, span), self._result, self.out.fields)
-                    parts.append(self._stash.keep_later(made, span))
-                    yield None
+        if arrived:
+            probes = sorted_by_key(Updates.concat(arrived))
+            for found in probe_trace(probes, self._reader, span.seen):
+                made = emit(self._visible(found, span), self._result, self.out.fields)
+                parts.append(self._stash.keep_later(made, span))
+                yield None
         self.out.changes = Changes.concat(parts) if parts else self.out.nothing
 
     def _visible(self, found: Pairs, span: Span) -> Pairs:
         """The pairs in which the arrangement's update comes before the probe."""
+        before = span.before(found.b.times)
+        if before.all():
+            return found
         ours, theirs = found.a.times[:, None, 0], found.b.times[None, :, 0]
         earlier = theirs < ours if self._strict else theirs <= ours
-        seen = earlier | span.before(found.b.times)[None, :]
+        seen = earlier | before[None, :]
         flags = np.asarray(seen)[found.a.tix[found.a_rows], found.b.tix[found.b_rows]]
         if flags.all():
             return found

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -36,12 +37,12 @@ from ikebana.operators.logic import Groups, Logic, Python, TopK
 from ikebana.operators.ordered import read_ends
 from ikebana.operators.span import Span
 from ikebana.operators.stash import Rounds, next_round
-from ikebana.operators.wires import Arranged, TraceReader
+from ikebana.operators.wires import Arranged, TraceReader, from_epoch
 from ikebana.trace import Schema, Updates, timetable
 from ikebana.trace import payload as payloads
 from ikebana.trace.batch import rows_of
 from ikebana.trace.lanes import Array, Index, Lane, constant
-from ikebana.trace.updates import Sorted, sort_updates
+from ikebana.trace.updates import NO_KEYS, Sorted, sort_updates
 
 Pairs = Lane
 """Interesting pairs, a row each: key lane (or the position of a group) and epoch; distinct, in order."""
@@ -100,7 +101,7 @@ class Reduction:
 
     def forget(self, epoch: int) -> None:
         """A sweep up to `epoch` is complete."""
-        self._output.advance((epoch, *(0,) * (self.source.dimensions - 1)))
+        self._output.advance_to(from_epoch(epoch, self.source.dimensions))
         for reader in self._readers:
             reader.forget(epoch)
         self.out.closed = self.source.closed
@@ -130,7 +131,9 @@ class Reduce(Reduction):
             pairs = with_state_before(pairs, span)
         lanes = _distinct(pairs[:, 0])
         history = self._history(lanes, pairs, span)
-        produced = _nothing(self.out) if self._produced is None else _rows(self._produced, lanes, span, self.out.schema)
+        produced = self._nothing
+        if self._produced is not None:
+            produced = _rows(self._produced, lanes, span, self.out.schema)
         yield
         both = [(side.updates.key, side.updates) for side in (history, produced)]
         pairs = with_epochs_of_the_sweep(pairs, both, span)
@@ -141,6 +144,11 @@ class Reduce(Reduction):
             self._output.push(self._change(moments, inputs, outputs))
             yield
         self._seal(span)
+
+    @cached_property
+    def _nothing(self) -> Sorted:
+        """What is there of the output where it need not be read."""
+        return Sorted(Updates.empty(self.out.schema, self.source.dimensions), NO_KEYS, NO_KEYS)
 
     def next_round(self, prefix: Rounds, after: int) -> int | None:
         """The least later round at which some key is interesting."""
@@ -198,12 +206,13 @@ class Reduce(Reduction):
     def _change(self, moments: Moments, inputs: Sorted, outputs: Sorted) -> Updates:
         """The output updates of this visit: D(t_i) - D(t_{i-1}) for the successive times of each key."""
         moment, row, sums = _accumulate(moments, inputs)
-        wanted_at, wanted = self._apply(moment, inputs.updates.take(row), sums)
-        there_at, there_row, there = _accumulate(moments, outputs)
-        there_updates = replace(outputs.updates.take(there_row), diffs=-there)
-
-        moment = np.concatenate([wanted_at, there_at])
-        lacking = Updates.concat([_at(wanted, moments.at[:1]), _at(there_updates, moments.at[:1])])
+        moment, wanted = self._apply(moment, inputs.updates.take(row), sums)
+        lacking = _at(wanted, moments.at[:1])
+        if len(outputs.updates):
+            there_at, there_row, there = _accumulate(moments, outputs)
+            moment = np.concatenate([moment, there_at])
+            there_updates = replace(outputs.updates.take(there_row), diffs=-there)
+            lacking = Updates.concat([lacking, _at(there_updates, moments.at[:1])])
         new, followed = moments.is_new[moment], np.append(moments.follows, False)[moment + 1]
         undone = replace(lacking, diffs=-lacking.diffs).where(followed)
         return Updates.concat(
@@ -233,17 +242,11 @@ class Reduce(Reduction):
 
 def _rows(reader: TraceReader, lanes: Lane, span: Span, schema: Schema) -> Sorted:
     """Everything known of some keys up to this visit, in order."""
-    known = []
-    for batch in reader.batches():
-        rows = rows_of(*batch.seek(lanes))
-        if len(rows):
-            part = batch.gather(rows)
-            known.append(part.at_times(span.seen(part.times)))
-    return sort_updates(Updates.concat(known) if known else Updates.empty(schema, span.dimensions))
-
-
-def _nothing(arranged: Arranged) -> Sorted:
-    return sort_updates(Updates.empty(arranged.schema, arranged.dimensions))
+    found = reader.match(lanes)
+    if not found:
+        return Sorted(Updates.empty(schema, span.dimensions), NO_KEYS, NO_KEYS)
+    known = reader.gather([(batch, rows_of(ranges[:, 2], ranges[:, 3])) for batch, ranges in found])
+    return sort_updates(known.at_times(span.seen(known.times)))
 
 
 def with_state_before(pairs: Pairs, span: Span) -> Pairs:

@@ -22,7 +22,7 @@ import pyarrow as pa
 from ikebana.errors import DroppedError, TimeError
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.span import NEVER, Span
-from ikebana.operators.wires import Arranged, Stream
+from ikebana.operators.wires import Arranged, Stream, from_epoch
 from ikebana.time import Antichain
 from ikebana.trace import Batch, Handle
 from ikebana.trace.lanes import constant, constant_diffs
@@ -149,9 +149,9 @@ class Import:
 
     @property
     def has_news(self) -> bool:
-        """Whether any batch has come that was not swept yet."""
+        """Whether there is anything that was not swept yet: history, or batches that have come since."""
         self._waiting += [batch for batch in self._queue.take() if len(batch)]
-        return self._history is None or bool(self._waiting)
+        return bool(self._waiting) or (self._history is None and any(map(len, self._queue.history)))
 
     @property
     def has_later_news(self) -> bool:
@@ -189,10 +189,8 @@ class Import:
 
     def forget(self, epoch: int) -> None:
         """A sweep up to `epoch` is complete."""
-        if epoch == NEVER:
-            return
-        frontier = Antichain.of((max(0, epoch - 1),))
-        if self._handle.frontier.precedes(frontier):
+        frontier = from_epoch(epoch - 1, 1)
+        if epoch > 0 and epoch != NEVER and self._handle.frontier.precedes(frontier):
             self._handle.advance(frontier)
 
     def drop(self) -> None:
