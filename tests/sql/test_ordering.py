@@ -21,7 +21,8 @@ from ikebana.engine import Engine
 from ikebana.plan import ir
 from ikebana.plan.sharing import walk
 from ikebana.sql import ordering
-from ikebana.sql.ordering import SortKey, TopRows, order_of, sort_table, top_rows
+from ikebana.sql.ordering import TopRows, order_of, sort_table, top_rows
+from ikebana.sql.prefixes import Prefix, SortKey
 from tests.profiles import examples
 from tests.sql.maintained import (
     Domain,
@@ -116,6 +117,45 @@ def test_twin_order(table: str, data: st.DataObject) -> None:
     by_group = [at for which in range(3) for at in order_of(columns, keys) if at % 3 == which]
     found_rows = [tuple(map(plain, rows[at])) for at in order_of(columns, keys, group)]
     assert found_rows == [tuple(map(plain, rows[at])) for at in by_group]
+
+
+@pytest.mark.parametrize("table", TABLES)
+@given(data=st.data())
+@examples(0.5)
+def test_rows_begin_in_their_order(table: str, data: st.DataObject) -> None:
+    domains = TABLES[table]
+    names = [field.name for field, _ in domains]
+    rows = data.draw(st.lists(st.tuples(*(st.sampled_from(values) for _, values in domains)), max_size=30))
+    keys = data.draw(sort_keys(names))
+    first = dict.fromkeys([*(key.column for key in keys), *names])
+    known = {field.name: field for field, _ in domains}
+    wanted = {key.column: key for key in reversed(keys)}
+    prefix = Prefix.of("begin", [known[name] for name in first], [wanted.get(name, SortKey(name)) for name in first])
+    if prefix is not None:
+        begins = prefix.begins(arrays(list(known.values()), in_order(rows, names, keys)), len(rows)).tolist()
+        assert begins == sorted(begins)
+
+
+WHOLE = st.integers(-(2**63), 2**63 - 1) | st.integers(-(2**50), 2**50) | st.integers(-3, 3)
+LONG = st.integers(-(10**38) + 1, 10**38 - 1) | WHOLE
+
+
+@given(st.lists(st.tuples(WHOLE, LONG | st.none(), st.floats(), st.binary(max_size=12))), st.permutations("wdfb"))
+def test_numbers_begin_in_their_order(rows: list[tuple[Any, ...]], order: list[str]) -> None:
+    kinds = {"w": pa.int64(), "d": pa.decimal128(38, 0), "f": pa.float64(), "b": pa.binary()}
+    columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
+    table = pa.table(
+        {
+            name: pa.array([Decimal(each) if name == "d" and each is not None else each for each in values], kind)
+            for (name, kind), values in zip(kinds.items(), columns, strict=True)
+        }
+    )
+    keys = [SortKey(name, ascending=at % 2 == 0, nulls_first=at % 2 == 1) for at, name in enumerate(order)]
+    prefix = Prefix.of("begin", [table.field(name).with_nullable(name == "d") for name in order], keys)
+    if prefix is not None:
+        ordered = sort_table(table, keys)
+        begins = prefix.begins({name: ordered[name].combine_chunks() for name in kinds}, len(rows)).tolist()
+        assert begins == sorted(begins)
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikebana.errors import EvaluationError
-from ikebana.sql.ordering import SortKey
+from ikebana.sql.prefixes import SortKey
 from ikebana.sql.sums import Count, Mean, Sum
 from ikebana.sql.windows import (
     RUNNING,

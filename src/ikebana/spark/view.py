@@ -20,7 +20,8 @@ from pyspark.sql.types import StructType
 from ikebana import views
 from ikebana.collection import Collection
 from ikebana.spark.types import spark_schema
-from ikebana.sql.ordering import SortKey, sort_table
+from ikebana.sql.ordering import sort_table
+from ikebana.sql.prefixes import SortKey
 
 if TYPE_CHECKING:
     from ikebana.spark.session import Session

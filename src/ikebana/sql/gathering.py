@@ -24,7 +24,8 @@ from ikebana.collection import Collection
 from ikebana.errors import EvaluationError
 from ikebana.operators.changes import Fields
 from ikebana.operators.logic import Groups, Logic, Made
-from ikebana.sql.ordering import SortKey, comparable, ranks_in_order, reduced
+from ikebana.sql.ordering import comparable, ranks_in_order, reduced
+from ikebana.sql.prefixes import SortKey
 from ikebana.sql.sums.aggregates import Aggregate
 from ikebana.sql.sums.exact import numbers
 from ikebana.sql.sums.floats import BINS, Exact

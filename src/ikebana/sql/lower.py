@@ -9,8 +9,8 @@ from ikebana.collection import Collection
 from ikebana.errors import SqlError
 from ikebana.sql.lowering import Lowering
 from ikebana.sql.nodes.limits import shown_order
-from ikebana.sql.ordering import SortKey
 from ikebana.sql.planned import Planned
+from ikebana.sql.prefixes import SortKey
 from ikebana.sql.relations import DIFF, Table
 from ikebana.sql.tree import parse
 

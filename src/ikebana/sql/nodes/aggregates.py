@@ -32,7 +32,8 @@ from ikebana.sql.gathering import Collect, ExtremeBy, GatherCall, Mode, Percenti
 from ikebana.sql.joins import ANY
 from ikebana.sql.lowering import Lowering, Wanted, all_references, joined, lowers, scalar_subqueries
 from ikebana.sql.nodes.limits import ordered
-from ikebana.sql.ordering import SortKey, top_rows
+from ikebana.sql.ordering import top_rows
+from ikebana.sql.prefixes import SortKey
 from ikebana.sql.relations import Part, columns_of, of_collection, substituted, unique_name
 from ikebana.sql.steps import projected
 from ikebana.sql.tree import Tree

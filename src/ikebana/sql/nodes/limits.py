@@ -12,7 +12,8 @@ from pyarrow import types
 from ikebana.errors import SqlError
 from ikebana.sql.expressions import Expression
 from ikebana.sql.lowering import Lowering, Wanted, lowers
-from ikebana.sql.ordering import SortKey, top_rows
+from ikebana.sql.ordering import top_rows
+from ikebana.sql.prefixes import SortKey
 from ikebana.sql.relations import ID, Part, of_collection, unique_name
 from ikebana.sql.tree import Tree
 

@@ -21,7 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ikebana.sql.ordering import SortKey, comparable, ranks_in_order
+from ikebana.sql.ordering import comparable, ranks_in_order
+from ikebana.sql.prefixes import SortKey
 from ikebana.sql.sums.aggregates import Count, Mean, Sum
 from ikebana.sql.sums.exact import numbers
 from ikebana.sql.sums.parts import Part, Sums

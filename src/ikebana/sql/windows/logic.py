@@ -14,7 +14,7 @@ import numpy as np
 
 from ikebana.operators.changes import Fields
 from ikebana.operators.logic import Groups, Logic, Made
-from ikebana.sql.ordering import SortKey
+from ikebana.sql.prefixes import SortKey
 from ikebana.sql.windows.calls import WindowCall
 from ikebana.sql.windows.partition import Window
 from ikebana.trace import Schema

@@ -22,7 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from ikebana.sql.ordering import SortKey, comparable, order_of, ranks_in_order
+from ikebana.sql.ordering import comparable, order_of, ranks_in_order
+from ikebana.sql.prefixes import SortKey
 from ikebana.trace.columns import integers, validity
 from ikebana.trace.lanes import Array, Lane
 
