@@ -376,11 +376,11 @@ class _Paths:
     def _filter(self, path: _Path) -> None:
         """Apply the conditions that can be decided, and drop the columns that are not needed any more."""
         known = path.known
-        path.rows = filtered(path.rows, [each for each in path.pending if each.columns <= known])
+        decided = [each for each in path.pending if each.columns <= known]
         path.pending = [each for each in path.pending if not each.columns <= known]
         columns = list(columns_of(path.rows.node.columns).items())
-        kept = [pair for pair in columns if self._is_needed(pair[0], path.joined, path.pending)]
-        path.rows = projected(path.rows, tuple(kept or columns[:1]))
+        kept = [pair for pair in columns if self._is_needed(pair[0], path.joined, path.pending)] or columns[:1]
+        path.rows = projected(filtered(path.rows, decided, dict(kept)), tuple(kept))
 
 
 def _again(class_: str) -> str:

@@ -83,7 +83,8 @@ class Part:
 
     def rows(self, named: Named) -> Collection:
         """Expressions over the source's columns, for the rows that are left."""
-        return projected(filtered(self.source, self.filters), named)
+        kept = {column for _, each in named for column in each.columns}
+        return projected(filtered(self.source, self.filters, kept), named)
 
     def columns(self, attributes: Iterable[int] | None = None) -> list[tuple[int, str]]:
         """Attributes (all, or some) with names that no two of them share: those of users as far as possible."""

@@ -16,7 +16,8 @@ from ikebana.collection import Arrangement, Collection
 from ikebana.operators import linear
 from ikebana.operators.changes import Changes, Fields
 from ikebana.sql.expressions import Column, Expression, Rows
-from ikebana.sql.expressions.making import conjunction, is_not_null
+from ikebana.sql.expressions.making import conjunction, conjuncts, is_not_null
+from ikebana.trace.lanes import Lane
 from ikebana.trace.views import row_flags
 
 Named = tuple[tuple[str, Expression], ...]
@@ -40,16 +41,44 @@ class Predicate:
 
 @dataclass(frozen=True)
 class Where:
-    """A linear step: the rows for which a condition on the columns is true."""
+    """A linear step: the rows for which a condition on the columns is true, and of these all columns or some.
+
+    Of conditions that must all be true, the later ones are asked about the rows that are left, once these are few.
+    """
 
     condition: Expression
+    kept: tuple[str, ...] | None = None
 
     def fields(self, given: Fields) -> Fields:
-        return given
+        return given if self.kept is None else tuple(field for field in given if field.name in self.kept)
 
     def __call__(self, changes: Changes) -> Changes:
-        found = self.condition.evaluate(Rows(changes.named, len(changes)))
-        return changes.where(row_flags(found, len(changes)))
+        rows = Rows(changes.named, len(changes))
+        fields = self.fields(changes.fields)
+        return changes.with_columns(fields, [rows.columns[field.name] for field in fields]).take(self._chosen(rows))
+
+    def _chosen(self, rows: Rows) -> Lane:
+        """The rows for which all conditions are true."""
+        conditions = conjuncts(self.condition)
+        chosen, flags = np.arange(rows.count), np.ones(rows.count, bool)
+        for at, condition in enumerate(conditions):
+            flags &= row_flags(condition.evaluate(rows), rows.count)
+            left = conditions[at + 1 :]
+            if left and np.count_nonzero(flags) < rows.count * _FEW:
+                chosen = chosen[flags]
+                rows = _columns_of(left, rows).where(flags)
+                flags = np.ones(rows.count, bool)
+        return chosen[flags]
+
+
+_FEW = 0.4
+"""The fraction of rows below which it pays to leave the others out, when there are more questions about them."""
+
+
+def _columns_of(conditions: Iterable[Expression], rows: Rows) -> Rows:
+    """Only the columns that some conditions are about."""
+    wanted = frozenset[str]().union(*(each.columns for each in conditions))
+    return Rows({name: column for name, column in rows.columns.items() if name in wanted}, rows.count)
 
 
 @dataclass(frozen=True)
@@ -102,9 +131,13 @@ def fields_of(named: Iterable[tuple[str, Expression]]) -> Fields:
     return tuple(pa.field(name, each.type, nullable=each.nullable) for name, each in named)
 
 
-def filtered(collection: Collection, conditions: Sequence[Expression]) -> Collection:
-    """The rows for which all conditions are true."""
-    return collection.step(Where(conjunction(conditions))) if conditions else collection
+def filtered(collection: Collection, conditions: Sequence[Expression], kept: Iterable[str] | None = None) -> Collection:
+    """The rows for which all conditions are true; of columns only some, if it is known which are needed later."""
+    if not conditions:
+        return collection
+    needed = None if kept is None else set(kept)
+    names = None if needed is None else tuple(name for name in collection.columns if name in needed)
+    return collection.step(Where(conjunction(conditions), names or None))
 
 
 def projected(collection: Collection, named: Named) -> Collection:

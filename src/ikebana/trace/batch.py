@@ -200,12 +200,12 @@ class FlatBatch:
         updates, schema = self.updates, self.schema
         if schema.val.exact or columns is None:
             return self.gather(rows)
-        split = schema.key.payload_columns
+        split, carried = schema.key.payload_columns, schema.carrying_some(columns)
+        fields = carried.val.fields
         wanted = [at for at, field in enumerate(schema.val.fields) if field.name in columns]
-        fields = [schema.val.fields[at] for at in wanted]
         few = replace(
             updates,
-            schema=schema.carrying(fields),
+            schema=carried,
             val=constant(0, len(updates)),
             payload=(*updates.payload[:split], *(updates.payload[split + at] for at in wanted)),
         )

@@ -78,9 +78,7 @@ class Merge:
         exact_keys = int(self.older.schema.key.exact)
         if len(self._times) == 1 and len(out.diffs) == 1 and self._idents is None:
             sides = older.key, older.val, older.diffs[0], newer.key, newer.val, newer.diffs[0]
-            return int(
-                merge_untimed(*sides, out.key, out.val, out.diffs[0], self._src, pairs, *progress, exact_keys)
-            )
+            return int(merge_untimed(*sides, out.key, out.val, out.diffs[0], self._src, pairs, *progress, exact_keys))
         ranks = self._older_rank, self._newer_rank, self._compacted
         return int(merge_rows(*older, *newer, *ranks, *out, self._src, pairs, *progress, exact_keys))
 

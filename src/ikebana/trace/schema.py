@@ -22,7 +22,7 @@ Not supported: decimals of more than 128 bits, unions, types of Arrow's extensio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -32,6 +32,9 @@ import pyarrow as pa
 from ikebana.errors import SchemaError
 from ikebana.trace import canonical, columns, payload
 from ikebana.trace.lanes import Lane, constant
+
+_MOST_ASKED = 256
+"""So many ways in which a schema is asked for are remembered."""
 
 Fields: TypeAlias = Mapping[str, Any] | Iterable[Any]
 """A `pyarrow.Schema`, a mapping from names to types, or a sequence of fields or (name, type) pairs."""
@@ -63,7 +66,8 @@ class Schema:
     ) -> None:
         self.key, self.val = Side("key", _fields(key), hash_bits), Side("value", _fields(val), hash_bits, carry)
         self.diffs = tuple(diffs)
-        self._alike: dict[tuple[Any, ...], Schema] = {}  # with other values: they are asked for again and again
+        self._alike: dict[Any, Schema] = {}  # with other values: they are asked for again and again
+        self._asked: dict[tuple[bool, int], tuple[Any, Schema]] = {}  # the same, by the very tuple that was given
         names = [*self.names, *self.diffs]
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
@@ -92,13 +96,29 @@ class Schema:
         """The same key and diffs with other value columns, which only ride along."""
         return self._with_val(val, carry=True)
 
+    def carrying_some(self, names: Collection[str]) -> Schema:
+        """The same key and diffs, with those of the value columns that are named, which only ride along."""
+        wanted = frozenset(names)
+        found = self._alike.get(wanted)
+        if found is None:
+            found = self.carrying([field for field in self.val.fields if field.name in wanted])
+            self._alike[wanted] = found
+        return found
+
     def _with_val(self, val: Fields, carry: bool) -> Schema:
+        same = self._asked.get((carry, id(val)))
+        if same is not None and same[0] is val:  # hashing fields takes longer than all else here
+            return same[1]
         fields = _fields(val)
         found = self._alike.get((carry, fields))
         if found is None:
             bits = self.val.hash_bits
             found = Schema(self.key.fields, fields, diffs=self.diffs, hash_bits=bits, carry=carry)
             self._alike[carry, fields] = found
+        if isinstance(val, tuple):
+            if len(self._asked) == _MOST_ASKED:
+                self._asked.clear()
+            self._asked[carry, id(val)] = val, found
         return found
 
     def encode(self, data: Any, rows: int | None = None) -> tuple[Lane, Lane, payload.Payload]:
@@ -122,7 +142,7 @@ class Schema:
         return [*self.key.decode(key, rows_payload[:split]), *self.val.decode(val, rows_payload[split:])]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_alike": {}}
+        return {**self.__dict__, "_alike": {}, "_asked": {}}
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Schema):

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types
 
-from ikebana.sql.expressions.base import BUILDERS, Config, Expression, Literal
+from ikebana.sql.expressions.base import BUILDERS, Call, Config, Expression, Literal
 from ikebana.sql.tree import Tree
 
 _CONFIG = Config()
@@ -38,6 +38,13 @@ def is_null(value: Expression) -> Expression:
 def conjunction(conditions: Sequence[Expression]) -> Expression:
     """All of some conditions, the first evaluated first."""
     return reduce(lambda one, two: _made("And", one, two), conditions)
+
+
+def conjuncts(condition: Expression) -> list[Expression]:
+    """The conditions that must all be true for one to be, the first evaluated first."""
+    if isinstance(condition, Call) and condition.function == "and":
+        return [each for part in condition.arguments for each in conjuncts(part)]
+    return [condition]
 
 
 def disjunction(conditions: Sequence[Expression]) -> Expression:
