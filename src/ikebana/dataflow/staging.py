@@ -62,6 +62,11 @@ class Rows:
         ops = self.ops if isinstance(self.ops, int) else self.ops[rows]
         return Rows(tuple(column.take(positions) for column in self.columns), ops)
 
+    def slice(self, start: int, count: int) -> Rows:
+        """So many rows from one on."""
+        ops = self.ops if isinstance(self.ops, int) else self.ops[start : start + count]
+        return Rows(tuple(column.slice(start, count) for column in self.columns), ops)
+
 
 def stages(
     table: TableSpec,
@@ -76,7 +81,7 @@ def stages(
 ) -> Iterator[tuple[int, Stage]]:
     """What is to be sent to which worker, to stage rows. `op` is one of `OPS`, or one for each row.
 
-    Rows of a stream have no owner: worker `near` takes them.
+    Rows of a stream have no owner: worker `near` takes them, or every worker a part if they are many.
     """
     for worker, rows in split_by_owner(table, checked(table, data, op), workers, near).items():
         yield worker, Stage(transaction, table.name, part, attempt, rows.columns, rows.ops)
@@ -93,11 +98,11 @@ def owners(schema: Schema, columns: Sequence[pa.Array], workers: int) -> Lane:
 
 
 def split_by_owner(table: TableSpec, rows: Rows, workers: int, near: int = 0) -> dict[int, Rows]:
-    """The rows of each worker that owns some, in order. Those of a stream may be anywhere: worker `near` gets all."""
+    """The rows of each worker that owns some, in order. Those of a stream may be anywhere: see `_spread`."""
     if not len(rows):
         return {}
     if workers == 1 or table.schema is None:
-        return {near % workers: rows}
+        return _spread(rows, workers, near % workers)
     owner = owners(table.schema, rows.columns, workers)
     if (owner == owner[0]).all():
         return {int(owner[0]): rows}
@@ -105,6 +110,18 @@ def split_by_owner(table: TableSpec, rows: Rows, workers: int, near: int = 0) ->
     bounds = np.searchsorted(owner[order], np.arange(workers + 1))
     parts = enumerate(pairwise(bounds))
     return {worker: rows.take(order[start:end]) for worker, (start, end) in parts if end > start}
+
+
+def _spread(rows: Rows, workers: int, near: int) -> dict[int, Rows]:
+    """Rows that nobody owns: few of them go to worker `near`, and of many each worker gets a part."""
+    if workers == 1 or len(rows) < _MANY:
+        return {near: rows}
+    bounds = [len(rows) * worker // workers for worker in range(workers + 1)]
+    return {worker: rows.slice(start, end - start) for worker, (start, end) in enumerate(pairwise(bounds))}
+
+
+_MANY = 10_000
+"""So many rows are worth the trouble of every worker."""
 
 
 # Checks.
