@@ -35,6 +35,11 @@ class Predicate:
         """The columns that it looks at; if it is none, it wants one to know how many rows there are."""
         return self.condition.columns or None
 
+    @property
+    def is_total(self) -> bool:
+        """Whether it can be asked about any row: there is something to look at, and nothing that would raise."""
+        return bool(self.condition.columns) and not self.condition.can_raise
+
     def __call__(self, columns: linear.Columns) -> pa.Array:
         return self.condition.evaluate(Rows.of(columns))
 

@@ -16,9 +16,9 @@ Cost: `seek` gallops; `gather` copies the rows asked for; `window` is free in th
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol, Self
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from ikebana.kernels import expand_ranges, match_keys, narrow_ranges, seek_range
 from ikebana.trace import canonical
 from ikebana.trace.description import Description
 from ikebana.trace.lanes import (
+    Array,
     Index,
     Lane,
     constant,
@@ -164,10 +165,17 @@ class FlatBatch:
     ident: Lane
     collided: Lane
     description: Description
+    _remembered: dict[Any, Array] = field(default_factory=dict)
 
     @property
     def schema(self) -> Schema:
         return self.updates.schema
+
+    def remembered(self, question: Any, answer: Callable[[], Array]) -> Array:
+        """What the answer to a question about all rows was, or is: batches do not change."""
+        if question not in self._remembered:
+            self._remembered[question] = answer()
+        return self._remembered[question]
 
     @property
     def times(self) -> Lane:
@@ -179,7 +187,7 @@ class FlatBatch:
 
     @property
     def nbytes(self) -> int:
-        return self.updates.nbytes + held_bytes(self.ident, self.collided)
+        return self.updates.nbytes + held_bytes(self.ident, self.collided, *self._remembered.values())
 
     def __len__(self) -> int:
         return len(self.updates)
@@ -202,7 +210,7 @@ class FlatBatch:
             return self.gather(rows)
         split, carried = schema.key.payload_columns, schema.carrying_some(columns)
         fields = carried.val.fields
-        wanted = [at for at, field in enumerate(schema.val.fields) if field.name in columns]
+        wanted = [at for at, each in enumerate(schema.val.fields) if each.name in columns]
         few = replace(
             updates,
             schema=carried,
@@ -211,7 +219,7 @@ class FlatBatch:
         )
         picked = few if rows is None else few.take(rows)
         values = picked.payload[split:]
-        shown = (canonical.declared(array, field) for array, field in zip(values, fields, strict=True))
+        shown = (canonical.declared(array, each) for array, each in zip(values, fields, strict=True))
         return replace(picked, payload=(*picked.payload[:split], *shown))
 
     def window(self, start: int, end: int) -> Window:

@@ -35,7 +35,7 @@ from ikebana.time import Antichain
 from ikebana.trace import timetable
 from ikebana.trace.batch import Batch
 from ikebana.trace.description import Description
-from ikebana.trace.lanes import Lane
+from ikebana.trace.lanes import Array, Lane
 from ikebana.trace.schema import Schema
 from ikebana.trace.updates import Updates
 
@@ -87,16 +87,36 @@ class _View:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Filtered(_View):
-    """The rows for which `predicate` holds; where it is null it does not."""
+    """The rows for which `predicate` holds; where it is null it does not.
+
+    If the predicate says that it `is_total`, a stored batch remembers for which of its rows it holds: then it can be
+    asked about any row, without harm, and is equal to others that would say the same.
+    """
 
     predicate: Predicate
 
     def pick(self, rows: Lane | None = None, columns: Collection[str] | None = None) -> Updates:
         uses = used(self.predicate)
+        if self._pays_to_remember(rows):
+            flags = self.batch.remembered(self.predicate, self._flags)  # type: ignore[attr-defined]
+            return self.batch.pick(np.flatnonzero(flags) if rows is None else rows[flags[rows]], columns)
         return self.shown(self.batch.pick(rows, None if columns is None or uses is None else {*columns, *uses}))
+
+    def _pays_to_remember(self, rows: Lane | None) -> bool:
+        """Whether so much of a stored batch is read that it may well be asked about all its rows, once and for all."""
+        can = hasattr(self.batch, "remembered") and getattr(self.predicate, "is_total", False)
+        return can and (rows is None or len(rows) * _PART >= len(self.batch))
+
+    def _flags(self) -> Array:
+        """For each row of the batch, whether the predicate holds."""
+        return row_flags(self.predicate(self.batch.pick(None, used(self.predicate)).columns()), len(self.batch))
 
     def shown(self, updates: Updates) -> Updates:
         return updates.where(row_flags(self.predicate(updates.columns()), len(updates)))
+
+
+_PART = 4
+"""A predicate is asked about all of a batch when one of so many rows is read."""
 
 
 def used(function: Predicate | Projection) -> Collection[str] | None:
