@@ -44,6 +44,8 @@ def read_ends(
     most = _FIRST_READ * values
     while len(keys):
         known, complete = _read(batches, keys, schema, dimensions, most, greatest, choose)
+        if complete.all() and not found:
+            return known
         done = complete | enough(keys, known)
         finished = keys[done]
         rows = known.updates
@@ -76,10 +78,13 @@ def _read(
         )
         rows = batch.gather(rows_of(starts, ends))
         rows = rows.at_times(choose(rows.times))
-        _tighten(bound, cut, keys, rows, greatest)
-        complete &= ~cut
+        if cut.any():
+            _tighten(bound, cut, keys, rows, greatest)
+            complete &= ~cut
         parts.append(rows)
     known = Updates.concat(parts)
+    if complete.all():
+        return sort_updates(known), complete
     limit = bound[np.searchsorted(keys, known.key)] if len(known) else known.val
     inside = known.val > limit if greatest else known.val < limit
     whole = complete[np.searchsorted(keys, known.key)] if len(known) else inside
