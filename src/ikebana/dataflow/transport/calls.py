@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ikebana.dataflow.messages import Request
+from ikebana.dataflow.transport.memory import Address
 from ikebana.errors import IkebanaError
 
 # From the driver, and `Ask` from guests too.
@@ -24,9 +25,11 @@ from ikebana.errors import IkebanaError
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Where all workers listen, in order."""
+    """Where all workers listen, in order; where their ledgers are, and the tokens that the driver has read there."""
 
     endpoints: tuple[str, ...]
+    ledgers: tuple[Address | None, ...]
+    seen: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +64,16 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The worker is there: where it listens for its peers and for guests, and which process it is."""
+    """The worker is there: where it listens for its peers and for guests, and which process it is.
+
+    Also where its ledger is, and the token that it has read in the driver's (`ikebana.dataflow.transport.memory`).
+    """
 
     endpoint: str
     door: str
     pid: int
+    ledger: Address | None
+    seen: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +138,10 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """The first thing on a connection."""
+    """The first thing on a connection: who it is, and the token that it has read in the receiver's ledger."""
 
     sender: int
+    seen: bytes
 
 
 FromDriver: TypeAlias = Peers | Ask | Forget | Idle | Stop

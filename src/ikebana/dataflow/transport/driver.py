@@ -2,8 +2,8 @@
 
 Workers are connected with the driver and with each other, and changes that they exchange never pass through the
 driver. `hosting` says what is asked of whoever starts their processes, `line` how the driver sends and receives,
-`wire` how messages are written, `curve` who may connect, `station` what a worker process does, `calls` what is asked
-of it, and `guest` how others can speak with workers.
+`wire` how messages are written, `memory` how large ones pass between processes on one host, `curve` who may connect,
+`station` what a worker process does, `calls` what is asked of it, and `guest` how others can speak with workers.
 
 Order. A worker takes what one thread of the driver sends in the order it was sent, commands and requests alike, so
 that a request needs no acknowledgement of the commands before it. Commands that have no effect until another comes
@@ -43,6 +43,7 @@ from ikebana.dataflow.transport.guest import Invitation
 from ikebana.dataflow.transport.hosting import Hosting
 from ikebana.dataflow.transport.launch import Seat
 from ikebana.dataflow.transport.line import Call, Line
+from ikebana.dataflow.transport.memory import Memory
 from ikebana.errors import DataflowError
 
 _STALLED = 1.0
@@ -75,7 +76,8 @@ class Driver:
         keys, guest, theirs = Keys.new(), Keys.new(), [Keys.new() for _ in range(workers)]
         public = [each.public for each in theirs]
         sockets = Sockets(keys, public, host, heartbeat=hosting.watches_connections)
-        self._line = Line(sockets, hosting, workers)
+        memory = Memory(workers, copies=True)  # what comes here goes to users
+        self._line = Line(sockets, hosting, workers, memory)
         self._end = weakref.finalize(self, self._line.close)
         seats = [
             Seat(
@@ -88,6 +90,7 @@ class Driver:
                 worker_keys=[each.decode() for each in public],
                 guest_key=guest.public.decode(),
                 secret=each.secret.decode(),
+                ledger=list(memory.address or ()),
                 watches_connections=hosting.watches_connections,
             )
             for index, each in enumerate(theirs)

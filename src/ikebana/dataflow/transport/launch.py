@@ -67,6 +67,7 @@ class Seat:
     worker_keys: list[str]
     guest_key: str
     secret: str = field(repr=False)
+    ledger: list[int] = field(default_factory=list)  # the driver's: see `memory`
     watches_connections: bool = False  # to the driver and to its peers, in place of pipes
     lifeline: int = -1  # the writing end of its own pipe
     others: list[int] = field(default_factory=list)  # the reading ends of the other workers' pipes

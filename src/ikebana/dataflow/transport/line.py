@@ -36,6 +36,7 @@ from ikebana.dataflow.transport import Listener, ignore, wire
 from ikebana.dataflow.transport.calls import Answer, Ask, Crash, Forget, Hello, News, Peers, Ready, Refusal, Reply, Stop
 from ikebana.dataflow.transport.curve import Socket, Sockets
 from ikebana.dataflow.transport.hosting import Hosting
+from ikebana.dataflow.transport.memory import Link, Memory
 from ikebana.errors import DataflowError, DroppedError
 
 _LOOK = 0.5
@@ -56,8 +57,9 @@ _AGAIN = "start the engine again and load the data again"
 class Line:
     """The driver's socket, its thread, and the calls under way."""
 
-    def __init__(self, sockets: Sockets, hosting: Hosting, workers: int) -> None:
-        self._sockets, self._hosting, self.size = sockets, hosting, workers
+    def __init__(self, sockets: Sockets, hosting: Hosting, workers: int, memory: Memory) -> None:
+        self._sockets, self._hosting, self.size, self._memory = sockets, hosting, workers, memory
+        self._links: dict[int, Link | None] = {}  # to workers on this host
         self._router, self.endpoint = sockets.listen(zmq.ROUTER)
         self._router.set(zmq.ROUTER_MANDATORY, 1)
         self._owner = os.getpid()
@@ -86,11 +88,17 @@ class Line:
         if self._hosting.watches_connections:
             self._watch(hellos, keys)
         self._said = {}
-        self._out.append((None, Peers(tuple(hello.endpoint for hello in hellos))))
+        self._out.append((None, self._introduction(hellos)))
         self._send_all()
         self._gather(Ready, deadline)
         self._thread.start()
         return hellos
+
+    def _introduction(self, hellos: Sequence[Hello]) -> Peers:
+        """What all workers are told; from now on memory is shared with those that can."""
+        seen = tuple(self._memory.meet(hello.ledger) for hello in hellos)
+        self._links = {index: self._memory.link(hello.seen) for index, hello in enumerate(hellos)}
+        return Peers(tuple(hello.endpoint for hello in hellos), tuple(hello.ledger for hello in hellos), seen)
 
     def _new_poller(self) -> zmq.Poller:
         poller = zmq.Poller()
@@ -200,6 +208,8 @@ class Line:
     def _pump(self, seconds: float) -> None:
         """Wait at most so long for anything to come, take what has come, and send what is to be sent."""
         events = dict(self._poller.poll(ceil(seconds * 1000)))
+        if not events:
+            self._memory.rest()
         if self._ear.fileno() in events:
             with suppress(BlockingIOError):
                 self._ear.recv(4096)
@@ -216,7 +226,7 @@ class Line:
 
     def _take_mail(self) -> None:
         while wire.has_mail(self._router):
-            name, message = wire.receive_from(self._router)
+            name, message = wire.receive_from(self._router, self._memory)
             index = int(name)
             match message:
                 case Answer() | Refusal():
@@ -245,7 +255,7 @@ class Line:
                 bundles.setdefault(index, []).append(item)
         try:
             for index, items in bundles.items():
-                wire.send(self._router, self._encode(items), to=b"%d" % index)
+                wire.send(self._router, self._encode(items), to=b"%d" % index, link=self._links.get(index))
         except zmq.ZMQError:
             self._mourn([])
 
@@ -306,6 +316,7 @@ class Line:
             self._hosting.close()
         finally:
             self._sockets.close()
+            self._memory.close()
             self._mouth.close()
             self._ear.close()
             self._over.set()

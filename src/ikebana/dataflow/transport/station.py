@@ -26,7 +26,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, get_args
+from typing import Any, TypeAlias, get_args
 
 import pyarrow as pa
 import zmq
@@ -50,6 +50,7 @@ from ikebana.dataflow.transport.calls import (
     Stop,
 )
 from ikebana.dataflow.transport.curve import GUESTS, Socket, Sockets
+from ikebana.dataflow.transport.memory import Link, Memory
 from ikebana.dataflow.worker import PENDING, Worker
 from ikebana.errors import DataflowError, IkebanaError
 
@@ -64,6 +65,8 @@ _REST_MS = 300
 
 _REPORT_MS = 1000
 """How long an ending process tries to get its report to the driver."""
+
+_Receive: TypeAlias = Callable[[Socket, Memory], Any]
 
 _COMMANDS = get_args(Command)
 _DRIVER = b""
@@ -101,6 +104,9 @@ class Station:
         self._door, self._door_endpoint = self._sockets.listen(zmq.ROUTER, GUESTS)
         self._driver = self._sockets.connect(zmq.DEALER, seat.driver, seat.driver_key.encode(), b"%d" % seat.index)
         self._peers: dict[int, Socket] = {}
+        self._memory = Memory(seat.workers)
+        self._links: dict[int, Link | None] = {}  # to peers on this host
+        self._link_to_driver: Link | None = None
         self._poller = zmq.Poller()
         for socket in (self._sockets.gate, self._driver, self._inbox, self._door):
             self._poller.register(socket, zmq.POLLIN)
@@ -136,19 +142,22 @@ class Station:
 
     def _join(self) -> None:
         """Meet the driver and all peers."""
-        self._tell(Hello(self._endpoint, self._door_endpoint, os.getpid()))
-        peers: list[Peers] = self._next(self._driver)
-        for index, endpoint in enumerate(peers[0].endpoints):
+        seen = self._memory.meet(self._seat.ledger)
+        self._tell(Hello(self._endpoint, self._door_endpoint, os.getpid(), self._memory.address, seen))
+        peers: Peers = self._next(self._driver)[0]
+        self._link_to_driver = self._memory.link(peers.seen[self._seat.index])
+        for index, endpoint in enumerate(peers.endpoints):
             if index != self._seat.index:
                 key = self._seat.worker_keys[index].encode()
                 self._peers[index] = self._sockets.connect(zmq.PUSH, endpoint, key)
-                wire.send(self._peers[index], wire.encode(Greeting(self._seat.index)))
+                seen = self._memory.meet(peers.ledgers[index])
+                wire.send(self._peers[index], wire.encode(Greeting(self._seat.index, seen)))
         if self._seat.watches_connections:
             watches = [Sockets.watch(peer) for peer in self._peers.values()]
             self._end_watches.append(launch.end_with(watches, in_order=True))
-        missing = set(self._peers)
-        while missing:
-            missing.discard(self._next(self._inbox).sender)
+        while len(self._links) < len(self._peers):
+            greeting: Greeting = self._next(self._inbox)
+            self._links[greeting.sender] = self._memory.link(greeting.seen)
         self._tell(Ready())
 
     def _next(self, socket: Socket) -> Any:
@@ -185,18 +194,19 @@ class Station:
     def _block(self) -> None:
         came = self._poller.poll(_REST_MS)
         if not came:
+            self._memory.rest()
             _give_memory_back()
             came = self._poller.poll()
         for socket, _ in came:
             if socket is self._sockets.gate:
                 self._sockets.answer()
 
-    def _take(self, socket: Socket, use: Callable[[Any], None], receive: Callable[[Any], Any] = wire.receive) -> bool:
+    def _take(self, socket: Socket, use: Callable[[Any], None], receive: _Receive = wire.receive) -> bool:
         """Use what has come, within limits; returns whether anything had."""
         for count in range(_AT_ONCE):
             if not wire.has_mail(socket):
                 return count > 0
-            use(receive(socket))
+            use(receive(socket, self._memory))
         return True
 
     # Letters and news.
@@ -217,7 +227,7 @@ class Station:
             peer, letter = outbox.popleft()
             bundles.setdefault(peer, []).append(letter)
         for peer, letters in bundles.items():
-            wire.send(self._peers[peer], wire.encode(letters))
+            wire.send(self._peers[peer], wire.encode(letters), link=self._links[peer])
 
     def _tell_news(self) -> None:
         if self.worker.news:
@@ -258,7 +268,7 @@ class Station:
             self.worker.command(command)
 
     def _tell(self, message: Any) -> None:
-        wire.send(self._driver, wire.encode(message))
+        wire.send(self._driver, wire.encode(message), link=self._link_to_driver)
 
     # Guests.
 
@@ -307,7 +317,7 @@ class Station:
             frames = wire.encode(Refusal.of(reply.number, _as_ours(error, reply)))
         if who == _DRIVER:
             self._tell_news()
-            wire.send(self._driver, frames)
+            wire.send(self._driver, frames, link=self._link_to_driver)
         else:
             wire.send(self._door, frames, to=who)
 

@@ -36,6 +36,7 @@ import zmq
 
 from ikebana.dataflow import messages
 from ikebana.dataflow.transport import calls
+from ikebana.dataflow.transport.memory import Link, Memory, is_descriptor
 from ikebana.errors import DataflowError
 from ikebana.operators.changes import Changes
 from ikebana.plan import ir
@@ -73,27 +74,36 @@ def decode(frames: Sequence[Any]) -> Any:
     return pickle.loads(frames[0], buffers=map(_aligned, frames[1:]))
 
 
-def send(socket: zmq.Socket[bytes], frames: Frames, *, to: bytes | None = None) -> None:
-    """Send a message, on a router to the peer `to`. Large frames are not copied."""
+def send(socket: zmq.Socket[bytes], frames: Frames, *, to: bytes | None = None, link: Link | None = None) -> None:
+    """Send a message, on a router to the peer `to`. Large frames are not copied, but where memory is shared.
+
+    `link` is for receivers on this host: then very large messages are a descriptor and the pickle.
+    """
+    descriptor = link.share(frames[1:]) if link is not None and len(frames) > 1 else None
     if to is not None:
         socket.send(to, zmq.SNDMORE)
+    if descriptor is not None:
+        socket.send(descriptor, zmq.SNDMORE)
+        frames = frames[:1]
     last = len(frames) - 1
     socket.send(frames[0], zmq.SNDMORE if last else 0)
     for at, frame in enumerate(frames[1:], 1):
         socket.send(frame, zmq.SNDMORE if at < last else 0, copy=False)
 
 
-def receive(socket: zmq.Socket[bytes]) -> Any:
-    """The next message."""
+def receive(socket: zmq.Socket[bytes], memory: Memory | None = None) -> Any:
+    """The next message; `memory` is what its sender may have shared."""
     frames: Frames = [socket.recv()]
+    if memory is not None and is_descriptor(frames[0]):
+        return decode([socket.recv(), *memory.frames(frames[0])])
     while socket.get(zmq.RCVMORE):
         frames.append(socket.recv(copy=False).buffer)
     return decode(frames)
 
 
-def receive_from(socket: zmq.Socket[bytes]) -> tuple[bytes, Any]:
+def receive_from(socket: zmq.Socket[bytes], memory: Memory | None = None) -> tuple[bytes, Any]:
     """The next message on a router, and who sent it."""
-    return socket.recv(), receive(socket)
+    return socket.recv(), receive(socket, memory)
 
 
 def has_mail(socket: zmq.Socket[bytes]) -> bool:
