@@ -70,6 +70,7 @@ class Flow:
         self._root, self._sources, self._signal = renderer.root, renderer.sources, renderer.signal
         self.reader: TraceReader = self.result.reader()
         operators = list(self._root.operators())
+        self._complete = next(each.complete for each in operators if getattr(each, "out", None) is self.result)
         self._forgets = [each.forget for each in operators if hasattr(each, "forget")]
         self._clears = [each.out.clear for each in operators if hasattr(each, "out")]
 
@@ -142,17 +143,18 @@ class Flow:
     def _propose(self) -> bool:
         if self._proposed:
             return False
-        available = min((source.available for source in self._sources), default=sources.NEVER)
-        news = [(source.has_news, source.has_later_news) for source in self._sources]
+        news = [source.has_news for source in self._sources]
         starts = not self._started and bool(self.imported)
         asked = self.demanded > self.lower or (PROPOSALS, self.sweeps) in self._inbox
-        if not (starts or asked or any([now for now, _ in news])):
+        if not (starts or asked or any(news)):
             return False
+        available = min([source.available for source in self._sources], default=sources.NEVER)
         if available <= self.lower:
             return self._pass_on_demand()
         since = 0 if self._started else max((getattr(s, "since", 0) for s in self._sources), default=0)
         self._proposed = True
-        proposal = available, since, [source.last for source in self._sources], news
+        later = [source.has_later_news for source in self._sources]
+        proposal = available, since, [source.last for source in self._sources], list(zip(news, later, strict=True))
         self._tell_all(PROPOSALS, self.sweeps, [proposal] * self.workers)
         return True
 
@@ -190,6 +192,7 @@ class Flow:
         yield from self._root.visit_reached(Span(self.lower, target, starts=self.lower == self.start))
         for source, last in zip(self._sources, lasts, strict=True):
             source.out.closed = target >= last
+        self._complete(target)
         for forget in self._forgets:
             forget(target)
         for clear in self._clears:

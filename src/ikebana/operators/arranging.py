@@ -10,7 +10,7 @@ The exchange is given from outside, as a coroutine, since how messages travel is
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -64,9 +64,12 @@ class ArrangeStream:
         if len(batch):
             self.out.fresh = [batch]
 
+    def complete(self, epoch: int) -> None:
+        """Show those who import the arrangement that it has all epochs before `epoch`."""
+        self.arrange.advance_to(from_epoch(epoch, self._source.dimensions))
+
     def forget(self, epoch: int) -> None:
         """A sweep up to `epoch` is complete."""
-        self.arrange.advance_to(from_epoch(epoch, self._source.dimensions))
         self._published.forget(epoch)
         self.out.closed = self._source.closed
 
@@ -107,6 +110,9 @@ def exchanged(updates: Updates | None, exchange: Exchange, workers: int) -> Gene
 def split(updates: Updates, shards: int) -> Parts:
     """The updates of each shard, by key lane; None for those that have none."""
     owner = shard_rows(updates.key, shards)
+    counts = np.bincount(owner, minlength=shards).tolist()
+    if len(updates) in counts:
+        return [updates if count else None for count in counts]
     order = np.argsort(owner, kind="stable")
-    bounds = np.searchsorted(owner[order], np.arange(shards + 1)).tolist()
-    return [updates.take(order[start:end]) if end > start else None for start, end in pairwise(bounds)]
+    bounds = pairwise(accumulate(counts, initial=0))
+    return [updates.take(order[start:end]) if end > start else None for start, end in bounds]

@@ -79,7 +79,7 @@ class Changes(Timed):
 
     def with_columns(self, fields: Fields, columns: Sequence[pa.Array]) -> Changes:
         """Other columns for the same rows."""
-        return replace(self, fields=fields, columns=tuple(columns))
+        return Changes(self.times, self.tix, self.diffs, fields, tuple(columns))
 
     def scaled(self, factors: Lane) -> Changes:
         """Every diff multiplied: `factors` has a row for each new diff lane; the changes have one lane."""

@@ -58,8 +58,13 @@ class Select:
         return tuple(known[source].with_name(name) for name, source in self.names)
 
     def __call__(self, changes: Changes) -> Changes:
-        named = changes.named
-        return changes.with_columns(self.fields(changes.fields), [named[source] for _, source in self.names])
+        return self.bound(changes.fields)(changes)
+
+    def bound(self, given: Fields) -> Callable[[Changes], Changes]:
+        """The step, for changes that have these columns: where each is, and what it becomes, is found out once."""
+        known = {field.name: at for at, field in enumerate(given)}
+        fields, places = self.fields(given), [known[source] for _, source in self.names]
+        return lambda changes: changes.with_columns(fields, [changes.columns[at] for at in places])
 
 
 @dataclass(frozen=True)
@@ -197,9 +202,11 @@ class Linear:
     """A chain of steps."""
 
     def __init__(self, source: Stream, steps: Sequence[Step], lanes: int) -> None:
-        self._source, self._steps = source, tuple(steps)
+        self._source = source
+        self._steps: list[Callable[[Changes], Changes]] = []
         fields = source.fields
         for step in steps:
+            self._steps.append(step.bound(fields) if isinstance(step, Select) else step)
             fields = step.fields(fields)
         self.out = Stream(fields, source.dimensions, lanes)
 

@@ -99,9 +99,12 @@ class Reduction:
         if len(batch):
             self.out.fresh = [batch]
 
+    def complete(self, epoch: int) -> None:
+        """Show those who import the arrangement that it has all epochs before `epoch`."""
+        self._output.advance_to(from_epoch(epoch, self.source.dimensions))
+
     def forget(self, epoch: int) -> None:
         """A sweep up to `epoch` is complete."""
-        self._output.advance_to(from_epoch(epoch, self.source.dimensions))
         for reader in self._readers:
             reader.forget(epoch)
         self.out.closed = self.source.closed
@@ -252,8 +255,12 @@ def _rows(reader: TraceReader, lanes: Lane, span: Span, schema: Schema) -> Sorte
 def with_state_before(pairs: Pairs, span: Span) -> Pairs:
     """With a pair for the state of each key before this sweep."""
     first = np.flatnonzero(np.append(True, pairs[1:, 0] != pairs[:-1, 0]))
-    before = np.stack([pairs[first, 0], np.full(len(first), span.lower - 1)], axis=1)
-    return np.insert(pairs, first, before, axis=0)
+    at = first + np.arange(len(first))
+    made, is_given = np.empty((len(pairs) + len(first), 2), np.int64), np.ones(len(pairs) + len(first), bool)
+    is_given[at] = False
+    made[is_given] = pairs
+    made[at, 0], made[at, 1] = pairs[first, 0], span.lower - 1
+    return made
 
 
 def with_epochs_of_the_sweep(pairs: Pairs, histories: Sequence[tuple[Lane, Updates]], span: Span) -> Pairs:

@@ -1,0 +1,167 @@
+"""What small changes need not do: visit what cannot be reached, exchange nothing, look at batches one by one."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ikebana.collection import Collection
+from ikebana.dataflow.flow import Flow
+from ikebana.dataflow.messages import FIRST_EXCHANGE
+from ikebana.engine import Engine, Table, View
+from ikebana.operators import join
+from ikebana.operators.arranging import split
+from ikebana.plan import signals
+from ikebana.trace import Schema, Updates
+
+PAIR = {"k": pa.int64(), "v": pa.int64()}
+Rows = Counter[tuple[int, int]]
+
+
+def exchanges(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The dataflows of all exchanges from now on."""
+    found: list[str] = []
+    tell_all = Flow._tell_all
+
+    def told(flow: Flow, channel: int, number: int, parts: list[Any]) -> None:
+        if channel >= FIRST_EXCHANGE:
+            found.append(flow.name)
+        tell_all(flow, channel, number, parts)
+
+    monkeypatch.setattr(Flow, "_tell_all", told)
+    return found
+
+
+def of_pairs(engine: Engine, name: str, kind: str = "table") -> Table:
+    return engine.table(name, PAIR, kind=kind)
+
+
+def insert(table: Table, rows: list[tuple[int, int]]) -> None:
+    table.insert({"k": [k for k, _ in rows], "v": [v for _, v in rows]})
+
+
+def with_stream(stream: Table, table: Table) -> Collection:
+    """How many rows of a stream there are for each key that a table has."""
+    return stream.select("k").arrange("k").join(table.arrange("k")).count("k")
+
+
+# Signals.
+
+
+def test_a_join_is_reached_when_both_sides_ever_were() -> None:
+    left, right = signals.Signal(), signals.Signal()
+    both, probe = signals.Both(left, right), signals.Probe(left, right)
+    told = [(True, False), (False, False), (False, True), (False, True), (True, False), (False, False)]
+    found = []
+    for on_left, on_right in told:
+        left.set(on_left, False)
+        right.set(on_right, False)
+        both.update()
+        probe.update()
+        found.append((both.now, probe.now))
+    assert found == [(False, False), (False, False), (True, False), (True, False), (True, True), (False, False)]
+    assert both.ever and probe.ever
+
+
+def test_later_changes_and_several_inputs() -> None:
+    one, two = signals.Signal(), signals.Signal()
+    late, some = signals.Later(one), signals.Any([one, two])
+    one.set(True, False)
+    late.update()
+    some.update()
+    assert (late.now, late.ever, some.now, some.later) == (False, False, True, False)
+    one.set(True, True)
+    late.update()
+    some.update()
+    assert (late.now, late.later, some.later) == (True, True, True)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_query_over_a_stream_exchanges_nothing_before_it_has_any_rows(
+    workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Engine(workers=workers) as engine:
+        stream, table = of_pairs(engine, "stream", "stream"), of_pairs(engine, "table")
+        insert(table, [(k, k % 3) for k in range(50)])
+        table.arrange(by="k")
+        engine.run()
+        found = exchanges(monkeypatch)
+        view = engine.install("view", with_stream(stream, table))
+        assert view.to_arrow().num_rows == 0
+        assert not found
+        insert(stream, [(k, 0) for k in range(0, 60, 2)])
+        assert sorted(view.to_arrow()["k"].to_pylist()) == list(range(0, 50, 2))
+        assert bool(found) == (workers > 1)
+
+
+def test_what_a_query_arranges_of_a_stream_stays_in_its_dataflow() -> None:
+    with Engine() as engine:
+        stream, table = of_pairs(engine, "stream", "stream"), of_pairs(engine, "table")
+        engine.install("view", with_stream(stream, table))
+        engine.run()
+        assert [each.names for each in engine.status()] == [("table",), ("view",)]
+
+
+def joined(stream: Rows, table: Rows, other: Rows) -> Counter[int]:
+    """How many rows each key has: those of the stream that meet the table, and the table's that meet the other."""
+    found: Counter[int] = Counter()
+    for (k, _), count in stream.items():
+        found[k] += count * sum(n for (key, _), n in table.items() if key == k)
+    for (k, v), count in table.items():
+        found[k] += count * sum(n for (key, _), n in other.items() if key == v)
+    return +found
+
+
+def shown(view: View) -> Counter[int]:
+    return Counter({row["k"]: row["count"] for row in view.to_arrow().to_pylist()})
+
+
+@pytest.mark.parametrize("few", [join.FEW, 0], ids=["together", "batch by batch"])
+@pytest.mark.parametrize("seed", range(10))
+def test_oracle_joins_of_what_is_empty_for_a_while(seed: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(join, "FEW", few)
+    monkeypatch.setattr(join, "QUANTUM", 1 + seed % 3 * 40)
+    r = random.Random(seed)
+    names = ["stream", "table", "other"]
+    rows: dict[str, Rows] = {name: Counter() for name in names}
+    with Engine(workers=1 + seed % 3, seed=seed) as engine:
+        tables = {name: of_pairs(engine, name, "stream" if name == "stream" else "table") for name in names}
+
+        def change() -> None:
+            name = r.choice(names[: r.randint(1, 3)])
+            new = [(r.randrange(5), r.randrange(5)) for _ in range(r.randint(1, 4))]
+            rows[name].update(new)
+            insert(tables[name], new)
+
+        for _ in range(r.randint(0, 4)):
+            change()
+        rows["stream"].clear()
+        met = tables["stream"].join(tables["table"].select("k", w="v"), on="k").select("k")
+        meets = tables["table"].join(tables["other"].select(v="k", w="v"), on="v").select("k")
+        view = engine.install("view", met.concat(meets).count("k"))
+        for _ in range(10):
+            for _ in range(r.randint(1, 3)):
+                change()
+            assert shown(view) == joined(rows["stream"], rows["table"], rows["other"])
+
+
+# Exchanges.
+
+
+@pytest.mark.parametrize("shards", [1, 2, 5])
+def test_shares_are_all_there_is_and_none_is_empty(shards: int) -> None:
+    schema = Schema({"k": pa.int64()}, {"v": pa.string()})
+    for keys in ([7], [7, 7, 7], list(range(30))):
+        updates = Updates.of(schema, {"k": keys, "v": [str(k) for k in keys]}, (0,))
+        parts = split(updates, shards)
+        assert len(parts) == shards
+        there = [part for part in parts if part is not None]
+        assert all(len(part) for part in there)
+        assert sorted(triple for part in there for triple in part.triples()) == sorted(updates.triples())
+        owners = [set(np.unique(part.key).tolist()) for part in there]
+        assert sum(map(len, owners)) == len(set(keys))
