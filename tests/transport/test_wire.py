@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ COMMANDS = {
     "reply": messages.Reply(3, ("orders", 4)),
 }
 CALLS = {
-    "peers": calls.Peers(("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")),
+    "peers": calls.Peers(("tcp://127.0.0.1:1", "tcp://127.0.0.1:2"), ((17, 3), None), (b"token", b"")),
     "wait": calls.Ask(1, messages.Wait("view", 4)),
     "read": calls.Ask(2, messages.Read("view", (3, 0))),
     "check": calls.Ask(4, messages.Check(5, (("people", ((("driver", 1), 0), (3, 1))),))),
@@ -82,7 +83,7 @@ CALLS = {
     "forget": calls.Forget(2),
     "idle": calls.Idle(3),
     "stop": calls.Stop(),
-    "hello": calls.Hello("tcp://127.0.0.1:3", "tcp://127.0.0.1:4", 17),
+    "hello": calls.Hello("tcp://127.0.0.1:3", "tcp://127.0.0.1:4", 17, (17, 5), b"token"),
     "ready": calls.Ready(),
     "counts": calls.Answer(3, calls.Counts(10, 11, 5)),
     "count": calls.Counts(10, 11, 5),
@@ -91,7 +92,7 @@ CALLS = {
     "large table": calls.Answer(2, updates(MANY).to_table()),
     "refusal": calls.Refusal(2, TimeError, "what", "detail", "hint"),
     "crash": calls.Crash("KeyError: 'x'", "Traceback ..."),
-    "greeting": calls.Greeting(1),
+    "greeting": calls.Greeting(1, b"token"),
 }
 
 
@@ -222,6 +223,41 @@ def test_of_a_slice_only_the_slice_is_sent(array: pa.Array) -> None:
         frames = wire.encode(part)
         assert len(frames) == 1 and len(frames[0]) < 600
         assert wire.decode(frames).equals(part)
+
+
+KINDS: dict[str, Any] = {
+    "integers": pa.array([None, *range(40)]),
+    "bits": pa.array([True, False, None, True, True] * 8),
+    "dates": pa.array(range(40), pa.date32()),
+    "decimals": pa.array([None, *map(Decimal, range(40))], pa.decimal128(12, 2)),
+    "fixed bytes": pa.array([b"abc", None] * 20, pa.binary(3)),
+    "texts": pa.array(["", "abc", None, "de", "f"] * 8),
+    "large texts": pa.array(["", "abc", None, "de", "f"] * 8, pa.large_string()),
+    "bytes": pa.array([b"", b"abc", None, b"de", b"f"] * 8),
+    "empty texts": pa.array([""] * 40),
+    "nothing": pa.nulls(40),
+    "lists": pa.array([[1, 2], None, [], [3]] * 10),
+    "structs": pa.array([{"x": 1, "y": "a"}, None] * 20),
+    "dictionary": pa.array(["a", "b", None, "a"] * 10).dictionary_encode(),
+    "text views": pa.array(["", "abc", None, "a text that is longer than others"] * 10, pa.string_view()),
+}
+
+
+@pytest.mark.parametrize("array", KINDS.values(), ids=KINDS.keys())
+def test_slices_of_any_kind(array: pa.Array) -> None:
+    for start, end in [(0, 40), (0, 5), (3, 4), (8, 24), (9, 33), (7, 40), (20, 20), (40, 40)]:
+        received = wire.decode(wire.encode(array[start:end]))
+        received.validate(full=True)
+        assert received.equals(array[start:end]) and received.null_count == array[start:end].null_count
+        assert received[1:].equals(array[start:end][1:])
+
+
+def test_slices_are_sent_from_where_they_are() -> None:
+    array = pa.array(np.arange(MANY))
+    frames = wire.encode(array[8:-3])
+    assert len(frames) == 2
+    address = np.frombuffer(frames[1], np.uint8).__array_interface__["data"][0]
+    assert address == array.buffers()[1].address + 64 and frames[1].nbytes == 8 * (MANY - 11)
 
 
 def test_memory_that_kernels_cannot_read_is_copied() -> None:

@@ -3,10 +3,12 @@
 A message is a list of frames. The first is a pickle; arrays of `LARGE` bytes or more are not in it but follow as
 frames, without a copy on either side: what is sent are the array's own bytes, and what is received are arrays on
 top of the frames' memory, which is read-only for that reason. Updates never change once made, so nobody minds.
+Between processes that share memory the frames of large messages are not sent but put there (`memory`): then a message
+is a descriptor and the pickle.
 
-Pickle's own ways are replaced where they are wasteful: constant lanes stay one cell (NumPy would spell them out),
-slices of Arrow arrays are cut out (Arrow would send all of the array), schemas are pickled and unpickled once
-each, small tables go in Arrow's own format, and values are made by their constructors rather than field by field.
+Pickle's own ways are replaced where they are wasteful: constant lanes stay one cell (NumPy would spell them out), of
+slices of Arrow arrays only the slice is sent (Arrow would send all of the array), schemas are pickled and unpickled
+once each, small tables go in Arrow's own format, and values are made by their constructors rather than field by field.
 
 Functions of users travel only inside plans, by value (cloudpickle). A plan is sealed until the worker opens it, so
 that one that cannot be opened fails its own dataflow. Its nodes keep the digests that the driver gave them:
@@ -33,9 +35,11 @@ import cloudpickle
 import numpy as np
 import pyarrow as pa
 import zmq
+from pyarrow import types
 
 from ikebana.dataflow import messages
 from ikebana.dataflow.transport import calls
+from ikebana.dataflow.transport.curve import IN
 from ikebana.dataflow.transport.memory import Link, Memory, is_descriptor
 from ikebana.errors import DataflowError
 from ikebana.operators.changes import Changes
@@ -108,7 +112,7 @@ def receive_from(socket: zmq.Socket[bytes], memory: Memory | None = None) -> tup
 
 def has_mail(socket: zmq.Socket[bytes]) -> bool:
     """Whether a message has come."""
-    return bool(int(socket.get(zmq.EVENTS)) & zmq.POLLIN)
+    return bool(int(socket.get(zmq.EVENTS)) & IN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +169,39 @@ def _constant_array(cells: Any, shape: tuple[int, ...], dtype: str) -> Any:
 
 
 def _arrow_array(array: pa.Array) -> Any:
-    if array.offset or array.get_total_buffer_size() >= max(LARGE, 2 * array.nbytes):
-        array = pa.concat_arrays([array])
-    return array.__reduce__()
+    if not array.offset and array.get_total_buffer_size() < max(LARGE, 2 * array.nbytes):
+        return array.__reduce__()
+    buffers = _cut_out(array) if len(array) else None
+    if buffers is None:
+        return pa.concat_arrays([array]).__reduce__()
+    return pa.Array.from_buffers, (array.type, len(array), buffers, array.null_count, array.offset % 8)
+
+
+def _cut_out(array: pa.Array) -> list[pa.Buffer | None] | None:
+    """What the buffers of a slice have for it, from a whole byte of bits on; None for layouts that are rarer.
+
+    Nothing is copied but where texts begin.
+    """
+    kind, first = array.type, array.offset // 8 * 8
+    is_fixed = types.is_primitive(kind) or types.is_decimal(kind) or types.is_fixed_size_binary(kind)
+    if not is_fixed and kind not in _TEXTS:
+        return None
+    rows = array.offset % 8 + len(array)
+    validity, *parts = array.buffers()
+    valid = validity.slice(first // 8, -(-rows // 8)) if array.null_count else None
+    if is_fixed:
+        return [valid, parts[0].slice(first * kind.bit_width // 8, -(-rows * kind.bit_width // 8))]
+    starts: Any = np.frombuffer(parts[0], _TEXTS[kind])[first : first + rows + 1]
+    text = parts[1] and parts[1].slice(starts[0], starts[-1] - starts[0])
+    return [valid, pa.py_buffer(starts - starts[0]), text]
+
+
+_TEXTS: dict[pa.DataType, Any] = {
+    pa.string(): np.dtype(np.int32),
+    pa.binary(): np.dtype(np.int32),
+    pa.large_string(): np.dtype(np.int64),
+    pa.large_binary(): np.dtype(np.int64),
+}
 
 
 def _arrow_table(table: pa.Table) -> Any:
@@ -233,7 +267,7 @@ def _kinds(kind: type[Any]) -> Iterable[type[Any]]:
 
 
 _VALUES = (messages.Command, messages.Letter, calls.FromDriver, calls.FromWorker)
-_PLAIN = {kind for union in _VALUES for kind in get_args(union)} | {messages.Wait, messages.Read}
+_PLAIN = {kind for union in _VALUES for kind in get_args(union)} | {messages.Wait, messages.WaitAll, messages.Read}
 _PLAIN |= {Updates, Changes, Sealed, calls.Greeting}
 _PLAIN -= {messages.Install}  # to be sealed first
 _PARTS: Any = ChainMap(
