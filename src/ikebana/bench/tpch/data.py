@@ -27,8 +27,8 @@ def tables(scale: float, directory: Path, *, files: int = 1, names: Iterable[str
 
 
 def read(folder: Path) -> dict[str, pa.Table]:
-    """All tables of a folder, in memory."""
-    return {name: pq.read_table(folder / name).cast(SCHEMAS[name]) for name in TABLES}
+    """All tables of a folder, in memory, each column in one piece."""
+    return {name: pq.read_table(folder / name).cast(SCHEMAS[name]).combine_chunks() for name in TABLES}
 
 
 def _make(folder: Path, scale: float, files: int, names: list[str]) -> None:

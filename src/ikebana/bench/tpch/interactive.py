@@ -7,7 +7,7 @@ takes its place. Measured are
 
     install    from `session.view()` until its first answer is here, `view.to_arrow()`; Catalyst's plan of it is kept
     update     from a round's rows to the answers of all active queries
-    memory     what the workers have resident after each round
+    memory     what the workers have resident after each round, libraries that they share aside
 
 with sharing and then without, where every query builds all its indexes itself; the same rows, queries and moments in
 both. Without sharing the tables are kept beside them, since queries to come need their history.

@@ -113,9 +113,9 @@ def warm(
 
 
 def resident(session: Session) -> int:
-    """Memory that all workers hold now."""
+    """Memory that all workers hold now, each by itself: the code of libraries, which they share, does not count."""
     cluster: Any = session.engine.cluster
-    return sum([int(psutil.Process(pid).memory_info().rss) for pid in cluster.pids])
+    return sum([int(psutil.Process(pid).memory_full_info().uss) for pid in cluster.pids])
 
 
 def listed(found: Mapping[int, Times]) -> Iterator[tuple[str, float]]:
