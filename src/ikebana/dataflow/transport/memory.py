@@ -48,12 +48,12 @@ from ikebana.trace.lanes import Array
 Address: TypeAlias = tuple[int, int]
 """Where a ledger is: a process, and a file descriptor of it."""
 
-SHARED = 256 << 10
-"""Messages whose large frames have so many bytes together are shared; sockets are as fast for smaller ones."""
+SHARED = 64 << 10
+"""Messages whose large frames have so many bytes together are shared; sockets will do for smaller ones."""
 
 _LIMIT = 512 << 20
 _SEGMENTS = 64
-_SMALLEST = 1 << 20
+_SMALLEST = 256 << 10
 _ALIGNMENT = 64
 _TOKEN = 32
 _NAME = "ikebana"  # shown by tools
@@ -250,9 +250,9 @@ def _capacity(size: int) -> int:
     """How large a segment for so many bytes is made: a quarter larger at most, so that others fit it too.
 
     >>> [_capacity(size) >> 10 for size in (1, 1 << 20, 1_100_000, 5_000_000)]
-    [1024, 1024, 1280, 5120]
+    [256, 1024, 1280, 5120]
     """
-    step = max(_SMALLEST, 1 << (size - 1).bit_length() if size > 1 else 0) // 8
+    step = max(_SMALLEST, 1 << (size - 1).bit_length()) // 8
     return max(_SMALLEST, -(-size // step) * step)
 
 
