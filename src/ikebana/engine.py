@@ -41,6 +41,7 @@ from ikebana.dataflow.messages import (
     Retire,
     Status,
     TableSpec,
+    WaitAll,
 )
 from ikebana.dataflow.transport import Cluster
 from ikebana.dataflow.transport.inprocess import InProcess
@@ -241,6 +242,19 @@ class Engine:
     def run(self) -> None:
         """Work until nothing is left to do."""
         self.coordinator.run()
+
+    def wait(self, epoch: int | None = None) -> None:
+        """Work until all views have their results at an epoch, by default the last that is closed.
+
+        One request, where waiting for each view takes one for each.
+        """
+        with self.coordinator.lock:
+            epoch = self.epoch - 1 if epoch is None else epoch
+            views = list(self.views.values())
+            for view in views:
+                view.demand(epoch)
+        if views:
+            self.coordinator.ask(WaitAll(tuple({view.dataflow for view in views}), epoch + 1))
 
     def status(self) -> list[ArrangementStatus]:
         """Every arrangement that a dataflow maintains, on each worker: how large it is, and who needs it."""

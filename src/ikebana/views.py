@@ -57,7 +57,7 @@ class View:
         (`hold`).
         """
         epoch = self._engine.epoch - 1 if at is None else at
-        self._demand(epoch)
+        self.demand(epoch)
         try:
             return pa.concat_tables(self._engine.ask(Read(self.dataflow, (epoch,), wait=True, keys=keys)))
         except TimeError:
@@ -76,10 +76,11 @@ class View:
 
     def wait(self, epoch: int) -> None:
         """Work until the result at an epoch is complete."""
-        self._demand(epoch)
+        self.demand(epoch)
         self._engine.ask(Wait(self.dataflow, epoch + 1))
 
-    def _demand(self, epoch: int) -> None:
+    def demand(self, epoch: int) -> None:
+        """Have the result at an epoch computed, without waiting for it."""
         self.check()
         if epoch >= self._engine.epoch:
             raise TimeError(
@@ -166,7 +167,7 @@ class Held:
         """The result at an epoch that is closed, by default the first held: its columns, and `diff`."""
         epoch = self.epoch if epoch is None else epoch
         self._check(epoch)
-        self._view._demand(epoch)
+        self._view.demand(epoch)
         return pa.concat_tables(self._engine.ask(Read(self.dataflow, (epoch,), self.number, wait=True, keys=keys)))
 
     def to_arrow(self, epoch: int | None = None) -> pa.Table:
@@ -176,7 +177,7 @@ class Held:
     def changes(self, after: int, at: int) -> Iterator[tuple[int, pa.Table]]:
         """The changes at epochs after `after` up to `at`, which is closed: for each that has any, in order."""
         self._check(after)
-        self._view._demand(at)
+        self._view.demand(at)
         answers = self._engine.ask(ReadChanges(self.dataflow, after, at, self.number))
         return by_epoch([answer for answer in answers if answer[1] is not None])
 

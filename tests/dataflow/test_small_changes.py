@@ -14,10 +14,12 @@ from ikebana.collection import Collection
 from ikebana.dataflow.flow import Flow
 from ikebana.dataflow.messages import FIRST_EXCHANGE
 from ikebana.engine import Engine, Table, View
+from ikebana.errors import DataflowError, TimeError
 from ikebana.operators import join
 from ikebana.operators.arranging import split
 from ikebana.plan import signals
 from ikebana.trace import Schema, Updates
+from tests.dataflow.harness import cluster_of
 
 PAIR = {"k": pa.int64(), "v": pa.int64()}
 Rows = Counter[tuple[int, int]]
@@ -165,3 +167,30 @@ def test_shares_are_all_there_is_and_none_is_empty(shards: int) -> None:
         assert sorted(triple for part in there for triple in part.triples()) == sorted(updates.triples())
         owners = [set(np.unique(part.key).tolist()) for part in there]
         assert sum(map(len, owners)) == len(set(keys))
+
+
+# Waiting.
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_all_views_are_waited_for_at_once(workers: int) -> None:
+    with Engine(workers=workers) as engine:
+        engine.wait()  # there is none
+        one, two = of_pairs(engine, "one"), of_pairs(engine, "two")
+        views = [engine.install(f"view {at}", table.count("k")) for at, table in enumerate([one, one, two])]
+        engine.wait()
+        insert(one, [(1, 1), (2, 2)])
+        engine.wait()
+        assert [cluster_of(engine).complete(view.dataflow) for view in views] == [engine.epoch] * 3
+        with pytest.raises(TimeError, match="still open"):
+            engine.wait(engine.epoch)
+
+
+def test_waiting_for_all_views_tells_which_one_has_failed() -> None:
+    with Engine() as engine:
+        table = of_pairs(engine, "table")
+        engine.install("good", table.count("k"))
+        engine.install("bad", table.filter(lambda columns: columns["missing"]).count("k"))
+        insert(table, [(1, 1)])
+        with pytest.raises(DataflowError, match="'bad' has failed"):
+            engine.wait()

@@ -45,6 +45,14 @@ def test_threads_insert_and_read_at_once(engine: Engine, table: Table) -> None:
     insert_and_read(engine, table, counted(engine, table), threads=4, each=25)
 
 
+def test_all_views_are_waited_for_at_once(engine: Engine, table: Table) -> None:
+    view = counted(engine, table)
+    engine.install("rows", table.filter(lambda columns: columns["v"].is_valid()))
+    table.insert({"k": [1, 2], "v": [1, 1]})
+    engine.wait()
+    assert collected(view.read()) == {(1, 2): 1}
+
+
 def test_one_of_several_threads_wins_a_key(engine: Engine, table: Table) -> None:
     won: list[int] = []
 

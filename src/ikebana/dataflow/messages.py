@@ -309,6 +309,14 @@ class Wait:
     epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class WaitAll:
+    """Answer (None) when all of some dataflows have completed the epochs before `epoch`; refuse when one has failed."""
+
+    dataflows: tuple[str, ...]
+    epoch: int
+
+
 Keys: TypeAlias = Mapping[str, Sequence[Any]]
 """Key columns by name."""
 
@@ -386,7 +394,7 @@ Command: TypeAlias = (
 )
 Letter: TypeAlias = Message | Failed
 Request: TypeAlias = Any
-"""What `Worker.answer` understands: `Check`, `Wait`, `Read`, `ReadChanges`, `Status`."""
+"""What `Worker.answer` understands: `Check`, `Wait`, `WaitAll`, `Read`, `ReadChanges`, `Status`."""
 
 
 def unanswerable(request: Request) -> DataflowError:
@@ -397,9 +405,11 @@ def unanswerable(request: Request) -> DataflowError:
       detail: it has not got there, and there is nothing left to do
       hint: advance its inputs past that epoch, and demand it, first
     """
-    if isinstance(request, Wait):
+    if isinstance(request, Wait | WaitAll):
+        names = [request.dataflow] if isinstance(request, Wait) else request.dataflows
+        what = "dataflow" if len(names) == 1 else "one of the dataflows"
         return DataflowError(
-            f"dataflow {request.dataflow!r} cannot complete epoch {request.epoch - 1}",
+            f"{what} {', '.join(map(repr, names))} cannot complete epoch {request.epoch - 1}",
             detail="it has not got there, and there is nothing left to do",
             hint="advance its inputs past that epoch, and demand it, first",
         )

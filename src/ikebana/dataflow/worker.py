@@ -57,6 +57,7 @@ from ikebana.dataflow.messages import (
     TableSpec,
     Unsubscribe,
     Wait,
+    WaitAll,
 )
 from ikebana.dataflow.subscriptions import Subscriptions, changes_of, epochs_of
 from ikebana.errors import DataflowError, TimeError
@@ -216,6 +217,8 @@ class Worker:
         match request:
             case Wait(name, epoch):
                 return None if self.complete(name) >= epoch else PENDING
+            case WaitAll(names, epoch):
+                return None if all([self.complete(name) >= epoch for name in names]) else PENDING
             case Read(name, at, hold, wait, keys):
                 if wait and self.complete(name) <= at[0]:
                     return PENDING
