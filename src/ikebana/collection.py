@@ -542,7 +542,8 @@ def iterate(
 ) -> dict[str, Collection]:
     """Mutually recursive variables: all are replaced at once by what `body` makes of them, until nothing changes.
 
-    With `rounds`, only so many times. Collections from outside that the body uses enter the loop by themselves.
+    With `rounds`, only so many times. Collections from outside that the body uses enter the loop by themselves. A loop
+    inside another is where it starts: if that is a collection from outside, `enter` it first.
     """
     if rounds is not None and rounds <= 0:
         return dict(initial)
@@ -589,7 +590,7 @@ def _inside(node: ir.Node, scope: ir.Scope) -> ir.Node:
         raise SchemaError(
             "cannot use a variable of a loop outside of it",
             detail=f"it belongs to {' in '.join(reversed(node.scope))}",
-            hint="use what iterate returns",
+            hint="use what iterate returns; a loop inside another must start there: enter() what it starts from",
         )
     for loop in scope[len(node.scope) :]:
         node = _entered(node, loop)

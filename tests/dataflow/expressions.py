@@ -455,7 +455,7 @@ def _looped(domain: Domain, known: Sequence[Collection], loop: Loop) -> Collecti
         made = built(domain, inside, loop.nodes)
         return {name: made[at] for name, at in zip(names, loop.results, strict=True)}
 
-    start = {name: known[at] for name, at in zip(names, loop.start, strict=True)}
+    start = {name: known[at].enter(known[0]) for name, at in zip(names, loop.start, strict=True)}  # constants too
     return collection.iterate(body, start, loop.rounds)[names[loop.result]]
 
 

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -13,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ikebana.collection import Collection, iterate, natural_join
+from ikebana.collection import Collection, constant, iterate, natural_join
 from ikebana.engine import Engine
 from ikebana.errors import DataflowError, SchemaError, TimeError
 from ikebana.operators import join
@@ -395,6 +396,26 @@ def test_regression_a_nested_loop_could_not_start_from_inside_and_outside(order:
     numbers.insert(pairs((1, 2)))
     engine.advance()
     assert read(view) == {(1, 2): 1, (2, 1): 1}
+
+
+def test_regression_a_nested_loop_that_starts_from_a_constant_is_told_to_enter_it() -> None:
+    """The error said to use what iterate returns, which was no help."""
+    engine = Engine()
+    numbers = pairs_input(engine)
+    few = constant(pa.table({"k": [1], "v": [1]}, schema=pa.schema([pa.field(n, pa.int64(), False) for n in "kv"])))
+
+    def program(start: Callable[[Collection], Collection]) -> Collection:
+        def inner(outer: Collection) -> Collection:
+            return start(outer).iterate(lambda rows: rows.concat(outer).distinct())
+
+        return numbers.iterate(lambda outer: outer.concat(inner(outer)).distinct())
+
+    with pytest.raises(SchemaError, match=r"enter\(\) what it starts from"):
+        program(lambda outer: few)
+    view = engine.install("view", program(few.enter))
+    numbers.insert(pairs((2, 3)))
+    engine.advance()
+    assert read(view) == {(1, 1): 1, (2, 3): 1}
 
 
 def test_regression_no_rounds_were_taken_for_any_number() -> None:

@@ -183,12 +183,14 @@ def is_binary(kind: pa.DataType) -> bool:
     return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
 
 
+@lru_cache(maxsize=4096)
 def is_list(kind: pa.DataType) -> bool:
     """Lists, however their length is stored; maps are lists of entries."""
     lists = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_map)
     return any(is_one(kind) for is_one in lists)
 
 
+@lru_cache(maxsize=4096)
 def is_nested(kind: pa.DataType) -> bool:
     """Lists, structs and maps."""
     return is_list(kind) or bool(types.is_struct(kind))

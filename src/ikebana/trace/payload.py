@@ -29,7 +29,10 @@ Payload: TypeAlias = tuple[pa.Array, ...]
 
 def take(payload: Payload, rows: Lane) -> Payload:
     """The named rows, in the given order."""
-    return tuple(array.take(pa.array(rows)) for array in payload)
+    if not payload:
+        return ()
+    positions = pa.array(rows)
+    return tuple([array.take(positions) for array in payload])
 
 
 def concat(payloads: Sequence[Payload]) -> Payload:

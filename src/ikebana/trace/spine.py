@@ -17,8 +17,8 @@ three efforts of the paper's figure 6e. More effort means that merges finish soo
 batches to read, but longer steps.
 
 **Small batches** count as HEAD rows: they are merged at once with the batch at level 0. That moves at most 2
-* HEAD rows and is cheaper than keeping track of them. **Tiny batches**, of which `RECENT` are no more than HEAD rows,
-wait until there are so many, and then become one: merging costs more than a reader spends on a few more batches.
+* HEAD rows and is cheaper than keeping track of them. **Tiny batches**, of half as many rows at most, wait until there
+are `RECENT` of them, or HEAD rows, and then become one: merging costs more than a reader spends on a few more batches.
 
 **Large batches** go directly to their level. What lies below is merged into one batch first; it is no more
 than about twice as large as the batch that arrives.
@@ -110,8 +110,8 @@ class Spine:
         self.upper = batch.description.upper
         if not len(batch):
             return
-        is_tiny = len(batch) * RECENT <= HEAD
-        if not is_tiny:
+        is_tiny = 2 * len(batch) <= HEAD
+        if not is_tiny or sum(map(len, self._recent)) + len(batch) > HEAD:
             self._gather_recent()
         d = batch.description
         batch = batch.described(Description(self._stored_upper, d.upper, d.since))

@@ -222,6 +222,8 @@ NO_KEYS: Lane = np.empty(0, np.int64)
 
 def sort_updates(updates: Updates) -> Sorted:
     """The same updates, in order; nothing is added up."""
+    if len(updates) <= 1:
+        return Sorted(updates, constant(0, len(updates)), NO_KEYS)
     order, ident, collided = _order(updates)
     return Sorted(updates.take(order), gathered(ident, order), collided)
 
@@ -233,8 +235,8 @@ def sorted_by_key(updates: Updates) -> Updates:
 
 def consolidate(updates: Updates) -> Sorted:
     """In order, with equal updates added up and those that cancel left out."""
-    if len(updates) == 1 and updates.diffs.all():
-        return Sorted(updates, constant(0, 1), NO_KEYS)
+    if len(updates) <= 1 and updates.diffs.all():
+        return Sorted(updates, constant(0, len(updates)), NO_KEYS)
     if len(updates) > _FEW and len(updates.diffs) == 1 and not updates.schema.hashed:
         narrow = _consolidated_narrow(updates)
         if narrow is not None:
