@@ -24,7 +24,6 @@ from __future__ import annotations
 import copyreg
 import io
 import pickle
-from collections import ChainMap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -143,7 +142,7 @@ def seal(command: messages.Install) -> Sealed:
 
 # How each kind of value is taken apart: what to call, and with what, to make it again.
 
-_Parts: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
+_Recipe: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 def _aligned(frame: Any) -> Any:
@@ -217,7 +216,7 @@ def _table(stream: bytes) -> pa.Table:
     return pa.ipc.open_stream(stream).read_all()
 
 
-def _described(value: Any) -> _Parts:
+def _described(value: Any) -> _Recipe:
     return _description, (_pickle_of(value),)
 
 
@@ -239,7 +238,7 @@ def _description(pickled: bytes) -> Any:
     return pickle.loads(pickled)
 
 
-def _fields_of(kind: type[Any]) -> Callable[[Any], _Parts]:
+def _fields_of(kind: type[Any]) -> Callable[[Any], _Recipe]:
     names = [each.name for each in fields(kind)]
     if len(names) < 2:
         return lambda value: (kind, tuple(getattr(value, name) for name in names))
@@ -270,7 +269,16 @@ _VALUES = (messages.Command, messages.Letter, calls.FromDriver, calls.FromWorker
 _PLAIN = {kind for union in _VALUES for kind in get_args(union)} | {messages.Wait, messages.WaitAll, messages.Read}
 _PLAIN |= {Updates, Changes, Sealed, calls.Greeting}
 _PLAIN -= {messages.Install}  # to be sealed first
-_PARTS: Any = ChainMap(
+
+
+class _Parts(dict[type[Any], Callable[[Any], Any]]):
+    """How values are taken apart, by their kind; what is not said here is as for all pickles."""
+
+    def __missing__(self, kind: type[Any]) -> Callable[[Any], Any]:
+        return cast(Any, copyreg.dispatch_table)[kind]
+
+
+_PARTS = _Parts(
     {
         **{kind: _fields_of(kind) for kind in _PLAIN},
         **{kind: _arrow_array for kind in _kinds(pa.Array)},
@@ -278,8 +286,7 @@ _PARTS: Any = ChainMap(
         pa.Table: _arrow_table,
         pa.Field: _described,
         Schema: _described,
-    },
-    cast(Any, copyreg.dispatch_table),
+    }
 )
 
 
