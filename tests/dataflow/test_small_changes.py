@@ -194,3 +194,15 @@ def test_waiting_for_all_views_tells_which_one_has_failed() -> None:
         insert(table, [(1, 1)])
         with pytest.raises(DataflowError, match="'bad' has failed"):
             engine.wait()
+
+
+def test_what_a_query_arranges_for_itself_is_counted() -> None:
+    with Engine() as engine:
+        words = engine.table("words", {"word": pa.large_string(), "n": pa.int64()}, kind="stream")
+        view = engine.install("sums", words.sum("word", "n"))
+        empty = engine.status()
+        words.insert({"word": ["a", "b", "b"], "n": [1, 2, 3]})
+        engine.wait()
+        (status,) = engine.status()
+        assert status.dataflow == view.dataflow and status.bytes > 0
+        assert status.inner_bytes > empty[0].inner_bytes == 0

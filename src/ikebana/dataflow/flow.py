@@ -203,6 +203,13 @@ class Flow:
         for flow in waiters:
             flow.wake()
 
+    @property
+    def inner_bytes(self) -> int:
+        """The bytes of what is arranged on the way to the result, here and for nobody else."""
+        return sum(
+            each.nbytes for each in self._root.operators() if hasattr(each, "nbytes") and each.out is not self.result
+        )
+
     def drop(self) -> None:
         """Release everything that only this dataflow holds."""
         self._sweep = None

@@ -365,6 +365,7 @@ class ArrangementStatus:
     columns: tuple[str, ...]
     rows: int  # updates in its batches
     bytes: int
+    inner_bytes: int  # of arrangements on the way to it, which only this dataflow has
     batches: int
     readers: int  # handles, the dataflow's own included
     since: int  # the epoch up to which it was compacted

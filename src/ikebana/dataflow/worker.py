@@ -303,6 +303,7 @@ class Worker:
                 columns=tuple(handle.schema.names),
                 rows=sum(map(len, batches)),
                 bytes=handle.nbytes,
+                inner_bytes=flow.inner_bytes,
                 batches=len(batches),
                 readers=handle.readers - 1,
                 since=min(since, default=0),

@@ -68,6 +68,11 @@ class ArrangeStream:
         """Show those who import the arrangement that it has all epochs before `epoch`."""
         self.arrange.advance_to(from_epoch(epoch, self._source.dimensions))
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the arrangement holds."""
+        return self._published.nbytes
+
     def forget(self, epoch: int) -> None:
         """A sweep up to `epoch` is complete."""
         self._published.forget(epoch)

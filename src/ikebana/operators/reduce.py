@@ -83,6 +83,11 @@ class Reduction:
         self._readers = [TraceReader(handle, lambda batch: batch, schema)]
         self._input = self._open(source)
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the output arrangement holds."""
+        return self._readers[0].nbytes
+
     def _open(self, arranged: Arranged) -> TraceReader:
         """A reader that moves on with sweeps."""
         reader = arranged.reader()

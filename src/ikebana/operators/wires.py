@@ -106,6 +106,11 @@ class TraceReader:
             self._since = epoch - 1
             self._handle.advance(from_epoch(epoch - 1, self._dimensions))
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the trace holds."""
+        return self._handle.nbytes
+
     def clone(self) -> Handle:
         """A handle for somebody else, at the same frontier."""
         return self._handle.clone()

@@ -248,7 +248,7 @@ class Session:
             views=len(self._views),
             arrangements=sum(each.worker == 0 for each in found),
             rows=sum(each.rows for each in found),
-            bytes=sum(each.bytes for each in found),
+            bytes=sum(each.bytes + each.inner_bytes for each in found),
         )
 
     def read(self, name: str, at: int | None = None) -> DataFrame:
@@ -383,13 +383,17 @@ class ViewInfo:
 
 @dataclass(frozen=True, slots=True)
 class ArrangementInfo:
-    """An arrangement on one worker: of which tables or views it is, and what it takes."""
+    """An arrangement on one worker: of which tables or views it is, and what it takes.
+
+    `inner_bytes` are those of what is arranged on the way to it, which nobody else can use.
+    """
 
     name: tuple[str, ...]
     worker: int
     key: tuple[str, ...]
     rows: int
     bytes: int
+    inner_bytes: int
     batches: int
     readers: int
     since: int
@@ -403,6 +407,7 @@ class ArrangementInfo:
             tuple(status.key),
             status.rows,
             status.bytes,
+            status.inner_bytes,
             status.batches,
             status.readers,
             status.since,
