@@ -75,7 +75,7 @@ def pair() -> Iterator[Pair]:
     pair = Pair()
     yield pair
     pair.close()
-    assert held_here() == before
+    assert held_here() <= before
 
 
 def bytes_of(count: int, seed: int = 0) -> bytes:
@@ -202,7 +202,7 @@ def test_rest_gives_everything_back_that_is_not_in_use(pair: Pair) -> None:
     assert held_here() > before
     pair.sender.rest()
     pair.receiver.rest()
-    assert held_here() == before
+    assert held_here() <= before
     assert bytes(kept[0]) == bytes_of(SHARED)
     assert bytes(pair.pass_on([bytes_of(SHARED, 2)])[0]) == bytes_of(SHARED, 2)
 
@@ -285,7 +285,7 @@ def test_arrays_outlive_a_killed_sender() -> None:
     sender.communicate()
     memory.close()
     del frame
-    assert held_here() == before
+    assert held_here() <= before
 
 
 def test_a_message_that_nobody_receives_goes_with_its_sender(pair: Pair) -> None:
@@ -324,7 +324,7 @@ def test_clusters_on_one_host_share_memory_and_leave_nothing() -> None:
         assert held_here() > before
         ours = [f"/proc/{pid}/maps" for pid in cluster.pids]
         assert all("memfd:ikebana" in Path(each).read_text() for each in ours)
-    assert held_here() == before and set(os.listdir("/dev/shm")) == files
+    assert held_here() <= before and set(os.listdir("/dev/shm")) == files
 
 
 def test_idle_clusters_give_memory_back() -> None:
@@ -352,7 +352,7 @@ def test_a_killed_worker_leaves_nothing_in_the_driver() -> None:
     with pytest.raises(DataflowError, match="worker 0 has died"):
         cluster.run()
     cluster.close()
-    assert held_here() == before and not any(map(is_running, cluster.pids))
+    assert held_here() <= before and not any(map(is_running, cluster.pids))
 
 
 DRIVER = """

@@ -2,6 +2,7 @@
 
 Starting: every worker says `Hello` to the driver, which tells all of them their `Peers`; each sends every peer a
 `Greeting`, and is `Ready` when it has one from every peer. So a cluster that has started has all its connections.
+On the way each learns with whom it shares memory, by tokens (`ikebana.dataflow.transport.memory`).
 
 Afterwards the driver sends commands and requests. A worker takes them in order. Each request has a number, and is
 answered once: with an `Answer`, or with a `Refusal` that becomes an error in the driver. A worker keeps any number of
@@ -66,7 +67,7 @@ class Stop:
 class Hello:
     """The worker is there: where it listens for its peers and for guests, and which process it is.
 
-    Also where its ledger is, and the token that it has read in the driver's (`ikebana.dataflow.transport.memory`).
+    Also where its ledger is, and the token that it has read in the driver's.
     """
 
     endpoint: str

@@ -22,9 +22,10 @@ system has no such memory or no more of it, is left to the sockets. Memory is al
 that want of it is an error here rather than a signal later. A receiver that holds more than half of a link's
 segments is told to copy what comes, and to free it at once: what it keeps for long is in its own memory.
 
-Cost: 15 us a message on each side; copying takes 0.1 ns a byte, and 0.8 the first time a segment is used (sockets: 2.5,
-on both sides together). Not guaranteed: that a fork of a receiver can use arrays after the receiver has
-dropped them; `copies` is for receivers whose arrays go anywhere.
+Cost: 10 us a message on each side; copying takes 0.1 ns a byte, and 1 ns the first time a segment is used. Sockets take
+0.8 ns a byte, in two processes at once. Not guaranteed: that a fork of a receiver can use arrays after the receiver has
+dropped them (`copies` is for receivers whose arrays go anywhere); anything on processors that delay reads beyond the
+system call that comes before a segment is marked as free.
 """
 
 from __future__ import annotations
