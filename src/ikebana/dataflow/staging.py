@@ -106,10 +106,8 @@ def split_by_owner(table: TableSpec, rows: Rows, workers: int, near: int = 0) ->
     owner = owners(table.schema, rows.columns, workers)
     if (owner == owner[0]).all():
         return {int(owner[0]): rows}
-    order = np.argsort(owner, kind="stable")
-    bounds = np.searchsorted(owner[order], np.arange(workers + 1))
-    parts = enumerate(pairwise(bounds))
-    return {worker: rows.take(order[start:end]) for worker, (start, end) in parts if end > start}
+    there = np.flatnonzero(np.bincount(owner, minlength=workers))
+    return {int(worker): rows.take(np.flatnonzero(owner == worker)) for worker in there}
 
 
 def _spread(rows: Rows, workers: int, near: int) -> dict[int, Rows]:

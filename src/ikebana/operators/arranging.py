@@ -10,7 +10,6 @@ The exchange is given from outside, as a coroutine, since how messages travel is
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -118,6 +117,4 @@ def split(updates: Updates, shards: int) -> Parts:
     counts = np.bincount(owner, minlength=shards).tolist()
     if len(updates) in counts:
         return [updates if count else None for count in counts]
-    order = np.argsort(owner, kind="stable")
-    bounds = pairwise(accumulate(counts, initial=0))
-    return [updates.take(order[start:end]) if end > start else None for start, end in bounds]
+    return [updates.take(np.flatnonzero(owner == shard)) if count else None for shard, count in enumerate(counts)]
