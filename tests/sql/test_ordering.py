@@ -14,7 +14,7 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ikebana.engine import Engine
@@ -140,6 +140,7 @@ WHOLE = st.integers(-(2**63), 2**63 - 1) | st.integers(-(2**50), 2**50) | st.int
 LONG = st.integers(-(10**38) + 1, 10**38 - 1) | WHOLE
 
 
+@example([(0, 0, 0.0, b""), (-1, -1, 0.0, b"")], ["d", "w", "f", "b"])  # -1 was taken for 0
 @given(st.lists(st.tuples(WHOLE, LONG | st.none(), st.floats(), st.binary(max_size=12))), st.permutations("wdfb"))
 def test_numbers_begin_in_their_order(rows: list[tuple[Any, ...]], order: list[str]) -> None:
     kinds = {"w": pa.int64(), "d": pa.decimal128(38, 0), "f": pa.float64(), "b": pa.binary()}

@@ -110,7 +110,8 @@ def _as_floats(array: pa.Array, field: pa.Field, known: int | None) -> Array:
         numbers = ordered_bits(array, field.with_nullable(False)).view(np.int64)
         return (numbers ^ _SIGN if known == _LANE else numbers - (1 << known - 1)).astype(np.float64)
     words = np.frombuffer(array.buffers()[1] or b"", np.int64).reshape(-1, 2)[array.offset : array.offset + len(array)]
-    return words[:, 1] * 2.0**_LANE + words[:, 0].view(np.uint64)
+    low, high = words[:, 0], words[:, 1]
+    return np.where(low >> 63 == high, low.astype(np.float64), high * 2.0**_LANE + low.view(np.uint64))
 
 
 def _first_bytes(array: pa.Array, width: int) -> tuple[Array, Array]:

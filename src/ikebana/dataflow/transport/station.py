@@ -83,8 +83,8 @@ def _give_memory_back() -> None:
 def _keep_less_memory() -> None:
     """Arrays of `_OWN_PAGES` bytes or more go back to the system as soon as they are freed.
 
-    By itself, the C library raises that size with each such array, up to 32 MiB, and has ever more memory in between
-    those that stay: half as much again in workers that queries come to and leave without a pause.
+    By itself, the C library raises that size with each such array, up to 32 MiB: then ever more memory that nobody uses
+    lies between arrays that stay, where queries come and go without a pause.
     """
     with suppress(AttributeError, OSError):  # where the C library has no such function
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _OWN_PAGES)
