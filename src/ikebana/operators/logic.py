@@ -168,7 +168,7 @@ class TopK(Logic):
         order = self._order(values, group)
         group, counts = group[order], counts[order]
         through = np.cumsum(counts)
-        starts, sizes = _extents(group)
+        starts, sizes = extents(group)
         before = through - counts - np.repeat((through - counts)[starts], sizes)
         taken = np.clip(self.k - before, 0, counts)
         chosen = np.flatnonzero(taken)
@@ -190,7 +190,7 @@ class TopK(Logic):
         return np.lexsort([*(~key if self.greatest else key for key in reversed(keys)), group])
 
 
-def _extents(group: Lane) -> tuple[Lane, Lane]:
+def extents(group: Lane) -> tuple[Lane, Lane]:
     """Where each group starts, and how many rows it has."""
     starts = np.flatnonzero(np.append(True, group[1:] != group[:-1])) if len(group) else group
     return starts, np.diff(np.append(starts, len(group)))
@@ -198,7 +198,7 @@ def _extents(group: Lane) -> tuple[Lane, Lane]:
 
 def _reversed_in_groups(group: Lane) -> Lane:
     """The rows of each group, last one first."""
-    starts, sizes = _extents(group)
+    starts, sizes = extents(group)
     return np.repeat(2 * starts + sizes - 1, sizes) - np.arange(len(group))
 
 

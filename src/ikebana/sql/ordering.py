@@ -31,7 +31,7 @@ from ikebana.collection import Collection
 from ikebana.operators.buckets import Bucket
 from ikebana.operators.changes import Fields
 from ikebana.operators.linear import Columns
-from ikebana.operators.logic import Groups, Logic, Made, TopK
+from ikebana.operators.logic import Groups, Logic, Made, TopK, extents
 from ikebana.sql.prefixes import Prefix, SortKey
 from ikebana.trace import Schema
 from ikebana.trace.canonical import canonical
@@ -149,18 +149,16 @@ class Foremost(TopK):
     def apply(self, groups: Groups) -> Made:
         found = super().apply(groups)
         group, (values,) = groups.group[found.rows], found.columns
-        starts = np.flatnonzero(np.append(True, group[1:] != group[:-1])) if len(group) else group
-        sizes = np.diff(np.append(starts, len(group)))
-        places = [pa.array(starts + place, mask=sizes <= place) for place in range(self.k)]
-        ones = np.ones(len(starts), np.int64)
-        return Made(found.rows[starts], [values.take(place) for place in places], ones)
+        starts, sizes = extents(group)
+        rows = [pa.array(starts + place, mask=sizes <= place) for place in range(self.k)]
+        return Made(found.rows[starts], [values.take(each) for each in rows], np.ones(len(starts), np.int64))
 
 
 def places(group: Lane, counts: Lane) -> Lane:
     """How much of the same group comes before each row, where groups come one after the other."""
     before = np.cumsum(counts) - counts
-    starts = np.flatnonzero(np.append(True, group[1:] != group[:-1])) if len(group) else group
-    return before - np.repeat(before[starts], np.diff(np.append(starts, len(group))))
+    starts, sizes = extents(group)
+    return before - np.repeat(before[starts], sizes)
 
 
 def top_rows(

@@ -267,9 +267,7 @@ _FEW = 1024
 def _consolidated_narrow(updates: Updates) -> Sorted | None:
     """The same for exact lanes that fit into 64 bits together; None if they do not."""
     rows, given = len(updates), (updates.key, updates.val, updates.tix)
-    key, val, tix = (
-        constant(lane[0], rows, lane.dtype) if is_constant(lane) else room(rows, lane.dtype) for lane in given
-    )
+    key, val, tix = (_room_like(lane) for lane in given)
     diffs = room_for_diffs(1, rows)
     kept = consolidate_narrow(*given, updates.diffs[0], key, val, tix, diffs[0])
     if kept < 0:

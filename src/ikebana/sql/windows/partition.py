@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from ikebana.operators.logic import extents
 from ikebana.sql.ordering import comparable, order_of, ranks_in_order
 from ikebana.sql.prefixes import SortKey
 from ikebana.trace.columns import integers, validity
@@ -149,9 +150,8 @@ class Window:
 
 def _extents(ranks: Lane) -> tuple[Lane, Lane]:
     """For ranks in order, which go up by one: where those of each position start and end."""
-    starts = np.flatnonzero(np.append(True, ranks[1:] != ranks[:-1])) if len(ranks) else ranks
-    ends = np.append(starts[1:], len(ranks))
-    return starts[ranks], ends[ranks]
+    starts, sizes = extents(ranks)
+    return starts[ranks], (starts + sizes)[ranks]
 
 
 def _computable(column: pa.Array, offset: Any) -> pa.Array:
