@@ -13,6 +13,7 @@ import pytest
 from ikebana.collection import Collection
 from ikebana.dataflow.flow import Flow
 from ikebana.dataflow.messages import FIRST_EXCHANGE
+from ikebana.dataflow.staging import stages
 from ikebana.engine import Engine, Table, View
 from ikebana.errors import DataflowError, TimeError
 from ikebana.operators import join
@@ -206,3 +207,13 @@ def test_what_a_query_arranges_for_itself_is_counted() -> None:
         (status,) = engine.status()
         assert status.dataflow == view.dataflow and status.bytes > 0
         assert status.inner_bytes > empty[0].inner_bytes == 0
+
+
+def test_many_rows_of_a_stream_go_to_all_workers_and_few_to_one() -> None:
+    with Engine(3) as engine:
+        numbers = engine.table("numbers", {"n": pa.int64()}, kind="stream")
+        for count, workers in ((10, 1), (20_000, 3)):
+            data = {"n": np.arange(count)}
+            staged = list(stages(numbers.spec, data, "insert", transaction=0, part=0, workers=3, near=1))
+            assert len(staged) == workers
+            assert sorted(n for _, stage in staged for n in stage.columns[0].to_pylist()) == list(range(count))

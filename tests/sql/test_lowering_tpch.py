@@ -15,7 +15,10 @@ from ikebana.bench.tpch import data
 from ikebana.bench.tpch.schemas import QUERIES
 from ikebana.bench.tpch.stream import Changes, RefreshStream
 from ikebana.engine import Engine
+from ikebana.plan import ir
+from ikebana.plan.sharing import walk
 from ikebana.sql import lower
+from ikebana.sql.ordering import Foremost
 from tests.sql import tpch
 from tests.sql.statements import planned
 from tests.sql.world import difference, problems
@@ -75,6 +78,23 @@ def test_line_items_that_stream_by_while_other_tables_change(stream: RefreshStre
             wanted = answers(kept)
             assert not problems(answers(engine), wanted, NAMES)
     assert len([name for name in NAMES if wanted[name].num_rows]) > len(NAMES) / 2
+
+
+def test_a_stream_is_joined_one_table_at_a_time_and_shares_their_indexes() -> None:
+    with Engine() as engine:
+        tables = tpch.tables(engine, stream=True)
+        plan = list(walk(lower(planned("tpch/q9"), tables).rows.node))
+    assert not [node for node in plan if isinstance(node, ir.LookupOf)]
+    joins = [node for node in plan if isinstance(node, ir.JoinOf)]
+    assert len(joins) == 5  # part, supplier, partsupp, orders, nation
+    assert all(isinstance(join.right, ir.Seen) for join in joins)  # in the tables' own indexes
+
+
+def test_exists_with_a_comparison_looks_at_the_foremost_values() -> None:
+    with Engine() as engine:
+        plan = walk(lower(planned("tpch/q21"), tpch.tables(engine)).rows.node)
+        found = [node.logic for node in plan if isinstance(node, ir.ReduceOf)]
+    assert [logic.k for logic in found if isinstance(logic, Foremost)] == [2, 2]
 
 
 def numbered(lines: pa.Table, epoch: int) -> pa.Table:

@@ -16,6 +16,7 @@ from ikebana import model
 from ikebana.operators import Arrange
 from ikebana.time import Antichain, Time
 from ikebana.trace import EDGES, FLAT, Layout, Reader, Schema
+from ikebana.trace.views import Filtered
 from tests.trace import compare
 from tests.trace.strategies import Domain, Script, examples, readable, scripts
 from tests.trace.world import World, slow_spines
@@ -162,3 +163,25 @@ def test_oracle_views_follow_their_handle() -> None:
     assert (view.frontier, view.upper) == (Antichain.of((2, 0)), Antichain.of((4, 0)))
     assert view.read((3, 9)).to_pydict() == {"k": [1], "diff": [-1]}
     assert compare.triples(view.updates()) == [(((1,), ()), (3, 0), (-1,))]
+
+
+class Asked:
+    """A predicate that counts the rows it is asked about; equal to others that say the same."""
+
+    def __init__(self, is_total: bool) -> None:
+        self.is_total, self.rows = is_total, 0
+
+    def __call__(self, columns: dict[str, pa.Array]) -> Any:
+        self.rows += len(columns["k"])
+        return pc.less(columns["k"], 2)
+
+
+@pytest.mark.parametrize(("is_total", "asked"), [(True, 4), (False, 4 + 4 + 2)])
+def test_a_batch_remembers_for_which_rows_a_total_predicate_holds(is_total: bool, asked: int) -> None:
+    arrange = Arrange(Schema(key={"k": pa.int64()}, val={"s": pa.large_string()}))
+    arrange.update({"k": [0, 1, 2, 3], "s": ["a", "b", "c", "d"]}, (0,))
+    predicate = Asked(is_total)
+    view = Filtered(arrange.advance((1,)), predicate)
+    found = [view.pick(rows).columns()["s"].to_pylist() for rows in (None, None, np.array([1, 2]))]
+    assert found == [["a", "b"], ["a", "b"], ["b"]]
+    assert predicate.rows == asked
