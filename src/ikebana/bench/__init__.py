@@ -12,6 +12,7 @@
     arrange    `arrange-closed-loop` and `arrange-bulk`, figure 6d and 6e
     counts     `count-closed-loop`, `count-open-loop` and `scaling`, figure 6a to 6d
     queries    `join-proportionality`, figure 6f, and `idle-queries`
+    fan_in     `fan-in`: joins of which many inputs change at once, on Spark
     graphs     `graph-batch`, `graph-updates` and `closure`: loops
     ingest     `ingest-load`, `ingest-follow`, `ingest-insert` and `ingest-latency`: on Spark
     tpch       the tables, queries, data and changes of TPC-H; `tpch-verify`,
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 from ikebana.bench.arrange import ArrangeBulk, ArrangeClosedLoop
 from ikebana.bench.counts import CountClosedLoop, CountOpenLoop, Scaling
+from ikebana.bench.fan_in import FanIn
 from ikebana.bench.floor import SortFloor
 from ikebana.bench.graphs import Closure, GraphBatch, GraphUpdates
 from ikebana.bench.ingest import IngestFollow, IngestInsert, IngestLatency, IngestLoad
@@ -44,6 +46,7 @@ SCENARIOS: tuple[type[AnyScenario], ...] = (
     Scaling,
     JoinProportionality,
     IdleQueries,
+    FanIn,
     GraphBatch,
     GraphUpdates,
     Closure,
