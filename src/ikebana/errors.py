@@ -24,6 +24,8 @@ Raising one leaves the object that raised it as it was: validation comes before 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -76,4 +78,20 @@ class SqlError(IkebanaError):
 
 
 class EvaluationError(IkebanaError):
-    """An expression has no value for some row, in ANSI mode. The query that has it fails alone."""
+    """An expression has no value for some row: a view of it has no answer while the row is there.
+
+    Inside workers: `bad_entries` says which entries of a function's arguments are to blame, if it knows, and `bad_rows`
+    (`ikebana.trace.failures`) which rows are.
+    """
+
+    bad_entries: BadEntries | None = None
+    bad_rows: Any = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BadEntries:
+    """Entries, of so many, for which a function has no value, and the error of each."""
+
+    entries: Any  # a NumPy array of positions
+    count: int
+    why: Callable[[int], EvaluationError]

@@ -8,6 +8,11 @@ to the consumer. Workers may send so many messages ahead of it (`CREDIT` each), 
 what lies here, and the rest waits on the workers, where nobody else is held up by it. When more than `backlog` rows
 wait on a worker the subscription ends with an error that says so. It never leaves out an epoch, nor merges two.
 
+Errors. While a view has errors (`ikebana.operators.row_errors`) there is nothing to hand out. The subscriber is told at
+the epoch at which they come: iterating raises an `EvaluationError`, once, and a callback's `on_error` is called. The
+subscription goes on: the first epoch without errors is handed out, also if nothing has changed in the end, with all
+changes since the last epoch that was; `backlog` bounds what may wait until then.
+
 Ends. Iterating ends quietly when the subscription is closed or its view dropped (after what was complete by then), and
 raises when the view fails, a worker dies, or the consumer is too slow. Waiting can be interrupted (Ctrl-C).
 
@@ -21,17 +26,20 @@ import logging
 import threading
 import time
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from ikebana.coordinator import Coordinator
 from ikebana.dataflow.messages import Changed, Demand, Ended, Resume, Subscribe, Unsubscribe, Wait
-from ikebana.errors import DataflowError, IkebanaError
+from ikebana.errors import DataflowError, EvaluationError, IkebanaError
+from ikebana.operators.row_errors import Errors, exception_of, present, total
+from ikebana.trace import Schema, Updates
+from ikebana.trace.updates import consolidate
 
 CREDIT = 32
 """So many messages with rows each worker may be ahead of the consumer."""
@@ -45,6 +53,12 @@ _LOOK = 1.0
 _DRIVE = 0.02
 """Let workers of this process work at least this often (seconds)."""
 
+OnChange: TypeAlias = Callable[[int, pa.Table], object]
+"""Called with an epoch and its changes."""
+
+OnError: TypeAlias = Callable[[EvaluationError], object]
+"""Called with the error of a view, when it comes."""
+
 log = logging.getLogger("ikebana")
 
 
@@ -56,11 +70,14 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
         coordinator: Coordinator,
         view: str,
         dataflow: str,
+        schema: Schema,
         since: str | None = None,
         *,
         timeout: float | None = None,
         backlog: int = BACKLOG,
+        opening: int | None = None,
     ) -> None:
+        """`opening`, of a prepared statement: errors of others do not count."""
         if since not in (None, "now"):
             raise DataflowError(
                 f"cannot follow view {view!r} since {since!r}", hint='give None, for all there is, or "now"'
@@ -71,7 +88,12 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
         self._news = threading.Condition()
         self._uppers = [0] * coordinator.cluster.size
         self._told: list[tuple[Any, pa.Table]] = []
-        self._items: deque[tuple[int, pa.Table]] = deque()
+        self._told_errors: list[tuple[int, Errors]] = []
+        self._items: deque[tuple[int, pa.Table | IkebanaError]] = deque()
+        self._schema, self._opening, self._backlog = schema, opening, backlog
+        self._errors: Errors = Counter()  # at the last epoch that was looked at
+        self._has_errors = False  # that count
+        self._withheld: list[pa.Table] = []  # changes at epochs with errors
         self._used, self._handed = 0, -1
         self._closed, self._reason = False, ""
         with coordinator.lock:
@@ -92,6 +114,7 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
                 self._uppers[worker] = item.upper
                 if item.changes is not None:
                     self._told.append((item.epochs, item.changes))
+                self._told_errors += item.errors
             self._news.notify_all()
 
     # The consumer.
@@ -106,7 +129,10 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
         return found
 
     def take(self, timeout: float | None = None) -> tuple[int, pa.Table] | None:
-        """The next epoch with changes; None when the subscription has ended, or nothing came for so many seconds."""
+        """The next epoch with changes; None when the subscription has ended, or nothing came for so many seconds.
+
+        Raises, once, when the view has errors.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         looked = time.monotonic()
         while not self._items and not self._gathered():
@@ -119,7 +145,10 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
                 looked = now
                 self._check_workers()
             self._wait(_LOOK if deadline is None else min(_LOOK, deadline - now))
-        return self._items.popleft()
+        epoch, found = self._items.popleft()
+        if isinstance(found, IkebanaError):
+            raise found
+        return epoch, found
 
     def _check_workers(self) -> None:
         """Raise if a worker has died."""
@@ -136,6 +165,8 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
             if upper <= self._handed:
                 return False
             told, self._told = self._told, []
+            errors = [each for each in self._told_errors if each[0] < upper]
+            self._told_errors = [each for each in self._told_errors if each[0] >= upper]
             self._handed = upper
         now, later = [], []
         for epochs, table in told:
@@ -147,12 +178,40 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
                 later.append((epochs[~done], table.filter(pa.array(~done))))
         with self._news:
             self._told = later + self._told
-        self._items.extend(by_epoch(now))
+        if errors or self._errors:
+            self._take_errors(dict(by_epoch(now)), errors)
+        else:
+            self._items.extend(by_epoch(now))
         self._used += len(told)
         if self._used >= CREDIT // 2:
             self._used = 0
             self._coordinator.command(Resume(self._number, CREDIT))
         return bool(self._items)
+
+    def _take_errors(self, changes: dict[int, pa.Table], errors: Sequence[tuple[int, Errors]]) -> None:
+        """Hand out what there is at epochs without errors; tell when they come, and keep what comes while they last."""
+        for epoch in sorted({*changes, *(epoch for epoch, _ in errors)}):
+            had_errors = self._has_errors
+            self._errors = total([self._errors, *(each for at, each in errors if at == epoch)])
+            there = present(self._errors, self._opening)
+            self._has_errors = bool(there)
+            table = changes.get(epoch)
+            if there:
+                self._withhold(table)
+                if not had_errors:
+                    self._items.append((epoch, exception_of(self.view, there)))
+            elif had_errors:
+                parts = self._withheld if table is None else [*self._withheld, table]
+                self._withheld = []
+                self._items.append((epoch, added_up(parts, self._schema)))
+            elif table is not None:
+                self._items.append((epoch, table))
+
+    def _withhold(self, table: pa.Table | None) -> None:
+        if table is not None:
+            self._withheld.append(table)
+        if sum(map(len, self._withheld)) > self._backlog:
+            self._reason = f"more than {self._backlog} rows of changes wait for the errors of the view to end"
 
     def _wait(self, seconds: float) -> None:
         """Wait for news, or for so long."""
@@ -196,16 +255,25 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
 
     # Callbacks.
 
-    def call(self, callback: Callable[[int, pa.Table], object]) -> None:
-        """Call a function for each item, in a thread of its own."""
-        threading.Thread(target=self._call, args=(callback,), name=f"changes of {self.view}", daemon=True).start()
+    def call(self, callback: OnChange, on_error: OnError | None = None) -> None:
+        """Call a function for each item, in a thread of its own; `on_error` when the view gets errors."""
+        target, name = self._call, f"changes of {self.view}"
+        threading.Thread(target=target, args=(callback, on_error), name=name, daemon=True).start()
 
-    def _call(self, callback: Callable[[int, pa.Table], object]) -> None:
+    def _call(self, callback: OnChange, on_error: OnError | None) -> None:
         try:
-            for epoch, table in self:
-                if self._closed:
+            while True:
+                try:
+                    found = self.take(self._timeout)
+                except EvaluationError as error:
+                    if on_error is None:
+                        log.warning("%s", error)
+                    else:
+                        on_error(error)
+                    continue
+                if found is None or self._closed:
                     return
-                callback(epoch, table)
+                callback(*found)
         except BaseException as error:  # a subscriber's fault is nobody else's
             self.error = error
             log.exception("a subscription to view %r has ended", self.view)
@@ -217,6 +285,15 @@ def _leave(coordinator: Coordinator, number: int) -> None:
     coordinator.unfollow(number)
     with suppress(IkebanaError):  # the workers are gone
         coordinator.command(Unsubscribe(number))
+
+
+def added_up(tables: Sequence[pa.Table], schema: Schema) -> pa.Table:
+    """The changes of several epochs as one: equal rows added up, those that cancel left out."""
+    if not tables:
+        return Updates.empty(schema, 1).to_table()
+    table = pa.concat_tables(tables)
+    diffs = {name: table[name].to_numpy() for name in schema.diffs}
+    return consolidate(Updates.of(schema, table.select(schema.names), (0,), diffs)).updates.to_table()
 
 
 def by_epoch(parts: Sequence[tuple[Any, pa.Table]]) -> Iterator[tuple[int, pa.Table]]:

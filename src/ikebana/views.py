@@ -10,13 +10,16 @@ A view is an arrangement, maintained by a dataflow; reading it accumulates its t
 is read at an epoch is exact for that epoch, across tables and views. The last closed epoch can always be read, earlier
 ones only while they are held.
 
+A row for which an expression has no value (a division by zero, an overflow, a function of the user's that raises) makes
+reading raise an `EvaluationError` that names it, as long as the row is there; `errors()` lists such rows.
+
 `ikebana.subscribing` says what holds for changes. Any number of threads can read; none waits for another.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
@@ -25,10 +28,11 @@ import pyarrow as pa
 
 from ikebana.collection import Arrangement, Collection
 from ikebana.coordinator import Coordinator
-from ikebana.dataflow.messages import Demand, Hold, Keys, Read, ReadChanges, Release, Wait
+from ikebana.dataflow.messages import Demand, Hold, Keys, Read, ReadChanges, ReadErrors, Release, Shard, Wait
 from ikebana.errors import DataflowError, DroppedError, IkebanaError, TimeError
+from ikebana.operators.row_errors import Errors, exception_of, present, total
 from ikebana.plan import ir
-from ikebana.subscribing import BACKLOG, Subscription, by_epoch
+from ikebana.subscribing import BACKLOG, OnChange, OnError, Subscription, by_epoch
 
 
 class View:
@@ -49,22 +53,46 @@ class View:
 
     # Reading.
 
-    def read(self, at: int | None = None, keys: Keys | None = None) -> pa.Table:
+    def read(self, at: int | None = None, keys: Keys | None = None, *, opening: int | None = None) -> pa.Table:
         """The result at an epoch, by default the last that is closed: its columns, and `diff`.
 
         With `keys`, columns by the names of the key that the result is indexed by, only the rows of these: that costs
         what is found, however large the result. Epochs before the last closed one can be read only while they are held
-        (`hold`).
+        (`hold`). `opening` is for views of prepared statements: errors of other openings do not count.
         """
         epoch = self._engine.epoch - 1 if at is None else at
         self.demand(epoch)
         try:
-            return pa.concat_tables(self._engine.ask(Read(self.dataflow, (epoch,), wait=True, keys=keys)))
+            return self.put_together(self._engine.ask(Read(self.dataflow, (epoch,), wait=True, keys=keys)), opening)
         except TimeError:
             if at is not None or epoch == self._engine.epoch - 1:
                 raise
         with self.hold() as held:  # others advance so fast that the epoch was gone
-            return held.read(held.epoch, keys)
+            return held.read(held.epoch, keys, opening=opening)
+
+    def put_together(self, shards: Sequence[Shard], opening: int | None) -> pa.Table:
+        """The rows of all workers; raises if there are errors."""
+        self._raise_errors(total(shard.errors for shard in shards), opening)
+        return pa.concat_tables([shard.rows for shard in shards])
+
+    def _raise_errors(self, errors: Errors, opening: int | None = None) -> None:
+        there = present(errors, opening) if errors else errors
+        if there:
+            raise exception_of(self.name, there)
+
+    def errors(self, at: int | None = None) -> pa.Table:
+        """The rows for which the view has no value at an epoch, by default the last that is closed, and why.
+
+        Columns are `error`, `row`, and `diff`, how often that is so. While there are none, the view can be read.
+        """
+        epoch = self._engine.epoch - 1 if at is None else at
+        self.demand(epoch)
+        return _errors_table(present(total(self._engine.ask(ReadErrors(self.dataflow, epoch)))))
+
+    def check_errors(self, epoch: int, hold: int | None = None) -> None:
+        """Raise if the view has errors at an epoch: for those who read shards from workers directly."""
+        self.demand(epoch)
+        self._raise_errors(total(self._engine.ask(ReadErrors(self.dataflow, epoch, hold))))
 
     def to_arrow(self, at: int | None = None) -> pa.Table:
         """The rows of the result at an epoch, each as often as it is there."""
@@ -98,27 +126,49 @@ class View:
     # Following.
 
     def changes(
-        self, since: str | None = None, *, timeout: float | None = None, backlog: int = BACKLOG
+        self,
+        since: str | None = None,
+        *,
+        timeout: float | None = None,
+        backlog: int = BACKLOG,
+        opening: int | None = None,
     ) -> Subscription:
         """Iterate over (epoch, changes): an Arrow table of the columns and `diff`, for each epoch with changes, once.
 
         The first has what there is, at the last closed epoch; with `since="now"` it is left out. It waits for the
-        next, but with `timeout` no longer than so many seconds, and ends then.
+        next, but with `timeout` no longer than so many seconds, and ends then. When the view gets errors it raises; the
+        next item is then what has changed when they are gone. `opening` is as for `read`.
         """
         self.check()
-        found = Subscription(self._engine, self.name, self.dataflow, since, timeout=timeout, backlog=backlog)
+        found = Subscription(
+            self._engine,
+            self.name,
+            self.dataflow,
+            ir.schema_of(self.plan),
+            since,
+            timeout=timeout,
+            backlog=backlog,
+            opening=opening,
+        )
         self._subscriptions.add(found)
         return found
 
     def subscribe(
-        self, callback: Callable[[int, pa.Table], object], since: str | None = None, *, backlog: int = BACKLOG
+        self,
+        callback: OnChange,
+        since: str | None = None,
+        *,
+        backlog: int = BACKLOG,
+        on_error: OnError | None = None,
     ) -> Subscription:
         """Call a function with each epoch and its changes, in a thread of its own, until `close()`.
 
+        `on_error` is called when the view gets errors, with an `EvaluationError`; the next call of `callback` says that
+        they are gone, and what has changed since. Without it such an error is logged.
         If it raises, that subscription is closed; the exception is logged, and kept as its `error`.
         """
         found = self.changes(since, backlog=backlog)
-        found.call(callback)
+        found.call(callback, on_error)
         return found
 
     # Using and dropping it.
@@ -163,12 +213,13 @@ class Held:
         self._release.atexit = False
         coordinator.ask(Wait(view.dataflow, 0))  # others, who read directly, find it held
 
-    def read(self, epoch: int | None = None, keys: Keys | None = None) -> pa.Table:
+    def read(self, epoch: int | None = None, keys: Keys | None = None, *, opening: int | None = None) -> pa.Table:
         """The result at an epoch that is closed, by default the first held: its columns, and `diff`."""
         epoch = self.epoch if epoch is None else epoch
         self._check(epoch)
         self._view.demand(epoch)
-        return pa.concat_tables(self._engine.ask(Read(self.dataflow, (epoch,), self.number, wait=True, keys=keys)))
+        shards = self._engine.ask(Read(self.dataflow, (epoch,), self.number, wait=True, keys=keys))
+        return self._view.put_together(shards, opening)
 
     def to_arrow(self, epoch: int | None = None) -> pa.Table:
         """The rows of the result at an epoch, each as often as it is there."""
@@ -177,7 +228,7 @@ class Held:
     def changes(self, after: int, at: int) -> Iterator[tuple[int, pa.Table]]:
         """The changes at epochs after `after` up to `at`, which is closed: for each that has any, in order."""
         self._check(after)
-        self._view.demand(at)
+        self._view.check_errors(at, self.number)
         answers = self._engine.ask(ReadChanges(self.dataflow, after, at, self.number))
         return by_epoch([answer for answer in answers if answer[1] is not None])
 
@@ -205,6 +256,17 @@ class Held:
 def _let_go(coordinator: Coordinator, number: int) -> None:
     with suppress(IkebanaError):  # the workers are gone, and with them what was held
         coordinator.command(Release(number))
+
+
+def _errors_table(errors: Errors) -> pa.Table:
+    rows = sorted((error.reason, error.row, diff) for error, diff in errors.items())
+    return pa.table(
+        {
+            "error": pa.array([row[0] for row in rows], pa.string()),
+            "row": pa.array([row[1] for row in rows], pa.string()),
+            "diff": pa.array([row[2] for row in rows], pa.int64()),
+        }
+    )
 
 
 def plain_rows(table: pa.Table, name: str) -> pa.Table:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
-from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikebana.collection import Collection
-from ikebana.dataflow.transport.inprocess import NO_FAULTS, Faults, InProcess
+from ikebana.dataflow.transport.inprocess import Faults, InProcess
 from ikebana.dataflow.worker import Worker
 from ikebana.engine import Engine
 from ikebana.errors import DataflowError, SchemaError, TimeError
@@ -23,104 +19,7 @@ from ikebana.trace.spine import Spine
 from tests.dataflow.harness import cluster_of, collected, examples, faults, pairs, pairs_input, read, settle
 
 MANY_FAULTS = Faults(delay=0.3, reorder=1, pause=0.3)
-POISON = 13
 NUMBERS = {"k": pa.int64(), "v": pa.int64()}
-
-
-# Functions that raise.
-def _picky(columns: Any) -> Any:
-    if POISON in columns["v"].to_pylist():
-        raise ZeroDivisionError("thirteen")
-    return columns
-
-
-def _picky_row(row: Any) -> Any:
-    if row["v"] == POISON:
-        raise ZeroDivisionError("thirteen")
-    return [(row["k"], row["v"])]
-
-
-def _picky_values(key: Any, vals: Any) -> Any:
-    if any(val == (POISON,) for val, _ in vals):
-        raise ZeroDivisionError("thirteen")
-    return vals
-
-
-def _picky_counts(counts: Any) -> Any:
-    if (counts == POISON).any():
-        raise ZeroDivisionError("thirteen")
-    return counts
-
-
-def _is_poison(columns: Any) -> Any:
-    return pc.equal(columns["v"], POISON)
-
-
-QUERIES: dict[str, Callable[[Collection], Collection]] = {
-    "map": lambda c: c.map(NUMBERS, _picky),
-    "map in an arrangement that others could share": lambda c: c.map(NUMBERS, _picky).max("k"),
-    "filter": lambda c: c.filter(lambda columns: _picky(columns) and pa.array([True] * len(columns["v"]))),
-    "flat_map": lambda c: c.flat_map(NUMBERS, _picky_row),
-    "explode": lambda c: c.explode(["k", "v"], lambda columns: _picky(columns) and [1]),
-    "inspect": lambda c: c.inspect(lambda changes: _picky(changes.named)),
-    "reduce": lambda c: c.reduce("k", {"v": pa.int64()}, _picky_values),
-    "threshold": lambda c: c.concat(*[c.filter(_is_poison)] * (POISON - 1)).threshold(_picky_counts),
-    "aggregate": lambda c: c.aggregate("k", {"v": pa.int64()}, lambda columns: _picky(columns) and [1], list),
-    "a loop": lambda c: c.iterate(lambda x: x.map(NUMBERS, _picky).distinct()),
-}
-
-
-@pytest.mark.parametrize(("workers", "wrong"), [(1, NO_FAULTS), (3, NO_FAULTS), (3, MANY_FAULTS)])
-@pytest.mark.parametrize("query", QUERIES)
-def test_a_function_that_raises_fails_its_own_dataflow_only(query: str, workers: int, wrong: Faults) -> None:
-    engine = Engine(cluster=InProcess(workers, faults=wrong))
-    numbers = pairs_input(engine)
-    counts = engine.install("counts", numbers.count("k"))
-    greatest = engine.install("greatest", numbers.max("k"))
-    bad = engine.install("bad", QUERIES[query](numbers))
-    numbers.insert(pairs((1, 4), (2, 5)))
-    engine.advance()
-    read(bad)
-    numbers.insert(pairs((1, 7), (3, POISON), (4, 1)))
-    engine.advance()
-    settle(engine)
-    for _ in range(2):
-        with pytest.raises(DataflowError, match=r"dataflow 'bad' has failed(.|\n)*ZeroDivisionError: thirteen"):
-            bad.read()
-    assert all("bad" in worker.failures for worker in cluster_of(engine).workers)
-    for epoch in range(3):
-        expected = {(1, 2 + epoch, 1): 1, (2, 1, 1): 1, (3, 1, 1): 1, (4, 1, 1): 1}
-        assert read(counts) == {row[:2]: 1 for row in expected}
-        assert read(greatest) == {(1, 7): 1, (2, 5): 1, (3, POISON): 1, (4, 1): 1}
-        numbers.insert(pairs((1, epoch)))
-        engine.advance()
-    bad.drop()
-    numbers.remove(pairs((3, POISON)))
-    engine.advance()
-    settle(engine)
-    again = engine.install("bad", QUERIES[query](numbers))
-    numbers.insert(pairs((9, 9)))
-    engine.advance()
-    assert read(again)
-    assert read(counts) == {(1, 5): 1, (2, 1): 1, (4, 1): 1, (9, 1): 1}
-    assert not any(worker.failures for worker in cluster_of(engine).workers)
-
-
-def test_views_that_share_what_failed_fail_with_it_and_the_rest_goes_on() -> None:
-    engine = Engine(2)
-    numbers = pairs_input(engine)
-    shared = numbers.map(NUMBERS, _picky).arrange("k")
-    low = engine.install("low", shared.rows().min("k"))
-    high = engine.install("high", shared.rows().max("k"))
-    onward = engine.install("onward", high.rows().count("k"))
-    plain = engine.install("plain", numbers)
-    numbers.insert(pairs((1, POISON)))
-    engine.advance()
-    settle(engine)
-    for view in (low, high, onward):
-        with pytest.raises(DataflowError, match=r"thirteen"):
-            view.read()
-    assert read(plain) == {(1, POISON): 1}
 
 
 def test_a_plan_that_cannot_be_rendered_fails_alone() -> None:

@@ -41,8 +41,8 @@ def items(subscription: Subscription) -> list[tuple[int, dict[tuple[Any, ...], i
 
 def poisoned(table: Table) -> Any:
     def check(columns: Any) -> Any:
-        assert POISON not in columns["v"].to_pylist(), "thirteen"
-        return pc.greater_equal(columns["v"], 0)
+        """Gives no booleans where there is a poisoned row: no row's fault, but the function's."""
+        return columns["v"] if POISON in columns["v"].to_pylist() else pc.greater_equal(columns["v"], 0)
 
     return table.filter(check)
 
@@ -102,11 +102,11 @@ def test_a_view_that_fails_raises_in_the_iterator_after_what_was_there(engine: E
     table.insert({"k": [2], "v": [POISON]})
     engine.run()
     assert next(changes)[0] == 0
-    with pytest.raises(DataflowError, match=r"cannot follow view 'bad' any further\n.*it has failed.*thirteen"):
+    with pytest.raises(DataflowError, match=r"cannot follow view 'bad' any further\n.*it has failed.*boolean"):
         next(changes)
     assert list(changes) == []
     late = bad.changes()
-    with pytest.raises(DataflowError, match="thirteen"):
+    with pytest.raises(DataflowError, match="boolean"):
         next(late)
     assert [epoch for epoch, _ in items(others)] == [0, 1]
 

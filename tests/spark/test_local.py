@@ -197,7 +197,7 @@ def test_tasks_load_and_read_as_guests(spark: SparkSession) -> None:
 
         def read(worker: int) -> int:
             with Guest(invitation) as guest:
-                return guest.ask(worker, Read("by src", (0,))).num_rows
+                return guest.ask(worker, Read("by src", (0,))).rows.num_rows
 
         context: Any = spark.sparkContext
         assert context.parallelize(range(parts), parts).map(load).collect() == list(range(parts))

@@ -58,7 +58,7 @@ def test_guests_load_and_read(two: Processes, guest: Guest) -> None:
     engine.advance()
     view.wait(0)
     shards = [guest.ask(worker, Read(view.dataflow, (0,))) for worker in range(guest.size)]
-    assert sum(each.num_rows for each in shards) == size * parts
+    assert sum(each.rows.num_rows for each in shards) == size * parts
     assert view.read().num_rows == size * parts
 
 

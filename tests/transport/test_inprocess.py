@@ -25,7 +25,7 @@ def engine() -> Engine:
 def test_all_answer_or_one(engine: Engine) -> None:
     assert engine.cluster.ask(Wait("counts", 1)) == [None, None, None]
     shards = engine.cluster.ask(Read("counts", (0,)))
-    assert sum(shard.num_rows for shard in shards) == 30
+    assert sum(shard.rows.num_rows for shard in shards) == 30
     for worker, shard in enumerate(shards):
         assert engine.cluster.ask(Read("counts", (0,)), worker) == [shard]
 

@@ -92,7 +92,7 @@ def test_run_returns_when_nothing_is_left_to_do(two: Processes) -> None:
         engine.advance()
         engine.run()
         shards = two.ask(Read(view.dataflow, (epoch,)))  # nobody has asked for it before
-        assert sum(shard.num_rows for shard in shards) == 10 * (epoch + 1) + 1
+        assert sum(shard.rows.num_rows for shard in shards) == 10 * (epoch + 1) + 1
 
 
 # Errors that are not the end.

@@ -13,6 +13,9 @@ all, however many epochs pass: its frontier moves when somebody asks.
 
 Between sweeps a dataflow sleeps until it is woken: by a batch in a trace that it imports, a letter, or a demand.
 
+Errors. Rows for which an expression has no value are left out, and logged (`ikebana.operators.row_errors`). What the
+dataflow imports may lack such rows too: its result is exact where neither it nor any of these has errors.
+
 Starting a dataflow. The first proposals also carry the epochs since which the imported traces are exact; the
 dataflow starts at the latest of them, on all workers alike. One that reads nothing but constants completes all epochs
 in its first sweep, and rests for ever.
@@ -21,12 +24,14 @@ in its first sweep, and rests for ever.
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 from ikebana.dataflow.messages import FIRST_EXCHANGE, PROPOSALS, ROUNDS, Message
 from ikebana.operators import sources
 from ikebana.operators.arranging import Exchange, Parts
+from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Span
 from ikebana.operators.wires import TraceReader
 from ikebana.plan import ir
@@ -59,6 +64,10 @@ class Flow:
         self._send, self._find, self._find_input, self.wake = send, find, find_input, wake
         self._waiters: list[Flow] = []
         self.imported: list[Flow] = []
+        self._importers: weakref.WeakSet[Flow] = weakref.WeakSet()
+        self.errors = ErrorLog()
+        self.error_readers = [self.errors.reader()]
+        """Of its own errors, and of those of all that it imports, directly or not."""
         self._inbox: dict[tuple[int, int], dict[int, Any]] = {}
         self._channels, self._rounds = itertools.count(FIRST_EXCHANGE), itertools.count()
         self.start, self.lower, self.demanded, self.sweeps = 0, 0, 0, 0
@@ -99,6 +108,9 @@ class Flow:
         if flow is None:
             return None
         self.imported.append(flow)
+        flow._importers.add(self)
+        known = {reader.log for reader in self.error_readers}
+        self.error_readers += [reader.clone() for reader in flow.error_readers if reader.log not in known]
         return sources.Import(
             flow.reader.clone(),
             lambda epoch: flow.demand(epoch, self),
@@ -198,10 +210,20 @@ class Flow:
         for clear in self._clears:
             clear()  # what flowed by is not to be kept until the next sweep
         self.reader.forget(target)
+        for reader in self.error_readers:
+            reader.forget(target - 1)
+        if self.errors.changed_since(self.lower):
+            self._demand_of_importers(target)
         self.lower = target
         waiters, self._waiters = self._waiters, []
         for flow in waiters:
             flow.wake()
+
+    def _demand_of_importers(self, epoch: int) -> None:
+        """Have those complete an epoch who are told of no change by what they import, but whose errors have changed."""
+        for flow in list(self._importers):
+            flow.demand(epoch)
+            flow._demand_of_importers(epoch)
 
     @property
     def inner_bytes(self) -> int:

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from ikebana.errors import DataflowError, IkebanaError
 from ikebana.operators.changes import Changes, Fields
+from ikebana.operators.row_errors import Errors
 from ikebana.plan.ir import Node
 from ikebana.time import Time
 from ikebana.trace import Schema
@@ -238,13 +239,15 @@ class Unsubscribe:
 class Changed:
     """News: all changes of a subscription at epochs before `upper` that were not told yet.
 
-    The epoch of each, and a table of the result's columns and diffs; None if nothing has changed.
+    The epoch of each, and a table of the result's columns and diffs; None if nothing has changed. `errors` has the
+    epochs at which errors come and go.
     """
 
     number: int
     upper: int
     epochs: Any
     changes: Any
+    errors: tuple[tuple[int, Errors], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +326,7 @@ Keys: TypeAlias = Mapping[str, Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Answer with this worker's shard of a dataflow's result at a time: an Arrow table.
+    """Answer with this worker's `Shard` of a dataflow's result at a time: an Arrow table, and errors.
 
     With `wait` as soon as it is complete, else only if it is. `hold` names what keeps the time readable, if it is
     not the last. With `keys`, columns by the names of the result's key columns, only what it has for these.
@@ -334,6 +337,23 @@ class Read:
     hold: int | None = None
     wait: bool = False
     keys: Keys | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """What a worker has of a dataflow's result, and its share of the errors; the result is exact if these cancel."""
+
+    rows: Any
+    errors: Errors
+
+
+@dataclass(frozen=True, slots=True)
+class ReadErrors:
+    """Answer with this worker's share of a dataflow's errors at an epoch; otherwise as `Read`."""
+
+    dataflow: str
+    at: int
+    hold: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,7 +415,7 @@ Command: TypeAlias = (
 )
 Letter: TypeAlias = Message | Failed
 Request: TypeAlias = Any
-"""What `Worker.answer` understands: `Check`, `Wait`, `WaitAll`, `Read`, `ReadChanges`, `Status`."""
+"""What `Worker.answer` understands: `Check`, `Wait`, `WaitAll`, `Read`, `ReadErrors`, `ReadChanges`, `Status`."""
 
 
 def unanswerable(request: Request) -> DataflowError:

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from ikebana.dataflow.flow import Flow
 from ikebana.dataflow.messages import Changed, Ended, Subscribe
+from ikebana.operators.row_errors import Errors
 from ikebana.trace import Batch, Updates
 from ikebana.trace.lanes import Lane, gathered
 from ikebana.trace.updates import consolidate
@@ -80,9 +81,10 @@ class _Subscription:
     def __init__(self, command: Subscribe, flow: Flow, tell: Tell) -> None:
         self.number, self.dataflow, self.backlog = command.number, command.dataflow, command.backlog
         self.credit = command.credit
-        self._flow, self._tell, self._start = flow, tell, command.at
+        self._flow, self._tell, self._start, self._told_errors = flow, tell, command.at, ALL
         with flow.reader.clone() as handle:
             self._queue = handle.import_()
+        self._errors = [reader.clone() for reader in flow.error_readers]
         self._waiting: list[Batch] = self._queue.history if command.snapshot else []
         self._history, self._queue.history = len(self._waiting), []
         self._next = ALL if command.snapshot else command.at + 1  # epochs before it were told, or do not count
@@ -98,10 +100,19 @@ class _Subscription:
         updates = epochs_of(self._waiting, self._next, upper)
         epochs, table = changes_of(updates, self._start) if updates is not None else (None, None)
         self.credit -= table is not None
-        self._tell(Changed(self.number, upper, epochs, table))
+        self._tell(Changed(self.number, upper, epochs, table, self._errors_before(upper)))
         self._waiting = [batch for batch in self._waiting if (batch.times[:, 0] >= upper).any()]
         self._next, self._history = upper, 0
         return True
+
+    def _errors_before(self, upper: int) -> tuple[tuple[int, Errors], ...]:
+        """How errors have changed at epochs that were not told yet; first, all that there are."""
+        first = ALL if self._told_errors < 0 else self._told_errors
+        changes = [change for reader in self._errors for change in reader.log.since(first, upper)]
+        self._told_errors = upper
+        for reader in self._errors:
+            reader.forget(upper - 1)
+        return tuple((max(epoch, self._start), errors) for epoch, errors in changes)
 
 
 ALL = -1

@@ -10,13 +10,16 @@ is kept by nobody: every dataflow that reads it has an input of its own.
 Requests are answered by `answer`, at once or, when that is `PENDING`, at a later try. What the driver is to know
 unasked goes into `news`, in order.
 
-Faults. An exception inside a dataflow fails that dataflow, here and (by a letter) on every worker, and those that
-import what it maintains; reading them raises. Others go on, and arrangements it had imported are released.
+Faults. Rows for which an expression or a function raises are errors of their dataflow, which goes on without them;
+whoever reads is told (`Shard`). Any other exception inside a dataflow fails that dataflow, here and (by a letter) on
+every worker, and those that import what it maintains; reading them raises. Others go on, and arrangements it had
+imported are released.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -46,11 +49,13 @@ from ikebana.dataflow.messages import (
     Push,
     Read,
     ReadChanges,
+    ReadErrors,
     Release,
     Reply,
     Request,
     Resume,
     Retire,
+    Shard,
     Stage,
     Status,
     Subscribe,
@@ -62,6 +67,7 @@ from ikebana.dataflow.messages import (
 from ikebana.dataflow.subscriptions import Subscriptions, changes_of, epochs_of
 from ikebana.errors import DataflowError, TimeError
 from ikebana.operators.changes import Changes, Fields
+from ikebana.operators.row_errors import ErrorReader, Errors, errors_at
 from ikebana.operators.sources import Input
 from ikebana.plan import ir
 from ikebana.time import Antichain, Time
@@ -91,7 +97,7 @@ class Worker:
         self._staging = Staging()
         self._subscriptions = Subscriptions(self.news.append)
         self._asked: dict[int, Reply | None] = {}  # questions for the driver, by ticket, and what it answered
-        self._holds: dict[int, tuple[str, Handle]] = {}  # by number: of which dataflow, and what keeps it
+        self._holds: dict[int, _Held] = {}  # by number
         self._early: dict[str, list[Letter]] = {}
         self._retired: set[str] = set()
 
@@ -155,13 +161,12 @@ class Worker:
                 self._subscriptions.close(number)
             case Hold(number, name, at):
                 if name in self.flows:
-                    _, handle = self._holds.get(number) or (name, self._new_handle(name, (at,)))
-                    if handle.frontier.precedes(Antichain.of((at,))):
-                        handle.advance((at,))
-                    self._holds[number] = name, handle
+                    if number not in self._holds:
+                        self._holds[number] = self._new_hold(name, at)
+                    self._holds[number].advance(at)
             case Release(number):
                 if number in self._holds:
-                    self._holds.pop(number)[1].drop()
+                    self._holds.pop(number).drop()
             case Reply(ticket):
                 if ticket in self._asked:
                     self._asked[ticket] = command
@@ -222,7 +227,10 @@ class Worker:
             case Read(name, at, hold, wait, keys):
                 if wait and self.complete(name) <= at[0]:
                     return PENDING
-                return self.read(name, at, keys) if hold is None else _rows(self._held(name, hold), at, keys)
+                rows = self.read(name, at, keys) if hold is None else _rows(self._held(name, hold).result, at, keys)
+                return Shard(rows, self._errors(name, at[0], hold))
+            case ReadErrors(name, epoch, hold):
+                return self._errors(name, epoch, hold) if self.complete(name) > epoch else PENDING
             case ReadChanges():
                 return self._changes(request) if self.complete(request.dataflow) > request.at else PENDING
             case Check():
@@ -263,27 +271,36 @@ class Worker:
             held = self._hold_at(name, at)
             if held is None:
                 raise
-            return _rows(held, at, keys)
+            return _rows(held.result, at, keys)
 
-    def _hold_at(self, name: str, at: Time) -> Handle | None:
+    def _errors(self, name: str, epoch: int, hold: int | None) -> Errors:
+        """The errors of a dataflow, and of all that it imports, at an epoch that is complete."""
+        held = self._hold_at(name, (epoch,)) if hold is None else self._held(name, hold)
+        return errors_at(self._flow(name).error_readers if held is None else held.errors, epoch)
+
+    def _hold_at(self, name: str, at: Time) -> _Held | None:
         """What keeps a dataflow's result readable at a time, if anything does."""
-        held = [handle for dataflow, handle in self._holds.values() if dataflow == name]
-        return next((handle for handle in held if handle.frontier.less_equal(at)), None)
+        held = (each for each in self._holds.values() if each.dataflow == name)
+        return next((each for each in held if each.result.frontier.less_equal(at)), None)
 
-    def _new_handle(self, name: str, at: Time) -> Handle:
-        """A handle that can read a dataflow's result at a time, if any that there is can."""
-        handle = self.flows[name].reader.clone()
-        held = None if handle.frontier.less_equal(at) else self._hold_at(name, at)
-        return handle if held is None else held.clone()
+    def _new_hold(self, name: str, epoch: int) -> _Held:
+        """What can read a dataflow's result at an epoch, if anything that there is can."""
+        flow = self.flows[name]
+        result = flow.reader.clone()
+        held = None if result.frontier.less_equal((epoch,)) else self._hold_at(name, (epoch,))
+        if held is not None:
+            result.drop()
+            return held.clone()
+        return _Held(name, result, [reader.clone() for reader in flow.error_readers])
 
-    def _held(self, name: str, number: int) -> Handle:
+    def _held(self, name: str, number: int) -> _Held:
         self._flow(name)  # raises if it has failed
         if number not in self._holds:
             raise TimeError(f"nothing is held of dataflow {name!r}", hint="read inside the block that holds it")
-        return self._holds[number][1]
+        return self._holds[number]
 
     def _changes(self, request: ReadChanges) -> Any:
-        handle = self._held(request.dataflow, request.hold)
+        handle = self._held(request.dataflow, request.hold).result
         if not handle.frontier.less_equal((request.after,)):
             raise TimeError(
                 f"cannot tell the changes of {request.dataflow!r} after epoch {request.after}",
@@ -399,13 +416,38 @@ class Worker:
         flow = self.flows.pop(name, None)
         if flow is not None:
             self._subscriptions.on_end(name, why)
-            for number in [number for number, (held, _) in self._holds.items() if held == name]:
-                self._holds.pop(number)[1].drop()
+            for number in [number for number, held in self._holds.items() if held.dataflow == name]:
+                self._holds.pop(number).drop()
             flow.drop()
             for inputs in self._inputs.values():
                 inputs.pop(name, None)
             if self._by_plan.get(flow.plan.digest) is flow:
                 del self._by_plan[flow.plan.digest]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Held:
+    """What keeps a dataflow's result, and its errors, readable from an epoch on."""
+
+    dataflow: str
+    result: Handle
+    errors: list[ErrorReader]
+
+    def clone(self) -> _Held:
+        """The same, for another reader."""
+        return _Held(self.dataflow, self.result.clone(), [reader.clone() for reader in self.errors])
+
+    def advance(self, epoch: int) -> None:
+        """Epochs before this one need not be readable any more."""
+        if self.result.frontier.precedes(Antichain.of((epoch,))):
+            self.result.advance((epoch,))
+            for reader in self.errors:
+                reader.forget(epoch)
+
+    def drop(self) -> None:
+        """Nothing need be readable any more."""
+        self.result.drop()
+        self.errors.clear()
 
 
 def _rows(handle: Handle, at: Time, keys: Keys | None) -> pa.Table:

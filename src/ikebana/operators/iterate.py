@@ -20,10 +20,12 @@ import numpy as np
 
 from ikebana.errors import SchemaError
 from ikebana.operators.changes import Changes, Fields
+from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Span
 from ikebana.operators.stash import Rounds, Stash
 from ikebana.operators.wires import Arranged, Stream
 from ikebana.trace import timetable
+from ikebana.trace.failures import set_apart
 from ikebana.trace.lanes import is_constant
 from ikebana.trace.views import Entered
 
@@ -51,8 +53,8 @@ class Enter:
 class EnterAt:
     """A stream of the surrounding scope, inside a loop, each row from a round of its own on."""
 
-    def __init__(self, source: Stream, delay: Callable[[dict[str, Any]], Any]) -> None:
-        self._source, self._delay = source, delay
+    def __init__(self, source: Stream, delay: Callable[[dict[str, Any]], Any], errors: ErrorLog) -> None:
+        self._source, self._delay, self._errors = source, delay, errors
         self.stash = Stash()
         self.out = Stream(source.fields, source.dimensions + 1, source.lanes)
 
@@ -65,8 +67,16 @@ class EnterAt:
         self.out.changes = Changes.concat(parts) if parts else self.out.nothing
 
     def _entered(self, changes: Changes) -> Changes:
-        """The changes at their rounds."""
-        rounds, position = timetable.ranked(self._rounds(changes))
+        """The changes at their rounds, but for rows for which the function raises."""
+        entering, good, failures = set_apart(
+            lambda rows: self._rounds(changes.take(rows)), len(changes), lambda: np.empty(0, np.int64)
+        )
+        if failures:
+            self._errors.add_rows(changes, failures)
+            changes = changes.take(good)
+        if not len(changes):
+            return self.out.nothing
+        rounds, position = timetable.ranked(entering)
         times = np.column_stack([np.repeat(changes.times, len(rounds), axis=0), np.tile(rounds, len(changes.times))])
         tix = changes.tix.astype(np.int64) * len(rounds) + position
         return replace(changes, times=times, tix=tix.astype(np.int32)).pruned()
@@ -74,7 +84,7 @@ class EnterAt:
     def _rounds(self, changes: Changes) -> Any:
         """The round at which each row enters."""
         rounds = np.asarray(self._delay(changes.named), np.int64)
-        if rounds.shape != (len(changes),) or rounds.min() < 0:
+        if rounds.shape != (len(changes),) or rounds.min(initial=0) < 0:
             raise SchemaError(
                 "the function given to enter_at must give a round for each row, 0 or later",
                 detail=f"it gave {rounds.shape} rounds for {len(changes)} rows, the least {rounds.min(initial=0)}",

@@ -4,13 +4,14 @@ A *step* is a function from changes to changes. `Linear` runs a chain of steps i
 chain costs no more than its functions. Functions of users work on whole columns: they are given the columns
 by name and give columns.
 
-Contract: a step treats each update by itself; times are untouched.
+Contract: a step treats each update by itself; times are untouched. A row for which a step raises is left out, and is an
+error of the dataflow (`ikebana.operators.row_errors`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,8 +19,11 @@ import pyarrow as pa
 
 from ikebana.errors import SchemaError
 from ikebana.operators.changes import Changes, Fields, as_columns
+from ikebana.operators.pacing import Pace
+from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Span
 from ikebana.operators.wires import Stream
+from ikebana.trace.failures import Failure, set_apart
 from ikebana.trace.views import row_flags
 
 Columns = dict[str, pa.Array]
@@ -38,6 +42,8 @@ class Map:
 
     outputs: Fields
     function: Callable[[Columns], Mapping[str, Any]]
+
+    calls_users = True
 
     def fields(self, given: Fields) -> Fields:
         return self.outputs
@@ -86,6 +92,8 @@ class Filter:
 
     predicate: Callable[[Columns], Any]
 
+    calls_users = True
+
     def fields(self, given: Fields) -> Fields:
         return given
 
@@ -103,6 +111,8 @@ class FlatMap:
 
     outputs: Fields
     function: Callable[[Columns, int], tuple[Sequence[int], Mapping[str, Any]]]
+
+    calls_users = True
 
     def fields(self, given: Fields) -> Fields:
         return self.outputs
@@ -156,6 +166,8 @@ class Explode:
     function: Callable[[Columns], Sequence[Any]]
     keep: tuple[str, ...]
 
+    calls_users = True
+
     def fields(self, given: Fields) -> Fields:
         known = {field.name: field for field in given}
         return tuple(known[name] for name in self.keep)
@@ -177,6 +189,8 @@ class Inspect:
     """Shows every change to a function, and passes it on."""
 
     function: Callable[[Changes], object]
+
+    calls_users = True
 
     def fields(self, given: Fields) -> Fields:
         return given
@@ -201,8 +215,9 @@ class Consolidate:
 class Linear:
     """A chain of steps."""
 
-    def __init__(self, source: Stream, steps: Sequence[Step], lanes: int) -> None:
-        self._source = source
+    def __init__(self, source: Stream, steps: Sequence[Step], lanes: int, errors: ErrorLog) -> None:
+        self._source, self._errors = source, errors
+        self._pace = Pace(calls_users=any(getattr(step, "calls_users", False) for step in steps))
         self._steps: list[Callable[[Changes], Changes]] = []
         fields = source.fields
         for step in steps:
@@ -210,19 +225,50 @@ class Linear:
             fields = step.fields(fields)
         self.out = Stream(fields, source.dimensions, lanes)
 
-    def visit(self, span: Span) -> None:
-        """Run the chain over this visit's changes."""
+    def visit(self, span: Span) -> Iterator[None]:
+        """Run the chain over this visit's changes, a piece at a time."""
         changes = self._source.changes
-        if not len(changes):
-            self.out.clear()
-            return
+        parts: list[Changes] = []
+        for start, end, is_due in self._pace.pieces(len(changes)):
+            if is_due:
+                yield
+            parts.append(self._run(changes if end - start == len(changes) else changes.take(np.arange(start, end))))
+        self.out.changes = Changes.concat(parts) if parts else self.out.nothing
+
+    def _run(self, given: Changes) -> Changes:
+        changes = given
+        try:
+            for step in self._steps:
+                changes = step(changes)
+        except Exception:
+            return self._without_bad_rows(given)
+        return changes
+
+    def _without_bad_rows(self, given: Changes) -> Changes:
+        """The same, step by step, with the rows set apart for which a step raises.
+
+        Steps leave times alone. So, with a time for each row, the position of its time says which row of those given
+        a row stems from: that is the one to be shown, since steps drop columns.
+        """
+        changes = replace(given, times=given.times[given.tix], tix=np.arange(len(given), dtype=np.int32))
         for step in self._steps:
-            changes = step(changes)
-        self.out.changes = changes
+            changes, failures = _set_apart(step, changes)
+            self._errors.add_rows(given, failures)
+            if not len(changes):
+                return self.out.nothing
+        return replace(changes, times=given.times, tix=given.tix[changes.tix])
 
     def forget(self, epoch: int) -> None:
         """A sweep up to `epoch` is complete."""
         self.out.closed = self._source.closed
+
+
+def _set_apart(step: Callable[[Changes], Changes], changes: Changes) -> tuple[Changes, list[Failure]]:
+    """What a step makes of the rows for which it does not raise, and of the others which of those given they were."""
+    made, _, failures = set_apart(
+        lambda rows: step(changes.take(rows)), len(changes), lambda: changes.take(np.empty(0, np.int64))
+    )
+    return made, [replace(failure, row=int(changes.tix[failure.row])) for failure in failures]
 
 
 class Later:

@@ -17,6 +17,9 @@ functions are computed again for that, and the output is not read. Python's are 
 The function is a `Logic` over whole columns (see `ikebana.operators.logic`). Those of sums alone have an operator of
 their own, `ikebana.operators.tally`.
 
+A group for which the function raises has no output, and is an error of the dataflow (`ikebana.operators.row_errors`)
+from that time on until it changes. Where the output of earlier visits is not computed again, its errors are remembered.
+
 Cost: for each interesting pair the history of its key, in a handful of vectorised passes. Keys that collide in a
 hash are evaluated one after the other. A function of a huge group costs its size for each change, except aggregates
 that live in the diffs, and min, max and top_k by ordered columns, which read the ends of groups only
@@ -25,22 +28,28 @@ that live in the diffs, and min, max and top_k by ordered columns, which read th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import pyarrow as pa
 
 from ikebana.kernels import accumulate_rows, expand_pairs, match_keys
 from ikebana.operators.arrange import Arrange
-from ikebana.operators.logic import Groups, Logic, Python, TopK
+from ikebana.operators.logic import Groups, Logic, Made, Python, TopK
 from ikebana.operators.ordered import read_ends
+from ikebana.operators.row_errors import ErrorLog, RowError, row_errors
 from ikebana.operators.span import Span
 from ikebana.operators.stash import Rounds, next_round
 from ikebana.operators.wires import Arranged, TraceReader, from_epoch
+from ikebana.time import Time
 from ikebana.trace import Schema, Updates, timetable
 from ikebana.trace import payload as payloads
 from ikebana.trace.batch import rows_of
+from ikebana.trace.columns import no_values
+from ikebana.trace.failures import Failure, set_apart
 from ikebana.trace.lanes import Array, Index, Lane, constant
 from ikebana.trace.updates import NO_KEYS, Sorted, sort_updates
 
@@ -74,8 +83,8 @@ class Moments:
 class Reduction:
     """What reductions have in common: a source, a function, and an arrangement that they write."""
 
-    def __init__(self, source: Arranged, logic: Logic, name: str, effort: str) -> None:
-        self.source, self.logic = source, logic
+    def __init__(self, source: Arranged, logic: Logic, errors: ErrorLog, name: str, effort: str) -> None:
+        self.source, self.logic, self._errors = source, logic, errors
         schema = Schema(source.schema.key.fields, logic.fields(source.schema), hash_bits=source.schema.key.hash_bits)
         self._output = Arrange(schema, name=name, dimensions=source.dimensions, effort=effort)
         handle = self._output.handle()
@@ -104,6 +113,15 @@ class Reduction:
         if len(batch):
             self.out.fresh = [batch]
 
+    def _log(self, moments: Moments, failed: Failed) -> None:
+        """Groups have errors from a moment on until the group's next one; the state before the visit is a moment."""
+        epochs, followed = moments.at[:, 0][moments.tix], np.append(moments.follows, False)
+        for moment, error in failed:
+            if moments.is_new[moment]:
+                self._errors.add(error, int(epochs[moment]), 1)
+            if followed[moment + 1]:
+                self._errors.add(error, int(epochs[moment + 1]), -1)
+
     def complete(self, epoch: int) -> None:
         """Show those who import the arrangement that it has all epochs before `epoch`."""
         self._output.advance_to(from_epoch(epoch, self.source.dimensions))
@@ -120,14 +138,75 @@ class Reduction:
             reader.drop()
 
 
+Failed = list[tuple[int, RowError]]
+"""Moments at which a group has an error."""
+
+
+def errors_of(failures: Sequence[Failure], columns: Mapping[str, pa.Array]) -> Failed:
+    """Errors of groups; the rows of failures are moments, and the columns have an entry for each failure."""
+    errors = row_errors(failures, columns)
+    return [(failure.row, error) for failure, error in zip(failures, errors, strict=True)]
+
+
+class KnownErrors:
+    """The errors of groups that earlier visits have put out, with their times: by the key lane of each."""
+
+    def __init__(self) -> None:
+        self._history: dict[int, Counter[tuple[RowError, Time]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._history)
+
+    def change(self, moments: Moments, failed: Failed) -> Iterator[tuple[RowError, Time, int]]:
+        """The changes of errors in a visit, with their times: D(t_i) - D(t_{i-1}), D being what is lacking at t."""
+        errors: dict[int, Counter[RowError]] = {}
+        for moment, error in failed:
+            errors.setdefault(moment, Counter())[error] += 1
+        concerned = np.isin(moments.group, [*self._history, *(moments.group[moment] for moment in errors)])
+        before: Counter[RowError] = Counter()
+        new: list[tuple[int, RowError, Time, int]] = []
+        for at in np.flatnonzero(concerned).tolist():
+            lane, time = int(moments.group[at]), tuple(moments.at[moments.tix[at]].tolist())
+            lacking = errors.get(at, Counter())
+            lacking.subtract(self._at(lane, time))
+            change = lacking.copy()
+            if moments.follows[at]:
+                change.subtract(before)
+            new += [(lane, error, time, diff) for error, diff in change.items() if diff]
+            before = lacking
+        for lane, error, time, diff in new:
+            self._history.setdefault(lane, Counter())[error, time] += diff
+            yield error, time, diff
+
+    def _at(self, lane: int, time: Time) -> Counter[RowError]:
+        found: Counter[RowError] = Counter()
+        for (error, since), diff in self._history.get(lane, {}).items():
+            if all(a <= b for a, b in zip(since, time, strict=True)):
+                found[error] += diff
+        return found
+
+    def forget(self, epoch: int) -> None:
+        """Epochs before `epoch` need not be told apart any more, but for the last."""
+        for lane, history in list(self._history.items()):
+            left: Counter[tuple[RowError, Time]] = Counter()
+            for (error, time), diff in history.items():
+                left[error, (max(time[0], epoch - 1), *time[1:])] += diff
+            self._history[lane] = Counter({entry: diff for entry, diff in left.items() if diff})
+            if not self._history[lane]:
+                del self._history[lane]
+
+
 class Reduce(Reduction):
     """Driver: reads the source's fresh batches and trace, writes the output arrangement."""
 
-    def __init__(self, source: Arranged, logic: Logic, name: str = "reduce", effort: str = "default") -> None:
-        super().__init__(source, logic, name, effort)
+    def __init__(
+        self, source: Arranged, logic: Logic, errors: ErrorLog, name: str = "reduce", effort: str = "default"
+    ) -> None:
+        super().__init__(source, logic, errors, name, effort)
         recomputes = source.dimensions == 1 and not isinstance(logic, Python)
         self._produced = None if recomputes else self._open(self.out)
         self._pending: dict[Rounds, list[Pairs]] = {}
+        self._known_errors = KnownErrors()
 
     def visit(self, span: Span) -> Iterator[None]:
         """Bring the output up to date with this visit's input."""
@@ -148,9 +227,11 @@ class Reduce(Reduction):
         moments = Moments.of(pairs, span)
         if span.rounds:
             self._keep_later(moments, (history, produced), span)
+        failed: Failed = []
         for inputs, outputs in _layers(history, produced):
-            self._output.push(self._change(moments, inputs, outputs))
+            self._output.push(self._change(moments, inputs, outputs, failed))
             yield
+        self._log_errors(moments, failed)
         self._seal(span)
 
     @cached_property
@@ -205,16 +286,31 @@ class Reduce(Reduction):
             enough=enough,
         )
 
+    def _log_errors(self, moments: Moments, failed: Failed) -> None:
+        """Log how the errors of groups change in this visit."""
+        if self._produced is None:
+            self._log(moments, failed)
+        elif failed or self._known_errors:
+            for error, (epoch, *rounds), diff in self._known_errors.change(moments, failed):
+                self._errors.add(error._replace(rounds=tuple(rounds)), epoch, diff)
+
+    def forget(self, epoch: int) -> None:
+        super().forget(epoch)
+        self._known_errors.forget(epoch)
+
     def _keep_later(self, moments: Moments, histories: Sequence[Sorted], span: Span) -> None:
         """Remember the pairs that are interesting at later rounds."""
         for history in histories:
             for rounds, keys, epochs in at_later_rounds(moments, history.updates.key, history.updates, span):
                 self._pending.setdefault(rounds, []).append(_distinct_rows(np.stack([keys, epochs], axis=1)))
 
-    def _change(self, moments: Moments, inputs: Sorted, outputs: Sorted) -> Updates:
-        """The output updates of this visit: D(t_i) - D(t_{i-1}) for the successive times of each key."""
+    def _change(self, moments: Moments, inputs: Sorted, outputs: Sorted, failed: Failed) -> Updates:
+        """The output updates of this visit: D(t_i) - D(t_{i-1}) for the successive times of each key.
+
+        Moments at which the function raises are added to `failed`.
+        """
         moment, row, sums = _accumulate(moments, inputs)
-        moment, wanted = self._apply(moment, inputs.updates.take(row), sums)
+        moment, wanted = self._apply(moment, inputs.updates.take(row), sums, failed)
         lacking = _at(wanted, moments.at[:1])
         if len(outputs.updates):
             there_at, there_row, there = _accumulate(moments, outputs)
@@ -230,9 +326,15 @@ class Reduce(Reduction):
             ]
         )
 
-    def _apply(self, moment: Lane, values: Updates, sums: Lane) -> tuple[Lane, Updates]:
+    def _apply(self, moment: Lane, values: Updates, sums: Lane, failed: Failed) -> tuple[Lane, Updates]:
         """The function's output for each moment: rows of the output schema, and the moment that each belongs to."""
-        made = self.logic.apply(Groups(moment, values, sums))
+        made, failures = applied(self.logic, Groups(moment, values, sums))
+        if failures:
+            bad = values.take(np.array([failure.row for failure in failures]))
+            side = bad.schema.key
+            key = side.decode(bad.key, bad.payload[: side.payload_columns])
+            shown = dict(zip((field.name for field in side.fields), key, strict=True))
+            failed += errors_of([replace(failure, row=int(moment[failure.row])) for failure in failures], shown)
         keys, schema = values.take(made.rows), self.out.schema
         val, payload = schema.val.encode(made.columns, len(made.rows))
         split = schema.key.payload_columns
@@ -246,6 +348,27 @@ class Reduce(Reduction):
             (*keys.payload[:split], *payload),
         )
         return moment[made.rows], updates
+
+
+def applied(logic: Logic, groups: Groups) -> tuple[Made, list[Failure]]:
+    """The output of the groups for which a function does not raise; for the others why, by the first row of each."""
+    try:
+        return logic.apply(groups), []
+    except Exception:
+        starts, ends = groups.starts, np.append(groups.starts[1:], len(groups.group))
+
+        def of_some(chosen: Lane) -> Made:
+            rows = rows_of(starts[chosen], ends[chosen])
+            made = logic.apply(Groups(groups.group[rows], groups.values.take(rows), groups.sums[:, rows]))
+            return replace(made, rows=rows[made.rows])
+
+        made, _, failures = set_apart(of_some, len(starts), lambda: nothing_made(logic, groups.values.schema))
+        return made, [replace(failure, row=int(starts[failure.row])) for failure in failures]
+
+
+def nothing_made(logic: Logic, schema: Schema) -> Made:
+    """The output of no groups."""
+    return Made(NO_KEYS, [no_values(field.type) for field in logic.fields(schema)], NO_KEYS)
 
 
 def _rows(reader: TraceReader, lanes: Lane, span: Span, schema: Schema) -> Sorted:

@@ -11,6 +11,8 @@ Outside loops times are totally ordered, so the output of earlier visits is the 
 computed again, and not read. Inside loops it is read, since the output has not been corrected yet at times that are
 joins of others.
 
+A group for whose sums the function raises has no output, and is an error of the dataflow while it has these sums.
+
 Cost: for each group with fresh input a seek into each batch of the input (in loops of the output too) and an addition
 for each of its updates.
 """
@@ -18,20 +20,30 @@ for each of its updates.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 import numpy as np
 
 from ikebana.kernels import sort_order, sum_visible
 from ikebana.operators.logic import Logic, Made, OfSums, Threshold
-from ikebana.operators.reduce import Moments, Reduction, at_later_rounds, with_epochs_of_the_sweep, with_state_before
+from ikebana.operators.reduce import (
+    Moments,
+    Reduction,
+    at_later_rounds,
+    errors_of,
+    nothing_made,
+    with_epochs_of_the_sweep,
+    with_state_before,
+)
+from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Span
 from ikebana.operators.stash import Rounds, next_round
 from ikebana.operators.wires import Arranged, TraceReader
 from ikebana.trace import Updates
 from ikebana.trace import payload as payloads
 from ikebana.trace.batch import rows_of
+from ikebana.trace.failures import set_apart
 from ikebana.trace.lanes import Array, Lane, gathered
 
 
@@ -69,8 +81,10 @@ class Found:
 class Tally(Reduction):
     """Driver: reads the source's fresh batches and trace, writes the output arrangement."""
 
-    def __init__(self, source: Arranged, logic: OfSums, name: str = "tally", effort: str = "default") -> None:
-        super().__init__(source, logic, name, effort)
+    def __init__(
+        self, source: Arranged, logic: OfSums, errors: ErrorLog, name: str = "tally", effort: str = "default"
+    ) -> None:
+        super().__init__(source, logic, errors, name, effort)
         self._function = logic
         self._produced = self._open(self.out) if source.dimensions > 1 else None
         self._pending: dict[Rounds, list[Points]] = {}
@@ -120,7 +134,7 @@ class Tally(Reduction):
         """The output updates of this visit."""
         sums = _sums(moments, inputs, len(self.source.schema.diffs))
         there = np.flatnonzero(sums.any(axis=0))
-        made = self._function.of_sums(sums[:, there])
+        made, there = self._made(moments, sums, there, key, val)
         rows = there[made.rows]
         if not isinstance(self._function, Threshold):
             return self._replaced(moments, rows, made, key)
@@ -129,6 +143,24 @@ class Tally(Reduction):
         if outputs:
             multiplicity -= _sums(moments, outputs, 1)[0]
         return self._corrected(moments, multiplicity, key, val)
+
+    def _made(self, moments: Moments, sums: Lane, there: Lane, key: Lane, val: Lane) -> tuple[Made, Lane]:
+        """The function's output for some moments, and those of them for which it does not raise.
+
+        Inside loops that fails the dataflow: errors are not taken back there.
+        """
+        if self._produced is not None:
+            return self._function.of_sums(sums[:, there]), there
+        function, schema = self._function, self.source.schema
+        made, good, failures = set_apart(
+            lambda rows: function.of_sums(sums[:, there[rows]]), len(there), lambda: nothing_made(function, schema)
+        )
+        if failures:
+            of_moments = [replace(failure, row=int(there[failure.row])) for failure in failures]
+            group = moments.group[[failure.row for failure in of_moments]]
+            shown = dict(zip(schema.names, schema.decode(key[group], val[group], ()), strict=True))
+            self._log(moments, errors_of(of_moments, shown))
+        return made, there[good]
 
     def _corrected(self, moments: Moments, lacking: Lane, key: Lane, val: Lane) -> Updates:
         """Groups whose multiplicity is to change: by D(t_i) - D(t_{i-1}), D being what is lacking at each time."""

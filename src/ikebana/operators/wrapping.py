@@ -8,7 +8,10 @@ user, or the planner, chooses.
 Contract: keys and their order stay as they are. The rows of a key may be fewer than are stored, their values out of
 order or equal to each other. Such an arrangement is not `is_stored`, and reductions read whole groups of it.
 
-Cost: nothing until it is read; then the function, for the rows that are looked at, each time.
+Rows for which the function raises are not seen, and are errors of the dataflow (`ikebana.operators.row_errors`).
+
+Cost: nothing until it is read; then the function, for the rows that are looked at, each time. A function that does not
+say that it `is_total` (that it never raises) is also computed once for every row, to find those for which it does.
 """
 
 from __future__ import annotations
@@ -17,11 +20,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ikebana.operators.changes import Fields
+from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.linear import Columns
+from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Span
 from ikebana.operators.wires import Arranged
 from ikebana.trace import Batch, Schema
+from ikebana.trace.failures import set_apart
 from ikebana.trace.views import Filtered, Negated, Projected
 
 
@@ -65,6 +70,8 @@ class Keep:
 
     names: tuple[tuple[str, str], ...]
 
+    is_total = True
+
     @property
     def uses(self) -> frozenset[str]:
         """The columns that are kept."""
@@ -88,14 +95,25 @@ class Negate:
 class Wrapped:
     """An arrangement, seen differently."""
 
-    def __init__(self, source: Arranged, wrapper: Wrapper) -> None:
-        self._source, self._wrap = source, wrapper.wrap
+    def __init__(self, source: Arranged, wrapper: Wrapper, errors: ErrorLog) -> None:
+        self._source, self._wrap, self._errors = source, wrapper.wrap, errors
+        function = getattr(wrapper, "function", None) or getattr(wrapper, "predicate", None)
+        self._may_raise = None if getattr(function, "is_total", function is None) else function
         self.out = source.seen_through(wrapper.wrap, wrapper.schema(source.schema))
         self.out.is_stored = source.is_stored and isinstance(wrapper, Negate)
 
     def visit(self, span: Span) -> None:
         """The source's batches."""
+        if self._may_raise is not None:
+            for batch in self._source.fresh:
+                self._note_errors(Changes.of_updates(batch.gather()), self._may_raise)
         self.out.fresh, self.out.replayed = [self._wrap(batch) for batch in self._source.fresh], self._source.replayed
+
+    def _note_errors(self, changes: Changes, function: Callable[[Columns], Any]) -> None:
+        """Rows for which the function raises, of a batch."""
+        if len(changes):
+            _, _, failures = set_apart(lambda rows: function(changes.take(rows).named), len(changes), dict)
+            self._errors.add_rows(changes, failures)
 
     def forget(self, epoch: int) -> None:
         """A sweep up to `epoch` is complete."""

@@ -18,6 +18,7 @@ from ikebana.operators.expire import Expire
 from ikebana.operators.join import Join
 from ikebana.operators.lookup import Lookup
 from ikebana.operators.reduce import Reduce
+from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Span
 from ikebana.operators.stash import Rounds
 from ikebana.operators.tally import Tally, can_tally
@@ -33,6 +34,7 @@ class Wiring(Protocol):
     worker: int
     workers: int
     effort: str
+    errors: ErrorLog
 
     def exchange(self, node: ir.Node) -> Exchange | None:
         """A new channel to the peers; None where there are none, or where the rows are with their owners already."""
@@ -201,10 +203,12 @@ class Renderer:
         if kept.fields == node.columns:
             return kept
         select = linear.Select(tuple((field.name, field.name) for field in node.columns))
-        return self._add(node, linear.Linear(kept, [select], 1))
+        return self._add(node, linear.Linear(kept, [select], 1, self._wiring.errors))
 
     def _steps(self, node: ir.Steps) -> Stream:
-        return self._add(node, linear.Linear(self.stream(node.source), node.steps, node.diff_lanes))
+        return self._add(
+            node, linear.Linear(self.stream(node.source), node.steps, node.diff_lanes, self._wiring.errors)
+        )
 
     def _union(self, node: ir.Union) -> Stream:
         return self._add(node, linear.Concat([self.stream(source) for source in node.sources]))
@@ -224,7 +228,7 @@ class Renderer:
         return self._add(node, operator)
 
     def _seen(self, node: ir.Seen) -> Arranged:
-        return self._add(node, Wrapped(self.wire(node.source), node.wrapper))
+        return self._add(node, Wrapped(self.wire(node.source), node.wrapper, self._wiring.errors))
 
     def _rows(self, node: ir.Rows) -> Stream:
         return self._add(node, arranging.AsStream(self.wire(node.source)))
@@ -271,17 +275,18 @@ class Renderer:
         shared = self._wiring.shared(node)
         if shared is not None:
             return self._add_source(node, shared)
-        source, logic, effort = self.wire(node.source), node.logic, self._wiring.effort
+        source, logic = self.wire(node.source), node.logic
+        effort, errors = self._wiring.effort, self._wiring.errors
         if can_tally(logic, source):
-            return self._add(node, Tally(source, logic, effort=effort))
-        return self._add(node, Reduce(source, logic, effort=effort))
+            return self._add(node, Tally(source, logic, errors, effort=effort))
+        return self._add(node, Reduce(source, logic, errors, effort=effort))
 
     def _entered(self, node: ir.Entered) -> Any:
         wire = self.wire(node.source)
         return self._add(node, iterate.Enter(wire) if isinstance(wire, Stream) else iterate.EnterArranged(wire))
 
     def _enteredat(self, node: ir.EnteredAt) -> Stream:
-        return self._add(node, iterate.EnterAt(self.stream(node.source), node.delay))
+        return self._add(node, iterate.EnterAt(self.stream(node.source), node.delay, self._wiring.errors))
 
     def _loopvariable(self, node: ir.LoopVariable) -> Stream:
         dimensions = 1 + len(node.scope)
@@ -303,7 +308,7 @@ class Renderer:
     def _bind(self, variable: ir.LoopVariable, result: ir.Node, loop: LoopScope, node: ir.Loop) -> None:
         """Feed what the body makes of a variable, less its initial collection, back to it."""
         self.wire(variable)
-        initial = linear.Linear(self.stream(variable.initial), [linear.Negate()], variable.lanes)
+        initial = linear.Linear(self.stream(variable.initial), [linear.Negate()], variable.lanes, self._wiring.errors)
         change = linear.Concat([self.stream(result), initial.out])
         indexed = is_only_indexed(variable, node)
         feedback = iterate.Feedback(change.out, self._variables[variable.digest], node.rounds, indexed=indexed)

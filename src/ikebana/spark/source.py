@@ -301,7 +301,7 @@ class _Reader(DataSourceReader):
         assert isinstance(partition, _Shard)
         place = partition.place
         with Guest(self._address.invitation) as guest:
-            found = guest.ask(partition.worker, Read(place.dataflow, (place.epoch,), place.hold, wait=True))
+            found = guest.ask(partition.worker, Read(place.dataflow, (place.epoch,), place.hold, wait=True)).rows
         yield from _batches(plain_rows(found, self._name), self._schema)
 
 
@@ -346,7 +346,7 @@ class _StreamReader(DataSourceStreamReader):
         """The epochs of changes, and the changes: at first all that there is."""
         place, after = shard.place, shard.after
         if after < place.epoch:
-            found = guest.ask(shard.worker, Read(place.dataflow, (place.epoch,), place.hold, wait=True))
+            found = guest.ask(shard.worker, Read(place.dataflow, (place.epoch,), place.hold, wait=True)).rows
             after = place.epoch
             yield np.full(len(found), after), found
         if shard.until > after:

@@ -24,7 +24,7 @@ Not guaranteed: that conditions are evaluated in the order in which they were wr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -34,7 +34,7 @@ from ikebana.plan import ir
 from ikebana.plan.sharing import walk
 from ikebana.sql.expressions import Column, Expression, Literal
 from ikebana.sql.expressions.making import equal
-from ikebana.sql.relations import ID, Part, Table, columns_of, of_collection, substituted, unique_name
+from ikebana.sql.relations import ID, Part, Table, column_of, columns_of, of_collection, substituted, unique_name
 from ikebana.sql.steps import Named, filtered, not_null, projected, seen
 
 ANY = Literal(pa.bool_(), False, True)
@@ -189,10 +189,24 @@ class _Side:
 
 @dataclass(frozen=True, eq=False)
 class _Probe:
-    """An index, and the columns of a path by which it is looked up."""
+    """An index, and the columns of a path by which it is looked up; conditions and columns of what is found.
+
+    What may raise is not computed in place, where rows that do not concern the query would be asked about too: then the
+    index gives the columns that it is made of, and `filters` and `values` are computed afterwards.
+    """
 
     index: Arrangement
     key: tuple[str, ...]
+    filters: tuple[Expression, ...] = ()
+    values: Named | None = None
+
+    def finished(self, rows: Collection, known: Iterable[str]) -> Collection:
+        """What was found, with the columns that were known before and the probe's own."""
+        if self.values is None:
+            return rows
+        columns = columns_of(rows.node.columns)
+        kept = tuple((name, columns[name]) for name in known)
+        return projected(filtered(rows, self.filters), (*kept, *self.values))
 
 
 @dataclass(eq=False)
@@ -284,7 +298,9 @@ class _Paths:
         while len(path.joined) < len(order):
             other = self._next(path.joined, path.known)
             for probe in self._probes(other, path):
-                path.rows = not_null(path.rows, probe.key).lookup(probe.index, on=probe.key, strict=other in before)
+                known = path.rows.columns
+                found = not_null(path.rows, probe.key).lookup(probe.index, on=probe.key, strict=other in before)
+                path.rows = probe.finished(found, known)
             self._settle(path, other)
         return path.rows
 
@@ -294,7 +310,9 @@ class _Paths:
         while len(path.joined) < len(self._sides):
             other = self._next(path.joined, path.known)
             (probe,) = self._probes(other, path, at_once=True)
-            path.rows = not_null(path.rows, probe.key).arrange_by(probe.key).join(probe.index)
+            known = path.rows.columns
+            found = not_null(path.rows, probe.key).arrange_by(probe.key).join(probe.index)
+            path.rows = probe.finished(found, known)
             self._settle(path, other)
         return path.rows
 
@@ -323,7 +341,7 @@ class _Paths:
         side, shared = self._sides[at], self._shared(at, path.known)
         key = side.key_classes(shared)
         if key is not None:
-            return [_Probe(self._wrapped(side, key, at, path), key)]
+            return [self._by_key(side, key, at, path)]
         columns = side.by_source(shared)
         if side.table is not None and columns and not at_once:
             by = tuple(field.name for field in side.table.rows.node.columns if field.name in columns)
@@ -343,9 +361,26 @@ class _Paths:
                 found.append((class_, expression))
         return tuple(found)
 
-    def _wrapped(self, side: _Side, key: Sequence[str], at: int, path: _Path) -> Arrangement:
-        """A side's own index by key, filtered and projected in place."""
-        return seen(side.index, side.part.filters, self._values(side, key, at, path))
+    def _by_key(self, side: _Side, key: tuple[str, ...], at: int, path: _Path) -> _Probe:
+        """A look-up in a side's own index by key, filtered and projected in place unless that may raise."""
+        filters, values = side.part.filters, self._values(side, key, at, path)
+        expressions = [*filters, *(each for _, each in values)]
+        if not any(each.can_raise for each in expressions):
+            return _Probe(seen(side.index, filters, values), key)
+        fields = {field.name: field for field in side.part.source.node.columns}
+        columns: dict[str, Expression] = {
+            name: Column(fields[name].type, False, class_) for name, class_ in zip(side.key or (), key, strict=True)
+        }
+        found: dict[str, str] = {}
+        for name in sorted({name for each in expressions for name in each.columns} - columns.keys()):
+            new = unique_name(f"found {name}", {*path.rows.columns, *key, *found})
+            found[new], columns[name] = name, column_of(fields[name].with_name(new))
+        return _Probe(
+            side.index.select(**found),
+            key,
+            tuple(substituted(each, columns) for each in filters),
+            tuple((name, substituted(each, columns)) for name, each in values),
+        )
 
     def _through_key(
         self, side: _Side, by: tuple[str, ...], classes: Mapping[str, str], at: int, path: _Path
@@ -358,7 +393,7 @@ class _Paths:
         found = {name: f"key {name}" for name in rest}
         first = _Probe(narrow.select(**{new: old for old, new in found.items()}), tuple(classes[name] for name in by))
         key = tuple(found.get(name) or classes[name] for name in table.key)
-        return [first, _Probe(self._wrapped(side, key, at, path), key)]
+        return [first, self._by_key(side, key, at, path)]
 
     def _indexed(self, side: _Side, shared: Sequence[str], at: int, path: _Path) -> Arrangement:
         """An index of a side's own rows."""

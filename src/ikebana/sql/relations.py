@@ -20,10 +20,11 @@ import pyarrow as pa
 
 from ikebana.collection import Arrangement, Collection
 from ikebana.operators.changes import Fields
+from ikebana.operators.row_errors import OPENING
 from ikebana.sql.expressions import Column, Expression
 from ikebana.sql.steps import Named, filtered, projected
 
-ID = "ikebana.opening"
+ID = OPENING
 """The column that says to which opening of a prepared statement a row belongs."""
 
 DIFF = "diff"

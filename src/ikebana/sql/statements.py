@@ -13,6 +13,9 @@ Opening and closing is a transaction of its own, even inside the block of anothe
 
 Cost: opening and closing is a transaction of one row, and what follows from it. Reading is a look-up in the result,
 which is indexed by opening. Whoever follows the changes of an opening gets those of all, and leaves the others out.
+
+Errors. An opening has the errors of its own rows, and of those that depend on no parameter: a bad value of a parameter
+concerns the opening that was given it, and no other.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ikebana.engine import Engine
-from ikebana.errors import DroppedError, SqlError
+from ikebana.errors import DroppedError, EvaluationError, SqlError
 from ikebana.sql.lower import lower
 from ikebana.sql.ordering import sort_table
 from ikebana.sql.planned import PARAMETERS, Planned
@@ -123,12 +126,12 @@ class Statement:
 
     def rows_of(self, number: int, at: int | None) -> pa.Table:
         """The answer of an opening."""
-        found = plain_rows(self._view.read(at, {ID: [number]}), self.name).drop_columns([ID])
+        found = plain_rows(self._view.read(at, {ID: [number]}, opening=number), self.name).drop_columns([ID])
         return sort_table(found, self.order) if self.order else found
 
-    def changes(self, since: str | None, timeout: float | None) -> Subscription:
-        """The changes of all answers, with the number of the opening that each row is of."""
-        return self._view.changes(since, timeout=timeout)
+    def changes(self, number: int, since: str | None, timeout: float | None) -> Subscription:
+        """The changes of all answers, with the number of the opening that each row is of; the errors of one."""
+        return self._view.changes(since, timeout=timeout, opening=number)
 
     def _check(self) -> None:
         if self._closed:
@@ -161,12 +164,12 @@ class Opening:
         """The answer as a pandas frame."""
         return self.to_arrow(at).to_pandas()
 
-    def changes(self, since: str | None = None, *, timeout: float | None = None) -> Iterator[tuple[int, pa.Table]]:
+    def changes(self, since: str | None = None, *, timeout: float | None = None) -> OpeningChanges:
         """An iterator of (epoch, Arrow table with a column `diff`): as `View.changes`, of this answer alone."""
         self._check()
-        found = self._statement.changes(since, timeout)
+        found = self._statement.changes(self._number, since, timeout)
         self._subscriptions.add(found)
-        return _changes_of(self._number, found)
+        return OpeningChanges(self._number, found)
 
     def close(self) -> None:
         """Let the answer go, and end iterators over its changes; closing twice does nothing."""
@@ -189,9 +192,20 @@ class Opening:
         return f"<{self._statement.name}({shown})>"
 
 
-def _changes_of(number: int, subscription: Subscription) -> Iterator[tuple[int, pa.Table]]:
-    """The changes of the answer of an opening, each epoch once."""
-    for epoch, changes in subscription:
-        mine = changes.filter(pc.equal(changes[ID], number))
-        if mine.num_rows:
-            yield epoch, mine.drop_columns([ID])
+class OpeningChanges(Iterator[tuple[int, pa.Table]]):
+    """The changes of the answer of an opening, each epoch once; goes on after the errors that it raises."""
+
+    def __init__(self, number: int, subscription: Subscription) -> None:
+        self._number, self._subscription, self._had_errors = number, subscription, False
+
+    def __next__(self) -> tuple[int, pa.Table]:
+        while True:
+            try:
+                epoch, changes = next(self._subscription)
+            except EvaluationError:
+                self._had_errors = True
+                raise
+            mine = changes.filter(pc.equal(changes[ID], self._number))
+            if mine.num_rows or self._had_errors:
+                self._had_errors = False
+                return epoch, mine.drop_columns([ID])

@@ -15,7 +15,7 @@ import pyarrow as pa
 from ikebana.collection import Arrangement, Collection
 from ikebana.operators import linear
 from ikebana.operators.changes import Changes, Fields
-from ikebana.sql.expressions import Column, Expression, Rows
+from ikebana.sql.expressions import Column, Expression, PythonFunction, Rows
 from ikebana.sql.expressions.making import conjunction, conjuncts, is_not_null
 from ikebana.trace.lanes import Lane
 from ikebana.trace.views import row_flags
@@ -54,11 +54,16 @@ class Where:
     condition: Expression
     kept: tuple[str, ...] | None = None
 
+    @property
+    def calls_users(self) -> bool:
+        """Whether it calls functions of the user's, which may take long."""
+        return calls_users([self.condition])
+
     def fields(self, given: Fields) -> Fields:
         return given if self.kept is None else tuple(field for field in given if field.name in self.kept)
 
     def __call__(self, changes: Changes) -> Changes:
-        rows = Rows(changes.named, len(changes))
+        rows = Rows.given(changes.named, len(changes))
         fields = self.fields(changes.fields)
         return changes.with_columns(fields, [rows.columns[field.name] for field in fields]).take(self._chosen(rows))
 
@@ -83,7 +88,7 @@ _FEW = 0.4
 def _columns_of(conditions: Iterable[Expression], rows: Rows) -> Rows:
     """Only the columns that some conditions are about."""
     wanted = frozenset[str]().union(*(each.columns for each in conditions))
-    return Rows({name: column for name, column in rows.columns.items() if name in wanted}, rows.count)
+    return rows.keeping(wanted)
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,11 @@ class Projection:
         """The columns that it looks at; if it is none, it wants one to know how many rows there are."""
         return frozenset(name for _, each in self.named for name in each.columns) or None
 
+    @property
+    def is_total(self) -> bool:
+        """Whether it can be computed for any row: there is nothing that would raise."""
+        return not any(each.can_raise for _, each in self.named)
+
     def __call__(self, columns: linear.Columns) -> dict[str, Any]:
         rows = Rows.of(columns)
         return {name: expression.evaluate(rows) for name, expression in self.named}
@@ -108,11 +118,16 @@ class Computed:
 
     named: Named
 
+    @property
+    def calls_users(self) -> bool:
+        """Whether it calls functions of the user's, which may take long."""
+        return calls_users([each for _, each in self.named])
+
     def fields(self, given: Fields) -> Fields:
         return fields_of(self.named)
 
     def __call__(self, changes: Changes) -> Changes:
-        rows = Rows(changes.named, len(changes))
+        rows = Rows.given(changes.named, len(changes))
         return changes.with_columns(fields_of(self.named), [each.evaluate(rows) for _, each in self.named])
 
 
@@ -129,6 +144,11 @@ class Repeat:
         factor = changes.named[self.column].to_numpy(zero_copy_only=False).astype(np.int64)
         kept = linear.Select(tuple((field.name, field.name) for field in self.fields(changes.fields)))(changes)
         return kept.scaled(factor[None, :])
+
+
+def calls_users(expressions: Iterable[Expression]) -> bool:
+    """Whether expressions call functions of the user's."""
+    return any(isinstance(part, PythonFunction) for each in expressions for part in each.walk())
 
 
 def fields_of(named: Iterable[tuple[str, Expression]]) -> Fields:

@@ -14,7 +14,8 @@ applied to the rows that are gathered. The key stays as it is, which is what mak
 
 A predicate or projection takes the columns of some rows (a dict of Arrow arrays by name) and gives an array,
 or columns, as long. It is applied every time rows are gathered, and must depend on nothing but them. If it has an
-attribute `uses`, the names of the columns that it looks at, those who `pick` rows need not copy the others.
+attribute `uses`, the names of the columns that it looks at, those who `pick` rows need not copy the others. Rows for
+which it raises are not shown.
 
 Cost: that of the wrapped batch, plus the function for the rows gathered. Not guaranteed: that the rows of a
 key are in order of value, or that equal updates are added up; `len` counts the rows stored.
@@ -35,6 +36,7 @@ from ikebana.time import Antichain
 from ikebana.trace import timetable
 from ikebana.trace.batch import Batch
 from ikebana.trace.description import Description
+from ikebana.trace.failures import set_apart
 from ikebana.trace.lanes import Array, Lane
 from ikebana.trace.schema import Schema
 from ikebana.trace.updates import Updates
@@ -112,11 +114,23 @@ class Filtered(_View):
         return row_flags(self.predicate(self.batch.pick(None, used(self.predicate)).columns()), len(self.batch))
 
     def shown(self, updates: Updates) -> Updates:
+        return without_bad_rows(self._shown, updates, self.schema)
+
+    def _shown(self, updates: Updates) -> Updates:
         return updates.where(row_flags(self.predicate(updates.columns()), len(updates)))
 
 
 _PART = 4
 """A predicate is asked about all of a batch when one of so many rows is read."""
+
+
+def without_bad_rows(function: Callable[[Updates], Updates], updates: Updates, schema: Schema) -> Updates:
+    """A function of updates that treats each row by itself, for those rows for which it does not raise."""
+    try:
+        return function(updates)
+    except Exception:
+        nothing = Updates.empty(schema, updates.dimensions)
+        return set_apart(lambda rows: function(updates.take(rows)), len(updates), lambda: nothing)[0]
 
 
 def used(function: Predicate | Projection) -> Collection[str] | None:
@@ -151,11 +165,14 @@ class Projected(_View):
         return self.projected
 
     def gather(self, rows: Lane | None = None) -> Updates:
-        return self._computed(self.batch.gather(rows), self.projected)
+        return self._shown(self.batch.gather(rows), self.projected)
 
     def pick(self, rows: Lane | None = None, columns: Collection[str] | None = None) -> Updates:
         picked = self.batch.pick(rows, used(self.projection))
-        return self._computed(picked, self.projected.carrying(self.projected.val.fields))
+        return self._shown(picked, self.projected.carrying(self.projected.val.fields))
+
+    def _shown(self, updates: Updates, schema: Schema) -> Updates:
+        return without_bad_rows(lambda rows: self._computed(rows, schema), updates, schema)
 
     def _computed(self, updates: Updates, schema: Schema) -> Updates:
         columns = updates.columns()

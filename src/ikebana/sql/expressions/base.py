@@ -16,15 +16,17 @@ mode is another expression.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ikebana.errors import SqlError
+from ikebana.errors import EvaluationError, SqlError
 from ikebana.sql.tree import Tree
+from ikebana.trace.failures import BadRows
+from ikebana.trace.lanes import Lane
 
 
 @dataclass(frozen=True)
@@ -41,16 +43,29 @@ class Rows:
 
     columns: dict[str, pa.Array]
     count: int
+    positions: Lane | None = None
+    """Where each row is among those that a step of a dataflow was given, if they are some of these."""
 
     @staticmethod
     def of(columns: dict[str, pa.Array]) -> Rows:
-        """Rows of at least one column."""
-        return Rows(columns, len(next(iter(columns.values()))))
+        """Rows of at least one column, as a step of a dataflow was given them."""
+        return Rows.given(columns, len(next(iter(columns.values()))))
+
+    @staticmethod
+    def given(columns: dict[str, pa.Array], count: int) -> Rows:
+        """Rows as a step of a dataflow was given them."""
+        return Rows(columns, count, np.arange(count))
 
     def where(self, flags: Any) -> Rows:
         """The rows that a NumPy array of flags marks."""
-        mask = pa.array(flags)
-        return Rows({name: column.filter(mask) for name, column in self.columns.items()}, int(np.count_nonzero(flags)))
+        mask, positions = pa.array(flags), None if self.positions is None else self.positions[flags]
+        columns = {name: column.filter(mask) for name, column in self.columns.items()}
+        return Rows(columns, int(np.count_nonzero(flags)), positions)
+
+    def keeping(self, names: Container[str | None]) -> Rows:
+        """The same rows with some of their columns."""
+        columns = {name: column for name, column in self.columns.items() if name in names}
+        return Rows(columns, self.count, self.positions)
 
 
 @dataclass(frozen=True)
@@ -145,12 +160,30 @@ class Call(Expression):
 
     def evaluate(self, rows: Rows) -> pa.Array:
         function = FUNCTIONS[self.function]
-        if function.lazy:
-            return function.run(self, rows)
-        return function.run(self, *(each.evaluate(rows) for each in self.arguments))
+        try:
+            if function.lazy:
+                return function.run(self, rows)
+            return function.run(self, *(each.evaluate(rows) for each in self.arguments))
+        except EvaluationError as error:
+            blame(error, rows, by_row=not any(pa.types.is_nested(each.type) for each in self.arguments))
+            raise
 
     def __str__(self) -> str:
         return f"{self.function}({', '.join(map(str, self.arguments))})"
+
+
+def blame(error: EvaluationError, rows: Rows, *, by_row: bool) -> None:
+    """Say which rows are to blame for an error, of those that a step of a dataflow was given; or that nobody knows.
+
+    The function that raised it has said which of its arguments' entries are: these are rows, unless the arguments are
+    lists, or the rows are entries of lists.
+    """
+    bad = error.bad_entries
+    if bad is None:
+        return
+    error.bad_entries = None
+    if by_row and rows.positions is not None and bad.count == rows.count:
+        error.bad_rows = BadRows(rows.positions[bad.entries], lambda at: bad.why(int(bad.entries[at])))
 
 
 @dataclass(frozen=True, eq=False)

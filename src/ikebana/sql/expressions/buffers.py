@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from ikebana.errors import EvaluationError
+from ikebana.errors import BadEntries, EvaluationError
 from ikebana.sql.expressions.base import Expression, Literal, Rows
 
 Array = npt.NDArray[Any]
@@ -115,9 +115,12 @@ def operands(expressions: Sequence[Expression], rows: Rows) -> list[pa.Array | p
 
 
 def fail_where(bad: Flags, valid: Flags | None, error: Callable[[int], EvaluationError]) -> None:
-    """Raise the error of the first bad row that is not null, if there is one."""
+    """Raise the error of the first bad entry that is not null, if there is one; it says which are bad."""
     if not bad.any():
         return
     concerned = bad if valid is None else bad & valid
     if concerned.any():
-        raise error(int(concerned.argmax()))
+        entries = np.flatnonzero(concerned)
+        raised = error(int(entries[0]))
+        raised.bad_entries = BadEntries(entries, len(concerned), error)
+        raise raised

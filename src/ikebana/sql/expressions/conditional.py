@@ -57,7 +57,7 @@ def where(expression: Expression, rows: Rows, flags: Flags) -> pa.Array:
 def _chosen(expression: Expression, rows: Rows, flags: Flags) -> Rows:
     """Some rows, and of those the columns that an expression may read."""
     names = {getattr(each, "name", None) for each in expression.walk()}
-    return Rows({name: column for name, column in rows.columns.items() if name in names}, rows.count).where(flags)
+    return rows.keeping(names).where(flags)
 
 
 def _null(array: pa.Array) -> Flags:

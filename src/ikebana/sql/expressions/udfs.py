@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from ikebana.errors import EvaluationError, SqlError
-from ikebana.sql.expressions.base import Expression, Rows
+from ikebana.errors import BadEntries, EvaluationError, SqlError
+from ikebana.sql.expressions.base import Expression, Rows, blame
 
 BY_ROW = (100, 101)
 """Spark's codes of functions of values, and of values that are sent as Arrow."""
@@ -60,18 +61,33 @@ class PythonFunction(Expression):
             if self.eval_type == OF_PANDAS:
                 return self._of_pandas(function, columns, rows.count)
             return self._by_row(function, columns, rows.count)
-        except EvaluationError:
+        except EvaluationError as error:
+            blame(error, rows, by_row=True)
             raise
         except Exception as error:
-            raise EvaluationError(
-                f'the Python function "{self.name}" failed',
-                detail=f"{type(error).__name__}: {error}",
-                hint="it is called for every row that reaches it, also for nulls (None)",
-            ) from error
+            raise self._error(error) from error
+
+    def _error(self, error: Exception) -> EvaluationError:
+        return EvaluationError(
+            f'the Python function "{self.name}" failed',
+            detail=f"{type(error).__name__}: {error}",
+            hint="it is called for every row that reaches it, also for nulls (None)",
+        )
 
     def _by_row(self, function: Callable[..., Any], columns: list[pa.Array], count: int) -> pa.Array:
         lists = [each.to_pylist() for each in columns]
-        results = [function(*row) for row in zip(*lists, strict=True)] if lists else [function() for _ in range(count)]
+        results: list[Any] = []
+        errors: dict[int, Exception] = {}
+        for at, arguments in enumerate(zip(*lists, strict=True) if lists else [()] * count):
+            try:
+                results.append(function(*arguments))
+            except Exception as error:
+                errors[at] = error
+        if errors:
+            first = next(iter(errors.values()))
+            raised = self._error(first)
+            raised.bad_entries = BadEntries(np.array(list(errors)), count, lambda at: self._error(errors[at]))
+            raise raised from first
         return self._typed(results)
 
     def _typed(self, results: list[Any]) -> pa.Array:

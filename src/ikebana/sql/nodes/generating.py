@@ -57,7 +57,7 @@ class Elements:
     outer: bool
 
     def __call__(self, columns: linear.Columns, count: int) -> tuple[Any, dict[str, Any]]:
-        rows = Rows(columns, count)
+        rows = Rows.given(columns, count)
         lists = self.values.evaluate(rows)
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
         times = np.maximum(lengths, 1) if self.outer else lengths
