@@ -16,7 +16,7 @@ says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import Any
 
 from ikebana import events
@@ -99,6 +99,13 @@ class Arrange:
     def advance(self, frontier: Antichain | Time | Iterable[Time]) -> Batch:
         """Move the frontier on; returns the batch of the updates that it has passed."""
         batch = self._batcher.seal(frontier_of(frontier))
+        self._tell(events.BatchSealed(self.name, len(batch)))
+        self._writer.insert(batch)
+        return batch
+
+    def advance_in_steps(self, frontier: Antichain) -> Generator[None, None, Batch]:
+        """The same, with pauses in which others can run; nothing else may be done with it until it is complete."""
+        batch = yield from self._batcher.seal_in_steps(frontier)
         self._tell(events.BatchSealed(self.name, len(batch)))
         self._writer.insert(batch)
         return batch

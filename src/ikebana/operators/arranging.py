@@ -59,7 +59,7 @@ class ArrangeStream:
             return
         for part in arrived:
             self.arrange.push(part)
-        batch = self.arrange.advance(span.frontier)
+        batch = yield from self.arrange.advance_in_steps(span.frontier)
         if len(batch):
             self.out.fresh = [batch]
 

@@ -40,6 +40,7 @@ from ikebana.kernels import accumulate_rows, expand_pairs, match_keys
 from ikebana.operators.arrange import Arrange
 from ikebana.operators.logic import Groups, Logic, Made, Python, TopK
 from ikebana.operators.ordered import read_ends
+from ikebana.operators.pacing import Pace
 from ikebana.operators.row_errors import ErrorLog, RowError, row_errors
 from ikebana.operators.span import Span
 from ikebana.operators.stash import Rounds, next_round
@@ -103,13 +104,9 @@ class Reduction:
         self._readers.append(reader)
         return reader
 
-    def _emit(self, updates: Updates, span: Span) -> None:
+    def _seal(self, span: Span) -> Iterator[None]:
         """Write the visit's output."""
-        self._output.push(updates)
-        self._seal(span)
-
-    def _seal(self, span: Span) -> None:
-        batch = self._output.advance(span.frontier)
+        batch = yield from self._output.advance_in_steps(span.frontier)
         if len(batch):
             self.out.fresh = [batch]
 
@@ -207,6 +204,7 @@ class Reduce(Reduction):
         self._produced = None if recomputes else self._open(self.out)
         self._pending: dict[Rounds, list[Pairs]] = {}
         self._known_errors = KnownErrors()
+        self._pace = Pace(calls_users=isinstance(logic, Python))
 
     def visit(self, span: Span) -> Iterator[None]:
         """Bring the output up to date with this visit's input."""
@@ -214,6 +212,16 @@ class Reduce(Reduction):
         pairs = self._interesting(span)
         if not len(pairs):
             return
+        first = np.flatnonzero(np.append(True, pairs[1:, 0] != pairs[:-1, 0]))  # of each key
+        ends = np.append(first[1:], len(pairs))
+        for start, end, is_due in self._pace.pieces(len(first)):
+            if is_due:
+                yield
+            yield from self._visit_keys(pairs[first[start] : ends[end - 1]], span)
+        yield from self._seal(span)
+
+    def _visit_keys(self, pairs: Pairs, span: Span) -> Iterator[None]:
+        """Push what the output of some keys lacks."""
         if self._produced is None:
             pairs = with_state_before(pairs, span)
         lanes = _distinct(pairs[:, 0])
@@ -221,7 +229,6 @@ class Reduce(Reduction):
         produced = self._nothing
         if self._produced is not None:
             produced = _rows(self._produced, lanes, span, self.out.schema)
-        yield
         both = [(side.updates.key, side.updates) for side in (history, produced)]
         pairs = with_epochs_of_the_sweep(pairs, both, span)
         moments = Moments.of(pairs, span)
@@ -232,7 +239,6 @@ class Reduce(Reduction):
             self._output.push(self._change(moments, inputs, outputs, failed))
             yield
         self._log_errors(moments, failed)
-        self._seal(span)
 
     @cached_property
     def _nothing(self) -> Sorted:

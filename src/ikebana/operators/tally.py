@@ -105,7 +105,8 @@ class Tally(Reduction):
         moments = Moments.of(pairs if self._produced else with_state_before(pairs, span), span)
         if self._produced:
             self._keep_later(moments, (*inputs, *outputs), key, val, span)
-        self._emit(self._change(moments, inputs, outputs, key, val), span)
+        self._output.push(self._change(moments, inputs, outputs, key, val))
+        yield from self._seal(span)
 
     def next_round(self, prefix: Rounds, after: int) -> int | None:
         """The least later round at which some group is interesting."""

@@ -6,21 +6,31 @@ frontier.
 
 Cost: appending is free; sealing sorts what it takes. When the buffer has doubled since it was last
 consolidated it is consolidated again, so an epoch in which updates cancel needs no more than twice the
-memory of what remains.
+memory of what remains. `seal_in_steps` sorts `RUN` rows at a time and merges the runs, for those who must not be held
+up: that takes up to twice as long in all.
 """
 
 from __future__ import annotations
+
+from collections.abc import Generator
+
+import numpy as np
 
 from ikebana.errors import TimeError
 from ikebana.time import Antichain
 from ikebana.trace import timetable
 from ikebana.trace.batch import Layout, StoredBatch
 from ikebana.trace.description import Description
+from ikebana.trace.merge import Merge
 from ikebana.trace.schema import Schema
 from ikebana.trace.updates import Updates, check_times, consolidate
 
 CONSOLIDATE_FROM = 1 << 20
 """Buffers of fewer rows are left as they are until they are sealed."""
+
+
+RUN = 1 << 22
+"""Rows that are sorted at a time, where others must not be held up: some tenths of a second."""
 
 
 class Batcher:
@@ -62,6 +72,38 @@ class Batcher:
 
     def seal(self, upper: Antichain) -> StoredBatch:
         """The batch of the updates at times in [lower, upper); the lower frontier becomes `upper`."""
+        due, description = self._take_due(upper)
+        return self.layout.store(self._nothing if due is None else consolidate(due), description)
+
+    def seal_in_steps(self, upper: Antichain) -> Generator[None, None, StoredBatch]:
+        """The same, with a pause after every `RUN` rows or so."""
+        due, description = self._take_due(upper)
+        if due is None or not len(due):
+            return self.layout.store(self._nothing, description)
+        runs: list[StoredBatch] = []
+        for start in range(0, len(due), RUN):
+            if start:
+                yield
+            part = due if len(due) <= RUN else due.take(np.arange(start, min(start + RUN, len(due))))
+            runs.append(self.layout.store(consolidate(part), description))
+        del due
+        while len(runs) > 1:
+            merged: list[StoredBatch] = []
+            for at in range(0, len(runs) - 1, 2):
+                merged.append((yield from self._merged(runs[at], runs[at + 1])))
+                runs[at] = runs[at + 1] = merged[-1]  # what was merged is not needed any more
+            runs = merged + runs[2 * len(merged) :]
+        return runs[0].described(description)
+
+    def _merged(self, one: StoredBatch, other: StoredBatch) -> Generator[None, None, StoredBatch]:
+        merge = Merge(one, other, one.description.since, self.layout)
+        while merge.remaining:
+            merge.work(RUN)
+            yield
+        return merge.finish()
+
+    def _take_due(self, upper: Antichain) -> tuple[Updates | None, Description]:
+        """The updates at times in [lower, upper), if there are any; the lower frontier becomes `upper`."""
         if not self.lower.precedes(upper):
             raise TimeError(
                 f"cannot move the frontier of {self.name!r} to {upper}",
@@ -69,16 +111,14 @@ class Batcher:
                 hint="give a frontier whose elements are all beyond the present one",
             )
         description = Description(self.lower, upper, self.lower)
+        self.lower = upper
         if not self._rows:
-            self.lower = upper
-            return self.layout.store(self._nothing, description)
+            return None, description
         buffered = Updates.concat(self._parts)
         later = timetable.beyond(buffered.times, upper)
         due, rest = (buffered.at_times(1 - later), buffered.at_times(later)) if later.any() else (buffered, None)
-        batch = self.layout.store(consolidate(due.pruned()), description)
         self._hold(rest)
-        self.lower = upper
-        return batch
+        return due.pruned(), description
 
     def _hold(self, updates: Updates | None) -> None:
         self._parts = [updates] if updates is not None and len(updates) else []
