@@ -28,6 +28,7 @@ from pyspark.sql.types import BooleanType, StructType
 
 from ikebana.errors import SqlError
 from ikebana.spark.planning.prompt import prompt_answers
+from ikebana.spark.planning.settings import refuse_settings
 from ikebana.spark.types import said
 from ikebana.sql.expressions import Config
 from ikebana.sql.planned import CLOCK, NOW
@@ -97,6 +98,11 @@ class Catalyst:
         return bool(self.jvm.py4j.reflection.TypeUtil.isInstanceOf(kind, thing))
 
     @cached_property
+    def configuration(self) -> Any:
+        """What settings there are."""
+        return self._object("org.apache.spark.sql.internal.SQLConf")
+
+    @cached_property
     def patterns(self) -> Any:
         """Names for what may be in a plan."""
         return self.jvm.org.apache.spark.sql.catalyst.trees.TreePattern
@@ -154,7 +160,7 @@ class Catalyst:
             before = self.sessions.getActiveSession()
             self.sessions.setActiveSession(clone)  # the optimiser asks that for settings
             try:
-                yield Workbench(self, state)
+                yield Workbench(self, state, session.sessionState().conf())
             except PySparkException as error:
                 raise SqlError("Spark does not understand the query", detail=_told(error)) from None
             finally:
@@ -167,14 +173,28 @@ class Catalyst:
 class Workbench:
     """A session for one query."""
 
-    def __init__(self, catalyst: Catalyst, state: Any) -> None:
-        self._catalyst, self._state = catalyst, state
+    def __init__(self, catalyst: Catalyst, state: Any, given: Any) -> None:
+        """`given` is what the user's session has set."""
+        self._catalyst, self._state, self._given = catalyst, state, given
 
     @cached_property
     def config(self) -> Config:
         """What is set, as far as it decides what expressions mean."""
         conf = self._state.conf()
-        return Config(ansi=bool(conf.ansiEnabled()), time_zone=str(conf.sessionLocalTimeZone()))
+        return Config(
+            ansi=bool(conf.ansiEnabled()),
+            time_zone=str(conf.sessionLocalTimeZone()),
+            decimal_precision_loss=bool(conf.decimalOperationsAllowPrecisionLoss()),
+        )
+
+    def check_settings(self, plan: str) -> None:
+        """Raise if the JSON of a plan has what means something else under what the user has set."""
+        refuse_settings(plan, self._given.getAllConfs().toString(), self._setting)
+
+    def _setting(self, key: str) -> tuple[str, str]:
+        """What a setting is, and what its default is."""
+        entry = self._catalyst.configuration.getConfigEntry(key)
+        return str(self._given.getConf(entry)), str(entry.defaultValueString())
 
     def show(self, name: str, relation: Any) -> None:
         """Make a table known, in place of any other of that name."""

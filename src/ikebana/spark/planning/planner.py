@@ -10,8 +10,8 @@ were added here come first. The user's session does not change. A DataFrame has 
 tables in it are leaves of the data source `ikebana`.
 
 What is refused, with a `SqlError`: what Spark refuses, commands, streams, reads of anything but tables of this session
-and at most `MOST_ROWS` rows that are part of the query, and what the JSON of a plan does not tell (`refusing`). Nodes
-and expressions that are in the JSON are left to lowering.
+and at most `MOST_ROWS` rows that are part of the query, settings that are not obeyed (`settings`), and what the JSON of
+a plan does not tell (`refusing`). Nodes and expressions that are in the JSON are left to lowering.
 
 Cost: 10 to 30 ms for a query like those of TPC-H, once Java is warm, most of it analysis; the first takes a second. A
 table takes 15 ms to be added. Plans are kept by text: the same text again, under the same settings and over the same
@@ -180,6 +180,7 @@ class Planner:
         optimized = bench.optimized(timed)
         text = bench.json(optimized)
         refuse_optimized(text, optimized.toString)
+        bench.check_settings(text)
         nodes = json.loads(text)
         leaves = Leaves(self._catalyst, self._owner, optimized)
         leaves.explain(nodes)

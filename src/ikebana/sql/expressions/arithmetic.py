@@ -69,7 +69,7 @@ def _binary_decimal(name: str, left: Expression, right: Expression, config: Conf
     if name == "quotient":
         kind, overflows = pa.int64(), True
     else:
-        kind, overflows = decimals.result_type(name, left.type, right.type)
+        kind, overflows = decimals.result_type(name, left.type, right.type, config.decimal_precision_loss)
     fails = overflows or name in decimals.DIVISIONS
     nullable = is_nullable((left, right)) or (not config.ansi and fails)
     return Call(kind, nullable, f"decimal {name}", (left, right), (config.ansi,))

@@ -35,6 +35,8 @@ class Config:
 
     ansi: bool = True
     time_zone: str = "UTC"
+    decimal_precision_loss: bool = True
+    """Whether results of decimal arithmetic give up digits after the point where they would need more than 38."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -168,8 +168,12 @@ def fitted(
 # Arithmetic.
 
 
-def result_type(name: str, left: pa.DataType, right: pa.DataType) -> tuple[pa.DataType, bool]:
-    """The type of a result, and whether it may have too few digits for it."""
+def result_type(name: str, left: pa.DataType, right: pa.DataType, loses: bool = True) -> tuple[pa.DataType, bool]:
+    """The type of a result, and whether it may have too few digits for it.
+
+    Where it would need more than 38 digits, it gives up some after the point if it `loses` precision; otherwise it
+    keeps them, and has fewer before it.
+    """
     whole, scale = max(left.precision - left.scale, right.precision - right.scale), max(left.scale, right.scale)
     match name:
         case "add" | "subtract":
@@ -181,7 +185,21 @@ def result_type(name: str, left: pa.DataType, right: pa.DataType) -> tuple[pa.Da
             precision = left.precision - left.scale + right.scale + scale
         case "remainder" | "pmod":
             precision = min(left.precision - left.scale, right.precision - right.scale) + scale
-    return adjusted(precision, scale), precision > 38
+    if loses:
+        return adjusted(precision, scale), precision > 38
+    kept = _lossless_quotient(left, right) if name == "divide" else bounded(precision, scale)
+    return kept, precision > 38
+
+
+def _lossless_quotient(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    """The type of a quotient that loses no precision: missing digits are taken from both sides of the point."""
+    whole = min(38, left.precision - left.scale + right.scale)
+    scale = min(38, max(6, left.scale + right.precision + 1))
+    missing = whole + scale - 38
+    if missing > 0:
+        scale -= missing // 2 + 1
+        whole = 38 - scale
+    return bounded(whole + scale, scale)
 
 
 def quotient_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:

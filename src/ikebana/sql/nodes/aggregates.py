@@ -18,6 +18,7 @@ row is meant (first, any_value), it is the least.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -147,7 +148,9 @@ class Grouped:
         for condition in conditions:
             arguments[0] = only_if(self._lowering.expression(condition, self._part.outputs), arguments[0])
         is_distinct = bool(tree.fields["isDistinct"])
-        options = tuple(function.fields.get(each) for each in ("ignoreNulls", "reverse", "reverseOpt"))
+        options = tuple(
+            function.fields.get(each) for each in ("ignoreNulls", "reverse", "reverseOpt", "nullOnDivideByZero")
+        )
         call = (function.kind, tuple(arguments), is_distinct, options)
         if call not in self._calls:
             self._calls[call] = self._piece(function, arguments, is_distinct)
@@ -162,6 +165,8 @@ class Grouped:
         if kind in _SUMS:
             columns = [self._input(each) for each in arguments]
             call = _SUMS[kind](columns, self._lowering.config.ansi)
+            if isinstance(call, sums.Variance) and not function.fields.get("nullOnDivideByZero", True):
+                call = replace(call, undefined_is_nan=True)
             distinct = tuple(columns) if is_distinct else None
             self._sums.setdefault(distinct, []).append((name, call))
             empty = Literal(call.type, kind != "Count", 0 if kind == "Count" else None)

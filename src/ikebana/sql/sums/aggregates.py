@@ -202,13 +202,15 @@ def rounded(dividend: int, divisor: int) -> int:
 class Variance(Aggregate):
     """The variance of a column of doubles, or the deviation, which is its root.
 
-    Of a `sample` the sum of squares is divided by one less than the number of values; then a single value has none.
+    Of a `sample` the sum of squares is divided by one less than the number of values; then a single value has
+    none: null, or NaN if `undefined_is_nan`.
     """
 
     column: str
     sample: bool
     root: bool
     may_be_null: bool = True  # the column
+    undefined_is_nan: bool = False
 
     @property
     def type(self) -> pa.DataType:
@@ -225,9 +227,11 @@ class Variance(Aggregate):
     def finish(self, sums: Sums) -> pa.Array:
         counts = sums.count((self.column,) if self.may_be_null else ())
         there = counts > (1 if self.sample else 0)
-        found = np.zeros(len(counts))
+        found = np.where(there, 0.0, np.nan)
         exact = sums.totals(Floating(self.column, squares=True))
         for row in np.flatnonzero(there).tolist():
             count = int(counts[row])
             found[row] = exact[row].variance(count, count - 1 if self.sample else count)
-        return numbers(self.type, np.sqrt(found) if self.root else found, there)
+        return numbers(
+            self.type, np.sqrt(found) if self.root else found, counts > 0 if self.undefined_is_nan else there
+        )
