@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from ikebana.engine import Engine
-from ikebana.errors import DroppedError, IkebanaError
+from ikebana.errors import DataflowError, DroppedError, IkebanaError, SqlError
 from ikebana.spark import Session, SparkWorkers, connect
 from tests.dataflow.expressions import programs
 from tests.dataflow.harness import INTEGERS, STRINGS
@@ -240,3 +241,57 @@ def test_oracle_on_hosted_workers(spark: SparkSession, workers: int) -> None:
         dataflows()
         tables()
         assert not engine.tables and not engine.views
+
+
+# Names and case.
+
+
+@pytest.fixture
+def case_sensitive(session: Session) -> Iterator[Session]:
+    session.spark.conf.set("spark.sql.caseSensitive", "true")
+    yield session
+    session.spark.conf.unset("spark.sql.caseSensitive")
+
+
+class TestNames:
+    def test_regression_names_that_differ_in_case_alone_are_one(self, session: Session) -> None:
+        orders = session.create_table("Orders", "id BIGINT")
+        orders.insert([(1,)])
+        for claim in (
+            lambda: session.create_table("orders", "id BIGINT"),
+            lambda: session.view("ORDERS", orders.count("id")),
+        ):
+            with pytest.raises(DataflowError, match="is taken") as refused:
+                claim()
+            assert refused.value.detail == "there is 'Orders', and Spark does not tell names apart by case alone"
+        assert session.table("ORDERS") is orders
+        view = session.view("Ids", "SELECT id FROM oRDERS")
+        assert session.read("orders").collect() == view.to_df().collect() == session.read("IDS").collect()
+        assert session.view("copy", session.read("orders")).to_arrow() == view.to_arrow()  # by its own name
+        session.drop_view("copy")
+        session.drop_view("ids")
+        session.drop_table("orders")
+        assert session.tables() == session.views() == []
+
+    def test_regression_each_is_itself_where_case_counts(self, case_sensitive: Session) -> None:
+        session = case_sensitive
+        for number, name in enumerate(("orders", "Orders")):
+            session.create_table(name, "id BIGINT").insert([(number,)])
+        both = session.view("both", "SELECT a.id AS a, b.id AS b FROM orders a CROSS JOIN Orders b")
+        assert both.to_arrow().to_pylist() == [{"a": 0, "b": 1}]
+        assert session.read("Orders").first()["id"] == 1
+        with pytest.raises(DataflowError, match="no table 'ORDERS'"):
+            session.table("ORDERS")
+        session.spark.conf.set("spark.sql.caseSensitive", "false")
+        assert session.view("one", "SELECT id FROM Orders").to_arrow()["id"].to_pylist() == [1]
+        with pytest.raises(SqlError, match="may mean 'orders' or 'Orders'"):
+            session.view("two", "SELECT a.id AS a, b.id AS b FROM orders a CROSS JOIN Orders b")
+        with pytest.raises(DataflowError, match="several that 'ORDERS' could mean"):
+            session.table("ORDERS")
+
+    def test_columns_that_differ_in_case_alone(self, case_sensitive: Session) -> None:
+        table = case_sensitive.create_table("t", "a INT, A STRING")
+        table.load(case_sensitive.spark.sql("SELECT 1 AS a, 'one' AS A"))
+        view = case_sensitive.view("v", "SELECT A, a + 1 AS b FROM t")
+        assert view.to_arrow().to_pylist() == [{"A": "one", "b": 2}]
+        assert [tuple(row) for row in table.to_df().collect()] == [(1, "one")]

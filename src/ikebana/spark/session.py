@@ -31,12 +31,13 @@ from pyspark.sql import DataFrame, SparkSession
 from ikebana.collection import Arrangement, Collection
 from ikebana.dataflow.messages import Wait
 from ikebana.engine import Engine, kept_as
-from ikebana.errors import DataflowError, DroppedError, SchemaError
+from ikebana.errors import DroppedError, SchemaError
 from ikebana.spark.following import Following
 from ikebana.spark.listing import Card, Listing
+from ikebana.spark.naming import check_free, is_case_sensitive, resolved
 from ikebana.spark.planning import Parameters
 from ikebana.spark.querying import Queries
-from ikebana.spark.source import FORMAT, Address, Desk, register
+from ikebana.spark.source import FORMAT, Address, Desk, Readable, register
 from ikebana.spark.table import Table
 from ikebana.spark.types import fields_of, spark_schema
 from ikebana.spark.view import View
@@ -127,9 +128,10 @@ class Session:
         self._check()
         _check_name(name, "table")
         keys = (key,) if isinstance(key, str) else tuple(key or ())
-        fields = fields_of(schema, keys)
+        fields = fields_of(schema, keys, case_sensitive=is_case_sensitive(self.spark))
         spark_schema(fields)  # raises if Spark could not read it
         with self._lock:
+            check_free(self._relations, name, self.spark)
             inner = self.engine.table(name, fields, keys or None, "stream" if stream else "table")
             table = self._tables[name] = Table(self, inner)
             self._relations[name] = Relation(name, inner, keys, stream)
@@ -138,14 +140,14 @@ class Session:
     def table(self, name: str) -> Table:
         """The table of a name."""
         self._check()
-        return _found(self._tables, name, "table")
+        return resolved(self._tables, name, "table", self.spark)
 
     def drop_table(self, name: str) -> None:
         """Drop a table and its rows; refused while a view uses it. Streams that it follows end."""
         with self._lock:
             table = self.table(name)
-            self.engine.drop_table(name)
-            del self._tables[name], self._relations[name]
+            self.engine.drop_table(table.name)
+            del self._tables[table.name], self._relations[table.name]
         table.stop_following()
 
     def transaction(self) -> Transaction:
@@ -167,6 +169,7 @@ class Session:
         _check_name(name, "view")
         lowered = self._lowered(query, f"view {name!r}")
         with self._lock:
+            check_free(self._relations, name, self.spark)
             inner = self.engine.install(name, lowered.rows, share=share)
             view = self._views[name] = View(self, inner, lowered.order)
             self._relations[name] = Relation(name, inner.rows())
@@ -202,7 +205,7 @@ class Session:
         """Drop a view, and release what only it used."""
         self._check()
         with self._lock:
-            self.forget_view(_found(self._views, name, "view"))
+            self.forget_view(resolved(self._views, name, "view", self.spark))
 
     def forget_view(self, view: View) -> None:
         """Drop this view, not another that has its name by now."""
@@ -253,8 +256,7 @@ class Session:
 
     def read(self, name: str, at: int | None = None) -> DataFrame:
         """A table or view as a Spark DataFrame; see `View.to_df`."""
-        dataflow, _ = self._readable(name)
-        self.engine.coordinator.ask(Wait(dataflow, 0))  # raises if it has failed
+        self.engine.coordinator.ask(Wait(self._readable(name).dataflow, 0))  # raises if it has failed
         reader = self.spark.read.format(self.format).option("name", name)
         return (reader if at is None else reader.option("epoch", at)).load()
 
@@ -271,16 +273,16 @@ class Session:
                 register(self.spark, self._address, self._format)
             return self._format
 
-    def _readable(self, name: str) -> tuple[str, Any]:
-        """The dataflow that has the rows of a table or view, and their columns."""
+    def _readable(self, name: str) -> Readable:
+        """What there is to read of a table or view."""
         self._check()
         with self._lock:
-            if name in self._views:
-                inner = self._views[name].inner
-                return inner.dataflow, inner.plan.columns
-            table: Table = _found({**self._views, **self._tables}, name, "table or view")
-            table.check_kept()
-            return table.inner.spec.dataflow, table.inner.spec.fields
+            known: dict[str, View | Table] = {**self._views, **self._tables}
+            found = resolved(known, name, "table or view", self.spark)
+            if isinstance(found, View):
+                return Readable(found.name, found.inner.dataflow, found.inner.plan.columns)
+            found.check_kept()
+            return Readable(found.name, found.inner.spec.dataflow, found.inner.spec.fields)
 
     @property
     def invitation(self) -> Any:
@@ -342,16 +344,6 @@ class Session:
 def _check_name(name: Any, what: str) -> None:
     if not isinstance(name, str) or not name.strip():
         raise SchemaError(f"a {what} cannot be called {name!r}", hint="give it a name, as text")
-
-
-def _found(known: dict[str, Any], name: str, what: str) -> Any:
-    if name not in known:
-        raise DataflowError(
-            f"there is no {what} {name!r}",
-            detail=f"there are {', '.join(map(repr, known)) or 'none'}",
-            hint="create it first",
-        )
-    return known[name]
 
 
 @dataclass(frozen=True, slots=True)

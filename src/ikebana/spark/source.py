@@ -87,6 +87,15 @@ class Place:
     hold: int
 
 
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """A table or view: the name that it has, the dataflow that has its rows, and their columns."""
+
+    name: str
+    dataflow: str
+    fields: Fields
+
+
 class Desk:
     """The driver's side: answers questions, and remembers what it holds for how long.
 
@@ -94,7 +103,7 @@ class Desk:
     go of what was held for long enough. It does not keep the desk alive.
     """
 
-    def __init__(self, coordinator: Coordinator, find: Callable[[str], tuple[str, Fields]]) -> None:
+    def __init__(self, coordinator: Coordinator, find: Callable[[str], Readable]) -> None:
         self._coordinator, self._find = coordinator, find
         self.number = coordinator.new_number()
         """By which it is known to those who ask."""
@@ -133,7 +142,7 @@ class Desk:
         """The answer to a question; raises if there is no such table or view, or the epoch is not to be had."""
         match question.what:
             case "describe":
-                return self._find(question.name)[1]
+                return self._find(question.name)
             case "snapshot":
                 return self._place(question, lease=LEASE)
             case "begin":
@@ -143,13 +152,13 @@ class Desk:
                 return self._latest(question.name)
             case _:
                 self._renew(question)
-                dataflow, _ = self._find(question.name)
+                dataflow = self._find(question.name).dataflow
                 self._coordinator.command(Hold(question.hold, dataflow, question.epoch or 0))
                 return None
 
     def _latest(self, name: str) -> int:
         """The last closed epoch, which is then on its way to be complete."""
-        dataflow, _ = self._find(name)
+        dataflow = self._find(name).dataflow
         epoch = self._coordinator.epoch - 1
         self._coordinator.command(Demand(dataflow, epoch + 1))
         return epoch
@@ -165,7 +174,8 @@ class Desk:
         self._leases[question.hold] = self._clock() + STREAM_LEASE
 
     def _place(self, question: Question, lease: float) -> Place:
-        dataflow, fields = self._find(question.name)
+        found = self._find(question.name)
+        dataflow = found.dataflow
         with self._coordinator.lock:
             last = self._coordinator.epoch - 1
             epoch = last if question.epoch is None else question.epoch
@@ -180,7 +190,7 @@ class Desk:
             self._coordinator.command(Demand(dataflow, epoch + 1))
         self._leases[hold] = self._clock() + lease
         self._coordinator.ask(Wait(dataflow, 0))  # who reads directly now finds it held; raises if it has failed
-        return Place(dataflow, fields, epoch, hold)
+        return Place(dataflow, found.fields, epoch, hold)
 
     def expire(self) -> float | None:
         """Let go of what was held for long enough; returns in how many seconds there is more."""
@@ -245,11 +255,11 @@ def _source(format_name: str, address: Address) -> type[DataSource]:
             return format_name
 
         def schema(self) -> StructType:
-            fields = address.ask(Question("describe", self._name()))
+            found: Readable = address.ask(Question("describe", self._name()))
             if self._wants_changes():
-                return spark_schema((*fields, *_CHANGES))
+                return spark_schema((*found.fields, *_CHANGES))
             is_present = self._epoch() is None
-            return spark_schema(fields, {TABLE: self._name(), SESSION: address.session} if is_present else None)
+            return spark_schema(found.fields, {TABLE: found.name, SESSION: address.session} if is_present else None)
 
         def reader(self, schema: StructType) -> DataSourceReader:
             if self._wants_changes():

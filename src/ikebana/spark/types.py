@@ -23,8 +23,10 @@ from ikebana.errors import SchemaError
 from ikebana.operators.changes import Fields
 
 
-def fields_of(schema: Any, key: Sequence[str] = ()) -> Fields:
+def fields_of(schema: Any, key: Sequence[str] = (), *, case_sensitive: bool = False) -> Fields:
     """The Arrow fields of a schema, however it is given; those of the key are never null.
+
+    Names that differ in case alone are refused, unless they are `case_sensitive`.
 
     >>> from pyspark.sql.types import LongType, StringType
     >>> fields_of(StructType().add("id", LongType()).add("name", StringType()), key=["id"])
@@ -32,7 +34,7 @@ def fields_of(schema: Any, key: Sequence[str] = ()) -> Fields:
     """
     fields = [_field(each) for each in _arrow_schema(schema)]
     names = [field.name for field in fields]
-    _check_names(names)
+    _check_names(names, case_sensitive)
     for name in key:
         if name not in names:
             raise SchemaError(f"there is no key column {name!r}", detail=f"the columns are {', '.join(names)}")
@@ -77,20 +79,20 @@ def _without_length(field: StructField) -> StructField:
     return StructField(field.name, StringType(), field.nullable)
 
 
-def _check_names(names: Sequence[str]) -> None:
-    """Raise if Spark could not tell the columns apart; it does not look at case."""
+def _check_names(names: Sequence[str], case_sensitive: bool) -> None:
+    """Raise if Spark could not tell the columns apart; it does not look at case unless it is told to."""
     seen: dict[str, str] = {}
     for name in names:
-        other = seen.get(name.lower())
+        other = seen.get(name if case_sensitive else name.lower())
         if other is not None:
             raise SchemaError(
                 f"two columns are called {name!r}"
                 if other == name
                 else f"columns {other!r} and {name!r} are too alike",
                 detail="" if other == name else "Spark does not tell names apart by case alone",
-                hint="give every column a name of its own",
+                hint="give every column a name of its own, or set spark.sql.caseSensitive to true",
             )
-        seen[name.lower()] = name
+        seen[name if case_sensitive else name.lower()] = name
 
 
 def _arrow_schema(schema: Any) -> pa.Schema:

@@ -27,6 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BooleanType, StructType
 
 from ikebana.errors import SqlError
+from ikebana.spark.naming import CASE, is_case_sensitive
 from ikebana.spark.planning.prompt import prompt_answers
 from ikebana.spark.planning.settings import refuse_settings
 from ikebana.spark.types import said
@@ -131,10 +132,16 @@ class Catalyst:
         """
         marked = StructType([*schema.fields]).add(MARK + name, BooleanType(), nullable=False)
         nursery = self.spark._jsparkSession.newSession()
-        frame = nursery.createDataFrame(self._context.emptyRDD(), nursery.parseDataType(marked.json()))
-        frame = frame.selectExpr(self._seq(_quoted(field.name) for field in schema))
-        frame.createOrReplaceTempView(_quoted(name))
-        return nursery.sessionState().catalog().getRawTempView(name).get()
+        nursery.conf().set(CASE, "true")  # columns are named exactly as they are
+        with self._active(nursery):
+            frame = nursery.createDataFrame(self._context.emptyRDD(), nursery.parseDataType(marked.json()))
+            frame = frame.selectExpr(self._seq(_quoted(field.name) for field in schema))
+            frame.createOrReplaceTempView(_quoted(name))
+            return nursery.sessionState().catalog().getRawTempView(name).get()
+
+    def is_case_sensitive(self) -> bool:
+        """Whether names that differ in case alone are different names, in the user's session."""
+        return is_case_sensitive(self.spark)
 
     def dataset(self, session: Any, plan: Any) -> Any:
         """A plan as Java's DataFrame."""
@@ -157,17 +164,24 @@ class Catalyst:
             clone = session.cloneSession()
             state = clone.sessionState()
             state.conf().setConf(self.settings)
-            before = self.sessions.getActiveSession()
-            self.sessions.setActiveSession(clone)  # the optimiser asks that for settings
-            try:
-                yield Workbench(self, state, session.sessionState().conf())
-            except PySparkException as error:
-                raise SqlError("Spark does not understand the query", detail=_told(error)) from None
-            finally:
-                if before.isDefined():
-                    self.sessions.setActiveSession(before.get())
-                else:
-                    self.sessions.clearActiveSession()
+            with self._active(clone):
+                try:
+                    yield Workbench(self, state, session.sessionState().conf())
+                except PySparkException as error:
+                    raise SqlError("Spark does not understand the query", detail=_told(error)) from None
+
+    @contextmanager
+    def _active(self, session: Any) -> Iterator[None]:
+        """Let a session be the one that catalogue and optimiser ask for settings."""
+        before = self.sessions.getActiveSession()
+        self.sessions.setActiveSession(session)
+        try:
+            yield
+        finally:
+            if before.isDefined():
+                self.sessions.setActiveSession(before.get())
+            else:
+                self.sessions.clearActiveSession()
 
 
 class Workbench:

@@ -34,6 +34,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 
 from ikebana.errors import SqlError
+from ikebana.spark.naming import CASE
 from ikebana.spark.planning.catalyst import Catalyst, Workbench, schema_of
 from ikebana.spark.planning.leaves import Leaves
 from ikebana.spark.planning.refusing import refuse_analyzed, refuse_optimized
@@ -133,13 +134,20 @@ class Planner:
         return planned
 
     def _mentioned(self, text: str) -> dict[str, _Table]:
-        """The tables whose names occur in a text, and perhaps some more; those that are written as in the text last.
+        """The tables whose names occur in a text, and perhaps some more.
 
-        Spark does not look at case: of tables that differ in nothing else the last that is shown is meant.
+        Where case does not count, of tables that differ in nothing else the one is meant that is written as it is.
         """
         with self._lock:
-            found = [(name, t) for name, t in self._tables.items() if _escaped(name).lower() in text.lower()]
-        return dict(sorted(found, key=lambda entry: _escaped(entry[0]) in text))
+            found = {name: t for name, t in self._tables.items() if _escaped(name).lower() in text.lower()}
+        by_name: dict[str, list[str]] = {}
+        for name in found:
+            by_name.setdefault(name.lower(), []).append(name)
+        rivals = [names for names in by_name.values() if len(names) > 1]
+        if not rivals or self._catalyst.is_case_sensitive():
+            return found
+        others = {name for names in rivals for name in names if name != _written(names, text)}
+        return {name: table for name, table in found.items() if name not in others}
 
     def _with_parameters(self, bench: Workbench, parsed: Any, parameters: Mapping[str, StructField]) -> Any:
         bench.show(PARAMETERS, self._catalyst.relation(PARAMETERS, StructType(list(parameters.values()))))
@@ -186,6 +194,18 @@ class Planner:
         leaves.explain(nodes)
         plan = json.dumps(nodes, separators=(",", ":"))
         return Planned(plan, config, columns, tuple(leaves.constants), leaves.functions), is_fixed
+
+
+def _written(names: list[str], text: str) -> str:
+    """The one of some names, which differ in case alone, that stands in a text as it is."""
+    exact = [name for name in names if _escaped(name) in text]
+    if len(exact) == 1:
+        return exact[0]
+    raise SqlError(
+        f"the query may mean {' or '.join(map(repr, names))}",
+        detail="Spark does not tell names apart by case alone",
+        hint=f"set {CASE} to true, as it was when they were created",
+    )
 
 
 def _escaped(name: str) -> str:
