@@ -129,6 +129,36 @@ def test_replays_change_nothing(session: Session, feed: MakeFeed, tmp_path: Path
     assert rows_of(bag) == sorted([(1, "a"), (2, "b"), (3, "c")] * 2)
 
 
+def test_regression_a_checkpoint_of_rows_that_are_elsewhere_is_refused(
+    session: Session, spark: SparkSession, feed: MakeFeed, tmp_path: Path
+) -> None:
+    table, source, checkpoint = session.create_table("t", ROW), feed(ROW), str(tmp_path / "old")
+    source.write(row(1, "a"))
+    source.write(row(2, "b"))
+    first = table.follow(source.stream, checkpoint=checkpoint)
+    first.wait()
+    first.stop()
+    source.write(row(3, "c"))
+    table.drop()
+    table = session.create_table("t", ROW)  # as in a new session
+    with pytest.raises(DataflowError, match="cannot go on from the checkpoint") as refused:
+        table.follow(source.stream, checkpoint=checkpoint)
+    assert refused.value.detail.startswith("2 micro-batches") and "resume=True" in refused.value.hint
+    assert rows_of(table) == []
+    resumed = table.follow(source.stream, checkpoint=checkpoint, resume=True)
+    resumed.wait()
+    assert rows_of(table) == [(3, "c")]
+    resumed.stop()
+    again = table.follow(source.stream, checkpoint=checkpoint)  # all since then went into this table
+    again.stop()
+    spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path))
+    try:
+        with pytest.raises(DataflowError, match="cannot go on"):  # the same place, by the name of the query
+            session.create_table("u", ROW).follow(source.stream, name="old")
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
+
+
 def test_a_stream_that_fails_stops_alone(session: Session, spark: SparkSession, feed: MakeFeed) -> None:
     table, other, fed = session.create_table("t", ROW, key="id"), session.create_table("o", ROW), feed(ROW)
     view, good = session.view("all", table.distinct()), feed(ROW, "good")

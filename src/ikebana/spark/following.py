@@ -17,8 +17,8 @@ as "source.lsn"); without it rows are taken in the order in which Spark has them
 A micro-batch that a table refuses stops the stream, and nothing of it is applied: the error is that of the query,
 `Following.failure` and what `wait` raises. Other tables and views go on.
 
-Not guaranteed: anything about streams that the table followed in another session; they begin where their checkpoint
-says.
+A checkpoint of a stream whose micro-batches went elsewhere (into a table of another session, or one that was dropped)
+is refused: the table would have only what comes later (`ikebana.spark.checkpoints`). With `resume` it is accepted.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from pyspark.sql.types import StructType
 
 from ikebana.dataflow.messages import TableSpec
 from ikebana.errors import DataflowError, IkebanaError, SchemaError
+from ikebana.spark.checkpoints import check_resumable
 from ikebana.spark.loading import OP, check_columns, quoted, telling
 from ikebana.spark.types import said
 
@@ -99,7 +100,8 @@ class Following:
         raise DataflowError(
             f"the stream that table {self.table!r} follows has failed",
             detail=telling(error),
-            hint="mend the source and follow it again; with the same checkpoint it goes on where it stopped",
+            hint="mend the source and let the table follow it again: with the same checkpoint it goes on where it "
+            "stopped, as long as this session lives",
         ) from error
 
     def __repr__(self) -> str:
@@ -146,6 +148,7 @@ def follow(
     name: str | None,
     checkpoint: str | None,
     trigger: dict[str, Any] | None,
+    resume: bool,
 ) -> Following:
     """Start the query; `last` has the last micro-batch of each stream that the table has followed.
 
@@ -161,6 +164,8 @@ def follow(
     op = {"append": "insert", "upsert": "upsert", "changes": None}[mode]
     rows = flattened(df, table, order_by) if op is None else _with_order(df, order_by, table)
     check_columns(rows.drop(ORDER), table, op)
+    if not resume:
+        check_resumable(df.sparkSession, table.name, checkpoint, name, last)
     is_ordered = op != "insert" and table.kind == "keyed"
 
     def commit(batch: DataFrame) -> None:

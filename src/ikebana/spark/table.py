@@ -99,11 +99,13 @@ class Table(Collection):
         name: str | None = None,
         checkpoint: str | None = None,
         trigger: dict[str, Any] | None = None,
+        resume: bool = False,
     ) -> Following:
         """Take in a stream from now on: each of its micro-batches is a transaction. See `ikebana.spark.following`.
 
         `mode` is "append", "upsert" or "changes"; `order_by` says which row of a key is the last; `name`, `checkpoint`
-        and `trigger` (such as {"processingTime": "1 second"}) are Spark's.
+        and `trigger` (such as {"processingTime": "1 second"}) are Spark's. A checkpoint of a stream whose rows went
+        elsewhere is refused, since these would be missing; with `resume` the table takes what comes after them.
         """
         self._session.check()
         self.inner.check()
@@ -118,6 +120,7 @@ class Table(Collection):
             name=name,
             checkpoint=checkpoint,
             trigger=trigger,
+            resume=resume,
         )
         self._followings.append(following)
         self._session.adopt(following)
