@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -115,3 +116,58 @@ def test_any_nested_column_cancels_by_value(setup: Any, kind: pa.DataType, data:
         left = {same(row, kind) for at, row in enumerate(rows) if at not in gone}
         found = [same(row, kind) for row in view.to_arrow()["x"].to_pylist()]
         assert sorted(map(repr, found)) == sorted(map(repr, left))
+
+
+# Fields of structs.
+
+ADDRESS = pa.struct([pa.field("street", pa.string()), pa.field("zip", pa.int64())])
+HOUSES = [
+    pa.field("id", pa.int64()),
+    pa.field("address", ADDRESS),
+    pa.field("deep", pa.struct([pa.field("address", ADDRESS)])),
+    pa.field("others", pa.list_(ADDRESS)),
+    pa.field("by_name", pa.map_(pa.string(), ADDRESS)),
+]
+WHOLE = {"street": "s", "zip": 1}
+SHORT, LONG = {"street": "s"}, {"street": "s", "zip": 1, "door": 2}
+STRAYS: dict[str, tuple[str, Any, str]] = {
+    "missing": ("address", SHORT, "missing: 'address.zip'"),
+    "unknown": ("address", LONG, "unknown: 'address.door'"),
+    "both": ("address", {"street": "s", "zap": 1}, "missing: 'address.zip'; unknown: 'address.zap'"),
+    "nested": ("deep", {"address": SHORT}, "missing: 'deep.address.zip'"),
+    "in a list": ("others", [WHOLE, LONG], "unknown: 'others.element.door'"),
+    "in a map": ("by_name", {"home": WHOLE, "work": SHORT}, "missing: 'by_name.value.zip'"),
+}
+
+
+def house(**others: Any) -> dict[str, Any]:
+    usual = {"id": 1, "address": WHOLE, "deep": {"address": WHOLE}, "others": [], "by_name": {}}
+    return {name: [value] for name, value in {**usual, **others}.items()}
+
+
+def as_arrow(row: dict[str, Any]) -> pa.Table:
+    """The same as Arrow infers it: maps are not inferred."""
+    maps = pa.array([list(row.pop("by_name")[0].items())], pa.map_(pa.string(), ADDRESS))
+    return pa.table(row).append_column("by_name", maps)
+
+
+def as_objects(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: np.fromiter(values, object, 1) for name, values in row.items()}
+
+
+@pytest.mark.parametrize("form", [dict, as_arrow, as_objects])
+@pytest.mark.parametrize("what", STRAYS)
+def test_regression_fields_of_structs_are_those_of_the_table(what: str, form: Any) -> None:
+    column, value, detail = STRAYS[what]
+    if form is as_arrow and column == "by_name":
+        return  # Arrow's column of maps has its type, and so their fields
+    row = house(**{column: value})
+    row["id"] = pa.array(row["id"])
+    with Engine() as engine:
+        houses = engine.table("houses", HOUSES, key="id")
+        for change in (houses.insert, houses.upsert):
+            with pytest.raises(SchemaError, match=f"'houses': the fields of column {column!r} do not fit") as refused:
+                change(form(dict(row)))
+            assert refused.value.detail == detail
+        houses.insert(house(address=None, others=[WHOLE, None], by_name={"home": WHOLE}))
+        assert engine.epoch == 1

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from pyspark.sql import Row, SparkSession
 
+from ikebana.errors import SchemaError
 from ikebana.spark import Session
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
+LONG = "id BIGINT, address STRUCT<street: STRING, zip: BIGINT, door: INT>"
 SCHEMA = "id BIGINT, tags ARRAY<STRING>, place STRUCT<x: DOUBLE, at: TIMESTAMP>, names MAP<STRING, ARRAY<INT>>"
 ROWS: list[tuple[Any, ...]] = [
     (1, ["a", None], Row(x=1.5, at=None), {"m": [1], "n": None}),
@@ -44,3 +48,27 @@ def test_tables_with_nested_columns(session: Session, spark: SparkSession) -> No
     with tags.changes() as told:
         _, changes = next(told)
     assert in_order(changes.column("tags").to_pylist()) == in_order([["a", None], ["z"], None])
+
+
+def test_regression_fields_of_structs_are_those_of_the_table(
+    session: Session, spark: SparkSession, tmp_path: Path
+) -> None:
+    table = session.create_table("houses", "id BIGINT, address STRUCT<street: STRING, zip: BIGINT>", key="id")
+    short, long = {"street": "s"}, {"street": "s", "zip": 1, "door": 2}
+    stream = spark.readStream.schema("id BIGINT, address STRUCT<street: STRING>").json(str(tmp_path))
+    for change, detail in (
+        (lambda: table.insert({"id": 1, "address": short}), "missing: 'address.zip'"),
+        (lambda: table.upsert([(1, Row(**long))]), "unknown: 'address.door'"),
+        (lambda: table.insert(pd.DataFrame({"id": [1, 2], "address": [short, long]})), "missing: 'address.zip'; unkn"),
+        (lambda: table.load(spark.createDataFrame([(1, ("s", 1, 2))], LONG)), "unknown: 'address.door'"),
+        (lambda: table.follow(stream), "missing: 'address.zip'"),
+    ):
+        with pytest.raises(SchemaError, match="houses") as refused:
+            change()
+        assert refused.value.detail.startswith(detail)
+    table.insert([(1, Row(zip=7, street="s"))])
+    table.insert(pd.DataFrame({"id": [2, 3], "address": [{"zip": 8, "street": "t"}, None]}))
+    assert in_order(row.address for row in table.to_df().collect()) == in_order(
+        [Row(street="s", zip=7), Row(street="t", zip=8), None]
+    )
+    table.delete([(1,), (2,), (3,)])

@@ -34,6 +34,7 @@ from ikebana.dataflow.transport.guest import Guest, Invitation
 from ikebana.errors import DataflowError, IkebanaError, SchemaError
 from ikebana.spark.types import fields_of
 from ikebana.trace.columns import matched
+from ikebana.trace.structs import has_structs
 
 CHUNK = 1 << 18
 """Rows that are staged at a time."""
@@ -179,12 +180,13 @@ def check_columns(df: DataFrame, table: TableSpec, op: str | None) -> DataFrame:
 def _check_type(df: DataFrame, wanted: pa.Field, table: str) -> None:
     """Raise unless a column is of the table's type, or of one that widens to it without loss."""
     (given,) = fields_of(StructType([df.schema[wanted.name]]))
+    types = f"it is of type {given.type}, the table has {wanted.type}"
     try:
         matched({wanted.name: pa.array([], given.type)}, [wanted])
     except IkebanaError as error:
         raise SchemaError(
             f"column {wanted.name!r} of the DataFrame does not fit table {table!r}",
-            detail=f"it is of type {given.type}, the table has {wanted.type}",
+            detail=error.detail if has_structs(wanted.type) else types,
             hint=error.hint,
         ) from None
 

@@ -23,6 +23,7 @@ from pyarrow import types
 
 from ikebana.errors import SchemaError
 from ikebana.operators.changes import Fields
+from ikebana.trace.structs import has_structs
 
 
 def as_columns(data: Any, fields: Fields, key: Fields = ()) -> Any:
@@ -71,7 +72,7 @@ def _of_arrow(data: Any) -> pa.Table:
     return table
 
 
-def _of_pandas(frame: Any, fields: Fields) -> dict[str, pa.Array]:
+def _of_pandas(frame: Any, fields: Fields) -> dict[str, Any]:
     known = {field.name: field for field in fields}
     names = [str(name) for name in frame.columns]
     if len(set(names)) < len(names):
@@ -80,7 +81,10 @@ def _of_pandas(frame: Any, fields: Fields) -> dict[str, pa.Array]:
     return {name: _of_series(frame.iloc[:, at], name, known.get(name)) for at, name in enumerate(names)}
 
 
-def _of_series(series: Any, name: str, field: pa.Field | None) -> pa.Array:
+def _of_series(series: Any, name: str, field: pa.Field | None) -> Any:
+    if field is not None and has_structs(field.type) and series.dtype == object:
+        there = series.notna()
+        return [_by_name(value) if is_there else None for value, is_there in zip(series, there, strict=True)]
     try:
         column = pa.Array.from_pandas(series)
         if field is not None and types.is_floating(column.type) and types.is_integer(field.type):
@@ -121,11 +125,22 @@ def _cells(row: Any, at: int, names: list[str], wanted: list[str]) -> Sequence[A
     )
 
 
+def _by_name(value: Any) -> Any:
+    """A value in which Spark's rows are dicts, at any depth: their fields go by name, in whatever order."""
+    if hasattr(value, "asDict") and hasattr(value, "__fields__"):
+        value = value.asDict()
+    if isinstance(value, Mapping):
+        return {name: _by_name(each) for name, each in value.items()}
+    return [_by_name(each) for each in value] if isinstance(value, list) else value
+
+
 def _each(names: list[str]) -> str:
     return f"each of {', '.join(map(repr, names))}" if len(names) > 1 else repr(names[0])
 
 
 def _values(values: list[Any], field: pa.Field) -> list[Any]:
+    if has_structs(field.type):
+        return [_by_name(value) for value in values]
     if not types.is_timestamp(field.type) or field.type.tz is None:
         return values
     return [each.astimezone(UTC) if isinstance(each, datetime) and each.tzinfo is None else each for each in values]

@@ -22,6 +22,7 @@ from pyarrow import types
 
 from ikebana.errors import SchemaError
 from ikebana.trace.lanes import Array, Flags, Lane
+from ikebana.trace.structs import check_type, check_values, has_structs
 
 _SIGN = np.uint64(1 << 63)
 _EXACT_DECIMAL_DIGITS = 18
@@ -123,8 +124,9 @@ def _as_array(column: Any, field: pa.Field) -> pa.Array:
     if isinstance(column, pa.Array):
         return column
     try:
-        if isinstance(column, np.ndarray):
+        if isinstance(column, np.ndarray) and not (column.dtype == object and has_structs(field.type)):
             return pa.array(column)
+        check_values(column, field)
         if _is_whole(field.type) and any(isinstance(value, float | Decimal) for value in column):
             raise TypeError("it has fractions")  # which Arrow would cut off
         return pa.array(column, type=field.type)
@@ -135,6 +137,7 @@ def _as_array(column: Any, field: pa.Field) -> pa.Array:
 def _converted(array: pa.Array, field: pa.Field) -> pa.Array:
     """Widen within a family of types where nothing can be lost; refuse everything else."""
     source = array.type.value_type if types.is_dictionary(array.type) else array.type
+    check_type(source, field)
     if not _can_widen(source, field.type):
         raise _wrong_type(field, str(array.type))
     try:
