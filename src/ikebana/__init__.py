@@ -14,6 +14,7 @@ from ikebana.dataflow.transport.zeromq import Processes
 from ikebana.engine import Engine, Input, View
 from ikebana.errors import (
     ChangeError,
+    ConstantRowsWarning,
     DataflowError,
     DroppedError,
     EvaluationError,
@@ -49,6 +50,7 @@ __all__ = [
     "Arrangement",
     "ChangeError",
     "Collection",
+    "ConstantRowsWarning",
     "DataflowError",
     "DroppedError",
     "Engine",

@@ -19,6 +19,8 @@ The tree, so that a caller can catch as much or as little as it means to:
     ├── SqlError        a query that cannot be maintained: what is not supported, and where it stands
     └── EvaluationError an expression that has no value for a row: an overflow, a division by zero, a failed cast
 
+`ConstantRowsWarning` is a warning, given where a view is probably not what its author meant.
+
 Raising one leaves the object that raised it as it was: validation comes before any change.
 """
 
@@ -75,6 +77,10 @@ class ChangeError(IkebanaError):
 
 class SqlError(IkebanaError):
     """A query that cannot be maintained. Nothing was installed."""
+
+
+class ConstantRowsWarning(UserWarning):
+    """A view has rows that never change, since they were computed before it was made."""
 
 
 class EvaluationError(IkebanaError):

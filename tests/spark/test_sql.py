@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
-from ikebana.errors import DataflowError, DroppedError, IkebanaError, SqlError
+from ikebana.errors import ConstantRowsWarning, DataflowError, DroppedError, IkebanaError, SqlError
 from ikebana.spark import Session
 from tests.clusters import within
 
@@ -159,3 +160,25 @@ class TestTime:
         assert sorted(rows(recent.to_arrow())) == [(2,), (3,)]
         assert within(20, lambda: rows(recent.to_arrow()) == [(2,)])
         assert time.time() - now.timestamp() >= 2
+
+
+class TestConstantRows:
+    """Frames that Spark computes when they are made are constants: that is said."""
+
+    def test_regression_of_a_frame_that_spark_has_computed(self, shop: Session) -> None:
+        few = shop.read("customers").where("id < 2").orderBy("id")
+        with pytest.warns(ConstantRowsWarning, match="view 'across' never changes: .* key, 0, 1, which .*transpose"):
+            shop.view("across", few.transpose("id"))
+        with pytest.warns(ConstantRowsWarning, match="a part of view 'mixed' never changes: .* columns id, name, as"):
+            shop.view("mixed", shop.read("orders").join(few.localCheckpoint(), "id"))
+        with pytest.warns(ConstantRowsWarning, match="view 'numbers' never changes: .* reads no table") as told:
+            shop.view("numbers", shop.spark.range(3))
+        assert told[0].filename == __file__
+
+    def test_not_of_rows_that_are_part_of_the_query(self, shop: Session) -> None:
+        lookup = shop.spark.createDataFrame([("n", "north")], "region STRING, long STRING")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ConstantRowsWarning)
+            shop.view("named", shop.read("orders").join(lookup, "region"))
+            shop.view("values", "SELECT * FROM orders JOIN VALUES ('n', 'north') AS t(region, long) USING (region)")
+            shop.view("constant", "SELECT 1 AS one")

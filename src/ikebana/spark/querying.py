@@ -7,6 +7,7 @@ uses none pays nothing.
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Mapping
 from weakref import WeakKeyDictionary
 
@@ -14,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from ikebana.engine import Engine
+from ikebana.errors import ConstantRowsWarning
 from ikebana.operators.changes import Fields
 from ikebana.spark.clock import Clock
 from ikebana.spark.planning import Parameters, Planner, parameter_field
@@ -49,10 +51,15 @@ class Queries:
         self._known: dict[str, Table] = {}
         self._lock = threading.Lock()
 
-    def lowered(self, query: str | DataFrame) -> Lowered:
-        """A query as a collection over tables and views."""
+    def lowered(self, query: str | DataFrame, what: str = "the query") -> Lowered:
+        """A query as a collection over tables and views.
+
+        A warning about it names `what` it is, and the place three callers up: where a user has called the session.
+        """
         tables = self._tables()
         planned = self._with(tables, query if isinstance(query, str) else "").plan(query)
+        if planned.is_constant or planned.computed:
+            warnings.warn(_warning(planned, what), ConstantRowsWarning, stacklevel=4)
         found = self._lowered.get(planned)
         if found is None:
             found = self._lowered[planned] = lower(planned, _WithClock(tables, self._running_clock))
@@ -95,3 +102,21 @@ class Queries:
                     self._planner.add_table(name, table.rows.node.columns)
                     self._known[name] = table
             return self._planner
+
+
+def _warning(planned: Planned, what: str) -> str:
+    """Why part of a view may never change, and what to do."""
+    rows = "; ".join(f"rows with the columns {names}" for names in planned.computed)
+    if planned.is_constant:
+        return (
+            f"{what} never changes: its DataFrame reads no table or view of this session"
+            + (f", only {rows}, which are as they were when it was made" if rows else "")
+            + ". If it was computed from a table, as by transpose() or checkpoint(), write the query in SQL, or as a "
+            "DataFrame of table.to_df()."
+        )
+    return (
+        f"a part of {what} never changes: its DataFrame has {rows}, as they were when it was made. If they were "
+        "computed from a table, as by transpose() or checkpoint(), write that part in SQL, or as a DataFrame of "
+        "table.to_df(); if they are data of your own to look up, load them into a table, or ignore "
+        "ikebana.ConstantRowsWarning."
+    )

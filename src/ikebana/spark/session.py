@@ -182,7 +182,7 @@ class Session:
         if isinstance(query, Collection):
             return Lowered(query)
         if isinstance(query, str | DataFrame):
-            return self._queries.lowered(query)
+            return self._queries.lowered(query, what)
         raise SchemaError(
             f"{what} cannot be made of a {type(query).__name__}",
             hint="give SQL, a DataFrame, or a collection: tables have filter, join, count and so on",

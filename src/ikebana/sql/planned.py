@@ -62,3 +62,7 @@ class Planned:
     """Rows that are part of the query, in the order in which leaves that have them occur in the JSON."""
     functions: Mapping[int, PythonCode] = field(default_factory=dict)
     """Python functions by the number of the `resultId` that the expression `PythonUDF` has in the plan."""
+    computed: tuple[str, ...] = ()
+    """The columns of rows of a DataFrame that were there, or were computed, before it was planned."""
+    is_constant: bool = False
+    """Whether a DataFrame reads no table at all."""

@@ -44,6 +44,9 @@ class Leaves:
         self._catalyst, self._owner, self._plan = catalyst, owner, plan
         self.constants: list[pa.Table] = []
         self.functions: dict[int, PythonCode] = {}
+        self.computed: list[str] = []
+        """The columns of leaves whose rows may have been computed from tables before the query was planned."""
+        self.reads_tables = False
 
     def explain(self, nodes: list[dict[str, Any]]) -> None:
         """Say in the nodes of a plan what they did not say."""
@@ -62,10 +65,13 @@ class Leaves:
         if name is None and leaf.kind == _SCAN:
             name = self._scanned(number, leaf)
         if name is not None:
+            self.reads_tables = True
             _describe(leaf, {TABLE: name})
         elif leaf.kind in _ROWS:
             _describe(leaf, {CONSTANT: len(self.constants)})
             self.constants.append(self._fetch_rows(number, leaf))
+            if self._may_be_computed(number, leaf):
+                self.computed.append(_names(leaf))
         else:
             raise self._foreign(number, leaf)
 
@@ -90,12 +96,18 @@ class Leaves:
         if len(rows) > MOST_ROWS:
             raise SqlError(
                 f"the query has a DataFrame of more than {MOST_ROWS} rows that is not a table",
-                detail=_names(leaf),
+                detail=f"its columns are {_names(leaf)}",
                 hint="load it into a table of this session, and query that",
             )
         fields = [pa.field(f["name"], arrow_type(f["type"]), f["nullable"]) for f in schema_of(found)]
         columns = [column.cast(field.type) for column, field in zip(rows.columns, fields, strict=True)]
         return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+    def _may_be_computed(self, number: int, leaf: Tree) -> bool:
+        """Whether rows may be the result of a query. Those of Python's rows, and numbers of a range, are not."""
+        if leaf.kind == "LogicalRDD":
+            return bool(self._node(number, leaf).rdd().isCheckpointed())
+        return leaf.kind == "LocalRelation"
 
     def _foreign(self, number: int, leaf: Tree) -> SqlError:
         said = _NUMBER.sub("", str(self._node(number, leaf).simpleString(20)))
@@ -188,4 +200,4 @@ def _describe(leaf: Tree, metadata: dict[str, Any]) -> None:
 
 
 def _names(leaf: Tree) -> str:
-    return f"its columns are {', '.join(attribute['name'] for (attribute,) in leaf.fields['output'])}"
+    return ", ".join(attribute["name"] for (attribute,) in leaf.fields["output"])

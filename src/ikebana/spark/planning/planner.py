@@ -25,7 +25,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -128,7 +128,7 @@ class Planner:
             parsed = bench.parsed(text)
             if parameters:
                 parsed = self._with_parameters(bench, parsed, parameters)
-            planned, is_fixed = self._finish(bench, bench.analyzed(parsed), {*tables, PARAMETERS, CLOCK})
+            planned, is_fixed, _ = self._finish(bench, bench.analyzed(parsed), {*tables, PARAMETERS, CLOCK})
         if is_fixed:
             self._keep(key, planned)
         return planned
@@ -173,13 +173,13 @@ class Planner:
         if frame.isStreaming:
             raise SqlError("a view cannot read a stream", hint="let a table follow it: table.follow(stream)")
         with self._catalyst.bench(frame.sparkSession._jsparkSession) as bench:
-            planned, _ = self._finish(bench, jdf.queryExecution().analyzed(), set())
-            return planned
+            planned, _, leaves = self._finish(bench, jdf.queryExecution().analyzed(), set())
+            return replace(planned, computed=tuple(leaves.computed), is_constant=not leaves.reads_tables)
 
     # Both.
 
-    def _finish(self, bench: Workbench, analyzed: Any, tables: set[str]) -> tuple[Planned, bool]:
-        """What becomes of a query that was resolved, and whether it has nothing that the user can define anew."""
+    def _finish(self, bench: Workbench, analyzed: Any, tables: set[str]) -> tuple[Planned, bool, Leaves]:
+        """What becomes of a resolved query, whether it has nothing that the user can define anew, and its leaves."""
         columns, config = _columns(analyzed), bench.config
         timed = bench.with_time(analyzed, self._clock)
         shown = timed.toString()
@@ -193,7 +193,7 @@ class Planner:
         leaves = Leaves(self._catalyst, self._owner, optimized)
         leaves.explain(nodes)
         plan = json.dumps(nodes, separators=(",", ":"))
-        return Planned(plan, config, columns, tuple(leaves.constants), leaves.functions), is_fixed
+        return Planned(plan, config, columns, tuple(leaves.constants), leaves.functions), is_fixed, leaves
 
 
 def _written(names: list[str], text: str) -> str:
