@@ -20,6 +20,8 @@ transaction closes the epoch for all.
 
 from __future__ import annotations
 
+import itertools
+import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -46,7 +48,7 @@ from ikebana.dataflow.messages import (
 from ikebana.dataflow.transport import Cluster
 from ikebana.dataflow.transport.inprocess import InProcess
 from ikebana.errors import DataflowError, SchemaError, TimeError
-from ikebana.operators.changes import Changes
+from ikebana.operators.changes import Changes, Fields
 from ikebana.plan import ir
 from ikebana.plan.estimating import estimated_bytes, shown_bytes
 from ikebana.plan.sharing import explain, is_shareable, private, readers_of, walk
@@ -77,6 +79,8 @@ class Engine:
         self._flows: dict[str, str] = {}  # the dataflow that maintains an arrangement, by digest
         self._nodes: dict[str, ir.Node] = {}  # the arrangement, by digest
         self._uses: Counter[str] = Counter()  # how many views, tables, inputs and other dataflows need it
+        self._identity, self._created = secrets.token_hex(8), itertools.count()
+        self._sources: dict[str, ir.Node] = {}  # inputs and tables, by name
         self.tables: dict[str, Table] = {}
         self.views: dict[str, View] = {}
 
@@ -90,7 +94,7 @@ class Engine:
     def input(self, name: str, columns: Types, key: str | Sequence[str] = ()) -> Input:
         """A new input: a collection that changes by what is inserted into it and removed from it."""
         fields = fields_of(columns)
-        source = Collection(ir.make(ir.Source, name=name, fields=fields))
+        source = self._new_source(name, fields)
         primary = source.arrange(*((key,) if isinstance(key, str) else key)).node
         ir.schema_of(primary)  # raises if there can be no such arrangement
         with self.coordinator.lock:
@@ -98,6 +102,7 @@ class Engine:
             self.coordinator.command(CreateInput(name, fields))
             self.coordinator.command(Advance(self.epoch))
             self._maintain(primary, f"input {name}")
+            self._sources[name] = source.node
         return Input(self, name, source.node)
 
     def table(self, name: str, columns: Types, key: str | Sequence[str] | None = None, kind: str = "table") -> Table:
@@ -107,7 +112,7 @@ class Engine:
         """
         key = (key,) if isinstance(key, str) else tuple(key or ())
         fields = _table_fields(name, columns, key, kind)
-        source = Collection(ir.make(ir.Source, name=name, fields=fields, is_stream=kind == "stream"))
+        source = self._new_source(name, fields, is_stream=kind == "stream")
         if kind == "stream":
             primary, spec = None, TableSpec(name, fields, "stream")
         else:
@@ -123,7 +128,7 @@ class Engine:
             if primary is not None:
                 self.coordinator.command(Install(spec.dataflow, primary))
             table = Table(self.coordinator, source.node, spec, self._maintain, self._release)
-            self.tables[name] = table
+            self.tables[name], self._sources[name] = table, source.node
         return table
 
     def drop_table(self, name: str) -> None:
@@ -143,7 +148,7 @@ class Engine:
                 self._release(self._primary(table).digest)
             self.coordinator.command(DropTable(name))
             self._names.discard(name)
-            del self.tables[name]
+            del self.tables[name], self._sources[name]
 
     def transaction(self) -> Transaction:
         """Changes of any number of tables, to be applied together at one epoch: `with engine.transaction(): ...`."""
@@ -162,6 +167,7 @@ class Engine:
         plan = _as_arrangement(node)
         ir.schema_of(plan)  # raises if there can be no such arrangement
         with self.coordinator.lock:
+            self._check_sources(plan, f"cannot install {name!r}")
             self._claim(name)
             plan = private(plan, name) if share is False else self._owned(plan, name)
             used = [node for node in walk(plan) if self._is_shared(node, plan)]
@@ -180,6 +186,23 @@ class Engine:
             return plan
         owner = f"{name} {self.coordinator.new_number()}"
         return private(plan, owner, lambda node: node.digest in windowed and not getattr(node, "owner", ""))
+
+    def _new_source(self, name: str, fields: Fields, is_stream: bool = False) -> Collection:
+        """An input or table that is told from all others, in whichever engine, that have or had its name."""
+        identity = f"{self._identity} {next(self._created)}"
+        return Collection(ir.make(ir.Source, name=name, fields=fields, is_stream=is_stream, identity=identity))
+
+    def _check_sources(self, plan: ir.Node, what: str) -> None:
+        """Raise if a plan reads anything but inputs and tables of this engine, as they are now."""
+        for node in walk(plan):
+            if isinstance(node, ir.Source) and self._sources.get(node.name) is not node:
+                is_mine = node.identity.startswith(f"{self._identity} ")
+                why = "was dropped" if is_mine else "belongs to another engine or session"
+                raise DataflowError(
+                    f"{what}: it reads {node.name!r}, which {why}",
+                    detail="a table is not the one that has its name elsewhere, or had it before",
+                    hint="make the query from the tables and inputs that this engine has now",
+                )
 
     def _table(self, name: str) -> Table:
         if name not in self.tables:
@@ -295,6 +318,7 @@ class Engine:
         """
         flows = self._bytes_by_dataflow()
         with self.coordinator.lock:
+            self._check_sources(collection.node, "cannot explain the query")
             rows = {name: flows.get(table.spec.dataflow, (0, 0))[0] for name, table in self.tables.items()}
 
             def status(node: ir.Node) -> str:

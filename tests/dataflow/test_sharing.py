@@ -185,10 +185,14 @@ def explained(engine: Engine, query: Any) -> str:
     return "\n" + text
 
 
+def often(numbers: Collection) -> Collection:
+    return numbers.max("k").join(numbers.count("k"), on="k").filter(lambda c: pc.greater(c["count"], 1)).select("k")
+
+
 def test_golden_explain_a_join() -> None:
     engine = Engine()
     numbers = pairs_input(engine)
-    query = numbers.max("k").join(numbers.count("k"), on="k").filter(lambda c: pc.greater(c["count"], 1)).select("k")
+    query = often(numbers)
     built = """
 filter | select
 └─ join on k
@@ -207,7 +211,8 @@ filter | select
     low.drop()
     both = shared.replace("topk  <- built here", "topk  <- reused from view most").replace("with low", "with most")
     assert explained(engine, query) == both
-    alone = explained(Engine(share=False), query)
+    apart = Engine(share=False)
+    alone = explained(apart, often(pairs_input(apart)))
     assert "reused" not in alone and "shared" not in alone
 
 

@@ -16,7 +16,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from ikebana.errors import DataflowError, DroppedError, IkebanaError, TimeError
+from ikebana.errors import DataflowError, DroppedError, IkebanaError, SqlError, TimeError
 from ikebana.spark import Session, Table
 from ikebana.spark.source import LEASE, STREAM_LEASE, Question
 from tests.clusters import within
@@ -308,3 +308,21 @@ def test_many_threads_at_once(session: Session, spark: SparkSession, orders: Tab
     with pytest.raises(DroppedError, match="the transaction has ended"), session.transaction() as transaction:
         transaction.abort()
         orders.insert([(1, "x", 1)])
+
+
+def test_regression_a_dataframe_is_of_the_table_that_it_was_made_of(session: Session) -> None:
+    for create, drop in (
+        (lambda: session.create_table("t", "id BIGINT"), session.drop_table),
+        (lambda: session.view("t", "SELECT 1L AS id"), session.drop_view),
+    ):
+        create()
+        old = session.read("t")
+        drop("t")
+        create()
+        with pytest.raises(SqlError, match="the DataFrame reads 't', which was dropped"):
+            session.view("v", old.where("id > 0"))
+        with pytest.raises(Exception, match="which was dropped"):
+            old.collect()
+        assert session.read("t").count() == session.view("v", session.read("t")).to_arrow().num_rows
+        session.drop_view("v")
+        drop("t")

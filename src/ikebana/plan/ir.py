@@ -16,7 +16,7 @@ scope never have the same name.
 
 | node | gives | meaning |
 |---|---|---|
-| `Source` | stream | an input of the engine, by name |
+| `Source` | stream | an input of the engine, by name and identity |
 | `Constant` | stream | rows that are part of the plan, and never change |
 | `Steps` | stream | a chain of linear steps |
 | `Union` | stream | several streams with the same columns, concatenated |
@@ -154,6 +154,8 @@ class Source(Node):
     fields: Fields
     is_stream: bool = False
     """Whether nothing is kept of it: a dataflow sees what comes after it was installed."""
+    identity: str = ""
+    """What tells it from others that have its name: in other engines, or before it was dropped and created again."""
 
     @cached_property
     def scope(self) -> Scope:

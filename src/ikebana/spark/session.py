@@ -134,7 +134,7 @@ class Session:
             check_free(self._relations, name, self.spark)
             inner = self.engine.table(name, fields, keys or None, "stream" if stream else "table")
             table = self._tables[name] = Table(self, inner)
-            self._relations[name] = Relation(name, inner, keys, stream)
+            self._relations[name] = Relation(name, inner, keys, stream, secrets.token_hex(8))
         return table
 
     def table(self, name: str) -> Table:
@@ -172,7 +172,7 @@ class Session:
             check_free(self._relations, name, self.spark)
             inner = self.engine.install(name, lowered.rows, share=share)
             view = self._views[name] = View(self, inner, lowered.order)
-            self._relations[name] = Relation(name, inner.rows())
+            self._relations[name] = Relation(name, inner.rows(), identity=secrets.token_hex(8))
         return view
 
     def _lowered(self, query: Query, what: str) -> Lowered:
@@ -279,10 +279,11 @@ class Session:
         with self._lock:
             known: dict[str, View | Table] = {**self._views, **self._tables}
             found = resolved(known, name, "table or view", self.spark)
+            identity = self._relations[found.name].identity
             if isinstance(found, View):
-                return Readable(found.name, found.inner.dataflow, found.inner.plan.columns)
+                return Readable(found.name, identity, found.inner.dataflow, found.inner.plan.columns)
             found.check_kept()
-            return Readable(found.name, found.inner.spec.dataflow, found.inner.spec.fields)
+            return Readable(found.name, identity, found.inner.spec.dataflow, found.inner.spec.fields)
 
     @property
     def invitation(self) -> Any:

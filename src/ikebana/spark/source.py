@@ -16,7 +16,8 @@ rows alone, which is right for answers that only grow: a row that goes away is r
 from a checkpoint goes on only where nothing is lost in between.
 
 Planning. A DataFrame that shows the present says so in the metadata of its columns: of which session and of which
-table or view it is (`TABLE`, `SESSION`). That is how it is recognised when a view is made of it.
+table or view it is (`TABLE`, `SESSION`), and which one of those that have had the name (`IDENTITY`). That is how it is
+recognised when a view is made of it. One of a table that was dropped is refused, whatever has its name now.
 
 Multiplicities. In a batch a row comes as often as it counts; a negative count is refused.
 """
@@ -46,7 +47,7 @@ from ikebana.dataflow.transport.guest import Guest, Invitation
 from ikebana.errors import DataflowError, IkebanaError, SchemaError, TimeError
 from ikebana.operators.changes import Fields
 from ikebana.spark.types import arrow_schema, spark_schema
-from ikebana.sql.planned import TABLE
+from ikebana.sql.planned import IDENTITY, TABLE
 from ikebana.views import plain_rows
 
 LEASE = 600.0
@@ -75,6 +76,7 @@ class Question:
     name: str
     epoch: int | None = None
     hold: int = 0
+    identity: str | None = None  # of the one that is meant, of those that have had the name
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +91,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """A table or view: the name that it has, the dataflow that has its rows, and their columns."""
+    """A table or view: the name that it has, its identity, the dataflow that has its rows, and their columns."""
 
     name: str
+    identity: str
     dataflow: str
     fields: Fields
 
@@ -175,6 +178,12 @@ class Desk:
 
     def _place(self, question: Question, lease: float) -> Place:
         found = self._find(question.name)
+        if question.identity not in (None, found.identity):
+            raise DataflowError(
+                f"the DataFrame reads {question.name!r}, which was dropped",
+                detail="what has this name now was created later",
+                hint="make the DataFrame again",
+            )
         dataflow = found.dataflow
         with self._coordinator.lock:
             last = self._coordinator.epoch - 1
@@ -258,13 +267,15 @@ def _source(format_name: str, address: Address) -> type[DataSource]:
             found: Readable = address.ask(Question("describe", self._name()))
             if self._wants_changes():
                 return spark_schema((*found.fields, *_CHANGES))
-            is_present = self._epoch() is None
-            return spark_schema(found.fields, {TABLE: found.name, SESSION: address.session} if is_present else None)
+            if self._epoch() is not None:
+                return spark_schema(found.fields)
+            return spark_schema(found.fields, {TABLE: found.name, IDENTITY: found.identity, SESSION: address.session})
 
         def reader(self, schema: StructType) -> DataSourceReader:
             if self._wants_changes():
                 raise SchemaError("changes are for streams", hint="use spark.readStream, or leave out `changes`")
-            return _Reader(address, self._name(), self._epoch(), arrow_schema(schema))
+            identity = next((field.metadata.get(IDENTITY) for field in schema), None)
+            return _Reader(address, self._name(), identity, self._epoch(), arrow_schema(schema))
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:
             return _StreamReader(address, self._name(), self._wants_changes(), arrow_schema(schema))
@@ -300,11 +311,12 @@ class _Shard(InputPartition):
 class _Reader(DataSourceReader):
     """Reads a table or view at an epoch."""
 
-    def __init__(self, address: Address, name: str, epoch: int | None, schema: pa.Schema) -> None:
-        self._address, self._name, self._epoch, self._schema = address, name, epoch, schema
+    def __init__(self, address: Address, name: str, identity: str | None, epoch: int | None, schema: pa.Schema) -> None:
+        self._address, self._name, self._identity = address, name, identity
+        self._epoch, self._schema = epoch, schema
 
     def partitions(self) -> list[InputPartition]:
-        place = self._address.ask(Question("snapshot", self._name, self._epoch))
+        place = self._address.ask(Question("snapshot", self._name, self._epoch, identity=self._identity))
         return [_Shard(worker, place) for worker in range(self._address.invitation.size)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

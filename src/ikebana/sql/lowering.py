@@ -84,13 +84,20 @@ class Lowering:
         code = self.planned.functions[int(tree.fields["resultId"]["id"])]
         return PythonFunction(code.type, True, code.name, code.function, arguments, code.eval_type)
 
-    def table(self, name: str) -> Table:
-        """A table by name."""
+    def table(self, name: str, identity: str | None = None) -> Table:
+        """A table by name; with an identity, that one and no other that has the name by now."""
         try:
-            return self._tables[name]
+            found = self._tables[name]
         except KeyError:
             known = ", ".join(map(repr, self._tables))
             raise SqlError(f"there is no table {name!r}", detail=f"there are {known}") from None
+        if identity not in (None, found.identity):
+            raise SqlError(
+                f"the DataFrame reads {name!r}, which was dropped",
+                detail="what has this name now was created later",
+                hint="make the DataFrame again, with to_df() of the table or view that there is now",
+            )
+        return found
 
     def new_attribute(self) -> int:
         """The number of an attribute that Catalyst does not have."""

@@ -4,6 +4,7 @@ The plan is the JSON of an optimised logical plan (`ikebana.sql.tree` parses it)
 leaves stand for, which Spark's JSON does not say, is in the `metadata` of each of their output attributes:
 
     {"ikebana.table": "orders"}     a table or view; `CLOCK` and `PARAMETERS` are two that every session has
+    {..., "ikebana.identity": "7c"} of a DataFrame: which one of those that have had the name
     {"ikebana.constant": 2}         rows that are part of the query: `constants[2]`
 
 A leaf has one of both, or is an `OneRowRelation` or a reference of a recursive query to itself.
@@ -25,6 +26,7 @@ import pyarrow as pa
 from ikebana.sql.expressions import Config
 
 TABLE = "ikebana.table"
+IDENTITY = "ikebana.identity"
 CONSTANT = "ikebana.constant"
 
 CLOCK = "ikebana.clock"

@@ -43,6 +43,8 @@ class Table:
     rows: Collection
     key: tuple[str, ...] = ()
     is_stream: bool = False
+    identity: str = ""
+    """What tells it from others that had its name."""
 
     @cached_property
     def index(self) -> Arrangement | None:

@@ -23,7 +23,7 @@ from pyspark.errors import PySparkException
 from ikebana.errors import SqlError
 from ikebana.spark.planning.catalyst import MARK, Catalyst, schema_of
 from ikebana.spark.source import SESSION
-from ikebana.sql.planned import CONSTANT, TABLE, PythonCode
+from ikebana.sql.planned import CONSTANT, IDENTITY, TABLE, PythonCode
 from ikebana.sql.tree import Tree, of_nodes
 from ikebana.sql.types import arrow_type
 
@@ -62,11 +62,10 @@ class Leaves:
 
     def _explain_leaf(self, number: int, leaf: Tree) -> None:
         name = _marked(leaf)
-        if name is None and leaf.kind == _SCAN:
-            name = self._scanned(number, leaf)
-        if name is not None:
+        table = {TABLE: name} if name is not None else self._scanned(number, leaf) if leaf.kind == _SCAN else None
+        if table is not None:
             self.reads_tables = True
-            _describe(leaf, {TABLE: name})
+            _describe(leaf, table)
         elif leaf.kind in _ROWS:
             _describe(leaf, {CONSTANT: len(self.constants)})
             self.constants.append(self._fetch_rows(number, leaf))
@@ -82,11 +81,11 @@ class Leaves:
             raise SqlError("cannot read a plan of Spark's", detail=f"node {number} is {found.nodeName()}")
         return found
 
-    def _scanned(self, number: int, leaf: Tree) -> str | None:
-        """The table that a data source reads, if it is one of this session, as it is now."""
+    def _scanned(self, number: int, leaf: Tree) -> dict[str, str] | None:
+        """The table that a data source reads, and which one of that name, if it is one of this session as it is now."""
         metadata = [field["metadata"] for field in schema_of(self._node(number, leaf))]
-        names = {each.get(TABLE) for each in metadata if each.get(SESSION) == self._owner}
-        return names.pop() if len(names) == 1 else None
+        tables = {(each.get(TABLE), each.get(IDENTITY)) for each in metadata if each.get(SESSION) == self._owner}
+        return dict(zip((TABLE, IDENTITY), tables.pop(), strict=True)) if len(tables) == 1 else None
 
     def _fetch_rows(self, number: int, leaf: Tree) -> pa.Table:
         found = self._node(number, leaf)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from ikebana.collection import constant
 from ikebana.errors import SqlError
 from ikebana.sql.lowering import ONE_ROW, Lowering, Wanted, lowers
-from ikebana.sql.planned import CONSTANT, TABLE
+from ikebana.sql.planned import CONSTANT, IDENTITY, TABLE
 from ikebana.sql.relations import Part, column_of, of_collection, unique_name
 from ikebana.sql.tree import Tree
 
@@ -44,7 +44,7 @@ def _said(tree: Tree, key: str) -> Any:
 
 
 def _table(lowering: Lowering, tree: Tree, name: str) -> Part:
-    table = lowering.table(name)
+    table = lowering.table(name, _said(tree, IDENTITY))
     fields = {field.name: field for field in table.rows.node.columns}
     names = {each.expr_id: each.fields["name"] for each in tree.many("output")}
     return Part(table.rows, {each: column_of(fields[column]) for each, column in names.items()}, names, table=table)
