@@ -31,6 +31,7 @@ LAYERS = (
     ("plan",),
     ("dataflow",),
     ("collection",),
+    ("waiting",),
     ("coordinator",),
     ("tables", "subscribing"),
     ("views",),

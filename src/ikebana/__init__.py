@@ -22,6 +22,7 @@ from ikebana.errors import (
     SchemaError,
     SqlError,
     TimeError,
+    WaitTimeoutError,
 )
 from ikebana.operators import Arrange
 from ikebana.time import Antichain, Time
@@ -68,6 +69,7 @@ __all__ = [
     "TimeError",
     "Updates",
     "View",
+    "WaitTimeoutError",
     "connect",
     "iterate",
     "natural_join",

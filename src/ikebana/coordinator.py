@@ -27,6 +27,7 @@ from ikebana.dataflow.messages import Abort, Advance, Check, Command, Commit, Pr
 from ikebana.dataflow.transport import Cluster
 from ikebana.dataflow.transport.inprocess import InProcess
 from ikebana.errors import ChangeError, TimeError
+from ikebana.waiting import Deadline
 
 _EXAMPLES = 3
 _WHY = {
@@ -48,8 +49,8 @@ _WHY = {
 class Coordinator:
     """The driver's side of W workers."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster, self.epoch = cluster, 0
+    def __init__(self, cluster: Cluster, timeout: float | None = None) -> None:
+        self.cluster, self.epoch, self.timeout = cluster, 0, timeout
         self.lock = threading.RLock()
         self.mine = threading.local()  # what is under way in a thread
         self._turn: AbstractContextManager[Any] = threading.RLock() if isinstance(cluster, InProcess) else nullcontext()
@@ -64,15 +65,27 @@ class Coordinator:
         with self._turn:
             self.cluster.command(command, worker)
 
-    def ask(self, request: Request, worker: int | None = None) -> list[Any]:
-        """The answers of all workers, or of one."""
-        with self._turn:
-            return self.cluster.ask(request, worker)
+    def deadline(self, timeout: float | None, what: str) -> Deadline:
+        """The time that a call has: so many seconds, or as many as is usual here."""
+        return Deadline(self.timeout if timeout is None else timeout, what)
 
-    def run(self) -> None:
+    def ask(self, request: Request, worker: int | None = None, deadline: Deadline | None = None) -> list[Any]:
+        """The answers of all workers, or of one; raises when they have not come in time."""
+
+        def work() -> list[Any]:
+            with self._turn:
+                return self.cluster.ask(request, worker)
+
+        return work() if deadline is None else deadline.run(work)
+
+    def run(self, deadline: Deadline | None = None) -> None:
         """Work until nothing is left to do."""
-        with self._turn:
-            self.cluster.run()
+
+        def work() -> None:
+            with self._turn:
+                self.cluster.run()
+
+        return work() if deadline is None else deadline.run(work)
 
     @property
     def is_driven(self) -> bool:
@@ -125,14 +138,17 @@ class Coordinator:
             self._open.add(number)
             return number
 
-    def commit(self, transaction: int, parts: Any, workers: Sequence[int] | None = None) -> int:
+    def commit(
+        self, transaction: int, parts: Any, workers: Sequence[int] | None = None, deadline: Deadline | None = None
+    ) -> int:
         """Apply a transaction everywhere, or raise and leave everything as it was; returns its epoch.
 
-        `parts` are those that count, as in `Check`; `workers` those that may have rows, None if any may.
+        `parts` are those that count, as in `Check`; `workers` those that may have rows, None if any may. What is not
+        checked in time is not applied.
         """
         with self.lock:
             try:
-                _raise(self._verdicts(Check(transaction, parts), workers))
+                _raise(self._verdicts(Check(transaction, parts), workers, deadline))
             except BaseException:
                 self.abort(transaction)
                 raise
@@ -140,10 +156,10 @@ class Coordinator:
             self.command(Commit(transaction, epoch + 1, self._ended(transaction)))
             return epoch
 
-    def _verdicts(self, check: Check, workers: Sequence[int] | None) -> list[Verdict]:
+    def _verdicts(self, check: Check, workers: Sequence[int] | None, deadline: Deadline | None) -> list[Verdict]:
         if workers is not None and len(workers) <= 1:
-            return [verdict for worker in workers for verdict in self.ask(check, worker)]
-        return self.ask(check)
+            return [verdict for worker in workers for verdict in self.ask(check, worker, deadline)]
+        return self.ask(check, deadline=deadline)
 
     def abort(self, transaction: int) -> None:
         """Drop a transaction everywhere."""

@@ -70,9 +70,11 @@ class Engine:
         effort: str = "default",
         share: bool = True,
         cluster: Cluster | None = None,
+        timeout: float | None = None,
     ) -> None:
+        """`timeout` is how many seconds calls that wait for workers may take, unless they are told otherwise."""
         self.cluster: Cluster = cluster or InProcess(workers, seed=seed, effort=effort)
-        self.coordinator, self._share = Coordinator(self.cluster), share
+        self.coordinator, self._share = Coordinator(self.cluster, timeout), share
         self._next_worker = 0
         self._names: set[str] = set()
         self._times: Counter[str] = Counter()  # how often a dataflow was given a name
@@ -150,9 +152,12 @@ class Engine:
             self._names.discard(name)
             del self.tables[name], self._sources[name]
 
-    def transaction(self) -> Transaction:
-        """Changes of any number of tables, to be applied together at one epoch: `with engine.transaction(): ...`."""
-        return Transaction(self.coordinator)
+    def transaction(self, *, timeout: float | None = None) -> Transaction:
+        """Changes of any number of tables, to be applied together at one epoch: `with engine.transaction(): ...`.
+
+        At the end of the block they are checked and applied; `timeout` is how many seconds that may take.
+        """
+        return Transaction(self.coordinator, timeout)
 
     def install(self, name: str, collection: Collection | Arrangement, *, share: bool | None = None) -> View:
         """A standing query: its result is kept up to date from now on.
@@ -262,11 +267,11 @@ class Engine:
         """Close the present epoch, or all before `epoch`; returns the epoch that is now open."""
         return self.coordinator.advance(epoch)
 
-    def run(self) -> None:
+    def run(self, *, timeout: float | None = None) -> None:
         """Work until nothing is left to do."""
-        self.coordinator.run()
+        self.coordinator.run(self.coordinator.deadline(timeout, "working until nothing is left to do"))
 
-    def wait(self, epoch: int | None = None) -> None:
+    def wait(self, epoch: int | None = None, *, timeout: float | None = None) -> None:
         """Work until all views have their results at an epoch, by default the last that is closed.
 
         One request, where waiting for each view takes one for each.
@@ -277,11 +282,13 @@ class Engine:
             for view in views:
                 view.demand(epoch)
         if views:
-            self.coordinator.ask(WaitAll(tuple({view.dataflow for view in views}), epoch + 1))
+            deadline = self.coordinator.deadline(timeout, f"waiting for epoch {epoch} of all views")
+            self.coordinator.ask(WaitAll(tuple({view.dataflow for view in views}), epoch + 1), deadline=deadline)
 
-    def status(self) -> list[ArrangementStatus]:
+    def status(self, *, timeout: float | None = None) -> list[ArrangementStatus]:
         """Every arrangement that a dataflow maintains, on each worker: how large it is, and who needs it."""
-        found = [each for answer in self.coordinator.ask(Status()) for each in answer]
+        deadline = self.coordinator.deadline(timeout, "asking for the arrangements")
+        found = [each for answer in self.coordinator.ask(Status(), deadline=deadline) for each in answer]
         with self.coordinator.lock:
             names = self._names_by_dataflow()
         return [replace(each, names=tuple(names.get(each.dataflow, ()))) for each in found]
@@ -310,13 +317,13 @@ class Engine:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def explain(self, collection: Collection | Arrangement) -> str:
+    def explain(self, collection: Collection | Arrangement, *, timeout: float | None = None) -> str:
         """The plan of a query as a tree, and which arrangements it would reuse or build.
 
         An arrangement is *reused from* the table, input or view that keeps it, *shared with* the views that brought it
         about, or *built here*; with the bytes that it has, or would have by `ikebana.plan.estimating`.
         """
-        flows = self._bytes_by_dataflow()
+        flows = self._bytes_by_dataflow(timeout)
         with self.coordinator.lock:
             self._check_sources(collection.node, "cannot explain the query")
             rows = {name: flows.get(table.spec.dataflow, (0, 0))[0] for name, table in self.tables.items()}
@@ -331,10 +338,10 @@ class Engine:
 
             return explain(collection.node, status)
 
-    def _bytes_by_dataflow(self) -> dict[str, tuple[int, int]]:
+    def _bytes_by_dataflow(self, timeout: float | None) -> dict[str, tuple[int, int]]:
         """How many rows and bytes each dataflow's arrangement has, on all workers."""
         found: dict[str, tuple[int, int]] = {}
-        for each in self.status():
+        for each in self.status(timeout=timeout):
             rows, size = found.get(each.dataflow, (0, 0))
             found[each.dataflow] = rows + each.rows, size + each.bytes
         return found

@@ -17,6 +17,7 @@ The tree, so that a caller can catch as much or as little as it means to:
     ├── DataflowError   a dataflow that failed, or is not there
     ├── ChangeError     changes that a table refuses: a key that exists already, a row to delete that does not
     ├── SqlError        a query that cannot be maintained: what is not supported, and where it stands
+    ├── WaitTimeoutError  a call that took longer than its `timeout`; a TimeoutError too
     └── EvaluationError an expression that has no value for a row: an overflow, a division by zero, a failed cast
 
 `ConstantRowsWarning` is a warning, given where a view is probably not what its author meant.
@@ -77,6 +78,10 @@ class ChangeError(IkebanaError):
 
 class SqlError(IkebanaError):
     """A query that cannot be maintained. Nothing was installed."""
+
+
+class WaitTimeoutError(IkebanaError, TimeoutError):
+    """A call took longer than its `timeout`. What it has begun goes on or was taken back; nothing is half done."""
 
 
 class ConstantRowsWarning(UserWarning):

@@ -36,10 +36,11 @@ import pyarrow as pa
 
 from ikebana.coordinator import Coordinator
 from ikebana.dataflow.messages import Changed, Demand, Ended, Resume, Subscribe, Unsubscribe, Wait
-from ikebana.errors import DataflowError, EvaluationError, IkebanaError
+from ikebana.errors import DataflowError, EvaluationError, IkebanaError, WaitTimeoutError
 from ikebana.operators.row_errors import Errors, exception_of, present, total
 from ikebana.trace import Schema, Updates
 from ikebana.trace.updates import consolidate
+from ikebana.waiting import Deadline
 
 CREDIT = 32
 """So many messages with rows each worker may be ahead of the consumer."""
@@ -143,20 +144,24 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
                 return None
             if now - looked > _LOOK:
                 looked = now
-                self._check_workers()
+                if not self._check_workers(None if deadline is None else deadline - now):
+                    return None
             self._wait(_LOOK if deadline is None else min(_LOOK, deadline - now))
         epoch, found = self._items.popleft()
         if isinstance(found, IkebanaError):
             raise found
         return epoch, found
 
-    def _check_workers(self) -> None:
-        """Raise if a worker has died."""
+    def _check_workers(self, seconds: float | None) -> bool:
+        """Raise if a worker has died; returns whether all have answered within so many seconds."""
         try:
-            self._coordinator.ask(Wait(self._dataflow, 0))
+            self._coordinator.ask(Wait(self._dataflow, 0), deadline=Deadline(seconds, f"following {self.view!r}"))
+        except WaitTimeoutError:
+            return False
         except IkebanaError:
             if not self._closed and not self._reason:
                 raise
+        return True
 
     def _gathered(self) -> bool:
         """Take what is complete, epoch by epoch; returns whether there was anything."""

@@ -36,15 +36,17 @@ from ikebana.collection import Arrangement, Collection
 from ikebana.coordinator import Coordinator
 from ikebana.dataflow.messages import TableSpec
 from ikebana.dataflow.staging import stages
-from ikebana.errors import DataflowError, DroppedError
+from ikebana.errors import DataflowError, DroppedError, WaitTimeoutError
 from ikebana.plan import ir
+from ikebana.waiting import Deadline
 
 
 class Transaction:
     """Changes that are applied together, at one epoch, or not at all."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(self, coordinator: Coordinator, timeout: float | None = None) -> None:
+        """`timeout` is how many seconds applying it may take, at the end of its block."""
+        self._coordinator, self._timeout = coordinator, timeout
         self.number = coordinator.begin()
         """What workers know it by."""
         self.epoch: int | None = None
@@ -95,20 +97,36 @@ class Transaction:
         self._tables[table.name] = table
         return self._parts.setdefault(table.name, [])
 
-    def commit(self) -> int:
-        """Apply everything, and close the epoch; returns it. Raises, and applies nothing, if a table refuses."""
+    def commit(self, *, timeout: float | None = None) -> int:
+        """Apply everything, and close the epoch; returns it. Raises, and applies nothing, if a table refuses.
+
+        So it does when workers have not checked it within `timeout` seconds.
+        """
         self._check_open()
+        tables = ", ".join(map(repr, self._parts)) or "nothing"
+        seconds = self._timeout if timeout is None else timeout
+        deadline = self._coordinator.deadline(seconds, f"a change of {tables}, of which nothing was applied,")
+        try:
+            with deadline.holding(self._coordinator.lock):
+                return self._committed(deadline)
+        except WaitTimeoutError:
+            if not self._ended:  # the lock was not to be had, and aborting would wait for it too
+                self._end()
+                self._coordinator.abandon(self.number)
+            raise
+
+    def _committed(self, deadline: Deadline) -> int:
+        """Apply everything; the lock is held."""
         parts = tuple((name, tuple(parts)) for name, parts in self._parts.items())
         workers = None if self._workers is None else sorted(self._workers)
-        with self._coordinator.lock:
-            try:
-                for table in self._tables.values():
-                    table.check()
-            except BaseException:
-                self.abort()
-                raise
-            self._end()
-            self.epoch = self._coordinator.commit(self.number, parts, workers)
+        try:
+            for table in self._tables.values():
+                table.check()
+        except BaseException:
+            self.abort()
+            raise
+        self._end()
+        self.epoch = self._coordinator.commit(self.number, parts, workers, deadline)
         return self.epoch
 
     def abort(self) -> None:
@@ -173,23 +191,26 @@ class Table(Collection):
         self._coordinator, self._maintain, self._release = coordinator, maintain, release
         self._arrangements: dict[tuple[str, ...], ir.Node] = {}
 
-    def insert(self, data: Any) -> int | None:
+    def insert(self, data: Any, *, timeout: float | None = None) -> int | None:
         """Add rows: a mapping of columns, an Arrow table or a record batch. Their keys must not be there yet.
 
         Returns the epoch at which they are there; None inside a transaction, which is not over yet.
         """
-        return self.change(data, "insert")
+        return self.change(data, "insert", timeout=timeout)
 
-    def upsert(self, data: Any) -> int | None:
+    def upsert(self, data: Any, *, timeout: float | None = None) -> int | None:
         """Add rows in place of those with the same keys."""
-        return self.change(data, "upsert")
+        return self.change(data, "upsert", timeout=timeout)
 
-    def delete(self, data: Any) -> int | None:
+    def delete(self, data: Any, *, timeout: float | None = None) -> int | None:
         """Take rows away. Of a keyed table: those with the given keys; other columns are not looked at."""
-        return self.change(data, "delete")
+        return self.change(data, "delete", timeout=timeout)
 
-    def change(self, data: Any, ops: Any) -> int | None:
-        """Rows of a change feed, each with an op: "insert", "upsert" or "update", "delete". The last for a key wins."""
+    def change(self, data: Any, ops: Any, *, timeout: float | None = None) -> int | None:
+        """Rows of a change feed, each with an op: "insert", "upsert" or "update", "delete". The last for a key wins.
+
+        Inside a transaction nothing is waited for: its end has a `timeout` of its own.
+        """
         transaction = current(self._coordinator)
         if transaction is not None:
             transaction.change(self, data, ops)
@@ -197,7 +218,7 @@ class Table(Collection):
         alone = Transaction(self._coordinator)
         try:
             alone.change(self, data, ops)
-            return alone.commit()
+            return alone.commit(timeout=timeout)
         except BaseException:
             alone.abort()
             raise

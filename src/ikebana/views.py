@@ -13,7 +13,9 @@ ones only while they are held.
 A row for which an expression has no value (a division by zero, an overflow, a function of the user's that raises) makes
 reading raise an `EvaluationError` that names it, as long as the row is there; `errors()` lists such rows.
 
-`ikebana.subscribing` says what holds for changes. Any number of threads can read; none waits for another.
+Whatever waits takes a `timeout`, in seconds, and raises a `WaitTimeoutError` when these are over; None is what the
+engine was made with. `ikebana.subscribing` says what holds for changes. Any number of threads can read; none waits for
+another.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from ikebana.errors import DataflowError, DroppedError, IkebanaError, TimeError
 from ikebana.operators.row_errors import Errors, exception_of, present, total
 from ikebana.plan import ir
 from ikebana.subscribing import BACKLOG, OnChange, OnError, Subscription, by_epoch
+from ikebana.waiting import Deadline
 
 
 class View:
@@ -53,7 +56,14 @@ class View:
 
     # Reading.
 
-    def read(self, at: int | None = None, keys: Keys | None = None, *, opening: int | None = None) -> pa.Table:
+    def read(
+        self,
+        at: int | None = None,
+        keys: Keys | None = None,
+        *,
+        opening: int | None = None,
+        timeout: float | None = None,
+    ) -> pa.Table:
         """The result at an epoch, by default the last that is closed: its columns, and `diff`.
 
         With `keys`, columns by the names of the key that the result is indexed by, only the rows of these: that costs
@@ -61,14 +71,16 @@ class View:
         (`hold`). `opening` is for views of prepared statements: errors of other openings do not count.
         """
         epoch = self._engine.epoch - 1 if at is None else at
+        deadline = self._engine.deadline(timeout, f"reading {self.name!r} at epoch {epoch}")
         self.demand(epoch)
+        read = Read(self.dataflow, (epoch,), wait=True, keys=keys)
         try:
-            return self.put_together(self._engine.ask(Read(self.dataflow, (epoch,), wait=True, keys=keys)), opening)
+            return self.put_together(self._engine.ask(read, deadline=deadline), opening)
         except TimeError:
             if at is not None or epoch == self._engine.epoch - 1:
                 raise
-        with self.hold() as held:  # others advance so fast that the epoch was gone
-            return held.read(held.epoch, keys, opening=opening)
+        with self.hold(timeout=deadline.left()) as held:  # others advance so fast that the epoch was gone
+            return held.read(held.epoch, keys, opening=opening, timeout=deadline.left())
 
     def put_together(self, shards: Sequence[Shard], opening: int | None) -> pa.Table:
         """The rows of all workers; raises if there are errors."""
@@ -80,32 +92,36 @@ class View:
         if there:
             raise exception_of(self.name, there)
 
-    def errors(self, at: int | None = None) -> pa.Table:
+    def errors(self, at: int | None = None, *, timeout: float | None = None) -> pa.Table:
         """The rows for which the view has no value at an epoch, by default the last that is closed, and why.
 
         Columns are `error`, `row`, and `diff`, how often that is so. While there are none, the view can be read.
         """
         epoch = self._engine.epoch - 1 if at is None else at
-        self.demand(epoch)
-        return _errors_table(present(total(self._engine.ask(ReadErrors(self.dataflow, epoch)))))
+        deadline = self._engine.deadline(timeout, f"reading the errors of {self.name!r} at epoch {epoch}")
+        return _errors_table(present(self._all_errors(epoch, None, deadline)))
 
-    def check_errors(self, epoch: int, hold: int | None = None) -> None:
-        """Raise if the view has errors at an epoch: for those who read shards from workers directly."""
-        self.demand(epoch)
-        self._raise_errors(total(self._engine.ask(ReadErrors(self.dataflow, epoch, hold))))
+    def check_errors(self, epoch: int, hold: int | None, deadline: Deadline) -> None:
+        """Raise if the view has errors at an epoch."""
+        self._raise_errors(self._all_errors(epoch, hold, deadline))
 
-    def to_arrow(self, at: int | None = None) -> pa.Table:
+    def _all_errors(self, epoch: int, hold: int | None, deadline: Deadline) -> Errors:
+        self.demand(epoch)
+        return total(self._engine.ask(ReadErrors(self.dataflow, epoch, hold), deadline=deadline))
+
+    def to_arrow(self, at: int | None = None, *, timeout: float | None = None) -> pa.Table:
         """The rows of the result at an epoch, each as often as it is there."""
-        return plain_rows(self.read(at), self.name)
+        return plain_rows(self.read(at, timeout=timeout), self.name)
 
-    def to_pandas(self, at: int | None = None) -> Any:
+    def to_pandas(self, at: int | None = None, *, timeout: float | None = None) -> Any:
         """The same as a pandas DataFrame."""
-        return self.to_arrow(at).to_pandas()
+        return self.to_arrow(at, timeout=timeout).to_pandas()
 
-    def wait(self, epoch: int) -> None:
+    def wait(self, epoch: int, *, timeout: float | None = None) -> None:
         """Work until the result at an epoch is complete."""
         self.demand(epoch)
-        self._engine.ask(Wait(self.dataflow, epoch + 1))
+        deadline = self._engine.deadline(timeout, f"waiting for epoch {epoch} of {self.name!r}")
+        self._engine.ask(Wait(self.dataflow, epoch + 1), deadline=deadline)
 
     def demand(self, epoch: int) -> None:
         """Have the result at an epoch computed, without waiting for it."""
@@ -118,10 +134,10 @@ class View:
             )
         self._engine.command(Demand(self.dataflow, epoch + 1))
 
-    def hold(self) -> Held:
+    def hold(self, *, timeout: float | None = None) -> Held:
         """Keep the last closed epoch and all later ones readable: `with view.hold() as held: ...`."""
         self.check()
-        return Held(self, self._engine)
+        return Held(self, self._engine, timeout)
 
     # Following.
 
@@ -200,7 +216,7 @@ class View:
 class Held:
     """A view's result from an epoch on, kept readable until the block ends."""
 
-    def __init__(self, view: View, coordinator: Coordinator) -> None:
+    def __init__(self, view: View, coordinator: Coordinator, timeout: float | None = None) -> None:
         self._view, self._engine = view, coordinator
         self.dataflow = view.dataflow
         with coordinator.lock:
@@ -211,25 +227,39 @@ class Held:
             coordinator.command(Hold(self.number, view.dataflow, max(0, self.epoch)))
         self._release = weakref.finalize(self, _let_go, coordinator, self.number)
         self._release.atexit = False
-        coordinator.ask(Wait(view.dataflow, 0))  # others, who read directly, find it held
+        deadline = coordinator.deadline(timeout, f"holding {view.name!r} at epoch {self.epoch}")
+        try:
+            coordinator.ask(Wait(view.dataflow, 0), deadline=deadline)  # others, who read directly, find it held
+        except BaseException:
+            self.release()
+            raise
 
-    def read(self, epoch: int | None = None, keys: Keys | None = None, *, opening: int | None = None) -> pa.Table:
+    def read(
+        self,
+        epoch: int | None = None,
+        keys: Keys | None = None,
+        *,
+        opening: int | None = None,
+        timeout: float | None = None,
+    ) -> pa.Table:
         """The result at an epoch that is closed, by default the first held: its columns, and `diff`."""
         epoch = self.epoch if epoch is None else epoch
         self._check(epoch)
         self._view.demand(epoch)
-        shards = self._engine.ask(Read(self.dataflow, (epoch,), self.number, wait=True, keys=keys))
-        return self._view.put_together(shards, opening)
+        deadline = self._engine.deadline(timeout, f"reading {self._view.name!r} at epoch {epoch}")
+        read = Read(self.dataflow, (epoch,), self.number, wait=True, keys=keys)
+        return self._view.put_together(self._engine.ask(read, deadline=deadline), opening)
 
-    def to_arrow(self, epoch: int | None = None) -> pa.Table:
+    def to_arrow(self, epoch: int | None = None, *, timeout: float | None = None) -> pa.Table:
         """The rows of the result at an epoch, each as often as it is there."""
-        return plain_rows(self.read(epoch), self._view.name)
+        return plain_rows(self.read(epoch, timeout=timeout), self._view.name)
 
-    def changes(self, after: int, at: int) -> Iterator[tuple[int, pa.Table]]:
+    def changes(self, after: int, at: int, *, timeout: float | None = None) -> Iterator[tuple[int, pa.Table]]:
         """The changes at epochs after `after` up to `at`, which is closed: for each that has any, in order."""
         self._check(after)
-        self._view.check_errors(at, self.number)
-        answers = self._engine.ask(ReadChanges(self.dataflow, after, at, self.number))
+        deadline = self._engine.deadline(timeout, f"reading changes of {self._view.name!r} up to epoch {at}")
+        self._view.check_errors(at, self.number, deadline)
+        answers = self._engine.ask(ReadChanges(self.dataflow, after, at, self.number), deadline=deadline)
         return by_epoch([answer for answer in answers if answer[1] is not None])
 
     def release(self) -> None:

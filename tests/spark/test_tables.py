@@ -6,6 +6,7 @@ import datetime as dt
 import threading
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -17,7 +18,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType
 
-from ikebana.errors import ChangeError, DataflowError, IkebanaError, SchemaError
+from ikebana.errors import ChangeError, DataflowError, IkebanaError, SchemaError, WaitTimeoutError
 from ikebana.spark import Session, Table, loading
 from ikebana.spark.progress import with_progress
 
@@ -563,3 +564,23 @@ def test_streams_are_not_kept(session: Session, spark: SparkSession) -> None:
         events.delete([(1, 1)])
     with pytest.raises(SchemaError, match="stream 'keyed' cannot have a key"):
         session.create_table("keyed", "id INT", key="id", stream=True)
+
+
+def test_loading_ends_when_its_time_is_over(session: Session, spark: SparkSession, tmp_path: Path) -> None:
+    table, gate = session.create_table("t", "id BIGINT", key="id"), str(tmp_path / "gate")
+
+    def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        while not Path(gate).exists():
+            threading.Event().wait(0.01)
+        yield from batches
+
+    with pytest.raises(WaitTimeoutError, match="loading into 't' took longer than"):
+        table.load(spark.range(3).mapInArrow(wait, "id BIGINT"), timeout=0.5)
+    Path(gate).touch()
+    assert rows_of(table) == [] and table.load(spark.range(2), timeout=600) == session.epoch - 1
+    assert table.to_arrow(timeout=600).num_rows == table.to_df(timeout=600).count() == 2
+    assert session.status(timeout=600).tables == 1
+    with session.prepare("SELECT id FROM t WHERE id = :timeout", timeout="BIGINT") as statement:
+        opened = statement.open({"timeout": 1}, timeout=600)
+        assert statement.open(timeout=1).to_arrow(timeout=600) == opened.to_arrow()
+        opened.close(timeout=600)

@@ -34,10 +34,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ikebana.dataflow.messages import TableSpec
-from ikebana.errors import DataflowError, IkebanaError, SchemaError
+from ikebana.errors import DataflowError, IkebanaError, SchemaError, WaitTimeoutError
 from ikebana.spark.checkpoints import check_resumable
 from ikebana.spark.loading import OP, check_columns, quoted, telling
 from ikebana.spark.types import said
+from ikebana.waiting import within
 
 MODES = ("append", "upsert", "changes")
 ORDER = "ikebana order"
@@ -71,10 +72,15 @@ class Following:
         """How many micro-batches were committed."""
         return self._commits.committed
 
-    def wait(self) -> None:
-        """Return when everything that the source has by now was taken in; raises if the stream has failed."""
+    def wait(self, *, timeout: float | None = None) -> None:
+        """Return when everything that the source has by now was taken in; raises if the stream has failed.
+
+        After `timeout` seconds it raises too, and the stream goes on.
+        """
         try:
-            self._query.processAllAvailable()
+            within(self._query.processAllAvailable, timeout, f"waiting for the stream into {self.table!r}")
+        except WaitTimeoutError:
+            raise
         except Exception as error:
             self._raise(error)
         self._check()

@@ -54,6 +54,7 @@ def connect(
     *,
     share: bool = True,
     effort: str = "default",
+    timeout: float | None = None,
     **options: Any,
 ) -> Session:
     """Start workers on Spark, and a session with them.
@@ -61,11 +62,12 @@ def connect(
     Without `spark` the active SparkSession is taken, or a local one is started, and stopped with the session. `workers`
     is as many as there are processors, or as Spark has slots to spare. `share=False` lets every view build its own
     arrangements, to see what sharing saves; `effort` is how eagerly these are merged: "eager", "default" or "lazy".
-    Further options are those of `SparkWorkers`.
+    `timeout` is how many seconds calls that wait for workers may take, unless they are told otherwise; None for as many
+    as it takes. Further options are those of `SparkWorkers`.
     """
     cluster = SparkWorkers(spark, workers, effort=effort, **options)
     try:
-        return Session(cluster, share=share)
+        return Session(cluster, share=share, timeout=timeout)
     except BaseException:
         cluster.close()
         raise
@@ -81,9 +83,9 @@ _sessions: list[weakref.ref[Session]] = []
 class Session:
     """Tables and views on workers that Spark hosts."""
 
-    def __init__(self, cluster: SparkWorkers, *, share: bool = True) -> None:
+    def __init__(self, cluster: SparkWorkers, *, share: bool = True, timeout: float | None = None) -> None:
         self._cluster = cluster
-        self.engine = Engine(cluster=cluster, share=share)
+        self.engine = Engine(cluster=cluster, share=share, timeout=timeout)
         """The engine below: epochs, inputs and plans, without Spark."""
         self._desk = Desk(self.engine.coordinator, self._readable)
         self._tables: dict[str, Table] = {}
@@ -150,13 +152,14 @@ class Session:
             del self._tables[table.name], self._relations[table.name]
         table.stop_following()
 
-    def transaction(self) -> Transaction:
+    def transaction(self, *, timeout: float | None = None) -> Transaction:
         """Changes of several tables that become one epoch: `with session.transaction(): ...`.
 
-        If anything in the block raises, or a table refuses its changes, none of them is applied.
+        If anything in the block raises, or a table refuses its changes, none of them is applied; nor are they if that
+        takes longer than `timeout` seconds, at the end of the block.
         """
         self._check()
-        return self.engine.transaction()
+        return self.engine.transaction(timeout=timeout)
 
     # Views.
 
@@ -215,10 +218,10 @@ class Session:
             if self._views.get(view.name) is view:
                 del self._views[view.name], self._relations[view.name]
 
-    def explain(self, query: Query) -> str:
+    def explain(self, query: Query, *, timeout: float | None = None) -> str:
         """The plan of a query as a tree, and which arrangements it would reuse, share or build, with their bytes."""
         self._check()
-        return self.engine.explain(kept_as(self._lowered(query, "a plan").rows))
+        return self.engine.explain(kept_as(self._lowered(query, "a plan").rows), timeout=timeout)
 
     # What there is.
 
@@ -228,22 +231,22 @@ class Session:
         with self._lock:
             return Listing(map(TableInfo.of, self._tables.values()), TableInfo)
 
-    def views(self) -> Listing[ViewInfo]:
+    def views(self, *, timeout: float | None = None) -> Listing[ViewInfo]:
         """All views, and whether a fault has ended them."""
         self._check()
         with self._lock:
             views = list(self._views.values())
-        alive = {each.dataflow for each in self.engine.status()}
+        alive = {each.dataflow for each in self.engine.status(timeout=timeout)}
         return Listing([ViewInfo.of(view, view.inner.dataflow in alive) for view in views], ViewInfo)
 
-    def arrangements(self) -> Listing[ArrangementInfo]:
+    def arrangements(self, *, timeout: float | None = None) -> Listing[ArrangementInfo]:
         """All arrangements, on each worker: what memory is used for, and by how many it is shared."""
         self._check()
-        return Listing(map(ArrangementInfo.of, self.engine.status()), ArrangementInfo)
+        return Listing(map(ArrangementInfo.of, self.engine.status(timeout=timeout)), ArrangementInfo)
 
-    def status(self) -> SessionStatus:
+    def status(self, *, timeout: float | None = None) -> SessionStatus:
         """The session in a few numbers."""
-        found = self.arrangements()
+        found = self.arrangements(timeout=timeout)
         return SessionStatus(
             workers=self.workers,
             epoch=self.epoch,
@@ -254,9 +257,11 @@ class Session:
             bytes=sum(each.bytes + each.inner_bytes for each in found),
         )
 
-    def read(self, name: str, at: int | None = None) -> DataFrame:
+    def read(self, name: str, at: int | None = None, *, timeout: float | None = None) -> DataFrame:
         """A table or view as a Spark DataFrame; see `View.to_df`."""
-        self.engine.coordinator.ask(Wait(self._readable(name).dataflow, 0))  # raises if it has failed
+        coordinator, dataflow = self.engine.coordinator, self._readable(name).dataflow
+        deadline = coordinator.deadline(timeout, f"asking whether {name!r} can be read")
+        coordinator.ask(Wait(dataflow, 0), deadline=deadline)  # raises if it has failed
         reader = self.spark.read.format(self.format).option("name", name)
         return (reader if at is None else reader.option("epoch", at)).load()
 

@@ -18,10 +18,11 @@ from ikebana.collection import Arrangement, Collection
 from ikebana.errors import DataflowError, SchemaError
 from ikebana.spark.following import Following, follow
 from ikebana.spark.loading import Sender, check_columns, stage_frame
-from ikebana.spark.progress import with_progress
+from ikebana.spark.progress import cancelled_at, with_progress
 from ikebana.spark.rows import as_columns
 from ikebana.spark.types import spark_schema
 from ikebana.tables import Transaction
+from ikebana.waiting import Deadline
 
 if TYPE_CHECKING:
     from ikebana.spark.session import Session
@@ -48,31 +49,34 @@ class Table(Collection):
 
     # Changes.
 
-    def insert(self, data: Any) -> int | None:
+    def insert(self, data: Any, *, timeout: float | None = None) -> int | None:
         """Add rows: dicts, tuples, Spark rows, columns by name, or an Arrow, pandas or polars table.
 
         Their keys must not be there yet. Returns the epoch at which they are there; None inside a transaction.
         """
-        return self.change(data, "insert")
+        return self.change(data, "insert", timeout=timeout)
 
-    def upsert(self, data: Any) -> int | None:
+    def upsert(self, data: Any, *, timeout: float | None = None) -> int | None:
         """Add rows in place of those with the same keys."""
-        return self.change(data, "upsert")
+        return self.change(data, "upsert", timeout=timeout)
 
-    def delete(self, data: Any) -> int | None:
+    def delete(self, data: Any, *, timeout: float | None = None) -> int | None:
         """Take rows away: those with the given keys, or, where there is no key, one copy of each row given."""
-        return self.change(data, "delete")
+        return self.change(data, "delete", timeout=timeout)
 
-    def change(self, data: Any, ops: Any) -> int | None:
+    def change(self, data: Any, ops: Any, *, timeout: float | None = None) -> int | None:
         """Rows with an op ("insert", "upsert", "delete") for all, or one for each. The last one for a key wins."""
         self._session.check()
         key = self.inner.spec.key if isinstance(ops, str) and ops == "delete" else ()
-        return self.inner.change(as_columns(data, self.node.columns, key), ops)
+        return self.inner.change(as_columns(data, self.node.columns, key), ops, timeout=timeout)
 
-    def load(self, df: DataFrame, mode: str = "insert", *, progress: bool | None = None) -> int | None:
+    def load(
+        self, df: DataFrame, mode: str = "insert", *, progress: bool | None = None, timeout: float | None = None
+    ) -> int | None:
         """All rows of a DataFrame, as one transaction: inserted, or by key upserted or deleted.
 
         Spark's tasks hand them straight to the workers that own them. A bar shows progress on a terminal.
+        If it all takes longer than `timeout` seconds, the job is cancelled and nothing is applied.
         """
         self._session.check()
         self.inner.check()
@@ -86,9 +90,13 @@ class Table(Collection):
         if mode not in _LOADS:
             raise SchemaError(f"there is no way {mode!r} to load", hint=f"use one of {', '.join(_LOADS)}")
         rows = check_columns(df, self.inner.spec, mode)
-        return self._apply(
-            rows, mode, lambda job: with_progress(self._session.spark, f"loading {self.name}", job, progress)
-        )
+        spark = self._session.spark
+        deadline = self._session.engine.coordinator.deadline(timeout, f"loading into {self.name!r}")
+
+        def run(job: Callable[[], Any]) -> Any:
+            return with_progress(spark, f"loading {self.name}", lambda: cancelled_at(spark, job, deadline), progress)
+
+        return self._apply(rows, mode, run, deadline=deadline)
 
     def follow(
         self,
@@ -132,6 +140,7 @@ class Table(Collection):
         op: str | None,
         run: Callable[[Callable[[], Any]], Any],
         own: Transaction | None = None,
+        deadline: Deadline | None = None,
     ) -> Any:
         """Stage the rows of a DataFrame, and commit them unless they belong to a transaction of this thread."""
         coordinator = self._session.engine.coordinator
@@ -144,7 +153,7 @@ class Table(Collection):
                 own.abort()
                 return None
             transaction.adopt(self.inner, parts)
-            return None if outer else transaction.commit()
+            return None if outer else transaction.commit(timeout=None if deadline is None else deadline.left())
         except BaseException:
             if outer is None:
                 transaction.abort()
@@ -162,24 +171,24 @@ class Table(Collection):
 
     # Reading.
 
-    def to_df(self, at: int | None = None) -> DataFrame:
+    def to_df(self, at: int | None = None, *, timeout: float | None = None) -> DataFrame:
         """The rows as a Spark DataFrame, read by its tasks from the workers directly; see `View.to_df`."""
         self.check_kept()
-        return self._session.read(self.name, at)
+        return self._session.read(self.name, at, timeout=timeout)
 
-    def to_arrow(self, at: int | None = None) -> pa.Table:
+    def to_arrow(self, at: int | None = None, *, timeout: float | None = None) -> pa.Table:
         """The rows as an Arrow table, at the last closed epoch or at one that is held."""
         self.check_kept()
-        return self._rows.to_arrow(at).select(self.columns)
+        return self._rows.to_arrow(at, timeout=timeout).select(self.columns)
 
-    def to_pandas(self, at: int | None = None) -> Any:
+    def to_pandas(self, at: int | None = None, *, timeout: float | None = None) -> Any:
         """The rows as a pandas frame, at the last closed epoch or at one that is held."""
-        return self.to_arrow(at).to_pandas()
+        return self.to_arrow(at, timeout=timeout).to_pandas()
 
-    def hold(self) -> Any:
+    def hold(self, *, timeout: float | None = None) -> Any:
         """Keep the rows of the present epoch on, and all later ones, readable: `with table.hold() as held: ...`."""
         self.check_kept()
-        return self._rows.hold()
+        return self._rows.hold(timeout=timeout)
 
     def stop_following(self) -> None:
         """End the streams that the table follows."""

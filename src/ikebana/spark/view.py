@@ -49,7 +49,7 @@ class View:
         """The columns, as Spark has them."""
         return spark_schema(self.inner.plan.columns)
 
-    def to_df(self, at: int | None = None) -> DataFrame:
+    def to_df(self, at: int | None = None, *, timeout: float | None = None) -> DataFrame:
         """The answer as a Spark DataFrame, whose tasks read it from the workers directly.
 
         It is the answer at the epoch that was closed last when Spark plans the first action on it, the same on all
@@ -57,41 +57,42 @@ class View:
         one.
         """
         self._check()
-        frame = self._session.read(self.name, at)
+        frame = self._session.read(self.name, at, timeout=timeout)
         return frame.orderBy([_sorted_by(key) for key in self.order]) if self.order else frame
 
-    def to_arrow(self, at: int | None = None) -> pa.Table:
+    def to_arrow(self, at: int | None = None, *, timeout: float | None = None) -> pa.Table:
         """The answer as an Arrow table, at the last closed epoch or at one that is held."""
         self._check()
-        found = self.inner.to_arrow(at)
+        found = self.inner.to_arrow(at, timeout=timeout)
         return sort_table(found, self.order) if self.order else found
 
-    def to_pandas(self, at: int | None = None) -> Any:
+    def to_pandas(self, at: int | None = None, *, timeout: float | None = None) -> Any:
         """The answer as a pandas frame."""
-        return self.to_arrow(at).to_pandas()
+        return self.to_arrow(at, timeout=timeout).to_pandas()
 
-    def changes(self, since: str | None = None) -> Any:
+    def changes(self, since: str | None = None, *, timeout: float | None = None) -> Any:
         """An iterator of (epoch, Arrow table with a column `diff`): each epoch with changes once, in order.
 
-        First the answer as it is, unless `since="now"`.
+        First the answer as it is, unless `since="now"`. It waits for the next, with `timeout` no longer than so many
+        seconds, and ends then.
         """
         self._check()
-        return self.inner.changes(since)
+        return self.inner.changes(since, timeout=timeout)
 
     def subscribe(self, callback: Callable[[int, pa.Table], object], since: str | None = None) -> Any:
         """The same for a function, called with epoch and table as changes come."""
         self._check()
         return self.inner.subscribe(callback, since)
 
-    def hold(self) -> Any:
+    def hold(self, *, timeout: float | None = None) -> Any:
         """Keep the answer of the present epoch on, and all later ones, readable: `with view.hold() as held: ...`."""
         self._check()
-        return self.inner.hold()
+        return self.inner.hold(timeout=timeout)
 
-    def wait(self, epoch: int | None = None) -> None:
+    def wait(self, epoch: int | None = None, *, timeout: float | None = None) -> None:
         """Return when the answer at an epoch is there, by default that of the last closed one."""
         self._check()
-        self.inner.wait(self._session.epoch - 1 if epoch is None else epoch)
+        self.inner.wait(self._session.epoch - 1 if epoch is None else epoch, timeout=timeout)
 
     def rows(self) -> Collection:
         """The answer as a collection, for further views: they share it."""

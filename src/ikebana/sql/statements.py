@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ikebana.engine import Engine
-from ikebana.errors import DroppedError, EvaluationError, SqlError
+from ikebana.errors import DroppedError, EvaluationError, SqlError, WaitTimeoutError
 from ikebana.sql.lower import lower
 from ikebana.sql.ordering import sort_table
 from ikebana.sql.planned import PARAMETERS, Planned
@@ -87,10 +87,17 @@ class Statement:
         """The names of the columns of each answer."""
         return [field.name for field in self._view.plan.columns if field.name != ID]
 
-    def open(self, **values: Any) -> Opening:
-        """Give values to the parameters: an answer that is kept up to date until it is closed."""
+    def open(self, given: Mapping[str, Any] | None = None, /, **values: Any) -> Opening:
+        """Give values to the parameters: an answer that is kept up to date until it is closed.
+
+        Values are given by name, or as a mapping. `timeout` is how many seconds that may take, unless it is a parameter
+        whose value is given by no mapping.
+        """
         self._check()
         names = [field.name for field in self.parameters]
+        has_own = "timeout" in names and "timeout" not in (given or {})
+        timeout = None if has_own else values.pop("timeout", None)
+        values = {**(given or {}), **values}
         if values.keys() != set(names):
             raise SqlError(
                 f"statement {self.name!r} cannot be opened with {', '.join(sorted(values)) or 'no values'}",
@@ -98,7 +105,7 @@ class Statement:
                 hint="give a value to each of them",
             )
         number = next(self._numbers)
-        self._change({ID: [number], **{name: [values[name]] for name in names}}, "insert")
+        self._change({ID: [number], **{name: [values[name]] for name in names}}, "insert", timeout)
         opening = self.openings[number] = Opening(self, number, values)
         return opening
 
@@ -110,13 +117,19 @@ class Statement:
             self._view.drop()
             self._engine.drop_table(self._values.name)
 
-    def end(self, number: int) -> None:
-        """Take the values of an opening away."""
-        if self.openings.pop(number, None) is not None:
-            self._change({ID: [number]}, "delete")
+    def end(self, number: int, timeout: float | None = None) -> None:
+        """Take the values of an opening away; one that could not be taken away in time stays open."""
+        opening = self.openings.pop(number, None)
+        if opening is None:
+            return
+        try:
+            self._change({ID: [number]}, "delete", timeout)
+        except WaitTimeoutError:
+            self.openings[number] = opening
+            raise
 
-    def _change(self, rows: Mapping[str, Any], op: str) -> None:
-        transaction = self._engine.transaction()
+    def _change(self, rows: Mapping[str, Any], op: str, timeout: float | None) -> None:
+        transaction = self._engine.transaction(timeout=timeout)
         try:
             transaction.change(self._values, rows, op)
             transaction.commit()
@@ -124,9 +137,10 @@ class Statement:
             transaction.abort()
             raise
 
-    def rows_of(self, number: int, at: int | None) -> pa.Table:
+    def rows_of(self, number: int, at: int | None, timeout: float | None = None) -> pa.Table:
         """The answer of an opening."""
-        found = plain_rows(self._view.read(at, {ID: [number]}, opening=number), self.name).drop_columns([ID])
+        found = self._view.read(at, {ID: [number]}, opening=number, timeout=timeout)
+        found = plain_rows(found, self.name).drop_columns([ID])
         return sort_table(found, self.order) if self.order else found
 
     def changes(self, number: int, since: str | None, timeout: float | None) -> Subscription:
@@ -155,14 +169,14 @@ class Opening:
         self.values = dict(values)
         self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
 
-    def to_arrow(self, at: int | None = None) -> pa.Table:
+    def to_arrow(self, at: int | None = None, *, timeout: float | None = None) -> pa.Table:
         """The answer as an Arrow table, at the last closed epoch or at one that is held."""
         self._check()
-        return self._statement.rows_of(self._number, at)
+        return self._statement.rows_of(self._number, at, timeout)
 
-    def to_pandas(self, at: int | None = None) -> Any:
+    def to_pandas(self, at: int | None = None, *, timeout: float | None = None) -> Any:
         """The answer as a pandas frame."""
-        return self.to_arrow(at).to_pandas()
+        return self.to_arrow(at, timeout=timeout).to_pandas()
 
     def changes(self, since: str | None = None, *, timeout: float | None = None) -> OpeningChanges:
         """An iterator of (epoch, Arrow table with a column `diff`): as `View.changes`, of this answer alone."""
@@ -171,11 +185,11 @@ class Opening:
         self._subscriptions.add(found)
         return OpeningChanges(self._number, found)
 
-    def close(self) -> None:
+    def close(self, *, timeout: float | None = None) -> None:
         """Let the answer go, and end iterators over its changes; closing twice does nothing."""
         for each in list(self._subscriptions):
             each.close()
-        self._statement.end(self._number)
+        self._statement.end(self._number, timeout)
 
     def _check(self) -> None:
         if self._number not in self._statement.openings:
