@@ -23,7 +23,7 @@ SOURCE = ROOT / "src" / "ikebana"
 
 # Bottom first. A part imports itself and the lines above its own here, never its neighbours on the line.
 LAYERS = (
-    ("errors", "events", "model"),
+    ("errors", "events", "interrupts", "model"),
     ("time",),
     ("kernels",),
     ("trace",),
@@ -51,7 +51,7 @@ ONLY_IN = {"numba": "kernels", "zmq": "dataflow", "pyspark": "spark"}
 NOTHING_BUT = {"model": set(), "kernels": {"numpy", "numba", "ikebana.errors"}}
 
 ENGINE = (
-    *("errors", "events", "model", "time", "kernels", "trace"),
+    *("errors", "events", "interrupts", "model", "time", "kernels", "trace"),
     *("operators", "plan", "dataflow", "collection", "engine", "spark"),
 )
 

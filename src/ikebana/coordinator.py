@@ -10,6 +10,9 @@ meets every worker at the same epoch.
 
 Workers of this process do nothing by themselves: they work when somebody asks, one thread at a time.
 
+Interrupts (Ctrl-C) end the waiting for workers, and nothing else: what is sent together is sent (`ikebana.interrupts`).
+A transaction that is interrupted before all its verdicts are there is aborted.
+
 Cost: committing takes one request to the workers that have rows of the transaction, and one command to all.
 """
 
@@ -27,6 +30,7 @@ from ikebana.dataflow.messages import Abort, Advance, Check, Command, Commit, Pr
 from ikebana.dataflow.transport import Cluster
 from ikebana.dataflow.transport.inprocess import InProcess
 from ikebana.errors import ChangeError, TimeError
+from ikebana.interrupts import deferred
 from ikebana.waiting import Deadline
 
 _EXAMPLES = 3
@@ -119,7 +123,7 @@ class Coordinator:
 
     def advance(self, epoch: int | None = None) -> int:
         """Close the present epoch, or all before `epoch`; returns the epoch that is now open."""
-        with self.lock:
+        with self.lock, deferred():
             target = self.epoch + 1 if epoch is None else epoch
             if target < self.epoch:
                 raise TimeError(f"cannot go back to epoch {target}", detail=f"the present epoch is {self.epoch}")
@@ -131,7 +135,7 @@ class Coordinator:
 
     def begin(self) -> int:
         """The number of a new transaction."""
-        with self.lock:
+        with self.lock, deferred():
             while self._lost:
                 self.abort(self._lost.popleft())
             number = self.new_number()
@@ -152,8 +156,9 @@ class Coordinator:
             except BaseException:
                 self.abort(transaction)
                 raise
-            epoch, self.epoch = self.epoch, self.epoch + 1
-            self.command(Commit(transaction, epoch + 1, self._ended(transaction)))
+            with deferred():
+                epoch, self.epoch = self.epoch, self.epoch + 1
+                self.command(Commit(transaction, epoch + 1, self._ended(transaction)))
             return epoch
 
     def _verdicts(self, check: Check, workers: Sequence[int] | None, deadline: Deadline | None) -> list[Verdict]:
@@ -163,7 +168,7 @@ class Coordinator:
 
     def abort(self, transaction: int) -> None:
         """Drop a transaction everywhere."""
-        with self.lock:
+        with self.lock, deferred():
             self.command(Abort(transaction, self._ended(transaction)))
 
     def abandon(self, transaction: int) -> None:

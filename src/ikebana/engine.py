@@ -14,6 +14,10 @@ and live as long as one of them does. With `share=False` every query builds its 
 Inputs take whatever they are given, at the present epoch, which `advance` closes. Tables are for users: their changes
 are checked and come in transactions, each of which closes the epoch by itself (`ikebana.tables`).
 
+An interrupt (Ctrl-C) ends the call that waits, and leaves the engine as it was before that call: a view or table that
+was being made is dropped, a transaction aborted. Workers of this process work in the caller's own thread: there it may
+come in the middle of their work, and the engine is then of no further use.
+
 Any number of threads can use an engine. Not guaranteed: that inputs' changes of one thread are closed by itself; any
 transaction closes the epoch for all.
 """
@@ -48,6 +52,7 @@ from ikebana.dataflow.messages import (
 from ikebana.dataflow.transport import Cluster
 from ikebana.dataflow.transport.inprocess import InProcess
 from ikebana.errors import DataflowError, SchemaError, TimeError
+from ikebana.interrupts import completed, deferred
 from ikebana.operators.changes import Changes, Fields
 from ikebana.plan import ir
 from ikebana.plan.estimating import estimated_bytes, shown_bytes
@@ -99,7 +104,7 @@ class Engine:
         source = self._new_source(name, fields)
         primary = source.arrange(*((key,) if isinstance(key, str) else key)).node
         ir.schema_of(primary)  # raises if there can be no such arrangement
-        with self.coordinator.lock:
+        with self.coordinator.lock, deferred():
             self._claim(name)
             self.coordinator.command(CreateInput(name, fields))
             self.coordinator.command(Advance(self.epoch))
@@ -121,21 +126,27 @@ class Engine:
             primary = source.arrange(*key).node if key else _as_arrangement(source.node)
             spec = TableSpec(name, fields, "keyed" if key else "bag", ir.schema_of(primary))
         with self.coordinator.lock:
-            self._claim(name)
-            if primary is not None:
-                spec = replace(spec, dataflow=self._new_name(f"table {name}"))
-                self._flows[primary.digest], self._nodes[primary.digest] = spec.dataflow, primary
-                self._uses[primary.digest] += 1
-            self.coordinator.command(CreateTable(spec))
-            if primary is not None:
-                self.coordinator.command(Install(spec.dataflow, primary))
-            table = Table(self.coordinator, source.node, spec, self._maintain, self._release)
-            self.tables[name], self._sources[name] = table, source.node
+            return completed(
+                lambda: self._create(source.node, spec, primary), lambda table: self.drop_table(table.name)
+            )
+
+    def _create(self, source: ir.Node, spec: TableSpec, primary: ir.Node | None) -> Table:
+        """Create a table with its primary arrangement, if it has one."""
+        self._claim(spec.name)
+        if primary is not None:
+            spec = replace(spec, dataflow=self._new_name(f"table {spec.name}"))
+            self._flows[primary.digest], self._nodes[primary.digest] = spec.dataflow, primary
+            self._uses[primary.digest] += 1
+        self.coordinator.command(CreateTable(spec))
+        if primary is not None:
+            self.coordinator.command(Install(spec.dataflow, primary))
+        table = Table(self.coordinator, source, spec, self._maintain, self._release)
+        self.tables[spec.name], self._sources[spec.name] = table, source
         return table
 
     def drop_table(self, name: str) -> None:
         """Drop a table, its rows and its arrangements; refused while a view needs it."""
-        with self.coordinator.lock:
+        with self.coordinator.lock, deferred():
             table = self._table(name)
             users = [view.name for view in self.views.values() if readers_of(view.plan, {name})]
             if users:
@@ -173,12 +184,14 @@ class Engine:
         ir.schema_of(plan)  # raises if there can be no such arrangement
         with self.coordinator.lock:
             self._check_sources(plan, f"cannot install {name!r}")
-            self._claim(name)
-            plan = private(plan, name) if share is False else self._owned(plan, name)
-            used = [node for node in walk(plan) if self._is_shared(node, plan)]
-            uses = self._maintain_all({**{node: node.digest for node in used}, plan: name}, name)
-            view = View(self.coordinator, name, plan, self._flows[plan.digest], uses, self._retire)
-            self.views[name] = view
+            return completed(lambda: self._install(name, plan, share), View.drop)
+
+    def _install(self, name: str, plan: ir.Node, share: bool | None) -> View:
+        self._claim(name)
+        plan = private(plan, name) if share is False else self._owned(plan, name)
+        used = [node for node in walk(plan) if self._is_shared(node, plan)]
+        uses = self._maintain_all({**{node: node.digest for node in used}, plan: name}, name)
+        view = self.views[name] = View(self.coordinator, name, plan, self._flows[plan.digest], uses, self._retire)
         return view
 
     def _owned(self, plan: ir.Node, name: str) -> ir.Node:

@@ -14,7 +14,8 @@ subscription goes on: the first epoch without errors is handed out, also if noth
 changes since the last epoch that was; `backlog` bounds what may wait until then.
 
 Ends. Iterating ends quietly when the subscription is closed or its view dropped (after what was complete by then), and
-raises when the view fails, a worker dies, or the consumer is too slow. Waiting can be interrupted (Ctrl-C).
+raises when the view fails, a worker dies, or the consumer is too slow. Waiting can be interrupted (Ctrl-C); the next
+call then goes on where it was.
 
 Cost: one message from each worker for each sweep of the view, and one to them for every few of these.
 Not guaranteed: the use of one subscription by several threads.
@@ -37,6 +38,7 @@ import pyarrow as pa
 from ikebana.coordinator import Coordinator
 from ikebana.dataflow.messages import Changed, Demand, Ended, Resume, Subscribe, Unsubscribe, Wait
 from ikebana.errors import DataflowError, EvaluationError, IkebanaError, WaitTimeoutError
+from ikebana.interrupts import deferred
 from ikebana.operators.row_errors import Errors, exception_of, present, total
 from ikebana.trace import Schema, Updates
 from ikebana.trace.updates import consolidate
@@ -97,13 +99,13 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
         self._withheld: list[pa.Table] = []  # changes at epochs with errors
         self._used, self._handed = 0, -1
         self._closed, self._reason = False, ""
-        with coordinator.lock:
+        with coordinator.lock, deferred():
             self._number, at = coordinator.new_number(), coordinator.epoch - 1
             coordinator.follow(self._number, self._hear)
             coordinator.command(Subscribe(self._number, dataflow, at, since is None, CREDIT, backlog))
             coordinator.command(Demand(dataflow, at + 1))
-        self._leave = weakref.finalize(self, _leave, coordinator, self._number)
-        self._leave.atexit = False
+            self._leave = weakref.finalize(self, _leave, coordinator, self._number)
+            self._leave.atexit = False
 
     # News, from the thread that takes them.
 
@@ -136,7 +138,7 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         looked = time.monotonic()
-        while not self._items and not self._gathered():
+        while not self._items and not self._gather():
             if self._reason and not self._closed:
                 self._fail()
             now = time.monotonic()
@@ -163,8 +165,12 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
                 raise
         return True
 
+    def _gather(self) -> bool:
+        """Take what is complete, epoch by epoch; returns whether there was anything. An interrupt loses none of it."""
+        with deferred():
+            return self._gathered()
+
     def _gathered(self) -> bool:
-        """Take what is complete, epoch by epoch; returns whether there was anything."""
         with self._news:
             upper = min(self._uppers)
             if upper <= self._handed:

@@ -37,6 +37,7 @@ from ikebana.coordinator import Coordinator
 from ikebana.dataflow.messages import TableSpec
 from ikebana.dataflow.staging import stages
 from ikebana.errors import DataflowError, DroppedError, WaitTimeoutError
+from ikebana.interrupts import deferred
 from ikebana.plan import ir
 from ikebana.waiting import Deadline
 
@@ -47,8 +48,6 @@ class Transaction:
     def __init__(self, coordinator: Coordinator, timeout: float | None = None) -> None:
         """`timeout` is how many seconds applying it may take, at the end of its block."""
         self._coordinator, self._timeout = coordinator, timeout
-        self.number = coordinator.begin()
-        """What workers know it by."""
         self.epoch: int | None = None
         """The epoch at which it was applied."""
         self._tables: dict[str, Table] = {}
@@ -56,8 +55,11 @@ class Transaction:
         self._workers: set[int] | None = set()  # those that may have rows of it; None if all may
         self._names = itertools.count()
         self._ended = False
-        self._lost = weakref.finalize(self, coordinator.abandon, self.number)
-        self._lost.atexit = False
+        with deferred():
+            self.number = coordinator.begin()
+            """What workers know it by."""
+            self._lost = weakref.finalize(self, coordinator.abandon, self.number)
+            self._lost.atexit = False
 
     def insert(self, table: Table, data: Any) -> None:
         """Add rows; in a keyed table their keys must not be there yet."""
@@ -122,18 +124,19 @@ class Transaction:
         try:
             for table in self._tables.values():
                 table.check()
+            self.epoch = self._coordinator.commit(self.number, parts, workers, deadline)
         except BaseException:
             self.abort()
             raise
         self._end()
-        self.epoch = self._coordinator.commit(self.number, parts, workers, deadline)
         return self.epoch
 
     def abort(self) -> None:
         """Drop everything; does nothing after the end."""
-        if not self._ended:
-            self._end()
-            self._coordinator.abort(self.number)
+        with deferred():
+            if not self._ended:
+                self._end()
+                self._coordinator.abort(self.number)
 
     def _end(self) -> None:
         self._ended = True

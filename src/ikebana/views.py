@@ -32,6 +32,7 @@ from ikebana.collection import Arrangement, Collection
 from ikebana.coordinator import Coordinator
 from ikebana.dataflow.messages import Demand, Hold, Keys, Read, ReadChanges, ReadErrors, Release, Shard, Wait
 from ikebana.errors import DataflowError, DroppedError, IkebanaError, TimeError
+from ikebana.interrupts import deferred
 from ikebana.operators.row_errors import Errors, exception_of, present, total
 from ikebana.plan import ir
 from ikebana.subscribing import BACKLOG, OnChange, OnError, Subscription, by_epoch
@@ -196,7 +197,7 @@ class View:
 
     def drop(self) -> None:
         """Retire the query, and release what only it used. Iterators over its changes end."""
-        with self._engine.lock:
+        with self._engine.lock, deferred():
             if not self._dropped:
                 self._dropped = True
                 self.end_changes()
@@ -219,14 +220,14 @@ class Held:
     def __init__(self, view: View, coordinator: Coordinator, timeout: float | None = None) -> None:
         self._view, self._engine = view, coordinator
         self.dataflow = view.dataflow
-        with coordinator.lock:
+        with coordinator.lock, deferred():
             self.number = coordinator.new_number()
             """What workers know it by: whoever reads from them directly has to say it."""
             self.epoch = coordinator.epoch - 1
             """The first epoch that can be read."""
             coordinator.command(Hold(self.number, view.dataflow, max(0, self.epoch)))
-        self._release = weakref.finalize(self, _let_go, coordinator, self.number)
-        self._release.atexit = False
+            self._release = weakref.finalize(self, _let_go, coordinator, self.number)
+            self._release.atexit = False
         deadline = coordinator.deadline(timeout, f"holding {view.name!r} at epoch {self.epoch}")
         try:
             coordinator.ask(Wait(view.dataflow, 0), deadline=deadline)  # others, who read directly, find it held

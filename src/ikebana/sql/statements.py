@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ikebana.engine import Engine
-from ikebana.errors import DroppedError, EvaluationError, SqlError, WaitTimeoutError
+from ikebana.errors import DroppedError, EvaluationError, SqlError
 from ikebana.sql.lower import lower
 from ikebana.sql.ordering import sort_table
 from ikebana.sql.planned import PARAMETERS, Planned
@@ -118,13 +118,13 @@ class Statement:
             self._engine.drop_table(self._values.name)
 
     def end(self, number: int, timeout: float | None = None) -> None:
-        """Take the values of an opening away; one that could not be taken away in time stays open."""
+        """Take the values of an opening away; one that could not be taken away stays open."""
         opening = self.openings.pop(number, None)
         if opening is None:
             return
         try:
             self._change({ID: [number]}, "delete", timeout)
-        except WaitTimeoutError:
+        except BaseException:  # it can be closed again
             self.openings[number] = opening
             raise
 

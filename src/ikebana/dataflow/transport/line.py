@@ -38,6 +38,7 @@ from ikebana.dataflow.transport.curve import Socket, Sockets
 from ikebana.dataflow.transport.hosting import Hosting
 from ikebana.dataflow.transport.memory import Link, Memory
 from ikebana.errors import DataflowError, DroppedError
+from ikebana.interrupts import deferred
 
 _LOOK = 0.5
 """Look at the processes at least this often (seconds). Their lifelines usually tell at once."""
@@ -188,8 +189,8 @@ class Line:
     def _wake(self, *, always: bool = False) -> None:
         """Wake the line's thread. It sets the mark back before it looks at what there is, so nothing is overlooked."""
         if always or not self._is_woken:
-            self._is_woken = True
-            with suppress(OSError):  # it is awake, with more wake-ups than it needs, or has ended
+            with deferred(), suppress(OSError):  # it is awake, with more wake-ups than it needs, or has ended
+                self._is_woken = True  # never without waking it
                 self._mouth.send(b"\0")
 
     # The thread.

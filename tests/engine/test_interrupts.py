@@ -1,0 +1,186 @@
+"""Interrupts (Ctrl-C) of whoever waits for workers in processes: the engine goes on as if nothing had been asked."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ikebana.dataflow.messages import Commit, Install, Read, Wait
+from ikebana.dataflow.transport.zeromq import Processes
+from ikebana.engine import Engine, Table
+from ikebana.interrupts import deferred
+from tests.clusters import within
+from tests.dataflow.harness import collected
+
+pytestmark = pytest.mark.xdist_group("engine processes")
+
+LONG = 60.0
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with Engine(cluster=Processes(2)) as engine:
+        yield engine
+
+
+@pytest.fixture
+def table(engine: Engine) -> Iterator[Table]:
+    yield engine.table("t", {"k": pa.int64(), "v": pa.int64()}, key="k")
+    for view in list(engine.views.values()):
+        view.drop()
+    for name in list(engine.tables):
+        engine.drop_table(name)
+
+
+def interrupt() -> None:
+    """What Ctrl-C does, and a notebook's stop button."""
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@contextmanager
+def interrupted_when(condition: Callable[[], bool]) -> Iterator[None]:
+    """The block waits for something, and is interrupted once a condition holds."""
+
+    def watch() -> None:
+        assert within(LONG, condition)
+        interrupt()
+
+    thread = threading.Thread(target=watch)
+    with pytest.raises(KeyboardInterrupt):
+        thread.start()
+        yield
+    thread.join()
+
+
+class Brake:
+    """A function of workers that says when it works, and returns when it is let go."""
+
+    def __init__(self, folder: Path) -> None:
+        self._works, self._free = folder / "works", folder / "free"
+
+    def __call__(self, columns: Any) -> Any:
+        if not len(columns["v"]):
+            return columns["v"].is_valid()
+        self._works.touch()
+        while not self._free.exists():
+            time.sleep(0.01)
+        return columns["v"].is_valid()
+
+    def works(self) -> bool:
+        return self._works.exists()
+
+    def let_go(self) -> None:
+        self._free.touch()
+
+
+def calls_under_way(engine: Engine) -> int:
+    assert isinstance(engine.cluster, Processes)
+    return len(engine.cluster._line._calls)
+
+
+def test_regression_a_late_reply_is_for_nobody(engine: Engine, table: Table, tmp_path: Path) -> None:
+    brake = Brake(tmp_path)
+    slow = engine.install("slow", table.filter(brake))
+    quick = engine.install("quick", table.count("v"))
+    table.insert({"k": [1, 2, 3], "v": [7, 7, 8]})
+    for wait in (slow.read, lambda: slow.wait(engine.epoch - 1), engine.wait):
+        with interrupted_when(brake.works):
+            wait()
+    assert not calls_under_way(engine)
+    brake.let_go()
+    assert collected(quick.read()) == {(7, 2): 1, (8, 1): 1}  # not the rows that the first one asked for
+    assert collected(slow.read()) == {(1, 7): 1, (2, 7): 1, (3, 8): 1}
+    table.delete({"k": [3]})
+    assert collected(slow.read()) == {(1, 7): 1, (2, 7): 1}
+
+
+def test_regression_an_interrupted_transaction_leaves_nothing(engine: Engine, table: Table, tmp_path: Path) -> None:
+    brake = Brake(tmp_path)
+    engine.install("slow", table.filter(brake))
+    table.insert({"k": [1], "v": [1]})
+    assert within(LONG, brake.works)
+    epoch, ask = engine.epoch, engine.coordinator.cluster.ask
+
+    def interrupted(request: Any, worker: int | None = None) -> Any:
+        interrupt()
+        return ask(request, worker)
+
+    engine.coordinator.cluster.ask = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        table.insert({"k": [2], "v": [2]})
+    with pytest.raises(KeyboardInterrupt), engine.transaction():
+        table.insert({"k": [2], "v": [2]})
+        table.insert({"k": [3], "v": [3]})
+    engine.coordinator.cluster.ask = ask  # type: ignore[method-assign]
+    assert engine.epoch == epoch and not engine.coordinator._open
+    brake.let_go()
+    table.insert({"k": [2], "v": [5]})
+    assert collected(engine.install("all", table).read()) == {(1, 1): 1, (2, 5): 1}
+
+
+def test_regression_a_view_whose_installation_is_interrupted_is_removed(
+    engine: Engine, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.insert({"k": [1, 2], "v": [1, 1]})
+    before = {each.dataflow for each in engine.status()}
+    send = Processes.command
+
+    def interrupted(self: Processes, command: Any, worker: int | None = None) -> None:
+        if isinstance(command, Install | Commit):
+            interrupt()
+        send(self, command, worker)
+
+    monkeypatch.setattr(Processes, "command", interrupted)
+    for make in (
+        lambda: engine.install("counts", table.count("v").join(table, "v")),
+        lambda: engine.table("more", {"k": pa.int64()}, key="k"),
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            make()
+    with pytest.raises(KeyboardInterrupt):
+        table.insert({"k": [3], "v": [1]})  # checked, and on its way: it counts
+    monkeypatch.undo()
+    assert list(engine.views) == [] and list(engine.tables) == ["t"]
+    assert {each.dataflow for each in engine.status()} == before
+    assert collected(engine.install("counts", table.count("v")).read()) == {(1, 3): 1}
+    assert engine.table("more", {"k": pa.int64()}, key="k").insert({"k": [1]}) == engine.epoch - 1
+
+
+def test_regression_changes_go_on_after_an_interrupt(engine: Engine, table: Table) -> None:
+    view = engine.install("all", table)
+    changes = view.changes()
+    epochs = [table.insert({"k": [1], "v": [1]})]
+    assert next(changes)[0] == epochs[0]
+    with interrupted_when(lambda: changes._news._waiters):  # type: ignore[attr-defined]
+        next(changes)
+    epochs = [table.insert({"k": [k], "v": [1]}) for k in range(2, 40)]
+    assert [next(changes)[0] for _ in epochs] == epochs
+    with pytest.raises(KeyboardInterrupt), view.hold() as held:
+        interrupt()
+        held.read()
+    assert engine.coordinator.ask(Wait(view.dataflow, 0)) == [None, None]
+    assert sum(each.num_rows for each in engine.coordinator.ask(Read(view.dataflow, (engine.epoch - 1,)))) == 39
+
+
+def test_deferred_interrupts_come_at_the_end() -> None:
+    seen = []
+    with pytest.raises(KeyboardInterrupt), deferred():
+        with deferred():
+            interrupt()
+            seen.append("inside")
+        seen.append("still inside")
+    assert seen == ["inside", "still inside"]
+    handler = signal.getsignal(signal.SIGINT)
+    thread = threading.Thread(target=lambda: seen.append(deferred().__enter__()))
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGINT) is handler and seen[-1] is None
