@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,18 +45,17 @@ def interrupt() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-@contextmanager
-def interrupted_when(condition: Callable[[], bool]) -> Iterator[None]:
-    """The block waits for something, and is interrupted once a condition holds."""
+def interrupted_when(condition: Callable[[], object], wait: Callable[[], object]) -> None:
+    """Wait for something, and be interrupted once a condition holds, which only does while that is waited for."""
 
     def watch() -> None:
-        assert within(LONG, condition)
+        assert within(LONG, lambda: bool(condition()))
         interrupt()
 
     thread = threading.Thread(target=watch)
+    thread.start()
     with pytest.raises(KeyboardInterrupt):
-        thread.start()
-        yield
+        wait()
     thread.join()
 
 
@@ -93,8 +91,7 @@ def test_regression_a_late_reply_is_for_nobody(engine: Engine, table: Table, tmp
     quick = engine.install("quick", table.count("v"))
     table.insert({"k": [1, 2, 3], "v": [7, 7, 8]})
     for wait in (slow.read, lambda: slow.wait(engine.epoch - 1), engine.wait):
-        with interrupted_when(brake.works):
-            wait()
+        interrupted_when(lambda: brake.works() and calls_under_way(engine), wait)
     assert not calls_under_way(engine)
     brake.let_go()
     assert collected(quick.read()) == {(7, 2): 1, (8, 1): 1}  # not the rows that the first one asked for
@@ -160,8 +157,7 @@ def test_regression_changes_go_on_after_an_interrupt(engine: Engine, table: Tabl
     changes = view.changes()
     epochs = [table.insert({"k": [1], "v": [1]})]
     assert next(changes)[0] == epochs[0]
-    with interrupted_when(lambda: changes._news._waiters):  # type: ignore[attr-defined]
-        next(changes)
+    interrupted_when(lambda: changes._news._waiters, lambda: next(changes))  # type: ignore[attr-defined]
     epochs = [table.insert({"k": [k], "v": [1]}) for k in range(2, 40)]
     assert [next(changes)[0] for _ in epochs] == epochs
     with pytest.raises(KeyboardInterrupt), view.hold() as held:
