@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -19,6 +20,7 @@ from pyspark import TaskContext
 from ikebana.dataflow.transport.inprocess import InProcess
 from ikebana.errors import DataflowError
 from ikebana.spark import SparkWorkers, connect, launch, loading
+from tests.spark.interrupted import on_our_spark, on_users_spark
 from tests.spark.programs import all_end, endless, program
 
 
@@ -86,6 +88,14 @@ def attempt_twice() -> None:
     say(copied=copy.to_arrow().num_rows, active=following.query.isActive, pids=here._cluster.pids)
 
 
+def interrupts(folder: str) -> None:
+    """Interrupts of everything that can be waited for, on a session of ours and on one of the user's."""
+    on_our_spark(Path(folder))
+    say(ours=True)
+    on_users_spark(Path(folder))
+    say(users=True)
+
+
 def failed_tasks(tracker: Any) -> int:
     jobs = [tracker.getJobInfo(each) for each in tracker.getJobIdsForGroup()]
     stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
@@ -108,4 +118,5 @@ if __name__ == "__main__":
         "compute": compute,
         "be_interrupted": be_interrupted,
         "attempt_twice": attempt_twice,
+        "interrupts": interrupts,
     }[sys.argv[1]](*sys.argv[2:])

@@ -111,6 +111,13 @@ def test_an_interrupted_driver_leaves_nothing() -> None:
         assert all_end(pids + below)
 
 
+def test_regression_an_interrupt_ends_what_the_interrupted_call_has_started(tmp_path: Path) -> None:
+    with script("interrupts", str(tmp_path)) as driver:
+        assert driver.says() == {"ours": True}
+        assert driver.says() == {"users": True}
+        assert driver.process.wait(PATIENCE) == 0, "".join(driver.errors)
+
+
 def without_java(folder: Path) -> str:
     """A path on which there is everything but Java."""
     folder.mkdir()

@@ -1,6 +1,7 @@
 """Workers as the tasks of one Spark job: a barrier stage with a task for each worker, which stays until told to stop.
 
-The job is submitted by a thread of its own, in a job group of its own, so that it is told apart from the user's. Spark
+The job is submitted by a thread of its own, in a job group of its own, so that it is told apart from the user's; an
+interrupt (Ctrl-C) spares it (`ikebana.spark.interrupting`). Spark
 starts all tasks at once or none. Each becomes a worker's supervisor (see there); the workers connect to the driver,
 which introduces them to each other. Seats, with the keys, travel in the tasks' closure, which goes where Spark's
 own data goes.
@@ -33,6 +34,7 @@ from ikebana.dataflow.transport.hosting import Ended, how_ended
 from ikebana.dataflow.transport.launch import CRASHED, LOST, MODULE, Seat
 from ikebana.kernels.compile import cache_directory
 from ikebana.spark import supervisor
+from ikebana.spark.interrupting import TAG, guard, unguard
 
 cloudpickle.register_pickle_by_value(supervisor)  # type: ignore[no-untyped-call]
 
@@ -62,7 +64,9 @@ class SparkTasks:
         """Take slots for so many workers; `counting` is held. `at_end` is called when all tasks have ended."""
         self._context, self._workers, self._name, self._at_end = context, workers, name, at_end
         occupied[context] = occupied.get(context, 0) + workers
-        self._group = f"ikebana-{uuid.uuid4().hex[:12]}"
+        guard(context)
+        self._group = f"{TAG}{uuid.uuid4().hex[:12]}"
+        self._closing = False
         self._thread: threading.Thread | None = None
         self._failure = ""
         self._is_over = threading.Event()
@@ -80,8 +84,11 @@ class SparkTasks:
         """Submit the job and wait for its end."""
         try:
             self._context.setJobGroup(self._group, self._name, interruptOnCancel=False)
+            self._context.addJobTag(self._group)
             workers = range(self._workers)
-            self._context.parallelize(workers, len(workers)).barrier().mapPartitions(task).collect()
+            job = self._context.parallelize(workers, len(workers)).barrier().mapPartitions(task)
+            if not self._closing:
+                job.collect()
             self._failure = "Spark has ended its task"
         except Exception as error:
             self._failure = str(error)
@@ -108,11 +115,14 @@ class SparkTasks:
 
     def close(self) -> None:
         """Wait for the tasks to end, and else cancel them."""
+        self._closing = True
         if self._thread is not None and not self._is_over.wait(_GRACE):
             with suppress(Exception):  # Spark may have ended
-                self._context.cancelJobGroup(self._group)
+                self._context._jsc.sc().cancelJobGroupAndFutureJobs(self._group)  # it may be about to start
             self._is_over.wait(_GRACE)
         with counting:
+            if self._workers:
+                unguard(self._context)
             occupied[self._context] -= self._workers
             self._workers = 0
         self.lifelines = []

@@ -18,9 +18,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from ikebana.errors import IkebanaError
+from ikebana.interrupts import deferred
 from ikebana.spark.java import java_home
 
 QUIET = {
@@ -60,7 +62,21 @@ def session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     with environment():
-        return builder.getOrCreate()
+        return _started(builder)
+
+
+def _started(builder: SparkSession.Builder) -> SparkSession:
+    """The session, or nothing: an interrupt waits until Spark has started, and then it is stopped."""
+    before = SparkContext._active_spark_context
+    try:
+        with deferred():
+            return builder.getOrCreate()
+    except BaseException:
+        context = SparkContext._active_spark_context
+        if context is not None and context is not before:
+            with deferred():
+                context.stop()
+        raise
 
 
 @contextmanager

@@ -7,7 +7,6 @@ under a tag by which it is cancelled.
 
 from __future__ import annotations
 
-import math
 import sys
 import threading
 import uuid
@@ -15,9 +14,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
-
-from ikebana.errors import WaitTimeoutError
-from ikebana.waiting import Deadline
 
 Result = TypeVar("Result")
 
@@ -45,30 +41,6 @@ def with_progress(spark: SparkSession, what: str, job: Callable[[], Result], sho
         watcher.join()
         for key, value in before.items():
             context.setLocalProperty(key, value)
-
-
-def cancelled_at(spark: SparkSession, job: Callable[[], Result], deadline: Deadline) -> Result:
-    """Run a job, and cancel it if it is not done in time."""
-    if math.isinf(deadline.left()):
-        return job()
-    context: Any = spark.sparkContext
-    tag = f"ikebana {uuid.uuid4()}"
-    properties = {key: context.getLocalProperty(key) for key in _PROPERTIES}
-
-    def tagged() -> Result:  # in a thread of its own
-        for key, value in properties.items():
-            context.setLocalProperty(key, value)
-        context.addJobTag(tag)
-        try:
-            return job()
-        finally:
-            context.removeJobTag(tag)
-
-    try:
-        return deadline.run(tagged)
-    except WaitTimeoutError:
-        context.cancelJobsWithTag(tag)
-        raise
 
 
 def _watch(tracker: Any, group: str, what: str, done: threading.Event, shown: bool | None) -> None:

@@ -8,9 +8,12 @@
     late.to_df()                                             # a Spark DataFrame: the answer as of now
     for epoch, changes in late.changes(): ...
 
-A session owns its workers, and with them all tables and views. `close`, leaving the `with` block, the end of the
-program and Ctrl-C end the Spark job that hosts them; nothing is left running. A SparkSession that was given stays.
-Several sessions can live beside each other on one SparkSession.
+A session owns its workers, and with them all tables and views. `close`, leaving the `with` block and the end of the
+program end the Spark job that hosts them; nothing is left running. A SparkSession that was given stays. Several
+sessions can live beside each other on one SparkSession.
+
+An interrupt (Ctrl-C, a notebook's stop button) ends the call that it comes in, and what that has started: a load's
+Spark job and its transaction, a view that was being made. Tables, views and the SparkSession stay.
 
 Threads. A session may be used from several threads. Changes are applied one transaction after the other; readers do
 not wait for each other, nor for writers.
@@ -32,6 +35,7 @@ from ikebana.collection import Arrangement, Collection
 from ikebana.dataflow.messages import Wait
 from ikebana.engine import Engine, kept_as
 from ikebana.errors import DroppedError, SchemaError
+from ikebana.interrupts import completed, deferred
 from ikebana.spark.following import Following
 from ikebana.spark.listing import Card, Listing
 from ikebana.spark.naming import check_free, is_case_sensitive, resolved
@@ -69,7 +73,8 @@ def connect(
     try:
         return Session(cluster, share=share, timeout=timeout)
     except BaseException:
-        cluster.close()
+        with deferred():
+            cluster.close()
         raise
 
 
@@ -134,9 +139,12 @@ class Session:
         spark_schema(fields)  # raises if Spark could not read it
         with self._lock:
             check_free(self._relations, name, self.spark)
-            inner = self.engine.table(name, fields, keys or None, "stream" if stream else "table")
-            table = self._tables[name] = Table(self, inner)
-            self._relations[name] = Relation(name, inner, keys, stream, secrets.token_hex(8))
+            return completed(lambda: self._create(name, fields, keys, stream), Table.drop)
+
+    def _create(self, name: str, fields: Any, key: tuple[str, ...], stream: bool) -> Table:
+        inner = self.engine.table(name, fields, key or None, "stream" if stream else "table")
+        table = self._tables[name] = Table(self, inner)
+        self._relations[name] = Relation(name, inner, key, stream, secrets.token_hex(8))
         return table
 
     def table(self, name: str) -> Table:
@@ -146,7 +154,7 @@ class Session:
 
     def drop_table(self, name: str) -> None:
         """Drop a table and its rows; refused while a view uses it. Streams that it follows end."""
-        with self._lock:
+        with self._lock, deferred():
             table = self.table(name)
             self.engine.drop_table(table.name)
             del self._tables[table.name], self._relations[table.name]
@@ -173,9 +181,12 @@ class Session:
         lowered = self._lowered(query, f"view {name!r}")
         with self._lock:
             check_free(self._relations, name, self.spark)
-            inner = self.engine.install(name, lowered.rows, share=share)
-            view = self._views[name] = View(self, inner, lowered.order)
-            self._relations[name] = Relation(name, inner.rows(), identity=secrets.token_hex(8))
+            return completed(lambda: self._install(name, lowered, share), View.drop)
+
+    def _install(self, name: str, lowered: Lowered, share: bool | None) -> View:
+        inner = self.engine.install(name, lowered.rows, share=share)
+        view = self._views[name] = View(self, inner, lowered.order)
+        self._relations[name] = Relation(name, inner.rows(), identity=secrets.token_hex(8))
         return view
 
     def _lowered(self, query: Query, what: str) -> Lowered:
@@ -201,8 +212,7 @@ class Session:
         planned, fields, tables = self._queries.prepared(sql, {**(parameters or {}), **types})
         with self._lock:
             name = name or f"statement {next(self._numbers)}"
-            statement = Statement(self.engine, name, planned, fields, tables)
-        return statement
+            return completed(lambda: Statement(self.engine, name, planned, fields, tables), Statement.close)
 
     def drop_view(self, name: str) -> None:
         """Drop a view, and release what only it used."""
@@ -213,7 +223,7 @@ class Session:
     def forget_view(self, view: View) -> None:
         """Drop this view, not another that has its name by now."""
         self._check()
-        with self._lock:
+        with self._lock, deferred():
             view.inner.drop()
             if self._views.get(view.name) is view:
                 del self._views[view.name], self._relations[view.name]
@@ -308,12 +318,15 @@ class Session:
             if self._closed:
                 return
             self._closed = True
-        for following in self._followings:
-            following.end()
-        self._pass_on_format()
-        self._queries.close()
-        self.engine.close()
-        self._desk.close()
+        try:
+            for following in self._followings:
+                following.end()
+        finally:
+            with deferred():
+                self._pass_on_format()
+                self._queries.close()
+                self.engine.close()
+                self._desk.close()
 
     def _pass_on_format(self) -> None:
         """The plain name of the data source is now that of the session before, if there is one."""

@@ -7,6 +7,7 @@ applied in transactions (`ikebana.tables` says how), which this module only feed
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,9 +17,11 @@ from pyspark.sql.types import StructType
 from ikebana import tables, views
 from ikebana.collection import Arrangement, Collection
 from ikebana.errors import DataflowError, SchemaError
+from ikebana.interrupts import completed
 from ikebana.spark.following import Following, follow
+from ikebana.spark.interrupting import run_job
 from ikebana.spark.loading import Sender, check_columns, stage_frame
-from ikebana.spark.progress import cancelled_at, with_progress
+from ikebana.spark.progress import with_progress
 from ikebana.spark.rows import as_columns
 from ikebana.spark.types import spark_schema
 from ikebana.tables import Transaction
@@ -75,8 +78,9 @@ class Table(Collection):
     ) -> int | None:
         """All rows of a DataFrame, as one transaction: inserted, or by key upserted or deleted.
 
-        Spark's tasks hand them straight to the workers that own them. A bar shows progress on a terminal.
-        If it all takes longer than `timeout` seconds, the job is cancelled and nothing is applied.
+        Spark's tasks hand them straight to the workers that own them. A bar shows progress on a terminal. If it all
+        takes longer than `timeout` seconds, the job is cancelled and nothing is applied. So it is when the call is
+        interrupted (Ctrl-C).
         """
         self._session.check()
         self.inner.check()
@@ -94,7 +98,7 @@ class Table(Collection):
         deadline = self._session.engine.coordinator.deadline(timeout, f"loading into {self.name!r}")
 
         def run(job: Callable[[], Any]) -> Any:
-            return with_progress(spark, f"loading {self.name}", lambda: cancelled_at(spark, job, deadline), progress)
+            return run_job(spark, partial(with_progress, spark, f"loading {self.name}", job, progress), deadline)
 
         return self._apply(rows, mode, run, deadline=deadline)
 
@@ -108,31 +112,47 @@ class Table(Collection):
         checkpoint: str | None = None,
         trigger: dict[str, Any] | None = None,
         resume: bool = False,
+        timeout: float | None = None,
     ) -> Following:
         """Take in a stream from now on: each of its micro-batches is a transaction. See `ikebana.spark.following`.
 
         `mode` is "append", "upsert" or "changes"; `order_by` says which row of a key is the last; `name`, `checkpoint`
         and `trigger` (such as {"processingTime": "1 second"}) are Spark's. A checkpoint of a stream whose rows went
-        elsewhere is refused, since these would be missing; with `resume` the table takes what comes after them.
+        elsewhere is refused, since these would be missing; with `resume` the table takes what comes after them. A
+        micro-batch that takes longer than `timeout` seconds, if that is given, ends the stream.
         """
         self._session.check()
         self.inner.check()
-        following = follow(
-            stream,
-            self.inner.spec,
-            lambda df, op: self._apply(df, op, lambda job: job(), Transaction(self._session.engine.coordinator)),
-            self._last,
-            tasks=self._session.workers,
-            mode=mode,
-            order_by=order_by,
-            name=name,
-            checkpoint=checkpoint,
-            trigger=trigger,
-            resume=resume,
-        )
-        self._followings.append(following)
-        self._session.adopt(following)
-        return following
+
+        def apply(df: DataFrame, op: str | None) -> object:
+            return self._apply(df, op, self._micro_batch(timeout), Transaction(self._session.engine.coordinator))
+
+        def start() -> Following:
+            following = follow(
+                stream,
+                self.inner.spec,
+                apply,
+                self._last,
+                tasks=self._session.workers,
+                mode=mode,
+                order_by=order_by,
+                name=name,
+                checkpoint=checkpoint,
+                trigger=trigger,
+                resume=resume,
+            )
+            self._followings.append(following)
+            self._session.adopt(following)
+            return following
+
+        return completed(start, Following.end)
+
+    def _micro_batch(self, timeout: float | None) -> Callable[[Callable[[], Any]], Any]:
+        """How the job of a micro-batch is run: by the stream's own thread, unless that has to look at the time."""
+        if timeout is None:
+            return lambda job: job()
+        what = f"a micro-batch of table {self.name!r}"
+        return lambda job: run_job(self._session.spark, job, Deadline(timeout, what))
 
     def _apply(
         self,

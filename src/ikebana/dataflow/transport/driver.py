@@ -45,6 +45,7 @@ from ikebana.dataflow.transport.launch import Seat
 from ikebana.dataflow.transport.line import Call, Line
 from ikebana.dataflow.transport.memory import Memory
 from ikebana.errors import DataflowError
+from ikebana.interrupts import deferred
 
 _STALLED = 1.0
 """After so many seconds without an answer, find out whether there is anything left to do, and then now and again."""
@@ -99,7 +100,8 @@ class Driver:
             hosting.start(seats)
             hellos = self._line.open(public, patience)
         except BaseException:
-            self._end()
+            with deferred():
+                self._end()
             raise
         self.pids = [hello.pid for hello in hellos]
         """The process of each worker, on its machine."""

@@ -1,0 +1,220 @@
+"""Interrupts of whoever waits, on Spark: what a script does, which runs as a process of its own.
+
+Each is sent when a condition holds, not after some time. After each of them everything must be as before.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+from pyspark.sql import SparkSession
+
+from ikebana.spark import Session, connect, launch
+from tests.clusters import is_running, within
+from tests.spark.conftest import SMALL
+
+LONG = 120.0
+"""Seconds that something may take which is waited for."""
+
+SLOTS = {"spark.master": "local[6]", "spark.log.level": "OFF", **SMALL}
+
+
+class Stuck(Exception):
+    """What the handler of an application raises."""
+
+
+class Brake:
+    """A function of tasks and workers that says when it works, and returns when it is let go."""
+
+    def __init__(self, path: Path) -> None:
+        self._works, self._free = path.with_suffix(".works"), path.with_suffix(".free")
+
+    def __call__(self, columns: Any) -> Any:
+        if len(columns["id"]):
+            self._stop()
+        return columns["id"].is_valid()
+
+    def batches(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            self._stop()
+            yield batch
+
+    def _stop(self) -> None:
+        self._works.touch()
+        while not self._free.exists():
+            time.sleep(0.01)
+
+    def works(self) -> bool:
+        return self._works.exists()
+
+    def let_go(self) -> None:
+        self._free.touch()
+
+
+class World:
+    """A session with a table, a view and a stream, and what must be the same after every interrupt."""
+
+    def __init__(self, session: Session, folder: Path) -> None:
+        self.session, self.spark, self._folder = session, session.spark, folder
+        self._numbers = 0
+        self.table = session.create_table("t", "id BIGINT", key="id")
+        self.table.insert([(1,), (2,)])
+        self.view = session.view("counted", "SELECT count(*) AS n FROM t")
+        source = session.create_table("source", "id BIGINT")
+        copy = session.create_table("copy", "id BIGINT")
+        self.following = copy.follow(self.spark.readStream.format(session.format).load("source"))
+        self.source, self.copy, self.rows = source, copy, 2
+
+    def brake(self) -> Brake:
+        self._numbers += 1
+        return Brake(self._folder / f"{id(self)} {self._numbers}")
+
+    def slow_rows(self, brake: Brake) -> Any:
+        return self.spark.range(100, 104, 1, 2).mapInArrow(brake.batches, "id BIGINT")
+
+    def interrupted(
+        self,
+        wait: Callable[[], object],
+        when: Callable[[], object],
+        expected: type[BaseException] = KeyboardInterrupt,
+        afterwards: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Wait for something, be interrupted, and look whether everything is as before."""
+        pids = list(self.session._cluster.pids)
+        interrupted(wait, when, expected)
+        afterwards()
+        assert pids == self.session._cluster.pids and all(map(is_running, pids))
+        self.check()
+
+    def check(self) -> None:
+        """The tables are there, views answer, others can be made, loads and Spark work, and no slot is lost."""
+        assert within(LONG, lambda: running_tasks(self.spark) == self.session.workers), running_tasks(self.spark)
+        self.rows += 1
+        self.table.load(self.spark.range(self.rows, self.rows + 1, 1, 1))
+        assert self.table.to_arrow().num_rows == self.rows
+        assert self.view.to_arrow().to_pylist() == [{"n": self.rows}]
+        other = self.session.view("other", "SELECT id FROM t WHERE id > 1")
+        assert other.to_arrow().num_rows == self.rows - 1
+        other.drop()
+        assert self.spark.sql("SELECT sum(id) AS s FROM range(10)").first()["s"] == 45
+        assert {each.name for each in self.session.views()} <= {"counted", "slow"}
+        assert {each.name for each in self.session.tables()} == {"t", "source", "copy"}
+        assert within(LONG, lambda: not self.session.engine.coordinator._open)  # the stream has its own
+
+    def end(self) -> None:
+        """The stream has gone on all the time, and is read by Spark."""
+        self.source.insert([(1,), (2,)])
+        self.following.wait()
+        assert self.copy.to_df().count() == 2
+        self.session.close()
+        assert not workers_below()
+
+
+def interrupted(
+    wait: Callable[[], object], when: Callable[[], object], expected: type[BaseException] = KeyboardInterrupt
+) -> None:
+    """Wait for something, and be interrupted when a condition holds."""
+
+    def watch() -> None:
+        assert within(LONG, lambda: bool(when()))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        wait()
+    except expected:
+        thread.join()
+    else:
+        raise AssertionError("it was not interrupted")
+
+
+def running_tasks(spark: SparkSession) -> int:
+    tracker = spark.sparkContext._jsc.sc().statusTracker()  # type: ignore[union-attr]
+    return sum(int(each.numRunningTasks()) for each in tracker.getExecutorInfos())
+
+
+def on_our_spark(folder: Path) -> None:
+    """A Spark that `connect` has started, and PySpark's handler of interrupts."""
+    session = connect(workers=2)
+    world = World(session, folder)
+    brake = world.brake()
+    world.interrupted(lambda: world.table.load(world.slow_rows(brake)), brake.works)
+    brake = world.brake()
+    world.interrupted(lambda: world.slow_rows(brake).collect(), brake.works)  # an action of the user's
+    brake = world.brake()
+    world.interrupted(lambda: load_more(world, brake), brake.works)
+
+    changes = world.view.changes(since="now")
+    world.interrupted(lambda: next(changes), lambda: changes._news._waiters)
+    assert next(changes)[0] < session.epoch
+
+    context: Any = world.spark.sparkContext
+    world.end()
+    assert "cancelAllJobs" not in vars(context)
+
+
+def load_more(world: World, brake: Brake) -> None:
+    with world.session.transaction():
+        world.table.insert([(50,)])
+        world.table.load(world.slow_rows(brake))
+
+
+def on_users_spark(folder: Path) -> None:
+    """A Spark of the user's, with handlers of interrupts that are not PySpark's, and sessions of other threads."""
+    spark = launch.session(0, config=SLOTS)
+    interrupted_connect(spark)
+    sessions: list[Session] = []
+    thread = threading.Thread(target=lambda: sessions.append(connect(spark, workers=2)))
+    thread.start()
+    thread.join()
+    (session,) = sessions
+    world = World(session, folder)
+
+    line = session._cluster._line
+    for read, is_asked in (
+        (lambda view: view.to_arrow(), lambda: line._calls),
+        (lambda view: view.to_df().collect(), lambda: running_tasks(spark) > session.workers),
+    ):
+        brake = world.brake()
+        slow = session.view("slow", world.table.filter(brake))
+        assert within(LONG, brake.works)
+        world.interrupted(partial(read, slow), is_asked, afterwards=brake.let_go)
+        slow.drop()
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a notebook
+    brake = world.brake()
+    world.interrupted(lambda: world.table.load(world.slow_rows(brake)), brake.works)
+    signal.signal(signal.SIGINT, own_handler)
+    brake = world.brake()
+    world.interrupted(lambda: world.table.load(world.slow_rows(brake)), brake.works, Stuck)
+    assert signal.getsignal(signal.SIGINT) is own_handler
+    signal.signal(signal.SIGINT, before)
+    world.end()
+    spark.stop()
+
+
+def own_handler(*_: object) -> None:
+    raise Stuck
+
+
+def interrupted_connect(spark: SparkSession) -> None:
+    """An interrupt while workers start leaves none, and no job."""
+    tracker = spark.sparkContext.statusTracker()
+
+    interrupted(lambda: connect(spark, workers=2), tracker.getActiveJobsIds)
+    assert within(LONG, lambda: not tracker.getActiveJobsIds() and not workers_below())
+    assert within(LONG, lambda: not running_tasks(spark))
+
+
+def workers_below() -> list[int]:
+    below = [each for each in psutil.Process().children(recursive=True) if is_running(each.pid)]
+    return [each.pid for each in below if "ikebana.dataflow.transport" in each.cmdline()]
