@@ -4,9 +4,10 @@ Workers tell what has changed as news, when it is complete (`ikebana.dataflow.su
 when all of them have told that much; since every row lives on one worker, their changes together are consolidated.
 
 Pace. News are taken by a thread that must not wait, so they are only put aside here; splitting them into epochs is up
-to the consumer. Workers may send so many messages ahead of it (`CREDIT` each), and then wait: a slow consumer bounds
-what lies here, and the rest waits on the workers, where nobody else is held up by it. When more than `backlog` rows
-wait on a worker the subscription ends with an error that says so. It never leaves out an epoch, nor merges two.
+to the consumer. Workers may send so many messages ahead of it (`CREDIT` each, of `CREDIT_BYTES` in all), then wait:
+a slow consumer bounds what lies here, and the rest waits on the workers, where nobody else is held up by it. When more
+than `backlog` rows or `backlog_bytes` bytes wait on a worker the subscription ends with an error that says so. It never
+leaves out an epoch, nor merges two.
 
 Errors. While a view has errors (`ikebana.operators.row_errors`) there is nothing to hand out. The subscriber is told at
 the epoch at which they come: iterating raises an `EvaluationError`, once, and a callback's `on_error` is called. The
@@ -40,6 +41,7 @@ from ikebana.dataflow.messages import Changed, Demand, Ended, Resume, Subscribe,
 from ikebana.errors import DataflowError, EvaluationError, IkebanaError, WaitTimeoutError
 from ikebana.interrupts import deferred
 from ikebana.operators.row_errors import Errors, exception_of, present, total
+from ikebana.plan.estimating import shown_bytes
 from ikebana.trace import Schema, Updates
 from ikebana.trace.updates import consolidate
 from ikebana.waiting import Deadline
@@ -47,8 +49,14 @@ from ikebana.waiting import Deadline
 CREDIT = 32
 """So many messages with rows each worker may be ahead of the consumer."""
 
+CREDIT_BYTES = 64 << 20
+"""Of so many bytes these messages may be in all; a single one may be larger."""
+
 BACKLOG = 10_000_000
 """So many rows may wait on each worker for a slow consumer, unless told otherwise."""
+
+BACKLOG_BYTES = 1_000_000_000
+"""And so many bytes."""
 
 _LOOK = 1.0
 """Look after the workers at least this often (seconds) while nothing comes."""
@@ -78,6 +86,7 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
         *,
         timeout: float | None = None,
         backlog: int = BACKLOG,
+        backlog_bytes: int = BACKLOG_BYTES,
         opening: int | None = None,
     ) -> None:
         """`opening`, of a prepared statement: errors of others do not count."""
@@ -93,16 +102,17 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
         self._told: list[tuple[Any, pa.Table]] = []
         self._told_errors: list[tuple[int, Errors]] = []
         self._items: deque[tuple[int, pa.Table | IkebanaError]] = deque()
-        self._schema, self._opening, self._backlog = schema, opening, backlog
+        self._schema, self._opening, self._backlog, self._backlog_bytes = schema, opening, backlog, backlog_bytes
         self._errors: Errors = Counter()  # at the last epoch that was looked at
         self._has_errors = False  # that count
         self._withheld: list[pa.Table] = []  # changes at epochs with errors
-        self._used, self._handed = 0, -1
-        self._closed, self._reason = False, ""
+        self._used, self._used_bytes, self._handed = 0, 0, -1
+        self._closed, self._reason, self._hint = False, "", ""
         with coordinator.lock, deferred():
             self._number, at = coordinator.new_number(), coordinator.epoch - 1
             coordinator.follow(self._number, self._hear)
-            coordinator.command(Subscribe(self._number, dataflow, at, since is None, CREDIT, backlog))
+            limits = CREDIT, CREDIT_BYTES, backlog, backlog_bytes
+            coordinator.command(Subscribe(self._number, dataflow, at, since is None, *limits))
             coordinator.command(Demand(dataflow, at + 1))
             self._leave = weakref.finalize(self, _leave, coordinator, self._number)
             self._leave.atexit = False
@@ -112,7 +122,8 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
     def _hear(self, worker: int, item: Changed | Ended) -> None:
         with self._news:
             if isinstance(item, Ended):
-                self._reason = self._reason or item.reason
+                if not self._reason:
+                    self._reason, self._hint = item.reason, item.hint
             else:
                 self._uppers[worker] = item.upper
                 if item.changes is not None:
@@ -194,9 +205,10 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
         else:
             self._items.extend(by_epoch(now))
         self._used += len(told)
-        if self._used >= CREDIT // 2:
-            self._used = 0
-            self._coordinator.command(Resume(self._number, CREDIT))
+        self._used_bytes += sum(table.nbytes for _, table in told)
+        if self._used >= CREDIT // 2 or self._used_bytes >= CREDIT_BYTES // 2:
+            self._used = self._used_bytes = 0
+            self._coordinator.command(Resume(self._number, CREDIT, CREDIT_BYTES))
         return bool(self._items)
 
     def _take_errors(self, changes: dict[int, pa.Table], errors: Sequence[tuple[int, Errors]]) -> None:
@@ -221,8 +233,10 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
     def _withhold(self, table: pa.Table | None) -> None:
         if table is not None:
             self._withheld.append(table)
-        if sum(map(len, self._withheld)) > self._backlog:
-            self._reason = f"more than {self._backlog} rows of changes wait for the errors of the view to end"
+        rows, size = sum(map(len, self._withheld)), sum(each.nbytes for each in self._withheld)
+        if rows > self._backlog or size > self._backlog_bytes:
+            self._reason = f"{rows} rows of changes ({shown_bytes(size)}) wait for the errors of the view to end"
+            self._hint = "correct the rows that errors() lists, and follow the view again; or give a larger `backlog`"
 
     def _wait(self, seconds: float) -> None:
         """Wait for news, or for so long."""
@@ -241,7 +255,7 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
         raise DataflowError(
             f"cannot follow view {self.view!r} any further",
             detail=self._reason,
-            hint="read() says how the view is; follow it again from now on",
+            hint=self._hint or "read() says how the view is; follow it again from now on",
         )
 
     # Ends.

@@ -35,7 +35,7 @@ from ikebana.errors import DataflowError, DroppedError, IkebanaError, TimeError
 from ikebana.interrupts import deferred
 from ikebana.operators.row_errors import Errors, exception_of, present, total
 from ikebana.plan import ir
-from ikebana.subscribing import BACKLOG, OnChange, OnError, Subscription, by_epoch
+from ikebana.subscribing import BACKLOG, BACKLOG_BYTES, OnChange, OnError, Subscription, by_epoch
 from ikebana.waiting import Deadline
 
 
@@ -148,12 +148,14 @@ class View:
         *,
         timeout: float | None = None,
         backlog: int = BACKLOG,
+        backlog_bytes: int = BACKLOG_BYTES,
         opening: int | None = None,
     ) -> Subscription:
         """Iterate over (epoch, changes): an Arrow table of the columns and `diff`, for each epoch with changes, once.
 
         The first has what there is, at the last closed epoch; with `since="now"` it is left out. It waits for the
-        next, but with `timeout` no longer than so many seconds, and ends then. When the view gets errors it raises; the
+        next, but with `timeout` no longer than so many seconds, and ends then. `backlog` rows and `backlog_bytes` bytes
+        may wait on each worker until they are taken; with more it raises. When the view gets errors it raises too; the
         next item is then what has changed when they are gone. `opening` is as for `read`.
         """
         self.check()
@@ -165,6 +167,7 @@ class View:
             since,
             timeout=timeout,
             backlog=backlog,
+            backlog_bytes=backlog_bytes,
             opening=opening,
         )
         self._subscriptions.add(found)
@@ -176,6 +179,7 @@ class View:
         since: str | None = None,
         *,
         backlog: int = BACKLOG,
+        backlog_bytes: int = BACKLOG_BYTES,
         on_error: OnError | None = None,
     ) -> Subscription:
         """Call a function with each epoch and its changes, in a thread of its own, until `close()`.
@@ -184,7 +188,7 @@ class View:
         they are gone, and what has changed since. Without it such an error is logged.
         If it raises, that subscription is closed; the exception is logged, and kept as its `error`.
         """
-        found = self.changes(since, backlog=backlog)
+        found = self.changes(since, backlog=backlog, backlog_bytes=backlog_bytes)
         found.call(callback, on_error)
         return found
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from ikebana import subscribing
 from ikebana.dataflow.transport.inprocess import InProcess
 from ikebana.engine import Engine, Table, View
 from ikebana.errors import DataflowError, DroppedError, TimeError
@@ -142,10 +143,29 @@ def test_a_reader_that_is_too_slow_is_told_so(engine: Engine) -> None:
         seen += len(items(quick))
     assert backlog(engine) == 0
     found = 0
-    with pytest.raises(DataflowError, match="too slow: more than 10 rows of changes wait for it"):
+    with pytest.raises(DataflowError, match=r"too slow: 11 rows .* wait for it.*limits are 10 rows and 1.0 GB"):
         for _ in slow:
             found += 1
     assert CREDIT <= found < seen == engine.epoch
+
+
+def test_regression_backlogs_are_bounded_in_bytes(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    large = 50_000
+    monkeypatch.setattr(subscribing, "CREDIT_BYTES", 4 * large)
+    table = engine.table("t", {"k": pa.int64(), "text": pa.string()}, key="k")
+    view = engine.install("all", table)
+    slow, late, quick = view.changes(), view.changes(backlog_bytes=3 * large), view.changes()
+    many = 20 * engine.cluster.size
+    for epoch in range(many):
+        table.insert({"k": [epoch], "text": ["x" * large]})
+        assert [epoch for epoch, _ in items(quick)] == [epoch]
+    for each in (slow, late):  # what lies here: a message more than the credit, from each worker
+        assert sum(table.nbytes for _, table in each._told) <= engine.cluster.size * 5.1 * large
+    with pytest.raises(DataflowError, match=r"too slow: 3 rows \(150 kB\)(.|\n)*larger `backlog` .*`backlog_bytes`"):
+        for _ in late:
+            pass
+    assert [epoch for _ in range(many) for epoch, _ in items(slow)] == list(range(many))
+    assert backlog(engine) == 0
 
 
 def test_a_subscription_that_is_lost_is_forgotten(engine: Engine) -> None:

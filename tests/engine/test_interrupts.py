@@ -164,7 +164,7 @@ def test_regression_changes_go_on_after_an_interrupt(engine: Engine, table: Tabl
         interrupt()
         held.read()
     assert engine.coordinator.ask(Wait(view.dataflow, 0)) == [None, None]
-    assert sum(each.num_rows for each in engine.coordinator.ask(Read(view.dataflow, (engine.epoch - 1,)))) == 39
+    assert sum(each.rows.num_rows for each in engine.coordinator.ask(Read(view.dataflow, (engine.epoch - 1,)))) == 39
 
 
 def test_deferred_interrupts_come_at_the_end() -> None:

@@ -204,5 +204,5 @@ def test_tasks_load_and_read_as_guests(spark: SparkSession) -> None:
         engine.advance()
         view.wait(0)
         assert sum(context.parallelize(range(2), 2).map(read).collect()) == size * parts
-    with pytest.raises(IkebanaError, match="worker 0 is gone"), Guest(invitation, patience=5) as late:
+    with pytest.raises(IkebanaError, match="worker 0 is gone"), Guest(invitation, timeout=5) as late:
         late.ask(0, Read("by src", (0,)))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +19,8 @@ import pyarrow as pa
 import pytest
 
 from ikebana.dataflow.messages import Push, Read, Wait
+from ikebana.dataflow.transport import curve
+from ikebana.dataflow.transport import guest as guest_module
 from ikebana.dataflow.transport.curve import Keys
 from ikebana.dataflow.transport.guest import Guest, Invitation
 from ikebana.dataflow.transport.zeromq import Processes
@@ -34,7 +40,7 @@ def two() -> Iterator[Processes]:
 @pytest.fixture
 def guest(two: Processes) -> Iterator[Guest]:
     invitation: Invitation = pickle.loads(pickle.dumps(two.invitation))
-    with Guest(invitation, patience=8) as guest:
+    with Guest(invitation, timeout=8) as guest:
         yield guest
 
 
@@ -85,17 +91,53 @@ def test_an_answer_is_waited_for_but_not_forever(two: Processes, guest: Guest) -
     _, view = counted(engine, "awaited")
     two.run()
     with pytest.raises(DataflowError, match=r"worker 0 has not answered for 0\.2 s"):
-        guest.ask(0, Wait(view.dataflow, 1), patience=0.2)
+        guest.ask(0, Wait(view.dataflow, 1), timeout=0.2)
     engine.advance()
     view.wait(0)
     assert guest.ask(1, Wait(view.dataflow, 1)) is None
+
+
+def test_regression_a_busy_worker_is_waited_for(
+    two: Processes, guest: Guest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    engine = Engine(cluster=two)
+    numbers, view = counted(engine, "busy")
+    free = tmp_path / "free"
+    slow = engine.install("slow", numbers.filter(lambda columns: waits_for(free, columns["n"])))
+    numbers.insert({"n": range(10)})
+    engine.advance()
+    guest.ask(0, Wait(view.dataflow, 0))
+    hours = SimpleNamespace(monotonic=itertools.count(0, 3600).__next__)  # pass whenever somebody looks at the time
+    monkeypatch.setattr(guest_module, "time", hours)
+    threading.Timer(0.1, free.touch).start()
+    with Guest(two.invitation) as patient:
+        patient.send(1, Wait(view.dataflow, 0))
+        assert patient.ask(0, Read(slow.dataflow, (0,), wait=True)).rows.num_rows <= 10
+
+
+def waits_for(file: Path, column: Any) -> Any:
+    while len(column) and not file.exists():
+        time.sleep(0.01)
+    return column.is_valid()
+
+
+def test_a_worker_that_is_silent_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curve, "_BEAT_MS", 100)
+    monkeypatch.setattr(curve, "_SILENCE_MS", 1000)
+    with Processes(1) as cluster, Guest(cluster.invitation) as guest:
+        with pytest.raises(DataflowError, match="there is no dataflow"):
+            guest.ask(0, Wait("nothing", 1))
+        os.kill(cluster.pids[0], signal.SIGSTOP)
+        with pytest.raises(DataflowError, match="worker 0 is gone"):
+            guest.ask(0, Wait("nothing", 1))
+        os.kill(cluster.pids[0], signal.SIGCONT)
 
 
 def test_what_is_unanswered_is_bounded(two: Processes) -> None:
     engine = Engine(cluster=two)
     _, view = counted(engine, "bounded")
     two.run()
-    guest = Guest(two.invitation, limit=3, patience=0.3)
+    guest = Guest(two.invitation, limit=3, timeout=0.3)
     for _ in range(3):
         guest.send(0, Wait(view.dataflow, 1))
     with pytest.raises(DataflowError, match="has not answered"):
@@ -110,12 +152,12 @@ def test_what_is_unanswered_is_bounded(two: Processes) -> None:
 
 
 def test_only_guests_enter_by_the_door(two: Processes) -> None:
-    stranger = Guest(replace(two.invitation, keys=Keys.new()), patience=5)
+    stranger = Guest(replace(two.invitation, keys=Keys.new()), timeout=5)
     for _ in range(3):  # trying again does not help, and does not hang
         with pytest.raises(DataflowError, match=r"is gone|has not answered"):
             stranger.ask(0, Wait("x", 1))
     stranger.close()
-    intruder = Guest(replace(two.invitation, doors=(two._line.endpoint,)), patience=0.5)
+    intruder = Guest(replace(two.invitation, doors=(two._line.endpoint,)), timeout=0.5)
     with pytest.raises(DataflowError, match=r"is gone|has not answered"):  # a guest at the members' entrance
         intruder.ask(0, Wait("x", 1))
     intruder.close()
@@ -133,7 +175,7 @@ def test_a_worker_that_ends_is_noticed() -> None:
     cluster.run()
     guest = Guest(cluster.invitation)
     with pytest.raises(DataflowError, match="has not answered"):
-        guest.ask(0, Wait(view.dataflow, 9), patience=0.1)
+        guest.ask(0, Wait(view.dataflow, 9), timeout=0.1)
     os.kill(cluster.pids[0], signal.SIGKILL)
     start = time.monotonic()
     with pytest.raises(DataflowError, match="worker 0 is gone"):

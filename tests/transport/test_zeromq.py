@@ -33,7 +33,7 @@ from ikebana.dataflow.transport.curve import MEMBERS
 from ikebana.dataflow.transport.inprocess import InProcess
 from ikebana.dataflow.transport.zeromq import Processes
 from ikebana.engine import Engine
-from ikebana.errors import DataflowError, DroppedError, TimeError
+from ikebana.errors import DataflowError, DroppedError, EvaluationError, TimeError
 from ikebana.operators.changes import Changes
 from tests import clusters
 from tests.clusters import EDGES, is_running, program, reach, rows
@@ -98,7 +98,7 @@ def test_run_returns_when_nothing_is_left_to_do(two: Processes) -> None:
 # Errors that are not the end.
 
 
-def test_a_function_that_raises_fails_its_dataflow_alone(two: Processes) -> None:
+def test_a_function_that_raises_takes_the_answer_of_its_query_alone(two: Processes) -> None:
     engine = Engine(cluster=two)
     edges = engine.input("raising edges", EDGES)
     well = engine.install("well", edges.count("src"))
@@ -108,9 +108,12 @@ def test_a_function_that_raises_fails_its_dataflow_alone(two: Processes) -> None
     assert rows(ill.read()) == [(0, 1), (1, 1)]
     edges.insert({"src": [0], "dst": [0]})
     engine.advance()
-    with pytest.raises(DataflowError, match=r"ill.*\n.*ZeroDivisionError"):
+    with pytest.raises(EvaluationError, match=r"ill.*ZeroDivisionError.*\n.*src = 0"):
         ill.read()
     assert rows(well.read()) == [(0, 1, 1), (1, 1, 1), (2, 1, 1)]
+    edges.remove({"src": [0], "dst": [0]})
+    engine.advance()
+    assert rows(ill.read()) == [(0, 1), (1, 1)]
     ill.drop()
     engine.run()
 
@@ -201,9 +204,9 @@ def test_requests_are_answered_by_all_workers_or_by_one(two: Processes) -> None:
     engine.advance()
     view.wait(0)
     shards = two.ask(Read(view.dataflow, (0,)))
-    assert sum(each.num_rows for each in shards) == 100 and len(shards) == 2
+    assert sum(each.rows.num_rows for each in shards) == 100 and len(shards) == 2
     assert [two.ask(Read(view.dataflow, (0,)), worker)[0].num_rows for worker in (0, 1)] == [
-        each.num_rows for each in shards
+        each.rows.num_rows for each in shards
     ]
 
 
@@ -238,7 +241,7 @@ def test_many_threads_ask_at_once(two: Processes) -> None:
         for _ in range(50):
             found = two.ask(Wait(views[at % 4].dataflow, 1), at % 2)
             shards = two.ask(Read(views[at % 4].dataflow, (0,)))
-            if found != [None] or sum(each.num_rows for each in shards) != 3:
+            if found != [None] or sum(each.rows.num_rows for each in shards) != 3:
                 wrong.append((found, shards))
 
     for view in views:

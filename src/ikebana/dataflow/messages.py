@@ -208,8 +208,8 @@ class Verdict:
 class Subscribe:
     """Tell the changes of a dataflow's result at epochs after `at`, and first, if `snapshot`, what it was at `at`.
 
-    The worker sends `Changed` as news: so many that have any rows as it has `credit`; then it waits for more. More
-    than `backlog` rows it does not keep.
+    The worker sends `Changed` as news: so many that have any rows as it has `credit`, and of about so many bytes in all
+    as it has `credit_bytes`; then it waits for more. It keeps `backlog` rows and `backlog_bytes` bytes at most.
     """
 
     number: int
@@ -217,7 +217,9 @@ class Subscribe:
     at: int
     snapshot: bool
     credit: int
+    credit_bytes: int
     backlog: int
+    backlog_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +228,7 @@ class Resume:
 
     number: int
     credit: int
+    credit_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,10 +255,11 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """News: a subscription is over, and why."""
+    """News: a subscription is over, why, and what to do about it."""
 
     number: int
     reason: str
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

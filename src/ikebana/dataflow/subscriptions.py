@@ -5,9 +5,10 @@ told not to), then all changes at later epochs, each with its epoch. Whenever a 
 sweep has changed, and up to which epoch that is everything. All workers complete the same sweeps, so an epoch is over
 for a subscriber when all have told that much.
 
-Pace. A subscription has credit for so many messages with rows in them; without any it is paused, and keeps the
-batches that come until it has credit again. Nobody else waits for it: not the dataflow, not its other readers. A
-subscription that would have to keep more than `backlog` rows is ended, and says so.
+Pace. A subscription has credit for so many messages with rows in them, and for so many bytes of rows; without any it is
+paused, and keeps the batches that come until it has credit again. Nobody else waits for it: not the dataflow, not its
+other readers. A subscription that would have to keep more than `backlog` rows, or more than `backlog_bytes` bytes, is
+ended, and says so. A message is never divided: the last one may exceed the credit of bytes.
 
 Cost: the rows that change, twice; nothing for a dataflow that nobody follows or that does not change. The first
 message takes as much as reading the result does.
@@ -22,8 +23,9 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.dataflow.flow import Flow
-from ikebana.dataflow.messages import Changed, Ended, Subscribe
+from ikebana.dataflow.messages import Changed, Ended, Resume, Subscribe
 from ikebana.operators.row_errors import Errors
+from ikebana.plan.estimating import shown_bytes
 from ikebana.trace import Batch, Updates
 from ikebana.trace.lanes import Lane, gathered
 from ikebana.trace.updates import consolidate
@@ -47,11 +49,12 @@ class Subscriptions:
         """There is nothing to follow."""
         self._tell(Ended(number, reason))
 
-    def resume(self, number: int, credit: int) -> None:
+    def resume(self, command: Resume) -> None:
         """There is credit again."""
-        if number in self._all:
-            self._all[number].credit = credit
-            self._go_on(self._all[number])
+        subscription = self._all.get(command.number)
+        if subscription is not None:
+            subscription.credit, subscription.credit_bytes = command.credit, command.credit_bytes
+            self._go_on(subscription)
 
     def close(self, number: int) -> None:
         """Nobody follows any more."""
@@ -69,18 +72,27 @@ class Subscriptions:
             self._end(each, reason)
 
     def _go_on(self, each: _Subscription) -> None:
-        if not each.go_on():
-            self._end(each, f"the subscriber is too slow: more than {each.backlog} rows of changes wait for it")
+        each.go_on()
+        rows, size = each.waiting() if each.is_paused else (0, 0)
+        if rows > each.backlog or size > each.backlog_bytes:
+            waits = f"{rows} rows ({shown_bytes(size)}) of changes wait for it on one worker"
+            limits = f"{each.backlog} rows and {shown_bytes(each.backlog_bytes)}"
+            self._end(each, f"the subscriber is too slow: {waits}; the limits are {limits}", _FASTER)
 
-    def _end(self, each: _Subscription, reason: str) -> None:
+    def _end(self, each: _Subscription, reason: str, hint: str = "") -> None:
         del self._all[each.number]
-        self._tell(Ended(each.number, reason))
+        self._tell(Ended(each.number, reason, hint))
+
+
+_FASTER = "take changes faster, or give a larger `backlog` (rows) or `backlog_bytes`; then follow it again from now on"
 
 
 class _Subscription:
     def __init__(self, command: Subscribe, flow: Flow, tell: Tell) -> None:
-        self.number, self.dataflow, self.backlog = command.number, command.dataflow, command.backlog
-        self.credit = command.credit
+        self.number, self.dataflow = command.number, command.dataflow
+        self.backlog, self.backlog_bytes = command.backlog, command.backlog_bytes
+        self.credit, self.credit_bytes = command.credit, command.credit_bytes
+        self.is_paused = False
         self._flow, self._tell, self._start, self._told_errors = flow, tell, command.at, ALL
         with flow.reader.clone() as handle:
             self._queue = handle.import_()
@@ -89,21 +101,28 @@ class _Subscription:
         self._history, self._queue.history = len(self._waiting), []
         self._next = ALL if command.snapshot else command.at + 1  # epochs before it were told, or do not count
 
-    def go_on(self) -> bool:
-        """Tell what is complete and was not told yet, if there is credit; returns whether the rest can be kept."""
+    def waiting(self) -> tuple[int, int]:
+        """How many rows wait to be told, and how many bytes these keep, besides what was there at the start."""
+        batches = self._waiting[self._history :]
+        return sum(map(len, batches)), sum(batch.nbytes for batch in batches)
+
+    def go_on(self) -> None:
+        """Tell what is complete and was not told yet; without credit for it, pause."""
         upper = self._flow.lower
         self._waiting += [batch for batch in self._queue.take() if len(batch)]
         if upper <= max(self._next, self._start):
-            return True
-        if self._waiting and not self.credit:
-            return sum(map(len, self._waiting[self._history :])) <= self.backlog
+            return
+        self.is_paused = bool(self._waiting) and min(self.credit, self.credit_bytes) <= 0
+        if self.is_paused:
+            return
         updates = epochs_of(self._waiting, self._next, upper)
         epochs, table = changes_of(updates, self._start) if updates is not None else (None, None)
-        self.credit -= table is not None
+        if table is not None:
+            self.credit -= 1
+            self.credit_bytes -= table.nbytes
         self._tell(Changed(self.number, upper, epochs, table, self._errors_before(upper)))
         self._waiting = [batch for batch in self._waiting if (batch.times[:, 0] >= upper).any()]
         self._next, self._history = upper, 0
-        return True
 
     def _errors_before(self, upper: int) -> tuple[tuple[int, Errors], ...]:
         """How errors have changed at epochs that were not told yet; first, all that there are."""

@@ -155,8 +155,8 @@ class Worker:
                     self._subscriptions.open(command, self._flow(name))
                 except DataflowError as error:
                     self._subscriptions.refuse(number, str(error))
-            case Resume(number, credit):
-                self._subscriptions.resume(number, credit)
+            case Resume():
+                self._subscriptions.resume(command)
             case Unsubscribe(number):
                 self._subscriptions.close(number)
             case Hold(number, name, at):

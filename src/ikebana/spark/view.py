@@ -22,6 +22,7 @@ from ikebana.collection import Collection
 from ikebana.spark.types import spark_schema
 from ikebana.sql.ordering import sort_table
 from ikebana.sql.prefixes import SortKey
+from ikebana.subscribing import BACKLOG, BACKLOG_BYTES, OnError
 
 if TYPE_CHECKING:
     from ikebana.spark.session import Session
@@ -70,19 +71,41 @@ class View:
         """The answer as a pandas frame."""
         return self.to_arrow(at, timeout=timeout).to_pandas()
 
-    def changes(self, since: str | None = None, *, timeout: float | None = None) -> Any:
+    def changes(
+        self,
+        since: str | None = None,
+        *,
+        timeout: float | None = None,
+        backlog: int = BACKLOG,
+        backlog_bytes: int = BACKLOG_BYTES,
+    ) -> Any:
         """An iterator of (epoch, Arrow table with a column `diff`): each epoch with changes once, in order.
 
         First the answer as it is, unless `since="now"`. It waits for the next, with `timeout` no longer than so many
-        seconds, and ends then.
+        seconds, and ends then. So many rows and bytes may wait on each worker until they are taken; with more it
+        raises. It also raises when the view gets errors; the next item is then what has changed when they are gone.
         """
         self._check()
-        return self.inner.changes(since, timeout=timeout)
+        return self.inner.changes(since, timeout=timeout, backlog=backlog, backlog_bytes=backlog_bytes)
 
-    def subscribe(self, callback: Callable[[int, pa.Table], object], since: str | None = None) -> Any:
-        """The same for a function, called with epoch and table as changes come."""
+    def subscribe(
+        self,
+        callback: Callable[[int, pa.Table], object],
+        since: str | None = None,
+        *,
+        backlog: int = BACKLOG,
+        backlog_bytes: int = BACKLOG_BYTES,
+        on_error: OnError | None = None,
+    ) -> Any:
+        """The same for a function, called with epoch and table as changes come; `on_error` when errors do."""
         self._check()
-        return self.inner.subscribe(callback, since)
+        limits = {"backlog": backlog, "backlog_bytes": backlog_bytes}
+        return self.inner.subscribe(callback, since, **limits, on_error=on_error)
+
+    def errors(self, at: int | None = None, *, timeout: float | None = None) -> pa.Table:
+        """The rows for which the view has no value, and why; while there are any, reading it raises."""
+        self._check()
+        return self.inner.errors(at, timeout=timeout)
 
     def hold(self, *, timeout: float | None = None) -> Any:
         """Keep the answer of the present epoch on, and all later ones, readable: `with view.hold() as held: ...`."""

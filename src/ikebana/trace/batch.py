@@ -53,6 +53,11 @@ class Batch(Protocol):
         """The table of the times that occur."""
         ...
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the batch keeps in memory."""
+        ...
+
     def __len__(self) -> int:
         """How many rows are stored; a view may show fewer."""
         ...
@@ -100,11 +105,6 @@ class StoredBatch(Batch, Protocol):
     @property
     def collided(self) -> Lane:
         """The key lanes, ascending, in which the lanes of unequal data agree."""
-        ...
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes that the batch keeps in memory."""
         ...
 
     def window(self, start: int, end: int) -> Window:

@@ -64,6 +64,10 @@ class _View:
     def times(self) -> Lane:
         return self.batch.times
 
+    @property
+    def nbytes(self) -> int:
+        return self.batch.nbytes
+
     def __len__(self) -> int:
         return len(self.batch)
 

@@ -12,8 +12,10 @@ Flow. `send` does not wait for the answer, and so keeps a worker and the network
 `limit` requests to that worker are unanswered, so that what is under way is bounded. `finish` waits for the rest.
 Requests to one worker are taken in order. A refusal is raised by the next call that waits, and `finish` at the latest.
 
-Ends. When a worker's connection is lost, or when it has not answered for `patience` seconds, the call raises; a
-guest that has raised so is of no further use. A guest may leave at any time without disturbing anyone.
+Ends. When a worker's connection is lost the call raises, and the guest is of no further use. It is lost at once when
+the worker has ended, and after 20 s when its process is stopped or its machine out of reach: ZeroMQ's own threads
+answer for a worker that computes, however long that takes. With a `timeout` a call raises also when the worker has not
+answered for so many seconds. A guest may leave at any time without disturbing anyone.
 
 Cost: connecting takes 2 ms, a request and its answer 0.2 ms. Not guaranteed: use from several threads.
 """
@@ -57,9 +59,12 @@ class Invitation:
 class Guest:
     """A guest of a cluster."""
 
-    def __init__(self, invitation: Invitation, *, patience: float = 60.0, limit: int = 4) -> None:
-        """`patience`: how many seconds an answer may take; `limit`: how many requests to a worker may be unanswered."""
-        self.invitation, self._patience, self._limit = invitation, patience, limit
+    def __init__(self, invitation: Invitation, *, timeout: float | None = None, limit: int = 4) -> None:
+        """`timeout`: how many seconds an answer may take, as long as the worker lives if none is given.
+
+        `limit`: how many requests to a worker may be unanswered.
+        """
+        self.invitation, self._timeout, self._limit = invitation, timeout, limit
         self._sockets = Sockets(invitation.keys, (), "", heartbeat=True)
         self._close = weakref.finalize(self, self._sockets.close)
         self._poller = zmq.Poller()
@@ -74,13 +79,13 @@ class Guest:
         """How many workers there are."""
         return self.invitation.size
 
-    def ask(self, worker: int, request: Request, *, patience: float | None = None) -> Any:
-        """A worker's answer to a request; raises what it refuses with. `patience` is for this request."""
+    def ask(self, worker: int, request: Request, *, timeout: float | None = None) -> Any:
+        """A worker's answer to a request; raises what it refuses with. `timeout` is for this request."""
         number = next(self._numbers)
         self._kept[number] = None
         try:
             self._send(worker, Ask(number, request))
-            self._wait(worker, lambda: self._kept[number] is not None, patience)
+            self._wait(worker, lambda: self._kept[number] is not None, timeout)
             reply = self._kept[number]
         finally:
             if self._kept.pop(number) is None:
@@ -142,19 +147,19 @@ class Guest:
         self._poller.register(door, zmq.POLLIN)
         self._poller.register(watch, zmq.POLLIN)
 
-    def _wait(self, worker: int, is_done: Any, patience: float | None = None) -> None:
+    def _wait(self, worker: int, is_done: Any, timeout: float | None = None) -> None:
         """Take replies until it is done; raises refusals of what was sent, and when a worker is gone or too slow."""
-        seconds = self._patience if patience is None else patience
-        deadline = time.monotonic() + seconds
+        seconds = self._timeout if timeout is None else timeout
+        deadline = None if seconds is None else time.monotonic() + seconds
         while not is_done():
-            left = deadline - time.monotonic()
-            if left <= 0:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
                 raise DataflowError(
                     f"worker {worker} has not answered for {seconds:g} s",
-                    detail="it may be busy, or its machine may be out of reach",
-                    hint="give more `patience`",
+                    detail="it is busy: it has not ended, and its machine can be reached",
+                    hint="give a longer `timeout`, or none",
                 )
-            events = dict(self._poller.poll(ceil(left * 1000)))
+            events = dict(self._poller.poll(None if left is None else ceil(left * 1000)))
             for each, door in self._doors.items():
                 if door in events:
                     self._take(each, door)
