@@ -205,7 +205,7 @@ def test_requests_are_answered_by_all_workers_or_by_one(two: Processes) -> None:
     view.wait(0)
     shards = two.ask(Read(view.dataflow, (0,)))
     assert sum(each.rows.num_rows for each in shards) == 100 and len(shards) == 2
-    assert [two.ask(Read(view.dataflow, (0,)), worker)[0].num_rows for worker in (0, 1)] == [
+    assert [two.ask(Read(view.dataflow, (0,)), worker)[0].rows.num_rows for worker in (0, 1)] == [
         each.rows.num_rows for each in shards
     ]
 
