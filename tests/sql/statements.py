@@ -187,6 +187,18 @@ STATEMENTS: dict[str, str] = {
     "FROM orders GROUP BY year(day)",
     "aggregate_filter": "SELECT customer, count(*) FILTER (WHERE status = 'open') AS open, "
     "sum(price) FILTER (WHERE day > DATE '2024-06-01') AS late FROM orders GROUP BY customer",
+    "filter_of_values": "SELECT customer, max_by(id, price) FILTER (WHERE status = 'open') AS dearest, "
+    "min_by(id, price) FILTER (WHERE note > 'b') AS cheapest, first(status) FILTER (WHERE status = 'open') AS open, "
+    "any_value(note) FILTER (WHERE note = 'a') AS noted, first(note) FILTER (WHERE note IS NULL) AS none, "
+    "percentile(price, 0.3) FILTER (WHERE note > 'a') AS p, collect_list(id) FILTER (WHERE note IS NOT NULL) AS ids, "
+    "count(DISTINCT status) FILTER (WHERE price > 50) AS n, stddev(price) FILTER (WHERE price > 50) AS s, "
+    "bool_and(price > 70) FILTER (WHERE price > 50) AS b FROM orders GROUP BY customer",
+    "filter_of_everything": "SELECT max_by(id, price) FILTER (WHERE status = 'open') AS dearest, "
+    "first(status) FILTER (WHERE status = 'open') AS open, max_by(id, price) FILTER (WHERE price < 0) AS none, "
+    "first(id) FILTER (WHERE price < 0) AS nothing FROM orders",
+    "collect_nulls": "SELECT customer, collect_list(note) RESPECT NULLS AS notes, collect_set(note) RESPECT NULLS "
+    "AS kinds, array_agg(note) FILTER (WHERE price > 50) RESPECT NULLS AS dear, "
+    "collect_list(DISTINCT note) RESPECT NULLS AS each, collect_list(note) AS given FROM orders GROUP BY customer",
     "count_distinct": "SELECT status, count(DISTINCT customer) AS n, count(*) AS orders FROM orders GROUP BY status",
     "sum_distinct_global": "SELECT sum(DISTINCT quantity) AS total, count(DISTINCT quantity) AS n FROM items",
     "several_distincts": "SELECT status, count(DISTINCT customer) AS customers, count(DISTINCT day) AS days, "
@@ -275,6 +287,11 @@ STATEMENTS: dict[str, str] = {
     "window_min_max": "SELECT id, min(price) OVER (PARTITION BY status ORDER BY day ROWS BETWEEN UNBOUNDED "
     "PRECEDING AND "
     "1 FOLLOWING) AS low, max(price) OVER (PARTITION BY status) AS high FROM orders",
+    "window_filter": "SELECT id, first_value(note) FILTER (WHERE price > 50) OVER w AS first, "
+    "last_value(note) FILTER (WHERE price > 50) OVER w AS last, any_value(note) FILTER (WHERE note > 'a') OVER w AS a, "
+    "last_value(note) FILTER (WHERE price > 50) IGNORE NULLS OVER w AS there, "
+    "count(*) FILTER (WHERE note > 'a') OVER w AS n FROM orders "
+    "WINDOW w AS (PARTITION BY customer ORDER BY id ROWS BETWEEN 2 PRECEDING AND 2 FOLLOWING)",
     # Common table expressions.
     "with": "WITH big AS (SELECT * FROM orders WHERE price > 100) SELECT a.id, b.id AS other FROM big a JOIN big b "
     "ON a.customer = b.customer AND a.id < b.id",

@@ -16,7 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikebana.errors import EvaluationError
-from ikebana.sql.gathering import Collect, Extreme, ExtremeBy, GatherCall, Gathering, Mode, Percentile, Summed, gather
+from ikebana.sql.gathering import (
+    Collect,
+    Extreme,
+    ExtremeBy,
+    GatherCall,
+    Gathering,
+    Mode,
+    Percentile,
+    Summed,
+    Where,
+    gather,
+)
 from ikebana.sql.sums import Count, Mean, Sum, Variance
 from tests.profiles import examples
 from tests.sql.maintained import Domain, Row, Rows, applied, check, histories, maybe, never, place, plain
@@ -31,6 +42,7 @@ TABLE: list[Domain] = [
     (maybe("t", pa.duration("us")), [None, timedelta(microseconds=1), timedelta(days=-2)]),
     (maybe("s", pa.string()), [None, "", "b", "é"]),
     (maybe("f", pa.int64()), [None, 0, 1, 3]),
+    (maybe("c", pa.bool_()), [None, False, True]),
 ]
 FIELDS = [field for field, _ in TABLE]
 NAMES = [field.name for field in FIELDS]
@@ -43,6 +55,8 @@ def values(rows: list[Row], column: str) -> list[Any]:
 
 def collected(call: Collect, rows: list[Row]) -> Any:
     found = values(rows, call.column)
+    if call.with_nulls:
+        found = [None] * sum(row[NAMES.index(call.column)] is None for row in rows) + found
     return list({plain(value): value for value in found}.values()) if call.distinct else found
 
 
@@ -112,6 +126,7 @@ TWINS: dict[type, Callable[[Any, list[Row]], Any]] = {
     ExtremeBy: extreme_by,
     Mode: mode,
     Percentile: percentile,
+    Where: lambda call, rows: TWINS[type(call.call)](call.call, [row for row in rows if row[NAMES.index("c")]]),
     Summed: lambda call, rows: SUMS[call.name](rows),
 }
 
@@ -122,10 +137,10 @@ def calls(draw: Any, name: str) -> GatherCall:
     flag, flags = draw(st.booleans()), [draw(st.booleans()) for _ in range(3)]
     fractions = draw(st.lists(st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.9, 1.0]), min_size=1, max_size=3))
     numeric, frequency = draw(st.sampled_from(["i", "x", "d", "t"])), draw(st.sampled_from([None, "f"]))
-    return draw(
+    found = draw(
         st.sampled_from(
             [
-                Collect(name, column, flag),
+                Collect(name, column, flag, flags[0]),
                 Extreme(name, column, flag),
                 ExtremeBy(name, column, other, flag),
                 Mode(name, column, flag),
@@ -134,6 +149,7 @@ def calls(draw: Any, name: str) -> GatherCall:
             ]
         )
     )
+    return Where(found.name, found, "c") if draw(st.booleans()) else found
 
 
 @st.composite

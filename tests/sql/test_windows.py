@@ -48,6 +48,7 @@ TABLE: list[Domain] = [
     (maybe("d", MONEY), [None, Decimal("-1.25"), Decimal("0.10"), Decimal("99999.99")]),
     (never("t", pa.date32()), [date(2020, 1, 1), date(2020, 1, 2), date(2020, 1, 5), date(9999, 12, 31)]),
     (maybe("s", pa.string()), [None, "", "b", "é"]),
+    (maybe("c", pa.bool_()), [None, False, True]),
 ]
 NAMES = [field.name for field, _ in TABLE]
 FIELDS = [field for field, _ in TABLE]
@@ -119,6 +120,8 @@ def shifted(call: Shift, place: Place) -> Any:
 
 def nth(call: Nth, place: Place) -> Any:
     frame = place.frame(call.frame)
+    if call.where is not None:
+        frame = [row for row in frame if row[NAMES.index(call.where)]]
     if call.ignore_nulls:
         frame = [row for row in frame if row[NAMES.index(call.column)] is not None]
     return value_at(frame, call.nth - 1 if call.nth > 0 else len(frame) + call.nth, call.column)
@@ -231,7 +234,7 @@ def calls(draw: Any, name: str, keys: list[SortKey]) -> WindowCall:
                 Ntile(name, draw(st.sampled_from([1, 2, 3, 7]))),
                 Shift(name, column, draw(st.integers(-2, 2)), draw(st.sampled_from([None, column])), flag),
                 Shift(name, "i", draw(st.integers(-2, 2)), Constant(77), flag),
-                Nth(name, column, draw(st.sampled_from([1, -1, 2])), frame, flag),
+                Nth(name, column, draw(st.sampled_from([1, -1, 2])), frame, flag, draw(st.sampled_from([None, "c"]))),
                 Extreme(name, column, flag, frame),
                 OverFrame(name, Count(draw(st.sampled_from([(), ("i",), ("i", "s")]))), frame),
                 OverFrame(name, Sum(other, kind), frame),

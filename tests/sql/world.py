@@ -164,7 +164,7 @@ def _plain(kind: pa.DataType) -> str:
 def _listed(table: pa.Table, in_order: bool, free_lists: bool) -> list[Any]:
     rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
     if free_lists:
-        rows = [tuple(sorted(each) if isinstance(each, list) else each for each in row) for row in rows]
+        rows = [tuple(sorted(each, key=_place) if isinstance(each, list) else each for each in row) for row in rows]
     return rows if in_order else sorted(rows, key=_place)
 
 

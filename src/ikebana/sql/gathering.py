@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from ikebana.collection import Collection
 from ikebana.errors import EvaluationError
 from ikebana.operators.changes import Fields
 from ikebana.operators.logic import Groups, Logic, Made
+from ikebana.sql.expressions.buffers import true
 from ikebana.sql.ordering import comparable, ranks_in_order, reduced
 from ikebana.sql.prefixes import SortKey
 from ikebana.sql.sums.aggregates import Aggregate
@@ -47,10 +48,15 @@ class Rows:
     counts: Lane
     groups: int
 
-    def in_order(self, *keys: SortKey, weights: Lane | None = None) -> Ordered:
-        """The rows in which the first key's column is not null, by group and keys."""
+    def only(self, where: str) -> Rows:
+        """The same rows, of which only those count in which a column is true."""
+        return replace(self, counts=np.where(true(self.columns[where]), self.counts, 0))
+
+    def in_order(self, *keys: SortKey, weights: Lane | None = None, with_nulls: bool = False) -> Ordered:
+        """The rows that count, by group and keys; without `with_nulls`, those in which the first key is not null."""
         weights = self.counts if weights is None else weights
-        there = np.flatnonzero((validity(self.columns[keys[0].column]) != 0) & (weights > 0))
+        counts = weights > 0
+        there = np.flatnonzero(counts if with_nulls else (validity(self.columns[keys[0].column]) != 0) & counts)
         taken = pa.array(there)
         by = [part for key in keys for part in comparable(self.columns[key.column].take(taken), key)]
         order = np.lexsort([*by[::-1], self.group[there]])
@@ -123,6 +129,24 @@ class GatherCall(ABC):
 
 
 @dataclass(frozen=True)
+class Where(GatherCall):
+    """A function of those rows alone in which a column is true."""
+
+    call: GatherCall
+    where: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.call.columns, self.where)
+
+    def field(self, known: Known) -> pa.Field:
+        return self.call.field(known)
+
+    def evaluate(self, rows: Rows) -> pa.Array:
+        return self.call.evaluate(rows.only(self.where))
+
+
+@dataclass(frozen=True)
 class OfColumn(GatherCall):
     """A function of one column's values that are not null; null where there are none, unless it says otherwise."""
 
@@ -138,31 +162,36 @@ class OfColumn(GatherCall):
 
 @dataclass(frozen=True)
 class Collect(OfColumn):
-    """All values as a list, in ascending order, each once if it is `distinct`; an empty list if there are none."""
+    """All values as a list, in ascending order, each once if it is `distinct`; an empty list if there are none.
+
+    Nulls are left out unless `with_nulls`; then they come first.
+    """
 
     distinct: bool = False
+    with_nulls: bool = False
 
     def field(self, known: Known) -> pa.Field:
-        return pa.field(self.name, _list_of(known[self.column].type), nullable=False)
+        return pa.field(self.name, _list_of(known[self.column].type, self.with_nulls), nullable=False)
 
     def evaluate(self, rows: Rows) -> pa.Array:
-        found, column = rows.in_order(SortKey(self.column)), rows.columns[self.column]
+        found = rows.in_order(SortKey(self.column), with_nulls=self.with_nulls)
+        column = rows.columns[self.column]
         if self.distinct:
             chosen, group = found.rows[found.firsts], found.group[found.firsts]
         else:
             chosen, group = np.repeat(found.rows, found.weights), np.repeat(found.group, found.weights)
         sizes = np.bincount(group, minlength=rows.groups)
-        return _lists(sizes, column.take(pa.array(chosen)))
+        return _lists(sizes, column.take(pa.array(chosen)), self.with_nulls)
 
 
-def _list_of(kind: pa.DataType) -> pa.DataType:
-    return pa.list_(pa.field("element", kind, nullable=False))
+def _list_of(kind: pa.DataType, nullable: bool = False) -> pa.DataType:
+    return pa.list_(pa.field("element", kind, nullable))
 
 
-def _lists(sizes: Lane, values: pa.Array) -> pa.Array:
-    """Lists of some sizes, of values one after the other."""
+def _lists(sizes: Lane, values: pa.Array, nullable: bool = False) -> pa.Array:
+    """Lists of some sizes, of values one after the other, some of which may be null."""
     offsets = pa.array(np.append(0, np.cumsum(sizes)).astype(np.int32))
-    return pa.ListArray.from_arrays(offsets, values, type=_list_of(values.type))
+    return pa.ListArray.from_arrays(offsets, values, type=_list_of(values.type, nullable))
 
 
 @dataclass(frozen=True)
@@ -319,6 +348,8 @@ def _added_up(lanes: Sequence[Lane], counts: Lane, starts: Lane) -> Lane:
 def _exact(part: Floating, rows: Rows) -> list[Exact]:
     """The exact sums of groups' floats: bin by bin first."""
     at, bins, lanes = part.split(rows.columns)
+    counted = np.flatnonzero(rows.counts[at])  # an infinity that does not count must not be there either
+    at, bins, lanes = at[counted], bins[counted], [lane[counted] for lane in lanes]
     slots, where = np.unique(rows.group[at] * BINS + bins, return_inverse=True)
     sums = np.zeros((len(lanes), len(slots)), np.int64)
     for lane, total in zip(lanes, sums, strict=True):

@@ -57,6 +57,11 @@ def only_if(condition: Expression, value: Expression) -> Expression:
     return _made("If", condition, value, Literal(value.type, True, None))
 
 
+def is_true(condition: Expression) -> Expression:
+    """Whether a condition is true: false where it is null."""
+    return _made("Coalesce", condition, Literal(pa.bool_(), False, False)) if condition.nullable else condition
+
+
 def or_some(value: Expression) -> Expression:
     """The value, and where it is missing always the same other one: with `is_null` it says what the value is."""
     return _made("Coalesce", value, Literal(value.type, False, _some(value.type)))

@@ -11,8 +11,9 @@
 Each piece is a reduction by the same key, which leaves an index by it; pieces are joined through these. An aggregate of
 everything, by no key, has a row even where there are no rows: that of an empty group.
 
-A FILTER makes the argument null where it is not true, which all these aggregates leave out. Where SQL leaves open which
-row is meant (first, any_value), it is the least.
+A FILTER makes the argument of sums and extremes null where it is not true, which these leave out. What does not leave
+nulls out has a column that says which rows count: of `first`, rows that count are chosen first; what gathers values is
+given no others. Where SQL leaves open which row is meant (first, any_value), it is the least.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from ikebana.collection import Collection
 from ikebana.errors import SqlError
 from ikebana.sql import sums
 from ikebana.sql.expressions import Column, Expression, Literal, translate
-from ikebana.sql.expressions.making import only_if
-from ikebana.sql.gathering import Collect, ExtremeBy, GatherCall, Mode, Percentile, gather
+from ikebana.sql.expressions.making import is_true, only_if
+from ikebana.sql.gathering import Collect, ExtremeBy, GatherCall, Mode, Percentile, Where, gather
 from ikebana.sql.joins import ANY
 from ikebana.sql.lowering import Lowering, Wanted, all_references, joined, lowers, scalar_subqueries
 from ikebana.sql.nodes.limits import ordered
@@ -104,7 +105,7 @@ class Grouped:
         self._calls: dict[Any, Column] = {}
         self._sums: dict[tuple[Column, ...] | None, list[tuple[str, sums.Aggregate]]] = {}  # by what is distinct
         self._extremes: list[tuple[str, Column, bool]] = []
-        self._firsts: list[tuple[str, Column]] = []
+        self._firsts: dict[Column | None, list[tuple[str, Column]]] = {}  # by the column that says which rows count
         self._gathered: list[GatherCall] = []
         self._empty: list[tuple[str, Expression]] = []
         """What each aggregate is for a group without rows."""
@@ -145,23 +146,28 @@ class Grouped:
     def _called(self, tree: Tree) -> Column:
         function, *conditions = tree.children
         arguments = [self._lowering.expression(each, self._part.outputs) for each in function.children]
-        for condition in conditions:
-            arguments[0] = only_if(self._lowering.expression(condition, self._part.outputs), arguments[0])
+        where = next((is_true(self._lowering.expression(each, self._part.outputs)) for each in conditions), None)
         is_distinct = bool(tree.fields["isDistinct"])
         options = tuple(
             function.fields.get(each) for each in ("ignoreNulls", "reverse", "reverseOpt", "nullOnDivideByZero")
         )
-        call = (function.kind, tuple(arguments), is_distinct, options)
+        call = (function.kind, tuple(arguments), where, is_distinct, options)
         if call not in self._calls:
-            self._calls[call] = self._piece(function, arguments, is_distinct)
+            self._calls[call] = self._piece(function, arguments, where, is_distinct)
         return self._calls[call]
 
-    def _piece(self, function: Tree, arguments: Sequence[Expression], is_distinct: bool) -> Column:
-        """One more aggregate, as a column."""
+    def _piece(
+        self, function: Tree, arguments: Sequence[Expression], where: Expression | None, is_distinct: bool
+    ) -> Column:
+        """One more aggregate, as a column, of the rows in which `where` is true."""
         kind, name = function.kind, self._new("result")
         if kind in _REFUSED:
             called, hint = _REFUSED[kind]
             raise SqlError(f"{called} is not supported in a maintained view", hint=hint)
+        if kind in _GATHERED:
+            return self._gather(name, function, arguments, where, is_distinct)
+        if where is not None:
+            arguments = [only_if(where, arguments[0]), *arguments[1:]]
         if kind in _SUMS:
             columns = [self._input(each) for each in arguments]
             call = _SUMS[kind](columns, self._lowering.config.ansi)
@@ -177,19 +183,24 @@ class Grouped:
             return self._result(name, column.type, column.nullable)
         if kind == "First":
             column = self._input(arguments[0])
-            self._firsts.append((name, column))
+            self._firsts.setdefault(None if where is None else self._input(where), []).append((name, column))
             return self._result(name, column.type, column.nullable)
-        if kind in _GATHERED:
-            written_out = kind.startswith("Percentile")  # fractions are
-            given: list[Expression] = [self._input(arguments[0])]
-            for each in arguments[1:]:
-                given.append(each if written_out and isinstance(each, Literal) else self._input(each))
-            gathered = _GATHERED[_distinct_kind(kind) if is_distinct else kind](name, function, given)
-            self._gathered.append(gathered)
-            made = gathered.field({each.name: _field(each) for each in given if isinstance(each, Column)})
-            nothing = Literal(made.type, made.nullable, None if made.nullable else ())
-            return self._result(name, made.type, made.nullable, nothing)
         raise SqlError(f"the aggregate {kind} is not supported in a maintained view")
+
+    def _gather(
+        self, name: str, function: Tree, arguments: Sequence[Expression], where: Expression | None, is_distinct: bool
+    ) -> Column:
+        """One more aggregate that needs the values of a group."""
+        kind = function.kind
+        written_out = kind.startswith("Percentile")  # fractions are
+        given: list[Expression] = [self._input(arguments[0])]
+        for each in arguments[1:]:
+            given.append(each if written_out and isinstance(each, Literal) else self._input(each))
+        gathered = _GATHERED[_distinct_kind(kind) if is_distinct else kind](name, function, given)
+        self._gathered.append(gathered if where is None else Where(name, gathered, self._input(where).name))
+        made = gathered.field({each.name: _field(each) for each in given if isinstance(each, Column)})
+        nothing = Literal(made.type, made.nullable, None if made.nullable else ())
+        return self._result(name, made.type, made.nullable, nothing)
 
     def _result(self, name: str, kind: pa.DataType, nullable: bool, empty: Expression | None = None) -> Column:
         self._empty.append((name, empty or Literal(kind, True, None)))
@@ -221,10 +232,12 @@ class Grouped:
         for name, column, greatest in self._extremes:
             order = [SortKey(column.name, ascending=not greatest, nulls_first=False)]
             yield top_rows(self._given([column]), self.key, 1, 0, order).select(*self.key, **{name: column.name})
-        if self._firsts:
-            rows = self._given([column for _, column in self._firsts])
-            renamed = {name: column.name for name, column in self._firsts}
-            yield top_rows(rows, self.key, 1, 0, []).select(*self.key, **renamed)
+        for where, firsts in self._firsts.items():
+            counted = [] if where is None else [where]
+            rows = self._given([*counted, *(column for _, column in firsts)])
+            order = [SortKey(each.name, ascending=False) for each in counted]
+            renamed = {name: column.name for name, column in firsts}
+            yield top_rows(rows, self.key, 1, 0, order).select(*self.key, **renamed)
         if self._gathered:
             yield gather(self._given(list(self._inputs.values())), self.key, tuple(self._gathered))
 
@@ -278,7 +291,7 @@ Arguments = Sequence[Expression]
 
 
 def _collect(*, distinct: bool) -> Callable[[str, Tree, Arguments], GatherCall]:
-    return lambda name, tree, given: Collect(name, _name(given[0]), distinct)
+    return lambda name, tree, given: Collect(name, _name(given[0]), distinct, tree.fields.get("ignoreNulls") is False)
 
 
 def _extreme_by(*, greatest: bool) -> Callable[[str, Tree, Arguments], GatherCall]:

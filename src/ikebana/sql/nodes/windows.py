@@ -13,7 +13,7 @@ from typing import Any
 from ikebana.errors import SqlError
 from ikebana.sql import windows
 from ikebana.sql.expressions import Column, Expression, Literal
-from ikebana.sql.expressions.making import only_if
+from ikebana.sql.expressions.making import is_true, only_if
 from ikebana.sql.lowering import Lowering, Wanted, lowers
 from ikebana.sql.nodes.limits import ordered, sort_key
 from ikebana.sql.ordering import top_rows
@@ -111,8 +111,9 @@ class _Given:
     def _aggregate(self, tree: Tree, name: str, frame: Frame) -> windows.WindowCall:
         function, *conditions = tree.children
         inputs = self.inputs(function)
-        for condition in conditions:
-            inputs[0] = only_if(self._lowering.expression(condition, self._part.outputs), inputs[0])
+        where = next((is_true(self._lowering.expression(each, self._part.outputs)) for each in conditions), None)
+        if where is not None:
+            inputs[0] = only_if(where, inputs[0])
         columns = [self.column(each) for each in inputs]
         first, ansi = columns[0], self._lowering.config.ansi
         match function.kind:
@@ -127,7 +128,8 @@ class _Given:
                 return windows.Extreme(name, self.column(ordered(inputs[0])).name, function.kind == "Max", frame)
             case "First" | "Last":
                 nth, ignore_nulls = 1 if function.kind == "First" else -1, bool(function.fields["ignoreNulls"])
-                return windows.Nth(name, first.name, nth, frame, ignore_nulls)
+                counted = None if where is None or ignore_nulls else self.column(where).name
+                return windows.Nth(name, first.name, nth, frame, ignore_nulls, counted)
             case other:
                 raise SqlError(f"the aggregate {other} over a window is not supported in a maintained view")
 

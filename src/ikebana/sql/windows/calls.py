@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ikebana.sql.expressions.buffers import true
 from ikebana.sql.ordering import comparable, ranks_in_order
 from ikebana.sql.prefixes import SortKey
 from ikebana.sql.sums.aggregates import Count, Mean, Sum
@@ -132,7 +133,7 @@ class Shift(WindowCall):
         column = window.columns[self.column]
         at = window.positions + self.by
         if self.ignore_nulls and self.by:
-            valid = Valid(column)
+            valid = Valid(validity(column))
             here = valid.before(window.positions)
             at = valid.at(here - 1 + self.by + valid.flags) if self.by > 0 else valid.at(here + self.by)
         found = _taken(column, at, (at >= start) & (at < end))
@@ -150,13 +151,14 @@ class Shift(WindowCall):
 class Nth(WindowCall):
     """The value of a column in the n-th row of the frame: 1 is the first, -1 the last; null if there is none.
 
-    Rows in which it is null do not count if those are ignored.
+    Rows in which it is null do not count if those are ignored; with `where`, only rows in which that column is true.
     """
 
     column: str
     nth: int
     frame: Frame = RUNNING
     ignore_nulls: bool = False
+    where: str | None = None
 
     def field(self, known: Known) -> pa.Field:
         return known[self.column].with_name(self.name).with_nullable(True)
@@ -164,19 +166,24 @@ class Nth(WindowCall):
     def evaluate(self, window: Window) -> pa.Array:
         lower, upper = window.frame(self.frame)
         column = window.columns[self.column]
-        if self.ignore_nulls:
-            valid = Valid(column)
+        if self.ignore_nulls or self.where is not None:
+            valid = Valid(self._counted(window))
             at = valid.at(valid.before(lower) + self.nth - 1 if self.nth > 0 else valid.before(upper) + self.nth)
         else:
             at = lower + self.nth - 1 if self.nth > 0 else upper + self.nth
         return _taken(column, at, (at >= lower) & (at < upper))
 
+    def _counted(self, window: Window) -> Array:
+        """Which rows count."""
+        there = validity(window.columns[self.column]) if self.ignore_nulls else np.ones(len(window), bool)
+        return there if self.where is None else there & true(window.columns[self.where])
+
 
 class Valid:
-    """The positions at which a column is not null."""
+    """The positions that are marked: at which a column is not null, for example."""
 
-    def __init__(self, column: pa.Array) -> None:
-        self.flags = validity(column).astype(np.int64)
+    def __init__(self, flags: Array) -> None:
+        self.flags = flags.astype(np.int64)
         self._positions = np.flatnonzero(self.flags)
         self._before = np.append(0, np.cumsum(self.flags))
 
