@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import calendar
 import math
 import pickle
 from collections import Counter
 from collections.abc import Callable
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -18,10 +19,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikebana.errors import EvaluationError
+from ikebana.sql.expressions import Column, Config, Expression
+from ikebana.sql.expressions.making import later
+from ikebana.sql.expressions.zones import DAY
 from ikebana.sql.prefixes import SortKey
 from ikebana.sql.sums import Count, Mean, Sum
 from ikebana.sql.windows import (
     RUNNING,
+    VALUE,
     WHOLE,
     Constant,
     Extreme,
@@ -46,7 +51,7 @@ TABLE: list[Domain] = [
     (maybe("i", pa.int32()), [None, -(1 << 31), -1, 0, 1, 2, 4, (1 << 31) - 1]),
     (maybe("x", pa.float64()), [None, -2.5, 0.0, 0.25, 1e6, math.inf, math.nan]),
     (maybe("d", MONEY), [None, Decimal("-1.25"), Decimal("0.10"), Decimal("99999.99")]),
-    (never("t", pa.date32()), [date(2020, 1, 1), date(2020, 1, 2), date(2020, 1, 5), date(9999, 12, 31)]),
+    (never("t", pa.date32()), [date(2020, 1, 30), date(2020, 1, 31), date(2020, 2, 2), date(2020, 2, 29)]),
     (maybe("s", pa.string()), [None, "", "b", "é"]),
     (maybe("c", pa.bool_()), [None, False, True]),
 ]
@@ -67,33 +72,61 @@ class Place:
         return [compare(row[NAMES.index(key.column)], key) for key in self.keys]
 
     def frame(self, frame: Frame) -> list[Row]:
-        return [row for n, row in enumerate(self.rows) if self._is_inside(n, row, frame)]
+        if frame.unit == "range":
+            return self._sliding(frame)
+        lower = 0 if frame.lower is None else max(0, self.at + frame.lower)
+        upper = len(self.rows) if frame.upper is None else max(0, self.at + frame.upper + 1)
+        return self.rows[lower:upper]
 
-    def _is_inside(self, n: int, row: Row, frame: Frame) -> bool:
-        if frame.unit == "rows":
-            after = frame.lower is None or n >= self.at + frame.lower
-            return after and (frame.upper is None or n <= self.at + frame.upper)
-        return self._is_reached(n, row, frame.lower, -1) and self._is_reached(n, row, frame.upper, 1)
+    def _sliding(self, frame: Frame) -> list[Row]:
+        """The rows in a buffer that goes along with the rows, which enter it and leave it in their order."""
+        first = after = 0
+        for at in range(self.at + 1):
+            place = Place(self.rows, at, self.keys)
+            while first < after and not place._is_reached(first, frame.lower, -1):
+                first += 1
+            while after < len(self.rows) and place._is_reached(after, frame.upper, 1):
+                if first == after and not place._is_reached(after, frame.lower, -1):
+                    first += 1
+                after += 1
+        return self.rows[first:after]
 
-    def _is_reached(self, n: int, row: Row, offset: Any, side: int) -> bool:
+    def _is_reached(self, n: int, offset: Any, side: int) -> bool:
         """Whether a row is not beyond a bound."""
+        row = self.rows[n]
         if offset is None:
             return True
         if offset == 0:
             return n >= self.peers[0] if side < 0 else n <= self.peers[-1]
         (key,) = self.keys
         at = NAMES.index(key.column)
-        bound = moved(self.row[at], offset if key.ascending else -offset)
-        here, there = compare(number(row[at]), key), compare(bound, key)
+        if isinstance(offset, Expression):
+            bound = MOVES[offset](self.row[at])
+        else:
+            bound = moved(self.row[at], offset if key.ascending else -offset)
+        here, there = compare(row[at], key), compare(bound, key)
         return here == there or (there < here if side < 0 else here < there)
 
 
-def number(value: Any) -> Any:
-    return value.toordinal() if isinstance(value, date) else value
-
-
 def moved(value: Any, offset: Any) -> Any:
-    return None if value is None else number(value) + offset
+    """What is so far off, in 32 bits if it is a whole number."""
+    if value is None:
+        return None
+    return (value + offset + (1 << 31)) % (1 << 32) - (1 << 31) if isinstance(value, int) else value + offset
+
+
+def a_month_later(value: date) -> date:
+    month = value.replace(day=1) + timedelta(days=31)
+    return min(value + timedelta(days=31), month.replace(day=calendar.monthrange(month.year, month.month)[1]))
+
+
+_DATE = Column(pa.date32(), False, VALUE)
+MOVES: dict[Any, Callable[[date], date]] = {
+    later(_DATE, -2 * DAY, False, Config()): lambda value: value - timedelta(days=2),
+    later(_DATE, 3 * DAY, False, Config()): lambda value: value + timedelta(days=3),
+    later(_DATE, 1, True, Config()): a_month_later,
+}
+"""Bounds of dates, and what they are."""
 
 
 def value_at(rows: list[Row], at: int, column: str) -> Any:
@@ -206,10 +239,10 @@ FRAMES = [
     Frame("rows", 1, 0),
 ]
 OFFSETS: dict[str, list[Any]] = {
-    "i": [-1, 1, -3, (1 << 31), -(1 << 63) + 1],
-    "x": [-0.25, 1.5, 3],
-    "d": [Decimal("-1.35"), 1, Decimal("0.005")],
-    "t": [-1, 3],
+    "i": [-1, 1, -3, (1 << 31) - 1, -(1 << 31) + 1],
+    "x": [-0.25, 1.5, 3.0],
+    "d": [Decimal("-1.35"), Decimal("1.00"), Decimal("0.01")],
+    "t": list(MOVES),
 }
 
 
@@ -295,6 +328,37 @@ def test_sums_over_frames_overflow_as_sums_do() -> None:
         2: -(1 << 63),
         3: (1 << 63) - 5,
     }
+
+
+def test_bounds_overflow_where_spark_looks_at_them() -> None:
+    key, val = [never("g", pa.int64())], [never("i", pa.int8())]
+    counted = OverFrame("n", Count(), Frame("range", -1, 1, checked=True))
+    logic = WindowLogic((SortKey("i"),), (counted,))
+    assert applied(logic, key, val, Counter([(1, 126), (1, 127)])) == Counter([(1, 126, 2), (1, 127, 2)])
+    with pytest.raises(EvaluationError, match="a bound of a RANGE frame overflows"):
+        applied(logic, key, val, Counter([(1, 1), (1, 127)]))
+    with pytest.raises(EvaluationError, match="it does not fit into int8"):
+        applied(logic, key, val, Counter([(1, -128), (1, 1)]))
+
+
+def test_bounds_are_days_of_clocks() -> None:
+    key, val = [never("g", pa.int64())], [never("t", pa.timestamp("us", "UTC"))]
+    hours = [datetime(2020, 3, 8, 4, tzinfo=UTC) + timedelta(hours=each) for each in (0, 23, 24)]  # 23 hours are a day
+    zone = Config(time_zone="America/New_York")
+    tomorrow = later(Column(val[0].type, False, VALUE), DAY, False, zone)
+    logic = WindowLogic((SortKey("t"),), (OverFrame("n", Count(), Frame("range", 0, tomorrow)),))
+    found = applied(logic, key, val, Counter((1, each) for each in hours))
+    assert [row[-1] for row in sorted(found)] == [2, 2, 1]
+    found = applied(logic, key, val, Counter((1, each - timedelta(days=1)) for each in hours))
+    assert [row[-1] for row in sorted(found)] == [3, 2, 1]
+
+
+def test_bounds_of_floats_are_floats() -> None:
+    key, val = [never("g", pa.int64())], [never("x", pa.float32())]
+    at, above = float(np.float32(1.1) + np.float32(1.1)), float(np.float32(1.1))
+    logic = WindowLogic((SortKey("x"),), (OverFrame("n", Count(), Frame("range", -1.1, 0)),))
+    found = applied(logic, key, val, Counter([(1, above), (1, at)]))
+    assert found == Counter([(1, plain(above), 1), (1, plain(at), 2)])
 
 
 def test_infinities_leave_frames_again() -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from ikebana.sql.expressions.base import BUILDERS, Call, Config, Expression, Literal
+from ikebana.sql.expressions.zones import DAY
 from ikebana.sql.tree import Tree
 
 _CONFIG = Config()
@@ -60,6 +61,16 @@ def only_if(condition: Expression, value: Expression) -> Expression:
 def is_true(condition: Expression) -> Expression:
     """Whether a condition is true: false where it is null."""
     return _made("Coalesce", condition, Literal(pa.bool_(), False, False)) if condition.nullable else condition
+
+
+def later(time: Expression, by: int, months: bool, config: Config) -> Expression:
+    """A date or timestamp some months, or else some microseconds (for dates whole days), later."""
+    if types.is_date(time.type):
+        kind, amount = ("DateAddYMInterval", by) if months else ("DateAdd", by // DAY)
+        return BUILDERS[kind](Tree(kind, {}, ()), (time, Literal(pa.int32(), False, amount)), config)
+    kind = "TimestampAddYMInterval" if months else "TimestampAddInterval"
+    interval = Literal(pa.int32() if months else pa.duration("us"), False, by)
+    return BUILDERS[kind](Tree(kind, {}, ()), (time, interval), config)
 
 
 def or_some(value: Expression) -> Expression:

@@ -10,17 +10,20 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
+from pyarrow import types
+
 from ikebana.errors import SqlError
 from ikebana.sql import windows
-from ikebana.sql.expressions import Column, Expression, Literal
-from ikebana.sql.expressions.making import is_true, only_if
+from ikebana.sql.expressions import Column, Config, Expression, Literal
+from ikebana.sql.expressions.making import is_true, later, only_if
+from ikebana.sql.expressions.zones import DAY
 from ikebana.sql.lowering import Lowering, Wanted, lowers
 from ikebana.sql.nodes.limits import ordered, sort_key
 from ikebana.sql.ordering import top_rows
 from ikebana.sql.relations import ID, Part, of_collection, unique_name
 from ikebana.sql.sums import Count, Mean, Sum
 from ikebana.sql.tree import Tree
-from ikebana.sql.windows import Frame
+from ikebana.sql.windows import VALUE, Bound, Frame
 
 
 @lowers("Window")
@@ -100,13 +103,24 @@ class _Given:
     def call(self, tree: Tree) -> windows.WindowCall:
         """A window function of Catalyst's."""
         function, specification = tree.children
-        name, frame = self.new("result"), _frame(specification.children[-1], specification)
+        name, frame = self.new("result"), self._frame(specification.children[-1], specification)
         if function.kind == "AggregateExpression":
             return self._aggregate(function, name, frame)
         maker = _FUNCTIONS.get(function.kind)
         if maker is None:
             raise SqlError(f"the window function {function.kind} is not supported in a maintained view")
         return maker(self, function, name, frame)
+
+    def _frame(self, tree: Tree, specification: Tree) -> Frame:
+        lower, upper = tree.children
+        if tree.case("frameType") == "RowFrame":
+            return Frame("rows", _rows_off(lower), _rows_off(upper))
+        order = next((each for each in specification.children if each.kind == "SortOrder"), None)
+        by = None if order is None else self._lowering.expression(order.only, self._part.outputs)
+        is_ascending = order is None or order.case("direction") == "Ascending"
+        bounds = [_bound_of(each, by, is_ascending, self._lowering.config) for each in (lower, upper)]
+        checked = self._lowering.config.ansi or (by is not None and types.is_duration(by.type))
+        return Frame("range", bounds[0], bounds[1], checked and any(_can_overflow(each) for each in bounds))
 
     def _aggregate(self, tree: Tree, name: str, frame: Frame) -> windows.WindowCall:
         function, *conditions = tree.children
@@ -182,31 +196,36 @@ def _whole(expression: Expression, what: str) -> int:
 # Frames.
 
 
-def _frame(tree: Tree, specification: Tree) -> Frame:
-    lower, upper = tree.children
-    if tree.case("frameType") == "RowFrame":
-        return Frame("rows", _bound_of(lower, None), _bound_of(upper, None))
-    orders = [each for each in specification.children if each.kind == "SortOrder"]
-    kind = orders[0].only.fields.get("dataType") if orders else None
-    return Frame("range", _bound_of(lower, kind), _bound_of(upper, kind))
-
-
-def _bound_of(tree: Tree, kind: Any) -> int | float | Decimal | None:
-    """How far a bound is off, in units of a column of a type of Spark's; None if it is unbounded."""
+def _rows_off(tree: Tree) -> int | None:
+    """How many rows off a bound is; None if it is unbounded."""
     if tree.kind.startswith("Unbounded"):
         return None
-    if tree.kind == "CurrentRow":
+    return 0 if tree.kind == "CurrentRow" else int(_written_out(tree))
+
+
+def _bound_of(tree: Tree, by: Expression | None, is_ascending: bool, config: Config) -> Bound:
+    """Where a bound is, for rows in the order of an expression."""
+    if tree.kind.startswith("Unbounded"):
+        return None
+    if tree.kind == "CurrentRow" or by is None:
         return 0
+    value, kind = _written_out(tree), str(tree.fields["dataType"])
+    if types.is_date(by.type) or types.is_timestamp(by.type):
+        if kind == "integer":  # days
+            value, kind = str(int(value) * DAY), "interval day"
+        months = "month" in kind or "year" in kind
+        time = Column(by.type, by.nullable, VALUE)
+        return later(time, int(value) if is_ascending else -int(value), months, config)
+    if types.is_decimal(by.type):
+        return Decimal(value)
+    return float(value) if types.is_floating(by.type) else int(value)
+
+
+def _written_out(tree: Tree) -> str:
     if tree.kind != "Literal" or tree.fields["value"] is None:
         raise SqlError("a frame whose bounds are not numbers is not supported in a maintained view")
-    value, given = tree.fields["value"], str(tree.fields["dataType"])
-    if given.startswith("decimal"):
-        return Decimal(value)
-    if given in ("float", "double"):
-        return float(value)
-    days = kind == "date" and given.startswith("interval")
-    return int(value) // _DAY if days else int(value)
+    return str(tree.fields["value"])
 
 
-_DAY = 24 * 3600 * 10**6
-"""In microseconds."""
+def _can_overflow(bound: Bound) -> bool:
+    return isinstance(bound, int) and bound != 0

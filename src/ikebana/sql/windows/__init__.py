@@ -2,11 +2,13 @@
 
 from ikebana.sql.windows.calls import Constant, Extreme, Nth, Ntile, OverFrame, Rank, Shift, WindowCall
 from ikebana.sql.windows.logic import WindowLogic
-from ikebana.sql.windows.partition import RUNNING, WHOLE, Frame
+from ikebana.sql.windows.partition import RUNNING, VALUE, WHOLE, Bound, Frame
 
 __all__ = [
     "RUNNING",
+    "VALUE",
     "WHOLE",
+    "Bound",
     "Constant",
     "Extreme",
     "Frame",

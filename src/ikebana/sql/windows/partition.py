@@ -22,14 +22,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from ikebana.errors import EvaluationError
 from ikebana.operators.logic import extents
+from ikebana.sql.expressions.base import Expression, Rows
 from ikebana.sql.ordering import comparable, order_of, ranks_in_order
 from ikebana.sql.prefixes import SortKey
 from ikebana.trace.columns import integers, validity
 from ikebana.trace.lanes import Array, Lane
 
-_WORD = np.iinfo(np.int64)
 _MANY_DIGITS = 75
+
+
+Bound = int | float | Decimal | Expression | None
+"""Where a frame starts or ends: see `Frame`."""
+
+VALUE = "value"
+"""What an expression for a bound calls the value of the sort key."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +45,17 @@ class Frame:
     """Which rows of its partition a row's function is about: from `lower` to `upper`, both included.
 
     Bounds are None (unbounded), 0 (the current row, in ranges with all its peers), or how far they are off, negative
-    for what precedes: rows, or in ranges what is added to the value of the one sort key (subtracted if it descends).
-    That is in units of the column: days for dates, microseconds for timestamps, a `Decimal` for decimals.
+    for what precedes: rows, or in ranges what is added to the value of the one sort key (subtracted if it descends),
+    in its own type. For dates and timestamps, whose months differ in length, a bound is an expression: what it is for
+    a row whose sort key is the column `VALUE`.
+
+    A whole number that is beyond its type wraps around. If it is `checked`, that is an error where Spark looks at it.
     """
 
     unit: Literal["rows", "range"] = "range"
-    lower: int | float | Decimal | None = None
-    upper: int | float | Decimal | None = 0
+    lower: Bound = None
+    upper: Bound = 0
+    checked: bool = False
 
 
 RUNNING = Frame()
@@ -115,30 +127,58 @@ class Window:
 
     def _rows(self, frame: Frame) -> tuple[Lane, Lane]:
         start, end = self.partitions
+        assert not isinstance(frame.lower, Expression) and not isinstance(frame.upper, Expression)
         lower = start if frame.lower is None else np.clip(self.positions + int(frame.lower), start, end)
         upper = end if frame.upper is None else np.clip(self.positions + int(frame.upper) + 1, start, end)
         return lower, upper
 
     def _range(self, frame: Frame) -> tuple[Lane, Lane]:
-        bounds = []
-        for side, offset in enumerate((frame.lower, frame.upper)):
-            if offset is None:
-                bounds.append(self.partitions[side])
-            elif offset == 0:
-                bounds.append(self.peer_ranges[side])
-            else:
-                bounds.append(self._reached(offset, after_equals=side == 1))
-        return bounds[0], bounds[1]
+        """Where frames start and end. As in Spark, frames of later rows never start or end earlier than those before.
 
-    def _reached(self, offset: int | float | Decimal, *, after_equals: bool) -> Lane:
-        """For each position where in its partition the value that is so far off would stand, before or after equals.
+        That matters where bounds are not in the order of rows: those that wrap around, and times on days on which
+        clocks are set forward.
+        """
+        (lower, low_beyond), (upper, high_beyond) = self._bound(frame.lower, 0), self._bound(frame.upper, 1)
+        ends = np.maximum.accumulate(upper)
+        starts = np.maximum.accumulate(np.minimum(lower, ends))
+        if frame.checked:
+            start, end = self.partitions
+            first = self.positions == start
+            starts_before, ends_before = (np.where(first, start, np.roll(each, 1)) for each in (starts, ends))
+            if frame.upper is None:
+                low_is_asked = starts_before < end
+            else:
+                low_is_asked = (starts_before < ends_before) | (ends > ends_before)
+            if (low_beyond & low_is_asked).any() or (high_beyond & (ends_before < end)).any():
+                raise EvaluationError(
+                    "a bound of a RANGE frame overflows",
+                    detail=f"it does not fit into {self.columns[self._keys[0].column].type}",
+                    hint="cast the column in ORDER BY to a wider type",
+                )
+        return starts, ends
+
+    def _bound(self, bound: Bound, side: int) -> tuple[Lane, Array]:
+        """Where frames start (`side` 0) or end (1) by themselves, and for which rows the bound is beyond its type."""
+        nowhere = np.zeros(len(self), bool)
+        if bound is None:
+            return self.partitions[side], nowhere
+        if not isinstance(bound, Expression) and bound == 0:
+            return self.peer_ranges[side], nowhere
+        (key,) = self._keys
+        values = self.columns[key.column]
+        if isinstance(bound, Expression):
+            moved, beyond = bound.evaluate(Rows({VALUE: values}, len(values))), nowhere
+        else:
+            values = _computable(values)
+            moved, beyond = _moved(values, bound if key.ascending else -bound)
+        return self._reached(values, moved, after_equals=side == 1), beyond
+
+    def _reached(self, values: pa.Array, bounds: pa.Array, *, after_equals: bool) -> Lane:
+        """For each position where in its partition the value that its bound is would stand, before or after equals.
 
         Values and bounds are sorted together: a bound stands after as many values as come before it.
         """
-        (key,) = self._keys
-        values = _computable(self.columns[key.column], offset)
-        bounds = _moved(values, offset if key.ascending else -offset)
-        both = comparable(pa.concat_arrays([values, bounds]), key)
+        both = comparable(pa.concat_arrays([values, bounds]), self._keys[0])
         is_bound = np.repeat([0, 1], len(self))
         last = is_bound if after_equals else 1 - is_bound
         order = np.lexsort([last, *both[::-1], np.tile(self._partition, 2)])
@@ -154,28 +194,30 @@ def _extents(ranks: Lane) -> tuple[Lane, Lane]:
     return starts[ranks], (starts + sizes)[ranks]
 
 
-def _computable(column: pa.Array, offset: Any) -> pa.Array:
-    """A column of sort values in a type that has room for what is added to them."""
+def _computable(column: pa.Array) -> pa.Array:
+    """A column of sort values in a type in which numbers can be added to them."""
     kind = column.type
     if types.is_floating(kind):
-        return column.cast(pa.float64())
+        return column
     if types.is_decimal(kind):
-        scale = max(kind.scale, -int(Decimal(offset).as_tuple().exponent))
-        return column.cast(pa.decimal256(_MANY_DIGITS, scale))
-    return pa.array(integers(column), pa.int64(), mask=validity(column) == 0)
+        return column.cast(pa.decimal256(_MANY_DIGITS, kind.scale))
+    whole = pa.int64() if types.is_duration(kind) else kind
+    return pa.array(integers(column), pa.int64(), mask=validity(column) == 0).cast(whole)
 
 
-def _moved(values: pa.Array, offset: Any) -> pa.Array:
-    """The values that are so far off; the least or greatest number where it would be beyond."""
-    if types.is_floating(values.type):
-        return pc.add(values, float(offset))
-    if types.is_decimal(values.type):
-        return pc.add(values, pa.scalar(Decimal(offset), values.type)).cast(values.type)
-    numbers = integers(values)
-    room = _WORD.max - offset if offset > 0 else _WORD.min - offset
-    beyond = numbers > room if offset > 0 else numbers < room
-    moved = np.where(beyond, _WORD.max if offset > 0 else _WORD.min, numbers + np.int64(offset))
-    return pa.array(moved, mask=validity(values) == 0)
+def _moved(values: pa.Array, offset: Any) -> tuple[pa.Array, Array]:
+    """The values that are so far off, in their own type, and which of them are beyond it, and wrap around."""
+    kind, valid = values.type, validity(values) != 0
+    if types.is_floating(kind):
+        return pc.add(values, pa.scalar(offset, kind)), np.zeros(len(values), bool)
+    if types.is_decimal(kind):
+        return pc.add(values, pa.scalar(Decimal(offset), kind)).cast(kind), np.zeros(len(values), bool)
+    numbers, limits = integers(values), np.iinfo(f"int{kind.bit_width}")
+    by = np.array([offset & (1 << 64) - 1], np.uint64).view(np.int64).astype(limits.dtype)[0]
+    with np.errstate(over="ignore"):
+        moved = numbers.astype(limits.dtype) + by
+    beyond = (moved < numbers) != (by < 0) if by else np.zeros(len(values), bool)
+    return pa.array(moved, kind, mask=~valid), valid & (beyond | (int(by) != offset))
 
 
 def maxima(numbers: Array, lower: Lane, upper: Lane, nothing: int) -> Array:
