@@ -59,6 +59,11 @@ FIELDS: Mapping[str, tuple[pa.Field, ...]] = {
         pa.field("place", pa.struct([pa.field("x", pa.float64()), pa.field("y", pa.float64())])),
         pa.field("done", pa.bool_()),
     ),
+    "stock": (
+        _never("shop", pa.int32()),
+        pa.field("goods", pa.map_(pa.string(), pa.int32())),
+        pa.field("moves", pa.list_(pa.field("element", pa.struct([("n", pa.int32()), ("at", pa.date32())])))),
+    ),
 }
 """The columns of `tests.sql.statements.TABLES`, as Arrow has them."""
 
@@ -121,6 +126,15 @@ def _event(key: int, chance: random.Random) -> Row:
     }
 
 
+def _shop(key: int, chance: random.Random) -> Row:
+    move = {"n": chance.choice([None, 1, 2]), "at": date(2024, 1, 1 + chance.randrange(3))}
+    return {
+        "shop": key,
+        "goods": chance.choice([None, [], [("bolts", None), ("nuts", chance.randrange(9))], [("nails", key)]]),
+        "moves": chance.choice([None, [], [move], [move, None, {"n": key, "at": None}]]),
+    }
+
+
 _MAKERS: dict[str, tuple[Callable[[int, random.Random], Row], range]] = {
     "orders": (_order, range(1, 61)),
     "items": (_item, range(4, 180)),
@@ -128,10 +142,11 @@ _MAKERS: dict[str, tuple[Callable[[int, random.Random], Row], range]] = {
     "nations": (_nation, range(1, 10)),
     "edges": (_edge, range(100)),
     "events": (_event, range(100)),
+    "stock": (_shop, range(12)),
 }
 """How a row is made of its key, and which keys there may be."""
 
-_COUNTS = {"orders": 45, "items": 60, "customers": 16, "nations": 7, "edges": 22, "events": 34}
+_COUNTS = {"orders": 45, "items": 60, "customers": 16, "nations": 7, "edges": 22, "events": 34, "stock": 8}
 
 
 def drawn(table: str, chance: random.Random) -> Row:

@@ -28,6 +28,7 @@ TABLES = {
     "edges": "src BIGINT NOT NULL, dst BIGINT NOT NULL, weight INT",
     "events": "at TIMESTAMP NOT NULL, device STRING, reading DOUBLE, tags ARRAY<STRING>, "
     "place STRUCT<x: DOUBLE, y: DOUBLE>, done BOOLEAN",
+    "stock": "shop INT NOT NULL, goods MAP<STRING, INT>, moves ARRAY<STRUCT<n: INT, at: DATE>>",
 }
 """Columns by table."""
 
@@ -78,6 +79,8 @@ STATEMENTS: dict[str, str] = {
     "nested": "SELECT at, tags, place, place.x AS x, IF(size(tags) > 0, tags[0], NULL) AS first, size(tags) AS n, "
     "array_contains(tags, 'a') AS a FROM events",
     "same_column_twice": "SELECT id, id AS again, upper(status) AS u, upper(status) AS v FROM orders",
+    "void_refused": "SELECT id, NULL AS nothing FROM orders",
+    "group_by_null": "SELECT count(*) AS n, max(id) AS id FROM orders GROUP BY NULL",
     "same_name_refused": "SELECT id, customer AS id FROM orders",
     "values": "SELECT * FROM VALUES (1, 'one', DATE '2024-01-01'), (2, NULL, NULL) AS v(id, name, day)",
     "join_values": "SELECT o.id, v.label FROM orders o JOIN VALUES ('open', 1), ('closed', 2) AS v(status, label) "
@@ -88,6 +91,12 @@ STATEMENTS: dict[str, str] = {
     "explode_outer": "SELECT device, place, position, tag FROM events LATERAL VIEW OUTER posexplode(tags) AS "
     "position, tag",
     "stack": "SELECT id, kind, value FROM orders LATERAL VIEW stack(2, 'status', status, 'note', note) AS kind, value",
+    "explode_map": "SELECT shop, name, count FROM stock LATERAL VIEW explode(goods) AS name, count",
+    "explode_map_outer": "SELECT shop, position, name, count FROM stock LATERAL VIEW OUTER posexplode(goods) AS "
+    "position, name, count",
+    "explode_map_grouped": "SELECT name, sum(count) AS total FROM stock LATERAL VIEW explode(goods) AS name, count "
+    "WHERE shop > 1 GROUP BY name",
+    "inline_column": "SELECT shop, n, at FROM stock LATERAL VIEW OUTER inline(moves) AS n, at",
     "inline": "SELECT at, x, y FROM events LATERAL VIEW inline(array(place, named_struct('x', 0.5D, 'y', reading))) "
     "AS x, y",
     "explode_filtered": "SELECT tag, count(*) AS n FROM events LATERAL VIEW explode(tags) AS tag WHERE reading > 0 AND "
@@ -132,6 +141,10 @@ STATEMENTS: dict[str, str] = {
     "LEFT JOIN nations n ON c.nation = n.id WHERE n.region IS NULL",
     "join_lateral": "SELECT c.id, t.total FROM customers c, LATERAL (SELECT sum(o.price) AS total FROM orders o "
     "WHERE o.customer = c.id) t",
+    "join_lateral_top": "SELECT c.id, t.id AS dearest FROM customers c, LATERAL (SELECT o.id FROM orders o "
+    "WHERE o.customer = c.id ORDER BY o.price DESC, o.id LIMIT 2) t",
+    "join_lateral_window": "SELECT c.id, t.id AS order, t.n FROM customers c JOIN LATERAL (SELECT o.id, row_number() "
+    "OVER (ORDER BY o.price, o.id) AS n FROM orders o WHERE o.customer = c.id) t ON t.n <> 2",
     "triangles": "SELECT a.src, b.src AS via, c.dst AS last FROM edges a, edges b, edges c "
     "WHERE a.dst = b.src AND b.dst = c.dst AND c.src = a.src",
     # Subqueries.
@@ -175,6 +188,10 @@ STATEMENTS: dict[str, str] = {
     "HAVING sum(price) > (SELECT 3 * avg(price) FROM orders)",
     "scalar_beside_aggregate": "SELECT status, sum(price) / (SELECT sum(price) FROM orders) AS part FROM orders "
     "GROUP BY status",
+    "scalar_top": "SELECT c.id, (SELECT o.id FROM orders o WHERE o.customer = c.id ORDER BY o.price DESC LIMIT 1) "
+    "AS dearest FROM customers c",
+    "scalar_window": "SELECT c.id, (SELECT max(n) FROM (SELECT row_number() OVER (ORDER BY o.id) AS n FROM orders o "
+    "WHERE o.customer = c.id)) AS n FROM customers c",
     "scalar_none": "SELECT id, (SELECT name FROM nations WHERE id = 99) AS nothing FROM orders",
     "scalar_joined": "SELECT o.id FROM orders o, (SELECT max(price) AS most FROM items) t WHERE 2 * o.price > t.most",
     # Aggregates.
@@ -234,6 +251,8 @@ STATEMENTS: dict[str, str] = {
     "GROUP BY GROUPING SETS ((status), (customer, day), ())",
     "aggregate_of_aggregate": "SELECT n, count(*) AS customers FROM (SELECT customer, count(*) AS n FROM orders "
     "GROUP BY customer) GROUP BY n",
+    "exists_rollup_refused": "SELECT nation, EXISTS (SELECT 1 FROM nations n WHERE n.id = nation) AS e, count(*) AS c "
+    "FROM customers GROUP BY ROLLUP (nation)",
     "pivot_refused": "SELECT * FROM (SELECT customer, status, price FROM orders) PIVOT (sum(price) FOR status IN "
     "('open' AS open, 'closed' AS closed))",
     # Sets.

@@ -16,6 +16,8 @@ from tests.sql.statements import STATEMENTS, planned
 from tests.sql.world import World
 
 REFUSED = {
+    "void_refused": "the column 'nothing' is NULL without a type",
+    "exists_rollup_refused": "the query reads 'nation' where Spark's plan does not have it",
     "same_name_refused": "two columns that are called 'id'",
     "percentile_distinct_refused": "Percentile of DISTINCT values is not supported",
     "last_refused": "last is not supported",
@@ -48,6 +50,17 @@ def test_all_that_is_refused_is_named() -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_statements_that_cannot_be_maintained(world: World, name: str) -> None:
     check(world, planned(name), REFUSED[name])
+
+
+def test_regression_errors_that_nobody_expected_name_what_they_are_about(world: World) -> None:
+    plan = edited("filter", ('"condition":', '"no condition":'))
+    check(world, plan, "Filter is not supported in a maintained view as it stands here")
+    with pytest.raises(SqlError) as caught:
+        lower(plan, world.tables)
+    assert caught.value.detail == "KeyError: 'condition'"
+    assert isinstance(caught.value.__cause__, KeyError)
+    plan = edited("texts", ('"class":"[a-zA-Z.]*Length",', '"class":"x.CaseWhen",'))
+    check(world, plan, "the expression CaseWhen is not supported in a maintained view as it stands here")
 
 
 # Plans that no recorded statement has, made of those that there are.

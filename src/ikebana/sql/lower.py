@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pyarrow import types
+
 from ikebana.collection import Collection
 from ikebana.errors import SqlError
+from ikebana.sql.expressions.base import refused
 from ikebana.sql.lowering import Lowering
 from ikebana.sql.nodes.limits import shown_order
 from ikebana.sql.planned import Planned
@@ -25,10 +28,25 @@ class Lowered:
 
 def lower(planned: Planned, tables: Mapping[str, Table]) -> Lowered:
     """The collection of a query, under the names that its columns have, over tables by name."""
-    lowering, tree = Lowering(planned, tables), parse(planned.plan)
-    part = lowering.part(tree)
     names = [field.name for field in planned.columns]
     _check(names)
+    for field in planned.columns:
+        if types.is_null(field.type):
+            raise SqlError(
+                f"the column {field.name!r} is NULL without a type, which cannot be maintained",
+                hint="say which type it has: CAST(NULL AS INT) AS name",
+            )
+    try:
+        return _lowered(planned, tables, names)
+    except SqlError:
+        raise
+    except Exception as error:
+        raise refused(error, "the query") from error
+
+
+def _lowered(planned: Planned, tables: Mapping[str, Table], names: Sequence[str]) -> Lowered:
+    lowering, tree = Lowering(planned, tables), parse(planned.plan)
+    part = lowering.part(tree)
     named = (*part.opening, *zip(names, part.outputs.values(), strict=True))
     return Lowered(part.rows(named), shown_order(lowering, tree, part, names))
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from ikebana.collection import Collection, constant
 from ikebana.errors import SqlError
 from ikebana.sql.expressions import Expression, PythonFunction, translate
+from ikebana.sql.expressions.base import refused
 from ikebana.sql.joins import InnerJoin
 from ikebana.sql.planned import CLOCK, PARAMETERS, TABLE, Planned
 from ikebana.sql.relations import Part, Table, column_of
@@ -61,7 +62,12 @@ class Lowering:
                 f"{tree.kind} is not supported in a maintained view",
                 hint="compute it when the view is read, or write the query differently",
             )
-        return handler(self, tree, wanted)
+        try:
+            return handler(self, tree, wanted)
+        except SqlError:
+            raise
+        except Exception as error:
+            raise refused(error, tree.kind) from error
 
     def expression(self, tree: Tree, columns: Mapping[int, Expression]) -> Expression:
         """An expression of Catalyst's, over attributes and subqueries that are known."""
@@ -69,7 +75,14 @@ class Lowering:
         def leaf(each: Tree) -> Expression | None:
             if each.kind == "PythonUDF":
                 return self._python(each, tuple(self.expression(child, columns) for child in each.children))
-            return columns[each.expr_id] if each.kind in ("AttributeReference", "ScalarSubquery") else None
+            if each.kind not in ("AttributeReference", "ScalarSubquery"):
+                return None
+            if each.expr_id not in columns:
+                raise SqlError(
+                    f"the query reads {each.fields.get('name', 'a subquery')!r} where Spark's plan does not have it",
+                    hint="write the query differently: Spark itself may not be able to run it",
+                )
+            return columns[each.expr_id]
 
         return translate(tree, leaf, self.config)
 

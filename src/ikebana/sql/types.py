@@ -62,16 +62,22 @@ def arrow_type(spark: Any) -> pa.DataType:
 def _nested(spark: Mapping[str, Any]) -> pa.DataType:
     match spark["type"]:
         case "array":
-            return pa.list_(pa.field("element", arrow_type(spark["elementType"]), spark["containsNull"]))
+            return pa.list_(_part("element", spark["elementType"], spark["containsNull"]))
         case "struct":
-            return pa.struct([pa.field(f["name"], arrow_type(f["type"]), f["nullable"]) for f in spark["fields"]])
+            return pa.struct([_part(each["name"], each["type"], each["nullable"]) for each in spark["fields"]])
         case "map":
-            value = pa.field("value", arrow_type(spark["valueType"]), spark["valueContainsNull"])
+            value = _part("value", spark["valueType"], spark["valueContainsNull"])
             return pa.map_(arrow_type(spark["keyType"]), value)
         case "udt":
             return arrow_type(spark["sqlType"])
         case other:
             raise SqlError(f"a column of type {other} cannot be maintained", hint="cast it to another type")
+
+
+def _part(name: str, spark: Any, nullable: bool) -> pa.Field:
+    """A field inside a type; one without a type of its own may be null, whatever Spark says, or Arrow refuses it."""
+    kind = arrow_type(spark)
+    return pa.field(name, kind, nullable or pa.types.is_null(kind))
 
 
 # Decimals.

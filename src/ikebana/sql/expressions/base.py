@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ikebana.errors import EvaluationError, SqlError
+from ikebana.errors import EvaluationError, IkebanaError, SqlError
 from ikebana.sql.tree import Tree
 from ikebana.trace.failures import BadRows
 from ikebana.trace.lanes import Lane
@@ -259,4 +259,21 @@ def translate(tree: Tree, leaf: Leaf, config: Config) -> Expression:
             detail=f"in {tree!r}",
             hint="compute it in a Python UDF, or when the view is read",
         )
-    return builder(tree, tuple(translate(child, leaf, config) for child in tree.children), config)
+    children = tuple([translate(child, leaf, config) for child in tree.children])
+    try:
+        return builder(tree, children, config)
+    except SqlError:
+        raise
+    except Exception as error:
+        raise refused(error, f"the expression {tree.kind}") from error
+
+
+def refused(error: Exception, what: str) -> SqlError:
+    """An error that nobody expected as one that says what could not be lowered."""
+    if isinstance(error, IkebanaError):
+        return SqlError(f"{what} cannot be maintained here: {error.what}", detail=error.detail, hint=error.hint)
+    return SqlError(
+        f"{what} is not supported in a maintained view as it stands here",
+        detail=f"{type(error).__name__}: {error}",
+        hint="write the query differently, or compute this when the view is read",
+    )

@@ -58,7 +58,7 @@ class Elements:
 
     def __call__(self, columns: linear.Columns, count: int) -> tuple[Any, dict[str, Any]]:
         rows = Rows.given(columns, count)
-        lists = self.values.evaluate(rows)
+        lists = _as_lists(self.values.evaluate(rows))
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
         times = np.maximum(lengths, 1) if self.outer else lengths
         origin = np.repeat(np.arange(count), times)
@@ -71,10 +71,14 @@ class Elements:
         return origin, {**kept, **{field.name: each for field, each in zip(self.made, elements, strict=True)}}
 
 
+def _as_lists(values: pa.Array) -> pa.Array:
+    """Lists as they are; maps as lists of structs, of a key and a value each."""
+    kind = values.type
+    return values.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))) if types.is_map(kind) else values
+
+
 def _flattened(lists: pa.Array, rows: pa.Array, spread: bool) -> list[pa.Array]:
     """Some of all elements, by their positions; with `spread` a column for each field of theirs."""
-    if types.is_map(lists.type):
-        lists = lists.cast(pa.list_(pa.struct([lists.type.key_field, lists.type.item_field])))
     elements = pc.list_flatten(lists).take(rows)
     return elements.flatten() if spread else [elements]
 

@@ -33,14 +33,14 @@ def _window(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
 
 def windowed(lowering: Lowering, tree: Tree, most: int | None) -> Part:
     """The rows of a window; with `most`, those of the first so many of each partition."""
-    part = lowering.part(tree.only)
+    child, orders = _in_order(tree)
+    part = lowering.part(child)
     given = _Given(lowering, part)
     by = [given.column(lowering.expression(each, part.outputs)).name for each in tree.many("partitionSpec")]
     order = tuple(
-        sort_key(each, given.column(ordered(lowering.expression(each.only, part.outputs))).name)
-        for each in tree.many("orderSpec")
+        sort_key(each, given.column(ordered(lowering.expression(each.only, part.outputs))).name) for each in orders
     )
-    named = {each.expr_id: each for each in tree.many("windowExpressions")}
+    named = {each.expr_id: each for each in _calls(tree)}
     calls = {number: given.call(each.only) for number, each in named.items()}
     key = [*(name for name, _ in part.opening), *dict.fromkeys(by)]
     rows = part.rows((*part.opening, *given.named))
@@ -52,12 +52,52 @@ def windowed(lowering: Lowering, tree: Tree, most: int | None) -> Part:
     return of_collection(made, columns, names)
 
 
+def _calls(tree: Tree) -> list[Tree]:
+    """The functions of a window, each under an alias; attributes among them are those of its rows."""
+    return [each for each in tree.many("windowExpressions") if each.kind != "AttributeReference"]
+
+
+def _row_numbers(tree: Tree) -> set[int]:
+    """The functions of a window that number rows."""
+    return {each.expr_id for each in _calls(tree) if each.only.children[0].kind == "RowNumber"}
+
+
+def _in_order(tree: Tree) -> tuple[Tree, list[Tree]]:
+    """What a window is about, and in which order.
+
+    Row numbers without an order are in that of the rows below: Spark makes these of a LIMIT in a correlated subquery.
+    """
+    child, orders = tree.only, tree.many("orderSpec")
+    if not orders and len(_row_numbers(tree)) == len(_calls(tree)):
+        below = child
+        while below.kind == "Project":
+            below = below.only
+        if below.kind == "Sort":
+            orders = below.many("order")
+            child = _passing_on(child, [each for order in orders for each in _attributes(order)])
+    return child, orders
+
+
+def _attributes(tree: Tree) -> list[Tree]:
+    return [each for each in tree.walk() if each.kind == "AttributeReference"]
+
+
+def _passing_on(tree: Tree, attributes: Sequence[Tree]) -> Tree:
+    """Projections that do not leave out some attributes of what they are about."""
+    if tree.kind != "Project":
+        return tree
+    listed = list(tree.fields["projectList"])
+    known = {each.expr_id for each in tree.many("projectList")}
+    listed += [[attribute.fields] for attribute in attributes if attribute.expr_id not in known]
+    return Tree(tree.kind, {**tree.fields, "projectList": listed}, (_passing_on(tree.only, attributes),))
+
+
 def at_most(tree: Tree, conditions: Sequence[Tree]) -> int | None:
     """How many rows of each partition of a window satisfy conditions at most, if they say so of its row number."""
     if tree.kind != "Window":
         return None
-    numbers = {each.expr_id for each in tree.many("windowExpressions") if each.only.children[0].kind == "RowNumber"}
-    if not numbers or len(numbers) != len(tree.many("windowExpressions")):
+    numbers = _row_numbers(tree)
+    if not numbers or len(numbers) != len(_calls(tree)):
         return None
     bounds = [bound for each in conditions if (bound := _bound(each, numbers)) is not None]
     return max(0, min(bounds)) if bounds else None
