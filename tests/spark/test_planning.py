@@ -193,6 +193,20 @@ def test_other_settings_and_other_tables_are_another_plan(spark: SparkSession, s
         planner.plan("SELECT x + 1 AS y FROM t")
 
 
+def test_loops_say_what_limits_them(planner: Planner, setting: Any) -> None:
+    def limits(rest: str, level: str = "") -> list[Any]:
+        text = f"WITH RECURSIVE r(n) {level} AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT (SELECT {rest}) AS x"
+        (loop,) = (each for each in expressions(planner.plan(text)) if each.kind == "UnionLoop")
+        return [loop.fields.get(name) for name in ("maxDepth", "maxRows", "limit")]
+
+    assert limits("max(n) FROM r") == [100, 1_000_000, None]
+    assert limits("max(n) FROM r", "MAX RECURSION LEVEL 7") == [7, 1_000_000, None]
+    setting("spark.sql.cteRecursionLevelLimit", "50")
+    setting("spark.sql.cteRecursionRowLimit", "-1")
+    assert limits("max(n) FROM (SELECT n FROM r LIMIT 5)") == [50, -1, 5]
+    assert limits("max(n) FROM (SELECT n FROM r WHERE n > 1 LIMIT 5)") == [50, -1, None]
+
+
 def test_the_users_session_does_not_change(spark: SparkSession, planner: Planner) -> None:
     def state() -> Any:
         active = spark._jvm.SparkSession.getActiveSession()  # type: ignore[union-attr]

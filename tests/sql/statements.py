@@ -333,6 +333,11 @@ STATEMENTS: dict[str, str] = {
     "JOIN edges e ON w.node = e.src WHERE w.depth < 5) SELECT node, min(depth) AS depth FROM walk GROUP BY node",
     "recursive_numbers": "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 10) "
     "SELECT n FROM numbers",
+    "recursive_limit": "WITH RECURSIVE walk(node, depth) AS (SELECT src, 0 FROM edges UNION ALL SELECT e.dst, "
+    "w.depth + 1 FROM walk w JOIN edges e ON w.node = e.src) SELECT depth, count(*) AS n FROM (SELECT depth FROM walk "
+    "LIMIT 60) GROUP BY depth",
+    "recursive_endless": "WITH RECURSIVE numbers(n) AS (SELECT count(*) FROM orders UNION ALL SELECT n + 1 FROM "
+    "numbers) SELECT n FROM numbers LIMIT 12",
     # Functions of users, time, chance.
     "python": "SELECT id, doubled(customer) AS twice, shouted(status) AS loud FROM orders WHERE doubled(id) > 10",
     "python_nested": "SELECT id, doubled(doubled(id) + 1) AS much FROM orders",

@@ -9,8 +9,9 @@ leaves stand for, which Spark's JSON does not say, is in the `metadata` of each 
 
 A leaf has one of both, or is an `OneRowRelation` or a reference of a recursive query to itself.
 
-`Generate` has in `unrequiredChildIndex` the positions of those columns of its child that it does not pass on. Literals
-of type timestamp are in UTC, and say so with a Z at the end, whichever time zone the session has.
+`Generate` has in `unrequiredChildIndex` the positions of those columns of its child that it does not pass on.
+`UnionLoop` has in `maxDepth` and `maxRows` how many rounds and rows it may have; -1 for any number. Literals of type
+timestamp are in UTC, and say so with a Z at the end, whichever time zone the session has.
 
 The clock has one row, with one column, `NOW`: what `now()` reads. Parameters have a row for each set of values, with
 a column for each parameter. In a plan both occur in scalar subqueries, as the one column that these select.

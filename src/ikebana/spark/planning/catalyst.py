@@ -35,6 +35,7 @@ from ikebana.sql.expressions import Config
 from ikebana.sql.planned import CLOCK, NOW
 
 _RULES = "org.apache.spark.sql.catalyst.optimizer"
+_PUSH_DOWN = f"{_RULES}.LimitPushDown"
 _WITHOUT = (
     f"{_RULES}.InferFiltersFromConstraints",  # copies conditions, whole semi-joins too, and adds IS NOT NULL
     f"{_RULES}.InferFiltersFromGenerate",  # adds conditions that explode has anyway
@@ -42,7 +43,7 @@ _WITHOUT = (
     "org.apache.spark.sql.execution.planmerging.MergeSubplans",  # makes one subquery with a struct of several
     f"{_RULES}.MergeScalarSubqueries",  # its name before Spark 4.1
     f"{_RULES}.InferWindowGroupLimit",  # these three add limits that only save work in a batch
-    f"{_RULES}.LimitPushDown",
+    _PUSH_DOWN,
     f"{_RULES}.LimitPushDownThroughWindow",
     f"{_RULES}.PushDownLeftSemiAntiJoin",  # these four rearrange what is better shared as it was written
     f"{_RULES}.PushLeftSemiLeftAntiThroughJoin",
@@ -51,8 +52,9 @@ _WITHOUT = (
     f"{_RULES}.ConvertToLocalRelation",  # evaluates the query over rows that are part of it
     f"{_RULES}.PropagateEmptyRelation",
 )
+_EXCLUDED = "spark.sql.optimizer.excludedRules"
 _SETTINGS = {
-    "spark.sql.optimizer.excludedRules": ",".join(_WITHOUT),
+    _EXCLUDED: ",".join(_WITHOUT),
     "spark.sql.optimizer.inSetConversionThreshold": "1000000",  # longer lists of values would not be in the JSON
     "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
     "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
@@ -60,6 +62,11 @@ _SETTINGS = {
     "spark.sql.cbo.joinReorder.enabled": "false",
     "spark.sql.python.filterPushdown.enabled": "false",  # conditions would vanish into the leaves
     "spark.sql.debug.maxToStringFields": "1000000",  # else lists of names are cut, in the JSON too
+}
+
+_RECURSION = {
+    "maxDepth": ("spark.sql.cteRecursionLevelLimit", "100"),
+    "maxRows": ("spark.sql.cteRecursionRowLimit", "1000000"),
 }
 
 _COMMAND = "org.apache.spark.sql.catalyst.plans.logical.Command"
@@ -265,8 +272,16 @@ class Workbench:
         substituted = analysis.CTESubstitution.apply(parsed)  # what stands in WITH would not be reached
         return substituted.transformAllExpressionsWithSubqueries(self._catalyst.scala_map(pairs))
 
-    def optimized(self, analyzed: Any) -> Any:
-        """The plan that is lowered."""
+    @cached_property
+    def recursion(self) -> dict[str, int]:
+        """What limits recursive queries, under the names that loops have for it in plans."""
+        conf = self._state.conf()
+        return {name: int(conf.getConfString(key, default)) for name, (key, default) in _RECURSION.items()}
+
+    def optimized(self, analyzed: Any, has_loops: bool) -> Any:
+        """The plan that is lowered. In loops, a LIMIT goes where Spark puts it, since it may end them."""
+        if has_loops:
+            self._state.conf().setConfString(_EXCLUDED, ",".join(each for each in _WITHOUT if each != _PUSH_DOWN))
         return self._state.optimizer().execute(analyzed)
 
     def json(self, optimized: Any) -> str:

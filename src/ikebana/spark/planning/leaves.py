@@ -6,14 +6,14 @@ that are part of the query must be fetched: for these Java is asked, once or twi
 by its number, in pre-order, the plans of subqueries first: the same order in which `numbered` goes through the JSON.
 
 Of `Generate` the JSON does not say either which columns of its child it leaves out: `unrequiredChildIndex` is added;
-nor, sometimes, what an `Expand` makes of each row: `projections`.
+nor, sometimes, what an `Expand` makes of each row: `projections`; nor what is set for all loops: `maxDepth`, `maxRows`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import cloudpickle
@@ -40,8 +40,9 @@ _CALLS = {"ArrowEvalPython", "BatchEvalPython"}
 class Leaves:
     """Goes through a plan, says in its JSON what the leaves are, and keeps what they need."""
 
-    def __init__(self, catalyst: Catalyst, owner: str, plan: Any) -> None:
-        self._catalyst, self._owner, self._plan = catalyst, owner, plan
+    def __init__(self, catalyst: Catalyst, owner: str, plan: Any, recursion: Mapping[str, int]) -> None:
+        """`recursion` is what limits loops that do not say so themselves."""
+        self._catalyst, self._owner, self._plan, self._recursion = catalyst, owner, plan, recursion
         self.constants: list[pa.Table] = []
         self.functions: dict[int, PythonCode] = {}
         self.computed: list[str] = []
@@ -57,6 +58,8 @@ class Leaves:
                 self._fetch_dropped(number, node)
             elif node.kind == "Expand" and node.fields["projections"] is None:
                 self._fetch_projections(number, node)
+            elif node.kind == "UnionLoop":
+                _limit(node, self._recursion)
             elif not node.children and node.kind not in _NO_DATA:
                 self._explain_leaf(number, node)
 
@@ -188,6 +191,14 @@ def _marked(leaf: Tree) -> str | None:
     if leaf.kind != "LogicalRDD" or not output or not output[-1][0]["name"].startswith(MARK):
         return None
     return str(output.pop()[0]["name"].removeprefix(MARK))
+
+
+def _limit(loop: Tree, recursion: Mapping[str, int]) -> None:
+    """Say what limits a loop."""
+    assert isinstance(loop.fields, dict)
+    for name, value in recursion.items():
+        if loop.fields.get(name) is None:
+            loop.fields[name] = value
 
 
 def _describe(leaf: Tree, metadata: dict[str, Any]) -> None:

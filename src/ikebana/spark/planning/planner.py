@@ -185,12 +185,12 @@ class Planner:
         shown = timed.toString()
         refuse_analyzed(shown, timed.containsPattern(self._catalyst.patterns.CURRENT_LIKE()))
         is_fixed = not timed.containsAnyPattern(self._catalyst.redefinable) and _views(shown) <= tables
-        optimized = bench.optimized(timed)
+        optimized = bench.optimized(timed, has_loops="UnionLoop" in shown)
         text = bench.json(optimized)
         refuse_optimized(text, optimized.toString)
         bench.check_settings(text)
         nodes = json.loads(text)
-        leaves = Leaves(self._catalyst, self._owner, optimized)
+        leaves = Leaves(self._catalyst, self._owner, optimized, bench.recursion)
         leaves.explain(nodes)
         plan = json.dumps(nodes, separators=(",", ":"))
         return Planned(plan, config, columns, tuple(leaves.constants), leaves.functions), is_fixed, leaves

@@ -2,27 +2,56 @@
 
 Spark applies the recursive part to the rows of the round before, until there are none, and keeps the rows of all
 rounds; where the recursive part treats rows one by one, as Spark demands, that is the least collection x that is
-anchor + part(x). A loop that goes on for more rounds than `ROUNDS` fails, and the view with it, as in Spark.
+anchor + part(x). The anchor is round 0. In the loop's time, what the recursive part makes of a round has that round's
+number: it is the next round.
+
+As in Spark a loop fails, and the view with it, if it has rows in a round beyond `maxDepth`, or `maxRows` rows or more;
+planning puts both into the plan. -1 is no limit.
+
+A LIMIT that Spark lets end the loop is part of it (`limit`): of the rows of all rounds, those of the earliest rounds
+are kept, and of the last of these the least. Rows that are not kept do not go on to the next round, so the loop ends.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ikebana.collection import Collection
 from ikebana.errors import EvaluationError, SqlError
+from ikebana.operators import linear
 from ikebana.operators.changes import Changes, Fields
+from ikebana.sql import sums
+from ikebana.sql.expressions import Literal
 from ikebana.sql.lowering import Lowering, Wanted, lowers
-from ikebana.sql.relations import ID, Part, of_collection
+from ikebana.sql.ordering import top_rows
+from ikebana.sql.prefixes import SortKey
+from ikebana.sql.relations import ID, Part, columns_of, of_collection
+from ikebana.sql.steps import projected
 from ikebana.sql.tree import Tree
 
-ROUNDS = 100
-"""Spark's own default (spark.sql.cteRecursionLevelLimit), where a query has no MAX RECURSION LEVEL."""
+_ROUND, _COUNT = "round", "count"
+_ROUND_FIELD = pa.field(_ROUND, pa.int64(), nullable=False)
 
 
 @dataclass(frozen=True)
-class AtMost:
-    """A linear step inside a loop: no changes after so many rounds."""
+class Rounds:
+    """A linear step inside a loop, on what the recursive part makes: one more column, the round of each row."""
+
+    def fields(self, given: Fields) -> Fields:
+        return (*given, _ROUND_FIELD)
+
+    def __call__(self, changes: Changes) -> Changes:
+        rounds = pa.array(changes.times[changes.tix, -1] + 1)
+        return changes.with_columns(self.fields(changes.fields), (*changes.columns, rounds))
+
+
+@dataclass(frozen=True)
+class Early:
+    """A linear step inside a loop, on what the recursive part makes: rows of the first so many rounds, or an error."""
 
     rounds: int
 
@@ -30,13 +59,49 @@ class AtMost:
         return given
 
     def __call__(self, changes: Changes) -> Changes:
-        if len(changes) and changes.times[:, -1].max() > self.rounds:
-            raise EvaluationError(
-                f"a recursive query has not ended after {self.rounds} rounds",
-                detail="each round still finds rows",
-                hint="end the recursion by a condition, for example on a depth that grows by one in each round",
-            )
+        if len(changes) and changes.times[changes.tix, -1].max() + 1 >= self.rounds:
+            raise _endless(self.rounds)
         return changes
+
+
+@dataclass(frozen=True)
+class EarlyKept:
+    """The same on rows of which a column says in which round they are."""
+
+    rounds: int
+
+    def fields(self, given: Fields) -> Fields:
+        return given
+
+    def __call__(self, changes: Changes) -> Changes:
+        if len(changes) and pc.max(changes.named[_ROUND]).as_py() >= self.rounds:
+            raise _endless(self.rounds)
+        return changes
+
+
+def _endless(rounds: int) -> EvaluationError:
+    return EvaluationError(
+        f"a recursive query has not ended after {rounds} rounds",
+        detail="the next round still has rows",
+        hint="end the recursion by a condition, or allow more rounds: MAX RECURSION LEVEL, or "
+        "spark.sql.cteRecursionLevelLimit",
+    )
+
+
+@dataclass(frozen=True)
+class TooMany:
+    """For `FlatMap`, on the number of rows that a loop has: no rows, but an error where there are too many."""
+
+    rows: int
+    outputs: Fields
+
+    def __call__(self, columns: linear.Columns, count: int) -> tuple[list[int], dict[str, Any]]:
+        if count and pc.max(columns[_COUNT]).as_py() >= self.rows:
+            raise EvaluationError(
+                f"a recursive query has {self.rows} rows or more",
+                hint="end the recursion by a condition, or allow more: spark.sql.cteRecursionRowLimit",
+            )
+        return [], {field.name: pa.array([], field.type) for field in self.outputs}
 
 
 @lowers("UnionLoop")
@@ -68,6 +133,7 @@ def _iterated(lowering: Lowering, tree: Tree, start: Part, recursion: Tree) -> P
     named = ((name, output) for (_, name), output in zip(columns, start.outputs.values(), strict=True))
     first = start.rows((*start.opening, *named))
     first = first.declare([field.with_nullable(field.name != ID) for field in first.node.columns])
+    limits = _Limits(tree, [name for name, _ in start.opening], first)
     differs = False
 
     def body(variable: Collection) -> Collection:
@@ -78,11 +144,45 @@ def _iterated(lowering: Lowering, tree: Tree, start: Part, recursion: Tree) -> P
         if differs:
             return variable
         named = ((name, output) for (_, name), output in zip(columns, part.outputs.values(), strict=True))
-        more = part.rows((*part.opening, *named)).declare(first.node.columns)
-        return first.concat(more.step(AtMost(int(tree.fields.get("maxDepth") or ROUNDS))))
+        return limits.kept(part.rows((*part.opening, *named)).declare(first.node.columns))
 
-    rows = first.iterate(body)
-    return None if differs else of_collection(rows, columns, names)
+    rows = limits.first.iterate(body)
+    return None if differs else of_collection(limits.checked(rows), columns, names)
+
+
+class _Limits:
+    """What Spark limits of a loop: its rounds, and its rows."""
+
+    def __init__(self, tree: Tree, key: list[str], first: Collection) -> None:
+        """`first` is the anchor, `key` tells the loops of a statement's openings apart."""
+        self._limit = None if tree.fields.get("limit") is None else int(tree.fields["limit"])
+        self._rounds, self._rows = int(tree.fields["maxDepth"]), int(tree.fields["maxRows"])
+        if self._rounds == 0:
+            raise SqlError("a recursive query that may have no rounds is not supported in a maintained view")
+        self._key, self._fields, self._anchor = key, tuple(first.node.columns), first
+        self.first = first if self._limit is None else self._top(first)
+        """What the loop begins with."""
+
+    def kept(self, more: Collection) -> Collection:
+        """The rows of the loop: the anchor and what the recursive part has made."""
+        if self._limit is not None:
+            return self._top(self._anchor, more.step(Rounds()))
+        return self._anchor.concat(more if self._rounds < 0 else more.step(Early(self._rounds)))
+
+    def _top(self, anchor: Collection, *others: Collection) -> Collection:
+        """The rows that the LIMIT leaves, of the anchor and of others with their rounds."""
+        rows = projected(anchor, (*columns_of(self._fields).items(), (_ROUND, Literal(_ROUND_FIELD.type, False, 0))))
+        rows = top_rows(rows.concat(*others), self._key, self._limit, 0, [SortKey(_ROUND)])
+        if self._rounds > 0:
+            rows = rows.step(EarlyKept(self._rounds))
+        return rows.select(*(field.name for field in self._fields))
+
+    def checked(self, rows: Collection) -> Collection:
+        """The result of the loop, which must not have too many rows; a LIMIT says itself how many these are."""
+        if self._limit is not None or self._rows < 0:
+            return rows
+        counted = sums.aggregate(rows, self._key, ((_COUNT, sums.Count()),))
+        return rows.concat(counted.step(linear.FlatMap(self._fields, TooMany(self._rows, self._fields))))
 
 
 @lowers("UnionLoopRef")
