@@ -30,7 +30,7 @@ from ikebana.spark.types import fields_of
 from ikebana.sql.planned import CLOCK, CONSTANT, NOW, PARAMETERS, TABLE, Planned
 from ikebana.sql.tree import Tree, of_nodes, parse
 from tests.sql.record_plans import planner_of
-from tests.sql.statements import PREPARED, STATEMENTS, TABLES, planned
+from tests.sql.statements import PREPARED, STATEMENTS, TABLES, nested, planned
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -191,6 +191,23 @@ def test_other_settings_and_other_tables_are_another_plan(spark: SparkSession, s
     planner.drop_table("t")
     with pytest.raises(SqlError, match="TABLE_OR_VIEW_NOT_FOUND"):
         planner.plan("SELECT x + 1 AS y FROM t")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("CASE WHEN id = 1 THEN 2 ELSE ", " END"),
+        ("CASE WHEN id > 1 THEN ", " ELSE 2 END"),
+        ("CASE WHEN ", " > 1 THEN 2 ELSE id END"),
+        ("(SELECT max(CASE WHEN id = 1 THEN 2 ELSE ", " END) FROM orders)"),
+    ],
+)
+def test_regression_nested_cases_are_in_the_json_once(planner: Planner, before: str, after: str) -> None:
+    depth = 3 if "SELECT" in before else 30
+    inner = nested("CASE WHEN id = 3 THEN 4 ELSE ", "id", " END", 2)
+    found = planner.plan(f"SELECT {nested(before, inner, after, depth)} AS x FROM orders")
+    assert found.plan.count('"class":"org.apache.spark.sql.catalyst.expressions.CaseWhen"') <= 2
+    assert sum(each.kind in ("UnresolvedFunction", "CaseWhen") for each in expressions(found)) <= depth + 4
 
 
 def test_loops_say_what_limits_them(planner: Planner, setting: Any) -> None:

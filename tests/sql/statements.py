@@ -49,6 +49,12 @@ def shouted(text: str | None) -> str | None:
 FUNCTIONS = {"doubled": (doubled, "bigint"), "shouted": (shouted, "string")}
 """Python functions by name, and what they return."""
 
+
+def nested(before: str, inner: str, after: str, depth: int = 200) -> str:
+    """Something inside itself, so many times."""
+    return before * depth + inner + after * depth
+
+
 STATEMENTS: dict[str, str] = {
     # Rows.
     "all_columns": "SELECT * FROM orders",
@@ -61,6 +67,14 @@ STATEMENTS: dict[str, str] = {
     "case": "SELECT id, CASE WHEN price > 100 THEN 'big' WHEN price > 10 THEN 'medium' ELSE 'small' END AS size, "
     "CASE status WHEN 'open' THEN 1 END AS is_open, IF(note IS NULL, 0, 1) AS noted, coalesce(note, status) AS text, "
     "nullif(status, 'open') AS closed FROM orders",
+    "case_nested": "SELECT id, "
+    f"{nested('CASE WHEN customer > 3 THEN 1 ELSE ', 'customer', ' END')} AS e, "
+    f"{nested('CASE WHEN customer < 9 THEN ', 'customer', ' ELSE 0 END')} AS t, "
+    f"{nested('CASE WHEN ', 'customer', ' > 3 THEN customer - 2 ELSE customer + 1 END', 20)} AS w, "
+    f"{nested('IF(customer = 5, id, ', 'customer', ')')} AS i, "
+    f"{nested('coalesce(CASE WHEN customer = 5 THEN id END, ', 'customer', ')')} AS c, "
+    "CASE WHEN CASE WHEN note IS NULL THEN id > 5 ELSE EXISTS (SELECT 1 FROM items WHERE order_id = id) END THEN 1 END "
+    "AS s FROM orders",
     "texts": "SELECT id, upper(status) AS u, length(note) AS n, concat(status, '-', note) AS c, substring(note, 2, 3) "
     "AS s, trim(note) AS t, replace(note, 'a', 'b') AS r, status || note AS p FROM orders",
     "like": "SELECT id FROM orders WHERE note LIKE '%a_b%' OR status LIKE 'op%' OR note LIKE '%x%' OR note "

@@ -11,6 +11,7 @@ import pytest
 
 from ikebana.errors import SqlError
 from ikebana.sql import Planned, lower
+from ikebana.sql.tree import LEVELS
 from tests.sql.rows import rows
 from tests.sql.statements import STATEMENTS, planned
 from tests.sql.world import World
@@ -61,6 +62,17 @@ def test_regression_errors_that_nobody_expected_name_what_they_are_about(world: 
     assert isinstance(caught.value.__cause__, KeyError)
     plan = edited("texts", ('"class":"[a-zA-Z.]*Length",', '"class":"x.CaseWhen",'))
     check(world, plan, "the expression CaseWhen is not supported in a maintained view as it stands here")
+
+
+def test_expressions_that_are_nested_too_deeply(world: World) -> None:
+    def negated(times: int) -> Planned:
+        negation = '{"class":"x.Not","num-children":1,"child":0},' * times
+        return edited("filter", (r'"condition":\[', f'"condition":[{negation}'))
+
+    world.install("deep", negated(LEVELS // 2 * 2 - 10))
+    assert world.answer("deep") == world.answer("deep")
+    world.engine.views["deep"].drop()
+    check(world, negated(LEVELS), f"nested more than {LEVELS} levels deep")
 
 
 # Plans that no recorded statement has, made of those that there are.

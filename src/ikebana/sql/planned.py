@@ -10,6 +10,7 @@ leaves stand for, which Spark's JSON does not say, is in the `metadata` of each 
 A leaf has one of both, or is an `OneRowRelation` or a reference of a recursive query to itself.
 
 `Generate` has in `unrequiredChildIndex` the positions of those columns of its child that it does not pass on.
+A CASE that has others inside is an `UnresolvedFunction`, and they are too: its children are what `CaseWhen` has.
 `UnionLoop` has in `maxDepth` and `maxRows` how many rounds and rows it may have; -1 for any number. Literals of type
 timestamp are in UTC, and say so with a Z at the end, whichever time zone the session has.
 

@@ -4,17 +4,30 @@ The JSON of a plan is a flat list of nodes in pre-order, each with the number of
 are expressions, which are themselves such lists, or lists of them. A field that names a child has its position.
 Nothing here knows what a node means.
 
+Trees are walked, translated and evaluated level by level, each level in a few frames of Python's stack: for this the
+limit of that stack is raised to `FRAMES` when this module is imported, in workers too, and trees of more than `LEVELS`
+are refused. Spark's own parser gives up at about half of them.
+
 Cost: each node is touched once; expressions are parsed when they are asked for.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ikebana.errors import SqlError
+
+LEVELS = 1500
+"""The most levels that a tree may have."""
+
+FRAMES = 15_000
+"""The frames that Python may need for them."""
+
+sys.setrecursionlimit(max(sys.getrecursionlimit(), FRAMES))
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,12 +94,19 @@ def parse(text: str) -> Tree:
 def of_nodes(nodes: Sequence[Mapping[str, Any]]) -> Tree:
     """The tree of a flat list of nodes in pre-order."""
     stack: list[Tree] = []
+    levels: list[int] = []  # of each tree on the stack
     for node in reversed(nodes):  # children come after their parent, so backwards they are there already
         count = int(node["num-children"])
         if count > len(stack):
             raise SqlError("cannot read a plan of Spark's", detail=f"{node['class']} has children that are missing")
-        children = tuple(stack.pop() for _ in range(count))
+        children = tuple([stack.pop() for _ in range(count)])
         stack.append(Tree(short(node["class"]), node, children))
+        levels.append(1 + max((levels.pop() for _ in range(count)), default=0))
+        if levels[-1] > LEVELS:
+            raise SqlError(
+                f"the query is nested more than {LEVELS} levels deep",
+                hint="split it into several views, or put what is nested into a Python function",
+            )
     if len(stack) != 1:
         raise SqlError("cannot read a plan of Spark's", detail=f"it has {len(stack)} roots")
     return stack[0]

@@ -69,6 +69,7 @@ _RECURSION = {
     "maxRows": ("spark.sql.cteRecursionRowLimit", "1000000"),
 }
 
+_SUBQUERY = "org.apache.spark.sql.catalyst.expressions.PlanExpression"
 _COMMAND = "org.apache.spark.sql.catalyst.plans.logical.Command"
 _SCRIPTS = ("CompoundBody", "UnresolvedExecuteImmediate", "ExecuteImmediateQuery")  # the last until Spark 4.0
 _ZONE = "spark.sql.session.timeZone"
@@ -88,7 +89,7 @@ class Catalyst:
         self.gateway = context._gateway
         self.jvm = context._jvm
         self._context = context._jsc
-        self.sessions = self._object("org.apache.spark.sql.classic.SparkSession")
+        self.sessions = self.object("org.apache.spark.sql.classic.SparkSession")
         self.skip_commands = self.jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
         self.times: dict[str, Any] = {}
         """What is read in place of functions that say what time it is, by time zone."""
@@ -96,7 +97,7 @@ class Catalyst:
         for key, value in _SETTINGS.items():
             self.settings.setProperty(key, value)
 
-    def _object(self, name: str) -> Any:
+    def object(self, name: str) -> Any:
         """A Scala object."""
         package, _, short = name.rpartition(".")
         return getattr(getattr(getattr(self.jvm, package), f"{short}$"), "MODULE$")
@@ -119,9 +120,10 @@ class Catalyst:
     def redefinable(self) -> Any:
         """What a plan may have that the user can define anew."""
         names = ("PYTHON_UDF", "SCALA_UDF", "SQL_SCALAR_FUNCTION", "SQL_TABLE_FUNCTION", "VARIABLE_REFERENCE")
-        return self._seq(getattr(self.patterns, name)() for name in names)
+        return self.seq(getattr(self.patterns, name)() for name in names)
 
-    def _seq(self, values: Iterable[Any]) -> Any:
+    def seq(self, values: Iterable[Any]) -> Any:
+        """A sequence of Scala's."""
         return self.jvm.org.apache.spark.api.python.PythonUtils.toSeq(list(values))
 
     def scala_map(self, pairs: Iterable[tuple[Any, Any]]) -> Any:
@@ -142,7 +144,7 @@ class Catalyst:
         nursery.conf().set(CASE, "true")  # columns are named exactly as they are
         with self._active(nursery):
             frame = nursery.createDataFrame(self._context.emptyRDD(), nursery.parseDataType(marked.json()))
-            frame = frame.selectExpr(self._seq(_quoted(field.name) for field in schema))
+            frame = frame.selectExpr(self.seq(_quoted(field.name) for field in schema))
             frame.createOrReplaceTempView(_quoted(name))
             return nursery.sessionState().catalog().getRawTempView(name).get()
 
@@ -152,7 +154,7 @@ class Catalyst:
 
     def dataset(self, session: Any, plan: Any) -> Any:
         """A plan as Java's DataFrame."""
-        return self._object("org.apache.spark.sql.classic.Dataset").ofRows(session, plan)
+        return self.object("org.apache.spark.sql.classic.Dataset").ofRows(session, plan)
 
     def rows(self, plan: Any, limit: int) -> Any:
         """At most so many rows of a plan, as an Arrow table."""
@@ -284,6 +286,16 @@ class Workbench:
             self._state.conf().setConfString(_EXCLUDED, ",".join(each for each in _WITHOUT if each != _PUSH_DOWN))
         return self._state.optimizer().execute(analyzed)
 
+    def without_nested_cases(self, optimized: Any) -> Any:
+        """A plan in which no CASE is inside another one: the JSON of one has all that is in it twice.
+
+        Such ones become calls of a function, which have their conditions and values as arguments, in turn.
+        """
+        cases = Cases(self._catalyst)
+        if not cases.are_in(optimized) or str(optimized.toString()).count("CASE WHEN") < 2:
+            return optimized
+        return cases.without(optimized, are_inside=False)
+
     def json(self, optimized: Any) -> str:
         """A plan's JSON, in which all timestamps are in UTC, and say so: clocks elsewhere show some times twice.
 
@@ -291,6 +303,66 @@ class Workbench:
         """
         self._state.conf().setConfString(_ZONE, "UTC")
         return _TIMESTAMP.sub(r"\1Z\2", optimized.toJSON())
+
+
+class Cases:
+    """Finds CASE in plans and expressions of Java's, and rewrites those that are nested.
+
+    Java is asked a few times for each node above or inside such a CASE, about 2 ms for each level.
+    """
+
+    def __init__(self, catalyst: Catalyst) -> None:
+        self._catalyst, self._pattern = catalyst, catalyst.patterns.CASE_WHEN()
+        self._functions = catalyst.object("org.apache.spark.sql.catalyst.analysis.UnresolvedFunction")
+
+    def are_in(self, tree: Any) -> bool:
+        """Whether there is any CASE in a plan or expression."""
+        return bool(tree.containsPattern(self._pattern))
+
+    def without(self, plan: Any, are_inside: bool) -> Any:
+        """A plan without nested ones; if they all are inside another, without any."""
+        pairs = [
+            (case, self._rewritten(case)) for case in self._outermost(plan) if are_inside or self._has_others(case)
+        ]
+        return plan.transformAllExpressionsWithSubqueries(self._catalyst.scala_map(pairs)) if pairs else plan
+
+    def _outermost(self, plan: Any) -> Iterator[Any]:
+        """Those of a plan that are in no other."""
+        if self.are_in(plan):
+            for expression in _listed(plan.expressions()):
+                yield from self._outermost_of(expression)
+            for child in _listed(plan.children()):
+                yield from self._outermost(child)
+
+    def _outermost_of(self, expression: Any) -> Iterator[Any]:
+        if not self.are_in(expression):
+            return
+        if expression.nodeName() == "CaseWhen":
+            yield expression
+        elif self._catalyst.is_a(_SUBQUERY, expression):
+            yield from self._outermost(expression.plan())
+        else:
+            for child in _listed(expression.children()):
+                yield from self._outermost_of(child)
+
+    def _has_others(self, case: Any) -> bool:
+        return any(self.are_in(child) for child in _listed(case.children()))
+
+    def _rewritten(self, expression: Any) -> Any:
+        """An expression, each CASE in it replaced."""
+        if not self.are_in(expression):
+            return expression
+        if self._catalyst.is_a(_SUBQUERY, expression):
+            return expression.withNewPlan(self.without(expression.plan(), are_inside=True))
+        children = self._catalyst.seq(self._rewritten(child) for child in _listed(expression.children()))
+        if expression.nodeName() == "CaseWhen":
+            return self._functions.apply("case", children, False)
+        return expression.withNewChildren(children)
+
+
+def _listed(values: Any) -> list[Any]:
+    """The elements of a sequence of Scala's."""
+    return [values.apply(at) for at in range(values.size())]
 
 
 def schema_of(plan: Any) -> list[dict[str, Any]]:

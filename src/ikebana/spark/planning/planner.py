@@ -185,7 +185,7 @@ class Planner:
         shown = timed.toString()
         refuse_analyzed(shown, timed.containsPattern(self._catalyst.patterns.CURRENT_LIKE()))
         is_fixed = not timed.containsAnyPattern(self._catalyst.redefinable) and _views(shown) <= tables
-        optimized = bench.optimized(timed, has_loops="UnionLoop" in shown)
+        optimized = bench.without_nested_cases(bench.optimized(timed, has_loops="UnionLoop" in shown))
         text = bench.json(optimized)
         refuse_optimized(text, optimized.toString)
         bench.check_settings(text)

@@ -270,6 +270,8 @@ def translate(tree: Tree, leaf: Leaf, config: Config) -> Expression:
 
 def refused(error: Exception, what: str) -> SqlError:
     """An error that nobody expected as one that says what could not be lowered."""
+    if isinstance(error, RecursionError):
+        return SqlError(f"{what} is nested too deeply", hint="split the query into several views")
     if isinstance(error, IkebanaError):
         return SqlError(f"{what} cannot be maintained here: {error.what}", detail=error.detail, hint=error.hint)
     return SqlError(

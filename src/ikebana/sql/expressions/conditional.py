@@ -68,16 +68,14 @@ def _null(array: pa.Array) -> Flags:
 # Choices.
 
 
-@builds("If")
-def _if(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
-    return Call(children[1].type, is_nullable(children[1:]), "case", children)
-
-
-@builds("CaseWhen")
+@builds("If", "CaseWhen", "UnresolvedFunction")  # the last is what planning makes of a CASE that is nested
 def _case_when(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
     kind = children[1].type
     if len(children) % 2 == 0:
         children = (*children, Literal(kind, True, None))
+    *pairs, otherwise = children
+    if isinstance(otherwise, Call) and otherwise.function == "case" and otherwise.type == kind:
+        children = (*pairs, *otherwise.arguments)
     return Call(kind, is_nullable((*children[1::2], children[-1])), "case", children)
 
 
