@@ -109,7 +109,7 @@ class Catalyst:
     @cached_property
     def configuration(self) -> Any:
         """What settings there are."""
-        return self._object("org.apache.spark.sql.internal.SQLConf")
+        return self.object("org.apache.spark.sql.internal.SQLConf")
 
     @cached_property
     def patterns(self) -> Any:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -32,6 +33,7 @@ from ikebana.sql.prefixes import SortKey
 from ikebana.sql.relations import ID, Part, columns_of, of_collection
 from ikebana.sql.steps import projected
 from ikebana.sql.tree import Tree
+from ikebana.trace.failures import BadRows
 
 _ROUND, _COUNT = "round", "count"
 _ROUND_FIELD = pa.field(_ROUND, pa.int64(), nullable=False)
@@ -49,6 +51,15 @@ class Rounds:
         return changes.with_columns(self.fields(changes.fields), (*changes.columns, rounds))
 
 
+def _check_rounds(rounds: Any, most: int) -> None:
+    """Raise if rows are in a round that there must not be; they are to blame, and no others."""
+    late = np.flatnonzero(rounds >= most)
+    if len(late):
+        error = _endless(most)
+        error.bad_rows = BadRows(late, lambda at: error)
+        raise error
+
+
 @dataclass(frozen=True)
 class Early:
     """A linear step inside a loop, on what the recursive part makes: rows of the first so many rounds, or an error."""
@@ -59,8 +70,7 @@ class Early:
         return given
 
     def __call__(self, changes: Changes) -> Changes:
-        if len(changes) and changes.times[changes.tix, -1].max() + 1 >= self.rounds:
-            raise _endless(self.rounds)
+        _check_rounds(changes.times[changes.tix, -1] + 1, self.rounds)
         return changes
 
 
@@ -74,8 +84,7 @@ class EarlyKept:
         return given
 
     def __call__(self, changes: Changes) -> Changes:
-        if len(changes) and pc.max(changes.named[_ROUND]).as_py() >= self.rounds:
-            raise _endless(self.rounds)
+        _check_rounds(changes.named[_ROUND].to_numpy(), self.rounds)
         return changes
 
 
