@@ -43,6 +43,10 @@ _WHY = {
         "cannot insert into table {table!r}: {rows} with a key that was inserted before in the same transaction",
         "insert each key once, or use upsert, with which the last row counts",
     ),
+    "memory": (
+        "cannot insert into table {table!r}: there is no memory for {rows} or more",
+        "drop views or rows, or give the workers more memory: memory=...",
+    ),
     "missing": (
         "cannot delete from table {table!r}: {rows} that {are} not there",
         "delete only what is there",

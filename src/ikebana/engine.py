@@ -36,12 +36,14 @@ import numpy as np
 from ikebana.collection import Arrangement, Collection, Types, fields_of
 from ikebana.coordinator import Coordinator
 from ikebana.dataflow.messages import (
+    FAILURES,
     Advance,
     ArrangementStatus,
     CloseInput,
     CreateInput,
     CreateTable,
     DropTable,
+    FlowFailed,
     Install,
     Push,
     Retire,
@@ -76,16 +78,26 @@ class Engine:
         share: bool = True,
         cluster: Cluster | None = None,
         timeout: float | None = None,
+        memory: int | None = None,
+        view_memory: int | None = None,
     ) -> None:
-        """`timeout` is how many seconds calls that wait for workers may take, unless they are told otherwise."""
-        self.cluster: Cluster = cluster or InProcess(workers, seed=seed, effort=effort)
+        """`timeout` is how many seconds calls that wait for workers may take, unless they are told otherwise.
+
+        `memory` is how many bytes this process may use, by default 80% of the machine's, and `view_memory` each view,
+        by default half of that (`ikebana.dataflow.budget`); a `cluster` has its own.
+        """
+        self.cluster: Cluster = cluster or InProcess(
+            workers, seed=seed, effort=effort, memory=memory, view_memory=view_memory
+        )
         self.coordinator, self._share = Coordinator(self.cluster, timeout), share
         self._next_worker = 0
         self._names: set[str] = set()
         self._times: Counter[str] = Counter()  # how often a dataflow was given a name
         self._flows: dict[str, str] = {}  # the dataflow that maintains an arrangement, by digest
         self._nodes: dict[str, ir.Node] = {}  # the arrangement, by digest
-        self._uses: Counter[str] = Counter()  # how many views, tables, inputs and other dataflows need it
+        self._uses: Counter[str] = Counter()  # how many views, tables, inputs and other dataflows need a dataflow
+        self._failed: set[str] = set()  # dataflows that have failed: others are made in their place
+        self.coordinator.follow(FAILURES, self._note_failure)
         self._identity, self._created = secrets.token_hex(8), itertools.count()
         self._sources: dict[str, ir.Node] = {}  # inputs and tables, by name
         self.tables: dict[str, Table] = {}
@@ -136,7 +148,7 @@ class Engine:
         if primary is not None:
             spec = replace(spec, dataflow=self._new_name(f"table {spec.name}"))
             self._flows[primary.digest], self._nodes[primary.digest] = spec.dataflow, primary
-            self._uses[primary.digest] += 1
+            self._uses[spec.dataflow] += 1
         self.coordinator.command(CreateTable(spec))
         if primary is not None:
             self.coordinator.command(Install(spec.dataflow, primary))
@@ -158,7 +170,7 @@ class Engine:
             table.drop_arrangements()
             table.dropped = True
             if table.spec.schema is not None:
-                self._release(self._primary(table).digest)
+                self._release(table.spec.dataflow)
             self.coordinator.command(DropTable(name))
             self._names.discard(name)
             del self.tables[name], self._sources[name]
@@ -170,10 +182,18 @@ class Engine:
         """
         return Transaction(self.coordinator, timeout)
 
-    def install(self, name: str, collection: Collection | Arrangement, *, share: bool | None = None) -> View:
+    def install(
+        self,
+        name: str,
+        collection: Collection | Arrangement,
+        *,
+        share: bool | None = None,
+        memory: int | None = None,
+    ) -> View:
         """A standing query: its result is kept up to date from now on.
 
-        With `share=False` it builds all its arrangements itself, to see what sharing saves.
+        With `share=False` it builds all its arrangements itself, to see what sharing saves. `memory` is how many bytes
+        it may use on each worker, if not as many as other views; with more it fails, alone.
         """
         node = collection.node
         if node.scope:
@@ -184,13 +204,13 @@ class Engine:
         ir.schema_of(plan)  # raises if there can be no such arrangement
         with self.coordinator.lock:
             self._check_sources(plan, f"cannot install {name!r}")
-            return completed(lambda: self._install(name, plan, share), View.drop)
+            return completed(lambda: self._install(name, plan, share, memory), View.drop)
 
-    def _install(self, name: str, plan: ir.Node, share: bool | None) -> View:
+    def _install(self, name: str, plan: ir.Node, share: bool | None, memory: int | None) -> View:
         self._claim(name)
         plan = private(plan, name) if share is False else self._owned(plan, name)
         used = [node for node in walk(plan) if self._is_shared(node, plan)]
-        uses = self._maintain_all({**{node: node.digest for node in used}, plan: name}, name)
+        uses = self._maintain_all({**{node: node.digest for node in used}, plan: name}, name, memory)
         view = self.views[name] = View(self.coordinator, name, plan, self._flows[plan.digest], uses, self._retire)
         return view
 
@@ -238,41 +258,56 @@ class Engine:
     def _is_shared(self, node: ir.Node, plan: ir.Node) -> bool:
         """Whether a plan is to import this arrangement: it is maintained already, or others may want it too."""
         may_be_wanted = self._share and is_shareable(node) and not getattr(node, "owner", "")
-        return node is not plan and (node.digest in self._flows or may_be_wanted)
+        return node is not plan and (self._flow_of(node) is not None or may_be_wanted)
 
-    def _maintain_all(self, nodes: Mapping[ir.Node, str], view: str) -> list[str]:
+    def _flow_of(self, node: ir.Node) -> str | None:
+        """The dataflow that maintains an arrangement, if one does and has not failed."""
+        flow = self._flows.get(node.digest)
+        return None if flow in self._failed else flow
+
+    def _note_failure(self, worker: int, item: FlowFailed) -> None:
+        self._failed.add(item.dataflow)
+
+    def _maintain_all(self, nodes: Mapping[ir.Node, str], view: str, memory: int | None) -> list[str]:
         """One more use of each arrangement; none, and the view's name is free again, if one cannot be installed."""
         done: list[str] = []
         try:
             for node, name in nodes.items():
-                self._maintain(node, name)
-                done.append(node.digest)
+                done.append(self._maintain(node, name, memory))
         except BaseException:
             self._names.discard(view)
-            for digest in reversed(done):
-                self._release(digest)
+            for flow in reversed(done):
+                self._release(flow)
             raise
         return done
 
-    def _maintain(self, node: ir.Node, name: str) -> None:
-        """One more use of an arrangement, maintained by a dataflow of its own."""
-        if node.digest not in self._flows:
+    def _maintain(self, node: ir.Node, name: str, memory: int | None = None) -> str:
+        """One more use of an arrangement, maintained by a dataflow of its own, in so many bytes on each worker.
+
+        Returns the dataflow.
+        """
+        flow = self._flow_of(node)
+        if flow is None:
             flow = self._new_name(name)
-            self.coordinator.command(Install(flow, node))
+            self.coordinator.command(Install(flow, node, memory))
             self._flows[node.digest], self._nodes[node.digest] = flow, node
-        self._uses[node.digest] += 1
+        self._uses[flow] += 1
+        return flow
 
     def _new_name(self, name: str) -> str:
         """A name for a dataflow that none ever had: one that was retired may live on for others, or in letters."""
         self._times[name] += 1
         return name if self._times[name] == 1 else self._new_name(f"{name} #{self._times[name]}")
 
-    def _release(self, digest: str) -> None:
-        """One use less; the last one retires the dataflow."""
-        self._uses[digest] -= 1
-        if not self._uses[digest]:
-            del self._nodes[digest]
-            self.coordinator.command(Retire(self._flows.pop(digest)))
+    def _release(self, flow: str) -> None:
+        """One use less of a dataflow; the last one retires it."""
+        self._uses[flow] -= 1
+        if not self._uses[flow]:
+            del self._uses[flow]
+            self._failed.discard(flow)
+            for digest in [digest for digest, each in self._flows.items() if each == flow]:
+                del self._flows[digest], self._nodes[digest]
+            self.coordinator.command(Retire(flow))
 
     # Time and work.
 
@@ -344,9 +379,9 @@ class Engine:
             def status(node: ir.Node) -> str:
                 if not ir.is_stored(node):
                     return ""
-                flow = self._flows.get(node.digest) if self._share else None
+                flow = self._flow_of(node) if self._share else None
                 size = estimated_bytes(node, rows) if flow is None else flows.get(flow, (0, 0))[1]
-                how = "built here" if flow is None else self._kept_by(node.digest, flow)
+                how = "built here" if flow is None else self._kept_by(flow)
                 return f"  <- {how}, {'about ' * (flow is None)}{shown_bytes(size)}" if size else f"  <- {how}"
 
             return explain(collection.node, status)
@@ -359,11 +394,11 @@ class Engine:
             found[each.dataflow] = rows + each.rows, size + each.bytes
         return found
 
-    def _kept_by(self, digest: str, flow: str) -> str:
+    def _kept_by(self, flow: str) -> str:
         """Who keeps an arrangement that exists."""
         owners = [f"table {each.name}" for each in self.tables.values() if each.spec.dataflow == flow]
         owners += [f"view {each.name}" for each in self.views.values() if each.dataflow == flow]
-        users = [each.name for each in self.views.values() if digest in each.uses]
+        users = [each.name for each in self.views.values() if flow in each.uses]
         if owners or not users:
             return f"reused from {owners[0] if owners else flow}"
         return f"shared with {', '.join(users)}"
@@ -376,8 +411,8 @@ class Engine:
     def _retire(self, view: View) -> None:
         self._names.discard(view.name)
         self.views.pop(view.name, None)
-        for digest in reversed(view.uses):
-            self._release(digest)
+        for flow in reversed(view.uses):
+            self._release(flow)
 
     def worker_for_next_push(self) -> int:
         """Pushes go round the workers; arranging sends every row where it belongs."""

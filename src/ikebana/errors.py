@@ -18,6 +18,7 @@ The tree, so that a caller can catch as much or as little as it means to:
     ├── ChangeError     changes that a table refuses: a key that exists already, a row to delete that does not
     ├── SqlError        a query that cannot be maintained: what is not supported, and where it stands
     ├── WaitTimeoutError  a call that took longer than its `timeout`; a TimeoutError too
+    ├── MemoryBudgetError   a dataflow that would use more memory than it may
     └── EvaluationError an expression that has no value for a row: an overflow, a division by zero, a failed cast
 
 `ConstantRowsWarning` is a warning, given where a view is probably not what its author meant.
@@ -86,6 +87,10 @@ class WaitTimeoutError(IkebanaError, TimeoutError):
 
 class ConstantRowsWarning(UserWarning):
     """A view has rows that never change, since they were computed before it was made."""
+
+
+class MemoryBudgetError(IkebanaError):
+    """A dataflow would use more memory than it may. It fails alone."""
 
 
 class EvaluationError(IkebanaError):

@@ -184,7 +184,7 @@ class Table(Collection):
         coordinator: Coordinator,
         node: ir.Node,
         spec: TableSpec,
-        maintain: Callable[[ir.Node, str], None],
+        maintain: Callable[[ir.Node, str], str],
         release: Callable[[str], None],
     ) -> None:
         super().__init__(node)
@@ -192,7 +192,7 @@ class Table(Collection):
         self.key = [field.name for field in spec.key]
         self.dropped = False
         self._coordinator, self._maintain, self._release = coordinator, maintain, release
-        self._arrangements: dict[tuple[str, ...], ir.Node] = {}
+        self._arrangements: dict[tuple[str, ...], str] = {}  # the dataflows that keep them
 
     def insert(self, data: Any, *, timeout: float | None = None) -> int | None:
         """Add rows: a mapping of columns, an Arrow table or a record batch. Their keys must not be there yet.
@@ -245,8 +245,7 @@ class Table(Collection):
         ir.schema_of(made.node)  # raises if there can be no such arrangement
         with self._coordinator.lock:
             if by not in self._arrangements:
-                self._maintain(made.node, f"table {self.name} by {', '.join(by)}")
-                self._arrangements[by] = made.node
+                self._arrangements[by] = self._maintain(made.node, f"table {self.name} by {', '.join(by)}")
         return made
 
     def drop_arrangement(self, by: str | Sequence[str]) -> None:
@@ -259,7 +258,7 @@ class Table(Collection):
                     f"table {self.name!r} keeps no further arrangement by {', '.join(key)}",
                     detail=f"those it keeps: {kept}",
                 )
-            self._release(self._arrangements.pop(key).digest)
+            self._release(self._arrangements.pop(key))
 
     def drop_arrangements(self) -> None:
         """Let go of all further arrangements."""

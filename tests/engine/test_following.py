@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from ikebana import subscribing
+from ikebana.dataflow.messages import FAILURES
 from ikebana.dataflow.transport.inprocess import InProcess
 from ikebana.engine import Engine, Table, View
 from ikebana.errors import DataflowError, DroppedError, TimeError
@@ -177,7 +178,7 @@ def test_a_subscription_that_is_lost_is_forgotten(engine: Engine) -> None:
     engine.run()
     assert isinstance(engine.cluster, InProcess)
     assert not any(worker._subscriptions._all for worker in engine.cluster.workers)
-    assert not engine.coordinator._followers
+    assert set(engine.coordinator._followers) == {FAILURES}
 
 
 def wait_until(condition: Any) -> None:

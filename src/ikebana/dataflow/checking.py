@@ -54,6 +54,7 @@ Trace: TypeAlias = Callable[[TableSpec], list[Batch]]
 class _Transaction:
     staged: dict[tuple[str, Any, int], Stage] = field(default_factory=dict)  # by table, part and attempt
     changes: list[tuple[str, Changes]] = field(default_factory=list)
+    refused: Problem | None = None  # there was no memory for some of its rows: none of them is kept
 
 
 class Staging:
@@ -68,11 +69,20 @@ class Staging:
         """Keep rows for later, unless their transaction has ended: whoever sent them is late."""
         if stage.transaction >= self._oldest and stage.transaction not in self._ended:
             found = self._open.setdefault(stage.transaction, _Transaction())
-            found.staged[stage.table, stage.part, stage.attempt] = stage
+            if found.refused is None:
+                found.staged[stage.table, stage.part, stage.attempt] = stage
+
+    def refuse(self, stage: Stage, reason: str) -> None:
+        """There is no memory for some rows: drop all of their transaction, whose verdict will be that."""
+        found = self._open.setdefault(stage.transaction, _Transaction())
+        found.staged.clear()
+        found.refused = Problem(stage.table, "memory", max(map(len, stage.columns), default=0), (reason,))
 
     def check(self, check: Check, tables: dict[str, TableSpec], trace: Trace, epoch: int) -> Verdict:
         """The verdict on a transaction, whose changes are kept if there are no problems."""
         transaction = self._open.setdefault(check.transaction, _Transaction())
+        if transaction.refused is not None:
+            return Verdict((transaction.refused,), 0)
         changes: list[tuple[str, Changes]] = []
         problems: list[Problem] = []
         for name, attempts in check.parts:

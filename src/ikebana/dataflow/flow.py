@@ -57,9 +57,16 @@ class Flow:
         wake: Callable[[], None],
         effort: str = "default",
         is_placed: bool = False,
+        memory: int | None = None,
     ) -> None:
-        """`is_placed`: what the plan arranges is with its owners already, as the rows of tables are."""
-        self._is_placed = is_placed
+        """`is_placed`: what the plan arranges is with its owners already, as the rows of tables are.
+
+        `memory` is how many bytes it may use here, if not as many as others (`ikebana.dataflow.budget`).
+        """
+        self._is_placed, self.memory = is_placed, memory
+        self.unmeasured = 0.0  # seconds of work since memory was looked at
+        self.in_hand = 0  # bytes by which the process has grown in this sweep
+        self.kept_bytes = 0  # of what it had arranged before, when that was last looked at
         self.name, self.plan, self.worker, self.workers, self.effort = name, plan, worker, workers, effort
         self._send, self._find, self._find_input, self.wake = send, find, find_input, wake
         self._waiters: list[Flow] = []
@@ -224,6 +231,16 @@ class Flow:
         for flow in list(self._importers):
             flow.demand(epoch)
             flow._demand_of_importers(epoch)
+
+    @property
+    def own_bytes(self) -> int:
+        """The bytes of all that it arranges."""
+        return self.inner_bytes + self.reader.nbytes
+
+    @property
+    def is_sweeping(self) -> bool:
+        """Whether it is in the middle of a sweep."""
+        return self._sweep is not None
 
     @property
     def inner_bytes(self) -> int:

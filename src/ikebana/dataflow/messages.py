@@ -78,10 +78,11 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """Install a dataflow that maintains an arrangement."""
+    """Install a dataflow that maintains an arrangement, in so many bytes on each worker if `memory` says so."""
 
     dataflow: str
     plan: Node
+    memory: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +186,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Rows that a table refuses: why ("exists", "twice" or "missing"), how many, and a few of them in words."""
+    """Rows that a table refuses: why, how many, and a few of them in words.
+
+    `why` is "exists", "twice", "missing", or "memory"; for the latter, the words say how much there is.
+    """
 
     table: str
     why: str
@@ -260,6 +264,18 @@ class Ended:
     number: int
     reason: str
     hint: str = ""
+
+
+FAILURES = -1
+"""The number of news of dataflows that have failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowFailed:
+    """News: a dataflow has failed, for a reason that is no row's."""
+
+    dataflow: str
+    number: int = FAILURES
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ikebana.dataflow.budget import Budget
 from ikebana.dataflow.checking import Staging
 from ikebana.dataflow.flow import Flow
 from ikebana.dataflow.messages import (
@@ -39,6 +40,7 @@ from ikebana.dataflow.messages import (
     Demand,
     DropTable,
     Failed,
+    FlowFailed,
     Hold,
     Inquire,
     Inquiry,
@@ -80,8 +82,9 @@ PENDING: Any = object()
 class Worker:
     """One of `workers` peers."""
 
-    def __init__(self, index: int, workers: int, effort: str = "default") -> None:
+    def __init__(self, index: int, workers: int, effort: str = "default", budget: Budget | None = None) -> None:
         self.index, self.workers, self._effort = index, workers, effort
+        self._budget = budget or Budget()
         self.outbox: deque[tuple[int, Letter]] = deque()
         self.news: deque[Any] = deque()  # for the driver
         self.flows: dict[str, Flow] = {}
@@ -115,8 +118,8 @@ class Worker:
                 self._push(name, changes)
             case Advance(epoch):
                 self._advance(epoch)
-            case Install(name, plan):
-                self._install(name, plan)
+            case Install(name, plan, memory):
+                self._install(name, plan, memory)
             case Demand(name, epoch):
                 if name in self.flows:
                     self.flows[name].demand(epoch)
@@ -138,8 +141,12 @@ class Worker:
             case DropTable(name):
                 for known in (self._inputs, self._fields, self._primary, self._tables, self._changed):
                     known.pop(name, None)
-            case Stage():
-                self._staging.stage(command)
+            case Stage(columns=columns):
+                reason = self._budget.refusal(sum(column.nbytes for column in columns))
+                if reason is None:
+                    self._staging.stage(command)
+                else:
+                    self._staging.refuse(command, reason)
             case Commit(transaction, epoch, oldest):
                 for name, changes in self._staging.end(transaction, oldest):
                     self._changed[name] = self.epoch
@@ -202,15 +209,27 @@ class Worker:
             flow = self.flows.get(name)
             if flow is None:
                 continue
-            lower = flow.lower
+            lower, start = flow.lower, self._budget.started()
             try:
                 if flow.step():
                     self._wake(name)
+                self._look_at_memory(flow, self._budget.seconds_since(start))
             except Exception as error:  # a user's function, or bad data: it fails this dataflow alone
                 self._fail(name, f"{type(error).__name__}: {error}", tell=True)
             if flow.lower != lower:
                 self._subscriptions.on_sweep(name)
         return bool(awake)
+
+    def _look_at_memory(self, flow: Flow, spent: float) -> None:
+        """Raise if a dataflow uses too much; what grows is its doing, if it has worked for a while."""
+        flow.unmeasured += spent
+        if self._budget.is_due(flow.unmeasured):
+            flow.unmeasured = 0.0
+            flow.in_hand += self._budget.look()
+            if all(flow.plan is not kept for kept in self._primary.values()):  # what keeps inputs and tables stays
+                self._budget.check(max(0, flow.in_hand) + flow.kept_bytes, flow.memory)
+            if not flow.is_sweeping:
+                flow.in_hand, flow.kept_bytes = 0, flow.own_bytes
 
     def _wake(self, name: str) -> None:
         self._awake[name] = None
@@ -353,7 +372,7 @@ class Worker:
             raise DataflowError(f"there is no dataflow {name!r}", hint="install it first")
         return self.flows[name]
 
-    def _install(self, name: str, plan: ir.Node) -> None:
+    def _install(self, name: str, plan: ir.Node, memory: int | None) -> None:
         if name in self.failures:  # on another worker, which was faster
             return
         try:
@@ -368,6 +387,7 @@ class Worker:
                 wake=lambda: self._wake(name),
                 effort=self._effort,
                 is_placed=any(table.dataflow == name for table in self._tables.values()),
+                memory=memory,
             )
         except Exception as error:  # a plan that cannot be rendered fails alone
             self._fail(name, f"{type(error).__name__}: {error}", tell=True)
@@ -403,6 +423,7 @@ class Worker:
         """Fail a dataflow, and with it all that import what it maintains."""
         failed = self.flows.get(name)
         self.failures[name] = reason
+        self.news.append(FlowFailed(name))
         self._remove(name, f"it has failed: {reason}")
         if tell:
             for peer in range(self.workers):

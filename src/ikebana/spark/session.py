@@ -171,20 +171,21 @@ class Session:
 
     # Views.
 
-    def view(self, name: str, query: Query, *, share: bool | None = None) -> View:
+    def view(self, name: str, query: Query, *, share: bool | None = None, memory: int | None = None) -> View:
         """A standing query, kept up to date from now on: SQL, a DataFrame over tables and views, or a collection.
 
-        With `share=False` it builds all its arrangements itself, to see what sharing saves.
+        With `share=False` it builds all its arrangements itself, to see what sharing saves. `memory` is how many bytes
+        it may use on each worker, if not as many as other views; with more it fails, alone.
         """
         self._check()
         _check_name(name, "view")
         lowered = self._lowered(query, f"view {name!r}")
         with self._lock:
             check_free(self._relations, name, self.spark)
-            return completed(lambda: self._install(name, lowered, share), View.drop)
+            return completed(lambda: self._install(name, lowered, share, memory), View.drop)
 
-    def _install(self, name: str, lowered: Lowered, share: bool | None) -> View:
-        inner = self.engine.install(name, lowered.rows, share=share)
+    def _install(self, name: str, lowered: Lowered, share: bool | None, memory: int | None) -> View:
+        inner = self.engine.install(name, lowered.rows, share=share, memory=memory)
         view = self._views[name] = View(self, inner, lowered.order)
         self._relations[name] = Relation(name, inner.rows(), identity=secrets.token_hex(8))
         return view

@@ -51,12 +51,15 @@ class SparkWorkers(Driver):
         workers_host: str | None = None,
         patience: float = 120.0,
         name: str = "ikebana workers",
+        memory: int | None = None,
+        view_memory: int | None = None,
     ) -> None:
         """Start the workers, and return when all are there.
 
         Without `spark` the session that is active is taken, or else one is started. `workers` is as many as there are
         processors, or as the session has slots to spare. `patience` is how many seconds executors and workers may
-        take to start; `name` is shown by Spark.
+        take to start; `name` is shown by Spark. `memory` is how many bytes each worker may use, by default its share of
+        80% of its machine's, and `view_memory` each view there, by default half of that (`ikebana.dataflow.budget`).
         """
         if workers is not None and workers < 1:
             raise DataflowError(f"cannot start {workers} workers", hint="give at least one")
@@ -81,6 +84,8 @@ class SparkWorkers(Driver):
                 host=host or driver_host,
                 workers_host=theirs if workers_host is None else workers_host,
                 patience=patience,
+                memory=memory,
+                view_memory=view_memory,
             )
         except BaseException:
             with deferred():

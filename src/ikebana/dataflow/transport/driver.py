@@ -66,19 +66,23 @@ class Driver:
         host: str = "127.0.0.1",
         workers_host: str | None = None,
         patience: float = 120.0,
+        memory: int | None = None,
+        view_memory: int | None = None,
     ) -> None:
         """Start the workers, and return when all are there.
 
         `host` is the address on which the driver listens, `workers_host` the one on which workers do (the same if
-        none is given), and `patience` how many seconds starting may take.
+        none is given), and `patience` how many seconds starting may take. `memory` is how many bytes each worker may
+        use, by default its share of the machine's, and `view_memory` each view there, by default half of that
+        (`ikebana.dataflow.budget`).
         """
         if workers < 1:
             raise DataflowError(f"cannot start {workers} workers", hint="give at least one")
         keys, guest, theirs = Keys.new(), Keys.new(), [Keys.new() for _ in range(workers)]
         public = [each.public for each in theirs]
         sockets = Sockets(keys, public, host, heartbeat=hosting.watches_connections)
-        memory = Memory(workers, copies=True)  # what comes here goes to users
-        self._line = Line(sockets, hosting, workers, memory)
+        shared = Memory(workers, copies=True)  # what comes here goes to users
+        self._line = Line(sockets, hosting, workers, shared)
         self._end = weakref.finalize(self, self._line.close)
         seats = [
             Seat(
@@ -91,7 +95,9 @@ class Driver:
                 worker_keys=[each.decode() for each in public],
                 guest_key=guest.public.decode(),
                 secret=each.secret.decode(),
-                ledger=list(memory.address or ()),
+                ledger=list(shared.address or ()),
+                memory=memory,
+                view_memory=view_memory,
                 watches_connections=hosting.watches_connections,
             )
             for index, each in enumerate(theirs)

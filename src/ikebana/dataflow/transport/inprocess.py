@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from ikebana.dataflow.budget import Budget, default_limit
 from ikebana.dataflow.messages import Command, Letter, Request, Retire, unanswerable
 from ikebana.dataflow.transport import Listener, ignore
 from ikebana.dataflow.worker import PENDING, Worker
@@ -57,8 +58,19 @@ Choice: TypeAlias = tuple[Any, ...]
 class InProcess:
     """W workers, their channels, and a scheduler."""
 
-    def __init__(self, workers: int = 1, *, seed: int = 0, effort: str = "default", faults: Faults = NO_FAULTS) -> None:
-        self.workers = [Worker(index, workers, effort) for index in range(workers)]
+    def __init__(
+        self,
+        workers: int = 1,
+        *,
+        seed: int = 0,
+        effort: str = "default",
+        faults: Faults = NO_FAULTS,
+        memory: int | None = None,
+        view_memory: int | None = None,
+    ) -> None:
+        """`memory` is how many bytes this process may use, and `view_memory` each view of each worker."""
+        limit = default_limit(1) if memory is None else memory
+        self.workers = [Worker(index, workers, effort, Budget(limit, view_memory)) for index in range(workers)]
         self._random = random.Random(seed)
         self._faults, self._faulty = faults, faults != NO_FAULTS
         self._clock, self._held = 0, dict[Choice, int]()  # what does not happen before the clock says so

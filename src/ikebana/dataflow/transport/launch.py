@@ -68,6 +68,8 @@ class Seat:
     guest_key: str
     secret: str = field(repr=False)
     ledger: list[int] = field(default_factory=list)  # the driver's: see `memory`
+    memory: int | None = None  # bytes that it may use; its share of the machine's if none
+    view_memory: int | None = None  # bytes that a view may use there
     watches_connections: bool = False  # to the driver and to its peers, in place of pipes
     lifeline: int = -1  # the writing end of its own pipe
     others: list[int] = field(default_factory=list)  # the reading ends of the other workers' pipes

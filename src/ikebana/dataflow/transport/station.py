@@ -28,9 +28,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeAlias, get_args
 
-import pyarrow as pa
 import zmq
 
+from ikebana.dataflow.budget import Budget, default_limit, give_memory_back, limit_process
 from ikebana.dataflow.messages import Command, Failed, Letter, Request
 from ikebana.dataflow.transport import launch, wire
 from ikebana.dataflow.transport.calls import (
@@ -71,13 +71,6 @@ _Receive: TypeAlias = Callable[[Socket, Memory], Any]
 _COMMANDS = get_args(Command)
 _DRIVER = b""
 """Who asks, where it is not a guest; guests have names given by ZeroMQ, which are never empty."""
-
-
-def _give_memory_back() -> None:
-    """What a large sweep took and has freed is kept by allocators, in case it is needed again soon."""
-    pa.default_memory_pool().release_unused()
-    with suppress(AttributeError, OSError):  # where the C library has no such function
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _keep_less_memory() -> None:
@@ -127,7 +120,9 @@ class Station:
         self._end_watches: list[Callable[[], None]] = []
         if seat.watches_connections:
             self._end_watches.append(launch.end_with([Sockets.watch(self._driver)]))
-        self.worker = Worker(seat.index, seat.workers, seat.effort)
+        limit = default_limit(seat.workers) if seat.memory is None else seat.memory
+        limit_process(limit)
+        self.worker = Worker(seat.index, seat.workers, seat.effort, Budget(limit, seat.view_memory))
         self._sent = self._received = self._taken = 0
         self._pending: dict[tuple[bytes, int], Request] = {}  # by who asked, and its number there
         self._idle: list[Idle] = []
@@ -209,7 +204,7 @@ class Station:
         came = self._poller.poll(_REST_MS)
         if not came:
             self._memory.rest()
-            _give_memory_back()
+            give_memory_back()
             came = self._poller.poll()
         for socket, _ in came:
             if socket is self._sockets.gate:

@@ -26,10 +26,21 @@ class Processes(Driver):
         host: str = "127.0.0.1",
         python: str = sys.executable,
         patience: float = 120.0,
+        memory: int | None = None,
+        view_memory: int | None = None,
     ) -> None:
         """Start the workers, and return when all are there.
 
         `host` is the address on which all sockets listen, `python` the interpreter to run, and `patience` how many
-        seconds starting may take (the first time on a machine kernels are compiled).
+        seconds starting may take (the first time on a machine kernels are compiled). `memory` is how many bytes each
+        worker may use, and `view_memory` each view there (`ikebana.dataflow.budget`).
         """
-        super().__init__(Children(python), workers, effort=effort, host=host, patience=patience)
+        super().__init__(
+            Children(python),
+            workers,
+            effort=effort,
+            host=host,
+            patience=patience,
+            memory=memory,
+            view_memory=view_memory,
+        )
