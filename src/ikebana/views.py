@@ -33,7 +33,7 @@ from ikebana.coordinator import Coordinator
 from ikebana.dataflow.messages import Demand, Hold, Keys, Read, ReadChanges, ReadErrors, Release, Shard, Wait
 from ikebana.errors import DataflowError, DroppedError, IkebanaError, TimeError
 from ikebana.interrupts import deferred
-from ikebana.operators.row_errors import Errors, exception_of, present, total
+from ikebana.operators.row_errors import Errors, present, raise_present, total
 from ikebana.plan import ir
 from ikebana.subscribing import BACKLOG, BACKLOG_BYTES, OnChange, OnError, Subscription, by_epoch
 from ikebana.waiting import Deadline
@@ -85,13 +85,8 @@ class View:
 
     def put_together(self, shards: Sequence[Shard], opening: int | None) -> pa.Table:
         """The rows of all workers; raises if there are errors."""
-        self._raise_errors(total(shard.errors for shard in shards), opening)
+        raise_present(self.name, (shard.errors for shard in shards), opening)
         return pa.concat_tables([shard.rows for shard in shards])
-
-    def _raise_errors(self, errors: Errors, opening: int | None = None) -> None:
-        there = present(errors, opening) if errors else errors
-        if there:
-            raise exception_of(self.name, there)
 
     def errors(self, at: int | None = None, *, timeout: float | None = None) -> pa.Table:
         """The rows for which the view has no value at an epoch, by default the last that is closed, and why.
@@ -100,15 +95,15 @@ class View:
         """
         epoch = self._engine.epoch - 1 if at is None else at
         deadline = self._engine.deadline(timeout, f"reading the errors of {self.name!r} at epoch {epoch}")
-        return _errors_table(present(self._all_errors(epoch, None, deadline)))
+        return _errors_table(present(total(self._errors_of_workers(epoch, None, deadline))))
 
     def check_errors(self, epoch: int, hold: int | None, deadline: Deadline) -> None:
         """Raise if the view has errors at an epoch."""
-        self._raise_errors(self._all_errors(epoch, hold, deadline))
+        raise_present(self.name, self._errors_of_workers(epoch, hold, deadline))
 
-    def _all_errors(self, epoch: int, hold: int | None, deadline: Deadline) -> Errors:
+    def _errors_of_workers(self, epoch: int, hold: int | None, deadline: Deadline) -> list[Errors]:
         self.demand(epoch)
-        return total(self._engine.ask(ReadErrors(self.dataflow, epoch, hold), deadline=deadline))
+        return self._engine.ask(ReadErrors(self.dataflow, epoch, hold), deadline=deadline)
 
     def to_arrow(self, at: int | None = None, *, timeout: float | None = None) -> pa.Table:
         """The rows of the result at an epoch, each as often as it is there."""

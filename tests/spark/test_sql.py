@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
-from ikebana.errors import ConstantRowsWarning, DataflowError, DroppedError, IkebanaError, SqlError
+from ikebana.errors import ConstantRowsWarning, DroppedError, EvaluationError, IkebanaError, SqlError
 from ikebana.spark import Session
 from tests.clusters import within
 
@@ -31,6 +31,24 @@ def shop(session: Session) -> Session:
     customers = session.create_table("customers", "id BIGINT, name STRING NOT NULL", key="id")
     customers.insert([(id, f"c{id}") for id in range(4)])
     return session
+
+
+BAD_FOR_100 = {
+    "projection": "SELECT id, 1 / (id - 100) AS r FROM orders",
+    "filter": "SELECT id FROM orders WHERE 1 / (id - 100) < 5",
+    "cast": "SELECT id, CAST(CASE WHEN id = 100 THEN 'x' ELSE '1' END AS INT) AS i FROM orders",
+    "group": "SELECT 10 DIV (id - 100) AS g, count(*) AS n FROM orders GROUP BY 1",
+    "join, found by key": "SELECT a.id, 1 / (b.id - 100) AS r FROM orders a JOIN orders b ON a.id = b.id",
+    "join, by another column": """SELECT o.id, c.name FROM orders o JOIN customers c ON o.customer = c.id
+        WHERE 1 / (o.id - 100) < 5""",
+    "outer join": """SELECT o.id, c.name FROM orders o
+        LEFT JOIN customers c ON o.customer = c.id AND 1 / (o.id - 100) < 5""",
+    "scalar subquery": "SELECT id FROM customers WHERE id < (SELECT count(*) FROM orders WHERE id / (id - 100) < 2)",
+    "overflow of a sum": "SELECT sum(CASE WHEN id = 100 THEN 9223372036854775807 ELSE id END) AS s FROM orders",
+    "window": """SELECT id, sum(CASE WHEN id = 100 THEN 9223372036854775807 ELSE id END) OVER (ORDER BY id) AS s
+        FROM orders""",
+    "two rows in a scalar subquery": "SELECT id, (SELECT id FROM orders WHERE id = 29 OR id = 100) AS o FROM customers",
+}
 
 
 def rows(answer: pa.Table) -> list[tuple[Any, ...]]:
@@ -113,15 +131,29 @@ class TestFaults:
         assert len(shop.arrangements()) == before
         shop.view("refused", "SELECT id FROM orders").drop()
 
-    def test_an_error_of_ansi_mode_fails_its_view_alone(self, shop: Session) -> None:
-        ratio = shop.view("ratio", "SELECT id, 1 / (id - 100) AS r FROM orders")
+    @pytest.mark.parametrize("text", BAD_FOR_100.values(), ids=BAD_FOR_100)
+    def test_a_bad_row_takes_the_answer_of_its_view_while_it_is_there(self, shop: Session, text: str) -> None:
+        view = shop.view("bad", text)
+        onward = shop.view("onward", "SELECT count(*) AS n FROM bad")
         count = shop.view("count", "SELECT count(*) AS n FROM orders")
-        assert len(ratio.to_arrow()) == 30
+        before = sorted(rows(view.to_arrow()))
         shop.table("orders").insert([(100, 1, "n", Decimal(1))])
-        assert rows(count.to_arrow()) == [(31,)]
-        with pytest.raises(DataflowError) as failed:
-            ratio.to_arrow()
-        assert "zero" in str(failed.value)
+        for _ in range(2):
+            assert rows(count.to_arrow()) == [(31,)]
+            for each in (view, onward):
+                with pytest.raises(EvaluationError, match=f"view '{each.name}' has no answer"):
+                    each.to_arrow()
+            shop.table("orders").upsert([(1, 1, "e", Decimal(1))])
+        assert view.errors().num_rows == 1
+        shop.table("orders").delete([(100,)])
+        assert sorted(rows(view.to_arrow())) == before
+        assert rows(onward.to_arrow()) == [(len(before),)]
+
+    def test_an_error_names_the_key_of_the_row_and_the_expression(self, shop: Session) -> None:
+        view = shop.view("ratio", "SELECT region, 1 / (id - 100) AS r FROM orders WHERE total > 0")
+        shop.table("orders").insert([(100, 1, "n", Decimal(1))])
+        with pytest.raises(EvaluationError, match=r"division by zero(.|\n)*in the row id = 100"):
+            view.to_arrow()
 
     def test_a_view_of_a_file_is_refused(self, shop: Session, tmp_path: Any) -> None:
         shop.spark.range(10).write.parquet(str(tmp_path / "file"))
@@ -130,6 +162,32 @@ class TestFaults:
 
 
 class TestStatements:
+    def test_a_bad_parameter_is_an_error_of_its_opening_alone(self, shop: Session) -> None:
+        text = "SELECT id, id / :by AS part FROM orders WHERE customer = :who"
+        with shop.prepare(text, who="BIGINT", by="INT") as statement:
+            good, bad = statement.open(who=1, by=2), statement.open(who=1, by=0)
+            assert len(good.to_arrow()) == 8
+            with pytest.raises(EvaluationError, match="division by zero"):
+                bad.to_arrow()
+            changes = bad.changes()
+            with pytest.raises(EvaluationError, match="division by zero"):
+                next(changes)
+            other = statement.open(who=2, by=1)
+            assert len(other.to_arrow()) == 7
+            bad.close()
+            shop.table("orders").insert([(101, 1, "n", Decimal(1))])
+            assert len(good.to_arrow()) == 9
+
+    def test_an_error_of_a_row_that_no_parameter_decides_is_that_of_all_openings(self, shop: Session) -> None:
+        with shop.prepare("SELECT id FROM orders WHERE 1 / (id - 100) < :most", most="DOUBLE") as statement:
+            opening = statement.open(most=5.0)
+            before = len(opening.to_arrow())
+            shop.table("orders").insert([(100, 1, "n", Decimal(1))])
+            with pytest.raises(EvaluationError, match="division by zero"):
+                opening.to_arrow()
+            shop.table("orders").delete([(100,)])
+            assert len(opening.to_arrow()) == before
+
     def test_open_and_close(self, shop: Session) -> None:
         text = "SELECT id, total * :rate AS price FROM orders WHERE customer = :customer ORDER BY id"
         with shop.prepare(text, customer="BIGINT", rate="DECIMAL(3,1)") as statement:

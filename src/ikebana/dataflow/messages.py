@@ -369,10 +369,13 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class ReadErrors:
-    """Answer with this worker's share of a dataflow's errors at an epoch; otherwise as `Read`."""
+    """Answer with this worker's share of a dataflow's errors at an epoch; otherwise as `Read`.
+
+    Without an epoch, at the last one that is complete, at once.
+    """
 
     dataflow: str
-    at: int
+    at: int | None = None
     hold: int | None = None
 
 

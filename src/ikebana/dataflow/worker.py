@@ -249,7 +249,9 @@ class Worker:
                 rows = self.read(name, at, keys) if hold is None else _rows(self._held(name, hold).result, at, keys)
                 return Shard(rows, self._errors(name, at[0], hold))
             case ReadErrors(name, epoch, hold):
-                return self._errors(name, epoch, hold) if self.complete(name) > epoch else PENDING
+                last = self.complete(name) - 1
+                epoch = last if epoch is None else epoch
+                return self._errors(name, epoch, hold) if epoch <= last else PENDING
             case ReadChanges():
                 return self._changes(request) if self.complete(request.dataflow) > request.at else PENDING
             case Check():

@@ -171,6 +171,14 @@ def exception_of(view: str, errors: Errors) -> EvaluationError:
     )
 
 
+def raise_present(view: str, parts: Iterable[Errors], opening: int | None = None) -> None:
+    """Raise if a view has errors, given those of each worker."""
+    errors = total(parts)
+    there = present(errors, opening) if errors else errors
+    if there:
+        raise exception_of(view, there)
+
+
 def total(parts: Iterable[Errors]) -> Errors:
     """The errors that are left when those of several workers are added up."""
     return _sum(part for part in parts if part)

@@ -32,10 +32,12 @@ from typing import Any, Self
 from pyspark.sql import DataFrame, SparkSession
 
 from ikebana.collection import Arrangement, Collection
-from ikebana.dataflow.messages import Wait
+from ikebana.dataflow.messages import ReadErrors
 from ikebana.engine import Engine, kept_as
 from ikebana.errors import DroppedError, SchemaError
 from ikebana.interrupts import completed, deferred
+from ikebana.operators.row_errors import raise_present
+from ikebana.spark.executions import Executions
 from ikebana.spark.following import Following
 from ikebana.spark.listing import Card, Listing
 from ikebana.spark.naming import check_free, is_case_sensitive, resolved
@@ -92,7 +94,7 @@ class Session:
         self._cluster = cluster
         self.engine = Engine(cluster=cluster, share=share, timeout=timeout)
         """The engine below: epochs, inputs and plans, without Spark."""
-        self._desk = Desk(self.engine.coordinator, self._readable)
+        self._desk = Desk(self.engine.coordinator, self._readable, Executions(cluster.spark))
         self._tables: dict[str, Table] = {}
         self._views: dict[str, View] = {}
         self._relations: dict[str, Relation] = {}  # what SQL can read
@@ -272,9 +274,10 @@ class Session:
         """A table or view as a Spark DataFrame; see `View.to_df`."""
         coordinator, dataflow = self.engine.coordinator, self._readable(name).dataflow
         deadline = coordinator.deadline(timeout, f"asking whether {name!r} can be read")
-        coordinator.ask(Wait(dataflow, 0), deadline=deadline)  # raises if it has failed
-        reader = self.spark.read.format(self.format).option("name", name)
-        return (reader if at is None else reader.option("epoch", at)).load()
+        raise_present(name, coordinator.ask(ReadErrors(dataflow), deadline=deadline))  # or if it has failed
+        options = {"name": name, "epoch": at, "timeout": timeout}
+        known = {option: value for option, value in options.items() if value is not None}
+        return self.spark.read.format(self.format).options(**known).load()
 
     @property
     def format(self) -> str:

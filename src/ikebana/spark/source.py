@@ -4,11 +4,17 @@
     spark.read.format("ikebana").option("epoch", 12).load(...)    # at an epoch that is still held
     spark.readStream.format("ikebana").option("changes", True).load("late orders")   # with columns `epoch` and `diff`
 
-A task for each worker reads that worker's shard directly. Which epoch is read is decided when Spark plans the first
-action on a DataFrame, by the driver: planning happens in a process of Spark's, which asks the driver through a worker
-(`Inquire`). The driver holds that epoch on all workers for `LEASE` seconds, so that tasks that start late, or again,
-find it. Spark does not tell when a DataFrame is done with, or a stream: what a stream holds is let go when it has not
-asked for anything for `STREAM_LEASE` seconds.
+A task for each worker reads that worker's shard directly. Which epoch is read is decided by the driver, which a task
+asks through a worker (`Inquire`), once for each action on a DataFrame: the first task that asks gets the last closed
+epoch, and so do all other tasks of the same action, whichever tables and views they read, however late they start or
+often they are repeated. The driver holds that epoch on all workers until the action has ended, in whichever way, which
+it sees within `LOOK` seconds (`ikebana.spark.executions`). The next action on the same DataFrame is another question,
+and reads what there is by then, as it would from a file or a database; whoever wants several actions to see the same
+holds an epoch and reads at that.
+
+Where Spark does not say to which action a task belongs (RDDs, `toLocalIterator`), all tasks that read a table or view
+for one DataFrame see one epoch, which is held until nobody has asked for it for `LEASE` seconds. What a stream holds is
+let go when it has not asked for anything for `STREAM_LEASE` seconds.
 
 A stream starts with the answer as it is, as rows of the epoch at which it starts. Each micro-batch has the changes of
 the epochs that were closed when it was planned; what Spark has committed is let go. Without the option `changes` it has
@@ -29,29 +35,50 @@ import secrets
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ikebana.coordinator import Coordinator
-from ikebana.dataflow.messages import Demand, Hold, Inquire, Inquiry, Read, ReadChanges, Release, Reply, Wait
+from ikebana.dataflow.messages import (
+    Demand,
+    Hold,
+    Inquire,
+    Inquiry,
+    Read,
+    ReadChanges,
+    ReadErrors,
+    Release,
+    Reply,
+    Wait,
+)
 from ikebana.dataflow.transport.guest import Guest, Invitation
 from ikebana.errors import DataflowError, IkebanaError, SchemaError, TimeError
 from ikebana.operators.changes import Fields
+from ikebana.operators.row_errors import raise_present
+from ikebana.spark.executions import Executions
 from ikebana.spark.types import arrow_schema, spark_schema
 from ikebana.sql.planned import IDENTITY, TABLE
 from ikebana.views import plain_rows
 
 LEASE = 600.0
-"""For so many seconds what a DataFrame shows can be read."""
+"""For so many seconds an epoch is held for tasks of which it is not known whether there will be more."""
+
+LOOK = 0.2
+"""So often (seconds) the driver looks whether actions have ended."""
+
+_REMEMBERED = 10_000
+"""So many actions that have ended are remembered, for tasks that do not know it yet."""
 
 STREAM_LEASE = 3600.0
 """For so many seconds a stream may pause."""
@@ -72,11 +99,13 @@ _CHANGES = (pa.field("epoch", pa.int64(), nullable=False), pa.field("diff", pa.i
 class Question:
     """How a table or view is to be read: what is asked, its name, and an epoch if one is meant."""
 
-    what: str  # "describe", "snapshot", "begin", "latest" or "done"
+    what: str  # "describe", "check", "snapshot", "begin", "latest" or "done"
     name: str
     epoch: int | None = None
     hold: int = 0
     identity: str | None = None  # of the one that is meant, of those that have had the name
+    reader: str = ""  # of a snapshot: all that ask in this name see one epoch
+    execution: int | None = None  # of a snapshot: the action of Spark's that reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +128,15 @@ class Readable:
     fields: Fields
 
 
+@dataclass(slots=True)
+class _Read:
+    """What is held for the tasks of one action: by dataflow and epoch, None for the present, the epoch and the hold."""
+
+    execution: int | None  # while it runs everything is held
+    until: float  # else until then
+    holds: dict[tuple[str, int | None], tuple[int, int]] = field(default_factory=dict)
+
+
 class Desk:
     """The driver's side: answers questions, and remembers what it holds for how long.
 
@@ -106,12 +144,14 @@ class Desk:
     go of what was held for long enough. It does not keep the desk alive.
     """
 
-    def __init__(self, coordinator: Coordinator, find: Callable[[str], Readable]) -> None:
-        self._coordinator, self._find = coordinator, find
+    def __init__(self, coordinator: Coordinator, find: Callable[[str], Readable], executions: Executions) -> None:
+        self._coordinator, self._find, self._executions = coordinator, find, executions
         self.number = coordinator.new_number()
         """By which it is known to those who ask."""
         coordinator.follow(self.number, self._hear)
-        self._leases: dict[int, float] = {}  # what is held, and until when
+        self._leases: dict[int, float] = {}  # what is held for streams, and until when
+        self._reads: dict[str, _Read] = {}  # what is held for actions, by who reads
+        self._ended: deque[str] = deque(maxlen=_REMEMBERED)  # who read, and has ended
         self._clock = time.monotonic
         self._inquiries: SimpleQueue[tuple[int, Inquiry] | None] = SimpleQueue()
         self._leave = weakref.finalize(self, self._inquiries.put, None)
@@ -146,10 +186,12 @@ class Desk:
         match question.what:
             case "describe":
                 return self._find(question.name)
+            case "check":
+                return self._checked(question)
             case "snapshot":
-                return self._place(question, lease=LEASE)
+                return self._snapshot(question)
             case "begin":
-                return self._place(question, lease=STREAM_LEASE)
+                return self._begin(question)
             case "latest":
                 self._renew(question)
                 return self._latest(question.name)
@@ -176,7 +218,8 @@ class Desk:
             )
         self._leases[question.hold] = self._clock() + STREAM_LEASE
 
-    def _place(self, question: Question, lease: float) -> Place:
+    def _found(self, question: Question) -> Readable:
+        """The table or view that is meant."""
         found = self._find(question.name)
         if question.identity not in (None, found.identity):
             raise DataflowError(
@@ -184,31 +227,114 @@ class Desk:
                 detail="what has this name now was created later",
                 hint="make the DataFrame again",
             )
+        return found
+
+    def _checked(self, question: Question) -> int:
+        """The epoch that is meant, by default the last closed one; raises if it is still open."""
+        self._found(question)
+        last = self._coordinator.epoch - 1
+        epoch = last if question.epoch is None else question.epoch
+        if epoch > last:
+            raise TimeError(
+                f"cannot read {question.name!r} at epoch {epoch}",
+                detail=f"the last closed one is {last}",
+                hint="read it at that, or leave the epoch out",
+            )
+        return epoch
+
+    def _begin(self, question: Question) -> Place:
+        """Where a stream starts."""
+        found = self._found(question)
         dataflow = found.dataflow
         with self._coordinator.lock:
-            last = self._coordinator.epoch - 1
-            epoch = last if question.epoch is None else question.epoch
-            if epoch > last:
-                raise TimeError(
-                    f"cannot read {question.name!r} at epoch {epoch}",
-                    detail=f"the last closed one is {last}",
-                    hint="read it at that, or leave the epoch out",
-                )
-            hold = self._coordinator.new_number()
-            self._coordinator.command(Hold(hold, dataflow, epoch))
-            self._coordinator.command(Demand(dataflow, epoch + 1))
-        self._leases[hold] = self._clock() + lease
+            epoch = self._checked(question)
+            hold = self._hold(dataflow, epoch)
+        self._leases[hold] = self._clock() + STREAM_LEASE
         self._coordinator.ask(Wait(dataflow, 0))  # who reads directly now finds it held; raises if it has failed
         return Place(dataflow, found.fields, epoch, hold)
 
+    def _hold(self, dataflow: str, epoch: int) -> int:
+        """Have an epoch computed, and keep it readable."""
+        hold = self._coordinator.new_number()
+        self._coordinator.command(Hold(hold, dataflow, epoch))
+        self._coordinator.command(Demand(dataflow, epoch + 1))
+        return hold
+
+    # Actions.
+
+    def _snapshot(self, question: Question) -> Place:
+        """Where all tasks of an action read a table or view."""
+        found = self._found(question)
+        dataflow = found.dataflow
+        read = self._reads.get(question.reader) or self._new_read(question)
+        read.until = self._clock() + LEASE
+        with self._coordinator.lock:
+            if (dataflow, question.epoch) not in read.holds:
+                epoch = self._checked(question)
+                read.holds[dataflow, question.epoch] = epoch, self._hold(dataflow, epoch)
+        self._coordinator.ask(Wait(dataflow, 0))  # who reads directly now finds it held; raises if it has failed
+        return Place(dataflow, found.fields, *read.holds[dataflow, question.epoch])
+
+    def _new_read(self, question: Question) -> _Read:
+        """Hold the last closed epoch of everything that an action reads."""
+        execution = question.execution
+        if question.reader in self._ended:
+            raise DataflowError(f"the query that reads {question.name!r} has ended", hint="run it again")
+        if execution is not None and not self._executions.is_running(execution):
+            execution = None  # an iterator over a DataFrame: nobody knows how long it reads
+        names = self._read_together(execution)
+        with self._coordinator.lock:
+            read, epoch = _Read(execution, self._clock() + LEASE), self._coordinator.epoch - 1
+            for name in names:
+                with suppress(IkebanaError):  # not of this session
+                    dataflow = self._find(name).dataflow
+                    if (dataflow, None) not in read.holds:
+                        read.holds[dataflow, None] = epoch, self._hold(dataflow, epoch)
+        self._reads[question.reader] = read
+        return read
+
+    def _read_together(self, execution: int | None) -> set[str]:
+        """The tables and views that an action reads, as far as Spark tells."""
+        if execution is None:
+            return set()
+        try:
+            return self._executions.tables(execution)
+        except Exception:  # Spark has changed: each is held when it is asked for
+            return set()
+
+    def _has_ended(self, read: _Read) -> bool:
+        if read.until <= self._clock():
+            return True
+        if read.execution is None:
+            return False
+        try:
+            if not self._executions.is_running(read.execution):
+                return True
+        except Exception:  # Java cannot be asked now; the lease ends some time
+            return False
+        read.until = self._clock() + LEASE
+        return False
+
     def expire(self) -> float | None:
-        """Let go of what was held for long enough; returns in how many seconds there is more."""
+        """Let go of what is not needed any more; returns in how many seconds there is more to see to."""
+        for reader in [reader for reader, read in self._reads.items() if self._has_ended(read)]:
+            read = self._reads.pop(reader)
+            if read.execution is not None:
+                self._ended.append(reader)
+            self._release(hold for _, hold in read.holds.values())
         now = self._clock()
-        for hold in [hold for hold, until in self._leases.items() if until <= now]:
+        ended = [hold for hold, until in self._leases.items() if until <= now]
+        for hold in ended:
             del self._leases[hold]
+        self._release(ended)
+        next_looks = [now + LOOK for read in self._reads.values() if read.execution is not None]
+        next_ends = [*self._leases.values(), *(read.until for read in self._reads.values()), *next_looks]
+        return max(0.0, min(next_ends) - now) if next_ends else None
+
+    def _release(self, holds: Iterable[int]) -> None:
+        for hold in holds:
             with suppress(IkebanaError):  # the workers are gone
                 self._coordinator.command(Release(hold))
-        return max(0.0, min(self._leases.values()) - now) if self._leases else None
 
 
 def _work(desk: weakref.ref[Desk], inquiries: SimpleQueue[tuple[int, Inquiry] | None]) -> None:
@@ -242,10 +368,14 @@ class Address:
         """A text that tells the session from others."""
         return hashlib.sha256(repr((self.invitation.worker_keys, self.desk)).encode()).hexdigest()[:16]
 
-    def ask(self, question: Question) -> Any:
-        """The driver's answer."""
-        with Guest(self.invitation) as guest:
-            return guest.ask(0, Inquire(self.desk, secrets.randbits(62), question))
+    def ask(self, question: Question, timeout: float | None = None) -> Any:
+        """The driver's answer, for which a worker may have to be waited for."""
+        with Guest(self.invitation, timeout=timeout) as guest:
+            return guest.ask(0, self.inquire(question))
+
+    def inquire(self, question: Question) -> Inquire:
+        """The question, as any worker passes it on."""
+        return Inquire(self.desk, secrets.randbits(62), question)
 
 
 def register(spark: SparkSession, address: Address, name: str = FORMAT) -> None:
@@ -275,7 +405,8 @@ def _source(format_name: str, address: Address) -> type[DataSource]:
             if self._wants_changes():
                 raise SchemaError("changes are for streams", hint="use spark.readStream, or leave out `changes`")
             identity = next((field.metadata.get(IDENTITY) for field in schema), None)
-            return _Reader(address, self._name(), identity, self._epoch(), arrow_schema(schema))
+            question = Question("check", self._name(), self._epoch(), identity=identity)
+            return _Reader(address, question, self._timeout(), arrow_schema(schema))
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:
             return _StreamReader(address, self._name(), self._wants_changes(), arrow_schema(schema))
@@ -292,6 +423,13 @@ def _source(format_name: str, address: Address) -> type[DataSource]:
                 raise SchemaError(f"the option `epoch` is {text!r}", hint="give the number of a closed epoch")
             return None if text is None else int(text)
 
+        def _timeout(self) -> float | None:
+            text = self.options.get("timeout")
+            try:
+                return None if text is None else float(text)
+            except ValueError:
+                raise SchemaError(f"the option `timeout` is {text!r}", hint="give a number of seconds") from None
+
         def _wants_changes(self) -> bool:
             return str(self.options.get("changes", "false")).lower() == "true"
 
@@ -300,31 +438,67 @@ def _source(format_name: str, address: Address) -> type[DataSource]:
 
 @dataclass
 class _Shard(InputPartition):
-    """One worker's part of what is read."""
+    """One worker's part of what a stream reads."""
 
     worker: int
     place: Place
-    after: int = -1  # of a stream: changes at later epochs, up to `until`; at the place's epoch everything there is
-    until: int = -1
+    after: int  # changes at later epochs, up to `until`; at the place's epoch everything there is
+    until: int
+
+
+@dataclass
+class _Part(InputPartition):
+    """One worker's part of a table or view, at an epoch that is chosen when it is read."""
+
+    worker: int
+    plan: str  # by which all parts of one DataFrame know each other
 
 
 class _Reader(DataSourceReader):
-    """Reads a table or view at an epoch."""
+    """Reads a table or view at an epoch. Spark keeps its partitions for as long as the DataFrame lives."""
 
-    def __init__(self, address: Address, name: str, identity: str | None, epoch: int | None, schema: pa.Schema) -> None:
-        self._address, self._name, self._identity = address, name, identity
-        self._epoch, self._schema = epoch, schema
+    def __init__(self, address: Address, question: Question, timeout: float | None, schema: pa.Schema) -> None:
+        """`question` asks whether what is to be read can be."""
+        self._address, self._question, self._timeout, self._schema = address, question, timeout, schema
 
     def partitions(self) -> list[InputPartition]:
-        place = self._address.ask(Question("snapshot", self._name, self._epoch, identity=self._identity))
-        return [_Shard(worker, place) for worker in range(self._address.invitation.size)]
+        self._address.ask(self._question, self._timeout)
+        plan = secrets.token_hex(8)
+        return [_Part(worker, plan) for worker in range(self._address.invitation.size)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _Shard)
-        place = partition.place
-        with Guest(self._address.invitation) as guest:
-            found = guest.ask(partition.worker, Read(place.dataflow, (place.epoch,), place.hold, wait=True)).rows
-        yield from _batches(plain_rows(found, self._name), self._schema)
+        assert isinstance(partition, _Part)
+        execution, name = _execution(), self._question.name
+        reader = partition.plan if execution is None else f"action {execution}"
+        with Guest(self._address.invitation, timeout=self._timeout) as guest:
+            question = replace(self._question, what="snapshot", reader=reader, execution=execution)
+            place = guest.ask(0, self._address.inquire(question))
+            found = _rows(guest, partition.worker, place, name)
+        yield from _batches(plain_rows(found, name), self._schema)
+
+
+def _rows(guest: Guest, worker: int, place: Place, name: str) -> pa.Table:
+    """What a worker has of a table or view; raises if that has errors."""
+    shard = guest.ask(worker, Read(place.dataflow, (place.epoch,), place.hold, wait=True))
+    if shard.errors:
+        _check_errors(guest, place, place.epoch, name)
+    return shard.rows
+
+
+def _check_errors(guest: Guest, place: Place, epoch: int, name: str) -> None:
+    """Raise if a table or view has errors at an epoch: those of a worker may cancel those of others."""
+    request = ReadErrors(place.dataflow, epoch, place.hold)
+    raise_present(name, [guest.ask(worker, request) for worker in range(guest.size)])
+
+
+def _execution() -> int | None:
+    """The action that this task is of, if Spark tells: the outermost one."""
+    context = TaskContext.get()
+    found = context and (context.getLocalProperty(_ROOT) or context.getLocalProperty(_EXECUTION))
+    return int(found) if found else None
+
+
+_ROOT, _EXECUTION = "spark.sql.execution.root.id", "spark.sql.execution.id"
 
 
 class _StreamReader(DataSourceStreamReader):
@@ -368,10 +542,12 @@ class _StreamReader(DataSourceStreamReader):
         """The epochs of changes, and the changes: at first all that there is."""
         place, after = shard.place, shard.after
         if after < place.epoch:
-            found = guest.ask(shard.worker, Read(place.dataflow, (place.epoch,), place.hold, wait=True)).rows
+            found = _rows(guest, shard.worker, place, self._name)
             after = place.epoch
             yield np.full(len(found), after), found
         if shard.until > after:
+            if guest.ask(shard.worker, ReadErrors(place.dataflow, shard.until, place.hold)):
+                _check_errors(guest, place, shard.until, self._name)
             epochs, changes = guest.ask(shard.worker, ReadChanges(place.dataflow, after, shard.until, place.hold))
             if changes is not None:
                 yield epochs, changes

@@ -53,9 +53,9 @@ class View:
     def to_df(self, at: int | None = None, *, timeout: float | None = None) -> DataFrame:
         """The answer as a Spark DataFrame, whose tasks read it from the workers directly.
 
-        It is the answer at the epoch that was closed last when Spark plans the first action on it, the same on all
-        workers; or at an epoch that `hold` keeps. It stays that answer, for ten minutes: call this again for a later
-        one.
+        Every action on it reads the answer anew: at the epoch that was closed last when the action started to read,
+        the same for everything that it reads; or at an epoch that `hold` keeps. An action waits for workers as long as
+        they work, or, with `timeout`, for so many seconds in each of its tasks.
         """
         self._check()
         frame = self._session.read(self.name, at, timeout=timeout)
