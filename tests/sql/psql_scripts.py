@@ -1,4 +1,4 @@
-"""PostgreSQL's regression scripts, read as statements and queries that Spark may understand.
+"""Scripts of psql, read as statements and queries that Spark may understand.
 
 `script(text)` splits a script of psql: comments go, commands of psql go together with the statement that they end, the
 rows that follow COPY ... FROM STDIN become an INSERT. What remains is put into Spark's dialect as far as a word or a
@@ -6,8 +6,7 @@ sign is enough: names of types, quoted identifiers, raw strings, regular express
 said to a planner. Nothing is understood beyond that: what Spark does not accept afterwards is left out by whoever runs
 it. EXPLAIN of a query is that query.
 
-Files that COPY reads are not among the scripts. `STAND_INS` has rows for some of those tables, of the same kind: since
-answers are compared with Spark's over the same rows, it does not matter which.
+COPY of a file is left out.
 """
 
 from __future__ import annotations
@@ -33,21 +32,6 @@ DECIMAL = "decimal(38, 10)"
 _TYPE = "|".join(sorted([*TYPES, "numeric", "decimal"], key=len, reverse=True)).replace(" ", r"\s+")
 _SIZED = rf"(?P<type>{_TYPE})\b(?:\s*(?P<size>\([\d\s,]+\)))?"
 
-_WISCONSIN = """
-select cast(a as int), cast(b as int), cast(a % 2 as int), cast(a % 4 as int), cast(a % 10 as int),
-  cast(a % 20 as int), cast(a % 100 as int), cast(a % 1000 as int), cast(a % 2000 as int), cast(a % 5000 as int),
-  cast(a as int), cast(a % 100 * 2 as int), cast(a % 100 * 2 + 1 as int), concat(chr(65 + a % 26), 'FAAAA'),
-  concat(chr(65 + b % 26), chr(65 + b % 7), 'AAAA'),
-  element_at(array('AAAAxx', 'HHHHxx', 'OOOOxx', 'VVVVxx'), b % 4 + 1)
-from (select (n * 37 + 11) % {rows} as a, n as b from (select explode(sequence(0, {rows} - 1)) as n))
-"""
-STAND_INS = {
-    "onek": _WISCONSIN.format(rows=50),
-    "tenk1": _WISCONSIN.format(rows=80),
-    "aggtest": "values (56, 7.8), (100, 99.097), (0, 0.09561), (42, 324.78)",
-}
-"""Rows in place of those that a script has from a file, by table: a query in Spark's dialect."""
-
 _PIECES = re.compile(
     r"""(?P<comment>--[^\n]*)
       | (?P<string>\b[eE]'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*')
@@ -70,9 +54,8 @@ def script(text: str) -> Iterator[Record]:
     for line, statement, data in statements(text):
         statement = re.sub(r"^explain\s*(\([^)]*\))?(\s*(analyze|verbose)\b)*", "", statement, flags=re.I).strip()
         if copied := re.match(r"copy\s+(\w+)\s*(\([\w\s,]+\))?\s+from\s+(.*)", statement, re.I | re.S):
-            source = _copied(data, copied[3]) if data else STAND_INS.get(copied[1].lower())
-            if source:
-                yield Record(line, f"insert into {copied[1]} {copied[2] or ''} {source}")
+            if data:
+                yield Record(line, f"insert into {copied[1]} {copied[2] or ''} {_copied(data, copied[3])}")
         elif re.match(r"[\s(]*(select|with|values|table)\b", statement, re.I):
             if into := re.fullmatch(r"(select\b.*?)\binto\s+(?:temp\s+|table\s+)*(\w+)(.*)", statement, re.I | re.S):
                 yield Record(line, f"create table {into[2]} as {spark_dialect(into[1] + into[3])}")

@@ -75,6 +75,9 @@ STATEMENTS: dict[str, str] = {
     f"{nested('coalesce(CASE WHEN customer = 5 THEN id END, ', 'customer', ')')} AS c, "
     "CASE WHEN CASE WHEN note IS NULL THEN id > 5 ELSE EXISTS (SELECT 1 FROM items WHERE order_id = id) END THEN 1 END "
     "AS s FROM orders",
+    "case_lists": "SELECT id, CASE WHEN id > 30 THEN array(id) ELSE array(0, customer) END AS a, "
+    "coalesce(IF(id > 50, array(customer), NULL), array(id)) AS b, "
+    "IF(id > 9, named_struct('x', id), named_struct('x', customer)) AS c FROM orders",
     "texts": "SELECT id, upper(status) AS u, length(note) AS n, concat(status, '-', note) AS c, substring(note, 2, 3) "
     "AS s, trim(note) AS t, replace(note, 'a', 'b') AS r, status || note AS p FROM orders",
     "like": "SELECT id FROM orders WHERE note LIKE '%a_b%' OR status LIKE 'op%' OR note LIKE '%x%' OR note "
@@ -206,6 +209,8 @@ STATEMENTS: dict[str, str] = {
     "AS dearest FROM customers c",
     "scalar_window": "SELECT c.id, (SELECT max(n) FROM (SELECT row_number() OVER (ORDER BY o.id) AS n FROM orders o "
     "WHERE o.customer = c.id)) AS n FROM customers c",
+    "scalar_single": "SELECT id, (SELECT name FROM customers c WHERE c.id = o.customer) AS name FROM orders o",
+    "scalar_several_refused": "SELECT id, (SELECT day FROM orders o WHERE o.customer = c.id) AS day FROM customers c",
     "scalar_none": "SELECT id, (SELECT name FROM nations WHERE id = 99) AS nothing FROM orders",
     "scalar_joined": "SELECT o.id FROM orders o, (SELECT max(price) AS most FROM items) t WHERE 2 * o.price > t.most",
     # Aggregates.
@@ -347,6 +352,8 @@ STATEMENTS: dict[str, str] = {
     "JOIN edges e ON w.node = e.src WHERE w.depth < 5) SELECT node, min(depth) AS depth FROM walk GROUP BY node",
     "recursive_numbers": "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 10) "
     "SELECT n FROM numbers",
+    "recursive_twice": "WITH RECURSIVE walk(start, node) AS (SELECT src, src FROM edges UNION ALL SELECT w.start, "
+    "e.dst FROM walk w JOIN edges e ON w.node = e.src) SELECT start, count(*) AS n FROM walk GROUP BY start",
     "recursive_limit": "WITH RECURSIVE walk(node, depth) AS (SELECT src, 0 FROM edges UNION ALL SELECT e.dst, "
     "w.depth + 1 FROM walk w JOIN edges e ON w.node = e.src) SELECT depth, count(*) AS n FROM (SELECT depth FROM walk "
     "LIMIT 60) GROUP BY depth",

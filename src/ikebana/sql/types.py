@@ -80,6 +80,22 @@ def _part(name: str, spark: Any, nullable: bool) -> pa.Field:
     return pa.field(name, kind, nullable or pa.types.is_null(kind))
 
 
+def with_nulls_of(one: pa.DataType, two: pa.DataType) -> pa.DataType:
+    """A type that has the values of two which differ only in what of them may be null, as Spark merges them."""
+    if one == two or one.id != two.id or one.num_fields != two.num_fields:
+        return one
+    fields = [_merged(one.field(at), two.field(at)) for at in range(one.num_fields)]
+    if pa.types.is_list(one):
+        return pa.list_(fields[0])
+    if pa.types.is_struct(one):
+        return pa.struct(fields)
+    return pa.map_(*fields[0].type) if pa.types.is_map(one) else one
+
+
+def _merged(one: pa.Field, two: pa.Field) -> pa.Field:
+    return pa.field(one.name, with_nulls_of(one.type, two.type), one.nullable or two.nullable)
+
+
 # Decimals.
 
 

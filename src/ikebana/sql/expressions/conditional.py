@@ -6,13 +6,18 @@ picking some; any other is evaluated for those rows alone that reach it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import reduce
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import types
 
 from ikebana.sql.expressions.base import Call, Config, Expression, Literal, Rows, builds, function, is_nullable
 from ikebana.sql.expressions.buffers import Flags, flags_of, operand, spread, there, true
 from ikebana.sql.tree import Tree
+from ikebana.sql.types import with_nulls_of
 
 _BOOL = pa.bool_()
 
@@ -70,13 +75,30 @@ def _null(array: pa.Array) -> Flags:
 
 @builds("If", "CaseWhen", "UnresolvedFunction")  # the last is what planning makes of a CASE that is nested
 def _case_when(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
-    kind = children[1].type
+    values = (*children[1::2], *(children[-1:] if len(children) % 2 else ()))
+    kind = reduce(with_nulls_of, (each.type for each in values))
     if len(children) % 2 == 0:
         children = (*children, Literal(kind, True, None))
+    last = len(children) - 1
+    children = tuple(_as(kind, each) if at % 2 or at == last else each for at, each in enumerate(children))
     *pairs, otherwise = children
     if isinstance(otherwise, Call) and otherwise.function == "case" and otherwise.type == kind:
         children = (*pairs, *otherwise.arguments)
     return Call(kind, is_nullable((*children[1::2], children[-1])), "case", children)
+
+
+def _as(kind: pa.DataType, value: Expression) -> Expression:
+    """A value in a type that differs at most in what may be null inside."""
+    if value.type == kind or not types.is_nested(kind):
+        return value
+    if isinstance(value, Literal):
+        return replace(value, type=kind)
+    return Call(kind, value.nullable, "with nulls inside", (value,))
+
+
+@function("with nulls inside")
+def _with_nulls_inside(call: Call, array: pa.Array) -> pa.Array:
+    return array.cast(call.type)
 
 
 @function("case", lazy=True)
@@ -113,7 +135,9 @@ def _case_by_row(call: Call, rows: Rows) -> pa.Array:
 
 @builds("Coalesce")
 def _coalesce(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
-    return Call(children[0].type, all(each.nullable for each in children), "coalesce", children)
+    kind = reduce(with_nulls_of, (each.type for each in children))
+    values = tuple(_as(kind, each) for each in children)
+    return Call(kind, all(each.nullable for each in children), "coalesce", values)
 
 
 @function("coalesce", lazy=True)

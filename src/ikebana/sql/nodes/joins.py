@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from ikebana.errors import SqlError
-from ikebana.sql.expressions import Literal
+from ikebana.sql.expressions import Column, Literal
 from ikebana.sql.joins import InnerJoin
 from ikebana.sql.lowering import Lowering, Wanted, conjuncts, lowers, scalar_subqueries
 from ikebana.sql.nodes.matching import Key, Match, distinct_keys, keys_of, require, require_key
@@ -159,6 +159,22 @@ def _full_outer(match: Match, tree: Tree) -> Part:
     return put_together([match.pairs(), _padded(match), _ordered(_padded(match.flipped()), match)])
 
 
+def _left_single(match: Match, tree: Tree) -> Part:
+    """A correlated scalar subquery: an outer join that finds one row at most."""
+    keys = keys_of(match.lowering, conjuncts(tree.maybe("condition")), match.right) or []
+    found = {match.lowering.expression(key.theirs, match.right.outputs) for key in keys}
+    names = {each.name for each in found if isinstance(each, Column)}
+    table = match.right.table
+    key = match.right.unique if table is None or not table.key else table.key
+    if key is None or not names >= set(key):
+        raise SqlError(
+            "a correlated scalar subquery that may have several rows is not supported in a maintained view",
+            detail="it does not compare all columns of a table's key with something for equality",
+            hint="aggregate it: (SELECT max(value) FROM ...)",
+        )
+    return _left_outer(match, tree)
+
+
 def _padded(match: Match) -> Part:
     """The rows of the left part that do not match, with nulls for the right part's attributes."""
     part = match.missing()
@@ -175,6 +191,7 @@ _OTHERS: dict[str, Callable[[Match, Tree], Part]] = {
     "LeftAnti": _anti,
     "ExistenceJoin": _existence,
     "LeftOuter": _left_outer,
+    "LeftSingle": _left_single,
     "RightOuter": _right_outer,
     "FullOuter": _full_outer,
 }

@@ -26,7 +26,7 @@ from ikebana.errors import EvaluationError, SqlError
 from ikebana.operators import linear
 from ikebana.operators.changes import Changes, Fields
 from ikebana.sql import sums
-from ikebana.sql.expressions import Literal
+from ikebana.sql.expressions import Expression, Literal
 from ikebana.sql.lowering import Lowering, Wanted, lowers
 from ikebana.sql.ordering import top_rows
 from ikebana.sql.prefixes import SortKey
@@ -138,8 +138,8 @@ def _outer_loops(loop: Tree, part: Tree) -> set[int]:
 def _iterated(lowering: Lowering, tree: Tree, start: Part, recursion: Tree) -> Part | None:
     attributes = [int(each["id"]) for each in tree.fields["outputAttrIds"]]
     columns = [(each, f"column {at}") for at, each in enumerate(attributes)]
-    names = dict(zip(attributes, start.names.values(), strict=True))
-    named = ((name, output) for (_, name), output in zip(columns, start.outputs.values(), strict=True))
+    names = {each: f"column {at}" for at, each in enumerate(attributes)}  # a UnionLoopRef has those of users
+    named = ((name, output) for (_, name), output in zip(columns, _listed(tree.children[0], start), strict=True))
     first = start.rows((*start.opening, *named))
     first = first.declare([field.with_nullable(field.name != ID) for field in first.node.columns])
     limits = _Limits(tree, [name for name, _ in start.opening], first)
@@ -152,11 +152,18 @@ def _iterated(lowering: Lowering, tree: Tree, start: Part, recursion: Tree) -> P
         differs = bool(part.opening) != bool(start.opening)
         if differs:
             return variable
-        named = ((name, output) for (_, name), output in zip(columns, part.outputs.values(), strict=True))
+        named = ((name, output) for (_, name), output in zip(columns, _listed(recursion, part), strict=True))
         return limits.kept(part.rows((*part.opening, *named)).declare(first.node.columns))
 
     rows = limits.first.iterate(body)
     return None if differs else of_collection(limits.checked(rows), columns, names)
+
+
+def _listed(tree: Tree, part: Part) -> list[Expression]:
+    """The columns of a node: a projection may have an attribute twice, which the part has once."""
+    if tree.kind != "Project":
+        return list(part.outputs.values())
+    return [part.outputs[each.expr_id] for each in tree.many("projectList")]
 
 
 class _Limits:

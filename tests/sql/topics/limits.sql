@@ -1,0 +1,30 @@
+-- LIMIT and OFFSET, in orders that leave nothing open.
+create table scores (id int primary key, player text, points int, day date);
+insert into scores values (1, 'a', 50, '2024-01-01'), (2, 'b', 70, '2024-01-02'), (3, 'c', null, '2024-01-03'), (4, 'a', 70, '2024-01-04'),
+  (5, 'b', 20, null), (6, 'd', 90, '2024-01-06'), (7, 'a', null, '2024-01-07'), (8, 'c', 50, '2024-01-08'), (9, null, 10, '2024-01-09');
+select id, points from scores order by points desc, id limit 3;
+select id, points from scores order by points, id limit 3;
+select id, points from scores order by points nulls last, id desc limit 4;
+select id, points from scores order by points desc nulls first, id limit 2 offset 1;
+select id from scores order by id offset 6;
+select id from scores order by id limit 2 offset 20;
+select id from scores order by id limit 0;
+select id from scores order by id limit 100;
+select id, player from scores order by player nulls last, day desc, id limit 5 offset 2;
+select id from scores order by points % 3, id limit 4;
+select id from scores order by coalesce(points, -1) desc, id limit 1 + 2;
+select player, sum(points) as total from scores group by player order by total desc nulls last, player limit 2;
+select * from (select id, points from scores order by points desc nulls last, id limit 4) top where points < 80;
+select * from (select id, day from scores order by day desc nulls last limit 3) late union all select * from (select id, day from scores order by day nulls last, id limit 2) early;
+select count(*) as n, sum(points) as total from (select points from scores order by id limit 5) some;
+select s.id, t.id as top from scores s join (select id, player from scores order by points desc nulls last, id limit 3) t on s.player = t.player;
+select id from scores where id in (select id from scores order by points desc nulls last, id limit 3);
+select id, (select max(points) from (select points from scores order by id limit 4) some) as most from scores where id < 4;
+select distinct points from scores order by points desc nulls last limit 3;
+select id from (select id from scores order by id limit 6) order by id desc limit 2;
+select player, id from (select player, id, row_number() over (partition by player order by points desc nulls last, id) as n from scores) where n <= 2;
+select player, id from (select player, id, row_number() over (partition by player order by day, id) as n from scores) where n = 1;
+select id, n from (select id, row_number() over (order by points nulls last, id) as n from scores) where n between 2 and 4;
+insert into scores values (10, 'd', 95, '2024-01-10'), (11, 'e', 60, '2024-01-11');
+update scores set points = 100 where id = 3;
+delete from scores where id in (6, 1);

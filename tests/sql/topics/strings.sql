@@ -1,0 +1,34 @@
+-- Texts: patterns, parts, searching, replacing, comparing; letters of more than one byte.
+create table phrases (id int primary key, text text, other text, n int);
+insert into phrases values (1, 'The quick brown fox', 'quick', 4), (2, 'größer als Öl', 'ß', 1), (3, '', '', 0), (4, null, 'x', 2),
+  (5, '  spaces  ', ' ', 3), (6, 'a_b%cd', '_', 2), (7, 'one,two,,three', ',', -1), (8, 'ABCabc123', 'b', 6);
+select id, length(text) as l, bit_length(text) as b, octet_length(text) as o, upper(text) as u, lower(text) as lo, initcap(text) as i from phrases;
+select id, text || '-' || other as j, concat(text, other, 'z') as c, concat_ws('/', text, other) as w from phrases;
+select id, substring(text, 2, 3) as a, substr(text, -3) as b, left(text, 2) as c, right(text, 2) as d, substring(text, n) as e from phrases;
+select id, trim(text) as t, ltrim(text) as l, rtrim(text) as r, btrim(text, ' a') as b, trim(leading 'T' from text) as lead from phrases;
+select id, lpad(text, 6, 'xy') as l, rpad(text, 6) as r, repeat(other, 3) as rep, reverse(text) as rev, space(abs(n)) as s from phrases;
+select id, instr(text, other) as i, position(other, text) as p, locate(other, text, 3) as l, contains(text, other) as c from phrases;
+select id, startswith(text, other) as s, endswith(text, 'c') as e, text like concat('%', other, '%') as k from phrases;
+select id, replace(text, other, '*') as r, translate(text, 'abc', 'xy') as t, overlay(text placing '#' from 2 for 1) as o from phrases;
+select id from phrases where text like '%q_ick%';
+select id from phrases where text like '% %' and text not like 'The%';
+select id from phrases where text like '%\_b%' or text like '%\%c%';
+select id from phrases where text ilike '%ABC%' or lower(text) like '%ö%';
+select id from phrases where text rlike '^[A-Za-z ]+$';
+select id, regexp_replace(text, '[aeiou]', '.') as r, regexp_extract(text, '([a-z]+)', 1) as e, regexp_count(text, 'o') as c from phrases;
+select id, split(text, ',') as parts, split_part(text, ',', 2) as second, size(split(text, ' ')) as n, element_at(split(text, ','), 1) as first_part from phrases;
+select id, substring_index(text, ',', 2) as s, find_in_set('two', text) as f, levenshtein(text, other) as d from phrases;
+select id, ascii(text) as a, chr(n + 65) as c, md5(text) as m, sha2(text, 256) as s, crc32(text) as r from phrases;
+select id, hex(text) as h, base64(cast(text as binary)) as b, unhex(hex(other)) as u, encode(text, 'utf-8') as e from phrases;
+select id, text < other as lt, text = other as eq, greatest(text, other) as g, least(text, other) as l from phrases;
+select length(text) as l, count(*) as n, min(text) as low, max(other) as high from phrases group by length(text);
+select distinct lower(left(text, 1)) as first_letter from phrases;
+select a.id, b.id as b from phrases a join phrases b on a.text like concat('%', b.other, '%') and a.id <> b.id and b.other <> '';
+select id, text from phrases order by text desc nulls last, id limit 4;
+select id, cast('12' as int) + n as number, cast(n as string) || '!' as s, format_string('%d:%s', n, other) as f from phrases;
+select id, soundex(text) as s, elt(2, text, other) as e, coalesce(nullif(text, ''), 'empty') as c from phrases;
+select id, char_length(text) - length(replace(text, 'o', '')) as os from phrases where text is not null;
+update phrases set text = upper(text) where id in (1, 7);
+update phrases set other = 'o' where id = 4;
+delete from phrases where id = 8;
+insert into phrases values (9, 'größer', 'ö', 2), (10, 'x', 'x', 1);

@@ -1,0 +1,32 @@
+-- Window functions: ranks, neighbours, running values, frames of rows and of ranges, several windows at once.
+create table pay (id int primary key, dept text, person text, amount int, day date, rate float8);
+insert into pay values (1, 'dev', 'ada', 100, '2024-01-10', 0.1), (2, 'dev', 'bob', 80, '2024-01-31', 0.3), (3, 'dev', 'cid', 80, '2024-02-29', null),
+  (4, 'ops', 'dot', null, '2024-02-10', 0.2), (5, 'ops', 'eli', 60, '2024-03-01', 0.4), (6, null, 'fay', 70, null, 0.3), (7, 'ops', 'gus', 90, '2024-03-31', 0.1);
+select id, row_number() over (partition by dept order by amount desc nulls last, id) as n from pay;
+select id, rank() over (partition by dept order by amount) as r, dense_rank() over (partition by dept order by amount) as d from pay;
+select id, percent_rank() over (order by amount) as p, cume_dist() over (order by amount desc) as c, ntile(3) over (order by id) as t from pay;
+select id, sum(amount) over (partition by dept) as total, amount * 100 / sum(amount) over () as share from pay;
+select id, sum(amount) over (partition by dept order by id) as running, count(*) over (order by id) as n, avg(amount) over (partition by dept order by id) as mean from pay;
+select id, lag(amount) over (partition by dept order by id) as before, lead(amount, 2, -1) over (order by id) as after, lag(person, 1, 'none') over (order by id) as p from pay;
+select id, lag(amount) ignore nulls over (order by id) as l, first_value(amount) ignore nulls over (order by id desc) as f, last_value(amount) over (order by id) as v from pay;
+select id, first_value(person) over w as f, last_value(person) over w as l, nth_value(person, 2) over w as second from pay window w as (partition by dept order by id rows between unbounded preceding and unbounded following);
+select id, sum(amount) over (order by id rows between 1 preceding and 1 following) as near, max(amount) over (order by id rows between 2 preceding and current row) as most from pay;
+select id, min(amount) over (order by id rows between 1 following and 2 following) as next_least, count(amount) over (order by id rows between unbounded preceding and 1 preceding) as earlier from pay;
+select id, count(*) over (order by amount range between 10 preceding and 10 following) as similar_pay from pay;
+select id, sum(amount) over (order by amount desc nulls last range between 20 preceding and current row) as up_to from pay;
+select id, count(*) over (order by day range between interval 1 month preceding and current row) as month, count(*) over (order by day range between interval 30 days preceding and interval 1 day following) as days from pay;
+select id, count(*) over (order by rate range between 0.1 preceding and 0.1 following) as close, count(*) over (order by rate desc range between current row and 0.15 following) as below from pay;
+select id, count(*) filter (where amount > 70) over (partition by dept) as high, sum(amount) filter (where rate > 0.15) over (order by id) as s from pay;
+select id, first_value(person) filter (where amount < 90) over (order by id rows between 1 preceding and 2 following) as f, last_value(id) filter (where rate is not null) over (order by id rows between 3 preceding and 1 preceding) as l from pay;
+select id, bool_or(amount is null) over (partition by dept order by id) as missing, max(day) over (partition by dept) as last_day, min(person) over (order by day nulls last, id) as p from pay;
+select dept, sum(amount) as total, rank() over (order by sum(amount) desc nulls last) as place, sum(sum(amount)) over () as everything from pay group by dept;
+select dept, person from (select dept, person, row_number() over (partition by dept order by amount desc nulls last, id) as n from pay) where n = 1;
+select id, n from (select id, dense_rank() over (order by amount desc nulls last) as n from pay) where n <= 2;
+select id, amount - avg(amount) over (partition by dept) as off, amount - lag(amount, 1, amount) over (order by id) as step from pay;
+select id, row_number() over (order by dept nulls last, id desc) as a, row_number() over (order by rate, id) as b, count(*) over (partition by dept, amount) as same from pay;
+select a.id, b.n from pay a join (select id, row_number() over (order by day nulls last, id) as n from pay) b on a.id = b.n;
+select distinct dept, max(amount) over (partition by dept) as m from pay;
+select id, sum(amount) over (partition by dept order by id rows unbounded preceding) as r, sum(rate) over (order by id rows between current row and unbounded following) as rest from pay;
+insert into pay values (8, 'dev', 'hal', 80, '2024-02-01', 0.25), (9, null, 'ivy', 75, '2024-01-31', 0.2);
+update pay set amount = 65, day = '2024-02-29' where id = 4;
+delete from pay where id in (2, 7);

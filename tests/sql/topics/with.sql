@@ -1,0 +1,28 @@
+-- WITH: named once, used often, nested, and recursive.
+create table nodes (id int primary key, parent int, name text, weight int);
+create table roads (a int, b int, km int);
+insert into nodes values (1, null, 'root', 5), (2, 1, 'left', 3), (3, 1, 'right', null), (4, 2, 'leaf', 1), (5, 4, 'deep', 2), (6, 9, 'lost', 7);
+insert into roads values (1, 2, 10), (2, 3, 5), (3, 1, 2), (3, 4, 8), (5, 5, 1);
+with heavy as (select * from nodes where weight > 2) select name from heavy;
+with heavy as (select * from nodes where weight > 1) select a.name, b.name as child from heavy a join heavy b on b.parent = a.id;
+with totals as (select parent, count(*) as n, sum(weight) as w from nodes group by parent), most as (select max(n) as n from totals) select t.parent, t.w from totals t join most m on t.n = m.n;
+with x as (with y as (select id from nodes where parent is not null) select id + 1 as next from y) select n.name from nodes n join x on x.next = n.id;
+with x(a, b) as (select id, weight from nodes) select a, b from x where b is not null union all select a, 0 from x where b is null;
+with x as (select 1 as one) select n.id, x.one from nodes n cross join x where n.id > 3;
+with recursive down(id, name, depth) as (select id, name, 0 from nodes where parent is null union all select n.id, n.name, d.depth + 1 from down d join nodes n on n.parent = d.id) select * from down;
+with recursive down as (select id, parent, 1 as depth from nodes where id = 1 union all select n.id, n.parent, d.depth + 1 from nodes n join down d on n.parent = d.id where d.depth < 3) select depth, count(*) as n from down group by depth;
+with recursive up(id, parent, path) as (select id, parent, name from nodes where id = 5 union all select n.id, n.parent, concat(u.path, '<', n.name) from up u join nodes n on n.id = u.parent) select id, path from up;
+with recursive count_up(n) as (select 1 union all select n + 1 from count_up where n < 20) select sum(c.n) as total, count(*) as rows, max(m.weight) as w from count_up c left join nodes m on m.id = c.n;
+with recursive walk(start, at, steps) as (select a, b, 1 from roads union all select w.start, r.b, w.steps + 1 from walk w join roads r on r.a = w.at where w.steps < 5) select start, at, min(steps) as steps, count(*) as ways from walk group by start, at;
+with recursive far(at, km) as (select 1, 0 union all select r.b, f.km + r.km from far f join roads r on r.a = f.at where f.km < 40) select at, min(km) as shortest from far group by at;
+with recursive reach(at, steps) as (select a, 0 from roads union all select r.b, h.steps + 1 from reach h join roads r on r.a = h.at) select steps, count(*) as n from (select steps from reach limit 30) group by steps;
+with recursive t(n) as (select count(*) from nodes union all select n + 2 from t) select n from t limit 6;
+with recursive subtotal(id, top, weight) as (select id, id, weight from nodes union all select n.id, s.top, n.weight from subtotal s join nodes n on n.parent = s.id) select top, sum(weight) as total, count(*) as members from subtotal group by top;
+with a as (select id from nodes), b as (select parent as id from nodes) select id from a except select id from b;
+with d as (select distinct parent from nodes) select n.name from nodes n where n.id in (select parent from d);
+with r as (select name, rank() over (order by weight desc nulls last, id) as place from nodes) select name from r where place <= 3;
+insert into nodes values (7, 3, 'new', 4), (8, 7, 'newer', null), (9, 8, 'newest', 1);
+insert into roads values (4, 5, 3), (2, 4, 1);
+delete from nodes where id = 4;
+delete from roads where a = 3 and b = 1;
+update nodes set parent = 2 where id = 3;
