@@ -35,7 +35,10 @@ from ikebana.operators.changes import Changes
 from ikebana.trace.failures import Failure
 
 OPENING = "ikebana.opening"
-"""The column that says to which opening of a prepared statement a row belongs; its errors are that opening's alone."""
+"""The column that says to which opening of a prepared statement a row belongs; its errors are that opening's alone.
+
+In joins such columns, which agree, have names that begin so.
+"""
 
 _LONGEST = 300
 """So many characters of a row are shown."""
@@ -194,7 +197,9 @@ def _sum(parts: Iterable[Errors]) -> Errors:
 def row_errors(failures: Sequence[Failure], columns: Mapping[str, pa.Array]) -> list[RowError]:
     """The errors of some rows, of which the columns are given."""
     values = {name: column.to_pylist() for name, column in columns.items()}
-    openings = values.pop(OPENING, [None] * len(failures))
+    openings = [None] * len(failures)
+    for name in [name for name in values if name.startswith(OPENING)]:
+        openings = values.pop(name)
     errors = []
     for at, (failure, opening) in enumerate(zip(failures, openings, strict=True)):
         row = ", ".join(f"{name} = {column[at]!r}" for name, column in values.items())

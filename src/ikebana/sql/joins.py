@@ -55,7 +55,7 @@ class InnerJoin:
         self._residual: list[Expression] = []
         self._same: dict[str, str] = {}
         self._reserved = {name for part in parts for name in part.source.columns}  # the names in indexes of parts
-        ids = [self._column(at, column, "opening") for at, part in enumerate(parts) for _, column in part.opening]
+        ids = [self._column(at, column, ID) for at, part in enumerate(parts) for _, column in part.opening]
         self._openings = [each.name for each in ids]
         for name in self._openings[1:]:
             self._unite(self._openings[0], name)
