@@ -62,15 +62,16 @@ class Brake:
 class World:
     """A session with a table, a view and a stream, and what must be the same after every interrupt."""
 
-    def __init__(self, session: Session, folder: Path) -> None:
-        self.session, self.spark, self._folder = session, session.spark, folder
+    def __init__(self, session: Session, folder: Path, done: Callable[[], object]) -> None:
+        self.session, self.spark, self._folder, self._done = session, session.spark, folder, done
         self._numbers = 0
         self.table = session.create_table("t", "id BIGINT", key="id")
         self.table.insert([(1,), (2,)])
         self.view = session.view("counted", "SELECT count(*) AS n FROM t")
         source = session.create_table("source", "id BIGINT")
         copy = session.create_table("copy", "id BIGINT")
-        self.following = copy.follow(self.spark.readStream.format(session.format).load("source"))
+        stream = self.spark.readStream.format(session.format).load("source")
+        self.following = copy.follow(stream, trigger={"processingTime": "2 seconds"})
         self.source, self.copy, self.rows = source, copy, 2
 
     def brake(self) -> Brake:
@@ -93,6 +94,7 @@ class World:
         afterwards()
         assert pids == self.session._cluster.pids and all(map(is_running, pids))
         self.check()
+        self._done()
 
     def check(self) -> None:
         """The tables are there, views answer, others can be made, loads and Spark work, and no slot is lost."""
@@ -142,10 +144,10 @@ def running_tasks(spark: SparkSession) -> int:
     return sum(int(each.numRunningTasks()) for each in tracker.getExecutorInfos())
 
 
-def on_our_spark(folder: Path) -> None:
+def on_our_spark(folder: Path, done: Callable[[], object]) -> None:
     """A Spark that `connect` has started, and PySpark's handler of interrupts."""
     session = connect(workers=2)
-    world = World(session, folder)
+    world = World(session, folder, done)
     brake = world.brake()
     world.interrupted(lambda: world.table.load(world.slow_rows(brake)), brake.works)
     brake = world.brake()
@@ -168,7 +170,7 @@ def load_more(world: World, brake: Brake) -> None:
         world.table.load(world.slow_rows(brake))
 
 
-def on_users_spark(folder: Path) -> None:
+def on_users_spark(folder: Path, done: Callable[[], object]) -> None:
     """A Spark of the user's, with handlers of interrupts that are not PySpark's, and sessions of other threads."""
     spark = launch.session(0, config=SLOTS)
     interrupted_connect(spark)
@@ -177,7 +179,7 @@ def on_users_spark(folder: Path) -> None:
     thread.start()
     thread.join()
     (session,) = sessions
-    world = World(session, folder)
+    world = World(session, folder, done)
 
     line = session._cluster._line
     for read, is_asked in (

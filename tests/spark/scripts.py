@@ -90,10 +90,8 @@ def attempt_twice() -> None:
 
 def interrupts(folder: str) -> None:
     """Interrupts of everything that can be waited for, on a session of ours and on one of the user's."""
-    on_our_spark(Path(folder))
-    say(ours=True)
-    on_users_spark(Path(folder))
-    say(users=True)
+    on_our_spark(Path(folder), lambda: say(interrupted="our Spark"))
+    on_users_spark(Path(folder), lambda: say(interrupted="the user's"))
 
 
 def failed_tasks(tracker: Any) -> int:

@@ -113,6 +113,35 @@ FRAMES += ("rows between 1 preceding and 1 following", "rows between current row
 FRAMES += ("rows between 2 preceding and 1 preceding", "rows between unbounded preceding and unbounded following")
 
 
+RANGES = ("range between {one} preceding and {two} following", "range between {one} preceding and current row")
+RANGES += ("range between current row and {one} following", "range between unbounded preceding and {one} preceding")
+RANGES += (
+    "range between {one} following and unbounded following",
+    "range between unbounded preceding and {two} following",
+)
+OFFSETS = {
+    "int": [["1", "2"]],
+    "bigint": [["1", "3000000000"]],
+    "decimal": [["0.25", "1.5", "0.005"]],
+    "double": [["0.25", "1.1", "0.5"]],
+    "date": [["1", "30"], ["interval 1 day", "interval 31 days"], ["interval 1 month", "interval 2 month"]],
+    "timestamp": [["interval 50 minutes", "interval 100 minutes"], ["interval 1 month", "interval 2 month"]],
+}
+"""How far frames may be off, by kind: both bounds are of one list."""
+
+
+MAY_FAIL = "/* may fail */ "
+"""How queries begin that fail in Spark exactly when they must fail here."""
+
+FAILING = (
+    f"{MAY_FAIL}select {{k}}, 10 / {{v}} as q from {{t}}",
+    f"{MAY_FAIL}select count(*) as n from {{t}} where 10 div {{v}} > 1",
+    f"{MAY_FAIL}select 10 div {{v}} as g, count(*) as n from {{t}} group by 1",
+    f"{MAY_FAIL}select sum(10 div {{v}}) as s, max({{k}}) as m from {{t}}",
+    f"{MAY_FAIL}select a.{{k}}, 10 div a.{{v}} as q from {{t}} a join {{t}} b on a.{{k}} = b.{{k}}",
+)
+
+
 class Grammar:
     """Makes queries over some tables."""
 
@@ -122,7 +151,9 @@ class Grammar:
 
     def query(self, depth: int = 2) -> str:
         """The text of a query, with so many levels below the first."""
-        return self._any(depth).text
+        if self._chance(0.05):
+            return self._failing()
+        return self._wide().text if self._chance(0.03) else self._any(depth).text
 
     # Queries.
 
@@ -132,6 +163,32 @@ class Grammar:
             forms += [(self._set_operation, 3), (self._sorted, 2), (self._windowed, 3), (self._with, 2)]
             forms += [(self._sets_of_groups, 2), (self._distinct, 1), (self._union_of_any, 1)]
         return self._pick_of(forms)(depth)
+
+    def _failing(self) -> str:
+        """A query that has no answer while a number is zero."""
+        table = self._r.choice(self._tables)
+        numbers = [each.name for each in table.columns if each.kind in ("int", "bigint")]
+        return self._r.choice(FAILING).format(t=table.name, k=table.columns[0].name, v=self._r.choice(numbers))
+
+    def _wide(self) -> Query:
+        """Many subqueries over one table, or a table joined with itself many times."""
+        table, width = self._tables[0], self._r.randint(4, 9)
+        key = table.columns[0].name
+        if self._chance(0.5):
+            columns = [self._r.choice(table.columns) for _ in range(width)]
+            numbers = [f"(select count(distinct {each.name}) from {table.name})" for each in columns]
+            others = [f"(select max({each.name}) from {table.name})" for each in columns]
+            shown = [(f"t.{key}", "int"), *((each, "bigint") for each in numbers[::2])]
+            shown += [(each, column.kind) for each, column in zip(others[1::2], columns[1::2], strict=True)]
+            return self._made(shown, f"from {table.name} t")
+        aliases = [self._alias() for _ in range(width)]
+        joins = [f"join {table.name} {each} on {each}.{key} = {aliases[0]}.{key}" for each in aliases[1:]]
+        refs = [Ref(f"{each}.{self._r.choice(table.columns).name}", "") for each in aliases]
+        kinds = {column.name: column.kind for column in table.columns}
+        return self._made(
+            [(ref.text, kinds[ref.text.split(".")[1]]) for ref in refs],
+            f"from {table.name} {aliases[0]} {' '.join(joins)}",
+        )
 
     def _select(self, depth: int) -> Query:
         return self._selecting(depth, [self._kind() for _ in range(self._r.randint(1, 4))])
@@ -359,10 +416,25 @@ class Grammar:
             ]
         if ref.kind == "boolean":
             forms += [(f"any({text})", "boolean"), (f"every({text})", "boolean"), (f"count_if({text})", "bigint")]
-        text, kind = self._r.choice(forms)
-        if self._chance(0.1):
-            text += f" filter (where {self._predicate(scope, 1)})"
+        text, kind = self._r.choice(forms + self._of_values(ref, text))
+        if self._chance(0.3) and "filter" not in text:
+            nulls = next((each for each in (" ignore nulls", " respect nulls") if text.endswith(each)), "")
+            text = f"{text.removesuffix(nulls)} filter (where {self._predicate(scope, 1)}){nulls}"
         return text, kind
+
+    def _of_values(self, ref: Ref, text: str) -> list[tuple[str, str]]:
+        """Aggregates that are no sums: such that it does not matter in which order rows come."""
+        given, nulls = self._literal(ref.kind), self._r.choice(["", " ignore nulls", " respect nulls"])
+        forms = [(f"{f}({text}){nulls}", "array") for f in ("collect_list", "collect_set", "array_agg")]
+        forms += [(f"max_by({text}, {text})", ref.kind), (f"min_by({text}, {text})", ref.kind)]
+        forms += [(f"{f}({text}) filter (where {text} = {given}){nulls}", ref.kind) for f in ("first", "any_value")]
+        forms += [(f"first({text}) filter (where {text} is null)", ref.kind), (f"mode({text}, true)", ref.kind)]
+        if ref.kind in NUMBERS:
+            forms += [
+                (f"percentile({text}, {self._r.choice(['0', '0.3', '1'])})", "inexact"),
+                (f"median({text})", "inexact"),
+            ]
+        return forms
 
     def _window(self, scope: list[Ref]) -> tuple[str, str]:
         exact = _exact(scope)
@@ -383,6 +455,13 @@ class Grammar:
         call = f"{function}({summed.text})"
         shifted = f"{self._r.choice(['lag', 'lead'])}({ref.text}, {self._r.randint(1, 2)})"
         partial = f"{ref.text}{self._r.choice(['', ' desc'])}"
+        if self._chance(0.3):
+            call = f"{call} filter (where {self._predicate(scope, 1)})"
+        if ref.kind in OFFSETS and self._chance(0.25):
+            return f"{call} over ({partition} order by {partial} {self._range(ref.kind)})", kind
+        if self._chance(0.2):
+            value = self._of_frame(ref, scope)
+            return f"{value} over ({partition} order by {total} {self._r.choice(FRAMES)})", ref.kind
         return self._r.choice(
             [
                 (f"row_number() over ({partition} order by {total})", "int"),
@@ -393,6 +472,20 @@ class Grammar:
                 (f"{call} over ({partition} order by {total} {self._r.choice(FRAMES)})", kind),
             ]
         )
+
+    def _range(self, kind: str) -> str:
+        """A frame with offsets from the value of a kind."""
+        offsets = self._r.choice(OFFSETS[kind])
+        one, two = self._r.choice(offsets), self._r.choice(offsets)
+        return self._r.choice(RANGES).format(one=one, two=two)
+
+    def _of_frame(self, ref: Ref, scope: list[Ref]) -> str:
+        """A value of one of the rows in a frame."""
+        nulls = self._r.choice(["", " ignore nulls", " respect nulls"])
+        if self._chance(0.3):
+            return f"nth_value({ref.text}, {self._r.randint(1, 3)}){nulls}"
+        where = f" filter (where {self._predicate(scope, 1)})" if self._chance(0.5) else ""
+        return f"{self._r.choice(['first_value', 'last_value', 'any_value'])}({ref.text}){where}{nulls}"
 
     def _partition(self, exact: list[Ref]) -> str:
         return f"partition by {self._r.choice(exact).text}" if exact and self._chance(0.8) else ""

@@ -98,6 +98,8 @@ class Table:
             new = {row[0] for row in change.upserted}
             self.rows = [each for each in self.rows if each[0] not in new]
         self.rows = [*self.rows, *change.upserted]
+        for row in change.hot[-1:]:
+            self.rows = [*(each for each in self.rows if each[0] != row[0]), row]
 
     def __str__(self) -> str:
         kind = f"key {self.key}" if self.keyed else "bag"
@@ -110,6 +112,8 @@ class Change:
 
     deleted: tuple[Row, ...] = ()
     upserted: tuple[Row, ...] = ()
+    hot: tuple[Row, ...] = ()
+    """Of a keyed table: values that one key has, one after the other, at last."""
 
 
 def tables(r: random.Random) -> list[Table]:
@@ -129,7 +133,16 @@ def change(r: random.Random, table: Table) -> Change:
     if table.keyed:
         gone = {row[0] for row in deleted}
         upserted = tuple(row for row in upserted if row[0] not in gone)
-    return Change(deleted, upserted)
+    hot = tuple(_hot(r, table) for _ in range(r.randint(2, 8))) if table.keyed and r.random() < 0.4 else ()
+    return Change(deleted, upserted, hot)
+
+
+HOT = 3
+"""The key that is changed most often."""
+
+
+def _hot(r: random.Random, table: Table) -> Row:
+    return (HOT, *(_value(r, column) for column in table.columns[1:]))
 
 
 def _table(r: random.Random, at: int) -> Table:
