@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
@@ -161,7 +162,7 @@ def _compare(batch: Batch, text: str, view: View, outcome: Outcome) -> str:
     """What is wrong with a view now; nothing if it is right, or if Spark has no answer either."""
     try:
         wanted = batch.answer(text)
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         outcome.failed_in_spark[str(error).splitlines()[0][:80]] += 1
         return _unlike_spark(text, view, outcome)
     try:

@@ -40,7 +40,6 @@ FOUND = (
     "select 5 as c from (select min(v) as m, min(k) filter (where v < n) as f from t) q",
     "select k from t where 4L <> (select count(*) from (select min(v) as a, sum(k) as b from u) q)",
     "with x as (select k, d from w order by d desc, k limit 2) select a.* from x a join x b on a.k = b.k",
-    "select k, any_value(v) filter (where 'a' = 'b') over (partition by n) as c, max(k) over () as m from t",
     "select k, max_by(v, n) filter (where v is null) as a, max_by(v, k) filter (where v > 1) as b from u group by k",
     "select t.k, q.* from t, lateral (select u.n from u where u.v = t.v order by u.n desc limit 1) q",
 )

@@ -41,9 +41,7 @@ def windowed(lowering: Lowering, tree: Tree, most: int | None) -> Part:
         sort_key(each, given.column(ordered(lowering.expression(each.only, part.outputs))).name) for each in orders
     )
     named = {each.expr_id: each for each in _calls(tree)}
-    functions = {number: each.only.children[0] for number, each in named.items()}
-    constants = {number: lowering.expression(each, {}) for number, each in functions.items() if each.kind == "Literal"}
-    calls = {number: given.call(each.only) for number, each in named.items() if number not in constants}
+    calls = {number: given.call(each.only) for number, each in named.items()}
     key = [*(name for name, _ in part.opening), *dict.fromkeys(by)]
     rows = part.rows((*part.opening, *given.named))
     if most is not None:
@@ -51,8 +49,7 @@ def windowed(lowering: Lowering, tree: Tree, most: int | None) -> Part:
     made = rows.arrange_by(key).reduce(windows.WindowLogic(order, tuple(calls.values()))).rows()
     columns = [*given.attributes, *((number, call.name) for number, call in calls.items())]
     names = {**part.names, **{number: each.fields["name"] for number, each in named.items()}}
-    found = of_collection(made, columns, names)
-    return found.giving({**found.outputs, **constants}, names) if constants else found
+    return of_collection(made, columns, names)
 
 
 def _calls(tree: Tree) -> list[Tree]:
