@@ -33,7 +33,7 @@ LOOK_SECONDS = 0.005
 
 _SHARE_OF_MACHINE, _SHARE_OF_VIEW = 0.8, 0.5
 _SPARE = 1.2
-"""The system's limit is so much higher: what is reserved and never written counts there."""
+"""What is reserved and never written counts for the system: so it may be more, beyond what libraries have reserved."""
 
 _COPIES = 2
 """Staged rows take so often their size: as they came, and as they are indexed."""
@@ -52,10 +52,18 @@ def default_limit(workers: int) -> int:
 def resident_bytes() -> int:
     """The memory that this process has in use."""
     try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return _pages(_RESIDENT)
     except OSError:  # not Linux
         return int(psutil.Process().memory_info().rss)
+
+
+_RESIDENT, _DATA = 1, 5
+
+
+def _pages(which: int) -> int:
+    """A number of /proc/self/statm, in bytes."""
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[which]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def give_memory_back() -> None:
@@ -71,10 +79,10 @@ def limit_process(limit: int) -> None:
         import resource
     except ImportError:  # not Unix
         return
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    most = int(limit * _SPARE)
-    if hard == resource.RLIM_INFINITY or most < hard:
-        with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError):  # not Linux, or not allowed
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        most = _pages(_DATA) + int(limit * _SPARE)
+        if hard == resource.RLIM_INFINITY or most < hard:
             resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 
 
