@@ -187,6 +187,7 @@ class Desk:
             case "describe":
                 return self._find(question.name)
             case "check":
+                self._found(question)
                 return self._checked(question)
             case "snapshot":
                 return self._snapshot(question)
@@ -231,7 +232,6 @@ class Desk:
 
     def _checked(self, question: Question) -> int:
         """The epoch that is meant, by default the last closed one; raises if it is still open."""
-        self._found(question)
         last = self._coordinator.epoch - 1
         epoch = last if question.epoch is None else question.epoch
         if epoch > last:
@@ -282,14 +282,14 @@ class Desk:
             raise DataflowError(f"the query that reads {question.name!r} has ended", hint="run it again")
         if execution is not None and not self._executions.is_running(execution):
             execution = None  # an iterator over a DataFrame: nobody knows how long it reads
-        names = self._read_together(execution)
-        with self._coordinator.lock:
+        dataflows: set[str] = set()
+        for name in self._read_together(execution):
+            with suppress(IkebanaError):  # not of this session
+                dataflows.add(self._find(name).dataflow)
+        with self._coordinator.lock:  # finding a name takes the session's lock, which is never taken after this one
             read, epoch = _Read(execution, self._clock() + LEASE), self._coordinator.epoch - 1
-            for name in names:
-                with suppress(IkebanaError):  # not of this session
-                    dataflow = self._find(name).dataflow
-                    if (dataflow, None) not in read.holds:
-                        read.holds[dataflow, None] = epoch, self._hold(dataflow, epoch)
+            for dataflow in dataflows:
+                read.holds[dataflow, None] = epoch, self._hold(dataflow, epoch)
         self._reads[question.reader] = read
         return read
 
