@@ -113,6 +113,9 @@ FRAMES += ("rows between 1 preceding and 1 following", "rows between current row
 FRAMES += ("rows between 2 preceding and 1 preceding", "rows between unbounded preceding and unbounded following")
 
 
+WHOLE = "rows between unbounded preceding and unbounded following"
+"""A frame in which rows that are equal have equal values, whatever other windows of the query order them by."""
+
 RANGES = ("range between {one} preceding and {two} following", "range between {one} preceding and current row")
 RANGES += ("range between current row and {one} following", "range between unbounded preceding and {one} preceding")
 RANGES += (
@@ -461,7 +464,7 @@ class Grammar:
             return f"{call} over ({partition} order by {partial} {self._range(ref.kind)})", kind
         if self._chance(0.2):
             value = self._of_frame(ref, scope)
-            return f"{value} over ({partition} order by {total} {self._r.choice(FRAMES)})", ref.kind
+            return f"{value} over ({partition} order by {total} {WHOLE})", ref.kind
         return self._r.choice(
             [
                 (f"row_number() over ({partition} order by {total})", "int"),
