@@ -191,7 +191,7 @@ def test_waiting_for_all_views_tells_which_one_has_failed() -> None:
     with Engine() as engine:
         table = of_pairs(engine, "table")
         engine.install("good", table.count("k"))
-        engine.install("bad", table.filter(lambda columns: columns["missing"]).count("k"))
+        engine.install("bad", table.filter(lambda columns: columns["k"].tolist()).count("k"))  # no boolean array
         insert(table, [(1, 1)])
         with pytest.raises(DataflowError, match="'bad' has failed"):
             engine.wait()
