@@ -21,7 +21,7 @@ check: $(READY) ## Check format, lint, types, layers and doctests
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m mypy
-	@$(PYTEST) -q tests/test_layers.py src
+	@$(PYTEST) -q tests/test_layers.py src benchmarks
 
 format: $(READY) ## Format the code and fix what the linter can fix
 	@$(PYTHON) -m ruff check --fix .
@@ -32,17 +32,17 @@ soak: $(READY) ## Run the property tests over and over until one fails or Ctrl-C
 
 bench: $(READY) ## Run every benchmark at its default scale; JSON and figures go to build/bench
 	@mkdir -p build/bench
-	@set -e; for name in $$($(PYTHON) -c 'from ikebana.bench import SCENARIOS; print(*(s.name for s in SCENARIOS))'); do \
+	@set -e; for name in $$($(PYTHON) -c 'from ikebana_bench import SCENARIOS; print(*(s.name for s in SCENARIOS))'); do \
 		$(VENV)/bin/ikebana bench $$name --json build/bench/$$name.json --figure build/bench/$$name; \
 	done
 
 clean: ## Remove the virtual environment, caches and build output
-	rm -rf $(VENV) build .hypothesis .mypy_cache .pytest_cache .ruff_cache src/*.egg-info
-	find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	rm -rf $(VENV) build .hypothesis .mypy_cache .pytest_cache .ruff_cache src/*.egg-info benchmarks/*.egg-info benchmarks/build
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The build backend is installed first, pinned like the rest, and used without isolation: an
 # isolated build would fetch whichever version is newest.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml benchmarks/pyproject.toml constraints.txt
 	@for candidate in python3.11 python3 python3.14 python3.13 python3.12; do \
 		if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$candidate; break; fi; \
 	done; \
@@ -50,5 +50,5 @@ $(READY): pyproject.toml constraints.txt
 	echo "installing into $(VENV) with $$($$found --version) ..."; \
 	$$found -m venv $(VENV)
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[bench,dev]'
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]' -e benchmarks
 	@touch $@

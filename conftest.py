@@ -1,4 +1,4 @@
-"""Names that the doctests of `ikebana.collection` may use without saying where they come from.
+"""Names that the doctests of `ikebana.engine.collection` may use without saying where they come from.
 
 `numbers`: a collection of rows (k, v): (1, 10), (1, 20), (2, 30). `show(collection)`: its rows, as an engine
 computes them.
@@ -15,7 +15,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def doctest_names(request: pytest.FixtureRequest) -> None:
-    if not isinstance(request.node, pytest.DoctestItem) or "ikebana.collection" not in request.node.name:
+    if not isinstance(request.node, pytest.DoctestItem) or "ikebana.engine.collection" not in request.node.name:
         return
     from ikebana.engine import Engine
 

@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ikebana import graph
-from ikebana.collection import Collection
 from ikebana.engine import Engine, Input
+from ikebana.engine.collection import Collection
 
 NODES, EDGES = 200_000, 1_000_000
 Query = Callable[[Collection, Collection], Collection]

@@ -21,7 +21,7 @@ from rich.live import Live
 from rich.table import Table
 
 import ikebana as ik
-from ikebana.collection import Collection
+from ikebana.engine.collection import Collection
 from ikebana.spark import Session, View
 from ikebana.spark.listing import Listing
 from ikebana.spark.session import ArrangementInfo

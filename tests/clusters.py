@@ -10,9 +10,9 @@ from typing import Any
 import psutil
 import pyarrow as pa
 
-from ikebana.collection import Collection
-from ikebana.dataflow.transport import Cluster
+from ikebana.cluster import Cluster
 from ikebana.engine import Engine
+from ikebana.engine.collection import Collection
 
 EDGES = {"src": pa.int64(), "dst": pa.int64()}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import ikebana
-from ikebana.bench import SCENARIOS, command
 from ikebana.cli import main
+from ikebana_bench import SCENARIOS, command
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

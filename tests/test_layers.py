@@ -23,36 +23,33 @@ SOURCE = ROOT / "src" / "ikebana"
 
 # Bottom first. A part imports itself and the lines above its own here, never its neighbours on the line.
 LAYERS = (
-    ("errors", "events", "interrupts", "model"),
+    ("errors", "events", "model"),
     ("time",),
     ("kernels",),
-    ("trace",),
+    ("encoding",),
+    ("trace", "expressions"),
     ("operators",),
     ("plan",),
-    ("dataflow",),
-    ("collection",),
-    ("waiting",),
-    ("coordinator",),
-    ("tables", "subscribing"),
-    ("views",),
+    ("runtime",),
+    ("cluster",),
     ("engine",),
-    ("sql", "datalog", "graph"),
+    ("reducers", "graph"),
+    ("sql",),
     ("spark",),
-    ("storage", "console", "bench"),
     ("__init__",),
     ("cli",),
 )
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 
 # Libraries that only one part may import.
-ONLY_IN = {"numba": "kernels", "zmq": "dataflow", "pyspark": "spark"}
+ONLY_IN = {"numba": "kernels", "zmq": "cluster", "pyspark": "spark"}
 
 # Parts that may import nothing but this and, where it is not `model`, the standard library.
 NOTHING_BUT = {"model": set(), "kernels": {"numpy", "numba", "ikebana.errors"}}
 
 ENGINE = (
-    *("errors", "events", "interrupts", "model", "time", "kernels", "trace"),
-    *("operators", "plan", "dataflow", "collection", "engine", "spark"),
+    *("errors", "events", "model", "time", "kernels", "encoding", "trace"),
+    *("operators", "plan", "runtime", "cluster", "engine", "spark"),
 )
 
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -141,11 +138,18 @@ def pinned() -> set[str]:
 
 
 def declared() -> list[str]:
-    with (ROOT / "pyproject.toml").open("rb") as file:
-        pyproject = tomllib.load(file)
-    project = pyproject["project"]
-    extras = [each for extra in project["optional-dependencies"].values() for each in extra]
-    return [*pyproject["build-system"]["requires"], *project["dependencies"], *extras]
+    """The requirements of the library and of the benchmarks, with their extras."""
+    requirements: list[str] = []
+    for path in (ROOT / "pyproject.toml", ROOT / "benchmarks" / "pyproject.toml"):
+        pyproject = tomllib.loads(path.read_text())
+        project = pyproject["project"]
+        extras = [requirement for extra in project["optional-dependencies"].values() for requirement in extra]
+        requirements += [*pyproject["build-system"]["requires"], *project["dependencies"], *extras]
+    return [requirement for requirement in requirements if requirement != project_name()]
+
+
+def project_name() -> str:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["name"]
 
 
 def closure(requirements: list[str]) -> set[str]:

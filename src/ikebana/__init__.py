@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ikebana.collection import Arrangement, Collection, iterate, natural_join
-from ikebana.dataflow.transport.zeromq import Processes
+from ikebana.cluster.processes import Processes
+from ikebana.encoding import Schema
 from ikebana.engine import Engine, Input, View
+from ikebana.engine.collection import Arrangement, Collection, iterate, natural_join
 from ikebana.errors import (
     ChangeError,
     ConstantRowsWarning,
@@ -27,7 +28,7 @@ from ikebana.errors import (
 )
 from ikebana.operators import Arrange
 from ikebana.time import Antichain, Time
-from ikebana.trace import EDGES, FLAT, Handle, Import, Reader, Schema, Updates
+from ikebana.trace import EDGES, FLAT, Handle, Import, Reader, Updates
 
 if TYPE_CHECKING:
     from ikebana.spark import Session
@@ -37,9 +38,7 @@ __version__ = "0.1.0.dev0"
 
 def connect(spark: Any = None, workers: int | None = None, **options: Any) -> Session:
     """Start workers on Spark, and a session with them: see `ikebana.spark.connect`, which takes the options."""
-    from ikebana import (
-        spark as ikebana_spark,  # here, since importing PySpark takes a while and needs not be done by all
-    )
+    from ikebana import spark as ikebana_spark
 
     return ikebana_spark.connect(spark, workers, **options)
 

@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _bench(name: str, options: Sequence[str]) -> None:
-    from ikebana.bench import SCENARIOS, command  # imports the whole engine; the other commands need none
+    from ikebana_bench import SCENARIOS, command  # imports the whole engine; the other commands need none
 
     out, err = _console(), _console(stderr=True)
     if name == "list":
@@ -61,8 +61,8 @@ def _bench(name: str, options: Sequence[str]) -> None:
 
 
 def _info() -> None:
-    from ikebana.bench.measure import machine
-    from ikebana.bench.units import show, split
+    from ikebana_bench.measure import machine
+    from ikebana_bench.units import show, split
 
     shown = Table(show_header=False)
     shown.add_row("ikebana", __version__)
@@ -72,7 +72,7 @@ def _info() -> None:
 
 
 def _fail(error: IkebanaError) -> int:
-    from ikebana.bench.command import UsageError
+    from ikebana_bench.command import UsageError
 
     print(f"error: {error}", file=sys.stderr)
     return 2 if isinstance(error, UsageError) else 1

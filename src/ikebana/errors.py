@@ -97,7 +97,7 @@ class EvaluationError(IkebanaError):
     """An expression has no value for some row: a view of it has no answer while the row is there.
 
     Inside workers: `bad_entries` says which entries of a function's arguments are to blame, if it knows, and `bad_rows`
-    (`ikebana.trace.failures`) which rows are.
+    (`ikebana.encoding.bad_rows`) which rows are.
     """
 
     bad_entries: BadEntries | None = None

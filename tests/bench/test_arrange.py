@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ikebana.bench import arrange, measure
 from ikebana.cli import main
 from ikebana.trace import EFFORT, Spine, batcher
 from ikebana.trace.batch import FlatBatch
 from ikebana.trace.updates import Sorted, Updates, consolidate
+from ikebana_bench import arrange, measure
 
 CLOSED_LOOP = ["arrange-closed-loop", "--records=3_000", "--keys=2_000", "--batches=40", "--batch=100"]
 BULK = ["arrange-bulk", "--rows=3_000", "--nodes=200", "--repeats=2", "--lookups=100"]

@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-import ikebana.bench
-from ikebana.bench import SCENARIOS, measure, report
-from ikebana.bench.progress import Progress
-from ikebana.bench.scenario import Parameters, Results, Scenario, parameter
-from ikebana.bench.units import show
+import ikebana_bench
 from ikebana.cli import main
+from ikebana_bench import SCENARIOS, measure, report
+from ikebana_bench.progress import Progress
+from ikebana_bench.scenario import Parameters, Results, Scenario, parameter
+from ikebana_bench.units import show
 
 DOCUMENT = {"benchmark", "claim", "paper", "parameters", "machine", "commit", "verified", "results"}
 MACHINE = {"cpu", "cores", "memory_bytes", "platform", "python", "numpy", "numba"}
@@ -51,7 +51,7 @@ class Toy(Scenario[ToyParameters]):
 
 ENDLESS = """
 import sys, time
-from ikebana.bench.floor import SortFloor
+from ikebana_bench.floor import SortFloor
 from ikebana.cli import main
 
 def run(self, parameters, progress):
@@ -65,7 +65,7 @@ sys.exit(main())
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ikebana.bench, "SCENARIOS", (Toy,))
+    monkeypatch.setattr(ikebana_bench, "SCENARIOS", (Toy,))
 
 
 def test_every_scenario_is_complete() -> None:

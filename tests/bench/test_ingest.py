@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from ikebana.bench import ingest
 from ikebana.cli import main
+from ikebana_bench import ingest
 from tests.spark.conftest import spark as spark  # the session that all tests share
 
 TPCH = ["--scale=0.001", "--files=2", "--workers=1"]

@@ -10,18 +10,18 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from ikebana.bench.measure import Series
-from ikebana.bench.tpch import serving
-from ikebana.bench.tpch.batch import TpchBatch
-from ikebana.bench.tpch.feeding import columns_of
-from ikebana.bench.tpch.installing import indexes
-from ikebana.bench.tpch.interactive import Feed, TpchInteractive, Visits
-from ikebana.bench.tpch.rates import TpchRates
-from ikebana.bench.tpch.schemas import KEYS, QUERIES, SCHEMAS, TABLES, numbers, tables_of
-from ikebana.bench.tpch.serving import FROM_LINEITEM, WITHOUT_LINEITEM
 from ikebana.cli import main
 from ikebana.errors import IkebanaError
 from ikebana.spark import Session, connect
+from ikebana_bench.measure import Series
+from ikebana_bench.tpch import serving
+from ikebana_bench.tpch.batch import TpchBatch
+from ikebana_bench.tpch.feeding import columns_of
+from ikebana_bench.tpch.installing import indexes
+from ikebana_bench.tpch.interactive import Feed, TpchInteractive, Visits
+from ikebana_bench.tpch.rates import TpchRates
+from ikebana_bench.tpch.schemas import KEYS, QUERIES, SCHEMAS, TABLES, numbers, tables_of
+from ikebana_bench.tpch.serving import FROM_LINEITEM, WITHOUT_LINEITEM
 from tests.spark.conftest import spark as spark  # the session that all tests share
 
 INSTALL = ["tpch-install", "--scale=0.01", "--queries=6,13", "--repeats=1", "--workers=2"]

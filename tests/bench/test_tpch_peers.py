@@ -13,17 +13,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from ikebana.bench.measure import Series
-from ikebana.bench.tpch import data
-from ikebana.bench.tpch.answers import expected
-from ikebana.bench.tpch.feeding import columns_of
-from ikebana.bench.tpch.peers import Peer, Rows, differing, has_as_many_rows, named, peer, plain
-from ikebana.bench.tpch.peers.duck import Duck
-from ikebana.bench.tpch.peers.pathway import PYTHON, Pathway
-from ikebana.bench.tpch.rates import PEERS, TpchRates, compared
-from ikebana.bench.tpch.schemas import SCHEMAS, query, tables_of
 from ikebana.cli import main
 from ikebana.errors import IkebanaError
+from ikebana_bench.measure import Series
+from ikebana_bench.tpch import data
+from ikebana_bench.tpch.answers import expected
+from ikebana_bench.tpch.feeding import columns_of
+from ikebana_bench.tpch.peers import Peer, Rows, differing, has_as_many_rows, named, peer, plain
+from ikebana_bench.tpch.peers.duck import Duck
+from ikebana_bench.tpch.peers.pathway import PYTHON, Pathway
+from ikebana_bench.tpch.rates import PEERS, TpchRates, compared
+from ikebana_bench.tpch.schemas import SCHEMAS, query, tables_of
 from tests.spark.conftest import spark as spark  # the session that all tests share
 
 
@@ -65,7 +65,7 @@ class TestOnSpark:
             def wrong(self, number: int, found: pa.Table, wanted: pa.Table) -> str:
                 return differing(plain(found), plain(wanted))
 
-        monkeypatch.setattr("ikebana.bench.tpch.rates.peer", lambda name, workers: Mistaken(workers))
+        monkeypatch.setattr("ikebana_bench.tpch.rates.peer", lambda name, workers: Mistaken(workers))
         status, document = run(tables, tmp_path, "tpch-rates", "--peers=duckdb", "--queries=6")
         assert (status, document["verified"]) == (1, False)
 

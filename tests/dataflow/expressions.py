@@ -25,8 +25,9 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from ikebana import collection, model
-from ikebana.collection import Collection, natural_join
+from ikebana import model
+from ikebana.engine import collection
+from ikebana.engine.collection import Collection, natural_join
 from tests.dataflow.harness import Domain, Row, frozen
 
 Data = dict[Row, int]

@@ -19,11 +19,11 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from ikebana.dataflow.messages import Demand
-from ikebana.dataflow.transport.inprocess import NO_FAULTS, Faults, InProcess
+from ikebana.cluster.inprocess import NO_FAULTS, Faults, InProcess
 from ikebana.engine import Engine, Input, View
 from ikebana.operators import join
 from ikebana.plan import ir
+from ikebana.runtime.messages import Demand
 from ikebana.trace import spine
 from tests.profiles import examples as examples
 

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ikebana.dataflow import budget
-from ikebana.dataflow.budget import Budget, default_limit, resident_bytes
-from ikebana.dataflow.transport.zeromq import Processes
+from ikebana.cluster.processes import Processes
 from ikebana.engine import Engine
 from ikebana.errors import ChangeError, DataflowError, MemoryBudgetError
+from ikebana.runtime import memory_budget
+from ikebana.runtime.memory_budget import Budget, default_limit, resident_bytes
 from tests.dataflow.harness import cluster_of, pairs, pairs_input, read, settle
 
 GB = 10**9
@@ -24,7 +24,7 @@ NUMBERS = {"k": pa.int64(), "v": pa.int64()}
 def memory(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """What the process seems to use, which every look at it takes for work that is worth one."""
     used = [GB]
-    monkeypatch.setattr(budget, "LOOK_SECONDS", -1.0)
+    monkeypatch.setattr(memory_budget, "LOOK_SECONDS", -1.0)
     return used
 
 

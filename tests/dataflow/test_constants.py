@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ikebana.collection import constant
 from ikebana.engine import Engine
+from ikebana.engine.collection import constant
 from tests.dataflow.harness import cluster_of, pairs, pairs_input, read, settle
 
 FEW = pa.table({"k": [1, 2, 2, 5]}, schema=pa.schema([pa.field("k", pa.int64(), nullable=False)]))

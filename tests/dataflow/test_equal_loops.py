@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import pytest
 
 from ikebana import graph
-from ikebana.collection import Collection, iterate
 from ikebana.engine import Engine, Input, View
+from ikebana.engine.collection import Collection, iterate
 from ikebana.errors import SchemaError
 from ikebana.plan import ir
 from ikebana.plan.render import LoopScope, Scope

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikebana import model
-from ikebana.collection import Collection, constant
-from ikebana.dataflow.messages import Demand
 from ikebana.engine import Engine, Input, View
+from ikebana.engine.collection import Collection, constant
 from ikebana.errors import DataflowError, SchemaError
 from ikebana.operators.expire import Expire
+from ikebana.runtime.messages import Demand
 from tests.dataflow.harness import Setup, cluster_of, collected, engine_of, examples, read, settle, setups
 
 NOW = pa.field("now", pa.int64(), nullable=False)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikebana.dataflow.transport.inprocess import Faults, InProcess
-from ikebana.dataflow.worker import Worker
+from ikebana.cluster.inprocess import Faults, InProcess
 from ikebana.engine import Engine
 from ikebana.errors import DataflowError, SchemaError, TimeError
 from ikebana.operators import join
+from ikebana.runtime.worker import Worker
 from ikebana.trace.spine import Spine
 from tests.dataflow.harness import cluster_of, collected, examples, faults, pairs, pairs_input, read, settle
 

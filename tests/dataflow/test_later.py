@@ -8,8 +8,8 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from ikebana.collection import natural_join
 from ikebana.engine import Engine, Table, View
+from ikebana.engine.collection import natural_join
 
 TABLES = {"a": ("x", "y"), "b": ("y", "z"), "c": ("z", "w")}
 Rows = dict[str, Counter[tuple[int, int]]]

@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikebana import collection
-from ikebana.collection import Collection
-from ikebana.engine import Engine, Input
+from ikebana.engine import Engine, Input, collection
+from ikebana.engine.collection import Collection
 from ikebana.errors import SchemaError
 from ikebana.operators.buckets import Bucket
 from ikebana.operators.changes import Changes

@@ -10,12 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ikebana.collection import Collection
+from ikebana.encoding import Schema
 from ikebana.engine import Engine
+from ikebana.engine.collection import Collection
 from ikebana.operators import join, pacing
 from ikebana.operators.pacing import Pace
 from ikebana.time import Antichain
-from ikebana.trace import FLAT, Batcher, Schema, Updates, batcher
+from ikebana.trace import FLAT, Batcher, Updates, batcher
 from tests.dataflow.harness import cluster_of, collected, pairs, pairs_input, read, settle
 
 NUMBERS = {"k": pa.int64(), "v": pa.int64()}

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from ikebana.collection import Collection
-from ikebana.dataflow.transport.inprocess import NO_FAULTS, Faults, InProcess
+from ikebana.cluster.inprocess import NO_FAULTS, Faults, InProcess
+from ikebana.encoding import bad_rows
+from ikebana.encoding.bad_rows import BadRows, set_apart
 from ikebana.engine import Engine, View
+from ikebana.engine.collection import Collection
 from ikebana.errors import DataflowError, EvaluationError, SchemaError
 from ikebana.operators.row_errors import ErrorLog, RowError
-from ikebana.trace import failures
-from ikebana.trace.failures import BadRows, set_apart
 from tests.dataflow.harness import cluster_of, pairs, pairs_input, read, settle
 
 MANY_FAULTS = Faults(delay=0.3, reorder=1, pause=0.3)
@@ -343,7 +343,7 @@ def test_what_no_row_is_to_blame_for_is_raised(monkeypatch: pytest.MonkeyPatch) 
         if len(rows):
             raise ValueError("never")
 
-    monkeypatch.setattr(failures, "MOST", 5)
+    monkeypatch.setattr(bad_rows, "MOST", 5)
     with pytest.raises(ValueError, match="never"):
         set_apart(never, 8, list)
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikebana.dataflow.messages import Message
-from ikebana.dataflow.transport.inprocess import NO_FAULTS, Faults, InProcess
+from ikebana.cluster.inprocess import NO_FAULTS, Faults, InProcess
 from ikebana.engine import Engine
+from ikebana.runtime.messages import Message
 from tests.dataflow.harness import examples, faults, pairs, pairs_input, read
 
 COUNT = 20

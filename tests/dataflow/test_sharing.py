@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from ikebana.collection import Collection, iterate
 from ikebana.engine import Engine, View
-from ikebana.operators.arranging import ArrangeStream
+from ikebana.engine.collection import Collection, iterate
+from ikebana.operators.arrange_stream import ArrangeStream
 from ikebana.operators.join import Join
 from ikebana.operators.reduce import Reduction
 from ikebana.operators.sources import Import

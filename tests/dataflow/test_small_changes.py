@@ -10,16 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ikebana.collection import Collection
-from ikebana.dataflow.flow import Flow
-from ikebana.dataflow.messages import FIRST_EXCHANGE
-from ikebana.dataflow.staging import stages
+from ikebana.encoding import Schema
 from ikebana.engine import Engine, Table, View
+from ikebana.engine.collection import Collection
 from ikebana.errors import DataflowError, TimeError
 from ikebana.operators import join
-from ikebana.operators.arranging import split
-from ikebana.plan import signals
-from ikebana.trace import Schema, Updates
+from ikebana.operators.arrange_stream import split
+from ikebana.plan import reachability
+from ikebana.runtime.dataflow import Flow
+from ikebana.runtime.messages import FIRST_EXCHANGE
+from ikebana.runtime.staging import stages
+from ikebana.trace import Updates
 from tests.dataflow.harness import cluster_of
 
 PAIR = {"k": pa.int64(), "v": pa.int64()}
@@ -57,8 +58,8 @@ def with_stream(stream: Table, table: Table) -> Collection:
 
 
 def test_a_join_is_reached_when_both_sides_ever_were() -> None:
-    left, right = signals.Signal(), signals.Signal()
-    both, probe = signals.Both(left, right), signals.Probe(left, right)
+    left, right = reachability.Signal(), reachability.Signal()
+    both, probe = reachability.Both(left, right), reachability.Probe(left, right)
     told = [(True, False), (False, False), (False, True), (False, True), (True, False), (False, False)]
     found = []
     for on_left, on_right in told:
@@ -72,8 +73,8 @@ def test_a_join_is_reached_when_both_sides_ever_were() -> None:
 
 
 def test_later_changes_and_several_inputs() -> None:
-    one, two = signals.Signal(), signals.Signal()
-    late, some = signals.Later(one), signals.Any([one, two])
+    one, two = reachability.Signal(), reachability.Signal()
+    late, some = reachability.Later(one), reachability.Any([one, two])
     one.set(True, False)
     late.update()
     some.update()

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ikebana.collection import Collection, natural_join
 from ikebana.engine import Engine, Table
+from ikebana.engine.collection import Collection, natural_join
 from ikebana.operators import lookup
 from ikebana.operators.join import Pairs
 

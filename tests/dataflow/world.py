@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from ikebana import model
-from ikebana.dataflow.messages import Demand
 from ikebana.engine import Engine, View
 from ikebana.errors import DataflowError, TimeError
+from ikebana.runtime.messages import Demand
 from ikebana.trace import Handle
 from tests.dataflow.expressions import Data, Program, TooLarge, built, evaluated
 from tests.dataflow.harness import Domain, Setup, cluster_of, collected, engine_of, settle

@@ -12,12 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from ikebana import subscribing
-from ikebana.dataflow.messages import FAILURES
-from ikebana.dataflow.transport.inprocess import InProcess
-from ikebana.engine import Engine, Table, View
+from ikebana.cluster.inprocess import InProcess
+from ikebana.engine import Engine, Table, View, subscriptions
+from ikebana.engine.subscriptions import CREDIT, Subscription
 from ikebana.errors import DataflowError, DroppedError, TimeError
-from ikebana.subscribing import CREDIT, Subscription
+from ikebana.runtime.messages import FAILURES
 from tests.dataflow.harness import Setup, collected, engine_of
 
 POISON = 13
@@ -152,7 +151,7 @@ def test_a_reader_that_is_too_slow_is_told_so(engine: Engine) -> None:
 
 def test_regression_backlogs_are_bounded_in_bytes(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     large = 50_000
-    monkeypatch.setattr(subscribing, "CREDIT_BYTES", 4 * large)
+    monkeypatch.setattr(subscriptions, "CREDIT_BYTES", 4 * large)
     table = engine.table("t", {"k": pa.int64(), "text": pa.string()}, key="k")
     view = engine.install("all", table)
     slow, late, quick = view.changes(), view.changes(backlog_bytes=3 * large), view.changes()

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from ikebana.collection import Arrangement, Collection
 from ikebana.engine import Engine
+from ikebana.engine.collection import Arrangement, Collection
 from ikebana.errors import DataflowError
 
 COLUMNS = {"id": pa.int64(), "v": pa.int64()}

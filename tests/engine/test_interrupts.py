@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ikebana.dataflow.messages import Commit, Install, Read, Wait
-from ikebana.dataflow.transport.zeromq import Processes
+from ikebana.cluster.interrupts import deferred
+from ikebana.cluster.processes import Processes
 from ikebana.engine import Engine, Table
-from ikebana.interrupts import deferred
+from ikebana.runtime.messages import Commit, Install, Read, Wait
 from tests.clusters import within
 from tests.dataflow.harness import collected
 

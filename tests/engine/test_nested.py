@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikebana.dataflow.transport.zeromq import Processes
+from ikebana.cluster.processes import Processes
 from ikebana.engine import Engine, Table
 from ikebana.errors import ChangeError, SchemaError
 from tests.dataflow.harness import collected, engine_of, examples, frozen, setups

@@ -9,20 +9,10 @@ import pyarrow.compute as pc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikebana.dataflow.staging import stages
 from ikebana.engine import Engine, Table, Transaction, View
+from ikebana.runtime.staging import stages
 from tests.dataflow.harness import Setup, cluster_of, collected, engine_of, examples, setups
-from tests.engine.world import (
-    Feed,
-    Model,
-    allowed,
-    apply,
-    columns_of,
-    create,
-    expected,
-    models,
-    transactions,
-)
+from tests.engine.world import Feed, Model, allowed, apply, columns_of, create, expected, models, transactions
 
 
 def by_guests(engine: Engine, transaction: Transaction, table: Table, model: Model, feed: Feed) -> None:

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from ikebana.dataflow.messages import Read
-from ikebana.dataflow.staging import stages
-from ikebana.dataflow.transport.guest import Guest
-from ikebana.dataflow.transport.zeromq import Processes
+from ikebana.cluster.client import Guest
+from ikebana.cluster.processes import Processes
 from ikebana.engine import Engine, Table, View
 from ikebana.errors import ChangeError, DataflowError
+from ikebana.runtime.messages import Read
+from ikebana.runtime.staging import stages
 from tests.dataflow.harness import collected
 from tests.engine.test_following import insert_and_read
 

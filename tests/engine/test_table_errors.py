@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ikebana.dataflow.messages import Install
 from ikebana.engine import Engine, Table
 from ikebana.errors import ChangeError, DataflowError, DroppedError, IkebanaError, SchemaError
+from ikebana.runtime.messages import Install
 from tests.dataflow.harness import cluster_of, collected
 
 COLUMNS = [pa.field("id", pa.int64()), pa.field("name", pa.string(), nullable=True), pa.field("n", pa.int32(), False)]
@@ -201,7 +201,7 @@ def test_what_changes_nothing_is_no_change(engine: Engine, people: Table) -> Non
 
 
 def test_late_rows_of_an_ended_transaction_are_forgotten(engine: Engine, people: Table) -> None:
-    from ikebana.dataflow.staging import stages
+    from ikebana.runtime.staging import stages
 
     workers = engine.cluster.workers  # type: ignore[attr-defined]
     first, second = engine.transaction(), engine.transaction()

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from ikebana.dataflow.transport.zeromq import Processes
+from ikebana.cluster.processes import Processes
 from ikebana.engine import Engine, Table, View
 from ikebana.errors import IkebanaError, WaitTimeoutError
 from tests.dataflow.harness import collected
@@ -130,5 +130,9 @@ def test_the_engine_says_how_long_is_usual() -> None:
 
 
 def test_following_ends_in_time_while_workers_do_not_answer(engine: Engine) -> None:
-    with engine.views["all"].changes(since="now") as changes, busy(engine), patch("ikebana.subscribing._LOOK", 0.0):
+    with (
+        engine.views["all"].changes(since="now") as changes,
+        busy(engine),
+        patch("ikebana.engine.subscriptions._LOOK", 0.0),
+    ):
         assert changes.take(timeout=SOON) is None

@@ -10,7 +10,7 @@ import networkx as nx
 import pyarrow as pa
 
 from ikebana import graph
-from ikebana.collection import Collection
+from ikebana.engine.collection import Collection
 
 Edge = tuple[int, int]
 Rows = set[tuple[int, ...]]

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ikebana.collection import Collection, constant, iterate, natural_join
 from ikebana.engine import Engine
+from ikebana.engine.collection import Collection, constant, iterate, natural_join
 from ikebana.errors import DataflowError, SchemaError, TimeError
 from ikebana.operators import join
 from tests.dataflow.harness import cluster_of, pairs, pairs_input, read, settle

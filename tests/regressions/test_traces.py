@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from ikebana.encoding import Schema
 from ikebana.errors import SchemaError, TimeError
 from ikebana.operators import Arrange
 from ikebana.time import Antichain
-from ikebana.trace import Schema, Updates
+from ikebana.trace import Updates
 from tests.trace import compare
 from tests.trace.world import slow_spines
 

@@ -219,4 +219,4 @@ def interrupted_connect(spark: SparkSession) -> None:
 
 def workers_below() -> list[int]:
     below = [each for each in psutil.Process().children(recursive=True) if is_running(each.pid)]
-    return [each.pid for each in below if "ikebana.dataflow.transport" in each.cmdline()]
+    return [each.pid for each in below if "ikebana.cluster" in each.cmdline()]

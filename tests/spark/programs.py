@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from ikebana.dataflow.transport import Cluster
+from ikebana.cluster import Cluster
 from ikebana.engine import Engine, View
 from tests import clusters
 from tests.clusters import EDGES

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 from pyspark import TaskContext
 
-from ikebana.dataflow.transport.inprocess import InProcess
+from ikebana.cluster.inprocess import InProcess
 from ikebana.errors import DataflowError
 from ikebana.spark import SparkWorkers, connect, launch, loading
 from tests.spark.interrupted import on_our_spark, on_users_spark

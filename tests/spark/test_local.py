@@ -17,11 +17,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from ikebana.dataflow.messages import Push, Read
-from ikebana.dataflow.transport.inprocess import InProcess
+from ikebana.cluster.inprocess import InProcess
 from ikebana.engine import Engine
 from ikebana.errors import DataflowError, DroppedError, IkebanaError
 from ikebana.operators.changes import Changes
+from ikebana.runtime.messages import Push, Read
 from ikebana.spark import Guest, SparkWorkers, launch
 from ikebana.spark.hosting import occupied
 from ikebana.spark.launch import slots
@@ -41,7 +41,7 @@ def doubled(spark: SparkSession) -> list[int]:
 def workers_running() -> list[int]:
     """Processes of workers, below this process."""
     below = [each for each in psutil.Process().children(recursive=True) if is_running(each.pid)]
-    return [each.pid for each in below if "ikebana.dataflow.transport" in each.cmdline()]
+    return [each.pid for each in below if "ikebana.cluster" in each.cmdline()]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])

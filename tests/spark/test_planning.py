@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ikebana.errors import SqlError
+from ikebana.expressions.core.tree import Tree, of_nodes, parse
 from ikebana.spark import Session, connect
 from ikebana.spark.planning import Planner
 from ikebana.spark.planning.leaves import MOST_ROWS, numbered
@@ -28,7 +29,6 @@ from ikebana.spark.planning.prompt import prompt_answers
 from ikebana.spark.planning.refusing import refuse_analyzed, refuse_optimized
 from ikebana.spark.types import fields_of
 from ikebana.sql.planned import CLOCK, CONSTANT, NOW, PARAMETERS, TABLE, Planned
-from ikebana.sql.tree import Tree, of_nodes, parse
 from tests.sql.record_plans import planner_of
 from tests.sql.statements import PREPARED, STATEMENTS, TABLES, nested, planned
 

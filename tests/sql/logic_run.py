@@ -23,9 +23,9 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from ikebana.bench.tpch.answers import Batch, difference
 from ikebana.errors import IkebanaError, SqlError
 from ikebana.spark import Session, View
+from ikebana_bench.tpch.answers import Batch, difference
 from tests.sql.logic_files import Record, records
 from tests.sql.logic_tables import NotUnderstood, Tables
 from tests.sql.psql_scripts import script

@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from ikebana.bench.tpch.answers import Batch
 from ikebana.spark import Session
+from ikebana_bench.tpch.answers import Batch
 from tests.sql.psql_scripts import spark_type
 
 _MADE = r"create\s+(?:or\s+replace\s+)?(?:(?:local|global)\s+)?(?:temp\s+|temporary\s+|unlogged\s+|materialized\s+)?"

@@ -17,10 +17,11 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from ikebana.collection import Collection
+from ikebana.encoding import Schema
 from ikebana.engine import Engine
-from ikebana.operators.logic import Groups, Logic
-from ikebana.trace import Schema, Updates
+from ikebana.engine.collection import Collection
+from ikebana.operators.reducers import Groups, Logic
+from ikebana.trace import Updates
 from ikebana.trace.updates import consolidate
 
 Row = tuple[Any, ...]

@@ -32,9 +32,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import YearMonthIntervalType
 
 from ikebana.errors import EvaluationError
-from ikebana.sql.expressions import Column, Config, Expression, Rows, translate
-from ikebana.sql.tree import Tree, parse
-from ikebana.sql.types import arrow_type
+from ikebana.expressions import Column, Config, Expression, Rows, translate
+from ikebana.expressions.core.tree import Tree, parse
+from ikebana.expressions.core.types import arrow_type
 
 _ROW = "row_"
 _SAMPLED = 5

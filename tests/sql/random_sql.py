@@ -23,9 +23,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from ikebana.bench.tpch.answers import Batch, difference
 from ikebana.errors import EvaluationError, IkebanaError, SqlError
 from ikebana.spark import Session, View, connect, launch
+from ikebana_bench.tpch.answers import Batch, difference
 from tests.sql.random_queries import MAY_FAIL, Grammar
 from tests.sql.random_tables import Change, Table, change, tables
 

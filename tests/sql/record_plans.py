@@ -19,12 +19,12 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from ikebana.bench.tpch.answers import QUICK
-from ikebana.bench.tpch.schemas import QUERIES, SCHEMAS, query
 from ikebana.spark import launch
 from ikebana.spark.planning import Planner
 from ikebana.spark.types import fields_of, spark_schema
 from ikebana.sql.planned import Planned
+from ikebana_bench.tpch.answers import QUICK
+from ikebana_bench.tpch.schemas import QUERIES, SCHEMAS, query
 from tests.sql.rows import FIELDS, Rows, arrow, rows
 from tests.sql.statements import (
     FUNCTIONS,

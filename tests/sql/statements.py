@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ikebana.sql.expressions import Config
+from ikebana.expressions import Config
 from ikebana.sql.planned import Planned, PythonCode
 
 TABLES = {

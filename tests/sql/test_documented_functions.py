@@ -15,13 +15,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ikebana.engine import Engine
+from ikebana.expressions.core.base import BUILDERS
 from ikebana.spark.planning import Planner
 from ikebana.spark.types import fields_of
-from ikebana.sql import Table, lower
-from ikebana.sql.expressions.base import BUILDERS
-from ikebana.sql.nodes.aggregates import _GATHERED, _SUMS
-from ikebana.sql.nodes.generating import _GENERATORS
-from ikebana.sql.nodes.windows import _FUNCTIONS
+from ikebana.sql import Table
+from ikebana.sql.lowering.aggregates import _GATHERED, _SUMS
+from ikebana.sql.lowering.generators import _GENERATORS
+from ikebana.sql.lowering.query import lower
+from ikebana.sql.lowering.windows import _FUNCTIONS
 
 PAGE = Path(__file__).parents[2] / "docs" / "SQL.md"
 

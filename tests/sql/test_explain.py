@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from ikebana.engine import Engine
-from ikebana.sql import Table, lower
+from ikebana.sql import Table
+from ikebana.sql.lowering.query import lower
 from tests.sql.rows import FIELDS
 from tests.sql.statements import KEYS, planned
 from tests.sql.tpch import tables as tpch_tables

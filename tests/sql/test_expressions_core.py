@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikebana.errors import EvaluationError, SqlError
-from ikebana.sql.expressions import Column, Config, Expression, Literal, Rows
-from ikebana.sql.expressions.base import BUILDERS
-from ikebana.sql.tree import Tree
+from ikebana.expressions import Column, Config, Expression, Literal, Rows
+from ikebana.expressions.core.base import BUILDERS
+from ikebana.expressions.core.tree import Tree
 
 NAN, INF = math.nan, math.inf
 

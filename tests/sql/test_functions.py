@@ -18,13 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikebana.errors import EvaluationError, SqlError
-from ikebana.sql.expressions import Column, Config, Expression, Literal, PythonFunction, Rows, calendar
-from ikebana.sql.expressions.base import BUILDERS
-from ikebana.sql.expressions.lists import Lists, codes
-from ikebana.sql.expressions.patterns import java, like
-from ikebana.sql.expressions.scalars import each_distinct
-from ikebana.sql.expressions.zones import to_clock, to_instant
-from ikebana.sql.tree import Tree
+from ikebana.expressions import Column, Config, Expression, Literal, PythonFunction, Rows
+from ikebana.expressions.core.base import BUILDERS
+from ikebana.expressions.core.scalars import each_distinct
+from ikebana.expressions.core.tree import Tree
+from ikebana.expressions.nested.lists import Lists, codes
+from ikebana.expressions.strings.patterns import java, like
+from ikebana.expressions.temporal import calendar
+from ikebana.expressions.temporal.zones import to_clock, to_instant
 
 TEXT, INT = pa.string(), pa.int32()
 S, T = Column(TEXT, True, "s"), Column(TEXT, True, "t")

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikebana.errors import EvaluationError
-from ikebana.sql.gathering import (
+from ikebana.reducers.gathering import (
     Collect,
     Extreme,
     ExtremeBy,
@@ -28,7 +28,7 @@ from ikebana.sql.gathering import (
     Where,
     gather,
 )
-from ikebana.sql.sums import Count, Mean, Sum, Variance
+from ikebana.reducers.sums import Count, Mean, Sum, Variance
 from tests.profiles import examples
 from tests.sql.maintained import Domain, Row, Rows, applied, check, histories, maybe, never, place, plain
 from tests.sql.test_sums import float_sum, of_column, variance

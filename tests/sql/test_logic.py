@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ikebana.bench.tpch.answers import Batch
 from ikebana.spark import Session, connect
+from ikebana_bench.tpch.answers import Batch
 from tests.sql.logic_files import Record, records
 from tests.sql.logic_run import Outcome, Run
 from tests.sql.psql_scripts import script, spark_dialect

@@ -13,8 +13,8 @@ from collections import defaultdict
 import pyarrow as pa
 import pytest
 
-from ikebana.sql import lower
-from ikebana.sql.ordering import sort_table
+from ikebana.reducers.ordering import sort_table
+from ikebana.sql.lowering.query import lower
 from tests.sql.rows import arrow, rows
 from tests.sql.statements import STATEMENTS, answers, is_answered, planned
 from tests.sql.world import World, difference, problems, wandering

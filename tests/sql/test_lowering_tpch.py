@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from ikebana.bench.tpch import data
-from ikebana.bench.tpch.schemas import QUERIES
-from ikebana.bench.tpch.stream import Changes, RefreshStream
 from ikebana.engine import Engine
 from ikebana.plan import ir
 from ikebana.plan.sharing import walk
-from ikebana.sql import lower
-from ikebana.sql.ordering import Foremost
+from ikebana.reducers.ordering import Foremost
+from ikebana.sql.lowering.query import lower
+from ikebana_bench.tpch import data
+from ikebana_bench.tpch.schemas import QUERIES
+from ikebana_bench.tpch.stream import Changes, RefreshStream
 from tests.sql import tpch
 from tests.sql.statements import planned
 from tests.sql.world import difference, problems

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from ikebana.engine import Engine
 from ikebana.plan import ir
 from ikebana.plan.sharing import walk
-from ikebana.sql import ordering
-from ikebana.sql.ordering import TopRows, order_of, sort_table, top_rows
-from ikebana.sql.prefixes import Prefix, SortKey
+from ikebana.reducers import ordering
+from ikebana.reducers.ordering import TopRows, order_of, sort_table, top_rows
+from ikebana.reducers.sort_keys import Prefix, SortKey
 from tests.profiles import examples
 from tests.sql.maintained import (
     Domain,

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from ikebana.bench.tpch.answers import Batch
 from ikebana.spark import Session, connect
+from ikebana_bench.tpch.answers import Batch
 from tests.profiles import PROFILE
 from tests.sql.random_queries import Grammar
 from tests.sql.random_sql import Outcome, check, wrong

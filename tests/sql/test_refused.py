@@ -10,8 +10,9 @@ from dataclasses import replace
 import pytest
 
 from ikebana.errors import SqlError
-from ikebana.sql import Planned, lower
-from ikebana.sql.tree import LEVELS
+from ikebana.expressions.core.tree import LEVELS
+from ikebana.sql import Planned
+from ikebana.sql.lowering.query import lower
 from tests.sql.rows import rows
 from tests.sql.statements import STATEMENTS, planned
 from tests.sql.world import World

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 from ikebana.engine import Engine
 from ikebana.errors import EvaluationError
-from ikebana.sql.sums import Aggregate, Count, Mean, Sum, Variance, aggregate, join, lanes_of, split
-from ikebana.sql.sums.aggregates import rounded
-from ikebana.sql.sums.parts import Present, Sums, Whole
-from ikebana.sql.types import mean_type, sum_type
+from ikebana.expressions.core.types import mean_type, sum_type
+from ikebana.reducers.sums import Aggregate, Count, Mean, Sum, Variance, aggregate, join, lanes_of, split
+from ikebana.reducers.sums.aggregates import rounded
+from ikebana.reducers.sums.parts import Present, Sums, Whole
 from tests.profiles import examples
 from tests.sql.maintained import Domain, Row, Rows, check, histories, maybe, never
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ikebana.bench.tpch.answers import Batch, difference
 from ikebana.errors import IkebanaError
 from ikebana.spark import Session, View, connect
+from ikebana_bench.tpch.answers import Batch, difference
 from tests.sql.logic_files import Record
 from tests.sql.logic_tables import Tables
 from tests.sql.psql_scripts import script

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from ikebana.bench.tpch import data
-from ikebana.bench.tpch.answers import Batch, Top, canonical, difference, expected, wrong
-from ikebana.bench.tpch.schemas import KEYS, QUERIES, SCHEMAS, TABLES, query
-from ikebana.bench.tpch.stream import Changes, RefreshStream, applied
-from ikebana.bench.tpch.verify import apply, install
 from ikebana.spark import Session, connect
+from ikebana_bench.tpch import data
+from ikebana_bench.tpch.answers import Batch, Top, canonical, difference, expected, wrong
+from ikebana_bench.tpch.schemas import KEYS, QUERIES, SCHEMAS, TABLES, query
+from ikebana_bench.tpch.stream import Changes, RefreshStream, applied
+from ikebana_bench.tpch.verify import apply, install
 
 SCALE = 0.01  # the smallest at which offers have keys
 ORDERS = 10  # one in so many is kept

@@ -19,12 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikebana.errors import EvaluationError
-from ikebana.sql.expressions import Column, Config, Expression
-from ikebana.sql.expressions.making import later
-from ikebana.sql.expressions.zones import DAY
-from ikebana.sql.prefixes import SortKey
-from ikebana.sql.sums import Count, Mean, Sum
-from ikebana.sql.windows import (
+from ikebana.expressions import Column, Config, Expression
+from ikebana.expressions.core.builders import later
+from ikebana.expressions.temporal.zones import DAY
+from ikebana.reducers.sort_keys import SortKey
+from ikebana.reducers.sums import Count, Mean, Sum
+from ikebana.reducers.windows import (
     RUNNING,
     VALUE,
     WHOLE,
@@ -39,7 +39,7 @@ from ikebana.sql.windows import (
     WindowCall,
     WindowLogic,
 )
-from ikebana.sql.windows.partition import maxima
+from ikebana.reducers.windows.partitions import maxima
 from tests.profiles import examples
 from tests.sql.maintained import Domain, Row, Rows, applied, check, histories, maybe, never, plain, plain_rows
 from tests.sql.maintained import place as standing

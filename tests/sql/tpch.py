@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ikebana.bench.tpch.schemas import KEYS, SCHEMAS
-from ikebana.bench.tpch.stream import Round
 from ikebana.engine import Engine
 from ikebana.sql import Table
+from ikebana_bench.tpch.schemas import KEYS, SCHEMAS
+from ikebana_bench.tpch.stream import Round
 
 
 def tables(engine: Engine, *, stream: bool = False) -> dict[str, Table]:

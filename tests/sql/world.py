@@ -12,10 +12,11 @@ import pyarrow as pa
 
 from ikebana.engine import Engine
 from ikebana.errors import IkebanaError
-from ikebana.sql import Table, lower
+from ikebana.expressions.core.types import arrow_type
+from ikebana.sql import Table
+from ikebana.sql.lowering.query import lower
 from ikebana.sql.planned import Planned
 from ikebana.sql.statements import Statement
-from ikebana.sql.types import arrow_type
 from tests.sql.rows import FIELDS, Row, Rows, arrow, drawn
 from tests.sql.statements import KEYS, PREPARED, planned
 

@@ -17,8 +17,9 @@ import pyarrow as pa
 from pyarrow import types
 
 from ikebana import model
+from ikebana.encoding import Schema
 from ikebana.time import Antichain, Time
-from ikebana.trace import Batch, Reader, Schema, Updates
+from ikebana.trace import Batch, Reader, Updates
 from ikebana.trace.edges import EdgeBatch
 from ikebana.trace.spine import RECENT
 

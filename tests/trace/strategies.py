@@ -19,8 +19,9 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from ikebana.encoding import Schema
 from ikebana.time import Antichain, Time
-from ikebana.trace import EDGES, EFFORT, FLAT, Layout, Schema
+from ikebana.trace import EDGES, EFFORT, FLAT, Layout
 from tests.profiles import examples as examples
 
 TOP = {1: 23, 2: 9, 3: 5}  # by the number of coordinates: the greatest that occurs

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikebana import model
+from ikebana.encoding import Schema
 from ikebana.operators import Arrange
-from ikebana.trace import EDGES, FLAT, Layout, Schema, Updates
+from ikebana.trace import EDGES, FLAT, Layout, Updates
 from tests.trace import compare
 from tests.trace.strategies import examples
 from tests.trace.world import head, settle

@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from ikebana.encoding import Schema
 from ikebana.errors import DroppedError, IkebanaError, SchemaError, TimeError
 from ikebana.operators import Arrange
 from ikebana.time import Antichain
-from ikebana.trace import EDGES, Handle, Schema, Updates
+from ikebana.trace import EDGES, Handle, Updates
 from tests.trace import compare
 
 SCHEMA = Schema({"k": pa.int64()}, [pa.field("v", pa.string(), nullable=True)])

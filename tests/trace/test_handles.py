@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ikebana.encoding import Schema
 from ikebana.events import BatchSealed, Event, MergeFinished, MergeStarted, TraceFreed
 from ikebana.operators import Arrange
 from ikebana.time import Antichain
-from ikebana.trace import Handle, Import, Schema
+from ikebana.trace import Handle, Import
 from tests.trace import compare
 from tests.trace.strategies import HASTE, Script, examples, readable, scripts
 from tests.trace.tables import feed, shown

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ikebana.encoding import Schema
+from ikebana.encoding.canonical import canonical, declared
+from ikebana.encoding.columns import matched
 from ikebana.errors import SchemaError
-from ikebana.trace import Schema
-from ikebana.trace.canonical import canonical, declared
-from ikebana.trace.columns import matched
 from tests.trace.nested import NESTED, columns, same
 
 

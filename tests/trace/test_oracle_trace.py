@@ -10,8 +10,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ikebana.encoding import Schema
 from ikebana.operators import Arrange
-from ikebana.trace import EDGES, FLAT, Layout, Schema
+from ikebana.trace import EDGES, FLAT, Layout
 from tests.trace import compare
 from tests.trace.strategies import HASTE, INTEGERS, Domain, Script, domains, examples, scripts
 from tests.trace.world import play, settle, slow_spines

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikebana.trace import Schema, Updates
+from ikebana.encoding import Schema
+from ikebana.trace import Updates
 from tests.trace import compare
 from tests.trace.strategies import KINDS, Domain, domains, examples, fields, rows_of, values
 

@@ -15,10 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ikebana.encoding import Schema
 from ikebana.events import Event, MergeFinished, MergeStarted, MergeStepped
 from ikebana.operators import Arrange
 from ikebana.time import Antichain
-from ikebana.trace import EDGES, EFFORT, FLAT, Batcher, Handle, Layout, Schema, Trace, Updates
+from ikebana.trace import EDGES, EFFORT, FLAT, Batcher, Handle, Layout, Trace, Updates
 from ikebana.trace.spine import HEAD, RECENT, level_of, most_work
 from tests.trace.strategies import examples
 from tests.trace.world import head, settle

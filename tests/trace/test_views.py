@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikebana import model
+from ikebana.encoding import Schema
 from ikebana.operators import Arrange
 from ikebana.time import Antichain, Time
-from ikebana.trace import EDGES, FLAT, Layout, Reader, Schema
+from ikebana.trace import EDGES, FLAT, Layout, Reader
 from ikebana.trace.views import Filtered
 from tests.trace import compare
 from tests.trace.strategies import Domain, Script, examples, readable, scripts

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import pyarrow.compute as pc
 
-from ikebana.collection import Collection
+from ikebana.engine.collection import Collection
 from ikebana.graph.plans import Variables, fixpoint, node_type, pairs
 
 

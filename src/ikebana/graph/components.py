@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from ikebana.collection import Arrangement, Collection
+from ikebana.engine.collection import Arrangement, Collection
 from ikebana.graph.labels import Step, least_labels
 from ikebana.graph.plans import Variables, fixpoint, node_type, pairs
 from ikebana.operators.linear import Columns

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ikebana.collection import Arrangement, Collection
+from ikebana.engine.collection import Arrangement, Collection
 from ikebana.graph.plans import Variables, fixpoint, node_type, pairs
-from ikebana.operators import logic
+from ikebana.operators import reducers
 
 
 def degrees(edges: Collection) -> Collection:
@@ -85,7 +85,7 @@ def _neighbours(edges: Collection) -> Arrangement:
     node_type(edges)
     there, back = edges.select("src", "dst"), edges.select(src="dst", dst="src")
     others = there.concat(back).filter(lambda columns: pc.not_equal(columns["src"], columns["dst"]))
-    return others.arrange("src").reduce(logic.DISTINCT)
+    return others.arrange("src").reduce(reducers.DISTINCT)
 
 
 def _all(column: Any, value: int) -> Any:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ikebana.collection import Arrangement, Collection
+from ikebana.engine.collection import Arrangement, Collection
 from ikebana.graph.plans import Variables, fixpoint, pairs
 from ikebana.operators.linear import Columns
 

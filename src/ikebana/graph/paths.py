@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ikebana.collection import Collection
+from ikebana.engine.collection import Collection
 from ikebana.graph.plans import Variables, fixpoint, node_type, pairs
 from ikebana.operators.linear import Columns
 

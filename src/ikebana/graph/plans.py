@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
-from ikebana.collection import Arrangement, Collection, iterate
+from ikebana.engine.collection import Arrangement, Collection, iterate
 from ikebana.errors import SchemaError
 from ikebana.operators.join import Result
 from ikebana.plan import ir

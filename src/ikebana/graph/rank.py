@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from ikebana.collection import Collection
+from ikebana.encoding import Schema
+from ikebana.engine.collection import Collection
 from ikebana.errors import SchemaError
 from ikebana.graph.plans import Variables, fixpoint, node_type, pairs
 from ikebana.operators.changes import Fields
-from ikebana.operators.logic import Groups, Logic, Made
-from ikebana.trace import Schema
+from ikebana.operators.reducers import Groups, Logic, Made
 
 UNITS = 1_000_000
 """What each node has to begin with."""

@@ -20,9 +20,10 @@ from collections.abc import Generator, Iterable
 from typing import Any
 
 from ikebana import events
+from ikebana.encoding import Schema
 from ikebana.errors import DroppedError, SchemaError
 from ikebana.time import Antichain, Time
-from ikebana.trace import EFFORT, FLAT, Batch, Batcher, Handle, Layout, Schema, Trace, Updates, Writer
+from ikebana.trace import EFFORT, FLAT, Batch, Batcher, Handle, Layout, Trace, Updates, Writer
 from ikebana.trace.description import frontier_of
 
 

@@ -1,7 +1,7 @@
 """Buckets: rows put into one of many by a hash of their columns, so that they can compete in levels.
 
 Of a large group, first the best of each bucket is found, then the best of these: a change is compared with the rows of
-its bucket, and not with all (`ikebana.collection.Collection.top_k`).
+its bucket, and not with all (`ikebana.engine.collection.Collection.top_k`).
 
 Cost: a hash of the columns that are named. Not guaranteed: that buckets are equally full, only that it is likely.
 """
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from ikebana.encoding import payload
+from ikebana.encoding.canonical import canonical
 from ikebana.operators.changes import Changes, Fields
-from ikebana.trace import payload
-from ikebana.trace.canonical import canonical
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ikebana.encoding import Schema
+from ikebana.encoding.columns import matched, no_values
+from ikebana.encoding.lanes import Array, Lane, constant_diffs
 from ikebana.errors import SchemaError
 from ikebana.time import Time
-from ikebana.trace import Schema, Updates
-from ikebana.trace.columns import matched, no_values
-from ikebana.trace.lanes import Array, Lane, constant_diffs
+from ikebana.trace import Updates
 from ikebana.trace.timed import Timed
 from ikebana.trace.updates import consolidate, diffed, timed
 

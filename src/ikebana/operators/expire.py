@@ -31,14 +31,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ikebana.encoding import Schema
+from ikebana.encoding.columns import integers, validity
+from ikebana.encoding.lanes import Lane, constant
 from ikebana.errors import DataflowError
-from ikebana.operators.arranging import Exchange
+from ikebana.operators.arrange_stream import Exchange
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.span import Span
-from ikebana.operators.wires import Stream
-from ikebana.trace import Schema, Updates
-from ikebana.trace.columns import integers, validity
-from ikebana.trace.lanes import Lane, constant
+from ikebana.operators.streams import Stream
+from ikebana.trace import Updates
 from ikebana.trace.updates import consolidate
 
 LEAST, GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max

@@ -22,15 +22,16 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from ikebana.encoding import Schema
+from ikebana.encoding import payload as payloads
+from ikebana.encoding.lanes import Array, Lane
 from ikebana.kernels import expand_pairs, match_keys
 from ikebana.operators.changes import Changes, Fields
+from ikebana.operators.pending import Rounds, Stash
 from ikebana.operators.span import Span
-from ikebana.operators.stash import Rounds, Stash
-from ikebana.operators.wires import Arranged, Stream, TraceReader
-from ikebana.trace import Batch, Schema, Updates, timetable
-from ikebana.trace import payload as payloads
+from ikebana.operators.streams import Arranged, Stream, TraceReader
+from ikebana.trace import Batch, Updates, timetable
 from ikebana.trace.batch import rows_of
-from ikebana.trace.lanes import Array, Lane
 
 QUANTUM = 1 << 19
 """Rows of output after which a join lets others run."""

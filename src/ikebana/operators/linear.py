@@ -17,13 +17,13 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from ikebana.encoding.bad_rows import Failure, set_apart
 from ikebana.errors import SchemaError
 from ikebana.operators.changes import Changes, Fields, as_columns
 from ikebana.operators.pacing import Pace
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Span
-from ikebana.operators.wires import Stream
-from ikebana.trace.failures import Failure, set_apart
+from ikebana.operators.streams import Stream
 from ikebana.trace.views import row_flags
 
 Columns = dict[str, pa.Array]

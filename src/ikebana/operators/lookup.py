@@ -22,16 +22,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from ikebana.encoding import Schema
+from ikebana.encoding.lanes import Array, Lane
 from ikebana.kernels import sort_order
-from ikebana.operators.arranging import Exchange, exchanged
+from ikebana.operators.arrange_stream import Exchange, exchanged
 from ikebana.operators.changes import Changes
 from ikebana.operators.join import QUANTUM, Pairs, Result, emit, join_updates
+from ikebana.operators.pending import Rounds, Stash
 from ikebana.operators.span import Span
-from ikebana.operators.stash import Rounds, Stash
-from ikebana.operators.wires import Arranged, Stream, TraceReader
-from ikebana.trace import Batch, Schema, Updates, timetable
+from ikebana.operators.streams import Arranged, Stream, TraceReader
+from ikebana.trace import Batch, Updates, timetable
 from ikebana.trace.batch import rows_of
-from ikebana.trace.lanes import Array, Lane
 from ikebana.trace.updates import Sorted, consolidate, sorted_by_key
 
 Stored = list[tuple[Batch, Lane]]

@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ikebana.trace import Batch, Schema, Updates
+from ikebana.encoding import Schema
+from ikebana.encoding.lanes import Array, Lane
+from ikebana.trace import Batch, Updates
 from ikebana.trace.batch import rows_of
-from ikebana.trace.lanes import Array, Lane
 from ikebana.trace.updates import Sorted, sort_updates
 
 _FIRST_READ = 16

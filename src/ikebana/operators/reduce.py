@@ -14,8 +14,8 @@ against the rows of their key, filtered by visibility, and added up.
 Outside loops times are totally ordered, and what earlier visits put out is the function of the input before: compiled
 functions are computed again for that, and the output is not read. Python's are not: they cost more than reading does.
 
-The function is a `Logic` over whole columns (see `ikebana.operators.logic`). Those of sums alone have an operator of
-their own, `ikebana.operators.tally`.
+The function is a `Logic` over whole columns (see `ikebana.operators.reducers`). Those of sums alone have an operator of
+their own, `ikebana.operators.reduce_sums`.
 
 A group for which the function raises has no output, and is an error of the dataflow (`ikebana.operators.row_errors`)
 from that time on until it changes. Where the output of earlier visits is not computed again, its errors are remembered.
@@ -36,22 +36,23 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from ikebana.encoding import Schema
+from ikebana.encoding import payload as payloads
+from ikebana.encoding.bad_rows import Failure, set_apart
+from ikebana.encoding.columns import no_values
+from ikebana.encoding.lanes import Array, Index, Lane, constant
 from ikebana.kernels import accumulate_rows, expand_pairs, match_keys
 from ikebana.operators.arrange import Arrange
-from ikebana.operators.logic import Groups, Logic, Made, Python, TopK
 from ikebana.operators.ordered import read_ends
 from ikebana.operators.pacing import Pace
+from ikebana.operators.pending import Rounds, next_round
+from ikebana.operators.reducers import Groups, Logic, Made, Python, TopK
 from ikebana.operators.row_errors import ErrorLog, RowError, row_errors
 from ikebana.operators.span import Span
-from ikebana.operators.stash import Rounds, next_round
-from ikebana.operators.wires import Arranged, TraceReader, from_epoch
+from ikebana.operators.streams import Arranged, TraceReader, from_epoch
 from ikebana.time import Time
-from ikebana.trace import Schema, Updates, timetable
-from ikebana.trace import payload as payloads
+from ikebana.trace import Updates, timetable
 from ikebana.trace.batch import rows_of
-from ikebana.trace.columns import no_values
-from ikebana.trace.failures import Failure, set_apart
-from ikebana.trace.lanes import Array, Index, Lane, constant
 from ikebana.trace.updates import NO_KEYS, Sorted, sort_updates
 
 Pairs = Lane

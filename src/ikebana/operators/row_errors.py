@@ -30,9 +30,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ikebana.encoding.bad_rows import Failure
 from ikebana.errors import EvaluationError
 from ikebana.operators.changes import Changes
-from ikebana.trace.failures import Failure
 
 OPENING = "ikebana.opening"
 """The column that says to which opening of a prepared statement a row belongs; its errors are that opening's alone.

@@ -19,13 +19,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
+from ikebana.encoding.lanes import constant, constant_diffs
 from ikebana.errors import DroppedError, TimeError
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.span import NEVER, Span
-from ikebana.operators.wires import Arranged, Stream, from_epoch
+from ikebana.operators.streams import Arranged, Stream, from_epoch
 from ikebana.time import Antichain
 from ikebana.trace import Batch, Handle
-from ikebana.trace.lanes import constant, constant_diffs
 from ikebana.trace.views import Advanced, Restricted
 
 __all__ = ["NEVER", "Constant", "Import", "Input"]

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from ikebana.encoding.lanes import Lane
 from ikebana.time import Antichain
-from ikebana.trace.lanes import Lane
 
 NEVER = (1 << 62) - 1
 """The epoch before which what never changes again is complete: all of them."""

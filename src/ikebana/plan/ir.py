@@ -46,13 +46,13 @@ from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
+from ikebana.encoding import Schema
+from ikebana.operators.arrangement_views import Wrapper
 from ikebana.operators.changes import Fields
 from ikebana.operators.join import Result
 from ikebana.operators.linear import Step
-from ikebana.operators.logic import Logic
-from ikebana.operators.wrapping import Wrapper
+from ikebana.operators.reducers import Logic
 from ikebana.plan.digests import digest_of
-from ikebana.trace import Schema
 
 Scope = tuple[str, ...]
 """The loops around a node, outermost first, by their ids."""

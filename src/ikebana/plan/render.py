@@ -1,7 +1,7 @@
 """The renderer: a plan becomes operators, inside each worker.
 
 Each node is rendered once, so that what is used twice is computed once. Outside loops an operator is visited only in
-sweeps in which changes can reach it (`ikebana.plan.signals`). Operators are added to the scope
+sweeps in which changes can reach it (`ikebana.plan.reachability`). Operators are added to the scope
 they belong to in an order in which every operator comes after those it reads. Arrangements that the
 catalogue has are imported rather than built; `Wiring` says how, and how to exchange messages: rendering
 itself knows nothing about workers.
@@ -12,19 +12,19 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, Protocol
 
-from ikebana.operators import arranging, iterate, linear, sources
-from ikebana.operators.arranging import Exchange
+from ikebana.operators import arrange_stream, linear, loops, sources
+from ikebana.operators.arrange_stream import Exchange
+from ikebana.operators.arrangement_views import Wrapped
 from ikebana.operators.expire import Expire
 from ikebana.operators.join import Join
 from ikebana.operators.lookup import Lookup
+from ikebana.operators.pending import Rounds
 from ikebana.operators.reduce import Reduce
+from ikebana.operators.reduce_sums import Tally, can_tally
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Span
-from ikebana.operators.stash import Rounds
-from ikebana.operators.tally import Tally, can_tally
-from ikebana.operators.wires import Arranged, Stream
-from ikebana.operators.wrapping import Wrapped
-from ikebana.plan import ir, signals
+from ikebana.operators.streams import Arranged, Stream
+from ikebana.plan import ir, reachability
 from ikebana.plan.sharing import is_only_indexed
 
 
@@ -58,9 +58,9 @@ class Scope:
 
     def __init__(self) -> None:
         self.items: list[Any] = []
-        self._signals: list[signals.Signal] = []
+        self._signals: list[reachability.Signal] = []
 
-    def append(self, item: Any, signal: signals.Signal) -> None:
+    def append(self, item: Any, signal: reachability.Signal) -> None:
         """One more operator, or loop."""
         self.items.append(item)
         self._signals.append(signal)
@@ -95,7 +95,7 @@ class LoopScope(Scope):
     def __init__(self, wiring: Wiring) -> None:
         super().__init__()
         self._wiring = wiring
-        self.leaves: list[iterate.Leave] = []
+        self.leaves: list[loops.Leave] = []
 
     def visit(self, span: Span) -> Iterator[object]:
         round_: int | None = 0
@@ -119,11 +119,11 @@ class Renderer:
         self.root = Scope()
         self._scopes: dict[ir.Scope, Scope] = {(): self.root}
         self._done: dict[str, Any] = {}
-        self._variables: dict[str, iterate.Variable] = {}
-        self._signals: dict[str, signals.Signal] = {}
-        self._derived: list[signals.Signal] = []  # each after those it is made of
+        self._variables: dict[str, loops.Variable] = {}
+        self._signals: dict[str, reachability.Signal] = {}
+        self._derived: list[reachability.Signal] = []  # each after those it is made of
         self._inputs: dict[str, sources.Input | ir.Node] = {}
-        self._of_sources: list[signals.Signal] = []
+        self._of_sources: list[reachability.Signal] = []
         self.sources: list[Any] = []
 
     def stream(self, node: ir.Node) -> Stream:
@@ -149,33 +149,33 @@ class Renderer:
         return operator.out
 
     def _add_source(self, node: ir.Node, source: Any) -> Any:
-        signal = self._signals[node.digest] = signals.Signal()
+        signal = self._signals[node.digest] = reachability.Signal()
         self._of_sources.append(signal)
         self.sources.append(source)
         return self._add(node, source)
 
-    def _signal_of(self, node: ir.Node) -> signals.Signal:
+    def _signal_of(self, node: ir.Node) -> reachability.Signal:
         """The signal of a node whose inputs have been rendered."""
         found = self._signals.get(node.digest)
         if found is None:
             found = self._signals[node.digest] = self._new_signal(node)
         return found
 
-    def _new_signal(self, node: ir.Node) -> signals.Signal:
+    def _new_signal(self, node: ir.Node) -> reachability.Signal:
         inputs = list(dict.fromkeys(self._signal_of(each) for each in node.inputs))
         assert inputs, "a source that was not rendered"
-        made: signals.Signal
+        made: reachability.Signal
         match node:
             case ir.Later():
-                made = signals.Later(inputs[0])
+                made = reachability.Later(inputs[0])
             case ir.LookupOf() if not node.scope:
-                made = signals.Probe(self._signal_of(node.source), self._signal_of(node.index))
+                made = reachability.Probe(self._signal_of(node.source), self._signal_of(node.index))
             case ir.JoinOf() if not node.scope:
-                made = signals.Both(self._signal_of(node.left), self._signal_of(node.right))
+                made = reachability.Both(self._signal_of(node.left), self._signal_of(node.right))
             case _ if len(inputs) == 1:
                 return inputs[0]
             case _:
-                made = signals.Any(inputs)
+                made = reachability.Any(inputs)
         self._derived.append(made)
         return made
 
@@ -217,7 +217,7 @@ class Renderer:
         shared = self._wiring.shared(node)
         if shared is not None:
             return self._add_source(node, shared)
-        operator = arranging.ArrangeStream(
+        operator = arrange_stream.ArrangeStream(
             self.stream(node.source),
             node.schema,
             name=f"by {', '.join(node.key)}",
@@ -231,7 +231,7 @@ class Renderer:
         return self._add(node, Wrapped(self.wire(node.source), node.wrapper, self._wiring.errors))
 
     def _rows(self, node: ir.Rows) -> Stream:
-        return self._add(node, arranging.AsStream(self.wire(node.source)))
+        return self._add(node, arrange_stream.AsStream(self.wire(node.source)))
 
     def _later(self, node: ir.Later) -> Stream:
         kept = node.source.source if isinstance(node.source, ir.Rows) else node.source
@@ -240,9 +240,9 @@ class Renderer:
             if isinstance(found, ir.Node):  # its history need not even be read
                 index = self.wire(found)
                 self._signals[kept.digest] = self._signal_of(found)
-                return self._in_order(node, self._add(node, arranging.AsStream(index, later=True)))
+                return self._in_order(node, self._add(node, arrange_stream.AsStream(index, later=True)))
         if ir.is_arrangement(kept):
-            return self._add(node, arranging.AsStream(self.wire(kept), later=True))
+            return self._add(node, arrange_stream.AsStream(self.wire(kept), later=True))
         return self._add(node, linear.Later(self.stream(node.source)))
 
     def _joinof(self, node: ir.JoinOf) -> Stream:
@@ -283,14 +283,14 @@ class Renderer:
 
     def _entered(self, node: ir.Entered) -> Any:
         wire = self.wire(node.source)
-        return self._add(node, iterate.Enter(wire) if isinstance(wire, Stream) else iterate.EnterArranged(wire))
+        return self._add(node, loops.Enter(wire) if isinstance(wire, Stream) else loops.EnterArranged(wire))
 
     def _enteredat(self, node: ir.EnteredAt) -> Stream:
-        return self._add(node, iterate.EnterAt(self.stream(node.source), node.delay, self._wiring.errors))
+        return self._add(node, loops.EnterAt(self.stream(node.source), node.delay, self._wiring.errors))
 
     def _loopvariable(self, node: ir.LoopVariable) -> Stream:
         dimensions = 1 + len(node.scope)
-        variable = iterate.Variable(node.columns, dimensions, node.lanes)
+        variable = loops.Variable(node.columns, dimensions, node.lanes)
         self._variables[node.digest] = variable
         initial = self.stream(node.initial)
         recurring = self._add(node, variable)
@@ -311,13 +311,13 @@ class Renderer:
         initial = linear.Linear(self.stream(variable.initial), [linear.Negate()], variable.lanes, self._wiring.errors)
         change = linear.Concat([self.stream(result), initial.out])
         indexed = is_only_indexed(variable, node)
-        feedback = iterate.Feedback(change.out, self._variables[variable.digest], node.rounds, indexed=indexed)
+        feedback = loops.Feedback(change.out, self._variables[variable.digest], node.rounds, indexed=indexed)
         for item in (initial, change, feedback):
             loop.append(item, self._signal_of(result))
 
     def _left(self, node: ir.Left) -> Stream:
         loop = self.wire(node.loop)
-        leave = iterate.Leave(self.stream(node.source))
+        leave = loops.Leave(self.stream(node.source))
         loop.append(leave, self._signal_of(node))
         loop.leaves.append(leave)
         return leave.out

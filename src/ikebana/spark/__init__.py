@@ -8,7 +8,7 @@ how Spark reads it; `types` and `rows` are about schemas and data as users have 
 people.
 """
 
-from ikebana.dataflow.transport.guest import Guest, Invitation
+from ikebana.cluster.client import Guest, Invitation
 from ikebana.spark.following import Following
 from ikebana.spark.launch import slots
 from ikebana.spark.session import Session, connect

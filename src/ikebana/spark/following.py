@@ -33,12 +33,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ikebana.dataflow.messages import TableSpec
+from ikebana.engine.deadline import within
 from ikebana.errors import DataflowError, IkebanaError, SchemaError, WaitTimeoutError
+from ikebana.runtime.messages import TableSpec
 from ikebana.spark.checkpoints import check_resumable
 from ikebana.spark.loading import OP, check_columns, quoted, telling
 from ikebana.spark.types import said
-from ikebana.waiting import within
 
 MODES = ("append", "upsert", "changes")
 ORDER = "ikebana order"

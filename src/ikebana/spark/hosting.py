@@ -30,8 +30,8 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from ikebana.dataflow.transport.hosting import Ended, how_ended
-from ikebana.dataflow.transport.launch import CRASHED, LOST, MODULE, Seat
+from ikebana.cluster.hosts import Ended, how_ended
+from ikebana.cluster.launch import CRASHED, LOST, MODULE, Seat
 from ikebana.kernels.compile import cache_directory
 from ikebana.spark import supervisor
 from ikebana.spark.interrupting import TAG, guard, unguard
@@ -56,7 +56,7 @@ counting = threading.Lock()
 
 
 class SparkTasks:
-    """Hosts workers (`ikebana.dataflow.transport.hosting.Hosting`) as Spark tasks."""
+    """Hosts workers (`ikebana.cluster.hosts.Hosting`) as Spark tasks."""
 
     watches_connections = True
 

@@ -37,9 +37,9 @@ from py4j.clientserver import ClientServerConnection  # type: ignore[import-unty
 from pyspark import InheritableThread, SparkContext
 from pyspark.sql import SparkSession
 
+from ikebana.cluster.interrupts import deferred
+from ikebana.engine.deadline import Deadline
 from ikebana.errors import DataflowError
-from ikebana.interrupts import deferred
-from ikebana.waiting import Deadline
 
 Result = TypeVar("Result")
 

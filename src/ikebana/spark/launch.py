@@ -21,8 +21,8 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from ikebana.cluster.interrupts import deferred
 from ikebana.errors import IkebanaError
-from ikebana.interrupts import deferred
 from ikebana.spark.java import java_home
 
 QUIET = {

@@ -1,7 +1,7 @@
 """Loading: from Spark's partitions straight to the workers that own the rows. Nothing passes through the driver.
 
 A job with one task for each partition of a DataFrame. A task splits its rows by owner and stages them there, as a
-guest (`ikebana.dataflow.transport.guest`). What it returns to the driver is only what it has staged: a task that Spark
+guest (`ikebana.cluster.client`). What it returns to the driver is only what it has staged: a task that Spark
 runs twice, or that fails halfway, leaves staged rows that are in no such report, and so never count.
 
 Rows are not shuffled by Spark first: splitting a batch by owner costs less than Spark's shuffle would, and workers sort
@@ -28,13 +28,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from ikebana import errors
-from ikebana.dataflow.messages import TableSpec
-from ikebana.dataflow.staging import stages
-from ikebana.dataflow.transport.guest import Guest, Invitation
+from ikebana.cluster.client import Guest, Invitation
+from ikebana.encoding.columns import matched
+from ikebana.encoding.structs import has_structs
 from ikebana.errors import DataflowError, IkebanaError, SchemaError
+from ikebana.runtime.messages import TableSpec
+from ikebana.runtime.staging import stages
 from ikebana.spark.types import fields_of
-from ikebana.trace.columns import matched
-from ikebana.trace.structs import has_structs
 
 CHUNK = 1 << 18
 """Rows that are staged at a time."""

@@ -20,7 +20,8 @@ from ikebana.operators.changes import Fields
 from ikebana.spark.clock import Clock
 from ikebana.spark.planning import Parameters, Planner, parameter_field
 from ikebana.spark.types import fields_of
-from ikebana.sql import Lowered, Planned, Table, lower
+from ikebana.sql import Lowered, Planned, Table
+from ikebana.sql.lowering.query import lower
 from ikebana.sql.planned import CLOCK
 
 Tables = Callable[[], Mapping[str, Table]]

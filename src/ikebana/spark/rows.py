@@ -1,6 +1,6 @@
 """Rows as users have them at hand: Arrow, pandas, polars, dicts, tuples, Spark's rows. All become columns by name.
 
-What is given is checked where it is used (`ikebana.trace.columns.matched`): columns that are missing, unknown or of
+What is given is checked where it is used (`ikebana.encoding.columns.matched`): columns that are missing, unknown or of
 another type are refused there, by name. A Spark DataFrame is not taken here: it may be larger than this process.
 
 Rows to be deleted by key may be whole rows or keys alone, as dicts or as tuples: only the key is looked at.
@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from ikebana.encoding.structs import has_structs
 from ikebana.errors import SchemaError
 from ikebana.operators.changes import Fields
-from ikebana.trace.structs import has_structs
 
 
 def as_columns(data: Any, fields: Fields, key: Fields = ()) -> Any:

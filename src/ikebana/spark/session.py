@@ -31,12 +31,13 @@ from typing import Any, Self
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ikebana.collection import Arrangement, Collection
-from ikebana.dataflow.messages import ReadErrors
-from ikebana.engine import Engine, kept_as
+from ikebana.cluster.interrupts import completed, deferred
+from ikebana.engine.collection import Arrangement, Collection
+from ikebana.engine.engine import Engine, kept_as
+from ikebana.engine.tables import Transaction
 from ikebana.errors import DroppedError, SchemaError
-from ikebana.interrupts import completed, deferred
 from ikebana.operators.row_errors import raise_present
+from ikebana.runtime.messages import ReadErrors
 from ikebana.spark.executions import Executions
 from ikebana.spark.following import Following
 from ikebana.spark.listing import Card, Listing
@@ -51,7 +52,6 @@ from ikebana.spark.workers import SparkWorkers
 from ikebana.sql import Lowered
 from ikebana.sql import Table as Relation
 from ikebana.sql.statements import Statement
-from ikebana.tables import Transaction
 
 
 def connect(

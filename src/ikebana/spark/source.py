@@ -49,27 +49,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ikebana.coordinator import Coordinator
-from ikebana.dataflow.messages import (
-    Demand,
-    Hold,
-    Inquire,
-    Inquiry,
-    Read,
-    ReadChanges,
-    ReadErrors,
-    Release,
-    Reply,
-    Wait,
-)
-from ikebana.dataflow.transport.guest import Guest, Invitation
+from ikebana.cluster.client import Guest, Invitation
+from ikebana.engine.coordinator import Coordinator
+from ikebana.engine.views import plain_rows
 from ikebana.errors import DataflowError, IkebanaError, SchemaError, TimeError
 from ikebana.operators.changes import Fields
 from ikebana.operators.row_errors import raise_present
+from ikebana.runtime.messages import Demand, Hold, Inquire, Inquiry, Read, ReadChanges, ReadErrors, Release, Reply, Wait
 from ikebana.spark.executions import Executions
 from ikebana.spark.types import arrow_schema, spark_schema
 from ikebana.sql.planned import IDENTITY, TABLE
-from ikebana.views import plain_rows
 
 LEASE = 600.0
 """For so many seconds an epoch is held for tasks of which it is not known whether there will be more."""

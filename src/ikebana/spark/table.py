@@ -1,7 +1,7 @@
 """Tables as users of Spark have them: rows in whatever form come in, DataFrames and streams too, DataFrames come out.
 
 A `Table` is a collection: `filter`, `join`, `count` and the rest make queries of it. Its changes are checked and
-applied in transactions (`ikebana.tables` says how), which this module only feeds.
+applied in transactions (`ikebana.engine.tables` says how), which this module only feeds.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from ikebana import tables, views
-from ikebana.collection import Arrangement, Collection
+from ikebana.cluster.interrupts import completed
+from ikebana.engine import tables, views
+from ikebana.engine.collection import Arrangement, Collection
+from ikebana.engine.deadline import Deadline
+from ikebana.engine.tables import Transaction
 from ikebana.errors import DataflowError, SchemaError
-from ikebana.interrupts import completed
 from ikebana.spark.following import Following, follow
 from ikebana.spark.interrupting import run_job
 from ikebana.spark.loading import Sender, check_columns, stage_frame
 from ikebana.spark.progress import with_progress
 from ikebana.spark.rows import as_columns
 from ikebana.spark.types import spark_schema
-from ikebana.tables import Transaction
-from ikebana.waiting import Deadline
 
 if TYPE_CHECKING:
     from ikebana.spark.session import Session

@@ -1,7 +1,7 @@
 """Views as users of Spark have them: a standing query's answer as a DataFrame, and its changes.
 
-Everything but DataFrames is that of `ikebana.views.View`, which this one hands on to: what is read at an epoch is
-exact for that epoch, across tables and views, and changes come each epoch once, in order.
+Everything but DataFrames is that of `ikebana.engine.views.View`, which this one hands on to: what is read at an epoch
+is exact for that epoch, across tables and views, and changes come each epoch once, in order.
 
 Cost: `to_arrow` and `to_pandas` bring the answer to this process, in milliseconds if it is small. A DataFrame costs a
 Spark job, and is read by its tasks.
@@ -17,12 +17,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ikebana import views
-from ikebana.collection import Collection
+from ikebana.engine import views
+from ikebana.engine.collection import Collection
+from ikebana.engine.subscriptions import BACKLOG, BACKLOG_BYTES, OnError
+from ikebana.reducers.ordering import sort_table
+from ikebana.reducers.sort_keys import SortKey
 from ikebana.spark.types import spark_schema
-from ikebana.sql.ordering import sort_table
-from ikebana.sql.prefixes import SortKey
-from ikebana.subscribing import BACKLOG, BACKLOG_BYTES, OnError
 
 if TYPE_CHECKING:
     from ikebana.spark.session import Session

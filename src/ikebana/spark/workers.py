@@ -3,7 +3,7 @@
     with Engine(cluster=SparkWorkers(workers=2)) as engine: ...          # starts a local SparkSession
     with Engine(cluster=SparkWorkers(spark, workers=2)) as engine: ...   # on yours
 
-Everything that `ikebana.dataflow.transport.driver` says holds here. On a user's SparkSession any number of clusters
+Everything that `ikebana.cluster.driver` says holds here. On a user's SparkSession any number of clusters
 can live beside each other and beside other jobs, as long as there are slots; it goes on when they are closed. One that
 was started here is stopped with the cluster.
 
@@ -29,9 +29,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ikebana.dataflow.transport.driver import Driver
+from ikebana.cluster.driver import Driver
+from ikebana.cluster.interrupts import deferred
 from ikebana.errors import DataflowError, IkebanaError
-from ikebana.interrupts import deferred
 from ikebana.spark import launch
 from ikebana.spark.hosting import SparkTasks, counting, occupied
 
@@ -59,7 +59,8 @@ class SparkWorkers(Driver):
         Without `spark` the session that is active is taken, or else one is started. `workers` is as many as there are
         processors, or as the session has slots to spare. `patience` is how many seconds executors and workers may
         take to start; `name` is shown by Spark. `memory` is how many bytes each worker may use, by default its share of
-        80% of its machine's, and `view_memory` each view there, by default half of that (`ikebana.dataflow.budget`).
+        80% of its machine's, and `view_memory` each view there, by default half of that
+        (`ikebana.runtime.memory_budget`).
         """
         if workers is not None and workers < 1:
             raise DataflowError(f"cannot start {workers} workers", hint="give at least one")

@@ -3,8 +3,8 @@
 `lower` turns a `Planned` query into a collection over `Table`s.
 """
 
-from ikebana.sql.lower import Lowered, lower
+from ikebana.sql.lowering.query import Lowered, lower
 from ikebana.sql.planned import Planned
-from ikebana.sql.relations import Table
+from ikebana.sql.relation import Table
 
 __all__ = ["Lowered", "Planned", "Table", "lower"]

@@ -14,10 +14,10 @@ nothing in between is indexed. The first part drives, one from which most others
 others have when the query is installed meets only later changes of it. Lookups by key go first, of these the ones that
 filter.
 
-Two parts at a time are joined, through indexes of both, inside loops (`ikebana.collection.natural_join` says why), and
-where rows of a stream find all other parts by key. Nobody else has an index of what is made of a stream, so nothing
-could be shared; and what is left of its rows after each step, which is never more than before, is indexed once, rather
-than all of them for every other part.
+Two parts at a time are joined, through indexes of both, inside loops (`ikebana.engine.collection.natural_join` says
+why), and where rows of a stream find all other parts by key. Nobody else has an index of what is made of a stream, so
+nothing could be shared; and what is left of its rows after each step, which is never more than before, is indexed once,
+rather than all of them for every other part.
 
 Not guaranteed: that conditions are evaluated in the order in which they were written, but for AND within one of them.
 """
@@ -29,12 +29,12 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from ikebana.collection import Arrangement, Collection
+from ikebana.engine.collection import Arrangement, Collection
+from ikebana.expressions import Column, Expression, Literal
+from ikebana.expressions.core.builders import equal
 from ikebana.plan import ir
 from ikebana.plan.sharing import walk
-from ikebana.sql.expressions import Column, Expression, Literal
-from ikebana.sql.expressions.making import equal
-from ikebana.sql.relations import ID, Part, Table, column_of, columns_of, of_collection, substituted, unique_name
+from ikebana.sql.relation import ID, Part, Table, column_of, columns_of, of_collection, substituted, unique_name
 from ikebana.sql.steps import Named, filtered, not_null, projected, seen
 
 ANY = Literal(pa.bool_(), False, True)

@@ -1,7 +1,8 @@
 """A query as Spark has planned it: all that lowering needs to know, without Spark.
 
-The plan is the JSON of an optimised logical plan (`ikebana.sql.tree` parses it), to which something was added. What its
-leaves stand for, which Spark's JSON does not say, is in the `metadata` of each of their output attributes:
+The plan is the JSON of an optimised logical plan (`ikebana.expressions.core.tree` parses it), to which something was
+added. What its leaves stand for, which Spark's JSON does not say, is in the `metadata` of each of their output
+attributes:
 
     {"ikebana.table": "orders"}     a table or view; `CLOCK` and `PARAMETERS` are two that every session has
     {..., "ikebana.identity": "7c"} of a DataFrame: which one of those that have had the name
@@ -25,7 +26,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ikebana.sql.expressions import Config
+from ikebana.expressions import Config
 
 TABLE = "ikebana.table"
 IDENTITY = "ikebana.identity"

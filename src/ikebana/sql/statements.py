@@ -29,13 +29,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ikebana.engine import Engine
+from ikebana.engine.subscriptions import Subscription
+from ikebana.engine.views import plain_rows
 from ikebana.errors import DroppedError, EvaluationError, SqlError
-from ikebana.sql.lower import lower
-from ikebana.sql.ordering import sort_table
+from ikebana.reducers.ordering import sort_table
+from ikebana.sql.lowering.query import lower
 from ikebana.sql.planned import PARAMETERS, Planned
-from ikebana.sql.relations import ID, Table
-from ikebana.subscribing import Subscription
-from ikebana.views import plain_rows
+from ikebana.sql.relation import ID, Table
 
 
 class _Known(Mapping[str, Table]):

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ikebana.collection import Arrangement, Collection
+from ikebana.encoding.lanes import Lane
+from ikebana.engine.collection import Arrangement, Collection
+from ikebana.expressions import Column, Expression, PythonFunction, Rows
+from ikebana.expressions.core.builders import conjunction, conjuncts, is_not_null
 from ikebana.operators import linear
 from ikebana.operators.changes import Changes, Fields
-from ikebana.sql.expressions import Column, Expression, PythonFunction, Rows
-from ikebana.sql.expressions.making import conjunction, conjuncts, is_not_null
-from ikebana.trace.lanes import Lane
 from ikebana.trace.views import row_flags
 
 Named = tuple[tuple[str, Expression], ...]

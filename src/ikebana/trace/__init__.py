@@ -1,8 +1,7 @@
 """Traces: the multiversioned, shared index.
 
-Bottom up: `lanes`, `columns`, `payload` and `schema` turn typed columns into integer lanes; `timetable` and
-`updates` hold updates as columns; `batch` and `edges` are two layouts of sorted immutable batches,
-`description` their frontiers; `merge` and `spine` keep batches few; `batcher` seals new ones; `reading` and
+Bottom up: `timetable` and `updates` hold updates as columns; `batch` and `edges` are two layouts of sorted immutable
+batches, `description` their frontiers; `merge` and `spine` keep batches few; `batcher` seals new ones; `reading` and
 `views` read them; `handle` shares them.
 """
 
@@ -12,7 +11,6 @@ from ikebana.trace.description import Description
 from ikebana.trace.edges import EDGES
 from ikebana.trace.handle import Handle, Import, Trace, Writer
 from ikebana.trace.reading import Reader
-from ikebana.trace.schema import Schema
 from ikebana.trace.spine import EFFORT, Spine
 from ikebana.trace.updates import Updates
 
@@ -27,7 +25,6 @@ __all__ = [
     "Import",
     "Layout",
     "Reader",
-    "Schema",
     "Spine",
     "Trace",
     "Updates",

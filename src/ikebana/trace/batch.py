@@ -22,10 +22,8 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from ikebana.kernels import expand_ranges, match_keys, narrow_ranges, seek_ranges
-from ikebana.trace import canonical
-from ikebana.trace.description import Description
-from ikebana.trace.lanes import (
+from ikebana.encoding import canonical
+from ikebana.encoding.lanes import (
     Array,
     Index,
     Lane,
@@ -36,8 +34,10 @@ from ikebana.trace.lanes import (
     room_for_diffs,
     trimmed,
 )
-from ikebana.trace.payload import Payload
-from ikebana.trace.schema import Schema
+from ikebana.encoding.payload import Payload
+from ikebana.encoding.schema import Schema
+from ikebana.kernels import expand_ranges, match_keys, narrow_ranges, seek_ranges
+from ikebana.trace.description import Description
 from ikebana.trace.updates import Sorted, Updates
 
 

@@ -16,13 +16,13 @@ from collections.abc import Generator
 
 import numpy as np
 
+from ikebana.encoding.schema import Schema
 from ikebana.errors import TimeError
 from ikebana.time import Antichain
 from ikebana.trace import timetable
 from ikebana.trace.batch import Layout, StoredBatch
 from ikebana.trace.description import Description
 from ikebana.trace.merge import Merge
-from ikebana.trace.schema import Schema
 from ikebana.trace.updates import Updates, check_times, consolidate
 
 CONSOLIDATE_FROM = 1 << 20

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ikebana.encoding.lanes import Index, Lane, constant, gathered, held_bytes, room, trimmed
+from ikebana.encoding.payload import Payload
+from ikebana.encoding.schema import Schema
 from ikebana.errors import SchemaError
 from ikebana.kernels import match_keys, narrow_ranges, seek_ranges
 from ikebana.trace.batch import FlatBuilder, Window
 from ikebana.trace.description import Description
-from ikebana.trace.lanes import Index, Lane, constant, gathered, held_bytes, room, trimmed
-from ikebana.trace.payload import Payload
-from ikebana.trace.schema import Schema
 from ikebana.trace.updates import NO_KEYS, Sorted, Updates
 
 

@@ -20,12 +20,12 @@ from functools import reduce
 from typing import Self
 
 from ikebana import events
+from ikebana.encoding.schema import Schema
 from ikebana.errors import DroppedError, TimeError
 from ikebana.time import Antichain, Time
 from ikebana.trace.batch import FLAT, Batch, Layout, StoredBatch
 from ikebana.trace.description import frontier_of
 from ikebana.trace.reading import Reader, Wrap
-from ikebana.trace.schema import Schema
 from ikebana.trace.spine import Spine
 from ikebana.trace.views import Advanced
 

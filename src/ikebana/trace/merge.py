@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from ikebana.encoding.lanes import Lane, constant, room
+from ikebana.encoding.payload import PayloadMerge
 from ikebana.kernels import merge_rows, merge_untimed, union_times
 from ikebana.kernels.merge import AT_A, AT_B, FINAL, PAIRS, STATE_CELLS, VARIED
 from ikebana.time import Antichain
 from ikebana.trace import timetable
 from ikebana.trace.batch import Layout, StoredBatch, Window
 from ikebana.trace.description import Description
-from ikebana.trace.lanes import Lane, constant, room
-from ikebana.trace.payload import PayloadMerge
 from ikebana.trace.updates import Updates, idents, same_data, sort_updates
 
 _NO_PAIRS = np.empty((2, 0), np.int64)

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from ikebana.encoding import payload as payloads
+from ikebana.encoding.lanes import Lane, constant
+from ikebana.encoding.schema import Fields, Schema
 from ikebana.errors import SchemaError, TimeError
 from ikebana.kernels import accumulate_rows, expand_pairs, match_keys
 from ikebana.time import Antichain, Time
-from ikebana.trace import payload as payloads
 from ikebana.trace import timetable
 from ikebana.trace.batch import Batch, rows_of
-from ikebana.trace.lanes import Lane, constant
-from ikebana.trace.schema import Fields, Schema
 from ikebana.trace.updates import Updates, sort_updates
 from ikebana.trace.views import Entered, Filtered, Negated, Predicate, Projected, Projection
 

@@ -14,8 +14,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from ikebana.encoding.lanes import Array, Index, Lane, constant, gathered
 from ikebana.trace import timetable
-from ikebana.trace.lanes import Array, Index, Lane, constant, gathered
 
 NO_ROWS: Lane = np.empty(0, np.int64)
 

@@ -17,9 +17,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from ikebana.encoding.lanes import Flags, Index, Lane, constant
 from ikebana.kernels import advance_times, rank_times, sort_order, times_beyond, times_visible
 from ikebana.time import Antichain, Time
-from ikebana.trace.lanes import Flags, Index, Lane, constant
 
 _FEW = 64
 """Tables of so many times are sorted by insertion, which takes a microsecond or two."""

@@ -24,13 +24,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ikebana.errors import SchemaError, TimeError
-from ikebana.kernels import consolidate_narrow, consolidate_rows, seek_ranges, sort_order
-from ikebana.time import Time
-from ikebana.trace import payload as payloads
-from ikebana.trace import timetable
-from ikebana.trace.columns import no_values
-from ikebana.trace.lanes import (
+from ikebana.encoding import payload as payloads
+from ikebana.encoding.columns import no_values
+from ikebana.encoding.lanes import (
     Array,
     Index,
     Lane,
@@ -44,8 +40,12 @@ from ikebana.trace.lanes import (
     spelled_out,
     trimmed,
 )
-from ikebana.trace.payload import Payload
-from ikebana.trace.schema import Schema
+from ikebana.encoding.payload import Payload
+from ikebana.encoding.schema import Schema
+from ikebana.errors import SchemaError, TimeError
+from ikebana.kernels import consolidate_narrow, consolidate_rows, seek_ranges, sort_order
+from ikebana.time import Time
+from ikebana.trace import timetable
 from ikebana.trace.timed import Timed
 
 

@@ -31,14 +31,14 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from ikebana.encoding.bad_rows import set_apart
+from ikebana.encoding.lanes import Array, Lane
+from ikebana.encoding.schema import Schema
 from ikebana.errors import SchemaError
 from ikebana.time import Antichain
 from ikebana.trace import timetable
 from ikebana.trace.batch import Batch
 from ikebana.trace.description import Description
-from ikebana.trace.failures import set_apart
-from ikebana.trace.lanes import Array, Lane
-from ikebana.trace.schema import Schema
 from ikebana.trace.updates import Updates
 
 Columns: TypeAlias = dict[str, pa.Array]

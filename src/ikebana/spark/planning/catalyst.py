@@ -27,11 +27,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BooleanType, StructType
 
 from ikebana.errors import SqlError
+from ikebana.expressions import Config
 from ikebana.spark.naming import CASE, is_case_sensitive
 from ikebana.spark.planning.prompt import prompt_answers
 from ikebana.spark.planning.settings import refuse_settings
 from ikebana.spark.types import said
-from ikebana.sql.expressions import Config
 from ikebana.sql.planned import CLOCK, NOW
 
 _RULES = "org.apache.spark.sql.catalyst.optimizer"

@@ -21,11 +21,11 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from ikebana.errors import SqlError
+from ikebana.expressions.core.tree import Tree, of_nodes
+from ikebana.expressions.core.types import arrow_type
 from ikebana.spark.planning.catalyst import MARK, Catalyst, schema_of
 from ikebana.spark.source import SESSION
 from ikebana.sql.planned import CONSTANT, IDENTITY, TABLE, PythonCode
-from ikebana.sql.tree import Tree, of_nodes
-from ikebana.sql.types import arrow_type
 
 MOST_ROWS = 100_000
 """So many rows may be part of a query."""

@@ -34,13 +34,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 
 from ikebana.errors import SqlError
+from ikebana.expressions.core.types import arrow_type
 from ikebana.spark.naming import CASE
 from ikebana.spark.planning.catalyst import Catalyst, Workbench, schema_of
 from ikebana.spark.planning.leaves import Leaves
 from ikebana.spark.planning.refusing import refuse_analyzed, refuse_optimized
 from ikebana.spark.types import said, spark_schema
 from ikebana.sql.planned import CLOCK, NOW, PARAMETERS, Planned
-from ikebana.sql.types import arrow_type
 
 _KEPT = 1000
 """So many plans are kept."""

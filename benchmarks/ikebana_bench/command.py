@@ -1,0 +1,162 @@
+"""The command line of the benchmarks: `ikebana bench list` and `ikebana bench NAME [options]`.
+
+Benchmarks whose names begin alike are a family: `ikebana bench ingest` runs `ingest-load` and the others, one after the
+other, with the options that they have by default.
+
+Whatever can be wrong with the request is found before the run starts: an unknown name, a bad value, a
+destination that cannot be written, a missing matplotlib.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, fields
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ikebana.errors import IkebanaError
+from ikebana_bench.progress import Progress
+from ikebana_bench.report import Outcome, figure_paths, require_matplotlib, table, write_figure, write_json
+from ikebana_bench.scenario import AnyScenario, Parameters, Results, VerificationError
+
+
+class UsageError(IkebanaError):
+    """A request that cannot be run as it stands."""
+
+
+def list_benchmarks(scenarios: Sequence[type[AnyScenario]], out: Console) -> None:
+    listing = Table("benchmark", "claim", "paper")
+    for scenario in scenarios:
+        listing.add_row(scenario.name, scenario.claim, scenario.paper)
+    out.print(listing)
+
+
+def find(name: str, scenarios: Sequence[type[AnyScenario]]) -> type[AnyScenario]:
+    """The scenario of that name, or an error that suggests the nearest."""
+    by_name = {scenario.name: scenario for scenario in scenarios}
+    if name in by_name:
+        return by_name[name]
+    nearest = difflib.get_close_matches(name, by_name, n=1, cutoff=0.5)
+    suggestion = f'did you mean "{nearest[0]}"? ' if nearest else ""
+    raise UsageError(f'there is no benchmark "{name}"', hint=f"{suggestion}`ikebana bench list` names them all")
+
+
+def family(name: str, scenarios: Sequence[type[AnyScenario]]) -> list[type[AnyScenario]]:
+    """The scenarios whose names begin with this one; none where it is the name of one."""
+    if any(scenario.name == name for scenario in scenarios):
+        return []
+    return [scenario for scenario in scenarios if scenario.name.startswith(f"{name}-")]
+
+
+def run_family(
+    name: str, scenarios: Sequence[type[AnyScenario]], options: Sequence[str], out: Console, err: Console
+) -> None:
+    """Run the benchmarks of a family."""
+    if options:
+        names = ", ".join(scenario.name for scenario in scenarios)
+        raise UsageError(f'"{name}" is a family of benchmarks, and takes no options', hint=f"give them to one: {names}")
+    for scenario in scenarios:
+        run(scenario, (), out, err)
+
+
+def run(scenario_class: type[AnyScenario], options: Sequence[str], out: Console, err: Console) -> None:
+    """Run one benchmark as its command-line options say, print it, and write what they ask for."""
+    chosen = vars(_parser(scenario_class).parse_args(options))
+    json_path, figure_path = chosen.pop("json"), chosen.pop("figure")
+    _check_destinations(json_path, figure_path)
+    scenario, parameters = scenario_class(), scenario_class.parameters(**chosen)
+    failure: VerificationError | None = None
+    results: Results = {}
+    try:
+        results = _measure(scenario, parameters, err)
+    except VerificationError as error:
+        failure = error
+    outcome = Outcome(scenario, parameters, failure is None, results)
+    if json_path:
+        write_json(outcome, json_path)
+    if failure:
+        raise failure
+    out.print(f"{scenario.name}: {scenario.claim}", table(outcome), "verified", sep="\n")
+    if figure_path:
+        _draw(outcome, figure_path, err)
+
+
+def _measure(scenario: AnyScenario, parameters: Parameters, err: Console) -> Results:
+    with Progress(err) as progress:
+        results = scenario.run(parameters, progress)
+    if not scenario.verifications:
+        raise VerificationError(f'benchmark "{scenario.name}" verified nothing', hint="call self.verify in run")
+    return results
+
+
+def _draw(outcome: Outcome, path: Path, err: Console) -> None:
+    figures = outcome.scenario.figures(outcome.results)
+    if figures:
+        write_figure(figures, path)
+    else:
+        err.print(f"{outcome.scenario.name} has no figure to draw")
+
+
+def _check_destinations(json_path: Path | None, figure_path: Path | None) -> None:
+    targets = [json_path] if json_path else []
+    if figure_path:
+        require_matplotlib()
+        targets += figure_paths(figure_path)
+    for target in targets:
+        if target.is_dir() or not os.access(target.parent, os.W_OK):
+            raise UsageError(
+                f'cannot write "{target}"',
+                detail="it is a folder" if target.is_dir() else "its folder does not exist or is read-only",
+                hint="name a file in a folder that exists",
+            )
+
+
+def _parser(scenario: type[AnyScenario]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"ikebana bench {scenario.name}", description=f"{scenario.claim} (paper: {scenario.paper})"
+    )
+    for each in fields(scenario.parameters):
+        _add_option(parser, each)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE")
+    parser.add_argument("--figure", type=Path, metavar="PATH", help="draw the figure to PATH.png and PATH.svg")
+    return parser
+
+
+def _add_option(parser: argparse.ArgumentParser, parameter: Field[Any]) -> None:
+    option = "--" + parameter.name.replace("_", "-")
+    default, metadata = parameter.default, parameter.metadata
+    shown = f"{default:_}" if type(default) is int else default
+    text = f"{metadata['help']} (default: {shown})".replace("%", "%%")
+    if isinstance(default, bool):
+        parser.add_argument(
+            option, dest=parameter.name, default=default, help=text, action=argparse.BooleanOptionalAction
+        )
+    else:
+        parser.add_argument(
+            option,
+            dest=parameter.name,
+            default=default,
+            help=text,
+            type=_converter(type(default), metadata),
+            choices=metadata["choices"] or None,
+        )
+
+
+def _converter(kind: Callable[[str], Any], metadata: Mapping[str, Any]) -> Callable[[str], Any]:
+    def convert(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            wanted = "a whole number" if kind is int else "a number"
+            raise argparse.ArgumentTypeError(f'"{text}" is not {wanted}') from None
+        if metadata["minimum"] is not None and not value >= metadata["minimum"]:
+            raise argparse.ArgumentTypeError(f"{text} is less than {metadata['minimum']}")
+        return value
+
+    return convert

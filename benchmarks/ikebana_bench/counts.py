@@ -1,0 +1,217 @@
+"""`count-closed-loop`, `count-open-loop` and `scaling`: a maintained count over a sliding window (figure 6 a, b, c,
+d).
+
+The window holds random 64-bit keys; every batch adds new ones and removes the oldest, an epoch each, and a view
+counts the rows of every key. *Closed loop*: the next batch goes in when the last is answered. *Open loop*: batches
+fall due at a fixed rate, whether or not the last is answered; latency counts from when a batch was due. *Scaling*:
+the closed loop on 1, 2, ... worker processes, with the same window (strong) and with one that grows with them
+(weak).
+
+Ratios compare speeds, ours over the reference's: above 1 we are faster; see `ikebana_bench.arrange` on what that is
+worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter, sleep
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ikebana.cluster.processes import Processes
+from ikebana.engine import Engine, Input, View
+from ikebana_bench.measure import Stopwatch, ccdf, percentiles
+from ikebana_bench.progress import Progress
+from ikebana_bench.scenario import Parameters, Results, Scenario, parameter
+
+Keys = NDArray[np.int64]
+
+RUST_PER_S = {0: 0.57e6, 1: 0.57e6, 2: 0.90e6}
+"""The Rust reference: arrange and maintained count, updates/s, by workers (0: in this process)."""
+
+
+class Window:
+    """A stream of keys, and how far it has gone in."""
+
+    def __init__(self, records: int, keys: int, seed: int) -> None:
+        self._random, self._keys = np.random.default_rng(seed), keys
+        self.present: Keys = self._random.integers(0, keys, records)
+        self._oldest = 0
+
+    def batch(self, size: int) -> tuple[Keys, NDArray[np.int64]]:
+        """The next batch: half of it new keys, half the oldest removed."""
+        half = size // 2
+        new = self._random.integers(0, self._keys, half)
+        at = (self._oldest + np.arange(half)) % len(self.present)
+        old = self.present[at]
+        self.present[at] = new
+        self._oldest += half
+        return np.concatenate([new, old]), np.repeat(np.array([1, -1]), half)
+
+
+@contextmanager
+def counting(processes: int, window: Window) -> Iterator[tuple[Engine, Input, View]]:
+    """An engine with a count over the window, up to date."""
+    cluster = Processes(processes) if processes else None
+    with Engine(cluster=cluster) as engine:
+        records = engine.input("records", {"key": pa.int64()})
+        counts = engine.install("counts", records.count("key"))
+        for part in np.array_split(window.present, max(1, engine.cluster.size)):
+            records.insert({"key": part})
+        engine.advance()
+        counts.wait(engine.epoch - 1)
+        yield engine, records, counts
+
+
+def step(engine: Engine, records: Input, counts: View, keys: Keys, diffs: NDArray[np.int64]) -> None:
+    """One batch in, as many pushes as there are workers, and its answer awaited."""
+    parts = engine.cluster.size
+    for some, signs in zip(np.array_split(keys, parts), np.array_split(diffs, parts), strict=True):
+        records.push({"key": some}, signs)
+    engine.advance()
+    counts.wait(engine.epoch - 1)
+
+
+@dataclass(frozen=True)
+class CountParameters(Parameters):
+    records: int = parameter(10_000_000, "records in the window", minimum=1)
+    keys: int = parameter(10_000_000, "distinct keys to draw records from", minimum=1)
+    batches: int = parameter(200, "batches measured, an epoch each", minimum=1)
+    batch: int = parameter(10_000, "updates in a batch for each worker: half insert, half remove", minimum=2)
+    processes: int = parameter(1, "worker processes; 0 for a worker in this process", minimum=0)
+    seed: int = parameter(0, "seed of the random keys", minimum=0)
+
+
+class CountClosedLoop(Scenario[CountParameters]):
+    """The next batch goes in when the last is answered."""
+
+    name = "count-closed-loop"
+    claim = "Arranging and counting a sliding window outruns the compiled reference."
+    paper = "figure 6d"
+    parameters = CountParameters
+
+    def run(self, parameters: CountParameters, progress: Progress) -> Results:
+        window = Window(parameters.records, parameters.keys, parameters.seed)
+        size = parameters.batch * max(1, parameters.processes)
+        with counting(parameters.processes, window) as (engine, records, counts):
+            spent = []
+            for _ in progress.track("counting", range(parameters.batches)):
+                batch = window.batch(size)
+                watch = Stopwatch()
+                step(engine, records, counts, *batch)
+                spent.append(watch.seconds * 1e3)
+            check(self, counts, window)
+        rate = size * len(spent) / (sum(spent) / 1e3)
+        return {
+            "updates_per_s": rate,
+            "rust_anchor_ratio": rate / RUST_PER_S.get(parameters.processes, RUST_PER_S[2]),
+            **percentiles("step", "ms", spent),
+            "step_ms": ccdf(spent),
+        }
+
+
+def check(scenario: Scenario[Any], counts: View, window: Window) -> None:
+    """The view counts what is in the window."""
+    found = counts.read()
+    order = np.argsort(found["key"].to_numpy())
+    keys, wanted = np.unique(window.present, return_counts=True)
+    same = np.array_equal(found["key"].to_numpy()[order], keys)
+    scenario.verify(
+        same and np.array_equal(found["count"].to_numpy()[order], wanted), "the counts are those of the window"
+    )
+
+
+@dataclass(frozen=True)
+class OpenLoopParameters(Parameters):
+    records: int = parameter(10_000_000, "records in the window at full load", minimum=8)
+    rate: int = parameter(1_000_000, "updates a second at full load", minimum=8)
+    halvings: int = parameter(4, "how often load and window are halved", minimum=0)
+    seconds: float = parameter(5.0, "seconds measured at each load", minimum=0.1)
+    period_ms: float = parameter(20.0, "milliseconds between batches", minimum=0.1)
+    processes: int = parameter(1, "worker processes; 0 for a worker in this process", minimum=0)
+    seed: int = parameter(0, "seed of the random keys", minimum=0)
+
+
+class CountOpenLoop(Scenario[OpenLoopParameters]):
+    """Batches fall due at a fixed rate; load and window are halved from run to run."""
+
+    name = "count-open-loop"
+    claim = "Latency under a fixed load falls with the load."
+    paper = "figure 6a"
+    parameters = OpenLoopParameters
+
+    def run(self, parameters: OpenLoopParameters, progress: Progress) -> Results:
+        results: dict[str, Any] = {}
+        for halving in progress.track("at each load", range(parameters.halvings + 1)):
+            rate = parameters.rate >> halving
+            window = Window(parameters.records >> halving, parameters.records >> halving, parameters.seed)
+            with counting(parameters.processes, window) as (engine, records, counts):
+                spent = self._at_rate(engine, records, counts, window, rate, parameters)
+                check(self, counts, window)
+            name = f"load_{rate}"
+            results |= percentiles(name, "ms", spent)
+            results[f"{name}_latency_ms"] = ccdf(spent)
+        return results
+
+    def _at_rate(
+        self,
+        engine: Engine,
+        records: Input,
+        counts: View,
+        window: Window,
+        rate: int,
+        parameters: OpenLoopParameters,
+    ) -> list[float]:
+        """Milliseconds from when each batch was due until it was answered. Batches that are late go in together."""
+        period = parameters.period_ms / 1e3
+        size = max(2, int(rate * period))
+        due = perf_counter() + period
+        end, spent = due + parameters.seconds, []
+        while due < end:
+            sleep(max(0.0, due - perf_counter()))
+            waiting = 1 + int(max(0.0, perf_counter() - due) / period)
+            step(engine, records, counts, *window.batch(size * waiting))
+            done = perf_counter()
+            spent += [(done - due - late * period) * 1e3 for late in range(waiting)]
+            due += waiting * period
+        return spent
+
+
+@dataclass(frozen=True)
+class ScalingParameters(Parameters):
+    records: int = parameter(4_000_000, "records in the window of one worker", minimum=1)
+    most: int = parameter(2, "the largest number of worker processes", minimum=1)
+    batches: int = parameter(100, "batches measured", minimum=1)
+    batch: int = parameter(100_000, "updates in a batch", minimum=2)
+    seed: int = parameter(0, "seed of the random keys", minimum=0)
+
+
+class Scaling(Scenario[ScalingParameters]):
+    """The closed loop on 1, 2, ... processes: the same work (strong), and work that grows with them (weak)."""
+
+    name = "scaling"
+    claim = "Two workers do nearly twice the work of one."
+    paper = "figure 6b, 6c"
+    parameters = ScalingParameters
+
+    def run(self, parameters: ScalingParameters, progress: Progress) -> Results:
+        results: dict[str, Any] = {}
+        kinds = [(kind, n) for kind in ("strong", "weak") for n in range(1, parameters.most + 1)]
+        for kind, processes in progress.track("scaling", kinds):
+            grown = processes if kind == "weak" else 1
+            window = Window(parameters.records * grown, parameters.records * grown, parameters.seed)
+            with counting(processes, window) as (engine, records, counts):
+                watch = Stopwatch()
+                for _ in range(parameters.batches):
+                    step(engine, records, counts, *window.batch(parameters.batch * grown))
+                seconds = watch.seconds
+                check(self, counts, window)
+            rate = parameters.batch * grown * parameters.batches / seconds
+            results[f"{kind}_{processes}_updates_per_s"] = rate
+            results[f"{kind}_{processes}_speedup_ratio"] = rate / results[f"{kind}_1_updates_per_s"]
+        return results

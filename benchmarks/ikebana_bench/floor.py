@@ -1,0 +1,39 @@
+"""`sort-floor`: how fast this machine sorts, the floor under every figure about arranging."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ikebana_bench.measure import Stopwatch, ccdf, percentiles, random_keys
+from ikebana_bench.progress import Progress
+from ikebana_bench.scenario import Parameters, Results, Scenario, parameter
+
+
+@dataclass(frozen=True)
+class SortFloorParameters(Parameters):
+    rows: int = parameter(1_000_000, "random 64-bit keys to sort", minimum=1)
+    repeats: int = parameter(20, "how often to sort them", minimum=1)
+    seed: int = parameter(0, "seed of the random keys", minimum=0)
+
+
+class SortFloor(Scenario[SortFloorParameters]):
+    name = "sort-floor"
+    claim = "Sorting random 64-bit keys with numpy.sort is the physical floor for arranging them."
+    paper = "beside figure 6"
+    parameters = SortFloorParameters
+
+    def run(self, parameters: SortFloorParameters, progress: Progress) -> Results:
+        keys = random_keys(parameters.rows, parameters.seed)
+        milliseconds = []
+        for _ in progress.track("sorting", range(parameters.repeats)):
+            watch = Stopwatch()
+            ordered = np.sort(keys)
+            milliseconds.append(watch.seconds * 1e3)
+        self.verify(ordered.tolist() == sorted(keys.tolist()), "numpy.sort and Python's sorted agree")
+        return {
+            "keys_per_s": parameters.rows / (min(milliseconds) / 1e3),
+            **percentiles("sort", "ms", milliseconds),
+            "sort_ms": ccdf(milliseconds),
+        }

@@ -1,0 +1,330 @@
+"""`graph-batch`, `graph-updates` and `closure`: loops, from scratch and change by change (§6.3.3, appendices C and
+D).
+
+`graph-batch` builds the index of a random graph by source, runs reachability and shortest paths from the first node
+with an outgoing edge on it, builds the index by target, and runs connected components on both. `graph-updates`
+brings reachability to its fixpoint, and then changes one edge, or many, at a time. `closure` computes transitive
+closure and same generation on the smaller graphs of the Datalog tables.
+
+Ratios compare speeds, ours over the reference's: above 1 we are faster. The reference (differential-dataflow in
+Rust, one worker) was measured on another machine of this size; see `ikebana_bench.arrange` on what that is worth.
+`cpu_share` says how much of the time this process had a core to itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import process_time
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ikebana import graph
+from ikebana.engine import Engine, Input, View
+from ikebana.engine.collection import Collection
+from ikebana_bench.measure import Stopwatch, percentiles
+from ikebana_bench.progress import Progress
+from ikebana_bench.scenario import Parameters, Results, Scenario, parameter
+
+Nodes = NDArray[np.int32]
+
+# Seconds of the Rust reference, one worker, at the default parameters.
+RUST_S = {"index_forward": 2.8, "reach": 3.1, "sssp": 4.7, "index_reverse": 2.75, "wcc": 9.6}
+RUST_SINGLE_MS, RUST_THOUSAND_MS = 0.135, 22.0
+RUST_CLOSURE_S = {"tc_tree-11": 0.42, "tc_grid-50": 1.8, "tc_gnp-1k": 2.6, "sg_grid-50": 0.155, "sg_gnp-1k": 6.85}
+
+
+@dataclass(frozen=True)
+class GraphParameters(Parameters):
+    nodes: int = parameter(1_000_000, "nodes of the random graph", minimum=2)
+    edges: int = parameter(10_000_000, "edges of the random graph", minimum=1)
+    workers: int = parameter(1, "workers, in this process", minimum=1)
+    seed: int = parameter(0, "seed of the random graph", minimum=0)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A random graph."""
+
+    nodes: int
+    src: Nodes
+    dst: Nodes
+
+    @staticmethod
+    def of(p: GraphParameters) -> Graph:
+        random = np.random.default_rng(p.seed)
+        src, dst = (random.integers(0, p.nodes, p.edges).astype(np.int32) for _ in range(2))
+        return Graph(p.nodes, src, dst)
+
+    @property
+    def root(self) -> int:
+        """The first node with an outgoing edge."""
+        return int(self.src.min())
+
+    def distances(self) -> NDArray[np.int64]:
+        """Breadth-first search from the root, level by level over sorted edges; -1 where there is no path."""
+        order = np.argsort(self.src, kind="stable")
+        dst, starts = self.dst[order], np.searchsorted(self.src[order], np.arange(self.nodes + 1))
+        found = np.full(self.nodes, -1, np.int64)
+        level = np.array([self.root])
+        distance = 0
+        while len(level):
+            found[level] = distance
+            distance += 1
+            counts = starts[level + 1] - starts[level]
+            first = np.repeat(starts[level] - np.append(0, np.cumsum(counts)[:-1]), counts)
+            reached = np.unique(dst[first + np.arange(counts.sum())])
+            level = reached[found[reached] < 0]
+        return found
+
+    def components(self) -> NDArray[np.int64]:
+        """The least node of each node's component: labels fall along edges, and jump, until nothing moves."""
+        label = np.arange(self.nodes)
+        while True:
+            before = label.copy()
+            np.minimum.at(label, self.src, before[self.dst])
+            np.minimum.at(label, self.dst, before[self.src])
+            label = label[label]
+            if (label == before).all():
+                return label
+
+
+class _Timer:
+    """Wall-clock seconds by name, and the share of them in which this process ran."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._cpu = 0.0
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        watch, cpu = Stopwatch(), process_time()
+        yield
+        self.seconds[name] = watch.seconds
+        self._cpu += process_time() - cpu
+
+    @property
+    def cpu_share(self) -> float:
+        return self._cpu / sum(self.seconds.values())
+
+
+class GraphBatch(Scenario[GraphParameters]):
+    """Index-forward, reach, shortest paths, index-reverse, connected components, one after the other."""
+
+    name = "graph-batch"
+    claim = "Loops over a shared index run faster from scratch than in the compiled reference."
+    paper = "§6.3.3, appendix C"
+    parameters = GraphParameters
+
+    def run(self, parameters: GraphParameters, progress: Progress) -> Results:
+        drawn, timer = Graph.of(parameters), _Timer()
+        with Engine(parameters.workers) as engine:
+            edges, roots = _load(engine, drawn, timer)
+            for name, program in progress.track("running", _programs(edges, roots)):
+                with timer(name):
+                    view = engine.install(name, program)
+                    view.wait(engine.epoch - 1)
+                if name in ("reach", "sssp", "wcc"):
+                    self._check(name, view.read(), drawn)
+        seconds = timer.seconds
+        results: dict[str, Any] = {f"{name}_s": spent for name, spent in seconds.items()}
+        results |= {f"{name}_rust_anchor_ratio": RUST_S[name] / spent for name, spent in seconds.items()}
+        return {**results, "cpu_share": timer.cpu_share}
+
+    def _check(self, name: str, found: pa.Table, drawn: Graph) -> None:
+        got = np.full(drawn.nodes, -1, np.int64)
+        value = np.zeros(found.num_rows) if name == "reach" else found.column(1).to_numpy()
+        got[found["node"].to_numpy()] = value
+        wanted = drawn.components() if name == "wcc" else drawn.distances()
+        touched = np.zeros(drawn.nodes, bool)
+        touched[drawn.src] = touched[drawn.dst] = True
+        if name == "reach":
+            wanted = np.where(wanted >= 0, 0, -1)
+        if name == "wcc":
+            wanted = np.where(touched, wanted, -1)
+        self.verify(bool((got == wanted).all()), f"{name} agrees with an array program")
+
+
+def _load(engine: Engine, drawn: Graph, timer: _Timer) -> tuple[Input, Input]:
+    edges = engine.input("edges", {"src": pa.int32(), "dst": pa.int32()}, key="src")
+    roots = engine.input("roots", {"node": pa.int32()})
+    with timer("index_forward"):
+        edges.insert({"src": drawn.src, "dst": drawn.dst})
+        roots.insert({"node": np.array([drawn.root], np.int32)})
+        engine.advance()
+        engine.run()
+    return edges, roots
+
+
+def _programs(edges: Input, roots: Input) -> list[tuple[str, Any]]:
+    return [
+        ("reach", graph.reach(edges, roots)),
+        ("sssp", graph.shortest_paths(edges, roots)),
+        ("index_reverse", edges.arrange("dst")),
+        ("wcc", graph.connected_components(edges)),
+    ]
+
+
+@dataclass(frozen=True)
+class UpdateParameters(GraphParameters):
+    changes: int = parameter(300, "single-edge changes, an epoch each", minimum=1)
+    thousands: int = parameter(30, "changes of 1,000 edges at once, an epoch each", minimum=1)
+
+
+class GraphUpdates(Scenario[UpdateParameters]):
+    """Edges replaced by random others after reachability has converged: one at a time, then 1,000 at a time."""
+
+    name = "graph-updates"
+    claim = "A change to a converged loop costs what it changes, not the graph."
+    paper = "§6.3.3"
+    parameters = UpdateParameters
+
+    def run(self, parameters: UpdateParameters, progress: Progress) -> Results:
+        drawn, random = Graph.of(parameters), np.random.default_rng(parameters.seed + 1)
+        with Engine(parameters.workers) as engine:
+            edges, roots = _load(engine, drawn, _Timer())
+            view = engine.install("reach", graph.reach(edges, roots))
+            view.wait(engine.epoch - 1)
+            single = self._change(engine, edges, view, drawn, random, 1, parameters.changes, progress)
+            many = self._change(engine, edges, view, drawn, random, 1_000, parameters.thousands, progress)
+            found = np.sort(view.read()["node"].to_numpy())
+        wanted = np.flatnonzero(drawn.distances() >= 0)
+        self.verify(np.array_equal(found, wanted), "reachability after all changes agrees with an array program")
+        return {
+            **percentiles("single_edge", "ms", single),
+            **percentiles("thousand_edges", "ms", many),
+            "single_edge_rust_anchor_ratio": RUST_SINGLE_MS / float(np.median(single)),
+            "thousand_edges_rust_anchor_ratio": RUST_THOUSAND_MS / float(np.median(many)),
+        }
+
+    def _change(
+        self,
+        engine: Engine,
+        edges: Input,
+        view: View,
+        drawn: Graph,
+        random: np.random.Generator,
+        size: int,
+        times: int,
+        progress: Progress,
+    ) -> list[float]:
+        """Milliseconds of each change, from handing it in until the view is up to date."""
+        spent = []
+        for _ in progress.track(f"changing {size} at a time", range(times)):
+            at = random.choice(len(drawn.src), size, replace=False)
+            new = [random.integers(0, drawn.nodes, size).astype(np.int32) for _ in range(2)]
+            watch = Stopwatch()
+            edges.remove({"src": drawn.src[at], "dst": drawn.dst[at]})
+            edges.insert({"src": new[0], "dst": new[1]})
+            engine.advance()
+            view.wait(engine.epoch - 1)
+            spent.append(watch.seconds * 1e3)
+            drawn.src[at], drawn.dst[at] = new
+        return spent
+
+
+@dataclass(frozen=True)
+class ClosureParameters(Parameters):
+    workers: int = parameter(1, "workers, in this process", minimum=1)
+    only: str = parameter("all", "one of the graphs", choices=("all", "tree-11", "grid-50", "gnp-1k"))
+
+
+class Closure(Scenario[ClosureParameters]):
+    """Transitive closure and same generation, bottom up."""
+
+    name = "closure"
+    claim = "Recursive queries over vectorised batches outrun the compiled reference."
+    paper = "§6.3.1, appendix D, smaller graphs"
+    parameters = ClosureParameters
+
+    def run(self, parameters: ClosureParameters, progress: Progress) -> Results:
+        timer = _Timer()
+        results: dict[str, Any] = {}
+        cases = [(p, g) for p in ("tc", "sg") for g in _GRAPHS if (p, g) != ("sg", "tree-11")]
+        chosen = [case for case in cases if parameters.only in ("all", case[1])]
+        for program, name in progress.track("closing", chosen):
+            rows = _GRAPHS[name]()
+            with Engine(parameters.workers) as engine:
+                edges = engine.input("edges", {"src": pa.int32(), "dst": pa.int32()}, key="src")
+                edges.insert({"src": rows[:, 0], "dst": rows[:, 1]})
+                engine.advance()
+                engine.run()
+                made: Callable[[Collection], Collection] = _PROGRAMS[program]
+                with timer(f"{program}_{name}"):
+                    view = engine.install(program, made(edges))
+                    view.wait(engine.epoch - 1)
+                found = view.read()
+            wanted = _closed(rows) if program == "tc" else _same_generation(rows)
+            self.verify(found.num_rows == wanted, f"{program} on {name} has {wanted} pairs", detail=str(found.num_rows))
+            spent = timer.seconds[f"{program}_{name}"]
+            results |= {f"{program}_{name}_s": spent, f"{program}_{name}_pairs": found.num_rows}
+            results[f"{program}_{name}_rust_anchor_ratio"] = RUST_CLOSURE_S[f"{program}_{name}"] / spent
+        return {**results, "cpu_share": timer.cpu_share}
+
+
+def _tree(height: int = 11) -> Nodes:
+    random = np.random.default_rng(11)
+    edges, level, count = [], [0], 1
+    for _ in range(height):
+        following = []
+        for node in level:
+            for _ in range(random.integers(2, 7) if count < 71_000 else 0):
+                edges.append((node, count))
+                following.append(count)
+                count += 1
+        level = following
+    return np.array(edges, np.int32)
+
+
+def _grid(side: int = 50) -> Nodes:
+    at = np.arange((side + 1) ** 2, dtype=np.int32).reshape(side + 1, side + 1)
+    right = np.stack([at[:, :-1].ravel(), at[:, 1:].ravel()], axis=1)
+    down = np.stack([at[:-1].ravel(), at[1:].ravel()], axis=1)
+    return np.concatenate([right, down])
+
+
+def _gnp(nodes: int = 1_000, p: float = 0.01) -> Nodes:
+    chosen = np.random.default_rng(1).random((nodes, nodes)) < p
+    return np.argwhere(chosen).astype(np.int32)
+
+
+_GRAPHS = {"tree-11": _tree, "grid-50": _grid, "gnp-1k": _gnp}
+_PROGRAMS = {"tc": graph.transitive_closure, "sg": graph.same_generation}
+
+
+def _adjacency(rows: Nodes) -> NDArray[np.float32]:
+    size = int(rows.max()) + 1
+    matrix = np.zeros((size, size), np.float32)
+    matrix[rows[:, 0], rows[:, 1]] = 1
+    return matrix
+
+
+def _closed(rows: Nodes) -> int:
+    """Pairs of the transitive closure: by squaring a matrix, or for a forest by adding up depths."""
+    if len(rows) == int(rows.max()):
+        depth = np.zeros(len(rows) + 1, np.int64)
+        for parent, child in rows.tolist():
+            depth[child] = depth[parent] + 1
+        return int(depth.sum())
+    step = _adjacency(rows)
+    while True:
+        wider = np.minimum(step + step @ step, 1)
+        if (wider == step).all():
+            return int(step.sum())
+        step = wider
+
+
+def _same_generation(rows: Nodes) -> int:
+    """Pairs of the same generation: two children of a parent, and children of two of the same generation."""
+    step = _adjacency(rows)
+    same = np.minimum(step.T @ step, 1)
+    np.fill_diagonal(same, 0)
+    while True:
+        wider = np.minimum(same + step.T @ same @ step, 1)
+        if (wider == same).all():
+            return int(same.sum())
+        same = wider

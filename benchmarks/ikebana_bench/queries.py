@@ -1,0 +1,134 @@
+"""`join-proportionality` and `idle-queries`: what a new query costs, and what a thousand old ones do not (figure 6f).
+
+`join-proportionality` arranges many keys once, and then installs joins of ever larger collections against them: from
+the command to the complete answer. The cost should follow the small side, since the large one is shared and galloped
+over.
+
+`idle-queries` measures the round trip of a change through one query alone, and then with a thousand others standing
+by over an input that does not change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ikebana.cluster.processes import Processes
+from ikebana.engine import Engine, Input, View
+from ikebana_bench.measure import Stopwatch, percentiles
+from ikebana_bench.progress import Progress
+from ikebana_bench.scenario import Parameters, Results, Scenario, parameter
+
+# Milliseconds of the Rust reference: install and answer a join of so many keys against 10M, one worker.
+RUST_MS = {1: 0.95, 10: 7.2, 100: 12, 1_000: 19.5, 10_000: 34, 100_000: 84, 1_000_000: 350}
+
+
+@dataclass(frozen=True)
+class JoinParameters(Parameters):
+    keys: int = parameter(10_000_000, "keys arranged beforehand", minimum=1)
+    largest: int = parameter(1_000_000, "keys of the largest join installed", minimum=1)
+    repeats: int = parameter(5, "joins of each size; the median counts", minimum=1)
+    processes: int = parameter(0, "worker processes; 0 for a worker in this process", minimum=0)
+    seed: int = parameter(0, "seed of the keys looked up", minimum=0)
+
+
+class JoinProportionality(Scenario[JoinParameters]):
+    """Joins of 1, 10, 100, ... keys installed against a large arrangement."""
+
+    name = "join-proportionality"
+    claim = "Installing a join against a shared arrangement takes time in proportion to its small side."
+    paper = "figure 6f"
+    parameters = JoinParameters
+
+    def run(self, parameters: JoinParameters, progress: Progress) -> Results:
+        random = np.random.default_rng(parameters.seed)
+        results: dict[str, Any] = {}
+        sizes = [size for size in RUST_MS if size <= min(parameters.largest, parameters.keys)]
+        cluster = Processes(parameters.processes) if parameters.processes else None
+        with Engine(cluster=cluster) as engine:
+            large = engine.input("large", {"key": pa.int64(), "val": pa.int64()}, key="key")
+            large.insert({"key": np.arange(parameters.keys), "val": np.arange(parameters.keys) * 3})
+            engine.advance()
+            engine.run()
+            for size in progress.track("installing", sizes):
+                spent = []
+                for repeat in range(parameters.repeats):
+                    wanted = random.choice(parameters.keys, size, replace=False)
+                    spent.append(self._install(engine, large, wanted, f"{size}/{repeat}"))
+                median = float(np.median(spent))
+                results |= {f"keys_{size}_ms": median, f"keys_{size}_rust_anchor_ratio": RUST_MS[size] / median}
+        return results
+
+    def _install(self, engine: Engine, large: Input, wanted: np.ndarray, name: str) -> float:
+        """Milliseconds from handing in the small side until the join's answer is complete."""
+        watch = Stopwatch()
+        small = engine.input(f"small {name}", {"key": pa.int64()})
+        small.insert({"key": wanted})
+        engine.advance()
+        view = engine.install(f"join {name}", small.join(large, on="key"))
+        view.wait(engine.epoch - 1)
+        spent = watch.seconds * 1e3
+        found = view.read()
+        self.verify(
+            np.array_equal(np.sort(found["key"].to_numpy()), np.sort(wanted))
+            and bool((found["val"].to_numpy() == 3 * found["key"].to_numpy()).all()),
+            f"a join of {len(wanted)} keys finds them all",
+        )
+        view.drop()
+        return spent
+
+
+@dataclass(frozen=True)
+class IdleParameters(Parameters):
+    idle: int = parameter(1_000, "queries that stand by", minimum=1)
+    rows: int = parameter(100_000, "rows of the table that changes", minimum=1)
+    changes: int = parameter(200, "changes measured", minimum=1)
+    workers: int = parameter(1, "workers, in this process", minimum=1)
+
+
+class IdleQueries(Scenario[IdleParameters]):
+    """One busy query, alone and among many that have nothing to do."""
+
+    name = "idle-queries"
+    claim = "Standing queries whose inputs do not change cost nothing."
+    paper = "§3.3"
+    parameters = IdleParameters
+
+    def run(self, parameters: IdleParameters, progress: Progress) -> Results:
+        with Engine(parameters.workers) as engine:
+            busy = engine.input("busy", {"key": pa.int64(), "val": pa.int64()}, key="key")
+            quiet = engine.input("quiet", {"key": pa.int64(), "val": pa.int64()}, key="key")
+            busy.insert({"key": np.arange(parameters.rows) % 1_000, "val": np.arange(parameters.rows)})
+            quiet.insert({"key": np.arange(1_000), "val": np.arange(1_000)})
+            engine.advance()
+            counts = engine.install("counts", busy.count("key"))
+            alone = self._change(engine, busy, counts, parameters)
+            for at in progress.track("installing", range(parameters.idle)):
+                chosen = quiet.map({"key": pa.int64()}, partial(_shifted, by=at))
+                engine.install(f"idle {at}", chosen.count("key")).wait(engine.epoch - 1)
+            among = self._change(engine, busy, counts, parameters)
+            total = int(np.sum(counts.read()["count"].to_numpy()))
+        self.verify(total == parameters.rows + 2 * parameters.changes, "every change was counted")
+        return {
+            **percentiles("alone", "ms", alone),
+            **percentiles("among_idle", "ms", among),
+            "slowdown_ratio": float(np.median(among) / np.median(alone)),
+        }
+
+    def _change(self, engine: Engine, busy: Input, counts: View, parameters: IdleParameters) -> list[float]:
+        spent = []
+        for at in range(parameters.changes):
+            watch = Stopwatch()
+            busy.insert({"key": [at % 1_000], "val": [-engine.epoch]})
+            engine.advance()
+            counts.wait(engine.epoch - 1)
+            spent.append(watch.seconds * 1e3)
+        return spent
+
+
+def _shifted(columns: dict[str, pa.Array], by: int) -> dict[str, Any]:
+    return {"key": columns["key"].to_numpy() + by}

@@ -1,0 +1,153 @@
+"""`tpch-batch`: from Parquet files to the answer of each of the 22 queries, beside Spark SQL (appendix B).
+
+Ours is a query by itself (`ikebana_bench.tpch.feeding`) that is given whole tables: planning it with Spark, reading
+the columns that it needs from the files, feeding them in as many batches as there are workers, and reading the answer.
+`elapsed` has all of that, and `plan`, `read` and `feed` are parts of it. A few rows were fed before, so that code is
+loaded.
+
+Spark SQL answers from the same files, with as many threads and shuffle partitions as there are workers. It has answered
+each query before, so that Java has compiled what it can. With `--peers duckdb`, DuckDB does so too, with as many
+threads.
+
+Each is measured as often as the others, one after the other, and the best counts. `spark_ratio` and `duckdb_ratio`
+compare speeds, ours over the other's: above 1 we are faster. Our answers are compared with Spark's; those of DuckDB
+only in their number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ikebana.engine import Engine
+from ikebana_bench.measure import Series, Stopwatch
+from ikebana_bench.progress import Progress
+from ikebana_bench.scenario import Figure, Results, Scenario, parameter
+from ikebana_bench.tpch import data
+from ikebana_bench.tpch.answers import expected, wrong
+from ikebana_bench.tpch.feeding import Fed, FedParameters, Job, batch_over, engine_of, warm
+from ikebana_bench.tpch.peers import has_as_many_rows, named
+from ikebana_bench.tpch.peers.duck import Duck
+from ikebana_bench.tpch.schemas import SCHEMAS, TABLES, numbers, query
+from ikebana_bench.tpch.serving import Times, by_query, listed, panel_by_query, spark_session
+
+SPARK_TARGET = 0.5
+"""The fraction of queries for which we should be faster than Spark SQL."""
+
+PEERS = ("duckdb",)
+"""What can be measured beside Spark SQL."""
+
+
+@dataclass(frozen=True)
+class BatchParameters(FedParameters):
+    files: int = parameter(8, "Parquet files of each table", minimum=1)
+
+
+class TpchBatch(Scenario[BatchParameters]):
+    """Elapsed time to load and answer each query."""
+
+    name = "tpch-batch"
+    claim = "As a batch processor, from files to answers, we are faster than Spark SQL for half of the 22 queries."
+    paper = "appendix B (elapsed times)"
+    parameters = BatchParameters
+
+    def run(self, parameters: BatchParameters, progress: Progress) -> Results:
+        duckdb = "duckdb" in named(parameters.peers, PEERS)
+        folder = data.tables(parameters.scale, Path(parameters.data), files=parameters.files)
+        found = {}
+        master = {"spark.master": f"local[{parameters.workers}]"}
+        with spark_session(0, master) as spark, engine_of(parameters.workers) as engine:
+            for number in progress.track("answering", numbers(parameters.queries)):
+                found[number], wanted = self._measure(spark, engine, folder, number, parameters)
+                if duckdb:
+                    found[number] |= self._duckdb(folder, number, wanted, found[number], parameters)
+        return {**dict(summarised(found)), **dict(listed(found))}
+
+    def figures(self, results: Results) -> Sequence[Figure]:
+        """A point for each query."""
+        metrics = {"ikebana": "elapsed_s", "Spark SQL": "spark_s", "DuckDB": "duckdb_s"}
+        return [panel_by_query(self.name, "seconds", results, metrics)]
+
+    def _measure(
+        self, spark: Any, engine: Engine, folder: Path, number: int, parameters: BatchParameters
+    ) -> tuple[Times, pa.Table]:
+        """What one query took, ours and Spark's, and Spark's answer."""
+        batch = batch_over(spark, folder, parameters.workers)
+        wanted = expected(batch, number)  # and Java is warm
+        job = parameters.job(spark, number)
+        warm(engine, job, read(folder, job))
+        ours, theirs = [], []
+        for _ in range(parameters.repeats):
+            times, answer = answered(spark, engine, folder, number, parameters)
+            problem = wrong(number, answer, wanted)
+            self.verify(not problem, f"Q{number} equals Spark's answer", detail=problem)
+            ours.append(times)
+            theirs.append(timed(lambda: batch.answer(query(number)))[0])
+        best = min(ours, key=lambda times: times["elapsed_s"]) | {"spark_s": min(theirs)}
+        best["spark_ratio"] = best["spark_s"] / best["elapsed_s"]
+        return best, wanted
+
+    def _duckdb(self, folder: Path, number: int, wanted: pa.Table, ours: Times, parameters: BatchParameters) -> Times:
+        spent = []
+        with Duck(parameters.workers) as duck:
+            for name in TABLES:
+                duck.read(name, folder / name)
+            for _ in range(parameters.repeats):
+                seconds, answer = timed(lambda: duck.answer(query(number)))
+                spent.append(seconds)
+        self.verify(has_as_many_rows(number, answer, wanted), f"DuckDB has as many rows for Q{number}")
+        return {"duckdb_s": min(spent), "duckdb_ratio": min(spent) / ours["elapsed_s"]}
+
+
+def answered(
+    spark: Any, engine: Engine, folder: Path, number: int, parameters: BatchParameters
+) -> tuple[Times, pa.Table]:
+    """Answer a query from files, and what that took."""
+    watch = Stopwatch()
+    job = parameters.job(spark, number)
+    plan = watch.lap()
+    rows = read(folder, job)
+    reading = watch.lap()
+    with Fed(engine, job) as fed:
+        fed.feed(rows, ceil(max(each.num_rows for each in rows.values()) / engine.cluster.size))
+        answer = fed.answer()
+        times = {"elapsed_s": watch.seconds, "plan_s": plan, "read_s": reading, "feed_s": watch.lap()}
+    return times, answer
+
+
+def read(folder: Path, job: Job) -> dict[str, pa.Table]:
+    """The columns that a query needs."""
+    found = {}
+    for name, columns in job.columns.items():
+        schema = pa.schema([SCHEMAS[name].field(each) for each in columns])
+        found[name] = pq.read_table(folder / name, columns=columns).cast(schema)
+    return found
+
+
+def timed(answer: Callable[[], pa.Table]) -> tuple[float, pa.Table]:
+    """What an answer took, in seconds, and the answer."""
+    watch = Stopwatch()
+    found = answer()
+    return watch.seconds, found
+
+
+def summarised(found: Mapping[int, Times]) -> Iterator[tuple[str, float | Series]]:
+    """How often we are faster, and by what factor at median."""
+    for peer in ("spark", "duckdb"):
+        ratios = [times[f"{peer}_ratio"] for times in found.values() if f"{peer}_ratio" in times]
+        if ratios:
+            yield f"faster_than_{peer}", sum(ratio > 1 for ratio in ratios)
+            yield f"{peer}_p50_ratio", float(np.median(ratios))
+        if ratios and peer == "spark":
+            yield "spark_target_ratio", float(np.mean([ratio > 1 for ratio in ratios])) / SPARK_TARGET
+    for name in ("elapsed_s", "spark_s", "duckdb_s"):
+        if all(name in times for times in found.values()):
+            yield f"all_{name}", sum(times[name] for times in found.values())
+            yield name, by_query(found, name)

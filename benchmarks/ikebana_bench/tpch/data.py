@@ -1,0 +1,45 @@
+"""The data of TPC-H, as Parquet files that tpchgen-cli makes once and for all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ikebana.errors import IkebanaError
+from ikebana_bench.tpch.schemas import SCHEMAS, TABLES
+
+
+def tables(scale: float, directory: Path, *, files: int = 1, names: Iterable[str] = TABLES) -> Path:
+    """A folder with a folder of Parquet files for each table; those that are not there yet are made."""
+    made = directory / f"scale-{scale:g}-files-{files}"
+    missing = [name for name in names if not (made / name).exists()]
+    if missing:
+        _make(made, scale, files, missing)
+    return made
+
+
+def read(folder: Path) -> dict[str, pa.Table]:
+    """All tables of a folder, in memory, each column in one piece."""
+    return {name: pq.read_table(folder / name).cast(SCHEMAS[name]).combine_chunks() for name in TABLES}
+
+
+def _make(folder: Path, scale: float, files: int, names: list[str]) -> None:
+    program = shutil.which("tpchgen-cli", path=f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}")
+    if program is None:
+        raise IkebanaError(
+            "there is no tpchgen-cli, which makes the data of TPC-H", hint="install it with: pip install ikebana[bench]"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    options = ["parquet", "--scale-factor", f"{scale:g}", "--tables", ",".join(names), "--parts", str(files)]
+    with TemporaryDirectory(dir=folder) as making:
+        subprocess.run([program, *options, "--output-dir", making, "--quiet", "--no-progress"], check=True)
+        for name in names:
+            os.rename(Path(making) / name, folder / name)

@@ -1,0 +1,63 @@
+"""DuckDB, as a peer that answers from scratch: an optional package, in the extra `peers`."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ikebana.errors import IkebanaError
+from ikebana_bench.measure import Stopwatch
+from ikebana_bench.tpch.peers import Peer, Rows, has_as_many_rows
+from ikebana_bench.tpch.schemas import query
+
+
+class Duck:
+    """A DuckDB in memory, with so many threads; a context manager."""
+
+    def __init__(self, threads: int) -> None:
+        try:
+            duckdb: Any = importlib.import_module("duckdb")
+        except ImportError:
+            raise IkebanaError("DuckDB is not installed", hint="install it with: pip install ikebana[peers]") from None
+        self._connection = duckdb.connect(config={"threads": threads})
+
+    def show(self, name: str, rows: pa.Table) -> None:
+        """Answer over these rows from now on, where they are."""
+        self._connection.register(name, rows)
+
+    def read(self, name: str, folder: Path) -> None:
+        """Answer over the Parquet files of a folder from now on."""
+        self._connection.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM read_parquet('{folder}/*')")
+
+    def answer(self, text: str) -> pa.Table:
+        """What DuckDB answers."""
+        return self._connection.sql(text).to_arrow_table()
+
+    def __enter__(self) -> Duck:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._connection.close()
+
+
+class DuckDB(Peer):
+    """Answers anew after every batch, over the rows so far; its answers are only checked for their number of rows."""
+
+    name, title = "duckdb", "DuckDB"
+
+    def feed(self, number: int, rows: Rows, batch: int) -> tuple[float, pa.Table]:
+        spent = 0.0
+        with Duck(self.workers) as duck:
+            for end in range(batch, max(each.num_rows for each in rows.values()) + batch, batch):
+                for name, each in rows.items():
+                    duck.show(name, each.slice(0, end))
+                watch = Stopwatch()
+                answer = duck.answer(query(number))
+                spent += watch.seconds
+        return spent, answer
+
+    def wrong(self, number: int, found: pa.Table, wanted: pa.Table) -> str:
+        return "" if has_as_many_rows(number, found, wanted) else f"{found.num_rows} rows"

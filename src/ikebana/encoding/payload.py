@@ -1,0 +1,172 @@
+"""Payload: the columns of hashed sides, riding along with the lanes, row for row.
+
+A payload is a tuple of canonical Arrow arrays, one for each column, all as long as the batch. It is touched
+when rows are emitted, when lanes that agree must be verified, and when a merge copies it.
+
+`PayloadMerge` writes the payload of a merge's output into buffers in Arrow's layout that are allocated once,
+a bounded number of rows at a call; pages not yet written cost nothing.
+
+Cost: the rows named; `PayloadMerge.finish` also packs one validity bit for each row of a nullable column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from ikebana.encoding.canonical import fixed_bytes, text_buffers
+from ikebana.encoding.columns import validity
+from ikebana.encoding.lanes import Array, Lane, room
+from ikebana.kernels import gather_bits, gather_fixed, gather_strings, gather_words, hash_bytes, hash_integers
+
+Payload: TypeAlias = tuple[pa.Array, ...]
+
+
+def take(payload: Payload, rows: Lane) -> Payload:
+    """The named rows, in the given order."""
+    if not payload:
+        return ()
+    positions = pa.array(rows)
+    return tuple([array.take(positions) for array in payload])
+
+
+def concat(payloads: Sequence[Payload]) -> Payload:
+    """Payloads of equal columns, one after the other."""
+    return tuple(pa.concat_arrays(arrays) for arrays in zip(*payloads, strict=True))
+
+
+def nbytes(payload: Payload) -> int:
+    """The bytes that the payload keeps in memory."""
+    return sum(array.nbytes for array in payload)
+
+
+def rows_equal(a: Payload, b: Payload, rows: int) -> Any:
+    """Flags the rows in which two payloads of equal length agree in every column; null agrees with null."""
+    equal = np.ones(rows, bool)
+    for left, right in zip(a, b, strict=True):
+        if types.is_floating(left.type):
+            bits = pa.int64() if left.type.bit_width == 64 else pa.int32()
+            left, right = left.view(bits), right.view(bits)
+        same = pc.fill_null(pc.equal(left, right), False)
+        if left.null_count and right.null_count:
+            same = pc.or_(same, pc.and_(left.is_null(), right.is_null()))
+        equal &= same.to_numpy(zero_copy_only=False)
+    return equal
+
+
+def cells(payload: Payload) -> list[tuple[bytes, ...]]:
+    """The rows as byte strings, which are equal, and in a fixed order, as the data is; null is the empty one.
+
+    (Python's own values would not do: its dates and times end before Arrow's.)
+    """
+    return list(zip(*map(_cells, payload), strict=True))
+
+
+def _cells(array: pa.Array) -> list[bytes]:
+    if _is_long_text(array.type):
+        values = array.cast(pa.large_binary()).to_pylist()
+    else:
+        width = array.type.bit_width // 8
+        values = [row.tobytes() for row in fixed_bytes(array).reshape(len(array), width)]
+    return [b"\1" + value if valid else b"" for value, valid in zip(values, validity(array), strict=True)]
+
+
+def hashes(payload: Payload) -> Lane:
+    """A 64-bit hash of each row."""
+    out = np.zeros(len(payload[0]), np.int64)
+    for array in payload:
+        valid = validity(array)
+        if _is_long_text(array.type):
+            offsets, data = text_buffers(array)
+            hash_bytes(offsets, data, valid, out)
+        else:
+            for word in _words(array):
+                hash_integers(np.where(valid, word, 0), valid, out)
+    return out
+
+
+def _is_long_text(kind: pa.DataType) -> bool:
+    return bool(types.is_large_string(kind) or types.is_large_binary(kind))
+
+
+def _bitmap(array: pa.Array) -> tuple[Array, int]:
+    """The array's validity bitmap (no bytes where nothing is null) and the bit at which it starts."""
+    bitmap = array.buffers()[0] if array.null_count else None
+    return (np.zeros(0, np.uint8) if bitmap is None else np.frombuffer(bitmap, np.uint8)), array.offset
+
+
+def _words(array: pa.Array) -> list[Lane]:
+    """A fixed-width array as one or more int64 columns."""
+    width = array.type.bit_width // 8
+    rows = fixed_bytes(array)
+    if width < 8:
+        return [rows.view(f"int{8 * width}").astype(np.int64)]
+    words = rows.view(np.int64).reshape(len(array), width // 8)
+    return [words[:, column] for column in range(words.shape[1])]
+
+
+class PayloadMerge:
+    """The payload of two batches, copied row by row in the order of their merge."""
+
+    def __init__(self, a: Payload, b: Payload) -> None:
+        self._columns = [_ColumnMerge(left, right) for left, right in zip(a, b, strict=True)]
+        self._rows = 0
+
+    def append(self, rows: Lane) -> None:
+        """Copy the named rows; the second batch's are numbered after the first's."""
+        for column in self._columns:
+            column.append(rows, self._rows)
+        self._rows += len(rows)
+
+    def finish(self) -> Payload:
+        """The rows copied so far."""
+        return tuple(column.finish(self._rows) for column in self._columns)
+
+
+class _ColumnMerge:
+    def __init__(self, a: pa.Array, b: pa.Array) -> None:
+        self._a_rows, total = len(a), len(a) + len(b)
+        self._type = a.type
+        self._text = _is_long_text(a.type)
+        self._sources: list[Array] = []
+        if self._text:
+            self._sources = [*text_buffers(a), *text_buffers(b)]
+            self._offsets = room(total + 1)
+            self._offsets[0] = 0
+            used = [int(starts[-1] - starts[0]) if len(starts) else 0 for starts in self._sources[::2]]
+            self._data = room(sum(used), np.uint8)
+        else:
+            in_words = a.type.bit_width % 64 == 0
+            unit = np.dtype(np.int64 if in_words else np.uint8)
+            self._gather = gather_words if in_words else gather_fixed
+            self._sources = [fixed_bytes(a).view(unit), fixed_bytes(b).view(unit)]
+            self._width = a.type.bit_width // 8 // unit.itemsize
+            self._data = room(total * self._width, unit)
+        self._bitmaps = (*_bitmap(a), *_bitmap(b))
+        self._valid = room(total, np.uint8) if a.null_count or b.null_count else None
+
+    def append(self, rows: Lane, at: int) -> None:
+        if self._text:
+            gather_strings(*self._sources, self._a_rows, rows, self._offsets, self._data, at)
+        else:
+            self._gather(*self._sources, self._a_rows, self._width, rows, self._data, at)
+        if self._valid is not None:
+            gather_bits(*self._bitmaps, self._a_rows, rows, self._valid, at)
+
+    def finish(self, rows: int) -> pa.Array:
+        bitmap = None
+        if self._valid is not None:
+            bitmap = pa.py_buffer(np.packbits(self._valid[:rows], bitorder="little"))
+        if self._text:
+            self._offsets.resize(rows + 1, refcheck=False)
+            self._data.resize(int(self._offsets[rows]), refcheck=False)
+            buffers = [bitmap, pa.py_buffer(self._offsets), pa.py_buffer(self._data)]
+        else:
+            self._data.resize(rows * self._width, refcheck=False)
+            buffers = [bitmap, pa.py_buffer(self._data)]
+        return pa.Array.from_buffers(self._type, rows, buffers)

@@ -1,0 +1,1 @@
+"""The parts of every expression: values, columns, literals, casts, comparisons and conditions."""

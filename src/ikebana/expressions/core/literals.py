@@ -1,0 +1,101 @@
+"""Literals of plans, and Catalyst's expressions that are what their child is: aliases, promises about nulls.
+
+A plan's literals are texts with a type. Binary, struct and map literals and arrays of anything but numbers are refused,
+since their text does not say what they are. A timestamp is written as a clock in the session's time zone shows it;
+where it shows that twice, the first is taken.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import types
+
+from ikebana.errors import SqlError
+from ikebana.expressions.core.base import Config, Expression, Literal, builds
+from ikebana.expressions.core.parsing import to_date, to_timestamp
+from ikebana.expressions.core.tree import Tree
+from ikebana.expressions.core.types import arrow_type
+
+
+class Real(float):
+    """A float that equals those with the same bits: all literals NaN are the same, 0.0 and -0.0 are not."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, float) and struct.pack("<d", self) == struct.pack("<d", other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(struct.pack("<d", self))
+
+
+@builds("Literal")
+def _literal(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
+    kind, text = arrow_type(tree.fields["dataType"]), tree.fields["value"]
+    return Literal(kind, text is None, None if text is None else _value(str(text), kind, config))
+
+
+def _value(text: str, kind: pa.DataType, config: Config) -> Any:
+    """The value that a literal's text means."""
+    if types.is_boolean(kind):
+        return text == "true"
+    if types.is_integer(kind):
+        return int(text)
+    if types.is_floating(kind):
+        return Real(text)
+    if types.is_decimal(kind):
+        return Decimal(text)
+    if types.is_string(kind):
+        return text
+    if types.is_duration(kind):
+        return timedelta(microseconds=int(text))
+    if types.is_timestamp(kind) and kind.tz is None:
+        return _python(pa.scalar(int(text), kind))
+    if types.is_timestamp(kind):
+        return _python(to_timestamp(pa.array([text]), config.time_zone)[0])
+    if types.is_date(kind):
+        return _python(to_date(pa.array([text]))[0])
+    if types.is_list(kind) and text == "[]":
+        return ()
+    is_of_numbers = types.is_list(kind) and (types.is_integer(kind.value_type) or types.is_floating(kind.value_type))
+    if is_of_numbers and text.startswith("["):
+        elements = text.strip("[]").split(",")
+        return tuple(None if each == "null" else _value(each, kind.value_type, config) for each in elements)
+    raise SqlError(
+        f"a constant of type {kind} is not supported in a maintained view",
+        detail=f"Spark's plan has it as {text}",
+        hint="keep it in a table",
+    )
+
+
+def _python(scalar: pa.Scalar) -> Any:
+    """A date or time of Python's, or a whole number where Python's years do not reach."""
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError):
+        return scalar.value
+
+
+@builds(
+    "Alias",
+    "AssertNotNull",
+    "KnownFloatingPointNormalized",
+    "KnownNotNull",
+    "PromotePrecision",
+)
+def _its_child(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
+    return children[0]
+
+
+@builds("KnownNullable")
+def _known_nullable(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
+    return replace(children[0], nullable=True)

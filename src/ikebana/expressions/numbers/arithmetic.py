@@ -1,0 +1,362 @@
+"""Arithmetic of whole numbers, floats and intervals, and which function is meant for which type.
+
+In ANSI mode whole numbers that overflow and divisions by zero raise, otherwise they wrap, or are null. Intervals that
+overflow always raise. Floats never overflow; dividing them by zero counts as the others do. Decimals: see `decimals`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from ikebana.errors import EvaluationError, SqlError
+from ikebana.expressions.core.base import Call, Config, Expression, Rows, builds, function, is_nullable
+from ikebana.expressions.core.buffers import Array, both, fail_where, made, operands, there, values, viewed
+from ikebana.expressions.core.comparison import greater
+from ikebana.expressions.core.tree import Tree
+from ikebana.expressions.numbers import decimals
+
+_SYMBOLS = {
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "divide": "/",
+    "remainder": "%",
+    "pmod": "pmod",
+    "quotient": "div",
+}
+_BINARY = {
+    "Add": "add",
+    "Subtract": "subtract",
+    "Multiply": "multiply",
+    "Divide": "divide",
+    "IntegralDivide": "quotient",
+    "Remainder": "remainder",
+    "Pmod": "pmod",
+}
+
+
+@builds(*_BINARY)
+def _binary(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
+    name, (left, right) = _BINARY[tree.kind], children
+    if types.is_decimal(left.type) and types.is_decimal(right.type):
+        return _binary_decimal(name, left, right, config)
+    if left.type != right.type or not _is_number(left.type):
+        raise SqlError(
+            f"{left.type} {_SYMBOLS[name]} {right.type} is not supported in a maintained view",
+            hint="cast the operands to numbers",
+        )
+    kind = pa.int64() if name == "quotient" else left.type
+    nullable = is_nullable(children) or (not config.ansi and name in decimals.DIVISIONS)
+    return Call(kind, nullable, name, children, (config.ansi,))
+
+
+def _binary_decimal(name: str, left: Expression, right: Expression, config: Config) -> Expression:
+    if name == "quotient":
+        kind, overflows = pa.int64(), True
+    else:
+        kind, overflows = decimals.result_type(name, left.type, right.type, config.decimal_precision_loss)
+    fails = overflows or name in decimals.DIVISIONS
+    nullable = is_nullable((left, right)) or (not config.ansi and fails)
+    return Call(kind, nullable, f"decimal {name}", (left, right), (config.ansi,))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_duration(kind))
+
+
+# Decimals.
+
+_WITHOUT_FRACTION = frozenset({"remainder", "pmod", "quotient"})
+
+
+def _decimal_raises(call: Call) -> bool:
+    (ansi,), name = call.options, call.function.removeprefix("decimal ")
+    left, right = (each.type for each in call.arguments)
+    if name in _WITHOUT_FRACTION and decimals.has_long_quotients(left, right):
+        return True
+    return bool(ansi) and (name in decimals.DIVISIONS or decimals.result_type(name, left, right)[1])
+
+
+for _name in ("add", "subtract", "multiply", "divide", "remainder", "pmod"):
+    function(f"decimal {_name}", lazy=True, raises=_decimal_raises)(decimals.arithmetic(_name, _SYMBOLS[_name]))
+
+
+@function("decimal quotient", lazy=True, raises=_decimal_raises)
+def _decimal_quotient(call: Call, rows: Rows) -> pa.Array:
+    left, right = (each.type for each in call.arguments)
+    (one, other), valid = decimals.numbers(call.arguments, rows)
+    (ansi,) = call.options
+    zero = np.broadcast_to(np.equal(other, 0), rows.count)
+    if ansi:
+        fail_where(zero, valid, lambda row: _error("division by zero", call))
+    other, valid = np.where(zero, 1, other), both(valid, ~zero)
+    decimals.refuse_long(one, left, other, right, valid, lambda row: _error("too long a quotient", call))
+    one, other, _ = decimals.aligned(one, left.scale, other, right.scale)
+    whole = np.broadcast_to(decimals.truncated(one, other), rows.count)
+    limit = 10 ** decimals.quotient_type(left, right).precision
+    bad = np.asarray(np.abs(whole) >= limit, bool)
+    if ansi:
+        fail_where(bad, valid, lambda row: _error("overflow", call))
+    return made(pa.int64(), decimals.lowest(whole), both(valid, ~bad))
+
+
+# Whole numbers, floats and intervals.
+
+
+def _overflows(call: Call) -> bool:
+    (ansi,), kind = call.options, call.arguments[0].type
+    return bool(types.is_duration(kind) or (ansi and types.is_integer(kind)))
+
+
+def _divides(call: Call) -> bool:
+    return bool(call.options[0])
+
+
+def _checked(name: str) -> Callable[[Call, Rows], pa.Array]:
+    """A function of Arrow's that wraps, or the form of it that raises."""
+    wrapping, checking = getattr(pc, name), getattr(pc, f"{name}_checked")
+
+    def run(call: Call, rows: Rows) -> pa.Array:
+        given = operands(call.arguments, rows)
+        try:
+            return (checking if _overflows(call) else wrapping)(*given)
+        except pa.ArrowInvalid:
+            raise _error("overflow", call) from None
+
+    return run
+
+
+for _name in ("add", "subtract", "multiply", "negate", "abs"):
+    function(_name, lazy=True, raises=_overflows)(_checked(_name))
+
+
+def _error(what: str, call: Call) -> EvaluationError:
+    name = call.function.removeprefix("decimal ")
+    shown = f" {_SYMBOLS.get(name, name)} ".join(map(str, call.arguments)) if len(call.arguments) == 2 else str(call)
+    return EvaluationError(f"{what} in {shown}", detail=f"the result is {call.type}", hint=decimals.HINT)
+
+
+def _division(compute: Callable[[Array, Array], Array]) -> Callable[..., pa.Array]:
+    """A function of two numbers that has no value where the second is zero."""
+
+    def run(call: Call, left: pa.Array, right: pa.Array) -> pa.Array:
+        one, other, valid = values(left), values(right), there(left, right)
+        zero = other == 0
+        if zero.any():
+            if call.options[0]:
+                fail_where(zero, valid, lambda row: _error("division by zero", call))
+            other, valid = np.where(zero, np.ones(1, other.dtype), other), both(valid, ~zero)
+        with np.errstate(all="ignore"):
+            return made(call.type, compute(one, other), valid)
+
+    return run
+
+
+def _positive_remainder(one: Array, other: Array) -> Array:
+    rest = np.fmod(one, other)
+    return np.where(rest < 0, np.fmod(_wide(rest) + other, other), rest).astype(one.dtype)
+
+
+def _wide(numbers: Array) -> Array:
+    """With room for a sum, as Java has it: bytes and shorts are added as ints."""
+    return numbers.astype(np.int32) if numbers.dtype.itemsize < 4 else numbers
+
+
+function("divide", raises=_divides)(_division(lambda one, other: one / other))
+function("remainder", raises=_divides)(_division(np.fmod))
+function("pmod", raises=_divides)(_division(_positive_remainder))
+
+
+@function("quotient", raises=_divides)
+def _quotient(call: Call, left: pa.Array, right: pa.Array) -> pa.Array:
+    least = np.iinfo(np.int64).min
+    if call.options[0] and not types.is_duration(left.type):  # Spark lets intervals wrap
+        overflow = (values(left) == least) & (values(right) == -1)
+        fail_where(overflow, there(left, right), lambda row: _error("overflow", call))
+    return _division(_truncated)(call, left, right)
+
+
+def _truncated(one: Array, other: Array) -> Array:
+    one, other = one.astype(np.int64), other.astype(np.int64)
+    return (one - np.fmod(one, other)) // other
+
+
+# Signs.
+
+
+@builds("UnaryMinus", "Abs")
+def _sign(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
+    (child,) = children
+    if not (_is_number(child.type) or types.is_decimal(child.type)):
+        raise SqlError(f"{tree.kind} of {child.type} is not supported in a maintained view")
+    name = "negate" if tree.kind == "UnaryMinus" else "abs"
+    if types.is_duration(child.type):
+        return Call(child.type, child.nullable, f"interval {name}", children)
+    if types.is_decimal(child.type):
+        return Call(child.type, child.nullable, f"decimal {name}", children)
+    return Call(child.type, child.nullable, name, children, (config.ansi,))
+
+
+@builds("UnaryPositive")
+def _plus(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
+    return children[0]
+
+
+def _is_long(call: Call) -> bool:
+    return bool(call.type.precision > 34)
+
+
+@function("decimal negate", raises=_is_long)
+def _decimal_negate(call: Call, array: pa.Array) -> pa.Array:
+    return decimals.negated(call.type, array, only_negative=False)
+
+
+@function("decimal abs", raises=_is_long)
+def _decimal_abs(call: Call, array: pa.Array) -> pa.Array:
+    return decimals.negated(call.type, array, only_negative=True)
+
+
+def _interval(name: str) -> Callable[[Call, pa.Array], pa.Array]:
+    checked = getattr(pc, f"{name}_checked")
+
+    def run(call: Call, array: pa.Array) -> pa.Array:
+        try:
+            return viewed(checked(viewed(array, pa.int64())), call.type)
+        except pa.ArrowInvalid:
+            raise _error("overflow", call) from None
+
+    return run
+
+
+for _name in ("negate", "abs"):
+    function(f"interval {_name}", raises=True)(_interval(_name))
+
+
+# Intervals and numbers.
+
+_SCALING = {"MultiplyDTInterval": "*", "MultiplyYMInterval": "*", "DivideDTInterval": "/", "DivideYMInterval": "/"}
+
+
+@builds(*_SCALING)
+def _scaling(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
+    return Call(children[0].type, is_nullable(children), f"interval {_SCALING[tree.kind]}", children)
+
+
+def _scaled(multiply: bool) -> Callable[[Call, pa.Array, pa.Array], pa.Array]:
+    """An interval times a number, or divided by one: rounded half up; raises if it does not fit, or there is none."""
+
+    def run(call: Call, interval: pa.Array, number: pa.Array) -> pa.Array:
+        valid, spans = there(interval, number), values(interval).astype(np.int64)
+        given = decimals.unscaled(number) if types.is_decimal(number.type) else values(number)
+        if not multiply:
+            zero = given == 0
+            fail_where(np.asarray(zero, bool), valid, lambda row: _error("division by zero", call))
+            given = np.where(zero, 1, given)
+        if types.is_floating(number.type):
+            with np.errstate(all="ignore"):
+                whole = _rounded((np.multiply if multiply else np.divide)(spans, given.astype(np.float64)))
+        else:
+            scale = number.type.scale if types.is_decimal(number.type) else 0
+            whole = _exactly(spans, given if given.dtype == object else given.astype(np.int64), scale, multiply)
+        limits = np.iinfo(values(interval).dtype)
+        bad = ~np.asarray((whole >= int(limits.min)) & (whole <= int(limits.max)), bool)
+        fail_where(bad, valid, lambda row: _error("overflow", call))
+        return made(call.type, np.where(bad, 0, whole).astype(np.int64), valid)
+
+    return run
+
+
+def _rounded(numbers: Array) -> Array:
+    """Floats without their fractions, rounded half up; too large a number for what does not fit into 64 bits."""
+    nearest = np.rint(numbers)
+    nearest = np.where(np.abs(numbers - nearest) == 0.5, numbers + np.copysign(0.5, numbers), nearest)
+    fits = (nearest >= -(2.0**63)) & (nearest < 2.0**63)
+    whole = np.where(fits, nearest, 0).astype(np.int64)
+    return whole if fits.all() else np.where(fits, whole.astype(object), 2**63)
+
+
+def _exactly(spans: Array, given: Array, scale: int, multiply: bool) -> Array:
+    """Whole numbers times or divided by others, that have so many digits after the point."""
+    if multiply:
+        if decimals.largest(spans) * decimals.largest(given) >= 2**63:
+            spans = spans.astype(object)
+        return decimals.scaled(spans * given, -scale)
+    return decimals.divided(decimals.scaled(spans, scale), given)
+
+
+function("interval *", raises=True)(_scaled(True))
+function("interval /", raises=True)(_scaled(False))
+
+
+# Bits.
+
+_BITS = {"BitwiseAnd": "bit_wise_and", "BitwiseOr": "bit_wise_or", "BitwiseXor": "bit_wise_xor"}
+
+
+@builds(*_BITS, "BitwiseNot")
+def _bitwise(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
+    name = _BITS.get(tree.kind, "bit_wise_not")
+    return Call(children[0].type, is_nullable(children), name, children)
+
+
+def _of_arrow(name: str) -> Callable[[Call, Rows], pa.Array]:
+    compute: Callable[..., pa.Array] = getattr(pc, name)
+    return lambda call, rows: compute(*operands(call.arguments, rows))
+
+
+for _name in (*_BITS.values(), "bit_wise_not"):
+    function(_name, lazy=True)(_of_arrow(_name))
+
+_SHIFTS = {"ShiftLeft": "shift left", "ShiftRight": "shift right", "ShiftRightUnsigned": "shift right unsigned"}
+
+
+@builds(*_SHIFTS)
+def _shift(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
+    return Call(children[0].type, is_nullable(children), _SHIFTS[tree.kind], children)
+
+
+def _shifting(compute: Callable[[Array, Array], Array], unsigned: bool) -> Callable[..., pa.Array]:
+    def run(call: Call, left: pa.Array, right: pa.Array) -> pa.Array:
+        bits, dtype = values(left), values(left).dtype
+        places = (values(right) & (8 * dtype.itemsize - 1)).astype(dtype)
+        if unsigned:
+            as_unsigned: Any = f"u{dtype.name}"
+            bits, places = bits.view(as_unsigned), places.view(as_unsigned)
+        return made(call.type, compute(bits, places).view(dtype), there(left, right))
+
+    return run
+
+
+function("shift left")(_shifting(np.left_shift, False))
+function("shift right")(_shifting(np.right_shift, False))
+function("shift right unsigned")(_shifting(np.right_shift, True))
+
+
+# The greatest and the least.
+
+
+@builds("Greatest", "Least")
+def _extreme(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
+    nullable = all(each.nullable for each in children)
+    return Call(children[0].type, nullable, tree.kind.lower(), children)
+
+
+def _choosing(greatest: bool) -> Callable[..., pa.Array]:
+    def run(call: Call, *arrays: pa.Array) -> pa.Array:
+        best = arrays[0]
+        for each in arrays[1:]:
+            better = greater(each, best) if greatest else greater(best, each)
+            best = pc.if_else(pc.or_kleene(better, best.is_null()).fill_null(False), each, best)
+        return best
+
+    return run
+
+
+function("greatest")(_choosing(True))
+function("least")(_choosing(False))

@@ -1,0 +1,10 @@
+"""Sums: aggregates that are sums at heart, exact however many rows come and go.
+
+`aggregate` maintains `Count`, `Sum`, `Mean` and `Variance` of groups. `split` and `join` are the lanes behind them.
+"""
+
+from ikebana.reducers.sums.aggregates import Aggregate, Count, Mean, Sum, Variance
+from ikebana.reducers.sums.aggregating import Calls, aggregate
+from ikebana.reducers.sums.exact import Totals, join, lanes_of, split
+
+__all__ = ["Aggregate", "Calls", "Count", "Mean", "Sum", "Totals", "Variance", "aggregate", "join", "lanes_of", "split"]

@@ -1,0 +1,154 @@
+"""Maintaining aggregates that are sums: for each group one row, whatever the group's size.
+
+`aggregate` chooses between two ways. Where no float is added up, all parts live in the diffs of one arrangement by
+group, and a change costs an addition in each lane. Floats need a sum for each of their bins
+(`ikebana.reducers.sums.floats`): then there is an arrangement by group and *slot*, in which the first slot has all
+other parts and each bin has a slot of its own, and a second reduction by group reads the few slots of a group that
+changed.
+
+Contract: a row for each group that has rows, the group's columns first. A group of no columns has no row while there
+are no rows at all: SQL's single row for that case is the caller's to add.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ikebana.encoding import Schema
+from ikebana.encoding.lanes import Lane, constant
+from ikebana.engine.collection import Collection
+from ikebana.operators.changes import Changes, Fields
+from ikebana.operators.linear import Columns, Select
+from ikebana.operators.reducers import Groups, Linear, Logic, Made, OfSums
+from ikebana.reducers.ordering import reduced, unlike
+from ikebana.reducers.sums.aggregates import Aggregate
+from ikebana.reducers.sums.floats import BINS, Exact
+from ikebana.reducers.sums.parts import AnyPart, Floating, Part, Sums, floatings, wholes
+
+Calls = tuple[tuple[str, Aggregate], ...]
+"""Aggregates with the names of their columns."""
+
+
+def aggregate(collection: Collection, by: Sequence[str], calls: Calls) -> Collection:
+    """For each group, which the columns `by` make, a row of aggregates."""
+    key, parts = tuple(by), _parts(calls)
+    if not floatings(parts):
+        return reduced(collection.explode(key, RowLanes(wholes(parts))), key, Aggregation(calls))
+    spread = Spread(key, unlike("slot", key), wholes(parts), floatings(parts))
+    lanes = tuple(pa.field(unlike(f"lane {lane}", key), pa.int64(), nullable=False) for lane in range(spread.lanes))
+    slots = reduced(collection.step(spread, spread.lanes), (*key, spread.slot), Linear(lanes, list))
+    return reduced(slots, key, SlottedAggregation(calls, spread.slot, tuple(lane.name for lane in lanes)))
+
+
+def _fields(calls: Calls) -> Fields:
+    return tuple(pa.field(name, call.type, call.nullable) for name, call in calls)
+
+
+def _parts(calls: Calls) -> tuple[AnyPart, ...]:
+    return tuple(part for _, call in calls for part in call.parts)
+
+
+@dataclass(frozen=True)
+class RowLanes:
+    """For `Explode`: the lanes of a row, the first of which counts it."""
+
+    parts: tuple[Part, ...]
+
+    def __call__(self, columns: Columns) -> list[Lane | int]:
+        return [1, *(lane for part in self.parts for lane in part.split(columns))]
+
+
+@dataclass(frozen=True)
+class Aggregation(OfSums):
+    """The aggregates of groups, all of whose parts are in the lanes of `RowLanes`."""
+
+    calls: Calls
+
+    def fields(self, schema: Schema) -> Fields:
+        return _fields(self.calls)
+
+    def apply(self, groups: Groups) -> Made:
+        return self.of_sums(groups.sums)
+
+    def of_sums(self, sums: Lane) -> Made:
+        rows = np.flatnonzero(sums[0])
+        found = Sums.of_lanes(wholes(_parts(self.calls)), sums[:, rows], {})
+        return Made(rows, [call.finish(found) for _, call in self.calls], np.ones(len(rows), np.int64))
+
+
+# With floats.
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A linear step: for each row the lanes of all whole parts in slot 0, and those of each float in its bin's slot."""
+
+    keep: tuple[str, ...]
+    slot: str
+    wholes: tuple[Part, ...]
+    floatings: tuple[Floating, ...]
+
+    @property
+    def lanes(self) -> int:
+        """How many diff lanes there are."""
+        return 1 + max(sum(part.width for part in self.wholes), *(part.width for part in self.floatings))
+
+    def fields(self, given: Fields) -> Fields:
+        kept = Select(tuple((name, name) for name in self.keep)).fields(given)
+        return (*kept, pa.field(self.slot, pa.int32(), nullable=False))
+
+    def __call__(self, changes: Changes) -> Changes:
+        named, count = changes.named, len(changes)
+        kept = Select(tuple((name, name) for name in self.keep))(changes)
+        main = [lane for part in self.wholes for lane in part.split(named)]
+        spread = [self._slotted(kept, constant(0, count), main)]
+        for place, part in enumerate(self.floatings):
+            rows, bins, lanes = part.split(named)
+            if len(rows):
+                spread.append(self._slotted(kept.take(rows), 1 + place * BINS + bins, lanes))
+        return Changes.concat(spread)
+
+    def _slotted(self, rows: Changes, slots: Lane, lanes: Sequence[Lane]) -> Changes:
+        column = pa.array(np.asarray(slots, np.int32))
+        factors = np.zeros((self.lanes, len(rows)), np.int64)
+        factors[0] = 1
+        for at, lane in enumerate(lanes, start=1):
+            factors[at] = lane
+        return rows.with_columns(self.fields(rows.fields), (*rows.columns, column)).scaled(factors)
+
+
+@dataclass(frozen=True)
+class SlottedAggregation(Logic):
+    """The aggregates of groups whose values are slots and their lanes."""
+
+    calls: Calls
+    slot: str
+    lanes: tuple[str, ...]
+
+    def fields(self, schema: Schema) -> Fields:
+        return _fields(self.calls)
+
+    def apply(self, groups: Groups) -> Made:
+        columns = groups.values.columns()
+        slots = columns[self.slot].to_numpy()
+        lanes = np.stack([columns[name].to_numpy() for name in self.lanes])
+        main = np.flatnonzero(slots == 0)
+        parts = _parts(self.calls)
+        exact = self._exact(np.searchsorted(groups.group[main], groups.group), slots, lanes, len(main))
+        found = Sums.of_lanes(wholes(parts), lanes[:, main], exact)
+        return Made(main, [call.finish(found) for _, call in self.calls], np.ones(len(main), np.int64))
+
+    def _exact(self, group: Lane, slots: Lane, lanes: Lane, groups: int) -> dict[Floating, list[Exact]]:
+        """For each part that has floats the sums of groups; `group` are their positions."""
+        parts = floatings(_parts(self.calls))
+        found = [[Exact() for _ in range(groups)] for _ in parts]
+        binned = np.flatnonzero(slots)
+        places, bins = np.divmod(slots[binned] - 1, BINS)
+        rows = zip(places.tolist(), group[binned].tolist(), bins.tolist(), lanes[1:, binned].T.tolist(), strict=True)
+        for place, at, bin_, sums in rows:
+            found[place][at].add(bin_, sums[: parts[place].width])
+        return dict(zip(parts, found, strict=True))

@@ -1,0 +1,165 @@
+"""Relations: what the nodes of a query's plan are, while it is lowered.
+
+A `Table` is what a query may read by name: a table or view of the session. A `Part` is the result of a node of
+Catalyst's plan: the rows of a *source* collection, of which *filters* leave some, and for each attribute of Catalyst's
+(a number) what it is, an expression over the columns of the source. Filters and projections are collected, not
+applied: so a join can look up a table's own index, and filter and compute what it finds, where the index is shared with
+all other queries; and what is applied at last is one step.
+
+A part of a prepared statement that depends on its parameters has the column `ID` in its source, which says to which
+opening a row belongs; all that is made of it keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pyarrow as pa
+
+from ikebana.engine.collection import Arrangement, Collection
+from ikebana.expressions import Column, Expression
+from ikebana.operators.changes import Fields
+from ikebana.operators.row_errors import OPENING
+from ikebana.sql.steps import Named, filtered, projected
+
+ID = OPENING
+"""The column that says to which opening of a prepared statement a row belongs."""
+
+DIFF = "diff"
+"""What views call how often a row is there; so no column can be called that."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table or view that queries can read.
+
+    With a `key` no two rows agree in these columns, and an index by them is maintained. A `stream` keeps nothing: a
+    query sees the rows that come after it was installed, and indexes what it needs by itself.
+    """
+
+    name: str
+    rows: Collection
+    key: tuple[str, ...] = ()
+    is_stream: bool = False
+    identity: str = ""
+    """What tells it from others that had its name."""
+
+    @cached_property
+    def index(self) -> Arrangement | None:
+        """The index by key, if there is one."""
+        return self.rows.arrange(*self.key) if self.key and not self.is_stream else None
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Rows, and what Catalyst's attributes are in them."""
+
+    source: Collection
+    outputs: Mapping[int, Expression]
+    """What each attribute is, in the order of the node's output, over the columns of `source`."""
+    names: Mapping[int, str]
+    """What users call each attribute."""
+    filters: tuple[Expression, ...] = ()
+    table: Table | None = None
+    """The table whose rows `source` is, if it is one."""
+    unique: tuple[str, ...] | None = None
+    """Columns of `source` in which no two rows agree, and by which it is indexed already."""
+
+    # Other parts made of this one: nothing is computed yet.
+
+    def where(self, conditions: Iterable[Expression]) -> Part:
+        """Fewer rows; conditions are over the columns of the source."""
+        return replace(self, filters=(*self.filters, *conditions))
+
+    def giving(self, outputs: Mapping[int, Expression], names: Mapping[int, str]) -> Part:
+        """Other attributes, over the columns of the source."""
+        return replace(self, outputs=dict(outputs), names=dict(names))
+
+    def keeping(self, attributes: Iterable[int]) -> Part:
+        """Some of the attributes."""
+        kept = list(attributes)
+        return self.giving({each: self.outputs[each] for each in kept}, {each: self.names[each] for each in kept})
+
+    # What it is as a collection.
+
+    def rows(self, named: Named) -> Collection:
+        """Expressions over the source's columns, for the rows that are left."""
+        kept = {column for _, each in named for column in each.columns}
+        return projected(filtered(self.source, self.filters, kept), named)
+
+    def columns(self, attributes: Iterable[int] | None = None) -> list[tuple[int, str]]:
+        """Attributes (all, or some) with names that no two of them share: those of users as far as possible."""
+        taken = {ID}
+        found = []
+        for attribute in self.outputs if attributes is None else attributes:
+            name = unique_name(self.names[attribute], taken)
+            taken.add(name)
+            found.append((attribute, name))
+        return found
+
+    def materialised(self, attributes: Sequence[int] | None = None) -> Part:
+        """The same as a collection that has exactly the attributes (all, or some) as columns."""
+        columns = self.columns(attributes)
+        named = tuple((name, self.outputs[attribute]) for attribute, name in columns)
+        return of_collection(self.rows((*self.opening, *named)), columns, self.names)
+
+    @property
+    def opening(self) -> Named:
+        """The column that says to which opening of a prepared statement a row belongs; none if that does not matter."""
+        return tuple((ID, column_of(field)) for field in self.source.node.columns if field.name == ID)
+
+
+def of_collection(
+    rows: Collection,
+    columns: Iterable[tuple[int, str]],
+    names: Mapping[int, str],
+    unique: tuple[str, ...] | None = None,
+) -> Part:
+    """A part whose attributes are columns of a collection."""
+    fields = {field.name: field for field in rows.node.columns}
+    pairs = list(columns)
+    outputs = {attribute: column_of(fields[name]) for attribute, name in pairs}
+    return Part(rows, outputs, {attribute: names[attribute] for attribute, _ in pairs}, unique=unique)
+
+
+def put_together(parts: Sequence[Part]) -> Part:
+    """The rows of all parts, under the attributes of the first; by position."""
+    columns = parts[0].columns()
+    names = [name for _, name in columns]
+    rows = [part.rows((*part.opening, *zip(names, part.outputs.values(), strict=True))) for part in parts]
+    return of_collection(rows[0].concat(*rows[1:]), columns, parts[0].names)
+
+
+def column_of(field: pa.Field) -> Column:
+    """A column, as an expression."""
+    return Column(field.type, field.nullable, field.name)
+
+
+def columns_of(fields: Fields) -> dict[str, Expression]:
+    """Columns as expressions, by name."""
+    return {field.name: column_of(field) for field in fields}
+
+
+def unique_name(name: str, taken: Iterable[str]) -> str:
+    """The name, or the name with a number, such that it is not taken, and can be that of a column.
+
+    >>> unique_name("n_name", {"n_name", "n_name 2"})
+    'n_name 3'
+    """
+    known = {DIFF, *taken}
+    if name not in known:
+        return name
+    number = 2
+    while f"{name} {number}" in known:
+        number += 1
+    return f"{name} {number}"
+
+
+def substituted(expression: Expression, columns: Mapping[str, Expression]) -> Expression:
+    """An expression with its columns replaced."""
+    if isinstance(expression, Column):
+        return columns.get(expression.name, expression)
+    inputs = tuple(substituted(each, columns) for each in expression.inputs)
+    return expression if inputs == expression.inputs else expression.with_inputs(inputs)

@@ -1,0 +1,293 @@
+"""Messages survive the wire: every command, every letter, every call, whatever arrays they carry."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import zmq
+
+from ikebana.cluster import codec, protocol
+from ikebana.cluster.authentication import Keys, Sockets
+from ikebana.encoding import Schema
+from ikebana.encoding.lanes import constant, constant_diffs, is_constant
+from ikebana.engine.collection import Collection
+from ikebana.errors import DataflowError, TimeError
+from ikebana.operators import linear
+from ikebana.operators.changes import Changes
+from ikebana.plan import ir
+from ikebana.runtime import messages
+from ikebana.trace import Updates
+
+FIELDS = (pa.field("name", pa.string(), nullable=True), pa.field("n", pa.int64(), nullable=False))
+SCHEMA = Schema([FIELDS[0]], [FIELDS[1]])
+MANY = 100_000
+
+
+def changes(rows: int) -> Changes:
+    return Changes.of(
+        FIELDS, {"name": [None, "a", "bc", "d"] * (rows // 4), "n": np.arange(rows)}, (3, 1), [1, -2] * (rows // 2)
+    )
+
+
+def updates(rows: int) -> Updates:
+    return Updates.of(SCHEMA, {"name": ["x", "y"] * (rows // 2), "n": np.arange(rows)}, (3,))
+
+
+def message(body: Any) -> messages.Message:
+    return messages.Message("view", 2, 17, 1, body)
+
+
+LETTERS = {
+    "nothing": [],
+    "proposals": [message((5, 0)), messages.Message("other", 0, 1, 1, (2, 2))],
+    "round": [message(None), message(3)],
+    "no updates": [message(Updates.empty(SCHEMA, 2))],
+    "few updates": [message(updates(4))],
+    "many updates": [message(updates(MANY)), message(updates(2))],
+    "failed": [messages.Failed("view", 0, "ValueError: no")],
+}
+COMMANDS = {
+    "create input": messages.CreateInput("edges", FIELDS),
+    "push few": messages.Push("edges", changes(4)),
+    "push many": messages.Push("edges", changes(MANY)),
+    "advance": messages.Advance(7),
+    "close input": messages.CloseInput("edges"),
+    "demand": messages.Demand("view", 7),
+    "retire": messages.Retire("view"),
+    "create table": messages.CreateTable(messages.TableSpec("people", FIELDS, "keyed", SCHEMA, "table people")),
+    "drop table": messages.DropTable("people"),
+    "stage": messages.Stage(5, "people", ("driver", 1), 0, changes(4).columns, np.array([0, 1, 2, 0], np.int8)),
+    "stage many": messages.Stage(5, "people", 3, 1, changes(MANY).columns, 0),
+    "commit": messages.Commit(5, 8, 4),
+    "abort": messages.Abort(5, 6),
+    "subscribe": messages.Subscribe(9, "view", 3, True, 16, 1 << 20, 1000, 1 << 30),
+    "resume": messages.Resume(9, 16, 1 << 20),
+    "unsubscribe": messages.Unsubscribe(9),
+    "hold": messages.Hold(10, "view", 3),
+    "release": messages.Release(10),
+    "reply": messages.Reply(3, ("orders", 4)),
+}
+CALLS = {
+    "peers": protocol.Peers(("tcp://127.0.0.1:1", "tcp://127.0.0.1:2"), ((17, 3), None), (b"token", b"")),
+    "wait": protocol.Ask(1, messages.Wait("view", 4)),
+    "read": protocol.Ask(2, messages.Read("view", (3, 0))),
+    "check": protocol.Ask(4, messages.Check(5, (("people", ((("driver", 1), 0), (3, 1))),))),
+    "status": protocol.Ask(5, messages.Status()),
+    "verdict": protocol.Answer(4, messages.Verdict((messages.Problem("people", "exists", 1, ("name='x'",)),), 0)),
+    "changed": protocol.News([messages.Changed(9, 4, np.arange(4), updates(4).to_table()), messages.Ended(9, "no")]),
+    "forget": protocol.Forget(2),
+    "idle": protocol.Idle(3),
+    "stop": protocol.Stop(),
+    "hello": protocol.Hello("tcp://127.0.0.1:3", "tcp://127.0.0.1:4", 17, (17, 5), b"token"),
+    "ready": protocol.Ready(),
+    "counts": protocol.Answer(3, protocol.Counts(10, 11, 5)),
+    "count": protocol.Counts(10, 11, 5),
+    "news": protocol.News([("view", 3), updates(4).to_table()]),
+    "small table": protocol.Answer(2, updates(4).to_table()),
+    "large table": protocol.Answer(2, updates(MANY).to_table()),
+    "refusal": protocol.Refusal(2, TimeError, "what", "detail", "hint"),
+    "crash": protocol.Crash("KeyError: 'x'", "Traceback ..."),
+    "greeting": protocol.Greeting(1, b"token"),
+}
+
+
+def assert_same(one: Any, other: Any) -> None:
+    """Equal in every part, of the same kinds; lanes that are held once still are."""
+    assert type(one) is type(other)
+    if isinstance(one, np.ndarray):
+        assert one.dtype == other.dtype and one.shape == other.shape and np.array_equal(one, other)
+        assert not one.size or is_constant(one) == is_constant(other)
+    elif isinstance(one, pa.Table | pa.Array | pa.Field):
+        assert one.equals(other)
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other)
+        for left, right in zip(one, other, strict=True):
+            assert_same(left, right)
+    elif dataclasses.is_dataclass(one) and not isinstance(one, type):
+        for field in dataclasses.fields(one):
+            assert_same(getattr(one, field.name), getattr(other, field.name))
+    else:
+        assert one == other
+
+
+@pytest.mark.parametrize(
+    "message", [*LETTERS.values(), *COMMANDS.values(), *CALLS.values()], ids=[*LETTERS, *COMMANDS, *CALLS]
+)
+def test_round_trip(message: Any) -> None:
+    assert_same(message, codec.decode(codec.encode(message)))
+
+
+def test_every_command_and_call_is_tried() -> None:
+    tried = {type(each) for each in (*COMMANDS.values(), *CALLS.values())} | {messages.Install}
+    named = {
+        each for each in vars(protocol).values() if isinstance(each, type) and each.__module__ == protocol.__name__
+    }
+    assert set(messages.Command.__args__) | named <= tried
+
+
+def install(function: Any) -> messages.Install:
+    source = Collection(ir.make(ir.Source, name="edges", fields=FIELDS))
+    return messages.Install("view", source.filter(function).count("n").node)
+
+
+def test_plans_travel_with_their_functions_and_digests() -> None:
+    least = 3
+    command = install(lambda columns: columns["n"].to_numpy() > least)
+    sealed = codec.decode(codec.encode(codec.seal(command)))
+    opened = sealed.open()
+    assert (opened.dataflow, opened.plan.digest) == ("view", command.plan.digest)
+    steps = next(node for node in _below(opened.plan) if isinstance(node, ir.Steps) and len(node.steps) > 1)
+    assert steps.steps[0](changes(8)).triples() == changes(8).where(np.arange(8) > 3).triples()
+    assert [node.digest for node in _below(opened.plan)] == [node.digest for node in _below(command.plan)]
+
+
+def _below(node: ir.Node) -> list[ir.Node]:
+    return [node, *(each for source in node.inputs for each in _below(source))]
+
+
+class Unwelcome:
+    """A function that can be sent, but not be made again."""
+
+    def __call__(self, columns: Any) -> Any:
+        return True
+
+    def __reduce__(self) -> Any:
+        return _refuse, ()
+
+
+def _refuse() -> None:
+    raise LookupError("not here")
+
+
+def test_a_plan_stays_sealed_until_it_is_opened() -> None:
+    sealed = codec.decode(codec.encode([codec.seal(install(Unwelcome()))]))[0]
+    with pytest.raises(LookupError, match="not here"):
+        sealed.open()
+
+
+def test_a_function_that_cannot_be_sent_is_refused() -> None:
+    plan = install(lambda columns: True).plan
+    step = linear.Filter(threading.Lock())  # type: ignore[arg-type]
+    unsendable = ir.Steps(source=plan, steps=(step,), diff_lanes=1, digest="x")
+    with pytest.raises(DataflowError, match=r"cannot send dataflow 'view'[^$]*lock"):
+        codec.seal(messages.Install("view", unsendable))
+
+
+# Memory.
+
+
+def test_large_arrays_are_not_copied() -> None:
+    given = updates(MANY)
+    frames = codec.encode([message(given)])
+    assert len(frames[0]) < 2000
+    received = codec.decode(frames)[0].body
+    assert np.shares_memory(received.val, given.val) and np.shares_memory(received.key, given.key)
+    assert received.payload[0].buffers()[2].address == given.payload[0].buffers()[2].address
+    assert not received.val.flags.writeable
+
+
+def test_constant_lanes_stay_one_cell() -> None:
+    lanes = [constant(7, MANY), constant(0, MANY, np.int32), constant_diffs(np.array([1, -3]), MANY)]
+    frames = codec.encode(lanes)
+    assert len(frames) == 1 and len(frames[0]) < 500
+    assert_same(lanes, codec.decode(frames))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.empty(0, np.int64),
+        np.empty((0, 2), np.int64),
+        constant(3, 0),
+        np.array(5),
+        np.arange(12).reshape(3, 4).T,
+        np.arange(10)[::-2],
+        np.array([True, False]),
+        np.array([1.5, np.inf]),
+        np.array(["a", None], object),
+        np.array(["2020-01-01"], "M8[D]"),
+    ],
+    ids=lambda array: f"{array.dtype}{array.shape}",
+)
+def test_arrays_of_any_form(array: Any) -> None:
+    received = codec.decode(codec.encode(array))
+    assert received.dtype == array.dtype and received.shape == array.shape and (received == array).all()
+
+
+@pytest.mark.parametrize("array", [pa.array(np.arange(MANY)), pa.array(["abc", None] * MANY)], ids=["fixed", "text"])
+def test_of_a_slice_only_the_slice_is_sent(array: pa.Array) -> None:
+    for part in (array[50:60], array[:10], array[:0]):
+        frames = codec.encode(part)
+        assert len(frames) == 1 and len(frames[0]) < 600
+        assert codec.decode(frames).equals(part)
+
+
+KINDS: dict[str, Any] = {
+    "integers": pa.array([None, *range(40)]),
+    "bits": pa.array([True, False, None, True, True] * 8),
+    "dates": pa.array(range(40), pa.date32()),
+    "decimals": pa.array([None, *map(Decimal, range(40))], pa.decimal128(12, 2)),
+    "fixed bytes": pa.array([b"abc", None] * 20, pa.binary(3)),
+    "texts": pa.array(["", "abc", None, "de", "f"] * 8),
+    "large texts": pa.array(["", "abc", None, "de", "f"] * 8, pa.large_string()),
+    "bytes": pa.array([b"", b"abc", None, b"de", b"f"] * 8),
+    "empty texts": pa.array([""] * 40),
+    "nothing": pa.nulls(40),
+    "lists": pa.array([[1, 2], None, [], [3]] * 10),
+    "structs": pa.array([{"x": 1, "y": "a"}, None] * 20),
+    "dictionary": pa.array(["a", "b", None, "a"] * 10).dictionary_encode(),
+    "text views": pa.array(["", "abc", None, "a text that is longer than others"] * 10, pa.string_view()),
+}
+
+
+@pytest.mark.parametrize("array", KINDS.values(), ids=KINDS.keys())
+def test_slices_of_any_kind(array: pa.Array) -> None:
+    for start, end in [(0, 40), (0, 5), (3, 4), (8, 24), (9, 33), (7, 40), (20, 20), (40, 40)]:
+        received = codec.decode(codec.encode(array[start:end]))
+        received.validate(full=True)
+        assert received.equals(array[start:end]) and received.null_count == array[start:end].null_count
+        assert received[1:].equals(array[start:end][1:])
+
+
+def test_slices_are_sent_from_where_they_are() -> None:
+    array = pa.array(np.arange(MANY))
+    frames = codec.encode(array[8:-3])
+    assert len(frames) == 2
+    address = np.frombuffer(frames[1], np.uint8).__array_interface__["data"][0]
+    assert address == array.buffers()[1].address + 64 and frames[1].nbytes == 8 * (MANY - 11)
+
+
+def test_memory_that_kernels_cannot_read_is_copied() -> None:
+    given = updates(MANY)
+    frames = codec.encode(given)
+    shifted = [frames[0], *(memoryview(b"x" + bytes(frame))[1:] for frame in frames[1:])]
+    received = codec.decode(shifted)
+    assert received.val.flags.aligned
+    assert_same(given, received)
+
+
+def test_through_authenticated_sockets() -> None:
+    keys, guest = Keys.new(), Keys.new()
+    here, there = Sockets(keys, [guest.public], "127.0.0.1"), Sockets(guest, [], "127.0.0.1")
+    try:
+        inbox, endpoint = here.listen(zmq.PULL)
+        outbox = there.connect(zmq.PUSH, endpoint, keys.public)
+        sent = [*LETTERS.values(), *COMMANDS.values()]
+        for each in sent:
+            codec.send(outbox, codec.encode(each))
+        assert here.gate.poll(5000)
+        here.answer()
+        for each in sent:
+            assert inbox.poll(5000)
+            assert codec.has_mail(inbox)
+            assert_same(each, codec.receive(inbox))
+        assert not codec.has_mail(inbox)
+    finally:
+        there.close()
+        here.close()

@@ -1,0 +1,539 @@
+"""Workers in processes: the same answers as in one process, and a clean end however things go wrong.
+
+The clusters on which nothing goes wrong are shared by all tests; starting one takes a second or two.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pytest
+import zmq
+from zmq.utils import z85
+
+from ikebana.cluster import Cluster
+from ikebana.cluster.authentication import MEMBERS
+from ikebana.cluster.inprocess import InProcess
+from ikebana.cluster.processes import Processes
+from ikebana.engine import Engine
+from ikebana.errors import DataflowError, DroppedError, EvaluationError, TimeError
+from ikebana.operators.changes import Changes
+from ikebana.runtime.messages import Advance, Push, Read, Wait
+from tests import clusters
+from tests.clusters import EDGES, is_running, program, reach, rows
+
+pytestmark = pytest.mark.xdist_group("processes")  # they share clusters
+
+SOON = 8.0
+"""Seconds in which everything that goes wrong has been noticed and cleaned up, on a busy machine too."""
+
+
+@pytest.fixture(scope="module")
+def one() -> Iterator[Processes]:
+    with Processes(1) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Processes]:
+    with Processes(2) as cluster:
+        yield cluster
+
+
+def all_end(pids: list[int]) -> bool:
+    return clusters.all_end(pids, SOON)
+
+
+# Answers.
+
+
+def test_same_answers_as_in_one_process(one: Processes, two: Processes) -> None:
+    expected = program(InProcess(1), "a")
+    assert any(len(each) > 5 for each in expected)
+    assert program(one, "a") == expected
+    assert program(two, "a") == expected
+
+
+def test_large_results_and_inputs(two: Processes) -> None:
+    engine = Engine(cluster=two)
+    edges = engine.input("large", EDGES)
+    view = engine.install("large by dst", edges.select("dst", "src").arrange("dst"))
+    size = 200_000
+    edges.insert({"src": np.arange(size), "dst": np.arange(size)[::-1]})
+    engine.advance()
+    table = view.read()
+    assert table.num_rows == size
+    assert (np.add(*(table[name].to_numpy() for name in ("src", "dst"))) == size - 1).all()
+
+
+def test_run_returns_when_nothing_is_left_to_do(two: Processes) -> None:
+    engine = Engine(cluster=two)
+    edges, roots = engine.input("run edges", EDGES), engine.input("run roots", {"node": pa.int64()})
+    view = engine.install("run reach", reach(edges, roots))
+    for epoch in range(8):
+        edges.insert({"src": np.arange(10) + 10 * epoch, "dst": np.arange(10) + 10 * epoch + 1})
+        roots.insert({"node": [epoch]})
+        engine.advance()
+        engine.run()
+        shards = two.ask(Read(view.dataflow, (epoch,)))  # nobody has asked for it before
+        assert sum(shard.rows.num_rows for shard in shards) == 10 * (epoch + 1) + 1
+
+
+# Errors that are not the end.
+
+
+def test_a_function_that_raises_takes_the_answer_of_its_query_alone(two: Processes) -> None:
+    engine = Engine(cluster=two)
+    edges = engine.input("raising edges", EDGES)
+    well = engine.install("well", edges.count("src"))
+    ill = engine.install("ill", edges.flat_map({"x": pa.int64()}, lambda row: [(1 // row["src"],)]))
+    edges.insert({"src": [1, 2], "dst": [0, 0]})
+    engine.advance()
+    assert rows(ill.read()) == [(0, 1), (1, 1)]
+    edges.insert({"src": [0], "dst": [0]})
+    engine.advance()
+    with pytest.raises(EvaluationError, match=r"ill.*ZeroDivisionError.*\n.*src = 0"):
+        ill.read()
+    assert rows(well.read()) == [(0, 1, 1), (1, 1, 1), (2, 1, 1)]
+    edges.remove({"src": [0], "dst": [0]})
+    engine.advance()
+    assert rows(ill.read()) == [(0, 1), (1, 1)]
+    ill.drop()
+    engine.run()
+
+
+class Unwelcome:
+    """A function that can be sent, but not be made again."""
+
+    def __call__(self, columns: Any) -> Any:
+        return True
+
+    def __reduce__(self) -> Any:
+        return int, ("nothing",)
+
+
+def test_a_plan_that_cannot_be_opened_fails_its_dataflow_alone(two: Processes) -> None:
+    engine = Engine(cluster=two)
+    edges = engine.input("unwelcome edges", EDGES)
+    ill = engine.install("unwelcome", edges.filter(Unwelcome()).distinct())
+    edges.insert({"src": [1], "dst": [2]})
+    engine.advance()
+    with pytest.raises(DataflowError, match="invalid literal"):
+        ill.read()
+    assert rows(engine.install("welcome", edges.distinct()).read()) == [(1, 2, 1)]
+
+
+def test_what_cannot_be_answered_is_refused(two: Processes) -> None:
+    engine = Engine(cluster=two)
+    edges = engine.input("refused edges", EDGES)
+    view = engine.install("refused", edges.count("src"))
+    engine.advance()
+    view.read()
+    with pytest.raises(DataflowError, match="no dataflow 'nowhere'"):
+        two.ask(Read("nowhere", (0,)))
+    with pytest.raises(DataflowError, match="cannot complete epoch 98"):
+        two.ask(Wait(view.dataflow, 99))
+    with pytest.raises(DataflowError, match="does not know the request 'what'"):
+        two.ask("what", 1)
+    with pytest.raises(DataflowError, match="cannot send Ask"):
+        two.ask(threading.Lock())
+    engine.advance(10)
+    view.read()
+    with pytest.raises(TimeError):
+        two.ask(Read(view.dataflow, (0,)))
+    assert rows(view.read()) == []
+
+
+def test_an_interrupted_call_leaves_the_cluster_usable(two: Processes) -> None:
+    engine = Engine(cluster=two)
+    edges = engine.input("slow edges", EDGES)
+
+    def slowly(columns: dict[str, pa.Array]) -> Any:
+        time.sleep(0.4)
+        return columns["src"].is_valid()
+
+    view = engine.install("slow", edges.filter(slowly).count("src"))
+    edges.insert({"src": [1], "dst": [2]})
+    engine.advance()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            view.read()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert rows(view.read()) == [(1, 1, 1)]
+
+
+# Threads and news.
+
+
+def slowly(seconds: float) -> Callable[[dict[str, pa.Array]], Any]:
+    def keep(columns: dict[str, pa.Array]) -> Any:
+        time.sleep(seconds)
+        return columns["src"].is_valid()
+
+    return keep
+
+
+def test_requests_are_answered_by_all_workers_or_by_one(two: Processes) -> None:
+    engine = Engine(cluster=two)
+    edges = engine.input("asked edges", EDGES)
+    view = engine.install("asked", edges.count("src"))
+    edges.insert({"src": np.arange(100), "dst": np.arange(100)})
+    engine.advance()
+    view.wait(0)
+    shards = two.ask(Read(view.dataflow, (0,)))
+    assert sum(each.rows.num_rows for each in shards) == 100 and len(shards) == 2
+    assert [two.ask(Read(view.dataflow, (0,)), worker)[0].rows.num_rows for worker in (0, 1)] == [
+        each.rows.num_rows for each in shards
+    ]
+
+
+def test_a_thread_that_waits_is_in_nobodys_way(two: Processes) -> None:
+    engine = Engine(cluster=two)
+    edges, others = engine.input("thread edges", EDGES), engine.input("thread others", EDGES)
+    slow = engine.install("thread slow", edges.filter(slowly(0.7)).count("src"))
+    quick = engine.install("thread quick", others.count("src"))
+    edges.insert({"src": [1], "dst": [2]})
+    engine.advance()
+    order: list[str] = []
+    waiting = threading.Thread(target=lambda: (slow.wait(0), order.append("slow")))
+    waiting.start()
+    time.sleep(0.1)
+    with pytest.raises(DataflowError, match="no dataflow"):
+        two.ask(Read("nowhere", (0,)), 0)  # answered when the function returns at the latest
+    quick.read()
+    order.append("quick")
+    waiting.join(SOON)
+    assert sorted(order) == ["quick", "slow"]
+
+
+def test_many_threads_ask_at_once(two: Processes) -> None:
+    engine = Engine(cluster=two)
+    edges = engine.input("many edges", EDGES)
+    views = [engine.install(f"many {at}", edges.filter(slowly(0.01 * at)).count("src")) for at in range(4)]
+    edges.insert({"src": [1, 2, 3], "dst": [0, 0, 0]})
+    engine.advance()
+    wrong: list[Any] = []
+
+    def use(at: int) -> None:
+        for _ in range(50):
+            found = two.ask(Wait(views[at % 4].dataflow, 1), at % 2)
+            shards = two.ask(Read(views[at % 4].dataflow, (0,)))
+            if found != [None] or sum(each.rows.num_rows for each in shards) != 3:
+                wrong.append((found, shards))
+
+    for view in views:
+        view.wait(0)
+    threads = [threading.Thread(target=use, args=(at,)) for at in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(SOON)
+    assert not wrong and not any(each.is_alive() for each in threads)
+    assert not two._line._calls
+
+
+def test_a_death_reaches_every_thread_that_waits() -> None:
+    cluster = Processes(2)
+    view, errors = endless(cluster), list[Exception]()
+
+    def wait() -> None:
+        try:
+            view.wait(0)
+        except DataflowError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=wait) for _ in range(3)]
+    for each in threads:
+        each.start()
+    time.sleep(0.2)
+    os.kill(cluster.pids[0], signal.SIGKILL)
+    for each in threads:
+        each.join(SOON)
+    assert len({id(each) for each in errors}) == 3
+    assert all("worker 0 has died" in str(each) for each in errors)
+
+
+def test_closing_ends_the_waiting_of_others() -> None:
+    cluster = Processes(1)
+    view, errors = endless(cluster), list[Exception]()
+
+    def wait() -> None:
+        try:
+            view.wait(0)
+        except DroppedError as error:
+            errors.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    time.sleep(0.2)
+    cluster.close()
+    waiting.join(SOON)
+    assert len(errors) == 1
+
+
+def speaking(columns: dict[str, pa.Array]) -> Any:
+    """A function that puts what it sees into the worker's news."""
+    import gc
+
+    from ikebana.runtime.worker import Worker
+
+    for each in gc.get_objects():
+        if isinstance(each, Worker):
+            each.news.extend(columns["src"].to_pylist())
+    return columns["src"].is_valid()
+
+
+@pytest.mark.parametrize("in_process", [True, False], ids=["in process", "processes"])
+def test_news_come_in_order_and_before_the_answer(two: Processes, in_process: bool) -> None:
+    cluster: Cluster = InProcess(2) if in_process else two
+    engine = Engine(cluster=cluster)
+    edges = engine.input("news edges", EDGES)
+    view = engine.install("news", edges.filter(speaking).count("src"))
+    heard: dict[int, list[int]] = {0: [], 1: []}
+
+    def listen(worker: int, item: Any) -> None:
+        heard[worker].append(item)
+        if item == 50 and not in_process:
+            with pytest.raises(DataflowError, match="a listener cannot ask"):
+                cluster.ask(Wait(view.dataflow, 1))
+        if item == 60:
+            raise ValueError("a listener's fault is its own")
+
+    if in_process:
+        cluster.listen(lambda worker, item: heard[worker].append(item))
+    else:
+        cluster.listen(listen)
+    for at in range(30):
+        edges.insert({"src": [at * 10], "dst": [0]})
+        engine.advance()
+        view.wait(at)
+        assert at * 10 in {*heard[0], *heard[1]}
+    assert all(items and items == sorted(items) for items in heard.values())
+
+
+def test_a_listening_method_does_not_keep_its_object(two: Processes) -> None:
+    class Listener:
+        def hear(self, worker: int, item: Any) -> None: ...
+
+    listener = Listener()
+    two.listen(listener.hear)
+    gone = weakref.ref(listener)
+    del listener
+    gc.collect()
+    assert gone() is None
+    two.run()
+
+
+def test_a_cluster_that_nobody_holds_ends() -> None:
+    cluster = Processes(1)
+    pids, gone = cluster.pids, weakref.ref(cluster)
+    del cluster
+    gc.collect()
+    assert gone() is None and all_end(pids)
+
+
+def test_idle_workers_use_no_processor(two: Processes) -> None:
+    two.run()
+    processes = [psutil.Process(pid) for pid in two.pids]
+    before = [sum(each.cpu_times()[:2]) for each in processes]
+    time.sleep(1)
+    after = [sum(each.cpu_times()[:2]) for each in processes]
+    assert max(np.subtract(after, before)) <= 0.03
+
+
+# Strangers.
+
+
+class Payload:
+    """A pickle that leaves a mark where it is opened."""
+
+    def __init__(self, mark: Path) -> None:
+        self._mark = mark
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self._mark),)
+
+
+def listening(pid: int) -> list[str]:
+    connections = psutil.Process(pid).net_connections("tcp")
+    return [f"tcp://{each.laddr.ip}:{each.laddr.port}" for each in connections if each.status == psutil.CONN_LISTEN]
+
+
+@pytest.mark.parametrize("with_keys", [False, True], ids=["without keys", "with keys of its own"])
+def test_strangers_are_refused_and_do_not_disturb(two: Processes, with_keys: bool, tmp_path: Path) -> None:
+    sockets = two._line._sockets
+    endpoints = [two._line.endpoint, *(each for pid in two.pids for each in listening(pid))]
+    assert len(endpoints) == 5 and all(each.startswith("tcp://127.0.0.1:") for each in endpoints)
+    servers = [sockets._keys.public, *map(z85.encode, sockets._allowed[MEMBERS])] if with_keys else [b""]
+    context = zmq.Context()
+    strangers = []
+    for kind, endpoint, server in itertools.product((zmq.DEALER, zmq.PUSH), endpoints, servers):
+        socket = context.socket(kind)
+        if with_keys:
+            socket.curve_publickey, socket.curve_secretkey = zmq.curve_keypair()
+            socket.curve_serverkey = server
+        socket.connect(endpoint)
+        socket.send(pickle.dumps(Payload(tmp_path / "mark")))
+        strangers.append(socket)
+    try:
+        for attempt in range(5):  # they go on knocking
+            name = f"strangers {with_keys} {attempt}"
+            assert program(two, name, 2) == program(InProcess(1), name, 2)
+        assert not any(socket.poll(20) for socket in strangers if socket.type == zmq.DEALER)
+    finally:
+        context.destroy(linger=0)
+    two.run()
+    assert not (tmp_path / "mark").exists()
+
+
+def test_keys_are_on_no_command_line_and_in_no_environment(two: Processes) -> None:
+    for pid in two.pids:
+        process = psutil.Process(pid)
+        told = [*process.cmdline(), *process.environ().values()]
+        assert not any(two._line._sockets._keys.public.decode() in each or "secret" in each for each in told)
+
+
+# Ends.
+
+
+def endless(cluster: Cluster) -> Any:
+    """A view that never completes: its function does not return."""
+    engine = Engine(cluster=cluster)
+    edges = engine.input("edges", EDGES)
+    view = engine.install("endless", edges.filter(lambda columns: time.sleep(1000)))
+    edges.insert({"src": np.arange(10), "dst": np.arange(10)})
+    engine.advance()
+    return view
+
+
+def test_a_killed_worker_is_named_and_takes_all_with_it() -> None:
+    cluster = Processes(2)
+    view, pids = endless(cluster), cluster.pids
+    threading.Timer(0.3, os.kill, (pids[1], signal.SIGKILL)).start()
+    start = time.monotonic()
+    with pytest.raises(DataflowError, match=r"worker 1 has died\n.*killed by SIGKILL"):
+        view.read()
+    assert time.monotonic() - start < SOON
+    assert not any(map(is_running, pids))
+    for call in (view.read, cluster.run, lambda: cluster.command(Advance(9)), lambda: cluster.ask(Read("edges", (0,)))):
+        with pytest.raises(DataflowError, match="worker 1 has died"):
+            call()
+    cluster.close()
+    cluster.close()
+
+
+def test_a_worker_killed_between_calls_is_noticed_by_the_next() -> None:
+    cluster = Processes(2)
+    pids = cluster.pids
+    os.kill(pids[0], signal.SIGKILL)
+    assert all_end(pids), "the other worker ends by itself"
+    with pytest.raises(DataflowError, match=r"worker 0 has died\n.*killed by SIGKILL"):
+        cluster.command(Advance(1))
+
+
+def test_an_exception_outside_of_dataflows_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
+    cluster = Processes(2)
+    fields = (pa.field("x", pa.int64(), nullable=False),)
+    cluster.command(Push("nowhere", Changes.of(fields, {"x": [1]}, (0,))), 1)
+    with pytest.raises(DataflowError, match=r"worker 1 has failed\n.*KeyError: 'nowhere'"):
+        cluster.run()
+    assert all_end(cluster.pids)
+    assert "Traceback" in capfd.readouterr().err
+
+
+def test_closing_ends_everything_and_can_be_repeated() -> None:
+    descriptors = psutil.Process().num_fds()
+    cluster = Processes(1)
+    pids = cluster.pids
+    cluster.close()
+    assert not any(map(is_running, pids))
+    assert psutil.Process().num_fds() <= descriptors
+    cluster.close()
+    with pytest.raises(DroppedError, match="close"):
+        cluster.run()
+
+
+@pytest.mark.parametrize(
+    ("python", "reason"),
+    [
+        ("/no/such/python", "cannot start worker 0\n.*FileNotFoundError"),
+        ("/bin/false", "worker . has died\n.*exit code 1"),
+    ],
+    ids=["missing", "failing"],
+)
+def test_workers_that_do_not_start(python: str, reason: str) -> None:
+    descriptors, children = psutil.Process().num_fds(), psutil.Process().children()
+    with pytest.raises(DataflowError, match=reason):
+        Processes(2, python=python)
+    assert psutil.Process().num_fds() <= descriptors
+    assert psutil.Process().children() == children
+
+
+def test_addresses_and_numbers_that_cannot_be() -> None:
+    with pytest.raises(DataflowError, match=r"cannot listen on '203\.0\.113\.7'"):
+        Processes(1, host="203.0.113.7")
+    with pytest.raises(DataflowError, match="cannot start 0 workers"):
+        Processes(0)
+
+
+DRIVER = """
+import sys, time
+from ikebana.cluster.processes import Processes
+from tests.cluster.test_processes import endless
+
+if __name__ == "__main__":
+    cluster = Processes(2)
+    view = endless(cluster)
+    print(*cluster.pids, flush=True)
+    {then}
+"""
+
+
+@pytest.mark.parametrize(
+    ("then", "signals", "code"),
+    [
+        ("time.sleep(1000)", [signal.SIGKILL], -signal.SIGKILL),
+        ("view.read()", [signal.SIGINT], -signal.SIGINT),
+        ("sys.exit(3)", [], 3),
+    ],
+    ids=["driver killed", "interrupted", "not closed"],
+)
+def test_no_worker_outlives_its_driver(then: str, signals: list[signal.Signals], code: int) -> None:
+    script = textwrap.dedent(DRIVER).format(then=then)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
+    driver = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
+    assert driver.stdout is not None
+    pids = [int(each) for each in driver.stdout.readline().split()]
+    assert len(pids) == 2
+    time.sleep(0.2)
+    for each in signals:
+        driver.send_signal(each)
+    driver.wait(SOON)
+    assert all_end(pids)
+    assert driver.returncode == code
+    driver.communicate()

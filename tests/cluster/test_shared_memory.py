@@ -1,0 +1,383 @@
+"""Memory between processes: what is put in comes out, is used again when nobody needs it, and is never left behind."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ikebana.cluster import codec
+from ikebana.cluster import shared_memory as module
+from ikebana.cluster.processes import Processes
+from ikebana.cluster.shared_memory import SHARED, Link, Memory, is_descriptor
+from ikebana.engine import Engine
+from ikebana.errors import DataflowError
+from tests.clusters import EDGES, is_running, within
+
+pytestmark = [
+    pytest.mark.xdist_group("processes"),
+    pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no memory without names"),
+]
+
+SOON = 8.0
+
+
+def held_here() -> int:
+    """How many pieces of shared memory this process has mapped or open."""
+    gc.collect()
+    mapped = sum("memfd:ikebana" in line for line in Path("/proc/self/maps").read_text().splitlines())
+    opened = 0
+    for each in os.listdir("/proc/self/fd"):
+        try:
+            opened += "memfd:ikebana" in os.readlink(f"/proc/self/fd/{each}")
+        except FileNotFoundError:  # the listing's own
+            continue
+    return mapped + opened
+
+
+class Pair:
+    """A sender and a receiver, both in this process."""
+
+    def __init__(self, *, links: int = 1, copies: bool = False) -> None:
+        self.sender, self.receiver = Memory(links), Memory(1, copies=copies)
+        link = self.sender.link(self.receiver.meet(self.sender.address))
+        assert link is not None
+        self.link: Link = link
+
+    def pass_on(self, frames: list[Any]) -> list[Any]:
+        descriptor = self.link.share(frames)
+        assert descriptor is not None and is_descriptor(descriptor) and len(descriptor) < 200
+        return self.receiver.frames(descriptor)
+
+    def segments(self) -> list[int]:
+        return [each.serial for each in self.link._segments]
+
+    def close(self) -> None:
+        self.sender.close()
+        self.receiver.close()
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    before = held_here()
+    pair = Pair()
+    yield pair
+    pair.close()
+    assert held_here() <= before
+
+
+def bytes_of(count: int, seed: int = 0) -> bytes:
+    return np.random.default_rng(seed).bytes(count)
+
+
+# Frames.
+
+
+def test_frames_come_out_as_they_went_in_and_cannot_be_changed(pair: Pair) -> None:
+    given = [bytes_of(SHARED), b"", bytes_of(17), bytes_of(3 * SHARED + 5)]
+    received = pair.pass_on(given)
+    assert [bytes(each) for each in received] == given
+    assert all(each.__array_interface__["data"][0] % 64 == 0 for each in received)
+    assert not any(each.flags.writeable for each in received)
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        received[0].flags.writeable = True
+
+
+def test_messages_lie_on_top_of_it(pair: Pair) -> None:
+    given = {"a": np.arange(SHARED), "b": np.arange(SHARED)[::-1], "c": "small"}
+    frames = codec.encode(given)
+    received = codec.decode([frames[0], *pair.pass_on(frames[1:])])
+    assert all(np.array_equal(received[name], given[name]) for name in "ab") and received["c"] == "small"
+    kept = received["b"][5:10]
+    del received
+    gc.collect()
+    pair.pass_on([bytes(8 * SHARED)])
+    assert len(pair.segments()) == 2, "a slice of one array keeps all of it"
+    assert kept.tolist() == given["b"][5:10].tolist()
+
+
+def test_small_messages_are_left_to_sockets(pair: Pair) -> None:
+    assert pair.link.share([bytes(SHARED - 64)]) is None
+    assert pair.link.share([]) is None
+    assert pair.link.share([bytes(SHARED // 2), bytes(SHARED // 2)]) is not None
+    assert not is_descriptor(codec.encode(7)[0])
+
+
+def test_segments_are_used_again(pair: Pair) -> None:
+    for attempt in range(100):
+        given = bytes_of(SHARED + 1000 * attempt, attempt)
+        assert bytes(pair.pass_on([given])[0]) == given
+    assert len(pair.segments()) <= 3
+    assert pair.link.share([bytes(SHARED)]) is not None  # not received yet: it is nobody else's
+    assert pair.link.share([bytes(SHARED)]) is not None
+    assert len(set(pair.segments())) >= 2
+
+
+@given(st.lists(st.tuples(st.integers(0, 5 * SHARED), st.integers(0, 5), st.booleans()), max_size=30))
+def test_what_is_held_does_not_change(steps: list[tuple[int, int, bool]]) -> None:
+    """Messages of all sizes, of which some are kept for a while."""
+    pair, held = Pair(links=8), list[tuple[bytes, Any]]()
+    for at, (size, dropped, rests) in enumerate(steps):
+        sent = [bytes_of(size, at), bytes_of(SHARED, at + 1)]
+        descriptor = pair.link.share(sent)
+        received = sent if descriptor is None else pair.receiver.frames(descriptor)
+        held += zip(sent, received, strict=True)
+        del received
+        if dropped < len(held):
+            del held[dropped]
+        if rests:
+            pair.sender.rest()
+            pair.receiver.rest()
+        assert all(bytes(now) == then for then, now in held)
+    pair.close()
+    assert all(bytes(now) == then for then, now in held), "arrays outlive what they came through"
+
+
+# Bounds.
+
+
+def test_a_receiver_that_keeps_much_gets_copies() -> None:
+    pair = Pair(links=8)
+    kept = [pair.pass_on([bytes_of(SHARED, at)])[0] for at in range(100)]
+    assert len(pair.segments()) <= 8
+    assert all(bytes(each) == bytes_of(SHARED, at) for at, each in enumerate(kept))
+    pair.close()
+
+
+def test_what_does_not_fit_is_left_to_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LIMIT", 4 << 20)
+    pair = Pair()
+    assert pair.link.share([bytes(3 << 20)]) is None
+    descriptors = [pair.link.share([bytes([at]) * (1 << 20)]) for at in range(6)]
+    assert [each is not None for each in descriptors] == [True] * 4 + [False] * 2
+    for at, each in enumerate(descriptors[:4]):
+        assert each is not None
+        assert set(bytes(pair.receiver.frames(each)[0])) == {at}
+    assert pair.link.share([bytes(2 << 20)]) is not None, "free segments make room for larger ones"
+    assert sum(each.capacity for each in pair.link._segments) <= 4 << 20
+    pair.close()
+
+
+@pytest.mark.parametrize("call", ["memfd_create", "posix_fallocate"])
+def test_want_of_memory_or_descriptors_leaves_it_to_sockets(
+    pair: Pair, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = 0
+
+    def fail(*_: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        raise OSError(errno.ENOSPC, "no space")
+
+    pair.pass_on([bytes(SHARED)])
+    pair.sender.rest()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, fail)
+        assert [pair.link.share([bytes(SHARED)]) for _ in range(50)] == [None] * 50
+        assert calls == 1, "it is not asked for all the time"
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    monkeypatch.setattr(module, "_PAUSE", 0.0)
+    pair.link._wait_until = 0.0
+    assert pair.link.share([bytes(SHARED)]) is not None
+
+
+def test_rest_gives_everything_back_that_is_not_in_use(pair: Pair) -> None:
+    kept = pair.pass_on([bytes_of(SHARED)])
+    before = held_here()
+    for size in (1, 2, 5, 20):
+        pair.pass_on([bytes(size * SHARED)])
+    assert held_here() > before
+    pair.sender.rest()
+    pair.receiver.rest()
+    assert held_here() <= before
+    assert bytes(kept[0]) == bytes_of(SHARED)
+    assert bytes(pair.pass_on([bytes_of(SHARED, 2)])[0]) == bytes_of(SHARED, 2)
+
+
+def test_a_receiver_can_have_copies_of_its_own() -> None:
+    pair = Pair(copies=True)
+    received = [pair.pass_on([bytes_of(SHARED, at)]) for at in range(5)]
+    assert len(pair.segments()) == 1
+    assert all(bytes(each[0]) == bytes_of(SHARED, at) for at, each in enumerate(received))
+    pair.close()
+
+
+# Who shares with whom.
+
+
+def test_only_who_has_read_the_token_gets_segments(pair: Pair, tmp_path: Path) -> None:
+    assert pair.sender.link(b"") is None and pair.sender.link(bytes(32)) is None
+    other = Memory(1)
+    reading, writing = os.pipe()
+    with (tmp_path / "file").open("w+b") as file:
+        for stranger in (reading, writing, file.fileno(), 9999):
+            assert other.meet((os.getpid(), stranger)) == b""
+    assert other.meet((2**22 + 1, 3)) == b"" and other.meet(None) == b"" and other.meet([]) == b""
+    descriptor = pair.link.share([bytes(SHARED)])
+    assert descriptor is not None
+    with pytest.raises(DataflowError, match="not known here"):
+        other.frames(descriptor)
+    other.close()
+    for each in (reading, writing):
+        os.close(each)
+
+
+def test_systems_without_such_memory_share_none(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    none = Memory(2)
+    assert none.address is None and none.link(b"") is None
+    assert none.meet(pair.sender.address) == pair.sender._token, "it can still receive"
+    none.rest()
+    none.close()
+
+
+def test_a_fork_frees_nothing(pair: Pair) -> None:
+    kept = pair.pass_on([bytes_of(SHARED)])
+    child = os.fork()
+    if not child:
+        del kept
+        os._exit(0)
+    os.waitpid(child, 0)
+    pair.pass_on([bytes(SHARED)])
+    assert bytes(kept[0]) == bytes_of(SHARED)
+    assert len(pair.segments()) == 2
+
+
+# Ends.
+
+SENDER = """
+import sys, time
+from ikebana.cluster.shared_memory import Memory
+
+memory = Memory(1)
+print(*memory.address, flush=True)
+link = memory.link(bytes.fromhex(sys.stdin.readline()))
+print(link.share([b"x" * 1_000_000]).hex(), flush=True)
+time.sleep(1000)
+"""
+
+
+def test_arrays_outlive_a_killed_sender() -> None:
+    before = held_here()
+    sender = subprocess.Popen([sys.executable, "-c", SENDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert sender.stdin is not None and sender.stdout is not None
+    memory = Memory(1)
+    token = memory.meet([int(each) for each in sender.stdout.readline().split()])
+    assert len(token) == 32
+    print(token.hex(), file=sender.stdin, flush=True)
+    (frame,) = memory.frames(bytes.fromhex(sender.stdout.readline()))
+    sender.kill()
+    sender.wait()
+    assert frame.tobytes() == b"x" * 1_000_000
+    sender.communicate()
+    memory.close()
+    del frame
+    assert held_here() <= before
+
+
+def test_a_message_that_nobody_receives_goes_with_its_sender(pair: Pair) -> None:
+    assert pair.link.share([bytes(SHARED)]) is not None  # the fixture looks what is left
+
+
+# Clusters.
+
+
+def shares(cluster: Processes) -> bool:
+    return all(link is not None for link in cluster._line._links.values())
+
+
+def large(cluster: Processes, name: str) -> int:
+    """A program whose workers exchange a few MB; returns what must be 0."""
+    engine = Engine(cluster=cluster)
+    edges = engine.input(name, EDGES)
+    view = engine.install(f"{name} by dst", edges.select("dst", "src").arrange("dst"))
+    size = 100_000
+    for epoch in range(4):
+        edges.insert({"src": np.arange(size) + epoch * size, "dst": np.arange(size)[::-1]})
+        engine.advance()
+        view.wait(epoch)
+    table = view.read()
+    view.drop()
+    assert table.num_rows == 4 * size
+    wrong = (table["src"].to_numpy() % size + table["dst"].to_numpy()) != size - 1
+    return int(wrong.sum())
+
+
+def test_clusters_on_one_host_share_memory_and_leave_nothing() -> None:
+    files, before = set(os.listdir("/dev/shm")), held_here()
+    with Processes(2) as cluster:
+        assert shares(cluster)
+        assert large(cluster, "shared") == 0
+        assert held_here() > before
+        ours = [f"/proc/{pid}/maps" for pid in cluster.pids]
+        assert all("memfd:ikebana" in Path(each).read_text() for each in ours)
+    assert held_here() <= before and set(os.listdir("/dev/shm")) == files
+
+
+def test_idle_clusters_give_memory_back() -> None:
+    with Processes(2) as cluster:
+        ledgers = held_here()
+        assert large(cluster, "idle") == 0
+        assert within(SOON, lambda: held_here() <= ledgers)
+        assert large(cluster, "idle again") == 0
+
+
+def test_a_driver_that_cannot_share_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.delattr(os, "memfd_create")
+        cluster = Processes(2)
+    with cluster:
+        assert not shares(cluster)
+        assert large(cluster, "unshared") == 0
+
+
+def test_a_killed_worker_leaves_nothing_in_the_driver() -> None:
+    before = held_here()
+    cluster = Processes(2)
+    assert large(cluster, "killed") == 0
+    os.kill(cluster.pids[0], signal.SIGKILL)
+    with pytest.raises(DataflowError, match="worker 0 has died"):
+        cluster.run()
+    cluster.close()
+    assert held_here() <= before and not any(map(is_running, cluster.pids))
+
+
+DRIVER = """
+import time
+from ikebana.cluster.processes import Processes
+from tests.cluster.test_shared_memory import large
+
+if __name__ == "__main__":
+    cluster = Processes(2)
+    assert large(cluster, "driver") == 0
+    print(*cluster.pids, flush=True)
+    time.sleep(1000)
+"""
+
+
+def test_a_killed_driver_leaves_nothing_at_all() -> None:
+    files = set(os.listdir("/dev/shm"))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
+    driver = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(DRIVER)], stdout=subprocess.PIPE, env=environment, text=True
+    )
+    assert driver.stdout is not None
+    pids = [int(each) for each in driver.stdout.readline().split()]
+    driver.send_signal(signal.SIGKILL)
+    driver.wait(SOON)
+    driver.communicate()
+    assert len(pids) == 2 and within(SOON, lambda: not any(map(is_running, pids)))
+    assert set(os.listdir("/dev/shm")) == files  # memory without a name goes with the processes
