@@ -28,7 +28,7 @@ from ikebana.errors import (
 )
 from ikebana.operators import Arrange
 from ikebana.time import Antichain, Time
-from ikebana.trace import EDGES, FLAT, Handle, Import, Reader, Updates
+from ikebana.trace import EDGES, FLAT, BatchQueue, Handle, Reader, Updates
 
 if TYPE_CHECKING:
     from ikebana.spark import Session
@@ -49,6 +49,7 @@ __all__ = [
     "Antichain",
     "Arrange",
     "Arrangement",
+    "BatchQueue",
     "ChangeError",
     "Collection",
     "ConstantRowsWarning",
@@ -58,7 +59,6 @@ __all__ = [
     "EvaluationError",
     "Handle",
     "IkebanaError",
-    "Import",
     "Input",
     "MemoryBudgetError",
     "Processes",

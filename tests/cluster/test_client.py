@@ -21,7 +21,7 @@ import pytest
 from ikebana.cluster import authentication
 from ikebana.cluster import client as guest_module
 from ikebana.cluster.authentication import Keys
-from ikebana.cluster.client import Guest, Invitation
+from ikebana.cluster.client import Client, ClientCredentials
 from ikebana.cluster.processes import Processes
 from ikebana.engine import Engine, Input, View
 from ikebana.errors import DataflowError, TimeError
@@ -38,9 +38,9 @@ def two() -> Iterator[Processes]:
 
 
 @pytest.fixture
-def guest(two: Processes) -> Iterator[Guest]:
-    invitation: Invitation = pickle.loads(pickle.dumps(two.invitation))
-    with Guest(invitation, timeout=8) as guest:
+def guest(two: Processes) -> Iterator[Client]:
+    invitation: ClientCredentials = pickle.loads(pickle.dumps(two.invitation))
+    with Client(invitation, timeout=8) as guest:
         yield guest
 
 
@@ -53,7 +53,7 @@ def push(numbers: Input, values: Any, epoch: int) -> Push:
     return Push(numbers.name, Changes.of(numbers.node.columns, {"n": values}, (epoch,)))
 
 
-def test_guests_load_and_read(two: Processes, guest: Guest) -> None:
+def test_guests_load_and_read(two: Processes, guest: Client) -> None:
     engine = Engine(cluster=two)
     numbers, view = counted(engine, "loaded")
     two.run()  # the workers know the input
@@ -68,7 +68,7 @@ def test_guests_load_and_read(two: Processes, guest: Guest) -> None:
     assert view.read().num_rows == size * parts
 
 
-def test_what_guests_ask_is_refused_where_it_must_be(two: Processes, guest: Guest) -> None:
+def test_what_guests_ask_is_refused_where_it_must_be(two: Processes, guest: Client) -> None:
     engine = Engine(cluster=two)
     numbers, view = counted(engine, "refused")
     engine.advance(5)
@@ -86,7 +86,7 @@ def test_what_guests_ask_is_refused_where_it_must_be(two: Processes, guest: Gues
     assert view.read().num_rows == 0
 
 
-def test_an_answer_is_waited_for_but_not_forever(two: Processes, guest: Guest) -> None:
+def test_an_answer_is_waited_for_but_not_forever(two: Processes, guest: Client) -> None:
     engine = Engine(cluster=two)
     _, view = counted(engine, "awaited")
     two.run()
@@ -98,7 +98,7 @@ def test_an_answer_is_waited_for_but_not_forever(two: Processes, guest: Guest) -
 
 
 def test_regression_a_busy_worker_is_waited_for(
-    two: Processes, guest: Guest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    two: Processes, guest: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     engine = Engine(cluster=two)
     numbers, view = counted(engine, "busy")
@@ -110,7 +110,7 @@ def test_regression_a_busy_worker_is_waited_for(
     hours = SimpleNamespace(monotonic=itertools.count(0, 3600).__next__)  # pass whenever somebody looks at the time
     monkeypatch.setattr(guest_module, "time", hours)
     threading.Timer(0.1, free.touch).start()
-    with Guest(two.invitation) as patient:
+    with Client(two.invitation) as patient:
         patient.send(1, Wait(view.dataflow, 0))
         assert patient.ask(0, Read(slow.dataflow, (0,), wait=True)).rows.num_rows <= 10
 
@@ -124,7 +124,7 @@ def waits_for(file: Path, column: Any) -> Any:
 def test_a_worker_that_is_silent_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authentication, "_BEAT_MS", 100)
     monkeypatch.setattr(authentication, "_SILENCE_MS", 1000)
-    with Processes(1) as cluster, Guest(cluster.invitation) as guest:
+    with Processes(1) as cluster, Client(cluster.invitation) as guest:
         with pytest.raises(DataflowError, match="there is no dataflow"):
             guest.ask(0, Wait("nothing", 1))
         os.kill(cluster.pids[0], signal.SIGSTOP)
@@ -137,7 +137,7 @@ def test_what_is_unanswered_is_bounded(two: Processes) -> None:
     engine = Engine(cluster=two)
     _, view = counted(engine, "bounded")
     two.run()
-    guest = Guest(two.invitation, limit=3, timeout=0.3)
+    guest = Client(two.invitation, limit=3, timeout=0.3)
     for _ in range(3):
         guest.send(0, Wait(view.dataflow, 1))
     with pytest.raises(DataflowError, match="has not answered"):
@@ -152,12 +152,12 @@ def test_what_is_unanswered_is_bounded(two: Processes) -> None:
 
 
 def test_only_guests_enter_by_the_door(two: Processes) -> None:
-    stranger = Guest(replace(two.invitation, keys=Keys.new()), timeout=5)
+    stranger = Client(replace(two.invitation, keys=Keys.new()), timeout=5)
     for _ in range(3):  # trying again does not help, and does not hang
         with pytest.raises(DataflowError, match=r"is gone|has not answered"):
             stranger.ask(0, Wait("x", 1))
     stranger.close()
-    intruder = Guest(replace(two.invitation, doors=(two._line.endpoint,)), timeout=0.5)
+    intruder = Client(replace(two.invitation, doors=(two._line.endpoint,)), timeout=0.5)
     with pytest.raises(DataflowError, match=r"is gone|has not answered"):  # a guest at the members' entrance
         intruder.ask(0, Wait("x", 1))
     intruder.close()
@@ -173,14 +173,14 @@ def test_a_worker_that_ends_is_noticed() -> None:
     engine = Engine(cluster=cluster)
     _, view = counted(engine, "ended")
     cluster.run()
-    guest = Guest(cluster.invitation)
+    guest = Client(cluster.invitation)
     with pytest.raises(DataflowError, match="has not answered"):
         guest.ask(0, Wait(view.dataflow, 9), timeout=0.1)
     os.kill(cluster.pids[0], signal.SIGKILL)
     start = time.monotonic()
     with pytest.raises(DataflowError, match="worker 0 is gone"):
         guest.ask(0, Wait(view.dataflow, 9))
-    late = Guest(cluster.invitation)
+    late = Client(cluster.invitation)
     with pytest.raises(DataflowError, match="worker 0 is gone"):
         late.ask(0, Wait(view.dataflow, 9))
     assert time.monotonic() - start < 5

@@ -39,13 +39,13 @@ def updates(rows: int) -> Updates:
     return Updates.of(SCHEMA, {"name": ["x", "y"] * (rows // 2), "n": np.arange(rows)}, (3,))
 
 
-def message(body: Any) -> messages.Message:
-    return messages.Message("view", 2, 17, 1, body)
+def message(body: Any) -> messages.DataflowMessage:
+    return messages.DataflowMessage("view", 2, 17, 1, body)
 
 
 LETTERS = {
     "nothing": [],
-    "proposals": [message((5, 0)), messages.Message("other", 0, 1, 1, (2, 2))],
+    "proposals": [message((5, 0)), messages.DataflowMessage("other", 0, 1, 1, (2, 2))],
     "round": [message(None), message(3)],
     "no updates": [message(Updates.empty(SCHEMA, 2))],
     "few updates": [message(updates(4))],
@@ -74,21 +74,23 @@ COMMANDS = {
     "reply": messages.Reply(3, ("orders", 4)),
 }
 CALLS = {
-    "peers": protocol.Peers(("tcp://127.0.0.1:1", "tcp://127.0.0.1:2"), ((17, 3), None), (b"token", b"")),
+    "peers": protocol.PeerAddresses(("tcp://127.0.0.1:1", "tcp://127.0.0.1:2"), ((17, 3), None), (b"token", b"")),
     "wait": protocol.Ask(1, messages.Wait("view", 4)),
     "read": protocol.Ask(2, messages.Read("view", (3, 0))),
     "check": protocol.Ask(4, messages.Check(5, (("people", ((("driver", 1), 0), (3, 1))),))),
     "status": protocol.Ask(5, messages.Status()),
     "verdict": protocol.Answer(4, messages.Verdict((messages.Problem("people", "exists", 1, ("name='x'",)),), 0)),
-    "changed": protocol.News([messages.Changed(9, 4, np.arange(4), updates(4).to_table()), messages.Ended(9, "no")]),
-    "forget": protocol.Forget(2),
+    "changed": protocol.Notification(
+        [messages.Changed(9, 4, np.arange(4), updates(4).to_table()), messages.SubscriptionEnded(9, "no")]
+    ),
+    "forget": protocol.CancelRequest(2),
     "idle": protocol.Idle(3),
     "stop": protocol.Stop(),
     "hello": protocol.Hello("tcp://127.0.0.1:3", "tcp://127.0.0.1:4", 17, (17, 5), b"token"),
     "ready": protocol.Ready(),
     "counts": protocol.Answer(3, protocol.Counts(10, 11, 5)),
     "count": protocol.Counts(10, 11, 5),
-    "news": protocol.News([("view", 3), updates(4).to_table()]),
+    "news": protocol.Notification([("view", 3), updates(4).to_table()]),
     "small table": protocol.Answer(2, updates(4).to_table()),
     "large table": protocol.Answer(2, updates(MANY).to_table()),
     "refusal": protocol.Refusal(2, TimeError, "what", "detail", "hint"),
@@ -282,7 +284,7 @@ def test_through_authenticated_sockets() -> None:
         for each in sent:
             codec.send(outbox, codec.encode(each))
         assert here.gate.poll(5000)
-        here.answer()
+        here.authenticate()
         for each in sent:
             assert inbox.poll(5000)
             assert codec.has_mail(inbox)

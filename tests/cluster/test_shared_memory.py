@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from ikebana.cluster import codec
 from ikebana.cluster import shared_memory as module
 from ikebana.cluster.processes import Processes
-from ikebana.cluster.shared_memory import SHARED, Link, Memory, is_descriptor
+from ikebana.cluster.shared_memory import SHARED, Sender, SharedMemory, is_descriptor
 from ikebana.engine import Engine
 from ikebana.errors import DataflowError
 from tests.clusters import EDGES, is_running, within
@@ -51,10 +51,10 @@ class Pair:
     """A sender and a receiver, both in this process."""
 
     def __init__(self, *, links: int = 1, copies: bool = False) -> None:
-        self.sender, self.receiver = Memory(links), Memory(1, copies=copies)
+        self.sender, self.receiver = SharedMemory(links), SharedMemory(1, copies=copies)
         link = self.sender.link(self.receiver.meet(self.sender.address))
         assert link is not None
-        self.link: Link = link
+        self.link: Sender = link
 
     def pass_on(self, frames: list[Any]) -> list[Any]:
         descriptor = self.link.share(frames)
@@ -220,7 +220,7 @@ def test_a_receiver_can_have_copies_of_its_own() -> None:
 
 def test_only_who_has_read_the_token_gets_segments(pair: Pair, tmp_path: Path) -> None:
     assert pair.sender.link(b"") is None and pair.sender.link(bytes(32)) is None
-    other = Memory(1)
+    other = SharedMemory(1)
     reading, writing = os.pipe()
     with (tmp_path / "file").open("w+b") as file:
         for stranger in (reading, writing, file.fileno(), 9999):
@@ -237,7 +237,7 @@ def test_only_who_has_read_the_token_gets_segments(pair: Pair, tmp_path: Path) -
 
 def test_systems_without_such_memory_share_none(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
-    none = Memory(2)
+    none = SharedMemory(2)
     assert none.address is None and none.link(b"") is None
     assert none.meet(pair.sender.address) == pair.sender._token, "it can still receive"
     none.rest()
@@ -274,7 +274,7 @@ def test_arrays_outlive_a_killed_sender() -> None:
     before = held_here()
     sender = subprocess.Popen([sys.executable, "-c", SENDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert sender.stdin is not None and sender.stdout is not None
-    memory = Memory(1)
+    memory = SharedMemory(1)
     token = memory.meet([int(each) for each in sender.stdout.readline().split()])
     assert len(token) == 32
     print(token.hex(), file=sender.stdin, flush=True)

@@ -200,7 +200,7 @@ def setups(workers: int = 4) -> SearchStrategy[Setup]:
 @contextmanager
 def engine_of(setup: Setup) -> Iterator[Engine]:
     """An engine, with the constants that a setup changes changed while it lives."""
-    hash_bits = ir.ByKey.__dataclass_fields__["hash_bits"]
+    hash_bits = ir.Arrange.__dataclass_fields__["hash_bits"]
     with (
         patch.object(spine, "HEAD", setup.head),
         patch.dict(spine.EFFORT, HASTE),
@@ -235,7 +235,7 @@ def collected(table: pa.Table) -> dict[tuple[Any, ...], int]:
 
 def read(view: View) -> dict[tuple[Any, ...], int]:
     """A view's rows and their diffs at the last closed epoch; fails rather than hangs."""
-    engine = view._engine
+    engine = view._coordinator
     engine.cluster.command(Demand(view.dataflow, engine.epoch))
     settle(engine)
     return collected(view.read())

@@ -31,8 +31,8 @@ def loops(view: View) -> int:
     def count(scope: Scope) -> int:
         return sum(1 + count(item) for item in scope.items if isinstance(item, LoopScope))
 
-    settle(view._engine)
-    return count(cluster_of(view._engine).workers[0].flows[view.dataflow]._root)
+    settle(view._coordinator)
+    return count(cluster_of(view._coordinator).workers[0].flows[view.dataflow]._root)
 
 
 def loop_nodes(collection: Collection) -> list[ir.Loop]:

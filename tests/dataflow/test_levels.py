@@ -177,7 +177,7 @@ def test_oracle_levels_inside_a_loop(levels: int | None, workers: int) -> None:
 
 # Plans.
 def arrangements(query: Collection) -> list[tuple[str, ...]]:
-    return [node.key for node in walk(query.node) if isinstance(node, ir.ByKey)]
+    return [node.key for node in walk(query.node) if isinstance(node, ir.Arrange)]
 
 
 def test_levels_are_those_asked_for_or_needed() -> None:
@@ -208,9 +208,9 @@ def test_columns_are_put_in_order_only_where_that_helps() -> None:
     numbers = engine.input("numbers", {"k": pa.int64(), "n": pa.int32(), "m": pa.int32()})
     plain = numbers.max("k").node
     assert numbers.max("k", "n", "m").node is plain
-    (reordered,) = (node for node in walk(numbers.max("k", "m").node) if isinstance(node, ir.ReduceOf))
+    (reordered,) = (node for node in walk(numbers.max("k", "m").node) if isinstance(node, ir.Reduce))
     assert [field.name for field in reordered.columns] == ["k", "m", "n"]
-    assert reordered.logic.is_ordered(ir.schema_of(reordered.source))  # type: ignore[attr-defined]
+    assert reordered.reducer.is_ordered(ir.schema_of(reordered.source))  # type: ignore[attr-defined]
 
 
 def test_buckets_are_the_same_everywhere() -> None:

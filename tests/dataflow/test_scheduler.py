@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ikebana.cluster.inprocess import NO_FAULTS, Faults, InProcess
 from ikebana.engine import Engine
-from ikebana.runtime.messages import Message
+from ikebana.runtime.messages import DataflowMessage
 from tests.dataflow.harness import examples, faults, pairs, pairs_input, read
 
 COUNT = 20
@@ -29,12 +29,12 @@ class Clerk:
     def step(self) -> bool:
         if self.index == self.last or self.sent == COUNT:
             return False
-        self.outbox.append((self.last, Message("flow", 2, self.sent, self.index, None)))
+        self.outbox.append((self.last, DataflowMessage("flow", 2, self.sent, self.index, None)))
         self.log.append(("sent", self.index, self.sent))
         self.sent += 1
         return True
 
-    def deliver(self, letter: Message) -> None:
+    def deliver(self, letter: DataflowMessage) -> None:
         self.log.append(("received", letter.sender, letter.number))
 
 

@@ -15,13 +15,13 @@ from ikebana.engine.collection import Collection, iterate
 from ikebana.operators.arrange_stream import ArrangeStream
 from ikebana.operators.join import Join
 from ikebana.operators.reduce import Reduction
-from ikebana.operators.sources import Import
+from ikebana.operators.sources import ImportedArrangement
 from tests.dataflow.harness import cluster_of, pairs, pairs_input, read, settle
 
 
 def operators(view: View, kind: type, worker: int = 0) -> int:
     """How many operators of a kind a view's own dataflow has."""
-    flow = cluster_of(view._engine).workers[worker].flows[view.dataflow]
+    flow = cluster_of(view._coordinator).workers[worker].flows[view.dataflow]
     return sum(isinstance(each, kind) for each in flow._root.operators())
 
 
@@ -131,7 +131,7 @@ def test_an_arrangement_that_two_views_need_is_maintained_once(workers: int) -> 
     assert list(cluster_of(engine).workers[0].flows) == [*flows, "two"]
     assert by_k in flows
     for view in (one, two):
-        assert (operators(view, Import), operators(view, ArrangeStream)) == (1, 0)
+        assert (operators(view, ImportedArrangement), operators(view, ArrangeStream)) == (1, 0)
     alone = Engine(workers, share=False)
     numbers = pairs_input(alone)
     views = [alone.install("one", numbers.max("k")), alone.install("two", numbers.min("k"))]
@@ -173,7 +173,7 @@ def test_a_view_is_an_arrangement_for_others() -> None:
     read(counts)
     view = engine.install("with counts", numbers.join(counts.rows(), on="k"))
     assert read(view) == {(1, 5, 2): 1, (1, 6, 2): 1, (2, 7, 1): 1}
-    assert (operators(view, Reduction), operators(view, Import)) == (0, 2)
+    assert (operators(view, Reduction), operators(view, ImportedArrangement)) == (0, 2)
 
 
 # Explained.

@@ -17,7 +17,7 @@ from ikebana.errors import DataflowError, TimeError
 from ikebana.operators import join
 from ikebana.operators.arrange_stream import split
 from ikebana.plan import reachability
-from ikebana.runtime.dataflow import Flow
+from ikebana.runtime.dataflow import Dataflow
 from ikebana.runtime.messages import FIRST_EXCHANGE
 from ikebana.runtime.staging import stages
 from ikebana.trace import Updates
@@ -30,14 +30,14 @@ Rows = Counter[tuple[int, int]]
 def exchanges(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The dataflows of all exchanges from now on."""
     found: list[str] = []
-    tell_all = Flow._tell_all
+    tell_all = Dataflow._tell_all
 
-    def told(flow: Flow, channel: int, number: int, parts: list[Any]) -> None:
+    def told(flow: Dataflow, channel: int, number: int, parts: list[Any]) -> None:
         if channel >= FIRST_EXCHANGE:
             found.append(flow.name)
         tell_all(flow, channel, number, parts)
 
-    monkeypatch.setattr(Flow, "_tell_all", told)
+    monkeypatch.setattr(Dataflow, "_tell_all", told)
     return found
 
 

@@ -242,7 +242,7 @@ def test_held_epochs_stay_readable(engine: Engine) -> None:
 def test_what_is_held_is_let_go(engine: Engine) -> None:
     table = table_of(engine)
     view = engine.install("all", table.count("v"))
-    view._engine.run()
+    view._coordinator.run()
     readers = [each.readers for each in engine.status()]
     held = view.hold()
     lost = view.hold()

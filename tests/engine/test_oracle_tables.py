@@ -88,7 +88,7 @@ class Follower:
         read = collected(self.view.read())
         while (found := self.changes.take(0)) is not None:
             epoch, table = found
-            assert self.epoch < epoch < self.view._engine.epoch
+            assert self.epoch < epoch < self.view._coordinator.epoch
             self.epoch = epoch
             changes = collected(table)
             assert changes

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from ikebana.cluster.client import Guest
+from ikebana.cluster.client import Client
 from ikebana.cluster.processes import Processes
 from ikebana.engine import Engine, Table, View
 from ikebana.errors import ChangeError, DataflowError
@@ -82,7 +82,7 @@ def test_guests_stage_with_the_owners_and_read_from_them(engine: Engine, table: 
     view = engine.install("all", table)
     transaction = engine.transaction()
     assert isinstance(engine.cluster, Processes)
-    with Guest(engine.cluster.invitation) as guest:
+    with Client(engine.cluster.invitation) as guest:
         for part in range(4):
             data = {"k": range(part * 1000, (part + 1) * 1000), "v": [part] * 1000}
             for attempt in (0, 1):

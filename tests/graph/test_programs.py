@@ -163,7 +163,7 @@ def test_invariance_duplicates_do_not_matter_where_programs_say_so() -> None:
 
 def arrangements(plan: ir.Node) -> tuple[list[str], list[str]]:
     """What a plan indexes outside and inside loops, as the key columns of each index."""
-    keys = [(node.scope, ",".join(node.key)) for node in walk(plan) if isinstance(node, ir.ByKey)]
+    keys = [(node.scope, ",".join(node.key)) for node in walk(plan) if isinstance(node, ir.Arrange)]
     return [key for scope, key in keys if not scope], [key for scope, key in keys if scope]
 
 

@@ -22,7 +22,7 @@ from ikebana.engine import Engine
 from ikebana.errors import DataflowError, DroppedError, IkebanaError
 from ikebana.operators.changes import Changes
 from ikebana.runtime.messages import Push, Read
-from ikebana.spark import Guest, SparkWorkers, launch
+from ikebana.spark import Client, SparkWorkers, launch
 from ikebana.spark.hosting import occupied
 from ikebana.spark.launch import slots
 from tests.clusters import EDGES, is_running, within
@@ -190,13 +190,13 @@ def test_tasks_load_and_read_as_guests(spark: SparkSession) -> None:
         invitation, columns = cluster.invitation, edges.node.columns
 
         def load(part: int) -> int:
-            with Guest(invitation) as guest:
+            with Client(invitation) as guest:
                 data = {"src": np.arange(size) + part * size, "dst": np.arange(size)}
                 guest.send(part % 2, Push("edges", Changes.of(columns, data, (0,))))
             return part
 
         def read(worker: int) -> int:
-            with Guest(invitation) as guest:
+            with Client(invitation) as guest:
                 return guest.ask(worker, Read("by src", (0,))).rows.num_rows
 
         context: Any = spark.sparkContext
@@ -204,5 +204,5 @@ def test_tasks_load_and_read_as_guests(spark: SparkSession) -> None:
         engine.advance()
         view.wait(0)
         assert sum(context.parallelize(range(2), 2).map(read).collect()) == size * parts
-    with pytest.raises(IkebanaError, match="worker 0 is gone"), Guest(invitation, timeout=5) as late:
+    with pytest.raises(IkebanaError, match="worker 0 is gone"), Client(invitation, timeout=5) as late:
         late.ask(0, Read("by src", (0,)))

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from ikebana.encoding import Schema
 from ikebana.engine import Engine
 from ikebana.engine.collection import Collection
-from ikebana.operators.reducers import Groups, Logic
+from ikebana.operators.reducers import Groups, Reducer
 from ikebana.trace import Updates
 from ikebana.trace.updates import consolidate
 
@@ -107,7 +107,7 @@ def arrays(fields: Sequence[pa.Field], rows: Sequence[Row]) -> dict[str, pa.Arra
     return {field.name: pa.array([row[at] for row in rows], field.type) for at, field in enumerate(fields)}
 
 
-def applied(logic: Logic, key: Sequence[pa.Field], val: Sequence[pa.Field], rows: Rows) -> Rows:
+def applied(logic: Reducer, key: Sequence[pa.Field], val: Sequence[pa.Field], rows: Rows) -> Rows:
     """What a logic makes of rows: key columns and its own, with diffs; values as `plain` has them."""
     schema = Schema(key, val)
     data = list(rows)

@@ -32,7 +32,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import YearMonthIntervalType
 
 from ikebana.errors import EvaluationError
-from ikebana.expressions import Column, Config, Expression, Rows, translate
+from ikebana.expressions import Column, ColumnBatch, Config, Expression, translate
 from ikebana.expressions.core.tree import Tree, parse
 from ikebana.expressions.core.types import arrow_type
 
@@ -138,11 +138,11 @@ class Oracle:
 
     # Evaluating here.
 
-    def _rows(self, expression: Expression, numbers: Sequence[int]) -> Rows:
+    def _rows(self, expression: Expression, numbers: Sequence[int]) -> ColumnBatch:
         """What an expression needs of some of the rows, as slices of longer arrays."""
         index = pa.array([0, *numbers, 0])
         columns = {name: self._columns[name].take(index).slice(1, len(numbers)) for name in expression.columns}
-        return Rows(columns, len(numbers))
+        return ColumnBatch(columns, len(numbers))
 
     def _evaluate_here(self, case: _Case) -> None:
         if case.expression is None:

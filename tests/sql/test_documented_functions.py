@@ -18,7 +18,7 @@ from ikebana.engine import Engine
 from ikebana.expressions.core.base import BUILDERS
 from ikebana.spark.planning import Planner
 from ikebana.spark.types import fields_of
-from ikebana.sql import Table
+from ikebana.sql import SourceTable
 from ikebana.sql.lowering.aggregates import _GATHERED, _SUMS
 from ikebana.sql.lowering.generators import _GENERATORS
 from ikebana.sql.lowering.query import lower
@@ -121,13 +121,13 @@ def test_the_list_has_all_functions_and_no_others() -> None:
 
 
 @pytest.fixture(scope="module")
-def world(spark: SparkSession) -> Iterator[tuple[Planner, Mapping[str, Table]]]:
+def world(spark: SparkSession) -> Iterator[tuple[Planner, Mapping[str, SourceTable]]]:
     """A planner and a table, without workers of Spark's."""
     with Engine() as engine:
         fields = fields_of(COLUMNS)
         planner = Planner(spark)
         planner.add_table("t", fields)
-        yield planner, {"t": Table("t", engine.table("t", fields))}
+        yield planner, {"t": SourceTable("t", engine.table("t", fields))}
 
 
 def queries(family: str) -> list[str]:
@@ -144,7 +144,9 @@ def queries(family: str) -> list[str]:
 @pytest.mark.xdist_group("spark")
 class TestOnSpark:
     @pytest.mark.parametrize("family", CALLS)
-    def test_listed_functions_are_supported(self, world: tuple[Planner, Mapping[str, Table]], family: str) -> None:
+    def test_listed_functions_are_supported(
+        self, world: tuple[Planner, Mapping[str, SourceTable]], family: str
+    ) -> None:
         planner, tables = world
         for query in queries(family):
             lower(planner.plan(query), tables)

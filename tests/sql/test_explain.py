@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ikebana.engine import Engine
-from ikebana.sql import Table
+from ikebana.sql import SourceTable
 from ikebana.sql.lowering.query import lower
 from tests.sql.rows import FIELDS
 from tests.sql.statements import KEYS, planned
@@ -32,13 +32,13 @@ GOLDEN = {
 """What to see in each text."""
 
 
-def engine_for(name: str) -> tuple[Engine, dict[str, Table]]:
+def engine_for(name: str) -> tuple[Engine, dict[str, SourceTable]]:
     """An engine with empty tables, for which nothing is estimated."""
     engine = Engine()
     if name.startswith("tpch"):
         return engine, tpch_tables(engine)
     return engine, {
-        table: Table(table, engine.table(table, fields, KEYS.get(table)), KEYS.get(table, ()))
+        table: SourceTable(table, engine.table(table, fields, KEYS.get(table)), KEYS.get(table, ()))
         for table, fields in FIELDS.items()
     }
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikebana.errors import EvaluationError, SqlError
-from ikebana.expressions import Column, Config, Expression, Literal, Rows
+from ikebana.expressions import Column, ColumnBatch, Config, Expression, Literal
 from ikebana.expressions.core.base import BUILDERS
 from ikebana.expressions.core.tree import Tree
 
@@ -39,7 +39,7 @@ def constant(text: str | None, spark: str, zone: str = "UTC") -> Expression:
 
 def evaluated(expression: Expression, **columns: pa.Array) -> list[Any]:
     """Values; the types and nulls of which are as the expression says."""
-    found = expression.evaluate(Rows.of(columns))
+    found = expression.evaluate(ColumnBatch.of(columns))
     found.validate(full=True)
     assert found.type == expression.type
     assert expression.nullable or not found.null_count

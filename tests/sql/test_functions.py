@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikebana.errors import EvaluationError, SqlError
-from ikebana.expressions import Column, Config, Expression, Literal, PythonFunction, Rows
+from ikebana.expressions import Column, ColumnBatch, Config, Expression, Literal, PythonFunction
 from ikebana.expressions.core.base import BUILDERS
 from ikebana.expressions.core.scalars import each_distinct
 from ikebana.expressions.core.tree import Tree
@@ -50,7 +50,7 @@ def run(expression: Expression, **columns: Any) -> list[Any]:
         name: values if isinstance(values, pa.Array) else pa.array(values, {"i": INT}.get(name))
         for name, values in columns.items()
     }
-    return expression.evaluate(Rows.of(arrays)).to_pylist()
+    return expression.evaluate(ColumnBatch.of(arrays)).to_pylist()
 
 
 # Strings and patterns.

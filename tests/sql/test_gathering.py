@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from ikebana.errors import EvaluationError
 from ikebana.reducers.gathering import (
     Collect,
-    Extreme,
     ExtremeBy,
     GatherCall,
+    GatheredExtreme,
     Gathering,
     Mode,
     Percentile,
@@ -60,7 +60,7 @@ def collected(call: Collect, rows: list[Row]) -> Any:
     return list({plain(value): value for value in found}.values()) if call.distinct else found
 
 
-def extreme(call: Extreme, rows: list[Row]) -> Any:
+def extreme(call: GatheredExtreme, rows: list[Row]) -> Any:
     found = values(rows, call.column)
     return found[-1 if call.greatest else 0] if found else None
 
@@ -122,7 +122,7 @@ SUMMED = [
 ]
 TWINS: dict[type, Callable[[Any, list[Row]], Any]] = {
     Collect: collected,
-    Extreme: extreme,
+    GatheredExtreme: extreme,
     ExtremeBy: extreme_by,
     Mode: mode,
     Percentile: percentile,
@@ -141,7 +141,7 @@ def calls(draw: Any, name: str) -> GatherCall:
         st.sampled_from(
             [
                 Collect(name, column, flag, flags[0]),
-                Extreme(name, column, flag),
+                GatheredExtreme(name, column, flag),
                 ExtremeBy(name, column, other, flag),
                 Mode(name, column, flag),
                 Percentile(name, numeric, tuple(fractions), *flags, frequency),

@@ -84,16 +84,16 @@ def test_a_stream_is_joined_one_table_at_a_time_and_shares_their_indexes() -> No
     with Engine() as engine:
         tables = tpch.tables(engine, stream=True)
         plan = list(walk(lower(planned("tpch/q9"), tables).rows.node))
-    assert not [node for node in plan if isinstance(node, ir.LookupOf)]
-    joins = [node for node in plan if isinstance(node, ir.JoinOf)]
+    assert not [node for node in plan if isinstance(node, ir.Lookup)]
+    joins = [node for node in plan if isinstance(node, ir.Join)]
     assert len(joins) == 5  # part, supplier, partsupp, orders, nation
-    assert all(isinstance(join.right, ir.Seen) for join in joins)  # in the tables' own indexes
+    assert all(isinstance(join.right, ir.ArrangementView) for join in joins)  # in the tables' own indexes
 
 
 def test_exists_with_a_comparison_looks_at_the_foremost_values() -> None:
     with Engine() as engine:
         plan = walk(lower(planned("tpch/q21"), tpch.tables(engine)).rows.node)
-        found = [node.logic for node in plan if isinstance(node, ir.ReduceOf)]
+        found = [node.reducer for node in plan if isinstance(node, ir.Reduce)]
     assert [logic.k for logic in found if isinstance(logic, Foremost)] == [2, 2]
 
 

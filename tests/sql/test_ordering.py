@@ -199,7 +199,7 @@ def test_columns_that_fit_are_indexed_once() -> None:
         source = engine.input("rows", [field for field, _ in NARROW])
         keys = [SortKey("t", ascending=False), SortKey("m")]
         plan = top_rows(source, ["g"], 3, 0, keys).node
-        assert sum(isinstance(node, ir.ByKey) for node in walk(plan)) == 1
+        assert sum(isinstance(node, ir.Arrange) for node in walk(plan)) == 1
         assert top_rows(source, ["g"], 3, 0, keys).columns == source.columns
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from ikebana.engine import Engine
 from ikebana.errors import IkebanaError
 from ikebana.expressions.core.types import arrow_type
-from ikebana.sql import Table
+from ikebana.sql import SourceTable
 from ikebana.sql.lowering.query import lower
 from ikebana.sql.planned import Planned
 from ikebana.sql.statements import Statement
@@ -37,10 +37,10 @@ class World:
         if rows is not None:
             self.change_to(rows)
 
-    def _table(self, name: str, is_stream: bool) -> Table:
+    def _table(self, name: str, is_stream: bool) -> SourceTable:
         key = () if is_stream else KEYS.get(name, ())
         made = self.engine.table(name, FIELDS[name], key or None, "stream" if is_stream else "table")
-        return Table(name, made, key, is_stream)
+        return SourceTable(name, made, key, is_stream)
 
     def install(self, name: str, plan: Planned | None = None) -> None:
         """A view for a statement."""

@@ -18,7 +18,7 @@ from ikebana.encoding import Schema
 from ikebana.events import BatchSealed, Event, MergeFinished, MergeStarted, TraceFreed
 from ikebana.operators import Arrange
 from ikebana.time import Antichain
-from ikebana.trace import Handle, Import
+from ikebana.trace import BatchQueue, Handle
 from tests.trace import compare
 from tests.trace.strategies import HASTE, Script, examples, readable, scripts
 from tests.trace.tables import feed, shown
@@ -208,7 +208,7 @@ def test_oracle_import_of_the_full_and_of_the_compacted_history() -> None:
     late = full.clone()
     late.advance((2,))
 
-    def history(imported: Import) -> str:
+    def history(imported: BatchQueue) -> str:
         return shown(update for batch in imported.history for update in compare.batch_triples(batch))
 
     assert history(full.import_()) == "1 1 0 1\n1 1 1 -1\n2 1 1 1\n2 1 2 1"
@@ -264,7 +264,7 @@ def test_invariance_imports_get_each_batch_once_whatever_is_merged(effort: str) 
     with slow_spines(1):
         arrange = Arrange(PAIRS, effort=effort)
         handle = arrange.handle()
-        imports: list[Import] = []
+        imports: list[BatchQueue] = []
         for epoch in range(20):
             arrange.update({"k": [epoch] * (1 + epoch % 5), "v": range(1 + epoch % 5)}, (epoch,))
             arrange.advance((epoch + 1,))

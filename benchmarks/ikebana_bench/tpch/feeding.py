@@ -25,7 +25,7 @@ import pyarrow as pa
 from ikebana.cluster.processes import Processes
 from ikebana.engine import Engine
 from ikebana.reducers.ordering import sort_table
-from ikebana.sql import Lowered, Planned, Table
+from ikebana.sql import Lowered, Planned, SourceTable
 from ikebana.sql.lowering.query import lower
 from ikebana_bench.measure import Stopwatch
 from ikebana_bench.scenario import Parameters, parameter
@@ -108,7 +108,8 @@ class Fed:
         self._engine = engine
         self._tables = {name: self._table(name, job) for name in job.columns}
         relations = {
-            name: Table(name, table, tuple(table.key), table.kind == "stream") for name, table in self._tables.items()
+            name: SourceTable(name, table, tuple(table.key), table.kind == "stream")
+            for name, table in self._tables.items()
         }
         self._lowered: Lowered = lower(job.planned, relations)
         self._view = engine.install(f"q{job.number}", self._lowered.rows)

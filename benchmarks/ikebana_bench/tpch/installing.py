@@ -177,12 +177,12 @@ class TpchInstall(Scenario[InstallParameters]):
 def prepare(session: Session, chosen: Sequence[int], progress: Progress) -> dict[int, Times]:
     """What planning each query takes; the session has planned all of them when this is done."""
     from ikebana.spark.querying import Queries
-    from ikebana.sql import Table
+    from ikebana.sql import SourceTable
 
     relations = {}
     for name in TABLES:
         table = session.table(name)
-        relations[name] = Table(name, table, tuple(table.key), table.kind == "stream")
+        relations[name] = SourceTable(name, table, tuple(table.key), table.kind == "stream")
     queries = Queries(session.spark, session.engine, "", lambda: relations)
     found: dict[int, Times] = {number: {} for number in chosen}
     queries.lowered("SELECT r_name FROM region")  # so that all tables are known

@@ -122,7 +122,7 @@ class Sockets:
             socket.set(zmq.HEARTBEAT_TIMEOUT, _SILENCE_MS)
         return socket
 
-    def answer(self) -> None:
+    def authenticate(self) -> None:
         """Let in who waits at the gate with an allowed key, and refuse the others."""
         while int(self.gate.get(zmq.EVENTS)) & IN:
             version, request, domain, _address, _identity, mechanism, *credentials = self.gate.recv_multipart()

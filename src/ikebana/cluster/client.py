@@ -5,8 +5,8 @@
         guest.ask(0, Push("edges", changes))   # a command is answered (None) when it was carried out
         table = guest.ask(1, Read("degrees", (3,)))
 
-An `Invitation` is where the workers' doors are, and the keys with which they open: whoever has it can do what the
-driver can. It holds for one cluster, as long as that lives. Large arrays travel without a copy on either side.
+An `ClientCredentials` is where the workers' doors are, and the keys with which they open: whoever has it can do what
+the driver can. It holds for one cluster, as long as that lives. Large arrays travel without a copy on either side.
 
 Flow. `send` does not wait for the answer, and so keeps a worker and the network busy at once; but it waits while
 `limit` requests to that worker are unanswered, so that what is under way is bounded. `finish` waits for the rest.
@@ -34,7 +34,7 @@ import zmq
 
 from ikebana.cluster import codec
 from ikebana.cluster.authentication import LOST, Keys, Socket, Sockets
-from ikebana.cluster.protocol import Ask, Forget, Refusal, Reply
+from ikebana.cluster.protocol import Ask, CancelRequest, Refusal, Reply
 from ikebana.errors import DataflowError
 from ikebana.runtime.messages import Request
 
@@ -43,7 +43,7 @@ _GONE = LOST | zmq.EVENT_CONNECT_RETRIED
 
 
 @dataclass(frozen=True, slots=True)
-class Invitation:
+class ClientCredentials:
     """What a guest must know about a cluster."""
 
     doors: tuple[str, ...]  # where each worker listens for guests
@@ -56,10 +56,10 @@ class Invitation:
         return len(self.doors)
 
 
-class Guest:
+class Client:
     """A guest of a cluster."""
 
-    def __init__(self, invitation: Invitation, *, timeout: float | None = None, limit: int = 4) -> None:
+    def __init__(self, invitation: ClientCredentials, *, timeout: float | None = None, limit: int = 4) -> None:
         """`timeout`: how many seconds an answer may take, as long as the worker lives if none is given.
 
         `limit`: how many requests to a worker may be unanswered.
@@ -135,7 +135,7 @@ class Guest:
         if self._close.alive and number in self._unanswered.get(worker, ()):
             self._unanswered[worker].discard(number)
             with suppress(zmq.Again):  # it is gone
-                codec.send(self._doors[worker], codec.encode(Forget(number)))
+                codec.send(self._doors[worker], codec.encode(CancelRequest(number)))
 
     def _connect(self, worker: int) -> None:
         if not 0 <= worker < self.size:

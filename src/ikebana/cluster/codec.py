@@ -38,7 +38,7 @@ from pyarrow import types
 
 from ikebana.cluster import protocol
 from ikebana.cluster.authentication import IN
-from ikebana.cluster.shared_memory import Link, Memory, is_descriptor
+from ikebana.cluster.shared_memory import Sender, SharedMemory, is_descriptor
 from ikebana.encoding import Schema
 from ikebana.errors import DataflowError
 from ikebana.operators.changes import Changes
@@ -78,7 +78,7 @@ def decode(frames: Sequence[Any]) -> Any:
     return pickle.loads(frames[0], buffers=map(_aligned, frames[1:]))
 
 
-def send(socket: zmq.Socket[bytes], frames: Frames, *, to: bytes | None = None, link: Link | None = None) -> None:
+def send(socket: zmq.Socket[bytes], frames: Frames, *, to: bytes | None = None, link: Sender | None = None) -> None:
     """Send a message, on a router to the peer `to`. Large frames are not copied, but where memory is shared.
 
     `link` is for receivers on this host: then very large messages are a descriptor and the pickle.
@@ -95,7 +95,7 @@ def send(socket: zmq.Socket[bytes], frames: Frames, *, to: bytes | None = None, 
         socket.send(frame, zmq.SNDMORE if at < last else 0, copy=False)
 
 
-def receive(socket: zmq.Socket[bytes], memory: Memory | None = None) -> Any:
+def receive(socket: zmq.Socket[bytes], memory: SharedMemory | None = None) -> Any:
     """The next message; `memory` is what its sender may have shared."""
     frames: Frames = [socket.recv()]
     if memory is not None and is_descriptor(frames[0]):
@@ -105,7 +105,7 @@ def receive(socket: zmq.Socket[bytes], memory: Memory | None = None) -> Any:
     return decode(frames)
 
 
-def receive_from(socket: zmq.Socket[bytes], memory: Memory | None = None) -> tuple[bytes, Any]:
+def receive_from(socket: zmq.Socket[bytes], memory: SharedMemory | None = None) -> tuple[bytes, Any]:
     """The next message on a router, and who sent it."""
     return socket.recv(), receive(socket, memory)
 
@@ -266,7 +266,7 @@ def _kinds(kind: type[Any]) -> Iterable[type[Any]]:
         yield from _kinds(each)
 
 
-_VALUES = (messages.Command, messages.Letter, protocol.FromDriver, protocol.FromWorker)
+_VALUES = (messages.Command, messages.PeerMessage, protocol.FromDriver, protocol.FromWorker)
 _PLAIN = {kind for union in _VALUES for kind in get_args(union)} | {messages.Wait, messages.WaitAll, messages.Read}
 _PLAIN |= {Updates, Changes, Sealed, protocol.Greeting}
 _PLAIN -= {messages.Install}  # to be sealed first

@@ -34,10 +34,22 @@ import zmq
 
 from ikebana.cluster import Listener, codec, ignore
 from ikebana.cluster.authentication import Socket, Sockets
-from ikebana.cluster.hosts import Hosting
+from ikebana.cluster.hosts import WorkerHost
 from ikebana.cluster.interrupts import deferred
-from ikebana.cluster.protocol import Answer, Ask, Crash, Forget, Hello, News, Peers, Ready, Refusal, Reply, Stop
-from ikebana.cluster.shared_memory import Link, Memory
+from ikebana.cluster.protocol import (
+    Answer,
+    Ask,
+    CancelRequest,
+    Crash,
+    Hello,
+    Notification,
+    PeerAddresses,
+    Ready,
+    Refusal,
+    Reply,
+    Stop,
+)
+from ikebana.cluster.shared_memory import Sender, SharedMemory
 from ikebana.errors import DataflowError, DroppedError
 
 _LOOK = 0.5
@@ -55,17 +67,17 @@ _CLOSING = 20.0
 _AGAIN = "start the engine again and load the data again"
 
 
-class Line:
+class WorkerConnections:
     """The driver's socket, its thread, and the calls under way."""
 
-    def __init__(self, sockets: Sockets, hosting: Hosting, workers: int, memory: Memory) -> None:
+    def __init__(self, sockets: Sockets, hosting: WorkerHost, workers: int, memory: SharedMemory) -> None:
         self._sockets, self._hosting, self.size, self._memory = sockets, hosting, workers, memory
-        self._links: dict[int, Link | None] = {}  # to workers on this host
+        self._links: dict[int, Sender | None] = {}  # to workers on this host
         self._router, self.endpoint = sockets.listen(zmq.ROUTER)
         self._router.set(zmq.ROUTER_MANDATORY, 1)
         self._owner = os.getpid()
         self._out: deque[tuple[int | None, Any]] = deque()  # to whom, None for all, and what
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, PendingCall] = {}
         self._numbers = itertools.count()
         self._said: dict[int, Any] = {}  # the last thing that a worker said unasked, news apart
         self._listener: Callable[[], Listener | None] = lambda: ignore
@@ -95,11 +107,11 @@ class Line:
         self._thread.start()
         return hellos
 
-    def _introduction(self, hellos: Sequence[Hello]) -> Peers:
+    def _introduction(self, hellos: Sequence[Hello]) -> PeerAddresses:
         """What all workers are told; from now on memory is shared with those that can."""
         seen = tuple(self._memory.meet(hello.ledger) for hello in hellos)
         self._links = {index: self._memory.link(hello.seen) for index, hello in enumerate(hellos)}
-        return Peers(tuple(hello.endpoint for hello in hellos), tuple(hello.ledger for hello in hellos), seen)
+        return PeerAddresses(tuple(hello.endpoint for hello in hellos), tuple(hello.ledger for hello in hellos), seen)
 
     def _new_poller(self) -> zmq.Poller:
         poller = zmq.Poller()
@@ -139,7 +151,7 @@ class Line:
         if not hold or len(self._out) > _HELD:
             self._wake()
 
-    def call(self, ask: Callable[[int], Any], worker: int | None = None) -> Call:
+    def call(self, ask: Callable[[int], Any], worker: int | None = None) -> PendingCall:
         """Send what `ask` makes of the call's number."""
         if threading.get_ident() == self._thread.ident:
             raise DataflowError(
@@ -147,7 +159,7 @@ class Line:
                 detail="it is called by the thread that takes the answers",
                 hint="hand the news to another thread, and ask there",
             )
-        call = Call(self, next(self._numbers), range(self.size) if worker is None else (worker,))
+        call = PendingCall(self, next(self._numbers), range(self.size) if worker is None else (worker,))
         self._calls[call.number] = call
         try:
             self.send(ask(call.number), worker)
@@ -156,11 +168,11 @@ class Line:
             raise
         return call
 
-    def forget(self, call: Call) -> None:
+    def forget(self, call: PendingCall) -> None:
         """Nobody waits for a call any more."""
         del self._calls[call.number]
         if not call.is_over and not self._over.is_set():
-            self._out.append((None, Forget(call.number)))
+            self._out.append((None, CancelRequest(call.number)))
 
     def check(self) -> None:
         """Raise if the line is closed, or if a worker has ended."""
@@ -217,7 +229,7 @@ class Line:
             self._is_woken = False
             self._send_all()
         if self._sockets.gate in events:
-            self._sockets.answer()
+            self._sockets.authenticate()
         self._take_mail()
         if self._closing:
             return
@@ -234,7 +246,7 @@ class Line:
                     call = self._calls.get(message.number)
                     if call is not None:  # else nobody waits for it any more
                         call.take(index, message)
-                case News(items):
+                case Notification(items):
                     for item in items:
                         self._tell(index, item)
                 case _:
@@ -325,10 +337,10 @@ class Line:
                 call.wake()
 
 
-class Call:
+class PendingCall:
     """A request under way: it is forgotten when its block ends, answered or not."""
 
-    def __init__(self, line: Line, number: int, workers: Sequence[int]) -> None:
+    def __init__(self, line: WorkerConnections, number: int, workers: Sequence[int]) -> None:
         self.number, self._line, self._workers = number, line, workers
         self._values: dict[int, Any] = {}
         self._refusal: Refusal | None = None

@@ -37,13 +37,13 @@ from typing import Any, Self
 
 from ikebana.cluster import Listener, codec
 from ikebana.cluster.authentication import Keys, Sockets
-from ikebana.cluster.client import Invitation
-from ikebana.cluster.connections import Call, Line
-from ikebana.cluster.hosts import Hosting
+from ikebana.cluster.client import ClientCredentials
+from ikebana.cluster.connections import PendingCall, WorkerConnections
+from ikebana.cluster.hosts import WorkerHost
 from ikebana.cluster.interrupts import deferred
-from ikebana.cluster.launch import Seat
+from ikebana.cluster.launch import WorkerConfig
 from ikebana.cluster.protocol import Ask, Counts, Idle
-from ikebana.cluster.shared_memory import Memory
+from ikebana.cluster.shared_memory import SharedMemory
 from ikebana.errors import DataflowError
 from ikebana.runtime.messages import Command, CreateInput, Demand, Install, Push, Request, Stage, unanswerable
 
@@ -59,7 +59,7 @@ class Driver:
 
     def __init__(
         self,
-        hosting: Hosting,
+        hosting: WorkerHost,
         workers: int,
         *,
         effort: str = "default",
@@ -81,11 +81,11 @@ class Driver:
         keys, guest, theirs = Keys.new(), Keys.new(), [Keys.new() for _ in range(workers)]
         public = [each.public for each in theirs]
         sockets = Sockets(keys, public, host, heartbeat=hosting.watches_connections)
-        shared = Memory(workers, copies=True)  # what comes here goes to users
-        self._line = Line(sockets, hosting, workers, shared)
+        shared = SharedMemory(workers, copies=True)  # what comes here goes to users
+        self._line = WorkerConnections(sockets, hosting, workers, shared)
         self._end = weakref.finalize(self, self._line.close)
         seats = [
-            Seat(
+            WorkerConfig(
                 index=index,
                 workers=workers,
                 effort=effort,
@@ -111,7 +111,7 @@ class Driver:
             raise
         self.pids = [hello.pid for hello in hellos]
         """The process of each worker, on its machine."""
-        self.invitation = Invitation(tuple(hello.door for hello in hellos), tuple(public), guest)
+        self.invitation = ClientCredentials(tuple(hello.door for hello in hellos), tuple(public), guest)
         """For guests, who may speak with the workers directly (`ikebana.cluster.client`)."""
 
     @property
@@ -151,7 +151,7 @@ class Driver:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _settle(self, unless: Call | None = None) -> bool:
+    def _settle(self, unless: PendingCall | None = None) -> bool:
         """Wait until nothing is left to do, or until a call is over; returns whether it is."""
         earlier: list[Counts] = []
         pause = 0.0

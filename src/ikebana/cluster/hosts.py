@@ -1,6 +1,7 @@
 """Who hosts the workers: what the driver asks of whatever starts their processes and knows how they ended.
 
-There are two: child processes on this machine (`launch.Children`), and the tasks of a Spark job (`ikebana.spark`).
+There are two: child processes on this machine (`launch.ChildProcesses`), and the tasks of a Spark job
+(`ikebana.spark`).
 
 Contract. `start` returns when the processes are on their way; each then says hello to the driver by itself. Once a
 worker has ended, however that happened, a lifeline can be read, or, where the host says that it
@@ -16,11 +17,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from ikebana.cluster.launch import Seat
+    from ikebana.cluster.launch import WorkerConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class WorkerExit:
     """A worker that has ended."""
 
     worker: int | None  # if it is known
@@ -28,7 +29,7 @@ class Ended:
     crashed: bool = False  # because of an exception, of which it has told the driver
 
 
-class Hosting(Protocol):
+class WorkerHost(Protocol):
     """The processes of W workers."""
 
     @property
@@ -41,7 +42,7 @@ class Hosting(Protocol):
         """File descriptors that can be read once a worker has ended."""
         ...
 
-    def start(self, seats: Sequence[Seat]) -> None:
+    def start(self, seats: Sequence[WorkerConfig]) -> None:
         """Start a process for each seat."""
         ...
 
@@ -53,7 +54,7 @@ class Hosting(Protocol):
         """Whether any worker has ended, thoroughly; once in a while."""
         ...
 
-    def first_ended(self, lost: Sequence[int]) -> Ended | None:
+    def first_ended(self, lost: Sequence[int]) -> WorkerExit | None:
         """The worker that ended and did not just follow another. May take a moment to be sure.
 
         `lost` are the workers to which the connection was lost, the first one first.

@@ -23,7 +23,7 @@ import pyarrow as pa
 from ikebana.cluster import Listener, ignore
 from ikebana.errors import DataflowError
 from ikebana.runtime.memory_budget import Budget, default_limit
-from ikebana.runtime.messages import Command, Letter, Request, Retire, unanswerable
+from ikebana.runtime.messages import Command, PeerMessage, Request, Retire, unanswerable
 from ikebana.runtime.worker import PENDING, Worker
 from ikebana.time import Time
 
@@ -75,7 +75,7 @@ class InProcess:
         self._faults, self._faulty = faults, faults != NO_FAULTS
         self._clock, self._held = 0, dict[Choice, int]()  # what does not happen before the clock says so
         self._commands: list[deque[Command]] = [deque() for _ in self.workers]
-        self._letters: dict[Link, deque[Letter]] = {}
+        self._letters: dict[Link, deque[PeerMessage]] = {}
         self._new_ways = itertools.count(1)
         self._steps = [("step", index) for index in range(workers)]
         self._killed: set[int] = set()

@@ -1,19 +1,19 @@
 """Worker processes on this machine: how they are started, and how they end, whatever happens.
 
-A worker runs in a process of its own, a fresh interpreter rather than a fork. What it must know (its `Seat`, with
-the keys) is written to its standard input: it is in no file, on no command line and in no environment.
+A worker runs in a process of its own, a fresh interpreter rather than a fork. What it must know (its `WorkerConfig`,
+with the keys) is written to its standard input: it is in no file, on no command line and in no environment.
 
 *Lifelines.* Every worker holds the one writing end of a pipe; the driver and all other workers hold reading ends.
 The driver holds the writing ends of the workers' standard inputs. The kernel closes a pipe when its holder ends,
 however that happens, so everybody learns at once of everybody's end. One for all: when any worker ends, the others
-end too, and when the driver ends, all do (`stand_guard`). This needs no messages, no clock and no goodwill, and
+end too, and when the driver ends, all do (`exit_with_driver`). This needs no messages, no clock and no goodwill, and
 holds while a worker computes. In case a process of somebody else's holds a copy of an end, processes are also
 looked at directly, at least once a second.
 
 Where workers are on several machines there are no common pipes. Then their connections stand in for them: a worker
 ends when its connection to the driver or to any other worker is lost (`end_with`).
 
-Guaranteed: after `Children.close` no process is left. It asks (the caller has told the workers to stop), then
+Guaranteed: after `ChildProcesses.close` no process is left. It asks (the caller has told the workers to stop), then
 closes their lifelines, then kills. Not guaranteed: anything on systems without POSIX pipes and process groups.
 """
 
@@ -36,7 +36,7 @@ from dataclasses import asdict, dataclass, field, replace
 import zmq
 
 from ikebana.cluster.authentication import Keys, Socket
-from ikebana.cluster.hosts import Ended, how_ended
+from ikebana.cluster.hosts import WorkerExit, how_ended
 from ikebana.errors import DataflowError
 
 LOST = 75
@@ -55,7 +55,7 @@ _SURE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class WorkerConfig:
     """What a worker process is told about itself and its cluster."""
 
     index: int
@@ -79,9 +79,9 @@ class Seat:
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @staticmethod
-    def from_line(line: bytes) -> Seat:
+    def from_line(line: bytes) -> WorkerConfig:
         """The seat that a line describes."""
-        return Seat(**json.loads(line))
+        return WorkerConfig(**json.loads(line))
 
     @property
     def keys(self) -> Keys:
@@ -89,8 +89,8 @@ class Seat:
         return Keys(self.worker_keys[self.index].encode(), self.secret.encode())
 
 
-class Children:
-    """Hosts workers (`ikebana.cluster.hosts.Hosting`) as child processes of the driver."""
+class ChildProcesses:
+    """Hosts workers (`ikebana.cluster.hosts.WorkerHost`) as child processes of the driver."""
 
     watches_connections = False
 
@@ -99,7 +99,7 @@ class Children:
         self._processes: list[subprocess.Popen[bytes]] = []
         self.lifelines: list[int] = []
 
-    def start(self, seats: Sequence[Seat]) -> None:
+    def start(self, seats: Sequence[WorkerConfig]) -> None:
         """Start a process for each seat. When one cannot be started, those that were are for `close` to end."""
         pipes = [os.pipe() for _ in seats]
         self.lifelines = [reading for reading, _ in pipes]
@@ -111,7 +111,7 @@ class Children:
             for _, writing in pipes:
                 os.close(writing)
 
-    def _start(self, seat: Seat) -> None:
+    def _start(self, seat: WorkerConfig) -> None:
         path = [os.getcwd() if each == "" else each for each in sys.path]
         try:
             process = subprocess.Popen(
@@ -144,7 +144,7 @@ class Children:
         """Whether any worker has ended, as the system tells."""
         return any(process.poll() is not None for process in self._processes)
 
-    def first_ended(self, lost: Sequence[int] = ()) -> Ended | None:
+    def first_ended(self, lost: Sequence[int] = ()) -> WorkerExit | None:
         """The worker that ended and did not just follow another; waits a second at most to be sure."""
         deadline = time.monotonic() + _SURE
         while True:
@@ -153,7 +153,7 @@ class Children:
             causes = {at: code for at, code in ended.items() if code != LOST}
             if causes or time.monotonic() > deadline:
                 found = next(iter((causes or ended).items()), None)
-                return found and Ended(found[0], how_ended(found[1]), crashed=found[1] == CRASHED)
+                return found and WorkerExit(found[0], how_ended(found[1]), crashed=found[1] == CRASHED)
             time.sleep(0.005)
 
     def close(self) -> None:
@@ -179,15 +179,15 @@ class Children:
                 return
 
 
-def take_seat() -> Seat:
+def read_config() -> WorkerConfig:
     """In a worker process: what the driver has written to the standard input."""
     line = sys.stdin.buffer.readline()
     if not line:
         sys.exit(LOST)  # the driver has gone before it said anything
-    return Seat.from_line(line)
+    return WorkerConfig.from_line(line)
 
 
-def stand_guard(seat: Seat) -> None:
+def exit_with_driver(seat: WorkerConfig) -> None:
     """In a worker process: end it as soon as the driver or any other worker ends."""
     driver = sys.stdin.fileno()
     if seat.watches_connections:

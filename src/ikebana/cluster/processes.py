@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 
 from ikebana.cluster.driver import Driver
-from ikebana.cluster.launch import Children
+from ikebana.cluster.launch import ChildProcesses
 
 
 class Processes(Driver):
@@ -36,7 +36,7 @@ class Processes(Driver):
         worker may use, and `view_memory` each view there (`ikebana.runtime.memory_budget`).
         """
         super().__init__(
-            Children(python),
+            ChildProcesses(python),
             workers,
             effort=effort,
             host=host,

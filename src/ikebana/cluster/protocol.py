@@ -25,7 +25,7 @@ from ikebana.runtime.messages import Request
 
 
 @dataclass(frozen=True, slots=True)
-class Peers:
+class PeerAddresses:
     """Where all workers listen, in order; where their ledgers are, and the tokens that the driver has read there."""
 
     endpoints: tuple[str, ...]
@@ -42,7 +42,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class CancelRequest:
     """Nobody waits for the answer to a request any more."""
 
     number: int
@@ -120,7 +120,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class Notification:
     """What the worker has for whoever listens, in order."""
 
     items: list[Any]
@@ -145,6 +145,6 @@ class Greeting:
     seen: bytes
 
 
-FromDriver: TypeAlias = Peers | Ask | Forget | Idle | Stop
-FromWorker: TypeAlias = Hello | Ready | Answer | Counts | Refusal | News | Crash
+FromDriver: TypeAlias = PeerAddresses | Ask | CancelRequest | Idle | Stop
+FromWorker: TypeAlias = Hello | Ready | Answer | Counts | Refusal | Notification | Crash
 Reply: TypeAlias = Answer | Refusal

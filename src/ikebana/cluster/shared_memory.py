@@ -66,14 +66,14 @@ _DESCRIPTOR = struct.Struct("<4sIIIIQQ?")
 _MARK = b"mem\0"  # no pickle begins with it
 
 
-class Memory:
+class SharedMemory:
     """What one process shares with others, and what others share with it."""
 
     def __init__(self, links: int, *, copies: bool = False) -> None:
         """`links` is to how many processes it sends; `copies` if arrays that are received shall be its own."""
         self._copies = copies
-        self._links: list[Link] = []
-        self._inlets: dict[Address, _Inlet] = {}
+        self._links: list[Sender] = []
+        self._inlets: dict[Address, _Receiver] = {}
         self._slots = max(1, _SEGMENTS // max(1, links))
         self._limit = _LIMIT // max(1, links)
         self._token = secrets.token_bytes(_TOKEN)
@@ -90,18 +90,18 @@ class Memory:
             return b""
         pid, file = address
         try:
-            inlet = _Inlet(pid, file, copies=self._copies)
+            inlet = _Receiver(pid, file, copies=self._copies)
         except (OSError, ValueError):
             return b""
         self._inlets[pid, file] = inlet
         return inlet.token
 
-    def link(self, seen: bytes) -> Link | None:
+    def link(self, seen: bytes) -> Sender | None:
         """A way to send to a process that has seen this token here; none if that is the wrong one."""
         if self.address is None or not secrets.compare_digest(seen, self._token):
             return None
         first = _TOKEN + len(self._links) * self._slots
-        link = Link(self.address, self._ledger, range(first, first + self._slots), self._limit)
+        link = Sender(self.address, self._ledger, range(first, first + self._slots), self._limit)
         self._links.append(link)
         return link
 
@@ -163,7 +163,7 @@ class _Segment:
         self.memory.close()
 
 
-class Link:
+class Sender:
     """What a process sends to one other."""
 
     def __init__(self, address: Address, ledger: _Segment, slots: range, limit: int) -> None:
@@ -270,7 +270,7 @@ class _Place:
     capacity: int
 
 
-class _Inlet:
+class _Receiver:
     """What a process receives from one other. Raises `OSError` or `ValueError` if the other is out of reach."""
 
     def __init__(self, pid: int, ledger: int, *, copies: bool) -> None:

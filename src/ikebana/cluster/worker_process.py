@@ -35,23 +35,23 @@ from ikebana.cluster.authentication import GUESTS, Socket, Sockets
 from ikebana.cluster.protocol import (
     Answer,
     Ask,
+    CancelRequest,
     Counts,
     Crash,
-    Forget,
     Greeting,
     Hello,
     Idle,
-    News,
-    Peers,
+    Notification,
+    PeerAddresses,
     Ready,
     Refusal,
     Reply,
     Stop,
 )
-from ikebana.cluster.shared_memory import Link, Memory
+from ikebana.cluster.shared_memory import Sender, SharedMemory
 from ikebana.errors import DataflowError, IkebanaError
 from ikebana.runtime.memory_budget import Budget, default_limit, give_memory_back, limit_process
-from ikebana.runtime.messages import Command, Failed, Letter, Request
+from ikebana.runtime.messages import Command, Failed, PeerMessage, Request
 from ikebana.runtime.worker import PENDING, Worker
 
 _AT_ONCE = 64
@@ -66,7 +66,7 @@ _REST_MS = 300
 _REPORT_MS = 1000
 """How long an ending process tries to get its report to the driver."""
 
-_Receive: TypeAlias = Callable[[Socket, Memory], Any]
+_Receive: TypeAlias = Callable[[Socket, SharedMemory], Any]
 
 _COMMANDS = get_args(Command)
 _DRIVER = b""
@@ -89,19 +89,19 @@ _M_MMAP_THRESHOLD, _OWN_PAGES = -3, 4 << 20
 def main() -> None:
     """Be a worker process."""
     _keep_less_memory()
-    seat = launch.take_seat()
-    launch.stand_guard(seat)
+    seat = launch.read_config()
+    launch.exit_with_driver(seat)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what users print is seen at once
-    code = Station(seat).run()
+    code = WorkerProcess(seat).run()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # the system frees memory faster than an interpreter that is taken down in order, by 0.2 s
 
 
-class Station:
+class WorkerProcess:
     """A worker and its sockets."""
 
-    def __init__(self, seat: launch.Seat) -> None:
+    def __init__(self, seat: launch.WorkerConfig) -> None:
         self._seat = seat
         members = [key.encode() for key in (seat.driver_key, *seat.worker_keys) if key != seat.keys.public.decode()]
         self._sockets = Sockets(
@@ -111,9 +111,9 @@ class Station:
         self._door, self._door_endpoint = self._sockets.listen(zmq.ROUTER, GUESTS)
         self._driver = self._sockets.connect(zmq.DEALER, seat.driver, seat.driver_key.encode(), b"%d" % seat.index)
         self._peers: dict[int, Socket] = {}
-        self._memory = Memory(seat.workers)
-        self._links: dict[int, Link | None] = {}  # to peers on this host
-        self._link_to_driver: Link | None = None
+        self._memory = SharedMemory(seat.workers)
+        self._links: dict[int, Sender | None] = {}  # to peers on this host
+        self._link_to_driver: Sender | None = None
         self._poller = zmq.Poller()
         for socket in (self._sockets.gate, self._driver, self._inbox, self._door):
             self._poller.register(socket, zmq.POLLIN)
@@ -153,7 +153,7 @@ class Station:
         """Meet the driver and all peers."""
         seen = self._memory.meet(self._seat.ledger)
         self._tell(Hello(self._endpoint, self._door_endpoint, os.getpid(), self._memory.address, seen))
-        peers: Peers = self._next(self._driver)[0]
+        peers: PeerAddresses = self._next(self._driver)[0]
         self._link_to_driver = self._memory.link(peers.seen[self._seat.index])
         for index, endpoint in enumerate(peers.endpoints):
             if index != self._seat.index:
@@ -175,7 +175,7 @@ class Station:
         return codec.receive(socket)
 
     def _turn(self) -> None:
-        self._sockets.answer()
+        self._sockets.authenticate()
         came = self._take(self._driver, self._obey)
         came |= self._take(self._inbox, self._deliver)
         came |= self._take(self._door, self._serve, codec.receive_from)
@@ -208,7 +208,7 @@ class Station:
             came = self._poller.poll()
         for socket, _ in came:
             if socket is self._sockets.gate:
-                self._sockets.answer()
+                self._sockets.authenticate()
 
     def _take(self, socket: Socket, use: Callable[[Any], None], receive: _Receive = codec.receive) -> bool:
         """Use what has come, within limits; returns whether anything had."""
@@ -220,7 +220,7 @@ class Station:
 
     # Letters and news.
 
-    def _deliver(self, letters: list[Letter]) -> None:
+    def _deliver(self, letters: list[PeerMessage]) -> None:
         self._received += len(letters)
         for letter in letters:
             self.worker.deliver(letter)
@@ -231,7 +231,7 @@ class Station:
         if not outbox:
             return
         self._sent += len(outbox)
-        bundles: dict[int, list[Letter]] = {}
+        bundles: dict[int, list[PeerMessage]] = {}
         while outbox:
             peer, letter = outbox.popleft()
             bundles.setdefault(peer, []).append(letter)
@@ -242,7 +242,7 @@ class Station:
         if self.worker.news:
             items = list(self.worker.news)
             self.worker.news.clear()
-            self._tell(News(items))
+            self._tell(Notification(items))
 
     # The driver.
 
@@ -252,7 +252,7 @@ class Station:
                 case Ask():
                     self._taken += 1
                     self._ask(_DRIVER, item)
-                case Forget(number):
+                case CancelRequest(number):
                     self._pending.pop((_DRIVER, number), None)
                 case Idle():
                     self._idle.append(item)
@@ -281,9 +281,9 @@ class Station:
 
     # Guests.
 
-    def _serve(self, mail: tuple[bytes, Ask | Forget]) -> None:
+    def _serve(self, mail: tuple[bytes, Ask | CancelRequest]) -> None:
         guest, ask = mail
-        if isinstance(ask, Forget):
+        if isinstance(ask, CancelRequest):
             self._pending.pop((guest, ask.number), None)
             return
         self._taken += 1

@@ -107,7 +107,7 @@ class Collection:
 
         In a sum of lookups that make up a join, one path meets all that there was; see `natural_join`.
         """
-        return Collection(ir.make(ir.Later, source=self.node))
+        return Collection(ir.make(ir.AfterStart, source=self.node))
 
     def concat(self, *others: Collection) -> Collection:
         """The sum of collections with the same columns.
@@ -147,9 +147,11 @@ class Collection:
         """
         self._check(key)
         node = self.node
-        if isinstance(node, ir.Rows) and [field.name for field in ir.schema_of(node.source).key.fields] == list(key):
+        if isinstance(node, ir.AsStream) and [field.name for field in ir.schema_of(node.source).key.fields] == list(
+            key
+        ):
             return Arrangement(node.source)
-        return Arrangement(ir.make(ir.ByKey, source=node, key=tuple(key)))
+        return Arrangement(ir.make(ir.Arrange, source=node, key=tuple(key)))
 
     def _arranged_alike(self, other: Collection, key: Sequence[str]) -> tuple[Arrangement, Arrangement]:
         """Both indexed by the same columns, declared in the same way: what may be null has another index."""
@@ -184,7 +186,7 @@ class Collection:
         source = _declared_nullable(source, may_be_null)
         known = {field.name: field for field in source.columns}
         _check_keys(tuple(known[name] for name in key), fields)
-        return Collection(ir.make(ir.LookupOf, source=source, index=at, key=key, strict=strict))
+        return Collection(ir.make(ir.Lookup, source=source, index=at, key=key, strict=strict))
 
     def semijoin(self, keys: Collection) -> Collection:
         """The rows whose key, named as in `keys`, is in `keys`.
@@ -224,7 +226,7 @@ class Collection:
         if self.node.scope:
             raise SchemaError("rows cannot expire inside a loop", hint="let them expire before they enter it")
         bounds = {"valid_from": valid_from or "", "valid_until": valid_until or ""}
-        return Collection(ir.make(ir.ExpireOf, source=self.node, clock=clock.node, **bounds))
+        return Collection(ir.make(ir.Expire, source=self.node, clock=clock.node, **bounds))
 
     # Reductions.
 
@@ -242,7 +244,7 @@ class Collection:
         >>> show(numbers.reduce("k", {"spread": pa.int64()}, spread))
         [(1, 10, 1), (2, 0, 1)]
         """
-        return self.reduce_by(by, reducers.Python(fields_of(columns), function))
+        return self.reduce_by(by, reducers.PythonReducer(fields_of(columns), function))
 
     def distinct(self, *key: str) -> Collection:
         """Each row of positive multiplicity, once. The index that this takes is by `key`, or by all columns.
@@ -299,7 +301,7 @@ class Collection:
         columns from their sums.
         """
         key = (by,) if isinstance(by, str) else tuple(by)
-        return self.explode(key, lanes).reduce_by(key, reducers.Linear(fields_of(columns), finish))
+        return self.explode(key, lanes).reduce_by(key, reducers.LinearAggregate(fields_of(columns), finish))
 
     def min(self, by: str | Sequence[str], *columns: str, levels: int | None = None) -> Collection:
         """For each key the row with the least value, by `columns` or by all others.
@@ -373,7 +375,7 @@ class Collection:
             found = parted.reduce_by((*key, bucket), how).select(*self.columns)
         return found.reduce_by(key, how)
 
-    def reduce_by(self, by: str | Sequence[str], how: reducers.Logic) -> Collection:
+    def reduce_by(self, by: str | Sequence[str], how: reducers.Reducer) -> Collection:
         """For each key what a logic makes of its values: see `ikebana.operators.reducers`."""
         key = (by,) if isinstance(by, str) else tuple(by)
         return self.arrange_by(key).reduce(how).rows()
@@ -402,7 +404,7 @@ class Collection:
         *outer, last = loop.node.scope[len(node.scope) :]
         for id_ in outer:
             node = _entered(node, id_)
-        return Collection(ir.make(ir.EnteredAt, source=node, loop=last, delay=delay))
+        return Collection(ir.make(ir.EnterAt, source=node, loop=last, delay=delay))
 
     def __repr__(self) -> str:
         return f"Collection({', '.join(self.columns)})"
@@ -416,7 +418,7 @@ class Arrangement:
 
     def rows(self) -> Collection:
         """The same collection as rows."""
-        return Collection(ir.make(ir.Rows, source=self.node))
+        return Collection(ir.make(ir.AsStream, source=self.node))
 
     def enter(self, loop: Collection) -> Arrangement:
         """The same index inside the loop of another collection: nothing is copied."""
@@ -430,7 +432,7 @@ class Arrangement:
         >>> show(numbers.arrange("k").filter(lambda c: pc.greater(c["v"], 10)).rows())
         [(1, 20, 1), (2, 30, 1)]
         """
-        return self._seen(arrangement_views.Filter(predicate))
+        return self._seen(arrangement_views.FilterView(predicate))
 
     def map(self, columns: Types, function: Callable[[linear.Columns], Mapping[str, Any]]) -> Arrangement:
         """The same keys with other value columns, computed by a function of the columns.
@@ -438,7 +440,7 @@ class Arrangement:
         >>> show(numbers.arrange("k").map({"w": pa.int64()}, lambda c: {"w": pc.negate(c["v"])}).rows())
         [(1, -20, 1), (1, -10, 1), (2, -30, 1)]
         """
-        return self._seen(arrangement_views.Project(fields_of(columns), function))
+        return self._seen(arrangement_views.ProjectView(fields_of(columns), function))
 
     def select(self, *names: str, **renamed: str) -> Arrangement:
         """The same keys with some of the value columns, or columns under a new name (`new=old`).
@@ -450,14 +452,14 @@ class Arrangement:
         self.rows()._check(source for _, source in pairs)
         known = {field.name: field for field in self.node.columns}
         fields = tuple(known[source].with_name(name) for name, source in pairs)
-        return self._seen(arrangement_views.Project(fields, arrangement_views.Keep(pairs)))
+        return self._seen(arrangement_views.ProjectView(fields, arrangement_views.Keep(pairs)))
 
     def negate(self) -> Arrangement:
         """Every multiplicity with its sign changed."""
-        return self._seen(arrangement_views.Negate())
+        return self._seen(arrangement_views.NegateView())
 
-    def _seen(self, wrapper: arrangement_views.Wrapper) -> Arrangement:
-        return Arrangement(ir.make(ir.Seen, source=self.node, wrapper=wrapper))
+    def _seen(self, wrapper: arrangement_views.ViewStep) -> Arrangement:
+        return Arrangement(ir.make(ir.ArrangementView, source=self.node, wrapper=wrapper))
 
     def join(self, other: Arrangement) -> Collection:
         """Pairs of rows with equal keys: the key columns, then the others of both sides."""
@@ -475,11 +477,11 @@ class Arrangement:
         pairs = tuple((name, name) for name in (*keys, *mine))
         result = Result((*keys, *mine, *theirs), pairs, tuple((name, name) for name in theirs))
         one, two = _in_one_scope([self.node, other.node])
-        return Collection(ir.make(ir.JoinOf, left=one, right=two, result=result))
+        return Collection(ir.make(ir.Join, left=one, right=two, result=result))
 
-    def reduce(self, how: reducers.Logic) -> Arrangement:
+    def reduce(self, how: reducers.Reducer) -> Arrangement:
         """For each key a function of its values; indexed by the same key."""
-        return Arrangement(ir.make(ir.ReduceOf, source=self.node, logic=how))
+        return Arrangement(ir.make(ir.Reduce, source=self.node, reducer=how))
 
 
 def constant(table: pa.Table) -> Collection:
@@ -571,7 +573,7 @@ def iterate(
         results.append(_declared(result, variable.columns))
     node = ir.make(ir.Loop, id=loop, variables=tuple(variables.values()), results=tuple(results), rounds=rounds)
     return {
-        name: Collection(ir.make(ir.Left, source=result, loop=node))
+        name: Collection(ir.make(ir.Leave, source=result, loop=node))
         for name, result in zip(initial, node.results, strict=True)
     }
 
@@ -581,9 +583,9 @@ def iterate(
 
 def _entered(node: ir.Node, loop: str) -> ir.Node:
     """A collection inside a loop; of an arrangement's rows, the arrangement enters."""
-    if isinstance(node, ir.Rows):
-        return ir.make(ir.Rows, source=ir.make(ir.Entered, source=node.source, loop=loop))
-    return ir.make(ir.Entered, source=node, loop=loop)
+    if isinstance(node, ir.AsStream):
+        return ir.make(ir.AsStream, source=ir.make(ir.Enter, source=node.source, loop=loop))
+    return ir.make(ir.Enter, source=node, loop=loop)
 
 
 def _inside(node: ir.Node, scope: ir.Scope) -> ir.Node:

@@ -39,7 +39,7 @@ from ikebana.cluster.interrupts import completed, deferred
 from ikebana.encoding import Schema
 from ikebana.engine.collection import Arrangement, Collection, Types, fields_of
 from ikebana.engine.coordinator import Coordinator
-from ikebana.engine.tables import Table, Transaction, kept
+from ikebana.engine.tables import Table, Transaction, defensive_copy
 from ikebana.engine.views import View
 from ikebana.errors import DataflowError, SchemaError, TimeError
 from ikebana.operators.changes import Changes, Fields
@@ -53,8 +53,8 @@ from ikebana.runtime.messages import (
     CloseInput,
     CreateInput,
     CreateTable,
+    DataflowFailed,
     DropTable,
-    FlowFailed,
     Install,
     Push,
     Retire,
@@ -265,7 +265,7 @@ class Engine:
         flow = self._flows.get(node.digest)
         return None if flow in self._failed else flow
 
-    def _note_failure(self, worker: int, item: FlowFailed) -> None:
+    def _note_failure(self, worker: int, item: DataflowFailed) -> None:
         self._failed.add(item.dataflow)
 
     def _maintain_all(self, nodes: Mapping[ir.Node, str], view: str, memory: int | None) -> list[str]:
@@ -447,7 +447,7 @@ class Input(Collection):
         engine = self._engine
         with engine.coordinator.lock:
             times = (engine.epoch,) if epochs is None else epochs
-            changes = Changes.of(self.node.columns, kept(data), times, np.array(diffs))
+            changes = Changes.of(self.node.columns, defensive_copy(data), times, np.array(diffs))
             if len(changes) and changes.times[:, 0].min() < engine.epoch:
                 raise TimeError(
                     f"cannot change input {self.name!r} at epoch {changes.times[:, 0].min()}",
@@ -457,21 +457,21 @@ class Input(Collection):
             engine.coordinator.command(Push(self.name, changes), engine.worker_for_next_push())
 
 
-def kept_as(collection: Collection) -> Arrangement:
+def result_arrangement(collection: Collection) -> Arrangement:
     """The arrangement in which the result of a query is kept."""
     return Arrangement(_as_arrangement(collection.node))
 
 
 def _as_arrangement(node: ir.Node) -> ir.Node:
     """The arrangement in which a view's result is kept: the one that it is, if it is the rows of one."""
-    arrangement = node.source if isinstance(node, ir.Rows) else node
+    arrangement = node.source if isinstance(node, ir.AsStream) else node
     if ir.is_stored(arrangement):
         return arrangement
     fields = node.columns
     by_first = Schema(fields[:1], fields[1:])
     first_alone = not by_first.hashed and Schema(fields).hashed  # two lanes that are exact, rather than a hash
     key = (fields[0].name,) if first_alone else tuple(field.name for field in fields)
-    return ir.make(ir.ByKey, source=node, key=key)
+    return ir.make(ir.Arrange, source=node, key=key)
 
 
 def _table_fields(name: str, columns: Types, key: Sequence[str], kind: str) -> tuple[Any, ...]:

@@ -43,7 +43,7 @@ from ikebana.engine.deadline import Deadline
 from ikebana.errors import DataflowError, EvaluationError, IkebanaError, WaitTimeoutError
 from ikebana.operators.row_errors import Errors, exception_of, present, total
 from ikebana.plan.estimates import shown_bytes
-from ikebana.runtime.messages import Changed, Demand, Ended, Resume, Subscribe, Unsubscribe, Wait
+from ikebana.runtime.messages import Changed, Demand, Resume, Subscribe, SubscriptionEnded, Unsubscribe, Wait
 from ikebana.trace import Updates
 from ikebana.trace.updates import consolidate
 
@@ -120,9 +120,9 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
 
     # News, from the thread that takes them.
 
-    def _hear(self, worker: int, item: Changed | Ended) -> None:
+    def _hear(self, worker: int, item: Changed | SubscriptionEnded) -> None:
         with self._news:
-            if isinstance(item, Ended):
+            if isinstance(item, SubscriptionEnded):
                 if not self._reason:
                     self._reason, self._hint = item.reason, item.hint
             else:

@@ -79,7 +79,13 @@ class Transaction:
         part = "driver", next(self._names)
         size = self._coordinator.cluster.size
         staged = stages(
-            table.spec, kept(data), ops, transaction=self.number, part=part, workers=size, near=self.number % size
+            table.spec,
+            defensive_copy(data),
+            ops,
+            transaction=self.number,
+            part=part,
+            workers=size,
+            near=self.number % size,
         )
         for worker, stage in staged:
             self._coordinator.command(stage, worker)
@@ -169,7 +175,7 @@ def current(coordinator: Coordinator) -> Transaction | None:
     return getattr(coordinator.mine, "transaction", None)
 
 
-def kept(data: Any) -> Any:
+def defensive_copy(data: Any) -> Any:
     """The data, safe from changes that the caller makes to its NumPy arrays before they are taken in."""
     if not isinstance(data, Mapping):
         return data

@@ -52,7 +52,7 @@ class View:
         retire: Callable[[View], None],
     ) -> None:
         self.name, self.dataflow, self.uses, self.plan = name, dataflow, uses, plan
-        self._engine, self._retire, self._dropped = coordinator, retire, False
+        self._coordinator, self._retire, self._dropped = coordinator, retire, False
         self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
 
     # Reading.
@@ -71,14 +71,14 @@ class View:
         what is found, however large the result. Epochs before the last closed one can be read only while they are held
         (`hold`). `opening` is for views of prepared statements: errors of other openings do not count.
         """
-        epoch = self._engine.epoch - 1 if at is None else at
-        deadline = self._engine.deadline(timeout, f"reading {self.name!r} at epoch {epoch}")
+        epoch = self._coordinator.epoch - 1 if at is None else at
+        deadline = self._coordinator.deadline(timeout, f"reading {self.name!r} at epoch {epoch}")
         self.demand(epoch)
         read = Read(self.dataflow, (epoch,), wait=True, keys=keys)
         try:
-            return self.put_together(self._engine.ask(read, deadline=deadline), opening)
+            return self.put_together(self._coordinator.ask(read, deadline=deadline), opening)
         except TimeError:
-            if at is not None or epoch == self._engine.epoch - 1:
+            if at is not None or epoch == self._coordinator.epoch - 1:
                 raise
         with self.hold(timeout=deadline.left()) as held:  # others advance so fast that the epoch was gone
             return held.read(held.epoch, keys, opening=opening, timeout=deadline.left())
@@ -93,8 +93,8 @@ class View:
 
         Columns are `error`, `row`, and `diff`, how often that is so. While there are none, the view can be read.
         """
-        epoch = self._engine.epoch - 1 if at is None else at
-        deadline = self._engine.deadline(timeout, f"reading the errors of {self.name!r} at epoch {epoch}")
+        epoch = self._coordinator.epoch - 1 if at is None else at
+        deadline = self._coordinator.deadline(timeout, f"reading the errors of {self.name!r} at epoch {epoch}")
         return _errors_table(present(total(self._errors_of_workers(epoch, None, deadline))))
 
     def check_errors(self, epoch: int, hold: int | None, deadline: Deadline) -> None:
@@ -103,7 +103,7 @@ class View:
 
     def _errors_of_workers(self, epoch: int, hold: int | None, deadline: Deadline) -> list[Errors]:
         self.demand(epoch)
-        return self._engine.ask(ReadErrors(self.dataflow, epoch, hold), deadline=deadline)
+        return self._coordinator.ask(ReadErrors(self.dataflow, epoch, hold), deadline=deadline)
 
     def to_arrow(self, at: int | None = None, *, timeout: float | None = None) -> pa.Table:
         """The rows of the result at an epoch, each as often as it is there."""
@@ -116,24 +116,24 @@ class View:
     def wait(self, epoch: int, *, timeout: float | None = None) -> None:
         """Work until the result at an epoch is complete."""
         self.demand(epoch)
-        deadline = self._engine.deadline(timeout, f"waiting for epoch {epoch} of {self.name!r}")
-        self._engine.ask(Wait(self.dataflow, epoch + 1), deadline=deadline)
+        deadline = self._coordinator.deadline(timeout, f"waiting for epoch {epoch} of {self.name!r}")
+        self._coordinator.ask(Wait(self.dataflow, epoch + 1), deadline=deadline)
 
     def demand(self, epoch: int) -> None:
         """Have the result at an epoch computed, without waiting for it."""
         self.check()
-        if epoch >= self._engine.epoch:
+        if epoch >= self._coordinator.epoch:
             raise TimeError(
                 f"cannot wait for epoch {epoch} of {self.name!r}",
-                detail=f"it is still open: the present epoch is {self._engine.epoch}",
+                detail=f"it is still open: the present epoch is {self._coordinator.epoch}",
                 hint="advance the engine past it first",
             )
-        self._engine.command(Demand(self.dataflow, epoch + 1))
+        self._coordinator.command(Demand(self.dataflow, epoch + 1))
 
-    def hold(self, *, timeout: float | None = None) -> Held:
+    def hold(self, *, timeout: float | None = None) -> HeldEpoch:
         """Keep the last closed epoch and all later ones readable: `with view.hold() as held: ...`."""
         self.check()
-        return Held(self, self._engine, timeout)
+        return HeldEpoch(self, self._coordinator, timeout)
 
     # Following.
 
@@ -155,7 +155,7 @@ class View:
         """
         self.check()
         found = Subscription(
-            self._engine,
+            self._coordinator,
             self.name,
             self.dataflow,
             ir.schema_of(self.plan),
@@ -196,7 +196,7 @@ class View:
 
     def drop(self) -> None:
         """Retire the query, and release what only it used. Iterators over its changes end."""
-        with self._engine.lock, deferred():
+        with self._coordinator.lock, deferred():
             if not self._dropped:
                 self._dropped = True
                 self.end_changes()
@@ -213,7 +213,7 @@ class View:
             raise DataflowError(f"view {self.name!r} was dropped", hint="install it again")
 
 
-class Held:
+class HeldEpoch:
     """A view's result from an epoch on, kept readable until the block ends."""
 
     def __init__(self, view: View, coordinator: Coordinator, timeout: float | None = None) -> None:

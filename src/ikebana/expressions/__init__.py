@@ -4,7 +4,7 @@ Importing this package registers every supported function.
 """
 
 from ikebana.expressions.core import casts, comparison, conditional, literals, unsupported  # noqa: F401
-from ikebana.expressions.core.base import Call, Column, Config, Expression, Literal, Rows, translate
+from ikebana.expressions.core.base import Call, Column, ColumnBatch, Config, Expression, Literal, translate
 from ikebana.expressions.core.python_functions import PythonFunction
 from ikebana.expressions.hashing import functions as hashing_functions  # noqa: F401
 from ikebana.expressions.nested import functions as nested_functions  # noqa: F401
@@ -14,4 +14,4 @@ from ikebana.expressions.strings import encodings, printf, regexes  # noqa: F401
 from ikebana.expressions.strings import functions as string_functions  # noqa: F401
 from ikebana.expressions.temporal import dates, formats, intervals, times  # noqa: F401
 
-__all__ = ["Call", "Column", "Config", "Expression", "Literal", "PythonFunction", "Rows", "translate"]
+__all__ = ["Call", "Column", "ColumnBatch", "Config", "Expression", "Literal", "PythonFunction", "translate"]

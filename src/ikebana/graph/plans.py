@@ -40,7 +40,7 @@ def node_type(edges: Collection) -> pa.DataType:
 def pairs(left: Arrangement, right: Arrangement, mine: Mapping[str, str], theirs: Mapping[str, str]) -> Collection:
     """Pairs of rows with equal keys; of the left side the columns `mine` (`new: old`), of the right side `theirs`."""
     result = Result((*mine, *theirs), tuple(mine.items()), tuple(theirs.items()))
-    return Collection(ir.make(ir.JoinOf, left=left.node, right=right.node, result=result))
+    return Collection(ir.make(ir.Join, left=left.node, right=right.node, result=result))
 
 
 def fixpoint(
@@ -58,4 +58,4 @@ def fixpoint(
 
     after = iterate(step, initial, rounds)
     loop = next(iter(after.values())).node.loop  # type: ignore[attr-defined]
-    return Collection(ir.make(ir.Left, source=inner[0].node, loop=loop))
+    return Collection(ir.make(ir.Leave, source=inner[0].node, loop=loop))

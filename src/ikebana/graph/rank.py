@@ -25,7 +25,7 @@ from ikebana.engine.collection import Collection
 from ikebana.errors import SchemaError
 from ikebana.graph.plans import Variables, fixpoint, node_type, pairs
 from ikebana.operators.changes import Fields
-from ikebana.operators.reducers import Groups, Logic, Made
+from ikebana.operators.reducers import Groups, ReducedRows, Reducer
 
 UNITS = 1_000_000
 """What each node has to begin with."""
@@ -77,14 +77,14 @@ def pagerank(edges: Collection, rounds: int) -> Collection:
 
 
 @dataclass(frozen=True)
-class Shares(Logic):
+class Shares(Reducer):
     """For a key with lanes (units, edges out), the units that go along each edge, as the multiplicity of the key."""
 
     def fields(self, schema: Schema) -> Fields:
         return ()
 
-    def apply(self, groups: Groups) -> Made:
+    def apply(self, groups: Groups) -> ReducedRows:
         units, edges = groups.sums
         shares: Any = PERCENT * units // (100 * np.maximum(edges, 1))
         rows = np.flatnonzero((edges > 0) & (shares > 0))
-        return Made(rows, [], shares[rows])
+        return ReducedRows(rows, [], shares[rows])

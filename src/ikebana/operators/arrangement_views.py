@@ -31,7 +31,7 @@ from ikebana.trace import Batch
 from ikebana.trace.views import Filtered, Negated, Projected
 
 
-class Wrapper(Protocol):
+class ViewStep(Protocol):
     """How batches are seen, and the schema that they then have."""
 
     def schema(self, given: Schema) -> Schema: ...
@@ -39,7 +39,7 @@ class Wrapper(Protocol):
 
 
 @dataclass(frozen=True)
-class Filter:
+class FilterView:
     """The rows for which `predicate` holds; where it is null it does not."""
 
     predicate: Callable[[Columns], Any]
@@ -52,7 +52,7 @@ class Filter:
 
 
 @dataclass(frozen=True)
-class Project:
+class ProjectView:
     """The key with other value columns, which `function` computes from all columns."""
 
     outputs: Fields
@@ -83,7 +83,7 @@ class Keep:
 
 
 @dataclass(frozen=True)
-class Negate:
+class NegateView:
     """Every diff with its sign changed."""
 
     def schema(self, given: Schema) -> Schema:
@@ -93,15 +93,15 @@ class Negate:
         return Negated(batch)
 
 
-class Wrapped:
+class ViewOperator:
     """An arrangement, seen differently."""
 
-    def __init__(self, source: Arranged, wrapper: Wrapper, errors: ErrorLog) -> None:
+    def __init__(self, source: Arranged, wrapper: ViewStep, errors: ErrorLog) -> None:
         self._source, self._wrap, self._errors = source, wrapper.wrap, errors
         function = getattr(wrapper, "function", None) or getattr(wrapper, "predicate", None)
         self._may_raise = None if getattr(function, "is_total", function is None) else function
         self.out = source.seen_through(wrapper.wrap, wrapper.schema(source.schema))
-        self.out.is_stored = source.is_stored and isinstance(wrapper, Negate)
+        self.out.is_stored = source.is_stored and isinstance(wrapper, NegateView)
 
     def visit(self, span: Span) -> None:
         """The source's batches."""

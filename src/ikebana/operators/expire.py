@@ -62,7 +62,7 @@ class Expire:
         """`valid_from` and `valid_until` name columns; an empty name is none."""
         self._source, self._clock, self._exchange, self._workers = source, clock, exchange, workers
         self._from, self._until = valid_from, valid_until
-        self._shown, self._pending = Clock(clock.fields), Pending(source.fields, source.lanes)
+        self._shown, self._pending = ClockState(clock.fields), Pending(source.fields, source.lanes)
         self.out = Stream(source.fields, 1, source.lanes)
 
     def visit(self, span: Span) -> Iterator[object]:
@@ -123,7 +123,7 @@ class Shown:
         return np.searchsorted(self.values[1:], values)
 
 
-class Clock:
+class ClockState:
     """A collection of one row, whose value grows."""
 
     def __init__(self, fields: Fields) -> None:

@@ -27,7 +27,7 @@ from ikebana.encoding import payload as payloads
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.kernels import expand_pairs, match_keys
 from ikebana.operators.changes import Changes, Fields
-from ikebana.operators.pending import Rounds, Stash
+from ikebana.operators.pending import PendingChanges, Rounds
 from ikebana.operators.span import Span
 from ikebana.operators.streams import Arranged, Stream, TraceReader
 from ikebana.trace import Batch, Updates, timetable
@@ -67,7 +67,7 @@ class Join:
         fields = result.fields(left.schema, right.schema)
         lanes = max(len(left.schema.diffs), len(right.schema.diffs))
         self.out = Stream(fields, left.dimensions, lanes)
-        self.stash = Stash()
+        self.stash = PendingChanges()
         self._left: TraceReader | None = left.reader()  # probed by changes of the right side
         self._right: TraceReader | None = right.reader()
 

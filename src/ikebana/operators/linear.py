@@ -271,7 +271,7 @@ def _set_apart(step: Callable[[Changes], Changes], changes: Changes) -> tuple[Ch
     return made, [replace(failure, row=int(changes.tix[failure.row])) for failure in failures]
 
 
-class Later:
+class AfterStart:
     """The changes of a stream after the epoch at which the dataflow starts."""
 
     def __init__(self, source: Stream) -> None:

@@ -28,7 +28,7 @@ from ikebana.kernels import sort_order
 from ikebana.operators.arrange_stream import Exchange, exchanged
 from ikebana.operators.changes import Changes
 from ikebana.operators.join import QUANTUM, Pairs, Result, emit, join_updates
-from ikebana.operators.pending import Rounds, Stash
+from ikebana.operators.pending import PendingChanges, Rounds
 from ikebana.operators.span import Span
 from ikebana.operators.streams import Arranged, Stream, TraceReader
 from ikebana.trace import Batch, Updates, timetable
@@ -56,7 +56,7 @@ class Lookup:
         self._source, self._schema, self._result, self._strict = source, schema, result, strict
         self._exchange, self._workers = exchange, workers
         self._reader = index.reader()
-        self._stash = Stash()
+        self._stash = PendingChanges()
         lanes = max(source.lanes, len(index.schema.diffs))
         self.out = Stream(result.fields(schema, index.schema), source.dimensions, lanes)
 

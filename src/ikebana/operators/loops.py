@@ -22,12 +22,12 @@ from ikebana.encoding.bad_rows import set_apart
 from ikebana.encoding.lanes import is_constant
 from ikebana.errors import SchemaError
 from ikebana.operators.changes import Changes, Fields
-from ikebana.operators.pending import Rounds, Stash
+from ikebana.operators.pending import PendingChanges, Rounds
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Span
 from ikebana.operators.streams import Arranged, Stream
 from ikebana.trace import timetable
-from ikebana.trace.views import Entered
+from ikebana.trace.views import EnteredBatch
 
 
 class Enter:
@@ -55,7 +55,7 @@ class EnterAt:
 
     def __init__(self, source: Stream, delay: Callable[[dict[str, Any]], Any], errors: ErrorLog) -> None:
         self._source, self._delay, self._errors = source, delay, errors
-        self.stash = Stash()
+        self.stash = PendingChanges()
         self.out = Stream(source.fields, source.dimensions + 1, source.lanes)
 
     def visit(self, span: Span) -> None:
@@ -106,11 +106,11 @@ class EnterArranged:
 
     def __init__(self, source: Arranged) -> None:
         self._source = source
-        self.out = source.seen_through(Entered, dimensions=source.dimensions + 1)
+        self.out = source.seen_through(EnteredBatch, dimensions=source.dimensions + 1)
 
     def visit(self, span: Span) -> None:
         """Its batches are there from round 0 on."""
-        self.out.fresh = [] if span.rounds[-1] else [Entered(batch) for batch in self._source.fresh]
+        self.out.fresh = [] if span.rounds[-1] else [EnteredBatch(batch) for batch in self._source.fresh]
 
     def forget(self, epoch: int) -> None:
         """A sweep up to `epoch` is complete."""
@@ -121,7 +121,7 @@ class Variable:
     """A variable of a loop: its changes at each round."""
 
     def __init__(self, fields: Fields, dimensions: int, lanes: int) -> None:
-        self.stash = Stash()
+        self.stash = PendingChanges()
         self.out = Stream(fields, dimensions, lanes)
 
     def visit(self, span: Span) -> None:

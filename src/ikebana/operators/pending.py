@@ -15,7 +15,7 @@ from ikebana.trace import timetable
 Rounds = tuple[int, ...]
 
 
-class Stash:
+class PendingChanges:
     """Changes by rounds."""
 
     def __init__(self) -> None:

@@ -14,8 +14,8 @@ against the rows of their key, filtered by visibility, and added up.
 Outside loops times are totally ordered, and what earlier visits put out is the function of the input before: compiled
 functions are computed again for that, and the output is not read. Python's are not: they cost more than reading does.
 
-The function is a `Logic` over whole columns (see `ikebana.operators.reducers`). Those of sums alone have an operator of
-their own, `ikebana.operators.reduce_sums`.
+The function is a `Reducer` over whole columns (see `ikebana.operators.reducers`). Those of sums alone have an operator
+of their own, `ikebana.operators.reduce_sums`.
 
 A group for which the function raises has no output, and is an error of the dataflow (`ikebana.operators.row_errors`)
 from that time on until it changes. Where the output of earlier visits is not computed again, its errors are remembered.
@@ -46,7 +46,7 @@ from ikebana.operators.arrange import Arrange
 from ikebana.operators.ordered import read_ends
 from ikebana.operators.pacing import Pace
 from ikebana.operators.pending import Rounds, next_round
-from ikebana.operators.reducers import Groups, Logic, Made, Python, TopK
+from ikebana.operators.reducers import Groups, PythonReducer, ReducedRows, Reducer, TopK
 from ikebana.operators.row_errors import ErrorLog, RowError, row_errors
 from ikebana.operators.span import Span
 from ikebana.operators.streams import Arranged, TraceReader, from_epoch
@@ -85,7 +85,7 @@ class Moments:
 class Reduction:
     """What reductions have in common: a source, a function, and an arrangement that they write."""
 
-    def __init__(self, source: Arranged, logic: Logic, errors: ErrorLog, name: str, effort: str) -> None:
+    def __init__(self, source: Arranged, logic: Reducer, errors: ErrorLog, name: str, effort: str) -> None:
         self.source, self.logic, self._errors = source, logic, errors
         schema = Schema(source.schema.key.fields, logic.fields(source.schema), hash_bits=source.schema.key.hash_bits)
         self._output = Arrange(schema, name=name, dimensions=source.dimensions, effort=effort)
@@ -198,14 +198,14 @@ class Reduce(Reduction):
     """Driver: reads the source's fresh batches and trace, writes the output arrangement."""
 
     def __init__(
-        self, source: Arranged, logic: Logic, errors: ErrorLog, name: str = "reduce", effort: str = "default"
+        self, source: Arranged, logic: Reducer, errors: ErrorLog, name: str = "reduce", effort: str = "default"
     ) -> None:
         super().__init__(source, logic, errors, name, effort)
-        recomputes = source.dimensions == 1 and not isinstance(logic, Python)
+        recomputes = source.dimensions == 1 and not isinstance(logic, PythonReducer)
         self._produced = None if recomputes else self._open(self.out)
         self._pending: dict[Rounds, list[Pairs]] = {}
         self._known_errors = KnownErrors()
-        self._pace = Pace(calls_users=isinstance(logic, Python))
+        self._pace = Pace(calls_users=isinstance(logic, PythonReducer))
 
     def visit(self, span: Span) -> Iterator[None]:
         """Bring the output up to date with this visit's input."""
@@ -357,14 +357,14 @@ class Reduce(Reduction):
         return moment[made.rows], updates
 
 
-def applied(logic: Logic, groups: Groups) -> tuple[Made, list[Failure]]:
+def applied(logic: Reducer, groups: Groups) -> tuple[ReducedRows, list[Failure]]:
     """The output of the groups for which a function does not raise; for the others why, by the first row of each."""
     try:
         return logic.apply(groups), []
     except Exception:
         starts, ends = groups.starts, np.append(groups.starts[1:], len(groups.group))
 
-        def of_some(chosen: Lane) -> Made:
+        def of_some(chosen: Lane) -> ReducedRows:
             rows = rows_of(starts[chosen], ends[chosen])
             made = logic.apply(Groups(groups.group[rows], groups.values.take(rows), groups.sums[:, rows]))
             return replace(made, rows=rows[made.rows])
@@ -373,9 +373,9 @@ def applied(logic: Logic, groups: Groups) -> tuple[Made, list[Failure]]:
         return made, [replace(failure, row=int(starts[failure.row])) for failure in failures]
 
 
-def nothing_made(logic: Logic, schema: Schema) -> Made:
+def nothing_made(logic: Reducer, schema: Schema) -> ReducedRows:
     """The output of no groups."""
-    return Made(NO_KEYS, [no_values(field.type) for field in logic.fields(schema)], NO_KEYS)
+    return ReducedRows(NO_KEYS, [no_values(field.type) for field in logic.fields(schema)], NO_KEYS)
 
 
 def _rows(reader: TraceReader, lanes: Lane, span: Span, schema: Schema) -> Sorted:

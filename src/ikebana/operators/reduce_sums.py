@@ -1,11 +1,11 @@
 """Tally: reductions of sums. Distinct, threshold, count and linear aggregates, without looking at rows.
 
-Where a reduction is a function of the accumulated diffs alone (`OfSums`), and rows are told apart exactly by their
+Where a reduction is a function of the accumulated diffs alone (`SumsReducer`), and rows are told apart exactly by their
 lanes, a group is a pair of lanes: the key, and the value if each value is a group of its own. A visit finds the groups
 with fresh input, seeks exactly their rows, key *and* value, and adds up numbers: nothing is sorted or compared.
 
 Contract: that of `ikebana.operators.reduce`, which also says why some pairs (group, time) are kept for later rounds.
-`can_tally` says which reductions this operator does.
+`can_reduce_sums` says which reductions this operator does.
 
 Outside loops times are totally ordered, so the output of earlier visits is the function of the earlier input: it is
 computed again, and not read. Inside loops it is read, since the output has not been corrected yet at times that are
@@ -39,7 +39,7 @@ from ikebana.operators.reduce import (
     with_epochs_of_the_sweep,
     with_state_before,
 )
-from ikebana.operators.reducers import Logic, Made, OfSums, Threshold
+from ikebana.operators.reducers import ReducedRows, Reducer, SumsReducer, Threshold
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Span
 from ikebana.operators.streams import Arranged, TraceReader
@@ -47,13 +47,13 @@ from ikebana.trace import Updates
 from ikebana.trace.batch import rows_of
 
 
-def can_tally(logic: Logic, source: Arranged) -> TypeGuard[OfSums]:
-    """Whether `Tally` can do a reduction: a function of sums, of exact lanes that are stored.
+def can_reduce_sums(logic: Reducer, source: Arranged) -> TypeGuard[SumsReducer]:
+    """Whether `ReduceSums` can do a reduction: a function of sums, of exact lanes that are stored.
 
     In loops only one that keeps the value.
     """
     schema = source.schema
-    if schema.hashed or not source.is_stored or not isinstance(logic, OfSums):
+    if schema.hashed or not source.is_stored or not isinstance(logic, SumsReducer):
         return False
     return isinstance(logic, Threshold) or not (schema.val.fields or source.dimensions > 1)
 
@@ -78,11 +78,11 @@ class Found:
     updates: Updates
 
 
-class Tally(Reduction):
+class ReduceSums(Reduction):
     """Driver: reads the source's fresh batches and trace, writes the output arrangement."""
 
     def __init__(
-        self, source: Arranged, logic: OfSums, errors: ErrorLog, name: str = "tally", effort: str = "default"
+        self, source: Arranged, logic: SumsReducer, errors: ErrorLog, name: str = "tally", effort: str = "default"
     ) -> None:
         super().__init__(source, logic, errors, name, effort)
         self._function = logic
@@ -145,7 +145,7 @@ class Tally(Reduction):
             multiplicity -= _sums(moments, outputs, 1)[0]
         return self._corrected(moments, multiplicity, key, val)
 
-    def _made(self, moments: Moments, sums: Lane, there: Lane, key: Lane, val: Lane) -> tuple[Made, Lane]:
+    def _made(self, moments: Moments, sums: Lane, there: Lane, key: Lane, val: Lane) -> tuple[ReducedRows, Lane]:
         """The function's output for some moments, and those of them for which it does not raise.
 
         Inside loops that fails the dataflow: errors are not taken back there.
@@ -171,7 +171,7 @@ class Tally(Reduction):
         group, tix = moments.group[rows], moments.tix[rows]
         return Updates(moments.at, tix, change[rows].reshape(1, -1), self.out.schema, key[group], val[group], ())
 
-    def _replaced(self, moments: Moments, rows: Lane, made: Made, key: Lane) -> Updates:
+    def _replaced(self, moments: Moments, rows: Lane, made: ReducedRows, key: Lane) -> Updates:
         """A value for each group and time: there from its time on, and no longer from the group's next time on."""
         schema, group = self.out.schema, moments.group[rows]
         val, payload = schema.val.encode(made.columns, len(rows))

@@ -1,12 +1,13 @@
 """Logic: what a reduction computes, over whole columns.
 
-A `Logic` is given `Groups`: for each group (a key at a time) its values with their accumulated diffs, the
+A `Reducer` is given `Groups`: for each group (a key at a time) its values with their accumulated diffs, the
 groups one after the other, values in order of their lane. It names output rows: for each the input row that
 it belongs to (which says the group and has the key), its value columns, and its diff. A group without values
 is not given, and has no output.
 
 A logic is a function: what it computes must depend on nothing else, since it may be asked again what it said before.
-Some depend on the sums of diffs alone (`OfSums`); where keys have no values they are computed without looking at rows.
+Some depend on the sums of diffs alone (`SumsReducer`); where keys have no values they are computed without looking at
+rows.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Groups:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Made:
+class ReducedRows:
     """Output rows: an input row of the same group, value columns, and diffs."""
 
     rows: Lane
@@ -57,7 +58,7 @@ class Made:
     diffs: Lane
 
 
-class Logic(ABC):
+class Reducer(ABC):
     """A function of a key's values."""
 
     @abstractmethod
@@ -65,20 +66,20 @@ class Logic(ABC):
         """The value columns of the output, for input of a schema."""
 
     @abstractmethod
-    def apply(self, groups: Groups) -> Made:
+    def apply(self, groups: Groups) -> ReducedRows:
         """The output of some groups."""
 
 
-class OfSums(Logic):
+class SumsReducer(Reducer):
     """A function of accumulated diffs, one output row at most for each group."""
 
     @abstractmethod
-    def of_sums(self, sums: Lane) -> Made:
+    def of_sums(self, sums: Lane) -> ReducedRows:
         """The output of groups of which only the sums (a lane each) are known; `rows` are positions among them."""
 
 
 @dataclass(frozen=True)
-class Threshold(OfSums):
+class Threshold(SumsReducer):
     """Each value with another multiplicity, a function of the one it has; 0 leaves it out."""
 
     multiplicity: Callable[[Lane], Any]
@@ -86,14 +87,14 @@ class Threshold(OfSums):
     def fields(self, schema: Schema) -> Fields:
         return schema.val.fields
 
-    def apply(self, groups: Groups) -> Made:
+    def apply(self, groups: Groups) -> ReducedRows:
         made = self.of_sums(groups.sums)
-        return Made(made.rows, _values(groups.values.take(made.rows)), made.diffs)
+        return ReducedRows(made.rows, _values(groups.values.take(made.rows)), made.diffs)
 
-    def of_sums(self, sums: Lane) -> Made:
+    def of_sums(self, sums: Lane) -> ReducedRows:
         diffs = _whole(self.multiplicity(sums[0]), sums.shape[1], "threshold")
         rows = np.flatnonzero(diffs)
-        return Made(rows, [], diffs[rows])
+        return ReducedRows(rows, [], diffs[rows])
 
 
 def _is_there(counts: Lane) -> Any:
@@ -105,7 +106,7 @@ DISTINCT = Threshold(_is_there)
 
 
 @dataclass(frozen=True)
-class Count(OfSums):
+class Count(SumsReducer):
     """The sum of the counts of a key's values; no row where that is zero."""
 
     name: str = "count"
@@ -113,19 +114,19 @@ class Count(OfSums):
     def fields(self, schema: Schema) -> Fields:
         return (_COUNT.with_name(self.name),)
 
-    def apply(self, groups: Groups) -> Made:
+    def apply(self, groups: Groups) -> ReducedRows:
         starts = groups.starts
         totals = np.add.reduceat(groups.sums, starts, axis=1) if len(starts) else groups.sums
         made = self.of_sums(totals)
-        return Made(starts[made.rows], made.columns, made.diffs)
+        return ReducedRows(starts[made.rows], made.columns, made.diffs)
 
-    def of_sums(self, sums: Lane) -> Made:
+    def of_sums(self, sums: Lane) -> ReducedRows:
         rows = np.flatnonzero(sums[0])
-        return Made(rows, [pa.array(sums[0][rows])], np.ones(len(rows), np.int64))
+        return ReducedRows(rows, [pa.array(sums[0][rows])], np.ones(len(rows), np.int64))
 
 
 @dataclass(frozen=True)
-class Linear(OfSums):
+class LinearAggregate(SumsReducer):
     """Aggregates that live in the diff lanes: the first is the count, which decides whether there is a row.
 
     `outputs` are the value columns, computed by `finish` from the accumulated lanes.
@@ -137,17 +138,17 @@ class Linear(OfSums):
     def fields(self, schema: Schema) -> Fields:
         return self.outputs
 
-    def apply(self, groups: Groups) -> Made:
+    def apply(self, groups: Groups) -> ReducedRows:
         return self.of_sums(groups.sums)
 
-    def of_sums(self, sums: Lane) -> Made:
+    def of_sums(self, sums: Lane) -> ReducedRows:
         rows = np.flatnonzero(sums[0])
         columns = self.finish(sums[:, rows])
-        return Made(rows, _typed(columns, self.outputs, len(rows), "aggregate"), np.ones(len(rows), np.int64))
+        return ReducedRows(rows, _typed(columns, self.outputs, len(rows), "aggregate"), np.ones(len(rows), np.int64))
 
 
 @dataclass(frozen=True)
-class TopK(Logic):
+class TopK(Reducer):
     """The `k` greatest (or least) values by the columns `by`; a value that counts twice takes two places.
 
     The order is that of exact lanes: null before all else, NaN after all else.
@@ -161,7 +162,7 @@ class TopK(Logic):
     def fields(self, schema: Schema) -> Fields:
         return schema.val.fields
 
-    def apply(self, groups: Groups) -> Made:
+    def apply(self, groups: Groups) -> ReducedRows:
         there = np.flatnonzero(groups.sums[0] > 0)
         values, group, counts = groups.values.take(there), groups.group[there], groups.sums[0][there]
         if self.distinct:
@@ -169,12 +170,12 @@ class TopK(Logic):
         order = self._order(values, group)
         group, counts = group[order], counts[order]
         through = np.cumsum(counts)
-        starts, sizes = extents(group)
+        starts, sizes = group_extents(group)
         before = through - counts - np.repeat((through - counts)[starts], sizes)
         taken = np.clip(self.k - before, 0, counts)
         chosen = np.flatnonzero(taken)
         rows = order[chosen]
-        return Made(there[rows], _values(values.take(rows)), taken[chosen])
+        return ReducedRows(there[rows], _values(values.take(rows)), taken[chosen])
 
     def is_ordered(self, schema: Schema) -> bool:
         """Whether the order of value lanes is the order asked for."""
@@ -191,7 +192,7 @@ class TopK(Logic):
         return np.lexsort([*(~key if self.greatest else key for key in reversed(keys)), group])
 
 
-def extents(group: Lane) -> tuple[Lane, Lane]:
+def group_extents(group: Lane) -> tuple[Lane, Lane]:
     """Where each group starts, and how many rows it has."""
     starts = np.flatnonzero(np.append(True, group[1:] != group[:-1])) if len(group) else group
     return starts, np.diff(np.append(starts, len(group)))
@@ -199,7 +200,7 @@ def extents(group: Lane) -> tuple[Lane, Lane]:
 
 def _reversed_in_groups(group: Lane) -> Lane:
     """The rows of each group, last one first."""
-    starts, sizes = extents(group)
+    starts, sizes = group_extents(group)
     return np.repeat(2 * starts + sizes - 1, sizes) - np.arange(len(group))
 
 
@@ -217,7 +218,7 @@ def _sort_keys(array: pa.Array, field: pa.Field) -> tuple[Array, Array]:
 
 
 @dataclass(frozen=True)
-class Python(Logic):
+class PythonReducer(Reducer):
     """Any Python function: (key, [(value, count), ...] in ascending order) -> (value, count) pairs.
 
     Keys and values are tuples, one entry for each column.
@@ -229,7 +230,7 @@ class Python(Logic):
     def fields(self, schema: Schema) -> Fields:
         return self.outputs
 
-    def apply(self, groups: Groups) -> Made:
+    def apply(self, groups: Groups) -> ReducedRows:
         data = [row for row, _, _ in groups.values.triples()]
         split = len(groups.values.schema.key.fields)
         rows, made, diffs = [], [], []
@@ -242,7 +243,7 @@ class Python(Logic):
                 diffs.append(diff)
         columns = list(zip(*made, strict=True)) or [()] * len(self.outputs)
         typed = _typed(columns, self.outputs, len(rows), "reduce")
-        return Made(np.array(rows, np.int64), typed, _whole(diffs, len(rows), "reduce"))
+        return ReducedRows(np.array(rows, np.int64), typed, _whole(diffs, len(rows), "reduce"))
 
 
 def _nulls_first(pair: tuple[tuple[Any, ...], int]) -> Any:

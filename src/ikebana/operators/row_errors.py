@@ -34,7 +34,7 @@ from ikebana.encoding.bad_rows import Failure
 from ikebana.errors import EvaluationError
 from ikebana.operators.changes import Changes
 
-OPENING = "ikebana.opening"
+BINDING = "ikebana.opening"
 """The column that says to which opening of a prepared statement a row belongs; its errors are that opening's alone.
 
 In joins such columns, which agree, have names that begin so.
@@ -198,7 +198,7 @@ def row_errors(failures: Sequence[Failure], columns: Mapping[str, pa.Array]) -> 
     """The errors of some rows, of which the columns are given."""
     values = {name: column.to_pylist() for name, column in columns.items()}
     openings = [None] * len(failures)
-    for name in [name for name in values if name.startswith(OPENING)]:
+    for name in [name for name in values if name.startswith(BINDING)]:
         openings = values.pop(name)
     errors = []
     for at, (failure, opening) in enumerate(zip(failures, openings, strict=True)):

@@ -28,10 +28,10 @@ from ikebana.time import Antichain
 from ikebana.trace import Batch, Handle
 from ikebana.trace.views import Advanced, Restricted
 
-__all__ = ["NEVER", "Constant", "Import", "Input"]
+__all__ = ["NEVER", "ConstantSource", "ImportedArrangement", "InputSource"]
 
 
-class Input:
+class InputSource:
     """Changes pushed from outside, each at an epoch not yet closed."""
 
     def __init__(self, name: str, fields: Fields) -> None:
@@ -92,7 +92,7 @@ class Input:
         self.out.changes = changes
 
 
-class Constant:
+class ConstantSource:
     """This worker's share of rows that never change."""
 
     available, last, has_later_news = NEVER, 0, False
@@ -112,7 +112,7 @@ class Constant:
             self._columns = ()
 
 
-class Import:
+class ImportedArrangement:
     """An arrangement that another dataflow maintains."""
 
     def __init__(

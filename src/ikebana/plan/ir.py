@@ -20,16 +20,16 @@ scope never have the same name.
 | `Constant` | stream | rows that are part of the plan, and never change |
 | `Steps` | stream | a chain of linear steps |
 | `Union` | stream | several streams with the same columns, concatenated |
-| `ByKey` | arrangement | a stream arranged by key columns |
+| `Arrange` | arrangement | a stream arranged by key columns |
 | `Rows` | stream | the changes of an arrangement |
 | `Later` | stream | the changes of a stream after the epoch at which the dataflow starts |
 | `Seen` | arrangement | another, filtered, projected or negated in place |
-| `JoinOf` | stream | two arrangements with the same key, joined |
-| `LookupOf` | stream | the changes of a stream, each with what an arrangement was by then |
-| `ExpireOf` | stream | the rows of a stream that are valid at what a clock shows |
-| `ReduceOf` | arrangement | a function of each key's values |
+| `Join` | stream | two arrangements with the same key, joined |
+| `Lookup` | stream | the changes of a stream, each with what an arrangement was by then |
+| `Expire` | stream | the rows of a stream that are valid at what a clock shows |
+| `Reduce` | arrangement | a function of each key's values |
 | `Entered` | either | the same collection inside a loop |
-| `EnteredAt` | stream | the same collection inside a loop, each row from a round of its own on |
+| `EnterAt` | stream | the same collection inside a loop, each row from a round of its own on |
 | `LoopVariable` | stream | a variable of a loop |
 | `Loop` | | variables and what the body makes of them |
 | `Left` | stream | a collection of a loop, after its last round |
@@ -47,11 +47,11 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 
 from ikebana.encoding import Schema
-from ikebana.operators.arrangement_views import Wrapper
+from ikebana.operators.arrangement_views import ViewStep
 from ikebana.operators.changes import Fields
 from ikebana.operators.join import Result
 from ikebana.operators.linear import Step
-from ikebana.operators.reducers import Logic
+from ikebana.operators.reducers import Reducer
 from ikebana.plan.digests import digest_of
 
 Scope = tuple[str, ...]
@@ -217,7 +217,7 @@ class Union(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ByKey(Node):
+class Arrange(Node):
     source: Node
     key: tuple[str, ...]
     hash_bits: int = 64
@@ -237,9 +237,9 @@ class ByKey(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Seen(Node):
+class ArrangementView(Node):
     source: Node
-    wrapper: Wrapper
+    wrapper: ViewStep
 
     @cached_property
     def columns(self) -> Fields:
@@ -252,7 +252,7 @@ class Seen(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Rows(Node):
+class AsStream(Node):
     source: Node
 
     @cached_property
@@ -261,7 +261,7 @@ class Rows(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Later(Node):
+class AfterStart(Node):
     source: Node
 
     @cached_property
@@ -270,7 +270,7 @@ class Later(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class JoinOf(Node):
+class Join(Node):
     left: Node
     right: Node
     result: Result
@@ -285,7 +285,7 @@ class JoinOf(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class LookupOf(Node):
+class Lookup(Node):
     source: Node
     index: Node
     key: tuple[str, ...]  # columns of the stream, in the order of the arrangement's key
@@ -317,7 +317,7 @@ class LookupOf(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ExpireOf(Node):
+class Expire(Node):
     source: Node
     clock: Node
     valid_from: str  # columns; none if it is empty
@@ -329,16 +329,16 @@ class ExpireOf(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ReduceOf(Node):
+class Reduce(Node):
     source: Node
-    logic: Logic
+    reducer: Reducer
     owner: str = ""
 
     @cached_property
     def schema(self) -> Schema:
         """Key and value columns of the output arrangement."""
         given = schema_of(self.source)
-        return Schema(given.key.fields, self.logic.fields(given), hash_bits=given.key.hash_bits)
+        return Schema(given.key.fields, self.reducer.fields(given), hash_bits=given.key.hash_bits)
 
     @cached_property
     def columns(self) -> Fields:
@@ -350,7 +350,7 @@ class ReduceOf(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Entered(Node):
+class Enter(Node):
     names_loop = "loop"
     source: Node
     loop: str
@@ -365,7 +365,7 @@ class Entered(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class EnteredAt(Node):
+class EnterAt(Node):
     names_loop = "loop"
     source: Node
     loop: str
@@ -416,7 +416,7 @@ class Loop(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Left(Node):
+class Leave(Node):
     source: Node  # of the loop's nodes; may be given under the name that the loop had while it was built
     loop: Loop
 
@@ -454,19 +454,19 @@ def _renamed_value(value: Any, old: str, new: str, done: dict[str, Node]) -> Any
 
 def is_arrangement(node: Node) -> bool:
     """Whether a node gives an arrangement rather than a stream."""
-    if isinstance(node, Entered):
+    if isinstance(node, Enter):
         return is_arrangement(node.source)
-    return isinstance(node, ByKey | ReduceOf | Seen)
+    return isinstance(node, Arrange | Reduce | ArrangementView)
 
 
 def is_stored(node: Node) -> bool:
     """Whether a node gives an arrangement that has a trace of its own, rather than another's seen differently."""
-    return isinstance(node, ByKey | ReduceOf)
+    return isinstance(node, Arrange | Reduce)
 
 
 def schema_of(node: Node) -> Schema:
     """The schema of a node that gives an arrangement."""
-    if isinstance(node, Entered):
+    if isinstance(node, Enter):
         return schema_of(node.source)
-    assert isinstance(node, ByKey | ReduceOf | Seen)
+    assert isinstance(node, Arrange | Reduce | ArrangementView)
     return node.schema

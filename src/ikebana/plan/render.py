@@ -14,13 +14,13 @@ from typing import Any, Protocol
 
 from ikebana.operators import arrange_stream, linear, loops, sources
 from ikebana.operators.arrange_stream import Exchange
-from ikebana.operators.arrangement_views import Wrapped
+from ikebana.operators.arrangement_views import ViewOperator
 from ikebana.operators.expire import Expire
 from ikebana.operators.join import Join
 from ikebana.operators.lookup import Lookup
 from ikebana.operators.pending import Rounds
 from ikebana.operators.reduce import Reduce
-from ikebana.operators.reduce_sums import Tally, can_tally
+from ikebana.operators.reduce_sums import ReduceSums, can_reduce_sums
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Span
 from ikebana.operators.streams import Arranged, Stream
@@ -44,11 +44,11 @@ class Wiring(Protocol):
         """The least round that any worker still has to visit."""
         ...
 
-    def shared(self, node: ir.Node) -> sources.Import | None:
+    def shared(self, node: ir.Node) -> sources.ImportedArrangement | None:
         """An import of the node's arrangement, if another dataflow maintains it."""
         ...
 
-    def input(self, node: ir.Source) -> sources.Input | ir.Node:
+    def input(self, node: ir.Source) -> sources.InputSource | ir.Node:
         """The input of that name, or the arrangement in which its changes are kept for everybody."""
         ...
 
@@ -122,14 +122,14 @@ class Renderer:
         self._variables: dict[str, loops.Variable] = {}
         self._signals: dict[str, reachability.Signal] = {}
         self._derived: list[reachability.Signal] = []  # each after those it is made of
-        self._inputs: dict[str, sources.Input | ir.Node] = {}
+        self._inputs: dict[str, sources.InputSource | ir.Node] = {}
         self._of_sources: list[reachability.Signal] = []
         self.sources: list[Any] = []
 
     def stream(self, node: ir.Node) -> Stream:
         """The stream of a node; that of an arrangement's changes if it gives an arrangement."""
         wire = self.wire(node)
-        return wire if isinstance(wire, Stream) else self.wire(ir.make(ir.Rows, source=node))
+        return wire if isinstance(wire, Stream) else self.wire(ir.make(ir.AsStream, source=node))
 
     def wire(self, node: ir.Node) -> Any:
         """The stream or arrangement of a node, rendering whatever it needs."""
@@ -166,11 +166,11 @@ class Renderer:
         assert inputs, "a source that was not rendered"
         made: reachability.Signal
         match node:
-            case ir.Later():
+            case ir.AfterStart():
                 made = reachability.Later(inputs[0])
-            case ir.LookupOf() if not node.scope:
+            case ir.Lookup() if not node.scope:
                 made = reachability.Probe(self._signal_of(node.source), self._signal_of(node.index))
-            case ir.JoinOf() if not node.scope:
+            case ir.Join() if not node.scope:
                 made = reachability.Both(self._signal_of(node.left), self._signal_of(node.right))
             case _ if len(inputs) == 1:
                 return inputs[0]
@@ -179,7 +179,7 @@ class Renderer:
         self._derived.append(made)
         return made
 
-    def _input(self, node: ir.Source) -> sources.Input | ir.Node:
+    def _input(self, node: ir.Source) -> sources.InputSource | ir.Node:
         """What the worker has for a source: asked for once, since a new input takes the place of the one before."""
         if node.digest not in self._inputs:
             self._inputs[node.digest] = self._wiring.input(node)
@@ -196,9 +196,9 @@ class Renderer:
     def _constant(self, node: ir.Constant) -> Stream:
         first, last = (node.rows * at // self._wiring.workers for at in (self._wiring.worker, self._wiring.worker + 1))
         arrays = [array.slice(first, last - first) for array in node.arrays]
-        return self._add_source(node, sources.Constant(node.fields, arrays, last - first))
+        return self._add_source(node, sources.ConstantSource(node.fields, arrays, last - first))
 
-    def _in_order(self, node: ir.Source | ir.Later, kept: Stream) -> Stream:
+    def _in_order(self, node: ir.Source | ir.AfterStart, kept: Stream) -> Stream:
         """The columns as they were declared: an index has those of its key first."""
         if kept.fields == node.columns:
             return kept
@@ -213,7 +213,7 @@ class Renderer:
     def _union(self, node: ir.Union) -> Stream:
         return self._add(node, linear.Concat([self.stream(source) for source in node.sources]))
 
-    def _bykey(self, node: ir.ByKey) -> Arranged:
+    def _arrange(self, node: ir.Arrange) -> Arranged:
         shared = self._wiring.shared(node)
         if shared is not None:
             return self._add_source(node, shared)
@@ -227,14 +227,14 @@ class Renderer:
         )
         return self._add(node, operator)
 
-    def _seen(self, node: ir.Seen) -> Arranged:
-        return self._add(node, Wrapped(self.wire(node.source), node.wrapper, self._wiring.errors))
+    def _arrangementview(self, node: ir.ArrangementView) -> Arranged:
+        return self._add(node, ViewOperator(self.wire(node.source), node.wrapper, self._wiring.errors))
 
-    def _rows(self, node: ir.Rows) -> Stream:
+    def _asstream(self, node: ir.AsStream) -> Stream:
         return self._add(node, arrange_stream.AsStream(self.wire(node.source)))
 
-    def _later(self, node: ir.Later) -> Stream:
-        kept = node.source.source if isinstance(node.source, ir.Rows) else node.source
+    def _afterstart(self, node: ir.AfterStart) -> Stream:
+        kept = node.source.source if isinstance(node.source, ir.AsStream) else node.source
         if isinstance(kept, ir.Source):
             found = self._input(kept)
             if isinstance(found, ir.Node):  # its history need not even be read
@@ -243,12 +243,12 @@ class Renderer:
                 return self._in_order(node, self._add(node, arrange_stream.AsStream(index, later=True)))
         if ir.is_arrangement(kept):
             return self._add(node, arrange_stream.AsStream(self.wire(kept), later=True))
-        return self._add(node, linear.Later(self.stream(node.source)))
+        return self._add(node, linear.AfterStart(self.stream(node.source)))
 
-    def _joinof(self, node: ir.JoinOf) -> Stream:
+    def _join(self, node: ir.Join) -> Stream:
         return self._add(node, Join(self.wire(node.left), self.wire(node.right), node.result))
 
-    def _lookupof(self, node: ir.LookupOf) -> Stream:
+    def _lookup(self, node: ir.Lookup) -> Stream:
         operator = Lookup(
             self.stream(node.source),
             self.wire(node.index),
@@ -260,7 +260,7 @@ class Renderer:
         )
         return self._add(node, operator)
 
-    def _expireof(self, node: ir.ExpireOf) -> Stream:
+    def _expire(self, node: ir.Expire) -> Stream:
         operator = Expire(
             self.stream(node.source),
             self.stream(node.clock),
@@ -271,21 +271,21 @@ class Renderer:
         )
         return self._add(node, operator)
 
-    def _reduceof(self, node: ir.ReduceOf) -> Arranged:
+    def _reduce(self, node: ir.Reduce) -> Arranged:
         shared = self._wiring.shared(node)
         if shared is not None:
             return self._add_source(node, shared)
-        source, logic = self.wire(node.source), node.logic
+        source, logic = self.wire(node.source), node.reducer
         effort, errors = self._wiring.effort, self._wiring.errors
-        if can_tally(logic, source):
-            return self._add(node, Tally(source, logic, errors, effort=effort))
+        if can_reduce_sums(logic, source):
+            return self._add(node, ReduceSums(source, logic, errors, effort=effort))
         return self._add(node, Reduce(source, logic, errors, effort=effort))
 
-    def _entered(self, node: ir.Entered) -> Any:
+    def _enter(self, node: ir.Enter) -> Any:
         wire = self.wire(node.source)
         return self._add(node, loops.Enter(wire) if isinstance(wire, Stream) else loops.EnterArranged(wire))
 
-    def _enteredat(self, node: ir.EnteredAt) -> Stream:
+    def _enterat(self, node: ir.EnterAt) -> Stream:
         return self._add(node, loops.EnterAt(self.stream(node.source), node.delay, self._wiring.errors))
 
     def _loopvariable(self, node: ir.LoopVariable) -> Stream:
@@ -315,7 +315,7 @@ class Renderer:
         for item in (initial, change, feedback):
             loop.append(item, self._signal_of(result))
 
-    def _left(self, node: ir.Left) -> Stream:
+    def _leave(self, node: ir.Leave) -> Stream:
         loop = self.wire(node.loop)
         leave = loops.Leave(self.stream(node.source))
         loop.append(leave, self._signal_of(node))

@@ -40,8 +40,8 @@ def readers_of(plan: ir.Node, sources: Collection[str]) -> set[str]:
 
 def is_shareable(node: ir.Node) -> bool:
     """Whether a node is an arrangement, outside loops, of a collection made from inputs by linear steps alone."""
-    simple = (ir.Source, ir.Constant, ir.Steps, ir.Union, ir.Rows, ir.ByKey, ir.Seen, ir.ExpireOf)
-    return isinstance(node, ir.ByKey) and all(isinstance(each, simple) for each in walk(node))
+    simple = (ir.Source, ir.Constant, ir.Steps, ir.Union, ir.AsStream, ir.Arrange, ir.ArrangementView, ir.Expire)
+    return isinstance(node, ir.Arrange) and all(isinstance(each, simple) for each in walk(node))
 
 
 def is_only_indexed(node: ir.Node, loop: ir.Loop) -> bool:
@@ -50,7 +50,7 @@ def is_only_indexed(node: ir.Node, loop: ir.Loop) -> bool:
         return False
     users = [each for each in walk(loop) if each is not loop and node in each.inputs]
     return all(
-        isinstance(each, ir.ByKey) or (isinstance(each, ir.Steps | ir.Union) and is_only_indexed(each, loop))
+        isinstance(each, ir.Arrange) or (isinstance(each, ir.Steps | ir.Union) and is_only_indexed(each, loop))
         for each in users
     )
 
@@ -70,7 +70,7 @@ def private(plan: ir.Node, owner: str, is_meant: Callable[[ir.Node], bool] = lam
                     values[name] = copy(value)
                 elif isinstance(value, tuple) and value and isinstance(value[0], ir.Node):
                     values[name] = tuple(copy(each) for each in value)
-            if isinstance(node, ir.ByKey | ir.ReduceOf):
+            if isinstance(node, ir.Arrange | ir.Reduce):
                 values["owner"] = owner
             done[node.digest] = ir.make(type(node), **values)
         return done[node.digest]
@@ -111,26 +111,26 @@ def describe(node: ir.Node, loops: list[ir.Scope]) -> str:
             return " | ".join(type(step).__name__.lower() for step in node.steps)
         case ir.Union():
             return "concat"
-        case ir.ByKey():
+        case ir.Arrange():
             return f"arrange by {', '.join(node.key) or 'nothing'}"
-        case ir.Seen():
+        case ir.ArrangementView():
             return f"{type(node.wrapper).__name__.lower()}, in place"
-        case ir.Rows():
+        case ir.AsStream():
             return "rows"
-        case ir.Later():
+        case ir.AfterStart():
             return "later changes"
-        case ir.JoinOf():
+        case ir.Join():
             return f"join on {', '.join(field.name for field in ir.schema_of(node.left).key.fields)}"
-        case ir.LookupOf():
+        case ir.Lookup():
             return f"look up by {', '.join(node.key)}{', strictly before' if node.strict else ''}"
-        case ir.ExpireOf():
+        case ir.Expire():
             bounds = {"from": node.valid_from, "until": node.valid_until}
             return "valid " + " ".join(f"{word} {name}" for word, name in bounds.items() if name)
-        case ir.ReduceOf():
-            return f"reduce with {type(node.logic).__name__.lower()}"
-        case ir.Entered():
+        case ir.Reduce():
+            return f"reduce with {type(node.reducer).__name__.lower()}"
+        case ir.Enter():
             return f"enter {_called(node.scope, loops)}"
-        case ir.EnteredAt():
+        case ir.EnterAt():
             return f"enter {_called(node.scope, loops)}, each row at a round of its own"
         case ir.LoopVariable():
             return f"variable {node.name} of {_called(node.scope, loops)}"

@@ -27,20 +27,20 @@ from ikebana.engine.collection import Collection
 from ikebana.errors import EvaluationError
 from ikebana.expressions.core.buffers import true
 from ikebana.operators.changes import Fields
-from ikebana.operators.reducers import Groups, Logic, Made
+from ikebana.operators.reducers import Groups, ReducedRows, Reducer
 from ikebana.reducers.ordering import comparable, ranks_in_order, reduced
 from ikebana.reducers.sort_keys import SortKey
 from ikebana.reducers.sums.aggregates import Aggregate
 from ikebana.reducers.sums.exact import numbers
 from ikebana.reducers.sums.floats import BINS, Exact
-from ikebana.reducers.sums.parts import Floating, Part, Sums
+from ikebana.reducers.sums.parts import Floating, SumPart, Sums
 
 Known = Mapping[str, pa.Field]
 """The columns of a group's rows, by name."""
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class GroupedRows:
     """Rows of groups: which group each is of (ascending, counted from 0, none missing) and how often it counts."""
 
     columns: Mapping[str, pa.Array]
@@ -48,7 +48,7 @@ class Rows:
     counts: Lane
     groups: int
 
-    def only(self, where: str) -> Rows:
+    def only(self, where: str) -> GroupedRows:
         """The same rows, of which only those count in which a column is true."""
         return replace(self, counts=np.where(true(self.columns[where]), self.counts, 0))
 
@@ -124,7 +124,7 @@ class GatherCall(ABC):
         """Its column."""
 
     @abstractmethod
-    def evaluate(self, rows: Rows) -> pa.Array:
+    def evaluate(self, rows: GroupedRows) -> pa.Array:
         """Its value for each group."""
 
 
@@ -142,7 +142,7 @@ class Where(GatherCall):
     def field(self, known: Known) -> pa.Field:
         return self.call.field(known)
 
-    def evaluate(self, rows: Rows) -> pa.Array:
+    def evaluate(self, rows: GroupedRows) -> pa.Array:
         return self.call.evaluate(rows.only(self.where))
 
 
@@ -173,7 +173,7 @@ class Collect(OfColumn):
     def field(self, known: Known) -> pa.Field:
         return pa.field(self.name, _list_of(known[self.column].type, self.with_nulls), nullable=False)
 
-    def evaluate(self, rows: Rows) -> pa.Array:
+    def evaluate(self, rows: GroupedRows) -> pa.Array:
         found = rows.in_order(SortKey(self.column), with_nulls=self.with_nulls)
         column = rows.columns[self.column]
         if self.distinct:
@@ -195,12 +195,12 @@ def _lists(sizes: Lane, values: pa.Array, nullable: bool = False) -> pa.Array:
 
 
 @dataclass(frozen=True)
-class Extreme(OfColumn):
+class GatheredExtreme(OfColumn):
     """The greatest or the least value, NaN being above all else."""
 
     greatest: bool = True
 
-    def evaluate(self, rows: Rows) -> pa.Array:
+    def evaluate(self, rows: GroupedRows) -> pa.Array:
         found = rows.in_order(SortKey(self.column, ascending=self.greatest))
         return _taken(rows.columns[self.column], *found.last())
 
@@ -216,7 +216,7 @@ class ExtremeBy(OfColumn):
     def columns(self) -> tuple[str, ...]:
         return (self.column, self.by)
 
-    def evaluate(self, rows: Rows) -> pa.Array:
+    def evaluate(self, rows: GroupedRows) -> pa.Array:
         found = rows.in_order(SortKey(self.by, ascending=self.greatest), SortKey(self.column))
         return _taken(rows.columns[self.column], *found.last())
 
@@ -227,7 +227,7 @@ class Mode(OfColumn):
 
     greatest: bool = False
 
-    def evaluate(self, rows: Rows) -> pa.Array:
+    def evaluate(self, rows: GroupedRows) -> pa.Array:
         found = rows.in_order(SortKey(self.column, ascending=not self.greatest))
         firsts = found.firsts
         often = np.add.reduceat(found.weights, firsts) if len(firsts) else firsts
@@ -263,7 +263,7 @@ class Percentile(OfColumn):
         result = kind if types.is_duration(kind) else pa.float64()
         return pa.field(self.name, _list_of(result) if self.many else result, nullable=True)
 
-    def evaluate(self, rows: Rows) -> pa.Array:
+    def evaluate(self, rows: GroupedRows) -> pa.Array:
         column = rows.columns[self.column]
         found = rows.in_order(SortKey(self.column, ascending=not self.descending), weights=self._weights(rows))
         there = found.totals > 0
@@ -275,7 +275,7 @@ class Percentile(OfColumn):
         lists = _lists(sizes, _result(column.type, flat, np.ones(len(flat), bool)))
         return _taken(lists, np.arange(len(there)), there)
 
-    def _weights(self, rows: Rows) -> Lane:
+    def _weights(self, rows: GroupedRows) -> Lane:
         if self.frequency is None:
             return rows.counts
         column = rows.columns[self.frequency]
@@ -329,9 +329,9 @@ class Summed(GatherCall):
     def field(self, known: Known) -> pa.Field:
         return pa.field(self.name, self.aggregate.type, self.aggregate.nullable)
 
-    def evaluate(self, rows: Rows) -> pa.Array:
+    def evaluate(self, rows: GroupedRows) -> pa.Array:
         starts = np.searchsorted(rows.group, np.arange(rows.groups))
-        wholes = [part for part in self.aggregate.parts if isinstance(part, Part)]
+        wholes = [part for part in self.aggregate.parts if isinstance(part, SumPart)]
         lanes = {part: _added_up(part.split(rows.columns), rows.counts, starts) for part in wholes}
         counts = _added_up([np.ones(len(rows.counts), np.int64)], rows.counts, starts)[0]
         exact = {part: _exact(part, rows) for part in self.aggregate.parts if isinstance(part, Floating)}
@@ -345,7 +345,7 @@ def _added_up(lanes: Sequence[Lane], counts: Lane, starts: Lane) -> Lane:
     return np.add.reduceat(np.stack(lanes) * counts, starts, axis=1)
 
 
-def _exact(part: Floating, rows: Rows) -> list[Exact]:
+def _exact(part: Floating, rows: GroupedRows) -> list[Exact]:
     """The exact sums of groups' floats: bin by bin first."""
     at, bins, lanes = part.split(rows.columns)
     counted = np.flatnonzero(rows.counts[at])  # an infinity that does not count must not be there either
@@ -364,7 +364,7 @@ def _exact(part: Floating, rows: Rows) -> list[Exact]:
 
 
 @dataclass(frozen=True)
-class Gathering(Logic):
+class Gathering(Reducer):
     """For each group one row, of functions of its rows."""
 
     calls: tuple[GatherCall, ...]
@@ -373,14 +373,14 @@ class Gathering(Logic):
         known = {field.name: field for field in (*schema.key.fields, *schema.val.fields)}
         return tuple(call.field(known) for call in self.calls)
 
-    def apply(self, groups: Groups) -> Made:
+    def apply(self, groups: Groups) -> ReducedRows:
         there = np.flatnonzero(groups.sums[0] > 0)
         values, given = groups.values.take(there), groups.group[there]
         firsts = np.flatnonzero(np.append(True, given[1:] != given[:-1])) if len(given) else given
         group = np.repeat(np.arange(len(firsts)), np.diff(np.append(firsts, len(given))))
-        rows = Rows(values.columns(), group, groups.sums[0][there], len(firsts))
+        rows = GroupedRows(values.columns(), group, groups.sums[0][there], len(firsts))
         made = [call.evaluate(rows) for call in self.calls]
-        return Made(there[firsts], made, np.ones(len(firsts), np.int64))
+        return ReducedRows(there[firsts], made, np.ones(len(firsts), np.int64))
 
 
 def gather(collection: Collection, by: Sequence[str], calls: tuple[GatherCall, ...]) -> Collection:

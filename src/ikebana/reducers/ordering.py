@@ -35,7 +35,7 @@ from ikebana.engine.collection import Collection
 from ikebana.operators.buckets import Bucket
 from ikebana.operators.changes import Fields
 from ikebana.operators.linear import Columns
-from ikebana.operators.reducers import Groups, Logic, Made, TopK, extents
+from ikebana.operators.reducers import Groups, ReducedRows, Reducer, TopK, group_extents
 from ikebana.reducers.sort_keys import Prefix, SortKey
 
 _LANE = 64
@@ -105,7 +105,7 @@ def sort_table(table: pa.Table, keys: Sequence[SortKey]) -> pa.Table:
 
 
 @dataclass(frozen=True)
-class TopRows(Logic):
+class TopRows(Reducer):
     """Of each group the rows in places `offset` to `offset + limit`; one that counts twice takes two places.
 
     Without a limit, all from `offset` on.
@@ -118,7 +118,7 @@ class TopRows(Logic):
     def fields(self, schema: Schema) -> Fields:
         return schema.val.fields
 
-    def apply(self, groups: Groups) -> Made:
+    def apply(self, groups: Groups) -> ReducedRows:
         there = np.flatnonzero(groups.sums[0] > 0)
         values, group, counts = groups.values.take(there), groups.group[there], groups.sums[0][there]
         columns = values.columns()
@@ -130,7 +130,7 @@ class TopRows(Logic):
         taken = np.maximum(end - np.maximum(before, self.offset), 0)
         chosen = np.flatnonzero(taken)
         rows = order[chosen]
-        return Made(there[rows], [column.take(pa.array(rows)) for column in own.values()], taken[chosen])
+        return ReducedRows(there[rows], [column.take(pa.array(rows)) for column in own.values()], taken[chosen])
 
 
 @dataclass(frozen=True)
@@ -146,18 +146,18 @@ class Foremost(TopK):
         (field,) = schema.val.fields
         return tuple(pa.field(f"{field.name} {place}", field.type, place > 0) for place in range(self.k))
 
-    def apply(self, groups: Groups) -> Made:
+    def apply(self, groups: Groups) -> ReducedRows:
         found = super().apply(groups)
         group, (values,) = groups.group[found.rows], found.columns
-        starts, sizes = extents(group)
+        starts, sizes = group_extents(group)
         rows = [pa.array(starts + place, mask=sizes <= place) for place in range(self.k)]
-        return Made(found.rows[starts], [values.take(each) for each in rows], np.ones(len(starts), np.int64))
+        return ReducedRows(found.rows[starts], [values.take(each) for each in rows], np.ones(len(starts), np.int64))
 
 
 def places(group: Lane, counts: Lane) -> Lane:
     """How much of the same group comes before each row, where groups come one after the other."""
     before = np.cumsum(counts) - counts
-    starts, sizes = extents(group)
+    starts, sizes = group_extents(group)
     return before - np.repeat(before[starts], sizes)
 
 
@@ -181,7 +181,7 @@ def top_rows(
     return reduced(found, key, final).select(*names)
 
 
-def reduced(collection: Collection, key: Sequence[str], logic: Logic) -> Collection:
+def reduced(collection: Collection, key: Sequence[str], logic: Reducer) -> Collection:
     """For each group, which the columns `key` make, what a logic makes of its rows."""
     return collection.arrange_by(key).reduce(logic).rows()
 

@@ -35,13 +35,13 @@ from ikebana.operators.span import Span
 from ikebana.operators.streams import TraceReader
 from ikebana.plan import ir
 from ikebana.plan.render import Renderer
-from ikebana.runtime.messages import FIRST_EXCHANGE, PROPOSALS, ROUNDS, Message
+from ikebana.runtime.messages import FIRST_EXCHANGE, PROPOSALS, ROUNDS, DataflowMessage
 
 WAITING = object()
 """What a sweep yields while it waits for peers; anything else means that it could go on."""
 
 
-class Flow:
+class Dataflow:
     """A dataflow on one worker."""
 
     def __init__(
@@ -51,9 +51,9 @@ class Flow:
         *,
         worker: int,
         workers: int,
-        send: Callable[[int, Message], None],
-        find: Callable[[ir.Node], Flow | None],
-        find_input: Callable[[ir.Source], sources.Input | ir.Node],
+        send: Callable[[int, DataflowMessage], None],
+        find: Callable[[ir.Node], Dataflow | None],
+        find_input: Callable[[ir.Source], sources.InputSource | ir.Node],
         wake: Callable[[], None],
         effort: str = "default",
         is_placed: bool = False,
@@ -69,9 +69,9 @@ class Flow:
         self.kept_bytes = 0  # of what it had arranged before, when that was last looked at
         self.name, self.plan, self.worker, self.workers, self.effort = name, plan, worker, workers, effort
         self._send, self._find, self._find_input, self.wake = send, find, find_input, wake
-        self._waiters: list[Flow] = []
-        self.imported: list[Flow] = []
-        self._importers: weakref.WeakSet[Flow] = weakref.WeakSet()
+        self._waiters: list[Dataflow] = []
+        self.imported: list[Dataflow] = []
+        self._importers: weakref.WeakSet[Dataflow] = weakref.WeakSet()
         self.errors = ErrorLog()
         self.error_readers = [self.errors.reader()]
         """Of its own errors, and of those of all that it imports, directly or not."""
@@ -108,7 +108,7 @@ class Flow:
         found = yield from self._all_to_all(ROUNDS, next(self._rounds), [round_] * self.workers)
         return min((each for each in found if each is not None), default=None)
 
-    def shared(self, node: ir.Node) -> sources.Import | None:
+    def shared(self, node: ir.Node) -> sources.ImportedArrangement | None:
         if node is self.plan or node.scope:
             return None
         flow = self._find(node)
@@ -118,7 +118,7 @@ class Flow:
         flow._importers.add(self)
         known = {reader.log for reader in self.error_readers}
         self.error_readers += [reader.clone() for reader in flow.error_readers if reader.log not in known]
-        return sources.Import(
+        return sources.ImportedArrangement(
             flow.reader.clone(),
             lambda epoch: flow.demand(epoch, self),
             lambda: flow.start,
@@ -126,12 +126,12 @@ class Flow:
             self.wake,
         )
 
-    def input(self, node: ir.Source) -> sources.Input | ir.Node:
+    def input(self, node: ir.Source) -> sources.InputSource | ir.Node:
         return self._find_input(node)
 
     # Sweeps.
 
-    def demand(self, epoch: int, waiter: Flow | None = None) -> bool:
+    def demand(self, epoch: int, waiter: Dataflow | None = None) -> bool:
         """Somebody wants the epochs before `epoch` complete, and to be woken then; returns whether that is new."""
         if waiter is not None and waiter not in self._waiters:
             self._waiters.append(waiter)
@@ -141,7 +141,7 @@ class Flow:
         self.wake()
         return True
 
-    def deliver(self, message: Message) -> None:
+    def deliver(self, message: DataflowMessage) -> None:
         """A message from a peer."""
         self._inbox.setdefault((message.channel, message.number), {})[message.sender] = message.body
         self._blocked = False
@@ -181,7 +181,7 @@ class Flow:
         """Ask the maintainers of imported arrangements to catch up with what is wanted here."""
         ahead = [source.available for source in self._sources if self.lower < source.available < sources.NEVER]
         wanted = max([self.lower + 1, self.demanded, *ahead])
-        behind = [s for s in self._sources if isinstance(s, sources.Import) and s.available <= self.lower]
+        behind = [s for s in self._sources if isinstance(s, sources.ImportedArrangement) and s.available <= self.lower]
         return any([source.demand(wanted) for source in behind])
 
     def _begin(self) -> bool:
@@ -204,7 +204,7 @@ class Flow:
         self._started = True
         self.start = self.lower = epoch
         for source in self._sources:
-            if isinstance(source, sources.Import):
+            if isinstance(source, sources.ImportedArrangement):
                 source.start(epoch)
 
     def _sweeping(self, target: int, lasts: list[int]) -> Iterator[object]:
@@ -262,7 +262,7 @@ class Flow:
     def _tell_all(self, channel: int, number: int, parts: list[Any]) -> None:
         for peer, part in enumerate(parts):
             if peer != self.worker:
-                self._send(peer, Message(self.name, channel, number, self.worker, part))
+                self._send(peer, DataflowMessage(self.name, channel, number, self.worker, part))
         self._inbox.setdefault((channel, number), {})[self.worker] = parts[self.worker]
 
     def _all_to_all(self, channel: int, number: int, parts: list[Any]) -> Generator[object, None, list[Any]]:

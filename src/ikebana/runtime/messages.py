@@ -27,7 +27,7 @@ PROPOSALS, ROUNDS, FIRST_EXCHANGE = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class DataflowMessage:
     """From one worker to another: part `number` of a channel."""
 
     dataflow: str
@@ -258,7 +258,7 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class SubscriptionEnded:
     """News: a subscription is over, why, and what to do about it."""
 
     number: int
@@ -271,7 +271,7 @@ FAILURES = -1
 
 
 @dataclass(frozen=True, slots=True)
-class FlowFailed:
+class DataflowFailed:
     """News: a dataflow has failed, for a reason that is no row's."""
 
     dataflow: str
@@ -436,7 +436,7 @@ Command: TypeAlias = (
     | Release
     | Reply
 )
-Letter: TypeAlias = Message | Failed
+PeerMessage: TypeAlias = DataflowMessage | Failed
 Request: TypeAlias = Any
 """What `Worker.answer` understands: `Check`, `Wait`, `WaitAll`, `Read`, `ReadErrors`, `ReadChanges`, `Status`."""
 

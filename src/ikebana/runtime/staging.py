@@ -44,7 +44,7 @@ _WHY_NOT = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class StagedRows:
     """Checked rows: columns in the order of the table's schema, and an op for all of them or one for each.
 
     The columns are those of the key alone where all rows of a keyed table are deletes.
@@ -56,16 +56,16 @@ class Rows:
     def __len__(self) -> int:
         return len(self.columns[0])
 
-    def take(self, rows: Array) -> Rows:
+    def take(self, rows: Array) -> StagedRows:
         """The named rows, in the given order."""
         positions = pa.array(rows)
         ops = self.ops if isinstance(self.ops, int) else self.ops[rows]
-        return Rows(tuple(column.take(positions) for column in self.columns), ops)
+        return StagedRows(tuple(column.take(positions) for column in self.columns), ops)
 
-    def slice(self, start: int, count: int) -> Rows:
+    def slice(self, start: int, count: int) -> StagedRows:
         """So many rows from one on."""
         ops = self.ops if isinstance(self.ops, int) else self.ops[start : start + count]
-        return Rows(tuple(column.slice(start, count) for column in self.columns), ops)
+        return StagedRows(tuple(column.slice(start, count) for column in self.columns), ops)
 
 
 def stages(
@@ -97,7 +97,7 @@ def owners(schema: Schema, columns: Sequence[pa.Array], workers: int) -> Lane:
     return shard_rows(lane, workers)
 
 
-def split_by_owner(table: TableSpec, rows: Rows, workers: int, near: int = 0) -> dict[int, Rows]:
+def split_by_owner(table: TableSpec, rows: StagedRows, workers: int, near: int = 0) -> dict[int, StagedRows]:
     """The rows of each worker that owns some, in order. Those of a stream may be anywhere: see `_spread`."""
     if not len(rows):
         return {}
@@ -110,7 +110,7 @@ def split_by_owner(table: TableSpec, rows: Rows, workers: int, near: int = 0) ->
     return {int(worker): rows.take(np.flatnonzero(owner == worker)) for worker in there}
 
 
-def _spread(rows: Rows, workers: int, near: int) -> dict[int, Rows]:
+def _spread(rows: StagedRows, workers: int, near: int) -> dict[int, StagedRows]:
     """Rows that nobody owns: few of them go to worker `near`, and of many each worker gets a part."""
     if workers == 1 or len(rows) < _MANY:
         return {near: rows}
@@ -125,7 +125,7 @@ _MANY = 10_000
 # Checks.
 
 
-def checked(table: TableSpec, data: Any, op: Any) -> Rows:
+def checked(table: TableSpec, data: Any, op: Any) -> StagedRows:
     """The rows, or an error that names the table and the column."""
     ops, count = _ops(table, op)
     try:
@@ -135,7 +135,7 @@ def checked(table: TableSpec, data: Any, op: Any) -> Rows:
     except SchemaError as error:
         what = f"cannot change table {table.name!r}: {error.what}"
         raise SchemaError(what, detail=error.detail, hint=error.hint) from None
-    return Rows(columns, ops)
+    return StagedRows(columns, ops)
 
 
 def _ops(table: TableSpec, op: Any) -> tuple[Any, int | None]:

@@ -25,8 +25,8 @@ import pyarrow as pa
 from ikebana.encoding.lanes import Lane, gathered
 from ikebana.operators.row_errors import Errors
 from ikebana.plan.estimates import shown_bytes
-from ikebana.runtime.dataflow import Flow
-from ikebana.runtime.messages import Changed, Ended, Resume, Subscribe
+from ikebana.runtime.dataflow import Dataflow
+from ikebana.runtime.messages import Changed, Resume, Subscribe, SubscriptionEnded
 from ikebana.trace import Batch, Updates
 from ikebana.trace.updates import consolidate
 
@@ -40,14 +40,14 @@ class Subscriptions:
         self._tell = tell
         self._all: dict[int, _Subscription] = {}
 
-    def open(self, command: Subscribe, flow: Flow) -> None:
+    def open(self, command: Subscribe, flow: Dataflow) -> None:
         """Follow a dataflow from now on."""
         self._all[command.number] = _Subscription(command, flow, self._tell)
         self.on_sweep(flow.name)
 
     def refuse(self, number: int, reason: str) -> None:
         """There is nothing to follow."""
-        self._tell(Ended(number, reason))
+        self._tell(SubscriptionEnded(number, reason))
 
     def resume(self, command: Resume) -> None:
         """There is credit again."""
@@ -81,14 +81,14 @@ class Subscriptions:
 
     def _end(self, each: _Subscription, reason: str, hint: str = "") -> None:
         del self._all[each.number]
-        self._tell(Ended(each.number, reason, hint))
+        self._tell(SubscriptionEnded(each.number, reason, hint))
 
 
 _FASTER = "take changes faster, or give a larger `backlog` (rows) or `backlog_bytes`; then follow it again from now on"
 
 
 class _Subscription:
-    def __init__(self, command: Subscribe, flow: Flow, tell: Tell) -> None:
+    def __init__(self, command: Subscribe, flow: Dataflow, tell: Tell) -> None:
         self.number, self.dataflow = command.number, command.dataflow
         self.backlog, self.backlog_bytes = command.backlog, command.backlog_bytes
         self.credit, self.credit_bytes = command.credit, command.credit_bytes

@@ -39,7 +39,7 @@ from ikebana.errors import DataflowError
 from ikebana.kernels import seek_ranges, sort_order
 from ikebana.operators.changes import Changes, Fields
 from ikebana.runtime.messages import Check, Problem, Stage, TableSpec, Verdict
-from ikebana.runtime.staging import DELETE, INSERT, UPSERT, Rows
+from ikebana.runtime.staging import DELETE, INSERT, UPSERT, StagedRows
 from ikebana.trace import Batch, Updates
 from ikebana.trace.batch import rows_of
 from ikebana.trace.reading import accumulate
@@ -89,7 +89,7 @@ class Staging:
         for name, attempts in check.parts:
             staged = [transaction.staged[key] for each in attempts if (key := (name, *each)) in transaction.staged]
             if staged:
-                parts = [Rows(stage.columns, stage.ops) for stage in staged]
+                parts = [StagedRows(stage.columns, stage.ops) for stage in staged]
                 made, bad = net_changes(_table(tables, name), parts, trace, epoch)
                 changes += [(name, each) for each in made if len(each)]
                 problems += bad
@@ -113,7 +113,7 @@ def _table(tables: dict[str, TableSpec], name: str) -> TableSpec:
     return tables[name]
 
 
-def net_changes(table: TableSpec, parts: Sequence[Rows], trace: Trace, epoch: int) -> Outcome:
+def net_changes(table: TableSpec, parts: Sequence[StagedRows], trace: Trace, epoch: int) -> Outcome:
     """What some parts change in a table, at an epoch, and what they may not."""
     if table.schema is None:
         return [_added(table, table.fields, part.columns, epoch) for part in parts], []
@@ -139,7 +139,9 @@ def _of_updates(table: TableSpec, updates: Updates) -> Changes:
 # Keyed tables.
 
 
-def _in_keyed(table: TableSpec, schema: Schema, parts: Sequence[Rows], batches: list[Batch], epoch: int) -> Outcome:
+def _in_keyed(
+    table: TableSpec, schema: Schema, parts: Sequence[StagedRows], batches: list[Batch], epoch: int
+) -> Outcome:
     lane, payload = _keys(schema, parts)
     found = _rows_of_keys(schema, batches, lane, epoch)
     ops = np.concatenate([np.full(len(found), UPSERT, np.int8), *(_ops(part) for part in parts)])
@@ -157,7 +159,7 @@ def _in_keyed(table: TableSpec, schema: Schema, parts: Sequence[Rows], batches: 
     return [each for each in made if each is not None], []
 
 
-def _keys(schema: Schema, parts: Sequence[Rows]) -> tuple[Lane, Payload]:
+def _keys(schema: Schema, parts: Sequence[StagedRows]) -> tuple[Lane, Payload]:
     """The key lanes of all parts, and the payload of keys that do not fit into one."""
     columns = len(schema.key.fields)
     encoded = [schema.key.encode(part.columns[:columns], len(part)) for part in parts]
@@ -173,7 +175,7 @@ def _with_keys_of(found: Updates, payload: Payload) -> Payload:
     return payloads.concat([found.payload[: len(payload)], payload])
 
 
-def _ops(part: Rows) -> Any:
+def _ops(part: StagedRows) -> Any:
     return np.full(len(part), part.ops, np.int8) if isinstance(part.ops, int) else part.ops
 
 
@@ -234,7 +236,7 @@ def _part_collisions(ordered: Lane, payload: Payload, order: Lane, first: Any) -
 
 
 def _problems_of_keys(
-    table: TableSpec, order: Lane, first: Any, ops: Any, found: int, parts: Sequence[Rows]
+    table: TableSpec, order: Lane, first: Any, ops: Any, found: int, parts: Sequence[StagedRows]
 ) -> list[Problem]:
     """Rows, in order of key, that are inserted where there is one, or deleted where there is none."""
     before = np.zeros(len(order), bool)
@@ -254,7 +256,7 @@ def _problems_of_keys(
     ]
 
 
-def _shown_keys(table: TableSpec, rows: Lane, parts: Sequence[Rows]) -> tuple[str, ...]:
+def _shown_keys(table: TableSpec, rows: Lane, parts: Sequence[StagedRows]) -> tuple[str, ...]:
     """A few keys in words."""
     few = np.sort(rows)[:_EXAMPLES]
     return shown(table.key, _picked(parts, few, range(len(table.key))))
@@ -266,7 +268,7 @@ def shown(fields: Fields, columns: Sequence[pa.Array]) -> tuple[str, ...]:
     return tuple(", ".join(f"{each.name}={cell!r}" for each, cell in zip(fields, row, strict=True)) for row in rows)
 
 
-def _picked(parts: Sequence[Rows], rows: Lane, columns: range) -> list[pa.Array]:
+def _picked(parts: Sequence[StagedRows], rows: Lane, columns: range) -> list[pa.Array]:
     """Columns of some rows, given in ascending order and numbered through all parts."""
     pieces, start = [], 0
     for part in parts:
@@ -280,7 +282,7 @@ def _picked(parts: Sequence[Rows], rows: Lane, columns: range) -> list[pa.Array]
 
 
 def _net(
-    schema: Schema, order: Lane, first: Any, ops: Any, found: Updates, parts: Sequence[Rows]
+    schema: Schema, order: Lane, first: Any, ops: Any, found: Updates, parts: Sequence[StagedRows]
 ) -> tuple[list[Any], Lane]:
     """Flags the rows of each part that are to be added; and which of those found are to go."""
     last = np.append(first[1:], True)
@@ -301,7 +303,7 @@ def _net(
     return np.split(flags, np.cumsum([len(part) for part in parts])[:-1]), removed
 
 
-def _are_same(schema: Schema, old: Updates, parts: Sequence[Rows], rows: Lane) -> Any:
+def _are_same(schema: Schema, old: Updates, parts: Sequence[StagedRows], rows: Lane) -> Any:
     """Whether staged rows, in ascending order, have the values of rows of the same keys."""
     split = len(schema.key.fields)
     values = _picked(parts, rows, range(split + len(schema.val.fields)))[split:]
@@ -312,7 +314,7 @@ def _are_same(schema: Schema, old: Updates, parts: Sequence[Rows], rows: Lane) -
     return same
 
 
-def _part_added(table: TableSpec, schema: Schema, part: Rows, flags: Any, epoch: int) -> Changes | None:
+def _part_added(table: TableSpec, schema: Schema, part: StagedRows, flags: Any, epoch: int) -> Changes | None:
     """The flagged rows of a part."""
     if not flags.any():
         return None
@@ -323,7 +325,7 @@ def _part_added(table: TableSpec, schema: Schema, part: Rows, flags: Any, epoch:
 # Bags.
 
 
-def _in_bag(table: TableSpec, schema: Schema, parts: Sequence[Rows], batches: list[Batch], epoch: int) -> Outcome:
+def _in_bag(table: TableSpec, schema: Schema, parts: Sequence[StagedRows], batches: list[Batch], epoch: int) -> Outcome:
     fields = (*schema.key.fields, *schema.val.fields)
     if all(isinstance(part.ops, int) and part.ops == INSERT for part in parts):
         return [_added(table, fields, part.columns, epoch) for part in parts], []
@@ -332,7 +334,7 @@ def _in_bag(table: TableSpec, schema: Schema, parts: Sequence[Rows], batches: li
     return ([], problems) if problems else ([_of_updates(table, net)], [])
 
 
-def _counted(schema: Schema, part: Rows, epoch: int) -> Updates:
+def _counted(schema: Schema, part: StagedRows, epoch: int) -> Updates:
     key, val, payload = schema.lanes(part.columns, len(part))
     diffs = np.where(_ops(part) == DELETE, np.int64(-1), np.int64(1))[None]
     times = np.full((1, 1), epoch, np.int64)

@@ -27,9 +27,9 @@ import pyarrow as pa
 from ikebana.errors import DataflowError, TimeError
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.row_errors import ErrorReader, Errors, errors_at
-from ikebana.operators.sources import Input
+from ikebana.operators.sources import InputSource
 from ikebana.plan import ir
-from ikebana.runtime.dataflow import Flow
+from ikebana.runtime.dataflow import Dataflow
 from ikebana.runtime.memory_budget import Budget
 from ikebana.runtime.messages import (
     Abort,
@@ -41,17 +41,17 @@ from ikebana.runtime.messages import (
     Commit,
     CreateInput,
     CreateTable,
+    DataflowFailed,
+    DataflowMessage,
     Demand,
     DropTable,
     Failed,
-    FlowFailed,
     Hold,
     Inquire,
     Inquiry,
     Install,
     Keys,
-    Letter,
-    Message,
+    PeerMessage,
     Push,
     Read,
     ReadChanges,
@@ -85,14 +85,14 @@ class Worker:
     def __init__(self, index: int, workers: int, effort: str = "default", budget: Budget | None = None) -> None:
         self.index, self.workers, self._effort = index, workers, effort
         self._budget = budget or Budget()
-        self.outbox: deque[tuple[int, Letter]] = deque()
+        self.outbox: deque[tuple[int, PeerMessage]] = deque()
         self.news: deque[Any] = deque()  # for the driver
-        self.flows: dict[str, Flow] = {}
+        self.flows: dict[str, Dataflow] = {}
         self._awake: dict[str, None] = {}  # in the order in which they were woken
         self.failures: dict[str, str] = {}
         self.epoch = 0
-        self._by_plan: dict[str, Flow] = {}
-        self._inputs: dict[str, dict[str, Input]] = {}  # of each input or table, by the dataflow that reads it
+        self._by_plan: dict[str, Dataflow] = {}
+        self._inputs: dict[str, dict[str, InputSource]] = {}  # of each input or table, by the dataflow that reads it
         self._fields: dict[str, Fields] = {}
         self._primary: dict[str, ir.Node] = {}
         self._tables: dict[str, TableSpec] = {}
@@ -101,7 +101,7 @@ class Worker:
         self._subscriptions = Subscriptions(self.news.append)
         self._asked: dict[int, Reply | None] = {}  # questions for the driver, by ticket, and what it answered
         self._holds: dict[int, _Held] = {}  # by number
-        self._early: dict[str, list[Letter]] = {}
+        self._early: dict[str, list[PeerMessage]] = {}
         self._retired: set[str] = set()
 
     # What comes in.
@@ -190,7 +190,7 @@ class Worker:
                 each.advance(epoch)
                 self._wake(flow)
 
-    def deliver(self, letter: Letter) -> None:
+    def deliver(self, letter: PeerMessage) -> None:
         """Take a letter from a peer."""
         name = letter.dataflow
         if name in self._retired or name in self.failures:
@@ -220,7 +220,7 @@ class Worker:
                 self._subscriptions.on_sweep(name)
         return bool(awake)
 
-    def _look_at_memory(self, flow: Flow, spent: float) -> None:
+    def _look_at_memory(self, flow: Dataflow, spent: float) -> None:
         """Raise if a dataflow uses too much; what grows is its doing, if it has worked for a while."""
         flow.unmeasured += spent
         if self._budget.is_due(flow.unmeasured):
@@ -330,7 +330,7 @@ class Worker:
         updates = epochs_of(handle.batches(), request.after + 1, request.at + 1)
         return changes_of(updates, request.after) if updates is not None else (None, None)
 
-    def _status(self, flow: Flow) -> ArrangementStatus:
+    def _status(self, flow: Dataflow) -> ArrangementStatus:
         with flow.reader.clone() as handle:
             batches = handle.batches()
             since = [time[0] for batch in batches for time in batch.description.since]
@@ -363,7 +363,7 @@ class Worker:
 
     # Dataflows.
 
-    def _flow(self, name: str) -> Flow:
+    def _flow(self, name: str) -> Dataflow:
         if name in self.failures:
             raise DataflowError(
                 f"dataflow {name!r} has failed",
@@ -378,7 +378,7 @@ class Worker:
         if name in self.failures:  # on another worker, which was faster
             return
         try:
-            flow = Flow(
+            flow = Dataflow(
                 name,
                 plan,
                 worker=self.index,
@@ -400,7 +400,7 @@ class Worker:
         for letter in self._early.pop(name, []):
             self.deliver(letter)
 
-    def _find_input(self, name: str, plan: ir.Node, node: ir.Source) -> Input | ir.Node:
+    def _find_input(self, name: str, plan: ir.Node, node: ir.Source) -> InputSource | ir.Node:
         """The dataflow that keeps an input's changes reads them directly, all others through its arrangement."""
         if self._fields.get(node.name) != node.fields:
             raise DataflowError(
@@ -413,19 +413,19 @@ class Worker:
             return kept
         if node.name not in self._tables or self._tables[node.name].schema is not None:
             self._primary[node.name] = plan
-        found = Input(node.name, self._fields[node.name])
+        found = InputSource(node.name, self._fields[node.name])
         found.advance(self.epoch)
         self._inputs[node.name][name] = found
         return found
 
-    def _send(self, peer: int, message: Message) -> None:
+    def _send(self, peer: int, message: DataflowMessage) -> None:
         self.outbox.append((peer, message))
 
     def _fail(self, name: str, reason: str, *, tell: bool) -> None:
         """Fail a dataflow, and with it all that import what it maintains."""
         failed = self.flows.get(name)
         self.failures[name] = reason
-        self.news.append(FlowFailed(name))
+        self.news.append(DataflowFailed(name))
         self._remove(name, f"it has failed: {reason}")
         if tell:
             for peer in range(self.workers):

@@ -8,7 +8,7 @@ how Spark reads it; `types` and `rows` are about schemas and data as users have 
 people.
 """
 
-from ikebana.cluster.client import Guest, Invitation
+from ikebana.cluster.client import Client, ClientCredentials
 from ikebana.spark.following import Following
 from ikebana.spark.launch import slots
 from ikebana.spark.session import Session, connect
@@ -17,9 +17,9 @@ from ikebana.spark.view import View
 from ikebana.spark.workers import SparkWorkers
 
 __all__ = [
+    "Client",
+    "ClientCredentials",
     "Following",
-    "Guest",
-    "Invitation",
     "Session",
     "SparkWorkers",
     "Table",

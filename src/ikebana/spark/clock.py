@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ikebana.engine import Engine
 from ikebana.errors import IkebanaError
-from ikebana.sql import Table
+from ikebana.sql import SourceTable
 from ikebana.sql.planned import CLOCK, NOW
 
 TICK = 1.0
@@ -31,7 +31,7 @@ class Clock:
         fields = [pa.field(_ROW, pa.int8()), pa.field(NOW, pa.timestamp("us", "UTC"), nullable=False)]
         self._table = engine.table(CLOCK, fields, _ROW)
         self.advance()
-        self.table = Table(CLOCK, self._table.select(NOW))
+        self.table = SourceTable(CLOCK, self._table.select(NOW))
         """What queries read."""
         self._thread = threading.Thread(target=self._run, name="ikebana clock", daemon=True)
         self._thread.start()

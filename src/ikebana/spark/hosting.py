@@ -30,8 +30,8 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from ikebana.cluster.hosts import Ended, how_ended
-from ikebana.cluster.launch import CRASHED, LOST, MODULE, Seat
+from ikebana.cluster.hosts import WorkerExit, how_ended
+from ikebana.cluster.launch import CRASHED, LOST, MODULE, WorkerConfig
 from ikebana.kernels.compile import cache_directory
 from ikebana.spark import supervisor
 from ikebana.spark.interrupting import TAG, guard, unguard
@@ -56,7 +56,7 @@ counting = threading.Lock()
 
 
 class SparkTasks:
-    """Hosts workers (`ikebana.cluster.hosts.Hosting`) as Spark tasks."""
+    """Hosts workers (`ikebana.cluster.hosts.WorkerHost`) as Spark tasks."""
 
     watches_connections = True
 
@@ -73,7 +73,7 @@ class SparkTasks:
         self._lifeline, self._other_end = socket.socketpair()
         self.lifelines = [self._lifeline.fileno()]
 
-    def start(self, seats: Sequence[Seat]) -> None:
+    def start(self, seats: Sequence[WorkerConfig]) -> None:
         """Submit the job."""
         lines = [seat.to_line().decode() for seat in seats]
         task = supervisor.task(lines, MODULE, LOST, {"IKEBANA_KERNEL_CACHE": str(cache_directory().parent)}, _path())
@@ -103,7 +103,7 @@ class SparkTasks:
 
     look = any_ended
 
-    def first_ended(self, lost: Sequence[int]) -> Ended | None:
+    def first_ended(self, lost: Sequence[int]) -> WorkerExit | None:
         """The worker that Spark blames, or the first to which the connection was lost."""
         self._is_over.wait(_REASON)
         report = _REPORT.search(self._failure)
@@ -111,7 +111,7 @@ class SparkTasks:
             return _reported(int(report[1]), int(report[2]), lost)
         blamed = _TASK.search(self._failure)
         first = int(blamed[1]) if blamed else lost[0] if lost else None
-        return Ended(first, f"Spark says: {reason(self._failure)}" if self._failure else "its connection is lost")
+        return WorkerExit(first, f"Spark says: {reason(self._failure)}" if self._failure else "its connection is lost")
 
     def close(self) -> None:
         """Wait for the tasks to end, and else cancel them."""
@@ -133,12 +133,14 @@ class SparkTasks:
             at_end()
 
 
-def _reported(worker: int, code: int, lost: Sequence[int]) -> Ended:
+def _reported(worker: int, code: int, lost: Sequence[int]) -> WorkerExit:
     """What the end of a worker with an exit code means."""
     if code != LOST:
-        return Ended(worker, _how(code), crashed=code == CRASHED)
+        return WorkerExit(worker, _how(code), crashed=code == CRASHED)
     others = [each for each in lost if each != worker]  # it only followed one that does not answer
-    return Ended(others[0] if others else None, f"worker {worker} has lost its connection to one that does not answer")
+    return WorkerExit(
+        others[0] if others else None, f"worker {worker} has lost its connection to one that does not answer"
+    )
 
 
 def _how(code: int) -> str:

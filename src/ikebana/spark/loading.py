@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from ikebana import errors
-from ikebana.cluster.client import Guest, Invitation
+from ikebana.cluster.client import Client, ClientCredentials
 from ikebana.encoding.columns import matched
 from ikebana.encoding.structs import has_structs
 from ikebana.errors import DataflowError, IkebanaError, SchemaError
@@ -55,7 +55,7 @@ _REPORT = (
 class Sender:
     """What each task does: stage the rows of its partition."""
 
-    invitation: Invitation
+    invitation: ClientCredentials
     table: TableSpec
     transaction: int
     op: str | None  # for all rows; else a column says
@@ -69,7 +69,7 @@ class Sender:
         chunks = rows = 0
         failure: IkebanaError | None = None
         try:
-            with Guest(self.invitation) as guest:
+            with Client(self.invitation) as guest:
                 for chunk in _chunks(batches, self.chunk):
                     self._stage(guest, chunk, (partition, chunks), attempt)
                     chunks, rows = chunks + 1, rows + len(chunk)
@@ -77,7 +77,7 @@ class Sender:
             failure = error
         yield _report(partition, attempt, chunks, rows, failure)
 
-    def _stage(self, guest: Guest, chunk: pa.Table, part: tuple[int, int], attempt: int) -> None:
+    def _stage(self, guest: Client, chunk: pa.Table, part: tuple[int, int], attempt: int) -> None:
         named = chunk.rename_columns(list(self.columns))
         op: Any = self.op or named[OP]
         data = named if self.op else named.drop_columns([OP])

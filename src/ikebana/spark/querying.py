@@ -20,22 +20,22 @@ from ikebana.operators.changes import Fields
 from ikebana.spark.clock import Clock
 from ikebana.spark.planning import Parameters, Planner, parameter_field
 from ikebana.spark.types import fields_of
-from ikebana.sql import Lowered, Planned, Table
+from ikebana.sql import Lowered, Planned, SourceTable
 from ikebana.sql.lowering.query import lower
 from ikebana.sql.planned import CLOCK
 
-Tables = Callable[[], Mapping[str, Table]]
+Tables = Callable[[], Mapping[str, SourceTable]]
 """The tables and views that there are."""
 
 
-class _WithClock(dict[str, Table]):
+class _WithClock(dict[str, SourceTable]):
     """Tables by name, and the clock if it is asked for."""
 
-    def __init__(self, tables: Mapping[str, Table], clock: Callable[[], Table]) -> None:
+    def __init__(self, tables: Mapping[str, SourceTable], clock: Callable[[], SourceTable]) -> None:
         super().__init__(tables)
         self._clock = clock
 
-    def __missing__(self, name: str) -> Table:
+    def __missing__(self, name: str) -> SourceTable:
         if name != CLOCK:
             raise KeyError(name)
         return self._clock()
@@ -49,7 +49,7 @@ class Queries:
         self._clock: Clock | None = None
         self._lowered: WeakKeyDictionary[Planned, Lowered] = WeakKeyDictionary()  # of plans that the planner keeps
         self._planner: Planner | None = None
-        self._known: dict[str, Table] = {}
+        self._known: dict[str, SourceTable] = {}
         self._lock = threading.Lock()
 
     def lowered(self, query: str | DataFrame, what: str = "the query") -> Lowered:
@@ -66,14 +66,14 @@ class Queries:
             found = self._lowered[planned] = lower(planned, _WithClock(tables, self._running_clock))
         return found
 
-    def prepared(self, text: str, parameters: Parameters) -> tuple[Planned, Fields, Mapping[str, Table]]:
+    def prepared(self, text: str, parameters: Parameters) -> tuple[Planned, Fields, Mapping[str, SourceTable]]:
         """A text with parameters as Spark plans it, what the parameters are, and the tables it is about."""
         tables = self._tables()
         spark_fields = [parameter_field(name, given) for name, given in parameters.items()]
         planned = self._with(tables, text).prepare(text, parameters)
         return planned, fields_of(StructType(spark_fields)), _WithClock(tables, self._running_clock)
 
-    def _running_clock(self) -> Table:
+    def _running_clock(self) -> SourceTable:
         """The clock, which starts when the first query looks at it."""
         with self._lock:
             if self._clock is None:
@@ -86,7 +86,7 @@ class Queries:
             if self._clock is not None:
                 self._clock.close()
 
-    def _with(self, tables: Mapping[str, Table], text: str) -> Planner:
+    def _with(self, tables: Mapping[str, SourceTable], text: str) -> Planner:
         """The planner, which knows those of the tables that a text mentions, and none that there is no more.
 
         Showing it a table takes some ten milliseconds: views that no query reads are never shown to it.

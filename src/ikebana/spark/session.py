@@ -33,7 +33,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ikebana.cluster.interrupts import completed, deferred
 from ikebana.engine.collection import Arrangement, Collection
-from ikebana.engine.engine import Engine, kept_as
+from ikebana.engine.engine import Engine, result_arrangement
 from ikebana.engine.tables import Transaction
 from ikebana.errors import DroppedError, SchemaError
 from ikebana.operators.row_errors import raise_present
@@ -50,7 +50,7 @@ from ikebana.spark.types import fields_of, spark_schema
 from ikebana.spark.view import View
 from ikebana.spark.workers import SparkWorkers
 from ikebana.sql import Lowered
-from ikebana.sql import Table as Relation
+from ikebana.sql import SourceTable as Relation
 from ikebana.sql.statements import Statement
 
 
@@ -234,7 +234,7 @@ class Session:
     def explain(self, query: Query, *, timeout: float | None = None) -> str:
         """The plan of a query as a tree, and which arrangements it would reuse, share or build, with their bytes."""
         self._check()
-        return self.engine.explain(kept_as(self._lowered(query, "a plan").rows), timeout=timeout)
+        return self.engine.explain(result_arrangement(self._lowered(query, "a plan").rows), timeout=timeout)
 
     # What there is.
 

@@ -49,7 +49,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ikebana.cluster.client import Guest, Invitation
+from ikebana.cluster.client import Client, ClientCredentials
 from ikebana.engine.coordinator import Coordinator
 from ikebana.engine.views import plain_rows
 from ikebana.errors import DataflowError, IkebanaError, SchemaError, TimeError
@@ -349,7 +349,7 @@ def _work(desk: weakref.ref[Desk], inquiries: SimpleQueue[tuple[int, Inquiry] | 
 class Address:
     """Where a session can be asked: its workers, and the number of its desk."""
 
-    invitation: Invitation
+    invitation: ClientCredentials
     desk: int
 
     @property
@@ -359,7 +359,7 @@ class Address:
 
     def ask(self, question: Question, timeout: float | None = None) -> Any:
         """The driver's answer, for which a worker may have to be waited for."""
-        with Guest(self.invitation, timeout=timeout) as guest:
+        with Client(self.invitation, timeout=timeout) as guest:
             return guest.ask(0, self.inquire(question))
 
     def inquire(self, question: Question) -> Inquire:
@@ -459,14 +459,14 @@ class _Reader(DataSourceReader):
         assert isinstance(partition, _Part)
         execution, name = _execution(), self._question.name
         reader = partition.plan if execution is None else f"action {execution}"
-        with Guest(self._address.invitation, timeout=self._timeout) as guest:
+        with Client(self._address.invitation, timeout=self._timeout) as guest:
             question = replace(self._question, what="snapshot", reader=reader, execution=execution)
             place = guest.ask(0, self._address.inquire(question))
             found = _rows(guest, partition.worker, place, name)
         yield from _batches(plain_rows(found, name), self._schema)
 
 
-def _rows(guest: Guest, worker: int, place: Place, name: str) -> pa.Table:
+def _rows(guest: Client, worker: int, place: Place, name: str) -> pa.Table:
     """What a worker has of a table or view; raises if that has errors."""
     shard = guest.ask(worker, Read(place.dataflow, (place.epoch,), place.hold, wait=True))
     if shard.errors:
@@ -474,7 +474,7 @@ def _rows(guest: Guest, worker: int, place: Place, name: str) -> pa.Table:
     return shard.rows
 
 
-def _check_errors(guest: Guest, place: Place, epoch: int, name: str) -> None:
+def _check_errors(guest: Client, place: Place, epoch: int, name: str) -> None:
     """Raise if a table or view has errors at an epoch: those of a worker may cancel those of others."""
     request = ReadErrors(place.dataflow, epoch, place.hold)
     raise_present(name, [guest.ask(worker, request) for worker in range(guest.size)])
@@ -519,7 +519,7 @@ class _StreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Shard)
-        with Guest(self._address.invitation) as guest:
+        with Client(self._address.invitation) as guest:
             for epochs, changes in self._changes(guest, partition):
                 if self._with_changes:
                     rows = changes.append_column("epoch", pa.array(epochs, pa.int64()))
@@ -527,7 +527,7 @@ class _StreamReader(DataSourceStreamReader):
                     rows = _only_added(changes, self._name)
                 yield from _batches(rows, self._schema)
 
-    def _changes(self, guest: Guest, shard: _Shard) -> Iterator[tuple[Any, pa.Table]]:
+    def _changes(self, guest: Client, shard: _Shard) -> Iterator[tuple[Any, pa.Table]]:
         """The epochs of changes, and the changes: at first all that there is."""
         place, after = shard.place, shard.after
         if after < place.epoch:

@@ -5,6 +5,6 @@
 
 from ikebana.sql.lowering.query import Lowered, lower
 from ikebana.sql.planned import Planned
-from ikebana.sql.relation import Table
+from ikebana.sql.relation import SourceTable
 
-__all__ = ["Lowered", "Planned", "Table", "lower"]
+__all__ = ["Lowered", "Planned", "SourceTable", "lower"]

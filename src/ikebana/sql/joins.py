@@ -34,7 +34,16 @@ from ikebana.expressions import Column, Expression, Literal
 from ikebana.expressions.core.builders import equal
 from ikebana.plan import ir
 from ikebana.plan.sharing import walk
-from ikebana.sql.relation import ID, Part, Table, column_of, columns_of, of_collection, substituted, unique_name
+from ikebana.sql.relation import (
+    BINDING_ID,
+    Relation,
+    SourceTable,
+    column_of,
+    columns_of,
+    from_collection,
+    substituted,
+    unique_name,
+)
 from ikebana.sql.steps import Named, filtered, not_null, projected, seen
 
 ANY = Literal(pa.bool_(), False, True)
@@ -48,14 +57,14 @@ class InnerJoin:
     expressions over these.
     """
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[Relation]) -> None:
         self._parts = list(parts)
         self.columns: dict[int, Column] = {}
         self._outputs: dict[str, tuple[int, Expression]] = {}  # the part of a column, and what it is there
         self._residual: list[Expression] = []
         self._same: dict[str, str] = {}
         self._reserved = {name for part in parts for name in part.source.columns}  # the names in indexes of parts
-        ids = [self._column(at, column, ID) for at, part in enumerate(parts) for _, column in part.opening]
+        ids = [self._column(at, column, BINDING_ID) for at, part in enumerate(parts) for _, column in part.binding]
         self._openings = [each.name for each in ids]
         for name in self._openings[1:]:
             self._unite(self._openings[0], name)
@@ -111,19 +120,21 @@ class InnerJoin:
             name = self._same[name]
         return name
 
-    def result(self, attributes: Sequence[int], names: Mapping[int, str]) -> Part:
+    def result(self, attributes: Sequence[int], names: Mapping[int, str]) -> Relation:
         """The join, with some of the attributes."""
         pairs: list[tuple[int, str]] = []
         for each in attributes:
-            pairs.append((each, unique_name(names[each], {ID, *(name for _, name in pairs)})))
-        wanted = [(ID, name) for name in self._openings[:1]] + [(n, self.columns[each].name) for each, n in pairs]
+            pairs.append((each, unique_name(names[each], {BINDING_ID, *(name for _, name in pairs)})))
+        wanted = [(BINDING_ID, name) for name in self._openings[:1]] + [
+            (n, self.columns[each].name) for each, n in pairs
+        ]
         wanted = wanted or [("any", self._any_column())]
         classes = {name: self._class(name) for name in self._outputs}
         residual = [self._of_classes(each, classes) for each in self._residual]
         rows = _Paths(self._sides(classes), residual, {classes[name] for _, name in wanted}).rows()
         columns = columns_of(rows.node.columns)
         named = tuple((name, columns[classes[column]]) for name, column in wanted)
-        return of_collection(projected(rows, named), pairs, names)
+        return from_collection(projected(rows, named), pairs, names)
 
     def _any_column(self) -> str:
         """A column where only the number of rows matters."""
@@ -155,11 +166,11 @@ class InnerJoin:
 class _Side:
     """A part of a join: what the classes are in it, over its source."""
 
-    part: Part
+    part: Relation
     columns: Mapping[str, Expression]
 
     @property
-    def table(self) -> Table | None:
+    def table(self) -> SourceTable | None:
         """The table whose rows it reads, if that has an index by key."""
         table = self.part.table
         return table if table is not None and table.index is not None else None

@@ -21,10 +21,10 @@ import pyarrow as pa
 from ikebana.engine.collection import Arrangement, Collection
 from ikebana.expressions import Column, Expression
 from ikebana.operators.changes import Fields
-from ikebana.operators.row_errors import OPENING
+from ikebana.operators.row_errors import BINDING
 from ikebana.sql.steps import Named, filtered, projected
 
-ID = OPENING
+BINDING_ID = BINDING
 """The column that says to which opening of a prepared statement a row belongs."""
 
 DIFF = "diff"
@@ -32,7 +32,7 @@ DIFF = "diff"
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class SourceTable:
     """A table or view that queries can read.
 
     With a `key` no two rows agree in these columns, and an index by them is maintained. A `stream` keeps nothing: a
@@ -53,7 +53,7 @@ class Table:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Relation:
     """Rows, and what Catalyst's attributes are in them."""
 
     source: Collection
@@ -62,25 +62,25 @@ class Part:
     names: Mapping[int, str]
     """What users call each attribute."""
     filters: tuple[Expression, ...] = ()
-    table: Table | None = None
+    table: SourceTable | None = None
     """The table whose rows `source` is, if it is one."""
     unique: tuple[str, ...] | None = None
     """Columns of `source` in which no two rows agree, and by which it is indexed already."""
 
     # Other parts made of this one: nothing is computed yet.
 
-    def where(self, conditions: Iterable[Expression]) -> Part:
+    def where(self, conditions: Iterable[Expression]) -> Relation:
         """Fewer rows; conditions are over the columns of the source."""
         return replace(self, filters=(*self.filters, *conditions))
 
-    def giving(self, outputs: Mapping[int, Expression], names: Mapping[int, str]) -> Part:
+    def with_outputs(self, outputs: Mapping[int, Expression], names: Mapping[int, str]) -> Relation:
         """Other attributes, over the columns of the source."""
         return replace(self, outputs=dict(outputs), names=dict(names))
 
-    def keeping(self, attributes: Iterable[int]) -> Part:
+    def select(self, attributes: Iterable[int]) -> Relation:
         """Some of the attributes."""
         kept = list(attributes)
-        return self.giving({each: self.outputs[each] for each in kept}, {each: self.names[each] for each in kept})
+        return self.with_outputs({each: self.outputs[each] for each in kept}, {each: self.names[each] for each in kept})
 
     # What it is as a collection.
 
@@ -91,7 +91,7 @@ class Part:
 
     def columns(self, attributes: Iterable[int] | None = None) -> list[tuple[int, str]]:
         """Attributes (all, or some) with names that no two of them share: those of users as far as possible."""
-        taken = {ID}
+        taken = {BINDING_ID}
         found = []
         for attribute in self.outputs if attributes is None else attributes:
             name = unique_name(self.names[attribute], taken)
@@ -99,37 +99,37 @@ class Part:
             found.append((attribute, name))
         return found
 
-    def materialised(self, attributes: Sequence[int] | None = None) -> Part:
+    def materialised(self, attributes: Sequence[int] | None = None) -> Relation:
         """The same as a collection that has exactly the attributes (all, or some) as columns."""
         columns = self.columns(attributes)
         named = tuple((name, self.outputs[attribute]) for attribute, name in columns)
-        return of_collection(self.rows((*self.opening, *named)), columns, self.names)
+        return from_collection(self.rows((*self.binding, *named)), columns, self.names)
 
     @property
-    def opening(self) -> Named:
+    def binding(self) -> Named:
         """The column that says to which opening of a prepared statement a row belongs; none if that does not matter."""
-        return tuple((ID, column_of(field)) for field in self.source.node.columns if field.name == ID)
+        return tuple((BINDING_ID, column_of(field)) for field in self.source.node.columns if field.name == BINDING_ID)
 
 
-def of_collection(
+def from_collection(
     rows: Collection,
     columns: Iterable[tuple[int, str]],
     names: Mapping[int, str],
     unique: tuple[str, ...] | None = None,
-) -> Part:
+) -> Relation:
     """A part whose attributes are columns of a collection."""
     fields = {field.name: field for field in rows.node.columns}
     pairs = list(columns)
     outputs = {attribute: column_of(fields[name]) for attribute, name in pairs}
-    return Part(rows, outputs, {attribute: names[attribute] for attribute, _ in pairs}, unique=unique)
+    return Relation(rows, outputs, {attribute: names[attribute] for attribute, _ in pairs}, unique=unique)
 
 
-def put_together(parts: Sequence[Part]) -> Part:
+def union_all(parts: Sequence[Relation]) -> Relation:
     """The rows of all parts, under the attributes of the first; by position."""
     columns = parts[0].columns()
     names = [name for _, name in columns]
-    rows = [part.rows((*part.opening, *zip(names, part.outputs.values(), strict=True))) for part in parts]
-    return of_collection(rows[0].concat(*rows[1:]), columns, parts[0].names)
+    rows = [part.rows((*part.binding, *zip(names, part.outputs.values(), strict=True))) for part in parts]
+    return from_collection(rows[0].concat(*rows[1:]), columns, parts[0].names)
 
 
 def column_of(field: pa.Field) -> Column:

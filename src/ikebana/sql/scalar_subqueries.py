@@ -15,21 +15,21 @@ from ikebana.engine.collection import Collection
 from ikebana.errors import EvaluationError
 from ikebana.expressions import Literal
 from ikebana.operators.changes import Fields
-from ikebana.operators.reducers import Groups, Logic, Made
-from ikebana.sql.relation import Part, of_collection
+from ikebana.operators.reducers import Groups, ReducedRows, Reducer
+from ikebana.sql.relation import Relation, from_collection
 from ikebana.sql.steps import projected
 
 _THERE, _VALUE = "there", "value"
 
 
 @dataclass(frozen=True)
-class Single(Logic):
+class Single(Reducer):
     """The one value that is there; the row that stands for none, where there is none."""
 
     def fields(self, schema: Schema) -> Fields:
         return tuple(field for field in schema.val.fields if field.name == _VALUE)
 
-    def apply(self, groups: Groups) -> Made:
+    def apply(self, groups: Groups) -> ReducedRows:
         there = groups.values.columns()[_THERE].to_numpy(zero_copy_only=False).astype(bool)
         counts = np.bincount(groups.group, np.where(there, groups.sums[0], 0))
         if (counts > 1).any():
@@ -37,20 +37,20 @@ class Single(Logic):
                 "a scalar subquery has more than one row", hint="aggregate it, or use IN or EXISTS instead"
             )
         rows = np.flatnonzero(there | (counts[groups.group] == 0))
-        return Made(rows, [groups.values.columns()[_VALUE].take(pa.array(rows))], np.ones(len(rows), np.int64))
+        return ReducedRows(rows, [groups.values.columns()[_VALUE].take(pa.array(rows))], np.ones(len(rows), np.int64))
 
 
-def single_value(part: Part, attribute: int, number: int, always: Collection) -> Part:
+def single_value(part: Relation, attribute: int, number: int, always: Collection) -> Relation:
     """The only value of an attribute, as an attribute of another number.
 
     There is a row for each that `always` has: see `Lowering.always`.
     """
     names = {number: part.names[attribute]}
-    key = tuple(name for name, _ in part.opening)
+    key = tuple(name for name, _ in part.binding)
     value = part.outputs[attribute]
     if part.unique == key and not part.filters:  # an aggregate of everything: it has one row
-        return Part(part.source, {number: value}, names, unique=key)
-    found = part.rows((*part.opening, (_THERE, Literal(pa.bool_(), False, True)), (_VALUE, value)))
+        return Relation(part.source, {number: value}, names, unique=key)
+    found = part.rows((*part.binding, (_THERE, Literal(pa.bool_(), False, True)), (_VALUE, value)))
     nothing = ((_THERE, Literal(pa.bool_(), False, False)), (_VALUE, Literal(value.type, True, None)))
-    rows = found.concat(projected(always, (*part.opening, *nothing)))
-    return of_collection(rows.arrange_by(key).reduce(Single()).rows(), [(number, _VALUE)], names, unique=key)
+    rows = found.concat(projected(always, (*part.binding, *nothing)))
+    return from_collection(rows.arrange_by(key).reduce(Single()).rows(), [(number, _VALUE)], names, unique=key)

@@ -35,16 +35,16 @@ from ikebana.errors import DroppedError, EvaluationError, SqlError
 from ikebana.reducers.ordering import sort_table
 from ikebana.sql.lowering.query import lower
 from ikebana.sql.planned import PARAMETERS, Planned
-from ikebana.sql.relation import ID, Table
+from ikebana.sql.relation import BINDING_ID, SourceTable
 
 
-class _Known(Mapping[str, Table]):
+class _Known(Mapping[str, SourceTable]):
     """Tables, and that of the parameters."""
 
-    def __init__(self, tables: Mapping[str, Table], parameters: Table) -> None:
+    def __init__(self, tables: Mapping[str, SourceTable], parameters: SourceTable) -> None:
         self._tables, self._parameters = tables, parameters
 
-    def __getitem__(self, name: str) -> Table:
+    def __getitem__(self, name: str) -> SourceTable:
         return self._parameters if name == PARAMETERS else self._tables[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -63,18 +63,20 @@ class Statement:
         name: str,
         planned: Planned,
         parameters: Sequence[pa.Field],
-        tables: Mapping[str, Table],
+        tables: Mapping[str, SourceTable],
     ) -> None:
         self.name, self.parameters = name, tuple(parameters)
         self._engine = engine
         self._numbers = itertools.count(1)
-        self._values = engine.table(f"parameters of {name}", [pa.field(ID, pa.int64()), *parameters], ID)
+        self._values = engine.table(
+            f"parameters of {name}", [pa.field(BINDING_ID, pa.int64()), *parameters], BINDING_ID
+        )
         try:
-            lowered = lower(planned, _Known(tables, Table(PARAMETERS, self._values, (ID,))))
-            if ID not in lowered.rows.columns:
+            lowered = lower(planned, _Known(tables, SourceTable(PARAMETERS, self._values, (BINDING_ID,))))
+            if BINDING_ID not in lowered.rows.columns:
                 raise SqlError(f"statement {name!r} has no parameters", hint="write them as :name, or make it a view")
             self.order = lowered.order
-            self._view = engine.install(name, lowered.rows.arrange(ID))
+            self._view = engine.install(name, lowered.rows.arrange(BINDING_ID))
         except BaseException:
             engine.drop_table(self._values.name)
             raise
@@ -85,7 +87,7 @@ class Statement:
     @property
     def columns(self) -> list[str]:
         """The names of the columns of each answer."""
-        return [field.name for field in self._view.plan.columns if field.name != ID]
+        return [field.name for field in self._view.plan.columns if field.name != BINDING_ID]
 
     def open(self, given: Mapping[str, Any] | None = None, /, **values: Any) -> Opening:
         """Give values to the parameters: an answer that is kept up to date until it is closed.
@@ -105,7 +107,7 @@ class Statement:
                 hint="give a value to each of them",
             )
         number = next(self._numbers)
-        self._change({ID: [number], **{name: [values[name]] for name in names}}, "insert", timeout)
+        self._change({BINDING_ID: [number], **{name: [values[name]] for name in names}}, "insert", timeout)
         opening = self.openings[number] = Opening(self, number, values)
         return opening
 
@@ -123,7 +125,7 @@ class Statement:
         if opening is None:
             return
         try:
-            self._change({ID: [number]}, "delete", timeout)
+            self._change({BINDING_ID: [number]}, "delete", timeout)
         except BaseException:  # it can be closed again
             self.openings[number] = opening
             raise
@@ -139,8 +141,8 @@ class Statement:
 
     def rows_of(self, number: int, at: int | None, timeout: float | None = None) -> pa.Table:
         """The answer of an opening."""
-        found = self._view.read(at, {ID: [number]}, opening=number, timeout=timeout)
-        found = plain_rows(found, self.name).drop_columns([ID])
+        found = self._view.read(at, {BINDING_ID: [number]}, opening=number, timeout=timeout)
+        found = plain_rows(found, self.name).drop_columns([BINDING_ID])
         return sort_table(found, self.order) if self.order else found
 
     def changes(self, number: int, since: str | None, timeout: float | None) -> Subscription:
@@ -219,7 +221,7 @@ class OpeningChanges(Iterator[tuple[int, pa.Table]]):
             except EvaluationError:
                 self._had_errors = True
                 raise
-            mine = changes.filter(pc.equal(changes[ID], self._number))
+            mine = changes.filter(pc.equal(changes[BINDING_ID], self._number))
             if mine.num_rows or self._had_errors:
                 self._had_errors = False
-                return epoch, mine.drop_columns([ID])
+                return epoch, mine.drop_columns([BINDING_ID])

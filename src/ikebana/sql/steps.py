@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ikebana.encoding.lanes import Lane
 from ikebana.engine.collection import Arrangement, Collection
-from ikebana.expressions import Column, Expression, PythonFunction, Rows
+from ikebana.expressions import Column, ColumnBatch, Expression, PythonFunction
 from ikebana.expressions.core.builders import conjunction, conjuncts, is_not_null
 from ikebana.operators import linear
 from ikebana.operators.changes import Changes, Fields
@@ -41,11 +41,11 @@ class Predicate:
         return bool(self.condition.columns) and not self.condition.can_raise
 
     def __call__(self, columns: linear.Columns) -> pa.Array:
-        return self.condition.evaluate(Rows.of(columns))
+        return self.condition.evaluate(ColumnBatch.of(columns))
 
 
 @dataclass(frozen=True)
-class Where:
+class RowCondition:
     """A linear step: the rows for which a condition on the columns is true, and of these all columns or some.
 
     Of conditions that must all be true, the later ones are asked about the rows that are left, once these are few.
@@ -63,11 +63,11 @@ class Where:
         return given if self.kept is None else tuple(field for field in given if field.name in self.kept)
 
     def __call__(self, changes: Changes) -> Changes:
-        rows = Rows.given(changes.named, len(changes))
+        rows = ColumnBatch.given(changes.named, len(changes))
         fields = self.fields(changes.fields)
         return changes.with_columns(fields, [rows.columns[field.name] for field in fields]).take(self._chosen(rows))
 
-    def _chosen(self, rows: Rows) -> Lane:
+    def _chosen(self, rows: ColumnBatch) -> Lane:
         """The rows for which all conditions are true."""
         conditions = conjuncts(self.condition)
         chosen, flags = np.arange(rows.count), np.ones(rows.count, bool)
@@ -85,7 +85,7 @@ _FEW = 0.4
 """The fraction of rows below which it pays to leave the others out, when there are more questions about them."""
 
 
-def _columns_of(conditions: Iterable[Expression], rows: Rows) -> Rows:
+def _columns_of(conditions: Iterable[Expression], rows: ColumnBatch) -> ColumnBatch:
     """Only the columns that some conditions are about."""
     wanted = frozenset[str]().union(*(each.columns for each in conditions))
     return rows.keeping(wanted)
@@ -108,7 +108,7 @@ class Projection:
         return not any(each.can_raise for _, each in self.named)
 
     def __call__(self, columns: linear.Columns) -> dict[str, Any]:
-        rows = Rows.of(columns)
+        rows = ColumnBatch.of(columns)
         return {name: expression.evaluate(rows) for name, expression in self.named}
 
 
@@ -127,7 +127,7 @@ class Computed:
         return fields_of(self.named)
 
     def __call__(self, changes: Changes) -> Changes:
-        rows = Rows.given(changes.named, len(changes))
+        rows = ColumnBatch.given(changes.named, len(changes))
         return changes.with_columns(fields_of(self.named), [each.evaluate(rows) for _, each in self.named])
 
 
@@ -162,7 +162,7 @@ def filtered(collection: Collection, conditions: Sequence[Expression], kept: Ite
         return collection
     needed = None if kept is None else set(kept)
     names = None if needed is None else tuple(name for name in collection.columns if name in needed)
-    return collection.step(Where(conjunction(conditions), names or None))
+    return collection.step(RowCondition(conjunction(conditions), names or None))
 
 
 def projected(collection: Collection, named: Named) -> Collection:
@@ -183,7 +183,7 @@ def not_null(collection: Collection, names: Iterable[str]) -> Collection:
         return collection
     conditions = [is_not_null(Column(field.type, True, field.name)) for field in doubtful]
     fields = tuple(field.with_nullable(field.nullable and field not in doubtful) for field in collection.node.columns)
-    return collection.step(Where(conjunction(conditions))).declare(fields)
+    return collection.step(RowCondition(conjunction(conditions))).declare(fields)
 
 
 def seen(index: Arrangement, conditions: Sequence[Expression], values: Named) -> Arrangement:

@@ -9,7 +9,7 @@ from ikebana.trace.batch import FLAT, Batch, Layout
 from ikebana.trace.batcher import Batcher
 from ikebana.trace.description import Description
 from ikebana.trace.edges import EDGES
-from ikebana.trace.handle import Handle, Import, Trace, Writer
+from ikebana.trace.handle import BatchQueue, Handle, Trace, Writer
 from ikebana.trace.reading import Reader
 from ikebana.trace.spine import EFFORT, Spine
 from ikebana.trace.updates import Updates
@@ -19,10 +19,10 @@ __all__ = [
     "EFFORT",
     "FLAT",
     "Batch",
+    "BatchQueue",
     "Batcher",
     "Description",
     "Handle",
-    "Import",
     "Layout",
     "Reader",
     "Spine",

@@ -87,7 +87,7 @@ class Batch(Protocol):
         ...
 
 
-class Window(NamedTuple):
+class LaneSlice(NamedTuple):
     """The lanes of consecutive rows."""
 
     key: Lane
@@ -107,7 +107,7 @@ class StoredBatch(Batch, Protocol):
         """The key lanes, ascending, in which the lanes of unequal data agree."""
         ...
 
-    def window(self, start: int, end: int) -> Window:
+    def window(self, start: int, end: int) -> LaneSlice:
         """The lanes of the rows from `start` up to `end`."""
         ...
 
@@ -135,7 +135,7 @@ class Builder(Protocol):
     """A stored batch in the making: a merge writes into `out`, and says how many rows are final."""
 
     @property
-    def out(self) -> Window: ...
+    def out(self) -> LaneSlice: ...
 
     def commit(self, final: int) -> None:
         """The first `final` rows will not change any more."""
@@ -222,9 +222,9 @@ class FlatBatch:
         shown = (canonical.declared(array, each) for array, each in zip(values, fields, strict=True))
         return replace(picked, payload=(*picked.payload[:split], *shown))
 
-    def window(self, start: int, end: int) -> Window:
+    def window(self, start: int, end: int) -> LaneSlice:
         u, span = self.updates, slice(start, end)
-        return Window(u.key[span], u.val[span], self.ident[span], u.tix[span], u.diffs[:, span])
+        return LaneSlice(u.key[span], u.val[span], self.ident[span], u.tix[span], u.diffs[:, span])
 
     def described(self, description: Description) -> FlatBatch:
         return replace(self, description=description)
@@ -236,7 +236,7 @@ class FlatBuilder:
     def __init__(self, schema: Schema, times: Lane, rows: int, collided: Lane) -> None:
         self._schema, self._times, self._collided = schema, times, collided
         self._final = 0
-        self.out = Window(
+        self.out = LaneSlice(
             room(rows) if schema.key.fields else constant(0, rows),
             room(rows) if schema.val.fields else constant(0, rows),
             room(rows) if len(collided) else constant(0, rows),

@@ -20,7 +20,7 @@ from ikebana.encoding.payload import Payload
 from ikebana.encoding.schema import Schema
 from ikebana.errors import SchemaError
 from ikebana.kernels import match_keys, narrow_ranges, seek_ranges
-from ikebana.trace.batch import FlatBuilder, Window
+from ikebana.trace.batch import FlatBuilder, LaneSlice
 from ikebana.trace.description import Description
 from ikebana.trace.updates import NO_KEYS, Sorted, Updates
 
@@ -76,13 +76,13 @@ class EdgeBatch:
     def pick(self, rows: Lane | None = None, columns: Collection[str] | None = None) -> Updates:
         return self.gather(rows)
 
-    def window(self, start: int, end: int) -> Window:
+    def window(self, start: int, end: int) -> LaneSlice:
         first = max(0, int(np.searchsorted(self.offsets, start, side="right")) - 1)
         last = int(np.searchsorted(self.offsets, end, side="left"))
         bounds = np.clip(self.offsets[first : last + 1], start, end)
         key = np.repeat(self.keys[first:last], np.diff(bounds))
         span = slice(start, end)
-        return Window(key, self.val[span], constant(0, end - start), self.tix[span], self.diffs[:, span])
+        return LaneSlice(key, self.val[span], constant(0, end - start), self.tix[span], self.diffs[:, span])
 
     def described(self, description: Description) -> EdgeBatch:
         return replace(self, description=description)
@@ -97,7 +97,7 @@ class EdgeBuilder:
         self._count = self._final = 0
 
     @property
-    def out(self) -> Window:
+    def out(self) -> LaneSlice:
         return self._flat.out
 
     def commit(self, final: int) -> None:

@@ -47,7 +47,7 @@ class Trace:
         self.spine = Spine(lower, name=name, layout=layout, effort=effort, listener=listener)
         self._frontiers: dict[int, Antichain] = {}
         self._moved = False
-        self._queues: weakref.WeakKeyDictionary[Import, None] = weakref.WeakKeyDictionary()  # in order of arrival
+        self._queues: weakref.WeakKeyDictionary[BatchQueue, None] = weakref.WeakKeyDictionary()  # in order of arrival
         self._next = 0
         self._tell = listener
 
@@ -90,7 +90,7 @@ class Trace:
         if not self._frontiers:
             self._tell(events.TraceFreed(self.name))
 
-    def follow(self, queue: Import) -> None:
+    def follow(self, queue: BatchQueue) -> None:
         self._queues[queue] = None
 
 
@@ -166,14 +166,14 @@ class Handle(Reader):
         """Spend spare time on merging; see `Spine.exert`."""
         return self._alive("merge it").exert(fuel)
 
-    def import_(self, wrap: Wrap = lambda batch: batch) -> Import:
+    def import_(self, wrap: Wrap = lambda batch: batch) -> BatchQueue:
         """Attach to the trace: its history now, as compacted as this handle's frontier allows, then each new
         batch.
 
         To get the history in full, import through a handle whose frontier was never advanced.
         """
         frontier = self._frontier
-        return Import(self._alive("import it"), lambda batch: Advanced(batch, frontier), wrap)
+        return BatchQueue(self._alive("import it"), lambda batch: Advanced(batch, frontier), wrap)
 
     def __enter__(self) -> Self:
         return self
@@ -197,7 +197,7 @@ class Handle(Reader):
         return self._trace
 
 
-class Import:
+class BatchQueue:
     """A trace attached to a new reader: `history` is what there was, `take()` gives what has come since.
 
     History and later batches follow each other without gap: the first batch taken starts where the history

@@ -19,7 +19,7 @@ from ikebana.kernels import merge_rows, merge_untimed, union_times
 from ikebana.kernels.merge import AT_A, AT_B, FINAL, PAIRS, STATE_CELLS, VARIED
 from ikebana.time import Antichain
 from ikebana.trace import timetable
-from ikebana.trace.batch import Layout, StoredBatch, Window
+from ikebana.trace.batch import LaneSlice, Layout, StoredBatch
 from ikebana.trace.description import Description
 from ikebana.trace.updates import Updates, idents, same_data, sort_updates
 
@@ -87,7 +87,7 @@ class Merge:
         payload = self._payload.finish() if self._payload else ()
         return self._builder.finish(payload, self._description, bool(self._state[VARIED]))
 
-    def _window(self, batch: StoredBatch, start: int, rows: int, side: int) -> Window:
+    def _window(self, batch: StoredBatch, start: int, rows: int, side: int) -> LaneSlice:
         window = batch.window(start, min(start + rows, len(batch)))
         if self._idents is None:
             return window

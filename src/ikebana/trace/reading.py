@@ -28,10 +28,10 @@ from ikebana.time import Antichain, Time
 from ikebana.trace import timetable
 from ikebana.trace.batch import Batch, rows_of
 from ikebana.trace.updates import Updates, sort_updates
-from ikebana.trace.views import Entered, Filtered, Negated, Predicate, Projected, Projection
+from ikebana.trace.views import EnteredBatch, Filtered, Negated, Predicate, Projected, Projection
 
 if TYPE_CHECKING:
-    from ikebana.trace.handle import Import
+    from ikebana.trace.handle import BatchQueue
 
 Wrap: TypeAlias = Callable[[Batch], Batch]
 
@@ -61,7 +61,7 @@ class Reader(ABC):
         """The batches, oldest first."""
 
     @abstractmethod
-    def import_(self, wrap: Wrap = lambda batch: batch) -> Import:
+    def import_(self, wrap: Wrap = lambda batch: batch) -> BatchQueue:
         """Attach: the history now, then each new batch, both seen through `wrap`."""
 
     def read(self, at: Time) -> pa.Table:
@@ -85,7 +85,7 @@ class Reader(ABC):
 
     def filter(self, predicate: Predicate) -> Reader:
         """The rows for which `predicate` holds, read from the same index."""
-        return View(self, self.schema, lambda batch: Filtered(batch, predicate))
+        return ReaderView(self, self.schema, lambda batch: Filtered(batch, predicate))
 
     def project(self, val: Sequence[str] | Fields, projection: Projection | None = None) -> Reader:
         """The same keys with other value columns, read from the same index.
@@ -100,7 +100,7 @@ class Reader(ABC):
         return self._project(self.schema.with_val(val), projection)
 
     def _project(self, schema: Schema, projection: Projection) -> Reader:
-        return View(self, schema, lambda batch: Projected(batch, schema, projection))
+        return ReaderView(self, schema, lambda batch: Projected(batch, schema, projection))
 
     def _value_field(self, name: Any) -> pa.Field:
         known = {field.name: field for field in self.schema.val.fields}
@@ -114,11 +114,11 @@ class Reader(ABC):
 
     def negate(self) -> Reader:
         """Every diff with its sign changed, read from the same index."""
-        return View(self, self.schema, Negated)
+        return ReaderView(self, self.schema, Negated)
 
     def enter(self) -> Reader:
         """The same collection inside a loop: its times get one more coordinate."""
-        return View(self, self.schema, Entered, Antichain.enter)
+        return ReaderView(self, self.schema, EnteredBatch, Antichain.enter)
 
     def exact(self, at: Time) -> Time:
         """The time, if what the batches accumulate to at it is exact."""
@@ -138,7 +138,7 @@ class Reader(ABC):
         return at
 
 
-class View(Reader):
+class ReaderView(Reader):
     """Another reader's batches, each seen through `wrap`. It lives as long as the handle behind it."""
 
     def __init__(
@@ -166,7 +166,7 @@ class View(Reader):
     def batches(self) -> list[Batch]:
         return [self._wrap(batch) for batch in self._base.batches()]
 
-    def import_(self, wrap: Wrap = lambda batch: batch) -> Import:
+    def import_(self, wrap: Wrap = lambda batch: batch) -> BatchQueue:
         inner = self._wrap  # not self, which would keep the handle alive
         imported = self._base.import_(lambda batch: wrap(inner(batch)))
         imported.upper = self.upper

@@ -202,7 +202,7 @@ class Negated(_View):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Entered(_View):
+class EnteredBatch(_View):
     """The batch inside a loop: its updates are there from the first round."""
 
     @property

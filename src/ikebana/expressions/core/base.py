@@ -40,7 +40,7 @@ class Config:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class ColumnBatch:
     """Columns by name, all of the same length."""
 
     columns: dict[str, pa.Array]
@@ -49,25 +49,25 @@ class Rows:
     """Where each row is among those that a step of a dataflow was given, if they are some of these."""
 
     @staticmethod
-    def of(columns: dict[str, pa.Array]) -> Rows:
+    def of(columns: dict[str, pa.Array]) -> ColumnBatch:
         """Rows of at least one column, as a step of a dataflow was given them."""
-        return Rows.given(columns, len(next(iter(columns.values()))))
+        return ColumnBatch.given(columns, len(next(iter(columns.values()))))
 
     @staticmethod
-    def given(columns: dict[str, pa.Array], count: int) -> Rows:
+    def given(columns: dict[str, pa.Array], count: int) -> ColumnBatch:
         """Rows as a step of a dataflow was given them."""
-        return Rows(columns, count, np.arange(count))
+        return ColumnBatch(columns, count, np.arange(count))
 
-    def where(self, flags: Any) -> Rows:
+    def where(self, flags: Any) -> ColumnBatch:
         """The rows that a NumPy array of flags marks."""
         mask, positions = pa.array(flags), None if self.positions is None else self.positions[flags]
         columns = {name: column.filter(mask) for name, column in self.columns.items()}
-        return Rows(columns, int(np.count_nonzero(flags)), positions)
+        return ColumnBatch(columns, int(np.count_nonzero(flags)), positions)
 
-    def keeping(self, names: Container[str | None]) -> Rows:
+    def keeping(self, names: Container[str | None]) -> ColumnBatch:
         """The same rows with some of their columns."""
         columns = {name: column for name, column in self.columns.items() if name in names}
-        return Rows(columns, self.count, self.positions)
+        return ColumnBatch(columns, self.count, self.positions)
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Expression(ABC):
     nullable: bool
 
     @abstractmethod
-    def evaluate(self, rows: Rows) -> pa.Array:
+    def evaluate(self, rows: ColumnBatch) -> pa.Array:
         """A value of the expression's type for each row."""
 
     @property
@@ -114,7 +114,7 @@ class Column(Expression):
 
     name: str
 
-    def evaluate(self, rows: Rows) -> pa.Array:
+    def evaluate(self, rows: ColumnBatch) -> pa.Array:
         return rows.columns[self.name]
 
     def __str__(self) -> str:
@@ -127,7 +127,7 @@ class Literal(Expression):
 
     value: Any
 
-    def evaluate(self, rows: Rows) -> pa.Array:
+    def evaluate(self, rows: ColumnBatch) -> pa.Array:
         if self.value is None:
             return pa.nulls(rows.count, self.type)
         return pa.repeat(self.scalar, rows.count)
@@ -160,7 +160,7 @@ class Call(Expression):
     def can_raise(self) -> bool:
         return FUNCTIONS[self.function].raises(self) or super().can_raise
 
-    def evaluate(self, rows: Rows) -> pa.Array:
+    def evaluate(self, rows: ColumnBatch) -> pa.Array:
         function = FUNCTIONS[self.function]
         try:
             if function.lazy:
@@ -174,7 +174,7 @@ class Call(Expression):
         return f"{self.function}({', '.join(map(str, self.arguments))})"
 
 
-def blame(error: EvaluationError, rows: Rows, *, by_row: bool) -> None:
+def blame(error: EvaluationError, rows: ColumnBatch, *, by_row: bool) -> None:
     """Say which rows are to blame for an error, of those that a step of a dataflow was given; or that nobody knows.
 
     The function that raised it has said which of its arguments' entries are: these are rows, unless the arguments are

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from ikebana.errors import BadEntries, EvaluationError
-from ikebana.expressions.core.base import Expression, Literal, Rows
+from ikebana.expressions.core.base import ColumnBatch, Expression, Literal
 
 Array = npt.NDArray[Any]
 Flags = npt.NDArray[np.bool_]
@@ -101,12 +101,12 @@ def spread(kind: pa.DataType, count: int, parts: Sequence[tuple[Flags, pa.Array]
     return pa.concat_arrays([pa.nulls(1, kind), *(part for _, part in parts)]).take(pa.array(index))
 
 
-def operand(expression: Expression, rows: Rows) -> pa.Array | pa.Scalar:
+def operand(expression: Expression, rows: ColumnBatch) -> pa.Array | pa.Scalar:
     """The values of an expression; of a literal only its value: Arrow's functions take it for all rows."""
     return expression.scalar if isinstance(expression, Literal) else expression.evaluate(rows)
 
 
-def operands(expressions: Sequence[Expression], rows: Rows) -> list[pa.Array | pa.Scalar]:
+def operands(expressions: Sequence[Expression], rows: ColumnBatch) -> list[pa.Array | pa.Scalar]:
     """The values of expressions, of which at least one is an array."""
     found = [operand(each, rows) for each in expressions]
     if any(isinstance(each, pa.Array) for each in found):

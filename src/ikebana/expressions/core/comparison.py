@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from ikebana.errors import SqlError
-from ikebana.expressions.core.base import Call, Config, Expression, Literal, Rows, builds, function, is_nullable
+from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, Literal, builds, function, is_nullable
 from ikebana.expressions.core.buffers import Flags, flags_of, made, operands, there, true, values
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.numbers import decimals
@@ -127,7 +127,7 @@ def _equal_elements(left: pa.Array, right: pa.Array) -> Flags:
     return wrong[ends] == wrong[np.concatenate([[0], ends[:-1]])]
 
 
-def _comparing(name: str) -> Callable[[Call, Rows], pa.Array]:
+def _comparing(name: str) -> Callable[[Call, ColumnBatch], pa.Array]:
     return lambda call, rows: compare(name, *operands(call.arguments, rows))
 
 
@@ -136,7 +136,7 @@ for _name in ("equal", "less", "less_equal", "greater", "greater_equal"):
 
 
 @function("is", lazy=True)
-def _is(call: Call, rows: Rows) -> pa.Array:
+def _is(call: Call, rows: ColumnBatch) -> pa.Array:
     return same(*operands(call.arguments, rows))
 
 
@@ -164,7 +164,7 @@ def _in_set(tree: Tree, children: tuple[Expression, ...], config: Config) -> Exp
 
 
 @function("in", lazy=True)
-def _in_constants(call: Call, rows: Rows) -> pa.Array:
+def _in_constants(call: Call, rows: ColumnBatch) -> pa.Array:
     value, *constants = call.arguments
     array = value.evaluate(rows)
     scalars = [each.scalar for each in constants if isinstance(each, Literal) and each.value is not None]

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from ikebana.expressions.core.base import Call, Config, Expression, Literal, Rows, builds, function, is_nullable
+from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, Literal, builds, function, is_nullable
 from ikebana.expressions.core.buffers import Flags, flags_of, operand, spread, there, true
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.core.types import with_nulls_of
@@ -33,7 +33,7 @@ def _not(call: Call, array: pa.Array) -> pa.Array:
 
 
 @function("and", lazy=True)
-def _and(call: Call, rows: Rows) -> pa.Array:
+def _and(call: Call, rows: ColumnBatch) -> pa.Array:
     left, right = call.arguments
     first = left.evaluate(rows)
     if not right.can_raise:
@@ -42,7 +42,7 @@ def _and(call: Call, rows: Rows) -> pa.Array:
 
 
 @function("or", lazy=True)
-def _or(call: Call, rows: Rows) -> pa.Array:
+def _or(call: Call, rows: ColumnBatch) -> pa.Array:
     left, right = call.arguments
     first = left.evaluate(rows)
     if not right.can_raise:
@@ -50,7 +50,7 @@ def _or(call: Call, rows: Rows) -> pa.Array:
     return pc.or_kleene(first, where(right, rows, ~true(first)))
 
 
-def where(expression: Expression, rows: Rows, flags: Flags) -> pa.Array:
+def where(expression: Expression, rows: ColumnBatch, flags: Flags) -> pa.Array:
     """The values of an expression for some rows; null for the others, about which it is not asked."""
     if flags.all():
         return expression.evaluate(rows)
@@ -59,7 +59,7 @@ def where(expression: Expression, rows: Rows, flags: Flags) -> pa.Array:
     return spread(expression.type, rows.count, [(flags, expression.evaluate(_chosen(expression, rows, flags)))])
 
 
-def _chosen(expression: Expression, rows: Rows, flags: Flags) -> Rows:
+def _chosen(expression: Expression, rows: ColumnBatch, flags: Flags) -> ColumnBatch:
     """Some rows, and of those the columns that an expression may read."""
     names = {getattr(each, "name", None) for each in expression.walk()}
     return rows.keeping(names).where(flags)
@@ -102,7 +102,7 @@ def _with_nulls_inside(call: Call, array: pa.Array) -> pa.Array:
 
 
 @function("case", lazy=True)
-def _case(call: Call, rows: Rows) -> pa.Array:
+def _case(call: Call, rows: ColumnBatch) -> pa.Array:
     """Conditions and values in turn, and the value of what meets none."""
     if any(each.can_raise for each in call.arguments[1:]):
         return _case_by_row(call, rows)
@@ -116,12 +116,12 @@ def _case(call: Call, rows: Rows) -> pa.Array:
     return chosen
 
 
-def _met(condition: Expression, rows: Rows) -> pa.Array:
+def _met(condition: Expression, rows: ColumnBatch) -> pa.Array:
     found = condition.evaluate(rows)
     return found.fill_null(False) if found.null_count else found
 
 
-def _case_by_row(call: Call, rows: Rows) -> pa.Array:
+def _case_by_row(call: Call, rows: ColumnBatch) -> pa.Array:
     *pairs, otherwise = call.arguments
     left: Flags = np.ones(rows.count, bool)  # rows that have met no condition so far
     parts: list[tuple[Flags, pa.Array]] = []
@@ -141,7 +141,7 @@ def _coalesce(tree: Tree, children: tuple[Expression, ...], config: Config) -> E
 
 
 @function("coalesce", lazy=True)
-def _first_there(call: Call, rows: Rows) -> pa.Array:
+def _first_there(call: Call, rows: ColumnBatch) -> pa.Array:
     first, *others = call.arguments
     if not any(each.can_raise for each in others):
         return pc.coalesce(first.evaluate(rows), *(operand(each, rows) for each in others))
@@ -160,7 +160,7 @@ def _nanvl(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expr
 
 
 @function("nanvl", lazy=True)
-def _instead_of_nan(call: Call, rows: Rows) -> pa.Array:
+def _instead_of_nan(call: Call, rows: ColumnBatch) -> pa.Array:
     first, second = call.arguments
     found = first.evaluate(rows)
     nan = true(pc.is_nan(found))

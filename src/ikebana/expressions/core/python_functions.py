@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.errors import BadEntries, EvaluationError, SqlError
-from ikebana.expressions.core.base import Expression, Rows, blame
+from ikebana.expressions.core.base import ColumnBatch, Expression, blame
 
 BY_ROW = (100, 101)
 """Spark's codes of functions of values, and of values that are sent as Arrow."""
@@ -54,7 +54,7 @@ class PythonFunction(Expression):
     def can_raise(self) -> bool:
         return True
 
-    def evaluate(self, rows: Rows) -> pa.Array:
+    def evaluate(self, rows: ColumnBatch) -> pa.Array:
         columns = [each.evaluate(rows) for each in self.arguments]
         try:
             function = _unpickled(self.pickled)

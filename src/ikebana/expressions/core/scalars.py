@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ikebana.errors import EvaluationError
-from ikebana.expressions.core.base import Call, Config, Expression, Rows, builds, function, is_nullable
+from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, builds, function, is_nullable
 from ikebana.expressions.core.buffers import Flags, fail_where, operands, there, values, without
 from ikebana.expressions.core.tree import Tree
 
@@ -50,7 +50,7 @@ def maps(
     name = kinds[0]
 
     def register(body: Body) -> Body:
-        def run(call: Call, rows: Rows) -> pa.Array:
+        def run(call: Call, rows: ColumnBatch) -> pa.Array:
             return _run(body, call, rows, strict)
 
         def build(tree: Tree, children: Arguments, config: Config) -> Expression:
@@ -71,7 +71,7 @@ def unless_it_fails(tree: Tree, arguments: Arguments) -> bool:
     return is_nullable(arguments) if tree.fields["failOnError"] else True
 
 
-def _run(body: Body, call: Call, rows: Rows, strict: bool) -> pa.Array:
+def _run(body: Body, call: Call, rows: ColumnBatch, strict: bool) -> pa.Array:
     given = operands(call.arguments, rows)
     if not strict:
         return shaped(body(call, *given), call.type)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from ikebana.errors import SqlError
-from ikebana.expressions.core.base import Call, Config, Expression, Rows, builds, function
+from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, builds, function
 from ikebana.expressions.core.buffers import made, values
 from ikebana.expressions.core.scalars import Arguments, valid
 from ikebana.expressions.core.tree import Tree
@@ -153,7 +153,7 @@ def _check(kind: pa.DataType) -> None:
 
 def _register(name: str, how: Hash) -> None:
     @function(name, lazy=True)
-    def _(call: Call, rows: Rows) -> pa.Array:
+    def _(call: Call, rows: ColumnBatch) -> pa.Array:
         state: Words = np.full(rows.count, call.options[0] & np.iinfo(how.word).max, how.word)
         for each in call.arguments:
             state = _hashed(how, each.evaluate(rows), state)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from ikebana.errors import SqlError
-from ikebana.expressions.core.base import Call, Config, Expression, Literal, Rows, builds, function, is_nullable
+from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, Literal, builds, function, is_nullable
 from ikebana.expressions.core.buffers import made
 from ikebana.expressions.core.scalars import (
     Arguments,
@@ -86,7 +86,7 @@ def _build_struct(tree: Tree, children: Arguments, config: Config) -> Expression
 
 
 @function("struct", lazy=True)
-def _struct(call: Call, rows: Rows) -> pa.Array:
+def _struct(call: Call, rows: ColumnBatch) -> pa.Array:
     columns = [each.evaluate(rows) for each in call.arguments]
     return pa.StructArray.from_arrays(columns, fields=list(call.type))
 

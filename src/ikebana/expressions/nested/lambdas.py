@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.errors import SqlError
-from ikebana.expressions.core.base import Call, Config, Expression, Rows, builds, function, is_nullable
+from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, builds, function, is_nullable
 from ikebana.expressions.core.buffers import Flags, flags_of, made, spread, true
 from ikebana.expressions.core.scalars import Arguments, shaped, valid
 from ikebana.expressions.core.tree import Tree
@@ -30,7 +30,7 @@ class Parameter(Expression):
 
     name: str
 
-    def evaluate(self, rows: Rows) -> pa.Array:
+    def evaluate(self, rows: ColumnBatch) -> pa.Array:
         return rows.columns[self.name]
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class Lambda(Expression):
     def with_inputs(self, inputs: tuple[Expression, ...]) -> Expression:
         return replace(self, body=inputs[0])
 
-    def evaluate(self, rows: Rows) -> pa.Array:
+    def evaluate(self, rows: ColumnBatch) -> pa.Array:
         """The body, for rows that have the parameters among their columns."""
         return self.body.evaluate(rows)
 
@@ -66,12 +66,12 @@ class Lambda(Expression):
         inner = {name for each in self.body.walk() if isinstance(each, Lambda) for name in each.parameters}
         return self.body.columns | (named - inner - set(self.parameters))
 
-    def applied(self, rows: Rows, index: Any, *arguments: pa.Array) -> pa.Array:
+    def applied(self, rows: ColumnBatch, index: Any, *arguments: pa.Array) -> pa.Array:
         """The values of the body for arguments, each of which belongs to a row that `index` has."""
         chosen = pa.array(index)
         columns = {name: rows.columns[name].take(chosen) for name in self.around}
         columns.update(zip(self.parameters, arguments, strict=False))
-        return self.body.evaluate(Rows(columns, len(index)))
+        return self.body.evaluate(ColumnBatch(columns, len(index)))
 
     def __str__(self) -> str:
         return f"({', '.join(self.parameters)}) -> {self.body}"
@@ -103,7 +103,7 @@ def _renamed(expression: Any, names: Mapping[str, str]) -> Any:
     )
 
 
-def _parts(call: Call, rows: Rows) -> tuple[pa.Array, Lists, pa.Array]:
+def _parts(call: Call, rows: ColumnBatch) -> tuple[pa.Array, Lists, pa.Array]:
     """The arrays, opened, and what the function gives for each element (and its position, if it wants it)."""
     array, compute = call.arguments[0].evaluate(rows), call.arguments[1]
     assert isinstance(compute, Lambda)
@@ -119,7 +119,7 @@ def _build_transform(tree: Tree, children: Arguments, config: Config) -> Express
 
 
 @function("transform", lazy=True)
-def _transform(call: Call, rows: Rows) -> pa.Array:
+def _transform(call: Call, rows: ColumnBatch) -> pa.Array:
     array, opened, found = _parts(call, rows)
     return Lists(opened.counts, found).closed(call.type, valid(array))
 
@@ -130,7 +130,7 @@ def _build_filter(tree: Tree, children: Arguments, config: Config) -> Expression
 
 
 @function("filter", lazy=True)
-def _filter(call: Call, rows: Rows) -> pa.Array:
+def _filter(call: Call, rows: ColumnBatch) -> pa.Array:
     array, opened, found = _parts(call, rows)
     return opened.where(true(found)).closed(call.type, valid(array))
 
@@ -143,7 +143,7 @@ def _build_test(tree: Tree, children: Arguments, config: Config) -> Expression:
 
 
 @function("exists", lazy=True)
-def _exists(call: Call, rows: Rows) -> pa.Array:
+def _exists(call: Call, rows: ColumnBatch) -> pa.Array:
     """Whether an element passes (or none fails); null if it is not so, and might be for elements without an answer."""
     wanted, three_valued = call.options
     array, opened, found = _parts(call, rows)
@@ -166,7 +166,7 @@ def _build_aggregate(tree: Tree, children: Arguments, config: Config) -> Express
 
 
 @function("aggregate", lazy=True)
-def _aggregate(call: Call, rows: Rows) -> pa.Array:
+def _aggregate(call: Call, rows: ColumnBatch) -> pa.Array:
     array, state = (each.evaluate(rows) for each in call.arguments[:2])
     merge, finish = call.arguments[2:]
     assert isinstance(merge, Lambda) and isinstance(finish, Lambda)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from ikebana.errors import EvaluationError, SqlError
-from ikebana.expressions.core.base import Call, Config, Expression, Rows, builds, function, is_nullable
+from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, builds, function, is_nullable
 from ikebana.expressions.core.buffers import Array, both, fail_where, made, operands, there, values, viewed
 from ikebana.expressions.core.comparison import greater
 from ikebana.expressions.core.tree import Tree
@@ -88,7 +88,7 @@ for _name in ("add", "subtract", "multiply", "divide", "remainder", "pmod"):
 
 
 @function("decimal quotient", lazy=True, raises=_decimal_raises)
-def _decimal_quotient(call: Call, rows: Rows) -> pa.Array:
+def _decimal_quotient(call: Call, rows: ColumnBatch) -> pa.Array:
     left, right = (each.type for each in call.arguments)
     (one, other), valid = decimals.numbers(call.arguments, rows)
     (ansi,) = call.options
@@ -118,11 +118,11 @@ def _divides(call: Call) -> bool:
     return bool(call.options[0])
 
 
-def _checked(name: str) -> Callable[[Call, Rows], pa.Array]:
+def _checked(name: str) -> Callable[[Call, ColumnBatch], pa.Array]:
     """A function of Arrow's that wraps, or the form of it that raises."""
     wrapping, checking = getattr(pc, name), getattr(pc, f"{name}_checked")
 
-    def run(call: Call, rows: Rows) -> pa.Array:
+    def run(call: Call, rows: ColumnBatch) -> pa.Array:
         given = operands(call.arguments, rows)
         try:
             return (checking if _overflows(call) else wrapping)(*given)
@@ -305,7 +305,7 @@ def _bitwise(tree: Tree, children: tuple[Expression, ...], config: Config) -> Ex
     return Call(children[0].type, is_nullable(children), name, children)
 
 
-def _of_arrow(name: str) -> Callable[[Call, Rows], pa.Array]:
+def _of_arrow(name: str) -> Callable[[Call, ColumnBatch], pa.Array]:
     compute: Callable[..., pa.Array] = getattr(pc, name)
     return lambda call, rows: compute(*operands(call.arguments, rows))
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.errors import EvaluationError
-from ikebana.expressions.core.base import Call, Expression, Literal, Rows
+from ikebana.expressions.core.base import Call, ColumnBatch, Expression, Literal
 from ikebana.expressions.core.buffers import Array, Flags, both, fail_where, there
 from ikebana.expressions.core.types import adjusted, bounded
 
@@ -226,7 +226,7 @@ def refuse_long(
     fail_where(np.array(long), valid, error)
 
 
-def numbers(expressions: tuple[Expression, ...], rows: Rows) -> tuple[list[Whole], Flags | None]:
+def numbers(expressions: tuple[Expression, ...], rows: ColumnBatch) -> tuple[list[Whole], Flags | None]:
     """Arguments as whole numbers, literals as one, and where none is null."""
     found: list[Whole] = []
     valid: Flags | None = None
@@ -240,10 +240,10 @@ def numbers(expressions: tuple[Expression, ...], rows: Rows) -> tuple[list[Whole
     return found, valid
 
 
-def arithmetic(name: str, symbol: str) -> Callable[[Call, Rows], pa.Array]:
+def arithmetic(name: str, symbol: str) -> Callable[[Call, ColumnBatch], pa.Array]:
     """How calls of an operation on decimals are evaluated."""
 
-    def run(call: Call, rows: Rows) -> pa.Array:
+    def run(call: Call, rows: ColumnBatch) -> pa.Array:
         left, right = (each.type for each in call.arguments)
         (one, other), valid = numbers(call.arguments, rows)
         (ansi,) = call.options

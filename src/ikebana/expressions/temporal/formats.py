@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ikebana.errors import SqlError
-from ikebana.expressions.core.base import Call, Config, Expression, Literal, Rows, builds, function
+from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, Literal, builds, function
 from ikebana.expressions.core.buffers import made, operands
 from ikebana.expressions.core.scalars import Arguments, Value, maps, masked, refuse_where, unless_it_fails, valid, wide
 from ikebana.expressions.core.tree import Tree
@@ -356,7 +356,7 @@ def _build_reading(tree: Tree, children: Arguments, config: Config) -> Expressio
 
 
 @function("GetTimestamp", lazy=True, raises=_may_fail)
-def _get_timestamp(call: Call, rows: Rows) -> pa.Array:
+def _get_timestamp(call: Call, rows: ColumnBatch) -> pa.Array:
     text, pattern = operands(call.arguments, rows)
     if not pattern.is_valid:
         return pa.nulls(rows.count, call.type)

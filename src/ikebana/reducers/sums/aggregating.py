@@ -23,11 +23,11 @@ from ikebana.encoding.lanes import Lane, constant
 from ikebana.engine.collection import Collection
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.linear import Columns, Select
-from ikebana.operators.reducers import Groups, Linear, Logic, Made, OfSums
+from ikebana.operators.reducers import Groups, LinearAggregate, ReducedRows, Reducer, SumsReducer
 from ikebana.reducers.ordering import reduced, unlike
 from ikebana.reducers.sums.aggregates import Aggregate
 from ikebana.reducers.sums.floats import BINS, Exact
-from ikebana.reducers.sums.parts import AnyPart, Floating, Part, Sums, floatings, wholes
+from ikebana.reducers.sums.parts import AnyPart, Floating, SumPart, Sums, floatings, wholes
 
 Calls = tuple[tuple[str, Aggregate], ...]
 """Aggregates with the names of their columns."""
@@ -40,7 +40,7 @@ def aggregate(collection: Collection, by: Sequence[str], calls: Calls) -> Collec
         return reduced(collection.explode(key, RowLanes(wholes(parts))), key, Aggregation(calls))
     spread = Spread(key, unlike("slot", key), wholes(parts), floatings(parts))
     lanes = tuple(pa.field(unlike(f"lane {lane}", key), pa.int64(), nullable=False) for lane in range(spread.lanes))
-    slots = reduced(collection.step(spread, spread.lanes), (*key, spread.slot), Linear(lanes, list))
+    slots = reduced(collection.step(spread, spread.lanes), (*key, spread.slot), LinearAggregate(lanes, list))
     return reduced(slots, key, SlottedAggregation(calls, spread.slot, tuple(lane.name for lane in lanes)))
 
 
@@ -56,14 +56,14 @@ def _parts(calls: Calls) -> tuple[AnyPart, ...]:
 class RowLanes:
     """For `Explode`: the lanes of a row, the first of which counts it."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[SumPart, ...]
 
     def __call__(self, columns: Columns) -> list[Lane | int]:
         return [1, *(lane for part in self.parts for lane in part.split(columns))]
 
 
 @dataclass(frozen=True)
-class Aggregation(OfSums):
+class Aggregation(SumsReducer):
     """The aggregates of groups, all of whose parts are in the lanes of `RowLanes`."""
 
     calls: Calls
@@ -71,13 +71,13 @@ class Aggregation(OfSums):
     def fields(self, schema: Schema) -> Fields:
         return _fields(self.calls)
 
-    def apply(self, groups: Groups) -> Made:
+    def apply(self, groups: Groups) -> ReducedRows:
         return self.of_sums(groups.sums)
 
-    def of_sums(self, sums: Lane) -> Made:
+    def of_sums(self, sums: Lane) -> ReducedRows:
         rows = np.flatnonzero(sums[0])
         found = Sums.of_lanes(wholes(_parts(self.calls)), sums[:, rows], {})
-        return Made(rows, [call.finish(found) for _, call in self.calls], np.ones(len(rows), np.int64))
+        return ReducedRows(rows, [call.finish(found) for _, call in self.calls], np.ones(len(rows), np.int64))
 
 
 # With floats.
@@ -89,7 +89,7 @@ class Spread:
 
     keep: tuple[str, ...]
     slot: str
-    wholes: tuple[Part, ...]
+    wholes: tuple[SumPart, ...]
     floatings: tuple[Floating, ...]
 
     @property
@@ -122,7 +122,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class SlottedAggregation(Logic):
+class SlottedAggregation(Reducer):
     """The aggregates of groups whose values are slots and their lanes."""
 
     calls: Calls
@@ -132,7 +132,7 @@ class SlottedAggregation(Logic):
     def fields(self, schema: Schema) -> Fields:
         return _fields(self.calls)
 
-    def apply(self, groups: Groups) -> Made:
+    def apply(self, groups: Groups) -> ReducedRows:
         columns = groups.values.columns()
         slots = columns[self.slot].to_numpy()
         lanes = np.stack([columns[name].to_numpy() for name in self.lanes])
@@ -140,7 +140,7 @@ class SlottedAggregation(Logic):
         parts = _parts(self.calls)
         exact = self._exact(np.searchsorted(groups.group[main], groups.group), slots, lanes, len(main))
         found = Sums.of_lanes(wholes(parts), lanes[:, main], exact)
-        return Made(main, [call.finish(found) for _, call in self.calls], np.ones(len(main), np.int64))
+        return ReducedRows(main, [call.finish(found) for _, call in self.calls], np.ones(len(main), np.int64))
 
     def _exact(self, group: Lane, slots: Lane, lanes: Lane, groups: int) -> dict[Floating, list[Exact]]:
         """For each part that has floats the sums of groups; `group` are their positions."""

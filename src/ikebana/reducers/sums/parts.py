@@ -24,7 +24,7 @@ Columns = Mapping[str, pa.Array]
 
 
 @dataclass(frozen=True)
-class Part(ABC):
+class SumPart(ABC):
     """Something that is added up."""
 
     @property
@@ -43,7 +43,7 @@ class Part(ABC):
 
 
 @dataclass(frozen=True)
-class Present(Part):
+class Present(SumPart):
     """The number of rows in which none of some columns is null."""
 
     given: tuple[str, ...]
@@ -62,7 +62,7 @@ class Present(Part):
 
 
 @dataclass(frozen=True)
-class Whole(Part):
+class Whole(SumPart):
     """The exact sum of a column of whole numbers, durations or decimals."""
 
     column: str
@@ -106,12 +106,12 @@ class Floating:
         return rows, numbers.bins, numbers.lanes(self.squares)
 
 
-AnyPart = Part | Floating
+AnyPart = SumPart | Floating
 
 
-def wholes(parts: Iterable[AnyPart]) -> tuple[Part, ...]:
+def wholes(parts: Iterable[AnyPart]) -> tuple[SumPart, ...]:
     """Those that take lanes of each row, once each."""
-    return tuple(dict.fromkeys(part for part in parts if isinstance(part, Part)))
+    return tuple(dict.fromkeys(part for part in parts if isinstance(part, SumPart)))
 
 
 def floatings(parts: Iterable[AnyPart]) -> tuple[Floating, ...]:
@@ -124,11 +124,11 @@ class Sums:
     """What some groups' parts add up to."""
 
     rows: Lane
-    lanes: Mapping[Part, Lane]
+    lanes: Mapping[SumPart, Lane]
     exact: Mapping[Floating, list[Exact]]
 
     @staticmethod
-    def of_lanes(parts: Iterable[Part], lanes: Lane, exact: Mapping[Floating, list[Exact]]) -> Sums:
+    def of_lanes(parts: Iterable[SumPart], lanes: Lane, exact: Mapping[Floating, list[Exact]]) -> Sums:
         """The first lane counts rows; those of the parts follow, one part after the other."""
         found, at = {}, 1
         for part in parts:

@@ -28,7 +28,7 @@ from ikebana.reducers.ordering import comparable, ranks_in_order
 from ikebana.reducers.sort_keys import SortKey
 from ikebana.reducers.sums.aggregates import Count, Mean, Sum
 from ikebana.reducers.sums.exact import numbers
-from ikebana.reducers.sums.parts import Part, Sums
+from ikebana.reducers.sums.parts import SumPart, Sums
 from ikebana.reducers.windows.partitions import RUNNING, Frame, Window, maxima
 
 Known = Mapping[str, pa.Field]
@@ -106,7 +106,7 @@ class Ntile(WindowCall):
 
 
 @dataclass(frozen=True)
-class Constant:
+class ConstantFunction:
     """A Python value for every row, of the column's type."""
 
     value: Any
@@ -122,7 +122,7 @@ class Shift(WindowCall):
 
     column: str
     by: int
-    default: str | Constant | None = None
+    default: str | ConstantFunction | None = None
     ignore_nulls: bool = False
 
     def field(self, known: Known) -> pa.Field:
@@ -143,7 +143,7 @@ class Shift(WindowCall):
         return pc.if_else(pa.array((at >= start) & (at < end)), found, other)
 
     def _constant(self, column: pa.Array) -> pa.Scalar:
-        assert isinstance(self.default, Constant)
+        assert isinstance(self.default, ConstantFunction)
         return pa.scalar(self.default.value, column.type)
 
 
@@ -243,7 +243,7 @@ class OverFrame(WindowCall):
 
     def evaluate(self, window: Window) -> pa.Array:
         lower, upper = window.frame(self.frame)
-        wholes = [part for part in self.aggregate.parts if isinstance(part, Part)]
+        wholes = [part for part in self.aggregate.parts if isinstance(part, SumPart)]
         lanes = {part: _sums_of_ranges(part.split(window.columns), lower, upper) for part in wholes}
         sums = Sums(upper - lower, lanes, {})
         has_floats = len(wholes) < len(self.aggregate.parts)

@@ -25,8 +25,8 @@ from pyarrow import types
 from ikebana.encoding.columns import integers, validity
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.errors import EvaluationError
-from ikebana.expressions.core.base import Expression, Rows
-from ikebana.operators.reducers import extents
+from ikebana.expressions.core.base import ColumnBatch, Expression
+from ikebana.operators.reducers import group_extents
 from ikebana.reducers.ordering import comparable, order_of, ranks_in_order
 from ikebana.reducers.sort_keys import SortKey
 
@@ -167,7 +167,7 @@ class Window:
         (key,) = self._keys
         values = self.columns[key.column]
         if isinstance(bound, Expression):
-            moved, beyond = bound.evaluate(Rows({VALUE: values}, len(values))), nowhere
+            moved, beyond = bound.evaluate(ColumnBatch({VALUE: values}, len(values))), nowhere
         else:
             values = _computable(values)
             moved, beyond = _moved(values, bound if key.ascending else -bound)
@@ -190,7 +190,7 @@ class Window:
 
 def _extents(ranks: Lane) -> tuple[Lane, Lane]:
     """For ranks in order, which go up by one: where those of each position start and end."""
-    starts, sizes = extents(ranks)
+    starts, sizes = group_extents(ranks)
     return starts[ranks], (starts + sizes)[ranks]
 
 

@@ -14,14 +14,14 @@ import numpy as np
 
 from ikebana.encoding import Schema
 from ikebana.operators.changes import Fields
-from ikebana.operators.reducers import Groups, Logic, Made
+from ikebana.operators.reducers import Groups, ReducedRows, Reducer
 from ikebana.reducers.sort_keys import SortKey
 from ikebana.reducers.windows.functions import WindowCall
 from ikebana.reducers.windows.partitions import Window
 
 
 @dataclass(frozen=True)
-class WindowLogic(Logic):
+class WindowLogic(Reducer):
     """Functions over the rows of each group, which is a partition, in one order."""
 
     order: tuple[SortKey, ...]
@@ -31,10 +31,10 @@ class WindowLogic(Logic):
         known = {field.name: field for field in (*schema.key.fields, *schema.val.fields)}
         return (*schema.val.fields, *(call.field(known) for call in self.calls))
 
-    def apply(self, groups: Groups) -> Made:
+    def apply(self, groups: Groups) -> ReducedRows:
         there = np.flatnonzero(groups.sums[0] > 0)
         values = groups.values.take(there)
         window = Window(values.columns(), groups.group[there], groups.sums[0][there], self.order)
         own = [window.columns[field.name] for field in values.schema.val.fields]
         made = [call.evaluate(window) for call in self.calls]
-        return Made(there[window.rows], [*own, *made], np.ones(len(window), np.int64))
+        return ReducedRows(there[window.rows], [*own, *made], np.ones(len(window), np.int64))

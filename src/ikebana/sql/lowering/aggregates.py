@@ -37,7 +37,7 @@ from ikebana.reducers.sort_keys import SortKey
 from ikebana.sql.joins import ANY
 from ikebana.sql.lowering.context import Lowering, Wanted, all_references, joined, lowers, scalar_subqueries
 from ikebana.sql.lowering.limits import ordered
-from ikebana.sql.relation import Part, columns_of, of_collection, substituted, unique_name
+from ikebana.sql.relation import Relation, columns_of, from_collection, substituted, unique_name
 from ikebana.sql.steps import projected
 
 _REFUSED = {
@@ -50,7 +50,7 @@ _REFUSED = {
 
 
 @lowers("Aggregate")
-def _aggregate(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
+def _aggregate(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
     groupings, outputs = tree.many("groupingExpressions"), tree.many("aggregateExpressions")
     part = lowering.part(tree.only, all_references([*groupings, *outputs]))
     before = [*groupings, *(each for output in outputs for each in output.walk() if each.kind == "AggregateExpression")]
@@ -59,12 +59,12 @@ def _aggregate(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
     results = {each.expr_id: grouped.output(each) for each in outputs}
     rows = grouped.rows()
     columns = columns_of(rows.node.columns)
-    found = Part(rows, {}, {}, unique=tuple(grouped.key))
+    found = Relation(rows, {}, {}, unique=tuple(grouped.key))
     if later:
         known = {lowering.new_attribute(): name for name in rows.columns}
-        found = joined([of_collection(rows, known.items(), known), *later])
+        found = joined([from_collection(rows, known.items(), known), *later])
         columns = {name: found.outputs[each] for each, name in (known | grouped.later).items()}
-    return found.giving(
+    return found.with_outputs(
         {attribute: substituted(each, columns) for attribute, each in results.items()},
         {each.expr_id: each.fields["name"] for each in outputs},
     )
@@ -85,7 +85,9 @@ class Grouped:
     What subqueries give that are put in `later` are columns too, which `rows` does not have.
     """
 
-    def __init__(self, lowering: Lowering, part: Part, groupings: Sequence[Tree], later: Sequence[Part]) -> None:
+    def __init__(
+        self, lowering: Lowering, part: Relation, groupings: Sequence[Tree], later: Sequence[Relation]
+    ) -> None:
         self._lowering, self._part = lowering, part
         self._taken: list[str] = []
         self._later = {
@@ -94,7 +96,7 @@ class Grouped:
             for number, each in subquery.outputs.items()
         }
         self._groups: dict[Expression, Column] = {}
-        self._key: list[tuple[str, Expression]] = [(self._new(name), column) for name, column in part.opening]
+        self._key: list[tuple[str, Expression]] = [(self._new(name), column) for name, column in part.binding]
         for grouping in groupings:
             expression = lowering.expression(grouping, part.outputs)
             if expression not in self._groups:
@@ -217,7 +219,7 @@ class Grouped:
     def rows(self) -> Collection:
         """A row for each group: its key, and a column for each aggregate."""
         if not self._groups and not self._calls:
-            return projected(self._lowering.always(self._part), (*self._part.opening, ("any", ANY)))
+            return projected(self._lowering.always(self._part), (*self._part.binding, ("any", ANY)))
         pieces = list(self._pieces()) or [self._given([]).distinct()]
         found = reduce(lambda one, two: one.arrange_by(self.key).join(two.arrange_by(self.key)), pieces)
         return found if self._groups else self._with_empty(found)
@@ -250,7 +252,7 @@ class Grouped:
     def _with_empty(self, rows: Collection) -> Collection:
         """The rows, and one of an empty group where there is none."""
         always = self._lowering.always(self._part)
-        empty = projected(always, (*self._part.opening, *self._empty))
+        empty = projected(always, (*self._part.binding, *self._empty))
         return rows.concat(empty.antijoin(rows.select(*self.key)).select(*rows.columns))
 
 

@@ -21,13 +21,13 @@ from ikebana.expressions.core.base import refused
 from ikebana.expressions.core.tree import Tree, of_nodes
 from ikebana.sql.joins import InnerJoin
 from ikebana.sql.planned import CLOCK, PARAMETERS, TABLE, Planned
-from ikebana.sql.relation import Part, Table, column_of
+from ikebana.sql.relation import Relation, SourceTable, column_of
 from ikebana.sql.scalar_subqueries import single_value
 
 Wanted = set[int] | None
 """The attributes of a node's result that are of use; None for all."""
 
-Handler = Callable[["Lowering", Tree, Wanted], Part]
+Handler = Callable[["Lowering", Tree, Wanted], Relation]
 
 _HANDLERS: dict[str, Handler] = {}
 
@@ -47,14 +47,14 @@ def lowers(*kinds: str) -> Callable[[Handler], Handler]:
 class Lowering:
     """The lowering of one query."""
 
-    def __init__(self, planned: Planned, tables: Mapping[str, Table]) -> None:
+    def __init__(self, planned: Planned, tables: Mapping[str, SourceTable]) -> None:
         self.planned, self._tables = planned, tables
         self.config = planned.config
         self._synthetic = count(-1, -1)
-        self.loops: dict[int, Part] = {}
+        self.loops: dict[int, Relation] = {}
         """What the variable of a recursive query is, while its body is lowered, by the number of its loop."""
 
-    def part(self, tree: Tree, wanted: Wanted = None) -> Part:
+    def part(self, tree: Tree, wanted: Wanted = None) -> Relation:
         """The result of a node; what is not wanted may be left out."""
         handler = _HANDLERS.get(tree.kind)
         if handler is None:
@@ -97,7 +97,7 @@ class Lowering:
         code = self.planned.functions[int(tree.fields["resultId"]["id"])]
         return PythonFunction(code.type, True, code.name, code.function, arguments, code.eval_type)
 
-    def table(self, name: str, identity: str | None = None) -> Table:
+    def table(self, name: str, identity: str | None = None) -> SourceTable:
         """A table by name; with an identity, that one and no other that has the name by now."""
         try:
             found = self._tables[name]
@@ -118,12 +118,12 @@ class Lowering:
 
     # Subqueries in expressions, and parameters.
 
-    def subqueries(self, trees: Sequence[Tree]) -> list[Part]:
+    def subqueries(self, trees: Sequence[Tree]) -> list[Relation]:
         """Parts for the scalar subqueries in expressions: one row each, with its number as attribute.
 
         Parameters are one part, with as many rows as there are openings of the statement.
         """
-        parts, parameters = list[Part](), dict[int, str]()
+        parts, parameters = list[Relation](), dict[int, str]()
         for number, each in scalar_subqueries(trees).items():
             if is_clock(each):
                 raise SqlError(
@@ -138,38 +138,38 @@ class Lowering:
                 parts.append(single_value(inner, attribute, number, self.always(inner)))
         return [*parts, self._parameters(parameters)] if parameters else parts
 
-    def _parameters(self, used: Mapping[int, str]) -> Part:
+    def _parameters(self, used: Mapping[int, str]) -> Relation:
         """The openings of the statement, with some of their parameters as attributes."""
         table = self.table(PARAMETERS)
         fields = {field.name: field for field in table.rows.node.columns}
         outputs = {number: column_of(fields[name]) for number, name in used.items()}
-        return Part(table.rows, outputs, used, table=table)
+        return Relation(table.rows, outputs, used, table=table)
 
-    def with_subqueries(self, part: Part, trees: Sequence[Tree]) -> Part:
+    def with_subqueries(self, part: Relation, trees: Sequence[Tree]) -> Relation:
         """The part, with the scalar subqueries of expressions as further attributes."""
         others = self.subqueries(trees)
         return joined([part, *others]) if others else part
 
-    def computed(self, part: Part, named: Sequence[Tree]) -> Part:
+    def computed(self, part: Relation, named: Sequence[Tree]) -> Relation:
         """The part with other attributes: named expressions over its own."""
         part = self.with_subqueries(part, named)
         outputs = {each.expr_id: self.expression(each, part.outputs) for each in named}
-        return part.giving(outputs, {each.expr_id: each.fields["name"] for each in named})
+        return part.with_outputs(outputs, {each.expr_id: each.fields["name"] for each in named})
 
-    def always(self, part: Part) -> Collection:
+    def always(self, part: Relation) -> Collection:
         """A row for each result that there must be in any case: for each opening of the statement, or just one."""
-        return self.table(PARAMETERS).rows if part.opening else ONE_ROW
+        return self.table(PARAMETERS).rows if part.binding else ONE_ROW
 
-    def dependent(self, part: Part) -> Part:
+    def dependent(self, part: Relation) -> Relation:
         """The part once for each opening of the statement, unless it depends on parameters already."""
-        return part if part.opening else joined([part, self._parameters({})])
+        return part if part.binding else joined([part, self._parameters({})])
 
 
 ONE_ROW = constant(pa.table({"one": pa.array([True])}, pa.schema([pa.field("one", pa.bool_(), nullable=False)])))
 """A collection of one row, which says nothing."""
 
 
-def joined(parts: Sequence[Part]) -> Part:
+def joined(parts: Sequence[Relation]) -> Relation:
     """All pairs of the rows of parts, with all their attributes."""
     names = {attribute: name for part in parts for attribute, name in part.names.items()}
     return InnerJoin(parts).result([attribute for part in parts for attribute in part.outputs], names)

@@ -15,24 +15,24 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from ikebana.errors import SqlError
-from ikebana.expressions import Expression, Literal, Rows
+from ikebana.expressions import ColumnBatch, Expression, Literal
 from ikebana.expressions.core.tree import Tree
 from ikebana.operators import linear
 from ikebana.operators.changes import Fields
 from ikebana.sql.lowering.context import Lowering, Wanted, lowers
-from ikebana.sql.relation import ID, Part, of_collection, put_together, unique_name
+from ikebana.sql.relation import BINDING_ID, Relation, from_collection, union_all, unique_name
 from ikebana.sql.steps import Named, Repeat, fields_of, filtered
 
-Generator = Callable[[Part, Sequence[Expression], dict[int, str], bool], Part]
+Generator = Callable[[Relation, Sequence[Expression], dict[int, str], bool], Relation]
 """The part whose attributes are kept, the generator's inputs, what it makes, and whether it is an outer one."""
 
 
 @lowers("Generate")
-def _generate(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
+def _generate(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
     generator, inner = tree.one("generator"), lowering.part(tree.only)
     left_out = set(tree.fields["unrequiredChildIndex"] or ())
     part = lowering.with_subqueries(inner, [generator])
-    kept = part.keeping([each for at, each in enumerate(inner.outputs) if at not in left_out])
+    kept = part.select([each for at, each in enumerate(inner.outputs) if at not in left_out])
     made = {each.expr_id: each.fields["name"] for each in tree.many("generatorOutput")}
     inputs = [lowering.expression(each, part.outputs) for each in generator.children]
     if generator.kind not in _GENERATORS:
@@ -57,7 +57,7 @@ class Elements:
     outer: bool
 
     def __call__(self, columns: linear.Columns, count: int) -> tuple[Any, dict[str, Any]]:
-        rows = Rows.given(columns, count)
+        rows = ColumnBatch.given(columns, count)
         lists = _as_lists(self.values.evaluate(rows))
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
         times = np.maximum(lengths, 1) if self.outer else lengths
@@ -86,17 +86,17 @@ def _flattened(lists: pa.Array, rows: pa.Array, spread: bool) -> list[pa.Array]:
 def _elements(*, position: bool = False, inline: bool = False) -> Generator:
     """The elements of a list or map; `inline`, those of a list of structs, a column for each field."""
 
-    def generate(part: Part, inputs: Sequence[Expression], made: dict[int, str], outer: bool) -> Part:
+    def generate(part: Relation, inputs: Sequence[Expression], made: dict[int, str], outer: bool) -> Relation:
         (values,) = inputs
         spread = inline or types.is_map(values.type)
         columns = _columns(part, made)
-        kept = (*part.opening, *((name, part.outputs[each]) for each, name in columns if each not in made))
+        kept = (*part.binding, *((name, part.outputs[each]) for each, name in columns if each not in made))
         names = [name for each, name in columns if each in made]
         kinds = [pa.int32()] * position + _element_types(values.type, spread)
         fields = tuple(pa.field(name, kind, nullable=True) for name, kind in zip(names, kinds, strict=True))
         function = Elements(kept, values, fields, position, spread, outer)
         rows = filtered(part.source, part.filters).step(linear.FlatMap((*fields_of(kept), *fields), function))
-        return of_collection(rows, columns, {**part.names, **made})
+        return from_collection(rows, columns, {**part.names, **made})
 
     return generate
 
@@ -107,25 +107,25 @@ def _element_types(kind: pa.DataType, spread: bool) -> list[pa.DataType]:
     return [field.type for field in kind.value_type] if spread else [kind.value_type]
 
 
-def _columns(part: Part, made: dict[int, str]) -> list[tuple[int, str]]:
+def _columns(part: Relation, made: dict[int, str]) -> list[tuple[int, str]]:
     """The attributes that are kept and made, with names that no two of them share."""
     columns = part.columns()
     for attribute, name in made.items():
-        columns.append((attribute, unique_name(name, {ID, *(taken for _, taken in columns)})))
+        columns.append((attribute, unique_name(name, {BINDING_ID, *(taken for _, taken in columns)})))
     return columns
 
 
-def _repeated(part: Part, inputs: Sequence[Expression], made: dict[int, str], outer: bool) -> Part:
+def _repeated(part: Relation, inputs: Sequence[Expression], made: dict[int, str], outer: bool) -> Relation:
     """Each row as often as its first input says, with the other inputs."""
     times, *others = inputs
-    given = part.giving({**part.outputs, **dict(zip(made, others, strict=True))}, {**part.names, **made})
+    given = part.with_outputs({**part.outputs, **dict(zip(made, others, strict=True))}, {**part.names, **made})
     columns = given.columns()
-    count = unique_name("times", {ID, *(name for _, name in columns)})
-    named = (*given.opening, (count, times), *((name, given.outputs[each]) for each, name in columns))
-    return of_collection(given.rows(named).step(Repeat(count)), columns, given.names)
+    count = unique_name("times", {BINDING_ID, *(name for _, name in columns)})
+    named = (*given.binding, (count, times), *((name, given.outputs[each]) for each, name in columns))
+    return from_collection(given.rows(named).step(Repeat(count)), columns, given.names)
 
 
-def _stacked(part: Part, inputs: Sequence[Expression], made: dict[int, str], outer: bool) -> Part:
+def _stacked(part: Relation, inputs: Sequence[Expression], made: dict[int, str], outer: bool) -> Relation:
     """The inputs as so many rows as the first says."""
     count, *values = inputs
     if not isinstance(count, Literal):
@@ -134,8 +134,8 @@ def _stacked(part: Part, inputs: Sequence[Expression], made: dict[int, str], out
     for at in range(int(count.value)):
         row = values[at * width : (at + 1) * width]
         row += [Literal(each.type, True, None) for each in values[len(row) : width]]
-        parts.append(part.giving({**part.outputs, **dict(zip(made, row, strict=True))}, {**part.names, **made}))
-    return put_together(parts)
+        parts.append(part.with_outputs({**part.outputs, **dict(zip(made, row, strict=True))}, {**part.names, **made}))
+    return union_all(parts)
 
 
 _GENERATORS: dict[str, Generator] = {

@@ -27,7 +27,7 @@ from ikebana.sql.joins import InnerJoin
 from ikebana.sql.lowering.context import Lowering, Wanted, conjuncts, lowers, scalar_subqueries
 from ikebana.sql.lowering.matching import Key, Match, distinct_keys, keys_of, require, require_key
 from ikebana.sql.lowering.temporal import is_temporal
-from ikebana.sql.relation import Part, put_together
+from ikebana.sql.relation import Relation, union_all
 
 _IN_CHAINS = ("Inner", "Cross", "LeftSemi")
 
@@ -43,14 +43,14 @@ def is_join(tree: Tree) -> bool:
     return only_leaves_out and is_join(tree.only)
 
 
-def join_of(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
+def join_of(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
     """The result of a chain of joins."""
     chain = _Chain(lowering)
     chain.add(tree)
     return chain.result(wanted)
 
 
-def restricted(lowering: Lowering, part: Part, conditions: Sequence[Tree]) -> Part:
+def restricted(lowering: Lowering, part: Relation, conditions: Sequence[Tree]) -> Relation:
     """The rows of a part for which conditions hold, in which there may be scalar subqueries."""
     if not conditions:
         return part
@@ -65,9 +65,9 @@ class _Chain:
     """The parts of a chain of joins, and on which conditions they are joined."""
 
     lowering: Lowering
-    parts: list[Part] = field(default_factory=list)
+    parts: list[Relation] = field(default_factory=list)
     conditions: list[Tree] = field(default_factory=list)
-    semijoins: list[tuple[list[Key], Part]] = field(default_factory=list)
+    semijoins: list[tuple[list[Key], Relation]] = field(default_factory=list)
     hidden: set[int] = field(default_factory=set)
     """Attributes that only conditions are about."""
 
@@ -86,7 +86,7 @@ class _Chain:
             self._add_hidden(self.lowering.subqueries(conditions))
             self.conditions += conditions
 
-    def _add_hidden(self, parts: Sequence[Part]) -> None:
+    def _add_hidden(self, parts: Sequence[Relation]) -> None:
         self.parts += parts
         self.hidden |= {attribute for part in parts for attribute in part.outputs}
 
@@ -102,7 +102,7 @@ class _Chain:
         self._add_hidden([distinct])
         self.semijoins.append((keys, distinct))
 
-    def result(self, wanted: Wanted) -> Part:
+    def result(self, wanted: Wanted) -> Relation:
         """The join of all parts."""
         join = InnerJoin(self.parts)
         for condition in self.conditions:
@@ -115,7 +115,7 @@ class _Chain:
 
 
 @lowers("Join")
-def _join(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
+def _join(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
     kind = tree.case("joinType")
     if kind in _IN_CHAINS:
         return join_of(lowering, tree, wanted)
@@ -127,39 +127,39 @@ def _join(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
 def _match(lowering: Lowering, tree: Tree) -> Match:
     left, right = (lowering.part(child) for child in tree.children)
     conditions = conjuncts(tree.maybe("condition"))
-    if any(part.opening for part in (left, right, *lowering.subqueries(conditions))):
+    if any(part.binding for part in (left, right, *lowering.subqueries(conditions))):
         # a row may be missing for one opening and not for another
         left, right = lowering.dependent(left), lowering.dependent(right)
     return Match(lowering, left, right, conditions)
 
 
-def _anti(match: Match, tree: Tree) -> Part:
+def _anti(match: Match, tree: Tree) -> Relation:
     return match.missing()
 
 
-def _existence(match: Match, tree: Tree) -> Part:
+def _existence(match: Match, tree: Tree) -> Relation:
     attribute = int(tree.fields["joinType"]["exists"][0]["exprId"]["id"])
-    return put_together([_marked(match.found(), attribute, True), _marked(match.missing(), attribute, False)])
+    return union_all([_marked(match.found(), attribute, True), _marked(match.missing(), attribute, False)])
 
 
-def _marked(part: Part, attribute: int, is_there: bool) -> Part:
+def _marked(part: Relation, attribute: int, is_there: bool) -> Relation:
     outputs = {**part.outputs, attribute: Literal(pa.bool_(), False, is_there)}
-    return part.giving(outputs, {**part.names, attribute: "exists"})
+    return part.with_outputs(outputs, {**part.names, attribute: "exists"})
 
 
-def _left_outer(match: Match, tree: Tree) -> Part:
-    return put_together([match.pairs(), _padded(match)])
+def _left_outer(match: Match, tree: Tree) -> Relation:
+    return union_all([match.pairs(), _padded(match)])
 
 
-def _right_outer(match: Match, tree: Tree) -> Part:
-    return _ordered(put_together([match.flipped().pairs(), _padded(match.flipped())]), match)
+def _right_outer(match: Match, tree: Tree) -> Relation:
+    return _ordered(union_all([match.flipped().pairs(), _padded(match.flipped())]), match)
 
 
-def _full_outer(match: Match, tree: Tree) -> Part:
-    return put_together([match.pairs(), _padded(match), _ordered(_padded(match.flipped()), match)])
+def _full_outer(match: Match, tree: Tree) -> Relation:
+    return union_all([match.pairs(), _padded(match), _ordered(_padded(match.flipped()), match)])
 
 
-def _left_single(match: Match, tree: Tree) -> Part:
+def _left_single(match: Match, tree: Tree) -> Relation:
     """A correlated scalar subquery: an outer join that finds one row at most."""
     keys = keys_of(match.lowering, conjuncts(tree.maybe("condition")), match.right) or []
     found = {match.lowering.expression(key.theirs, match.right.outputs) for key in keys}
@@ -175,19 +175,19 @@ def _left_single(match: Match, tree: Tree) -> Part:
     return _left_outer(match, tree)
 
 
-def _padded(match: Match) -> Part:
+def _padded(match: Match) -> Relation:
     """The rows of the left part that do not match, with nulls for the right part's attributes."""
     part = match.missing()
     nulls = {attribute: Literal(output.type, True, None) for attribute, output in match.right.outputs.items()}
-    return part.giving({**part.outputs, **nulls}, {**part.names, **match.right.names})
+    return part.with_outputs({**part.outputs, **nulls}, {**part.names, **match.right.names})
 
 
-def _ordered(part: Part, match: Match) -> Part:
+def _ordered(part: Relation, match: Match) -> Relation:
     """The attributes of the left part first."""
-    return part.keeping([*match.left.outputs, *match.right.outputs])
+    return part.select([*match.left.outputs, *match.right.outputs])
 
 
-_OTHERS: dict[str, Callable[[Match, Tree], Part]] = {
+_OTHERS: dict[str, Callable[[Match, Tree], Relation]] = {
     "LeftAnti": _anti,
     "ExistenceJoin": _existence,
     "LeftOuter": _left_outer,

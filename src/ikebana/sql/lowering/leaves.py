@@ -11,11 +11,11 @@ from ikebana.errors import SqlError
 from ikebana.expressions.core.tree import Tree
 from ikebana.sql.lowering.context import ONE_ROW, Lowering, Wanted, lowers
 from ikebana.sql.planned import CONSTANT, IDENTITY, TABLE
-from ikebana.sql.relation import Part, column_of, of_collection, unique_name
+from ikebana.sql.relation import Relation, column_of, from_collection, unique_name
 
 
 @lowers("LogicalRelation", "LogicalRDD", "DataSourceV2Relation", "DataSourceV2ScanRelation", "LocalRelation", "Range")
-def _leaf(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
+def _leaf(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
     name, number = table_name(tree), _said(tree, CONSTANT)
     if name is not None:
         return _table(lowering, tree, name)
@@ -25,8 +25,8 @@ def _leaf(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
 
 
 @lowers("OneRowRelation")
-def _one_row(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
-    return Part(ONE_ROW, {}, {})
+def _one_row(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
+    return Relation(ONE_ROW, {}, {})
 
 
 def table_name(tree: Tree) -> str | None:
@@ -43,18 +43,18 @@ def _said(tree: Tree, key: str) -> Any:
     return tree.fields.get(key)
 
 
-def _table(lowering: Lowering, tree: Tree, name: str) -> Part:
+def _table(lowering: Lowering, tree: Tree, name: str) -> Relation:
     table = lowering.table(name, _said(tree, IDENTITY))
     fields = {field.name: field for field in table.rows.node.columns}
     names = {each.expr_id: each.fields["name"] for each in tree.many("output")}
-    return Part(table.rows, {each: column_of(fields[column]) for each, column in names.items()}, names, table=table)
+    return Relation(table.rows, {each: column_of(fields[column]) for each, column in names.items()}, names, table=table)
 
 
-def _constant(tree: Tree, rows: pa.Table) -> Part:
+def _constant(tree: Tree, rows: pa.Table) -> Relation:
     names = {each.expr_id: each.fields["name"] for each in tree.many("output")}
     if not names:
         rows = pa.table({"row": pa.array(range(rows.num_rows))})
     columns: list[str] = []
     for name in rows.column_names:
         columns.append(unique_name(name, columns))
-    return of_collection(constant(rows.rename_columns(columns)), zip(names, columns, strict=False), names)
+    return from_collection(constant(rows.rename_columns(columns)), zip(names, columns, strict=False), names)

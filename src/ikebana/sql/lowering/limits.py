@@ -15,11 +15,11 @@ from ikebana.expressions.core.tree import Tree
 from ikebana.reducers.ordering import top_rows
 from ikebana.reducers.sort_keys import SortKey
 from ikebana.sql.lowering.context import Lowering, Wanted, lowers
-from ikebana.sql.relation import ID, Part, of_collection, unique_name
+from ikebana.sql.relation import BINDING_ID, Relation, from_collection, unique_name
 
 
 @lowers("GlobalLimit", "Offset")
-def _limit(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
+def _limit(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
     limit, offset = None, 0
     while tree.kind in ("GlobalLimit", "LocalLimit", "Offset"):
         if tree.kind == "Offset":
@@ -32,7 +32,7 @@ def _limit(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
     return _limited(lowering, tree, limit, offset)
 
 
-def _limited(lowering: Lowering, tree: Tree, limit: int | None, offset: int) -> Part:
+def _limited(lowering: Lowering, tree: Tree, limit: int | None, offset: int) -> Relation:
     """The first rows of a node; where their order is below projections, which may not have it any more, of that."""
     if tree.kind == "Project" and _is_sorted(tree.only):
         return lowering.computed(_limited(lowering, tree.only, limit, offset), tree.many("projectList"))
@@ -49,7 +49,7 @@ def _whole(tree: Tree) -> int:
     return int(tree.fields["value"])
 
 
-def _top(lowering: Lowering, tree: Tree, limit: int | None, offset: int) -> Part:
+def _top(lowering: Lowering, tree: Tree, limit: int | None, offset: int) -> Relation:
     orders = tree.many("order") if tree.kind == "Sort" else []
     inner = lowering.part(tree)
     part = lowering.with_subqueries(inner, orders)
@@ -59,11 +59,11 @@ def _top(lowering: Lowering, tree: Tree, limit: int | None, offset: int) -> Part
         expression = ordered(lowering.expression(order.only, part.outputs))
         found = next((name for name, output in named if output == expression), None)
         if found is None:
-            found = unique_name("order", [ID, *(name for name, _ in named)])
+            found = unique_name("order", [BINDING_ID, *(name for name, _ in named)])
             named.append((found, expression))
         keys.append(sort_key(order, found))
-    rows = top_rows(part.rows((*part.opening, *named)), [name for name, _ in part.opening], limit, offset, keys)
-    return of_collection(rows, attributes, part.names)
+    rows = top_rows(part.rows((*part.binding, *named)), [name for name, _ in part.binding], limit, offset, keys)
+    return from_collection(rows, attributes, part.names)
 
 
 def ordered(expression: Expression) -> Expression:
@@ -81,7 +81,7 @@ def sort_key(order: Tree, column: str) -> SortKey:
     return SortKey(column, order.case("direction") == "Ascending", order.case("nullOrdering") == "NullsFirst")
 
 
-def shown_order(lowering: Lowering, tree: Tree, part: Part, names: Sequence[str]) -> tuple[SortKey, ...]:
+def shown_order(lowering: Lowering, tree: Tree, part: Relation, names: Sequence[str]) -> tuple[SortKey, ...]:
     """The order in which the rows of a query are to be shown, as far as its columns, by these names, have it."""
     visible = {output: name for output, name in zip(part.outputs, names, strict=True)}
     while tree.kind in ("Project", "GlobalLimit", "LocalLimit", "Offset"):

@@ -22,7 +22,7 @@ from ikebana.expressions.core.tree import Tree
 from ikebana.reducers.ordering import Foremost
 from ikebana.sql.joins import InnerJoin
 from ikebana.sql.lowering.context import Lowering, all_references, references, scalar_subqueries
-from ikebana.sql.relation import Part, of_collection
+from ikebana.sql.relation import Relation, from_collection
 from ikebana.sql.steps import not_null
 
 Aspect = Callable[[Expression], Expression]
@@ -46,7 +46,7 @@ class Key:
     aspect: Aspect = itself
 
 
-def _keys_of(lowering: Lowering, condition: Tree, right: Part) -> list[Key]:
+def _keys_of(lowering: Lowering, condition: Tree, right: Relation) -> list[Key]:
     """The equalities that a condition is, between something of the right part and something of none of its attributes;
     none for any other condition."""
     if condition.kind not in ("EqualTo", "EqualNullSafe"):
@@ -63,7 +63,7 @@ def _keys_of(lowering: Lowering, condition: Tree, right: Part) -> list[Key]:
     return []
 
 
-def keys_of(lowering: Lowering, conditions: Sequence[Tree], right: Part) -> list[Key] | None:
+def keys_of(lowering: Lowering, conditions: Sequence[Tree], right: Relation) -> list[Key] | None:
     """The equalities that conditions are, if all of them are; there is at least one."""
     if scalar_subqueries(conditions):
         return None
@@ -86,7 +86,7 @@ class Comparison:
     greatest: bool
 
 
-def comparison_of(condition: Tree, left: Part, right: Part) -> Comparison | None:
+def comparison_of(condition: Tree, left: Relation, right: Relation) -> Comparison | None:
     """The comparison that a condition is, if the attribute compared fits into a lane."""
     is_unlike = condition.kind == "Not" and condition.only.kind == "EqualTo"
     if condition.kind not in _COMPARISONS and not is_unlike:
@@ -107,13 +107,13 @@ _TOO_WIDE = 66
 """So many bits, one for null included, do not fit into a lane."""
 
 
-def distinct_keys(lowering: Lowering, part: Part, keys: Sequence[Key]) -> Part:
+def distinct_keys(lowering: Lowering, part: Relation, keys: Sequence[Key]) -> Relation:
     """The distinct values of what must be equal in a part, none of them null: an attribute for each key."""
     columns = [(lowering.new_attribute(), f"key {at}") for at in range(len(keys))]
     outputs = (key.aspect(lowering.expression(key.theirs, part.outputs)) for key in keys)
     named = tuple((name, output) for (_, name), output in zip(columns, outputs, strict=True))
-    rows = not_null(part.rows((*part.opening, *named)), [name for name, _ in named]).distinct()
-    return of_collection(rows, columns, dict(columns), unique=tuple(rows.columns))
+    rows = not_null(part.rows((*part.binding, *named)), [name for name, _ in named]).distinct()
+    return from_collection(rows, columns, dict(columns), unique=tuple(rows.columns))
 
 
 def require(lowering: Lowering, join: InnerJoin, condition: Tree) -> None:
@@ -131,7 +131,7 @@ def require(lowering: Lowering, join: InnerJoin, condition: Tree) -> None:
         join.require(lowering.expression(condition, join.columns))
 
 
-def require_key(lowering: Lowering, join: InnerJoin, keys: Sequence[Key], distinct: Part) -> None:
+def require_key(lowering: Lowering, join: InnerJoin, keys: Sequence[Key], distinct: Relation) -> None:
     """Keys of one side that must be equal to the attributes of distinct keys."""
     for key, attribute in zip(keys, distinct.outputs, strict=True):
         join.require_equal(key.aspect(lowering.expression(key.ours, join.columns)), join.columns[attribute])
@@ -142,20 +142,20 @@ class Match:
     """Two parts and the conditions of their join, seen from the left one."""
 
     lowering: Lowering
-    left: Part
-    right: Part
+    left: Relation
+    right: Relation
     conditions: Sequence[Tree]
 
     def flipped(self) -> Match:
         """The same, seen from the right one."""
         return replace(self, left=self.right, right=self.left)
 
-    def pairs(self) -> Part:
+    def pairs(self) -> Relation:
         """The inner join."""
         names = {**self.left.names, **self.right.names}
         return self._joined_with(self.left).result([*self.left.outputs, *self.right.outputs], names)
 
-    def found(self) -> Part:
+    def found(self) -> Relation:
         """The rows of the left part that match."""
         keys = keys_of(self.lowering, self.conditions, self.right)
         if keys is None:
@@ -165,13 +165,13 @@ class Match:
         require_key(self.lowering, join, keys, distinct)
         return join.result(list(self.left.outputs), self.left.names)
 
-    def missing(self) -> Part:
+    def missing(self) -> Relation:
         """The rows of the left part that do not match: all, less those that do."""
         left, found = self.left.materialised(), self.found().materialised()
         rows = left.source.concat(found.source.select(*left.source.columns).negate())
-        return of_collection(rows, left.columns(), left.names)
+        return from_collection(rows, left.columns(), left.names)
 
-    def _found_by_comparison(self) -> Part | None:
+    def _found_by_comparison(self) -> Relation | None:
         """The rows that match if all conditions but one are equalities, and that is a comparison."""
         others = [each for each in self.conditions if not _keys_of(self.lowering, each, self.right)]
         keys = keys_of(self.lowering, [each for each in self.conditions if each not in others], self.right)
@@ -181,37 +181,37 @@ class Match:
         foremost = self._foremost(keys, comparison)
         join = InnerJoin([self.left, foremost])
         by, values = list(foremost.outputs)[: len(keys)], list(foremost.outputs)[len(keys) :]
-        require_key(self.lowering, join, keys, foremost.keeping(by))
+        require_key(self.lowering, join, keys, foremost.select(by))
         compared = ({**join.columns, comparison.theirs.expr_id: join.columns[each]} for each in values)
         join.require(disjunction([self.lowering.expression(comparison.condition, each) for each in compared]))
         return join.result(list(self.left.outputs), self.left.names)
 
-    def _foremost(self, keys: Sequence[Key], comparison: Comparison) -> Part:
+    def _foremost(self, keys: Sequence[Key], comparison: Comparison) -> Relation:
         """For each key of the right part, an attribute for each, the foremost of the values that are compared."""
         part, outputs = self.right, self.right.outputs
         by = tuple(
             (f"key {at}", key.aspect(self.lowering.expression(key.theirs, outputs))) for at, key in enumerate(keys)
         )
         value = ("value", outputs[comparison.theirs.expr_id])
-        names = [*(name for name, _ in part.opening), *(name for name, _ in by)]
-        rows = not_null(part.rows((*part.opening, *by, value)), [*names, "value"])
+        names = [*(name for name, _ in part.binding), *(name for name, _ in by)]
+        rows = not_null(part.rows((*part.binding, *by, value)), [*names, "value"])
         rows = rows.arrange_by(names).reduce(Foremost(comparison.places, ("value",), comparison.greatest)).rows()
-        columns = [(self.lowering.new_attribute(), name) for name in rows.columns if name not in dict(part.opening)]
-        return of_collection(rows, columns, dict(columns), unique=tuple(names))
+        columns = [(self.lowering.new_attribute(), name) for name in rows.columns if name not in dict(part.binding)]
+        return from_collection(rows, columns, dict(columns), unique=tuple(names))
 
-    def _found_by_columns(self) -> Part:
+    def _found_by_columns(self) -> Relation:
         looked_at = [each for each in self.left.outputs if each in all_references(self.conditions)]
         left = self.left.materialised()
         columns = dict(left.columns())
-        names = [*(name for name, _ in left.opening), *(columns[each] for each in looked_at)]
-        values = of_collection(
+        names = [*(name for name, _ in left.binding), *(columns[each] for each in looked_at)]
+        values = from_collection(
             left.source.select(*names).distinct(), [(each, columns[each]) for each in looked_at], left.names
         )
         matched = self._joined_with(values).result(looked_at, left.names)
-        keys = matched.rows((*matched.opening, *((columns[each], matched.outputs[each]) for each in looked_at)))
-        return of_collection(left.source.semijoin(keys), left.columns(), left.names)
+        keys = matched.rows((*matched.binding, *((columns[each], matched.outputs[each]) for each in looked_at)))
+        return from_collection(left.source.semijoin(keys), left.columns(), left.names)
 
-    def _joined_with(self, left: Part) -> InnerJoin:
+    def _joined_with(self, left: Relation) -> InnerJoin:
         join = InnerJoin([left, self.right, *self.lowering.subqueries(self.conditions)])
         for condition in self.conditions:
             require(self.lowering, join, condition)

@@ -16,7 +16,7 @@ from ikebana.sql.lowering import aggregates, generators, join_chains, leaves, py
 from ikebana.sql.lowering.context import Lowering
 from ikebana.sql.lowering.limits import shown_order
 from ikebana.sql.planned import Planned
-from ikebana.sql.relation import DIFF, Table
+from ikebana.sql.relation import DIFF, SourceTable
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class Lowered:
     order: tuple[SortKey, ...] = ()
 
 
-def lower(planned: Planned, tables: Mapping[str, Table]) -> Lowered:
+def lower(planned: Planned, tables: Mapping[str, SourceTable]) -> Lowered:
     """The collection of a query, under the names that its columns have, over tables by name."""
     names = [field.name for field in planned.columns]
     _check(names)
@@ -45,10 +45,10 @@ def lower(planned: Planned, tables: Mapping[str, Table]) -> Lowered:
         raise refused(error, "the query") from error
 
 
-def _lowered(planned: Planned, tables: Mapping[str, Table], names: Sequence[str]) -> Lowered:
+def _lowered(planned: Planned, tables: Mapping[str, SourceTable], names: Sequence[str]) -> Lowered:
     lowering, tree = Lowering(planned, tables), parse(planned.plan)
     part = lowering.part(tree)
-    named = (*part.opening, *zip(names, part.outputs.values(), strict=True))
+    named = (*part.binding, *zip(names, part.outputs.values(), strict=True))
     return Lowered(part.rows(named), shown_order(lowering, tree, part, names))
 
 

@@ -32,7 +32,7 @@ from ikebana.reducers import sums
 from ikebana.reducers.ordering import top_rows
 from ikebana.reducers.sort_keys import SortKey
 from ikebana.sql.lowering.context import Lowering, Wanted, lowers
-from ikebana.sql.relation import ID, Part, columns_of, of_collection
+from ikebana.sql.relation import BINDING_ID, Relation, columns_of, from_collection
 from ikebana.sql.steps import projected
 
 _ROUND, _COUNT = "round", "count"
@@ -114,7 +114,7 @@ class TooMany:
 
 
 @lowers("UnionLoop")
-def _loop(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
+def _loop(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
     anchor, recursion = tree.children
     if _outer_loops(tree, recursion) and not _outer_loops(tree, anchor):
         raise SqlError(
@@ -135,31 +135,31 @@ def _outer_loops(loop: Tree, part: Tree) -> set[int]:
     return {int(each.fields["loopId"]) for each in part.walk() if each.kind == "UnionLoopRef"} - inside
 
 
-def _iterated(lowering: Lowering, tree: Tree, start: Part, recursion: Tree) -> Part | None:
+def _iterated(lowering: Lowering, tree: Tree, start: Relation, recursion: Tree) -> Relation | None:
     attributes = [int(each["id"]) for each in tree.fields["outputAttrIds"]]
     columns = [(each, f"column {at}") for at, each in enumerate(attributes)]
     names = {each: f"column {at}" for at, each in enumerate(attributes)}  # a UnionLoopRef has those of users
     named = ((name, output) for (_, name), output in zip(columns, _listed(tree.children[0], start), strict=True))
-    first = start.rows((*start.opening, *named))
-    first = first.declare([field.with_nullable(field.name != ID) for field in first.node.columns])
-    limits = _Limits(tree, [name for name, _ in start.opening], first)
+    first = start.rows((*start.binding, *named))
+    first = first.declare([field.with_nullable(field.name != BINDING_ID) for field in first.node.columns])
+    limits = _Limits(tree, [name for name, _ in start.binding], first)
     differs = False
 
     def body(variable: Collection) -> Collection:
         nonlocal differs
-        lowering.loops[int(tree.fields["id"])] = of_collection(variable, columns, names)
+        lowering.loops[int(tree.fields["id"])] = from_collection(variable, columns, names)
         part = lowering.part(recursion)
-        differs = bool(part.opening) != bool(start.opening)
+        differs = bool(part.binding) != bool(start.binding)
         if differs:
             return variable
         named = ((name, output) for (_, name), output in zip(columns, _listed(recursion, part), strict=True))
-        return limits.kept(part.rows((*part.opening, *named)).declare(first.node.columns))
+        return limits.kept(part.rows((*part.binding, *named)).declare(first.node.columns))
 
     rows = limits.first.iterate(body)
-    return None if differs else of_collection(limits.checked(rows), columns, names)
+    return None if differs else from_collection(limits.checked(rows), columns, names)
 
 
-def _listed(tree: Tree, part: Part) -> list[Expression]:
+def _listed(tree: Tree, part: Relation) -> list[Expression]:
     """The columns of a node: a projection may have an attribute twice, which the part has once."""
     if tree.kind != "Project":
         return list(part.outputs.values())
@@ -202,7 +202,7 @@ class _Limits:
 
 
 @lowers("UnionLoopRef")
-def _variable(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
+def _variable(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
     loop = lowering.loops[int(tree.fields["loopId"])]
     names = {each.expr_id: each.fields["name"] for each in tree.many("output")}
-    return loop.giving(dict(zip(names, loop.outputs.values(), strict=True)), names)
+    return loop.with_outputs(dict(zip(names, loop.outputs.values(), strict=True)), names)

@@ -12,22 +12,22 @@ from ikebana.sql.lowering.context import Lowering, Wanted, all_references, conju
 from ikebana.sql.lowering.join_chains import is_join, join_of, restricted
 from ikebana.sql.lowering.temporal import is_temporal, while_valid
 from ikebana.sql.lowering.windows import at_most, windowed
-from ikebana.sql.relation import Part, put_together
+from ikebana.sql.relation import Relation, union_all
 
 
 @lowers("Sort", "Repartition", "RepartitionByExpression", "RebalancePartitions", "ResolvedHint", "LocalLimit")
-def _as_it_is(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
+def _as_it_is(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
     return lowering.part(tree.only, wanted)
 
 
 @lowers("Project")
-def _project(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
+def _project(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
     named = tree.many("projectList")
     return lowering.computed(lowering.part(tree.only, all_references(named)), named)
 
 
 @lowers("Filter")
-def _filter(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
+def _filter(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
     conditions = conjuncts(tree.one("condition"))
     lasting = [each for each in conditions if not is_temporal(each)]
     passing = [each for each in conditions if is_temporal(each)]
@@ -45,7 +45,7 @@ def _filter(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
     return filtered_by(lowering, lowering.part(tree.only, wanted), conditions)
 
 
-def filtered_by(lowering: Lowering, part: Part, conditions: Sequence[Tree]) -> Part:
+def filtered_by(lowering: Lowering, part: Relation, conditions: Sequence[Tree]) -> Relation:
     """The rows of a part for which conditions hold, in which there are no subqueries."""
     return part.where([lowering.expression(each, part.outputs) for each in conditions])
 
@@ -54,15 +54,15 @@ def filtered_by(lowering: Lowering, part: Part, conditions: Sequence[Tree]) -> P
 
 
 @lowers("Union")
-def _union(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
+def _union(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
     parts = [lowering.part(child) for child in tree.children]
-    if any(part.opening for part in parts):
+    if any(part.binding for part in parts):
         parts = [lowering.dependent(part) for part in parts]
-    return put_together(parts)
+    return union_all(parts)
 
 
 @lowers("Expand")
-def _expand(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
+def _expand(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
     """Each row several times, with other columns each time: grouping sets."""
     projections = tree.lists("projections")
     part = lowering.with_subqueries(lowering.part(tree.only), [each for some in projections for each in some])
@@ -70,5 +70,5 @@ def _expand(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
     parts = []
     for projection in projections:
         expressions = [lowering.expression(each, part.outputs) for each in projection]
-        parts.append(part.giving(dict(zip(names, expressions, strict=True)), names))
-    return put_together(parts)
+        parts.append(part.with_outputs(dict(zip(names, expressions, strict=True)), names))
+    return union_all(parts)

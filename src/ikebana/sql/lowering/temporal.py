@@ -23,7 +23,7 @@ from ikebana.expressions.core.base import BUILDERS
 from ikebana.expressions.core.tree import Tree
 from ikebana.sql.lowering.context import Lowering, is_clock, scalar_subqueries
 from ikebana.sql.planned import CLOCK
-from ikebana.sql.relation import ID, Part, of_collection, unique_name
+from ikebana.sql.relation import BINDING_ID, Relation, from_collection, unique_name
 from ikebana.sql.steps import not_null
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -43,15 +43,15 @@ def is_temporal(tree: Tree) -> bool:
     return any(is_clock(each) for each in scalar_subqueries([tree]).values())
 
 
-def while_valid(lowering: Lowering, part: Part, conditions: Sequence[Tree]) -> Part:
+def while_valid(lowering: Lowering, part: Relation, conditions: Sequence[Tree]) -> Relation:
     """The rows of a part for which conditions on the present time hold, while they do."""
     bounds = [bound for each in conditions for bound in _solved(lowering, part, each)]
     columns = part.columns()
-    rows = part.rows((*part.opening, *((name, part.outputs[each]) for each, name in columns), *_named(bounds, columns)))
+    rows = part.rows((*part.binding, *((name, part.outputs[each]) for each, name in columns), *_named(bounds, columns)))
     for bound, (name, _) in zip(bounds, _named(bounds, columns), strict=True):
         rows = _valid(not_null(rows, [name]), lowering.table(CLOCK).rows, name, bound)
-    return of_collection(
-        rows.select(*(name for name, _ in part.opening), *(name for _, name in columns)), columns, part.names
+    return from_collection(
+        rows.select(*(name for name, _ in part.binding), *(name for _, name in columns)), columns, part.names
     )
 
 
@@ -64,7 +64,7 @@ class _Bound:
 
 
 def _named(bounds: Sequence[_Bound], columns: Sequence[tuple[int, str]]) -> list[tuple[str, Expression]]:
-    taken = [ID, *(name for _, name in columns)]
+    taken = [BINDING_ID, *(name for _, name in columns)]
     named = []
     for bound in bounds:
         taken.append(unique_name("until" if bound.is_end else "since", taken))
@@ -76,7 +76,7 @@ def _valid(rows: Collection, clock: Collection, name: str, bound: _Bound) -> Col
     return rows.expire(clock, valid_until=name) if bound.is_end else rows.expire(clock, valid_from=name)
 
 
-def _solved(lowering: Lowering, part: Part, condition: Tree) -> list[_Bound]:
+def _solved(lowering: Lowering, part: Relation, condition: Tree) -> list[_Bound]:
     """When a condition holds for a row."""
     if condition.kind not in _FLIPPED or len(condition.children) != 2:
         raise _refusal(condition)

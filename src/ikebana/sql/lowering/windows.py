@@ -24,15 +24,15 @@ from ikebana.reducers.sums import Count, Mean, Sum
 from ikebana.reducers.windows import VALUE, Bound, Frame
 from ikebana.sql.lowering.context import Lowering, Wanted, lowers
 from ikebana.sql.lowering.limits import ordered, sort_key
-from ikebana.sql.relation import ID, Part, of_collection, unique_name
+from ikebana.sql.relation import BINDING_ID, Relation, from_collection, unique_name
 
 
 @lowers("Window")
-def _window(lowering: Lowering, tree: Tree, wanted: Wanted) -> Part:
+def _window(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
     return windowed(lowering, tree, None)
 
 
-def windowed(lowering: Lowering, tree: Tree, most: int | None) -> Part:
+def windowed(lowering: Lowering, tree: Tree, most: int | None) -> Relation:
     """The rows of a window; with `most`, those of the first so many of each partition."""
     child, orders = _in_order(tree)
     part = lowering.part(child)
@@ -43,14 +43,14 @@ def windowed(lowering: Lowering, tree: Tree, most: int | None) -> Part:
     )
     named = {each.expr_id: each for each in _calls(tree)}
     calls = {number: given.call(each.only) for number, each in named.items()}
-    key = [*(name for name, _ in part.opening), *dict.fromkeys(by)]
-    rows = part.rows((*part.opening, *given.named))
+    key = [*(name for name, _ in part.binding), *dict.fromkeys(by)]
+    rows = part.rows((*part.binding, *given.named))
     if most is not None:
         rows = top_rows(rows, key, most, 0, order)
     made = rows.arrange_by(key).reduce(windows.WindowLogic(order, tuple(calls.values()))).rows()
     columns = [*given.attributes, *((number, call.name) for number, call in calls.items())]
     names = {**part.names, **{number: each.fields["name"] for number, each in named.items()}}
-    return of_collection(made, columns, names)
+    return from_collection(made, columns, names)
 
 
 def _calls(tree: Tree) -> list[Tree]:
@@ -117,11 +117,11 @@ def _bound(condition: Tree, numbers: set[int]) -> int | None:
 class _Given:
     """The rows of partitions: attributes, and expressions that functions and orders are about, as columns."""
 
-    def __init__(self, lowering: Lowering, part: Part) -> None:
+    def __init__(self, lowering: Lowering, part: Relation) -> None:
         self._lowering, self._part = lowering, part
         self.attributes = part.columns()
         self.named = [(name, part.outputs[attribute]) for attribute, name in self.attributes]
-        self._taken = {ID, *(name for name, _ in self.named)}
+        self._taken = {BINDING_ID, *(name for name, _ in self.named)}
 
     def new(self, name: str) -> str:
         """A name that no column has."""
@@ -200,9 +200,9 @@ def _ntile(given: _Given, tree: Tree, name: str, frame: Frame) -> windows.Window
 def _shifted(given: _Given, tree: Tree, name: str, frame: Frame) -> windows.WindowCall:
     value, offset, default = given.inputs(tree)
     by = _whole(offset, tree.kind) * (-1 if tree.kind == "Lag" else 1)
-    other: str | windows.Constant | None
+    other: str | windows.ConstantFunction | None
     if isinstance(default, Literal):
-        other = None if default.value is None else windows.Constant(default.value)
+        other = None if default.value is None else windows.ConstantFunction(default.value)
     else:
         other = given.column(default).name
     return windows.Shift(name, given.column(value).name, by, other, bool(tree.fields["ignoreNulls"]))
