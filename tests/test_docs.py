@@ -5,6 +5,7 @@ Blocks of one file share a namespace, top to bottom. A block below `<!-- not exe
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("README.md"), *sorted(ROOT.glob("docs/**/*.md"))]
 
+PATH = re.compile(r"`((?:[a-z_]+/)+[a-z_]+(?:\.[a-z]+)?/?|[a-z_]+\.py)`")
 BLOCK = re.compile(r"^(?P<skip><!-- not executed -->\n\s*)?```python\n(?P<code>.*?)^```$", re.M | re.S)
 
 
@@ -40,17 +42,41 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         exec(compile(block, str(page), "exec"), namespace)
 
 
+RUN_PAGES = """
+import sys
+from pathlib import Path
+from tests.test_docs import blocks
+
+for page in map(Path, sys.argv[1:]):
+    namespace = {"__name__": "__main__"}
+    for block in blocks(page.read_text()):
+        exec(compile(block, str(page), "exec"), namespace)
+"""
+
+
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-@pytest.mark.parametrize("page", [page for page in PAGES if is_on_spark(page)], ids=name_of)
-def test_blocks_run_on_spark(page: Path, tmp_path: Path) -> None:
-    """In a process of their own, which starts Spark and ends it."""
-    program = tmp_path / f"{page.stem}.py"
-    program.write_text("\n".join(block.strip("\n") for block in blocks(page.read_text())))
+def test_blocks_run_on_spark(tmp_path: Path) -> None:
+    """All pages in one process, one after the other: each page connects and closes its session."""
+    pages = [str(page) for page in PAGES if is_on_spark(page)]
     ran = subprocess.run(
-        [sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", RUN_PAGES, *pages],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_paths_exist(page: Path) -> None:
+    """Every path in backticks, like `trace/spine.py` or `tests/trace`, is that of a file or folder."""
+    folders = (ROOT, ROOT / "src" / "ikebana", page.parent)
+    paths = [path for path in PATH.findall(page.read_text()) if "*" not in path]
+    missing = [path for path in paths if not any((folder / path).exists() for folder in folders)]
+    assert not missing
 
 
 def test_blocks_are_found_and_left_out() -> None:
