@@ -55,7 +55,6 @@ for page in map(Path, sys.argv[1:]):
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_blocks_run_on_spark(tmp_path: Path) -> None:
     """All pages in one process, one after the other: each page connects and closes its session."""
     pages = [str(page) for page in PAGES if is_on_spark(page)]

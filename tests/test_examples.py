@@ -26,7 +26,6 @@ def test_example_runs(name: str, lines: list[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_the_demo_runs(tmp_path: Path) -> None:
     shown = run(tmp_path, "orders.py", "--seconds", "1", "--orders", "5000")
     assert "The same as Spark's answer from scratch: yes" in shown
@@ -34,7 +33,6 @@ def test_the_demo_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_sql_runs(tmp_path: Path) -> None:
     shown = run(tmp_path, "sql.py")
     assert "arrange by id  <- reused from table customers" in shown

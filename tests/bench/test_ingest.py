@@ -22,7 +22,7 @@ LATENCY = [
     *("--changes=4", "--large-changes=2", "--streaming=1", "--workers=2"),
 ]
 
-on_spark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+on_spark = pytest.mark.spark
 
 
 def run(options: list[str], folder: Path) -> tuple[int, dict[str, Any]]:

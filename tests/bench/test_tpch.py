@@ -32,7 +32,7 @@ INTERACTIVE = [
 RATES = ["tpch-rates", "--scale=0.01", "--queries=3,13", "--batch=10_000", "--workers=1"]
 BATCH = ["tpch-batch", "--scale=0.01", "--queries=5", "--files=1", "--workers=1"]
 
-on_spark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+on_spark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")

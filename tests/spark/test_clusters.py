@@ -27,7 +27,7 @@ from ikebana.spark.java import java_home
 from tests.clusters import within
 from tests.spark.programs import SOON, all_end
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 PATIENCE = 240.0
 """Seconds that a driver may take to get somewhere: six Java processes start on as few cores as there are."""

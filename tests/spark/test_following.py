@@ -15,7 +15,7 @@ from ikebana.spark import Session
 from tests.spark.conftest import Feed
 from tests.spark.test_tables import rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 MakeFeed = Callable[..., Feed]
 ROW = "id BIGINT, v STRING"

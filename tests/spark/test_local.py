@@ -29,7 +29,7 @@ from tests.clusters import EDGES, is_running, within
 from tests.spark.conftest import SLOTS
 from tests.spark.programs import SOON, all_end, endless, program
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 
 def doubled(spark: SparkSession) -> list[int]:

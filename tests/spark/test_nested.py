@@ -12,7 +12,7 @@ from pyspark.sql import Row, SparkSession
 from ikebana.errors import SchemaError
 from ikebana.spark import Session
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 LONG = "id BIGINT, address STRUCT<street: STRING, zip: BIGINT, door: INT>"
 SCHEMA = "id BIGINT, tags ARRAY<STRING>, place STRUCT<x: DOUBLE, at: TIMESTAMP>, names MAP<STRING, ARRAY<INT>>"

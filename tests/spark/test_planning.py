@@ -32,7 +32,7 @@ from ikebana.sql.planned import CLOCK, CONSTANT, NOW, PARAMETERS, TABLE, Planned
 from tests.sql.record_plans import planner_of
 from tests.sql.statements import PREPARED, STATEMENTS, TABLES, nested, planned
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from tests.engine.world import Model, allowed, apply, create, expected, models, 
 from tests.spark.programs import all_end
 from tests.spark.test_tables import rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 DIGEST = re.compile(r"[0-9a-f]{12,}")
 

@@ -14,7 +14,7 @@ from ikebana.errors import SqlError
 from ikebana.spark import Session
 from ikebana.spark.planning.settings import PREFIX, REFUSED, TREATMENTS, treatment
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 Set = Callable[[str, str], None]
 

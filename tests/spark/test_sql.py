@@ -16,7 +16,7 @@ from ikebana.errors import ConstantRowsWarning, DroppedError, EvaluationError, I
 from ikebana.spark import Session
 from tests.clusters import within
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 TOTALS = "SELECT region, count(*) AS n, sum(total) AS total FROM orders GROUP BY region ORDER BY total DESC"
 

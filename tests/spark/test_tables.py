@@ -22,7 +22,7 @@ from ikebana.errors import ChangeError, DataflowError, IkebanaError, SchemaError
 from ikebana.spark import Session, Table, loading
 from ikebana.spark.progress import with_progress
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 PEOPLE = "name STRING, id BIGINT, n INT"
 ROWS = [("ann", 1, 10), (None, 2, None), ("née", 3, -5)]

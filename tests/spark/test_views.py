@@ -24,7 +24,7 @@ from tests.clusters import within
 from tests.spark.programs import SOON
 from tests.spark.test_tables import in_order, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture

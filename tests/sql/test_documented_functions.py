@@ -141,7 +141,6 @@ def queries(family: str) -> list[str]:
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 class TestOnSpark:
     @pytest.mark.parametrize("family", CALLS)
     def test_listed_functions_are_supported(

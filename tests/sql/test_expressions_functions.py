@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from tests.sql.oracle import Oracle, _Case
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 ROWS = 21
 DAY = 86_400_000_000

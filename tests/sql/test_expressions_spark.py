@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from tests.sql import extremes
 from tests.sql.oracle import Oracle
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 both_modes = pytest.mark.parametrize("ansi", [True, False], ids=["ansi", "legacy"])
 

@@ -209,7 +209,6 @@ def session(spark: SparkSession) -> Iterator[Session]:
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 class TestOnSpark:
     def test_oracle_a_file(self, session: Session, tmp_path: Path) -> None:
         (tmp_path / "case.slt").write_text(CASE)

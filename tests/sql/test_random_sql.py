@@ -73,7 +73,6 @@ def session(spark: SparkSession) -> Iterator[Session]:
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 class TestOnSpark:
     def test_regression_queries_that_were_found(self, session: Session) -> None:
         batch = Batch(session.spark)

@@ -94,7 +94,6 @@ def test_all_topics_are_there() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("path", TOPICS, ids=lambda path: path.stem)
 def test_oracle_every_query_of_a_topic(session: Session, path: Path) -> None:
     topic = Topic(session, path)

@@ -112,7 +112,6 @@ def session(spark: SparkSession) -> Iterator[Session]:
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 class TestOnSpark:
     def test_oracle_all_queries_after_every_round(
         self, session: Session, sample: dict[str, pa.Table], tmp_path: Path
