@@ -87,7 +87,7 @@ def require_matplotlib() -> None:
         raise IkebanaError(
             "cannot draw a figure",
             detail="matplotlib is not installed",
-            hint="install it with `pip install 'ikebana[bench]'`, or leave out --figure",
+            hint="install it with `pip install matplotlib`, or omit --figure",
         )
 
 

@@ -33,7 +33,7 @@ from ikebana.trace import EDGES, FLAT, BatchQueue, Handle, Reader, Updates
 if TYPE_CHECKING:
     from ikebana.spark import Session
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.2.0.dev0"
 
 
 def connect(spark: Any = None, workers: int | None = None, **options: Any) -> Session:

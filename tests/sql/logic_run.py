@@ -25,7 +25,7 @@ from pyspark.errors import PySparkException
 
 from ikebana.errors import IkebanaError, SqlError
 from ikebana.spark import Session, View
-from ikebana_bench.tpch.answers import Batch, difference
+from ikebana.spark.answers import SparkAnswers, difference
 from tests.sql.logic_files import Record, records
 from tests.sql.logic_tables import NotUnderstood, Tables
 from tests.sql.psql_scripts import script
@@ -79,7 +79,7 @@ class Query:
 class Run:
     """Files, one after the other, in a session of ours and in Spark."""
 
-    def __init__(self, session: Session, batch: Batch, outcome: Outcome) -> None:
+    def __init__(self, session: Session, batch: SparkAnswers, outcome: Outcome) -> None:
         self._session, self._outcome = session, outcome
         self._tables = Tables(session, batch)
         self._stretch: dict[str, Query] = {}

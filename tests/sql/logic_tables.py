@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from ikebana.spark import Session
-from ikebana_bench.tpch.answers import Batch
+from ikebana.spark.answers import SparkAnswers
 from tests.sql.psql_scripts import spark_type
 
 _MADE = r"create\s+(?:or\s+replace\s+)?(?:(?:local|global)\s+)?(?:temp\s+|temporary\s+|unlogged\s+|materialized\s+)?"
@@ -48,7 +48,7 @@ class NotUnderstood(Exception):
 class Tables:
     """Tables that are in both; what cannot be done raises, and changes nothing."""
 
-    def __init__(self, session: Session, batch: Batch) -> None:
+    def __init__(self, session: Session, batch: SparkAnswers) -> None:
         self._session, self._batch = session, batch
         self._schemas: dict[str, StructType] = {}
         self._keys: dict[str, list[str]] = {}

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from ikebana.errors import EvaluationError, IkebanaError, SqlError
 from ikebana.spark import Session, View, connect, launch
-from ikebana_bench.tpch.answers import Batch, difference
+from ikebana.spark.answers import SparkAnswers, difference
 from tests.sql.random_queries import MAY_FAIL, Grammar
 from tests.sql.random_tables import Change, Table, change, tables
 
@@ -56,7 +56,7 @@ class Outcome:
 class Twins:
     """The same tables in a session of ours and in Spark."""
 
-    def __init__(self, session: Session, batch: Batch, start: Sequence[Table]) -> None:
+    def __init__(self, session: Session, batch: SparkAnswers, start: Sequence[Table]) -> None:
         self._session, self._batch = session, batch
         self.tables = [replace(table, rows=list(table.rows)) for table in start]
         for table in self.tables:
@@ -116,7 +116,7 @@ class Failure:
         return f"seed {self.seed}, round {self.round}\n{rows}\nquery: {self.text}\n{self.problem}\n"
 
 
-def check(session: Session, batch: Batch, seed: int, queries: int, rounds: int, outcome: Outcome) -> None:
+def check(session: Session, batch: SparkAnswers, seed: int, queries: int, rounds: int, outcome: Outcome) -> None:
     """One case: add what comes of it to the outcome."""
     r = random.Random(seed)
     start = tables(r)
@@ -158,7 +158,7 @@ def _install(session: Session, texts: Sequence[str], views: dict[str, View], out
     return problems
 
 
-def _compare(batch: Batch, text: str, view: View, outcome: Outcome) -> str:
+def _compare(batch: SparkAnswers, text: str, view: View, outcome: Outcome) -> str:
     """What is wrong with a view now; nothing if it is right, or if Spark has no answer either."""
     try:
         wanted = batch.answer(text)
@@ -189,7 +189,7 @@ def _without_answer(view: View, outcome: Outcome) -> str:
 # Making failures smaller.
 
 
-def shrunk(session: Session, batch: Batch, failure: Failure, trials: int = SHRINKING) -> Failure:
+def shrunk(session: Session, batch: SparkAnswers, failure: Failure, trials: int = SHRINKING) -> Failure:
     """The same failure over fewer rows, if it is there without any changes; else as it was."""
     found = wrong(session, batch, failure.tables, failure.text)
     if not found:
@@ -206,7 +206,7 @@ def shrunk(session: Session, batch: Batch, failure: Failure, trials: int = SHRIN
     return failure
 
 
-def wrong(session: Session, batch: Batch, start: Sequence[Table], text: str) -> str:
+def wrong(session: Session, batch: SparkAnswers, start: Sequence[Table], text: str) -> str:
     """What is wrong with a new view of a query; nothing if it is right."""
     twins, outcome, views = Twins(session, batch, start), Outcome(), dict[str, View]()
     try:
@@ -234,12 +234,12 @@ def _smaller(start: Sequence[Table]) -> Iterator[tuple[Table, ...]]:
 
 
 @contextmanager
-def _session(workers: int) -> Iterator[tuple[Session, Batch]]:
+def _session(workers: int) -> Iterator[tuple[Session, SparkAnswers]]:
     config = {"spark.master": "local[8]", "spark.log.level": "OFF"}
     spark = launch.session(0, name="random SQL", config=config)
     try:
         with connect(spark, workers=workers) as session:
-            yield session, Batch(spark)
+            yield session, SparkAnswers(spark)
     finally:
         spark.stop()
 

@@ -20,10 +20,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from ikebana.spark import launch
+from ikebana.spark.answers import QUICK
 from ikebana.spark.planning import Planner
 from ikebana.spark.types import fields_of, spark_schema
 from ikebana.sql.planned import Planned
-from ikebana_bench.tpch.answers import QUICK
 from ikebana_bench.tpch.schemas import QUERIES, SCHEMAS, query
 from tests.sql.rows import FIELDS, Rows, arrow, rows
 from tests.sql.statements import (

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ikebana.spark import Session, connect
-from ikebana_bench.tpch.answers import Batch
+from ikebana.spark.answers import SparkAnswers
 from tests.sql.logic_files import Record, records
 from tests.sql.logic_run import Outcome, Run
 from tests.sql.psql_scripts import script, spark_dialect
@@ -189,7 +189,7 @@ def test_what_is_put_into_the_dialect_of_spark(theirs: str, ours: str) -> None:
 def run(session: Session, folder: Path) -> Outcome:
     """Run the files of a folder; `test_setup.sql` comes first, and its tables stay for the others."""
     outcome = Outcome()
-    runner = Run(session, Batch(session.spark), outcome)
+    runner = Run(session, SparkAnswers(session.spark), outcome)
     setup = folder / "test_setup.sql"
     try:
         if setup.exists():

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ikebana.spark import Session, connect
-from ikebana_bench.tpch.answers import Batch
+from ikebana.spark.answers import SparkAnswers
 from tests.profiles import PROFILE
 from tests.sql.random_queries import Grammar
 from tests.sql.random_sql import Outcome, check, wrong
@@ -75,12 +75,12 @@ def session(spark: SparkSession) -> Iterator[Session]:
 @pytest.mark.spark
 class TestOnSpark:
     def test_regression_queries_that_were_found(self, session: Session) -> None:
-        batch = Batch(session.spark)
+        batch = SparkAnswers(session.spark)
         found = {text: problem for text in FOUND if (problem := wrong(session, batch, FOUND_OVER, text))}
         assert not found, "\n".join(f"{text}\n{problem}" for text, problem in found.items())
 
     def test_oracle_random_queries(self, session: Session) -> None:
-        batch, outcome = Batch(session.spark), Outcome()
+        batch, outcome = SparkAnswers(session.spark), Outcome()
         for seed in range(SEEDS):
             check(session, batch, seed, QUERIES, ROUNDS, outcome)
         print(outcome)

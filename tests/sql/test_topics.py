@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from ikebana.errors import IkebanaError
 from ikebana.spark import Session, View, connect
-from ikebana_bench.tpch.answers import Batch, difference
+from ikebana.spark.answers import SparkAnswers, difference
 from tests.sql.logic_files import Record
 from tests.sql.logic_tables import Tables
 from tests.sql.psql_scripts import script
@@ -33,7 +33,7 @@ class Topic:
     """A script, run in a session of ours and in Spark."""
 
     def __init__(self, session: Session, path: Path) -> None:
-        self._session, self._tables = session, Tables(session, Batch(session.spark))
+        self._session, self._tables = session, Tables(session, SparkAnswers(session.spark))
         self._views: dict[Record, View] = {}
         self.problems: list[str] = []
         records = list(script(path.read_text()))

@@ -11,8 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ikebana.spark import Session, connect
+from ikebana.spark.answers import SparkAnswers, Top, canonical, difference
 from ikebana_bench.tpch import data
-from ikebana_bench.tpch.answers import Batch, Top, canonical, difference, expected, wrong
+from ikebana_bench.tpch.answers import expected, wrong
 from ikebana_bench.tpch.schemas import KEYS, QUERIES, SCHEMAS, TABLES, query
 from ikebana_bench.tpch.stream import Changes, RefreshStream, applied
 from ikebana_bench.tpch.verify import apply, install
@@ -100,7 +101,7 @@ def test_ties_under_a_limit() -> None:
 
     unlimited = rows((1, 1), (2, 2), (2, 3), (3, 4))
     assert top.difference(rows((2, 3), (1, 1)), unlimited) == top.difference(rows((1, 1), (2, 2)), unlimited) == ""
-    assert "in place of" in top.difference(rows((1, 1)), unlimited)
+    assert "instead of" in top.difference(rows((1, 1)), unlimited)
     assert "sorted by a" in top.difference(rows((1, 1), (3, 4)), unlimited)
     assert "too many" in top.difference(rows((1, 1), (2, 9)), unlimited)
 
@@ -119,7 +120,7 @@ class TestOnSpark:
         for name in TABLES:
             session.create_table(name, SCHEMAS[name], KEYS[name]).insert(sample[name])
         views = install(session)
-        batch, stream = Batch(session.spark), RefreshStream(sample, seed=7)
+        batch, stream = SparkAnswers(session.spark), RefreshStream(sample, seed=7)
         before: dict[int, list[tuple[object, ...]]] = {}
         same: Counter[int] = Counter()
         problems: list[str] = []

@@ -35,7 +35,7 @@ def _make(folder: Path, scale: float, files: int, names: list[str]) -> None:
     program = shutil.which("tpchgen-cli", path=f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}")
     if program is None:
         raise IkebanaError(
-            "there is no tpchgen-cli, which makes the data of TPC-H", hint="install it with: pip install ikebana[bench]"
+            "tpchgen-cli, which generates the data of TPC-H, is not installed", hint="pip install tpchgen-cli"
         )
     folder.mkdir(parents=True, exist_ok=True)
     options = ["parquet", "--scale-factor", f"{scale:g}", "--tables", ",".join(names), "--parts", str(files)]

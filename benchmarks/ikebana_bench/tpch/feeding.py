@@ -25,11 +25,11 @@ import pyarrow as pa
 from ikebana.cluster.processes import Processes
 from ikebana.engine import Engine
 from ikebana.reducers.ordering import sort_table
+from ikebana.spark.answers import SparkAnswers
 from ikebana.sql import Lowered, Planned, SourceTable
 from ikebana.sql.lowering.query import lower
 from ikebana_bench.measure import Stopwatch
 from ikebana_bench.scenario import Parameters, parameter
-from ikebana_bench.tpch.answers import Batch
 from ikebana_bench.tpch.schemas import KEYS, MINIMUM_SCALE, SCHEMAS, TABLES, query, tables_of
 
 if TYPE_CHECKING:
@@ -157,9 +157,9 @@ def warm(engine: Engine, job: Job, rows: Mapping[str, pa.Table]) -> None:
         fed.answer()
 
 
-def batch_over(spark: Any, folder: Path, partitions: int) -> Batch:
+def batch_over(spark: Any, folder: Path, partitions: int) -> SparkAnswers:
     """Spark's own answers over the Parquet files of all tables, with so many shuffle partitions."""
-    batch = Batch(spark, {"spark.sql.shuffle.partitions": partitions})
+    batch = SparkAnswers(spark, {"spark.sql.shuffle.partitions": partitions})
     for name in TABLES:
         batch.read(name, folder / name)
     return batch

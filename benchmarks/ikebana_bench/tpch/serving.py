@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pyarrow as pa
 
+from ikebana.spark.answers import LARGE, QUICK, SparkAnswers
 from ikebana_bench.measure import Series, Stopwatch
 from ikebana_bench.progress import Progress
 from ikebana_bench.scenario import Figure, Results
-from ikebana_bench.tpch.answers import LARGE, QUICK, Batch, expected, wrong
+from ikebana_bench.tpch.answers import expected, wrong
 from ikebana_bench.tpch.schemas import KEYS, QUERIES, SCHEMAS, TABLES, query, tables_of
 from ikebana_bench.tpch.stream import Round
 
@@ -140,7 +141,7 @@ class Oracle:
     """Spark's answers over given rows. A table is written to a file once, for as long as it stays the same."""
 
     def __init__(self, spark: Any, scale: float) -> None:
-        self._batch = Batch(spark, QUICK if scale < _FEW else LARGE)
+        self._batch = SparkAnswers(spark, QUICK if scale < _FEW else LARGE)
         self._folder = TemporaryDirectory()
         self._written: dict[str, pa.Table] = {}
         self._files = 0

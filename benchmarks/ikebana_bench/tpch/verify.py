@@ -15,11 +15,12 @@ from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from ikebana.spark.answers import LARGE, SparkAnswers
 from ikebana_bench.measure import Stopwatch
 from ikebana_bench.progress import Progress
 from ikebana_bench.scenario import Parameters, Results, Scenario, parameter
 from ikebana_bench.tpch import data
-from ikebana_bench.tpch.answers import LARGE, Batch, expected, wrong
+from ikebana_bench.tpch.answers import expected, wrong
 from ikebana_bench.tpch.schemas import MINIMUM_SCALE, QUERIES, TABLES, query
 from ikebana_bench.tpch.serving import apply, create
 from ikebana_bench.tpch.stream import RefreshStream
@@ -69,7 +70,7 @@ class TpchVerify(Scenario[VerifyParameters]):
             watch = Stopwatch()
             session.engine.run()
             results["all_answers_s"] = watch.seconds
-            batch = Batch(session.spark, LARGE)
+            batch = SparkAnswers(session.spark, LARGE)
             self._compare(batch, views, stream, Path(scratch), progress)
             updating = 0.0
             for _ in range(parameters.rounds):
@@ -89,7 +90,7 @@ class TpchVerify(Scenario[VerifyParameters]):
         return {"load_s": watch.seconds}
 
     def _compare(
-        self, batch: Batch, views: Mapping[int, View], stream: RefreshStream, scratch: Path, progress: Progress
+        self, batch: SparkAnswers, views: Mapping[int, View], stream: RefreshStream, scratch: Path, progress: Progress
     ) -> None:
         """Compare all answers over the present snapshot."""
         folder = scratch / str(stream.rounds)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ikebana.errors import IkebanaError
-from ikebana_bench.tpch.answers import Top, canonical
+from ikebana.spark.answers import Top, canonical
 from ikebana_bench.tpch.schemas import query
 
 Rows = Mapping[str, pa.Table]

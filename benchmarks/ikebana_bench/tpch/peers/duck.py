@@ -21,7 +21,7 @@ class Duck:
         try:
             duckdb: Any = importlib.import_module("duckdb")
         except ImportError:
-            raise IkebanaError("DuckDB is not installed", hint="install it with: pip install ikebana[peers]") from None
+            raise IkebanaError("DuckDB is not installed", hint="install it with: pip install duckdb") from None
         self._connection = duckdb.connect(config={"threads": threads})
 
     def show(self, name: str, rows: pa.Table) -> None:
