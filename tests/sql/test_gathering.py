@@ -19,19 +19,15 @@ from ikebana.errors import EvaluationError
 from ikebana.reducers.gathering import (
     Collect,
     ExtremeBy,
+    FilteredCall,
     GatherCall,
-    GatheredExtreme,
     Gathering,
     Mode,
     Percentile,
-    Summed,
-    Where,
     gather,
 )
-from ikebana.reducers.sums import Count, Mean, Sum, Variance
 from tests.profiles import examples
 from tests.sql.maintained import Domain, Row, Rows, applied, check, histories, maybe, never, place, plain
-from tests.sql.test_sums import float_sum, of_column, variance
 
 TABLE: list[Domain] = [
     (maybe("g", pa.string()), [None, "a"]),
@@ -58,11 +54,6 @@ def collected(call: Collect, rows: list[Row]) -> Any:
     if call.with_nulls:
         found = [None] * sum(row[NAMES.index(call.column)] is None for row in rows) + found
     return list({plain(value): value for value in found}.values()) if call.distinct else found
-
-
-def extreme(call: GatheredExtreme, rows: list[Row]) -> Any:
-    found = values(rows, call.column)
-    return found[-1 if call.greatest else 0] if found else None
 
 
 def extreme_by(call: ExtremeBy, rows: list[Row]) -> Any:
@@ -106,28 +97,12 @@ def percentile(call: Percentile, rows: list[Row]) -> Any:
     return [one(fraction) for fraction in call.fractions] if call.many else one(call.fractions[0])
 
 
-SUMS: dict[str, Callable[[list[Row]], Any]] = {
-    "rows": len,
-    "sum_i": of_column(1, sum),
-    "avg_x": of_column(2, lambda found: float_sum(found) / len(found)),
-    "var_y": of_column(3, variance(0)),
-    "sum_d": of_column(4, sum),
-}
-SUMMED = [
-    Summed("rows", Count()),
-    Summed("sum_i", Sum("i", pa.int32())),
-    Summed("avg_x", Mean("x", pa.float64())),
-    Summed("var_y", Variance("y", sample=False, root=False)),
-    Summed("sum_d", Sum("d", pa.decimal128(7, 2))),
-]
 TWINS: dict[type, Callable[[Any, list[Row]], Any]] = {
     Collect: collected,
-    GatheredExtreme: extreme,
     ExtremeBy: extreme_by,
     Mode: mode,
     Percentile: percentile,
-    Where: lambda call, rows: TWINS[type(call.call)](call.call, [row for row in rows if row[NAMES.index("c")]]),
-    Summed: lambda call, rows: SUMS[call.name](rows),
+    FilteredCall: lambda call, rows: TWINS[type(call.call)](call.call, [row for row in rows if row[NAMES.index("c")]]),
 }
 
 
@@ -141,15 +116,13 @@ def calls(draw: Any, name: str) -> GatherCall:
         st.sampled_from(
             [
                 Collect(name, column, flag, flags[0]),
-                GatheredExtreme(name, column, flag),
                 ExtremeBy(name, column, other, flag),
                 Mode(name, column, flag),
                 Percentile(name, numeric, tuple(fractions), *flags, frequency),
-                draw(st.sampled_from(SUMMED)),
             ]
         )
     )
-    return Where(found.name, found, "c") if draw(st.booleans()) else found
+    return FilteredCall(found.name, found, "c") if draw(st.booleans()) else found
 
 
 @st.composite

@@ -132,7 +132,7 @@ def test_rows_begin_in_their_order(table: str, data: st.DataObject) -> None:
     wanted = {key.column: key for key in reversed(keys)}
     prefix = Prefix.of("begin", [known[name] for name in first], [wanted.get(name, SortKey(name)) for name in first])
     if prefix is not None:
-        begins = prefix.begins(arrays(list(known.values()), in_order(rows, names, keys)), len(rows)).tolist()
+        begins = prefix.prefixes(arrays(list(known.values()), in_order(rows, names, keys)), len(rows)).tolist()
         assert begins == sorted(begins)
 
 
@@ -155,7 +155,7 @@ def test_numbers_begin_in_their_order(rows: list[tuple[Any, ...]], order: list[s
     prefix = Prefix.of("begin", [table.field(name).with_nullable(name == "d") for name in order], keys)
     if prefix is not None:
         ordered = sort_table(table, keys)
-        begins = prefix.begins({name: ordered[name].combine_chunks() for name in kinds}, len(rows)).tolist()
+        begins = prefix.prefixes({name: ordered[name].combine_chunks() for name in kinds}, len(rows)).tolist()
         assert begins == sorted(begins)
 
 

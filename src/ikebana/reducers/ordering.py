@@ -1,21 +1,24 @@
-"""ORDER BY, LIMIT and OFFSET: rows in order, and the first rows of each group, maintained.
+"""ORDER BY, LIMIT and OFFSET: sorting rows, and maintaining the first rows of each group.
 
-An order is a sequence of `SortKey`s. Numbers, dates and booleans are in their own order, NaN after all other floats,
-strings and binaries in that of their bytes. What the keys leave undecided is decided by the remaining columns,
-ascending, so that any result is a function of the rows and not of how they came. Nested columns (lists, structs, maps)
-decide in an order of their bytes, which is good for nothing else: they are no sort keys.
+An order is a sequence of `SortKey`s. Numbers, dates and booleans have their natural order, NaN after all other floats;
+strings and binaries are ordered by their bytes. Ties are broken by the remaining columns, ascending, so that every
+result is a function of the rows and not of their arrival. Nested columns (lists, structs, maps) break ties by their
+bytes; they cannot be sort keys.
 
-`top_rows` maintains the rows in places `offset` to `offset + limit` of each group. In one of four ways:
+`top_rows` maintains the rows at places `offset` to `offset + limit` of each group, in one of four ways:
 
-- *Packed*, where all columns fit into 64 bits together: they are packed into one column whose order is the one asked
-  for, and an index keeps that in order. Of a group only the first rows are read.
-- *By where they begin*, if all rows are one group, sorted by a number first: the beginning of the order fits into 64
-  bits (`ikebana.reducers.sort_keys`), so its first values are found as above; only the rows that have these compete.
-- *In levels*: rows compete in one of many buckets first, and the winners of the buckets with each other.
-- *All*: without a limit, a group is read as a whole whenever it changes.
+- *Packed*, if all columns fit into 64 bits together: they are packed into one column that has the requested order, and
+an
+  index keeps this column sorted. Only the first rows of a group are read.
+- *By prefix*, if all rows are one group and the first sort column is numeric: the beginning of the order fits into 64
+bits
+  (`ikebana.reducers.sort_keys`), so its first values are found as above, and only rows that have one of them are
+  compared.
+- *In buckets*: rows are compared within one of many buckets first, then the first rows of all buckets with each other.
+- *All*: without a limit, a group is read entirely whenever it changes.
 
-Cost of a change in the first three: milliseconds, also in groups of millions, unless most rows begin alike. Large
-limits and offsets cost in proportion, since that many rows have to be looked at.
+Cost of a change in the first three: milliseconds, also in groups of millions, unless most rows have the same prefix.
+Large limits and offsets cost in proportion, since that many rows have to be read.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from ikebana.operators.linear import Columns
 from ikebana.operators.reducers import Groups, ReducedRows, Reducer, TopK, group_extents
 from ikebana.reducers.sort_keys import Prefix, SortKey
 
-_LANE = 64
+_LANE_BITS = 64
 _BUCKETS = 1024
 
 
@@ -46,40 +49,40 @@ _BUCKETS = 1024
 
 
 def order_of(columns: Mapping[str, pa.Array], keys: Sequence[SortKey], group: Lane | None = None) -> Lane:
-    """The positions of rows in order: by group if groups are given, then by the keys, then by the other columns."""
+    """The positions of the rows, sorted by group (if given), then by the keys, then by the other columns."""
     count = len(next(iter(columns.values()))) if columns else len(group if group is not None else ())
     by = [] if group is None else [group]
-    by += [part for key in keys for part in comparable(columns[key.column], key)]
+    by += [lane for key in keys for lane in comparable(columns[key.column], key)]
     order = np.lexsort(by[::-1]) if by else np.arange(count)
     named = {key.column for key in keys}
     others = {name: column for name, column in columns.items() if name not in named}
-    return _untied(order, ranks_in_order(by, order), others) if others else order
+    return _break_ties(order, ranks_in_order(by, order), others) if others else order
 
 
 def ranks_in_order(by: Sequence[Array], order: Lane) -> Lane:
-    """For rows in an order by some numbers: how many times these have changed before each."""
+    """For rows sorted by some lanes: the rank of each row, where rows with equal lanes have equal ranks."""
     changed = np.zeros(len(order), bool)
-    for numbers in by:
-        changed[1:] |= numbers[order[1:]] != numbers[order[:-1]]
+    for lane in by:
+        changed[1:] |= lane[order[1:]] != lane[order[:-1]]
     return np.cumsum(changed)
 
 
-def _untied(order: Lane, ranks: Lane, columns: Mapping[str, pa.Array]) -> Lane:
-    """The same order, with rows of equal rank in the order of some columns."""
-    same = np.zeros(len(order) + 1, bool)
-    same[1:-1] = ranks[1:] == ranks[:-1]
-    tied = np.flatnonzero(same[1:] | same[:-1])
+def _break_ties(order: Lane, ranks: Lane, columns: Mapping[str, pa.Array]) -> Lane:
+    """The same order, with rows of equal rank sorted by some columns."""
+    is_tied = np.zeros(len(order) + 1, bool)
+    is_tied[1:-1] = ranks[1:] == ranks[:-1]
+    tied = np.flatnonzero(is_tied[1:] | is_tied[:-1])
     if not len(tied):
         return order
     rows = pa.array(order[tied])
-    by = [part for name, column in columns.items() for part in comparable(column.take(rows), SortKey(name))]
-    untied = order.copy()
-    untied[tied] = order[tied[np.lexsort([*by[::-1], ranks[tied]])]]
-    return untied
+    by = [lane for name, column in columns.items() for lane in comparable(column.take(rows), SortKey(name))]
+    result = order.copy()
+    result[tied] = order[tied[np.lexsort([*by[::-1], ranks[tied]])]]
+    return result
 
 
 def comparable(array: pa.Array, key: SortKey) -> list[Array]:
-    """Numbers that compare as the key's values do, the most significant first: whether it is null, and its place."""
+    """Integer lanes that compare like the values of a sort key, most significant first: null or not, then the value."""
     valid = validity(array).astype(bool)
     field = pa.field(key.column, array.type, nullable=False)
     if bits(field) is not None:
@@ -94,7 +97,7 @@ def comparable(array: pa.Array, key: SortKey) -> list[Array]:
 
 
 def sort_table(table: pa.Table, keys: Sequence[SortKey]) -> pa.Table:
-    """The rows of a table in order."""
+    """The rows of a table, sorted."""
     if not table.num_columns:
         return table
     columns = {name: column.combine_chunks() for name, column in zip(table.column_names, table.columns, strict=True)}
@@ -106,9 +109,9 @@ def sort_table(table: pa.Table, keys: Sequence[SortKey]) -> pa.Table:
 
 @dataclass(frozen=True)
 class TopRows(Reducer):
-    """Of each group the rows in places `offset` to `offset + limit`; one that counts twice takes two places.
+    """The rows at places `offset` to `offset + limit` of each group; a row of multiplicity two takes two places.
 
-    Without a limit, all from `offset` on.
+    Without a limit, all rows from `offset` on.
     """
 
     limit: int | None
@@ -119,25 +122,25 @@ class TopRows(Reducer):
         return schema.val.fields
 
     def apply(self, groups: Groups) -> ReducedRows:
-        there = np.flatnonzero(groups.sums[0] > 0)
-        values, group, counts = groups.values.take(there), groups.group[there], groups.sums[0][there]
-        columns = values.columns()
-        own = {field.name: columns[field.name] for field in values.schema.val.fields}
-        order = order_of(own, [key for key in self.keys if key.column in own], group)
+        present = np.flatnonzero(groups.sums[0] > 0)
+        rows, group, counts = groups.values.take(present), groups.group[present], groups.sums[0][present]
+        columns = rows.columns()
+        values = {field.name: columns[field.name] for field in rows.schema.val.fields}
+        order = order_of(values, [key for key in self.keys if key.column in values], group)
         before = places(group[order], counts[order])
         through = before + counts[order]
         end = through if self.limit is None else np.minimum(through, self.offset + self.limit)
         taken = np.maximum(end - np.maximum(before, self.offset), 0)
         chosen = np.flatnonzero(taken)
-        rows = order[chosen]
-        return ReducedRows(there[rows], [column.take(pa.array(rows)) for column in own.values()], taken[chosen])
+        first = order[chosen]
+        return ReducedRows(present[first], [column.take(pa.array(first)) for column in values.values()], taken[chosen])
 
 
 @dataclass(frozen=True)
 class Foremost(TopK):
-    """The `k` least (or greatest) distinct values of each group, in one row; null where it has fewer.
+    """The `k` least (or greatest) distinct values of each group, in one row; null if the group has fewer.
 
-    For input with one value column. In an index that keeps its order, only the ends of a group are read.
+    The input must have one value column. If the index is ordered by it, only the ends of a group are read.
     """
 
     distinct: bool = True
@@ -147,15 +150,15 @@ class Foremost(TopK):
         return tuple(pa.field(f"{field.name} {place}", field.type, place > 0) for place in range(self.k))
 
     def apply(self, groups: Groups) -> ReducedRows:
-        found = super().apply(groups)
-        group, (values,) = groups.group[found.rows], found.columns
-        starts, sizes = group_extents(group)
-        rows = [pa.array(starts + place, mask=sizes <= place) for place in range(self.k)]
-        return ReducedRows(found.rows[starts], [values.take(each) for each in rows], np.ones(len(starts), np.int64))
+        top = super().apply(groups)
+        (values,) = top.columns
+        starts, sizes = group_extents(groups.group[top.rows])
+        columns = [values.take(pa.array(starts + place, mask=sizes <= place)) for place in range(self.k)]
+        return ReducedRows(top.rows[starts], columns, np.ones(len(starts), np.int64))
 
 
 def places(group: Lane, counts: Lane) -> Lane:
-    """How much of the same group comes before each row, where groups come one after the other."""
+    """The sum of the counts of earlier rows of the same group, for rows sorted by group."""
     before = np.cumsum(counts) - counts
     starts, sizes = group_extents(group)
     return before - np.repeat(before[starts], sizes)
@@ -164,107 +167,107 @@ def places(group: Lane, counts: Lane) -> Lane:
 def top_rows(
     collection: Collection, by: Sequence[str], limit: int | None, offset: int, keys: Sequence[SortKey]
 ) -> Collection:
-    """Of each group, which the columns `by` make, the rows in places `offset` to `offset + limit`."""
+    """The rows at places `offset` to `offset + limit` of each group, defined by the columns `by`."""
     key, names = tuple(by), collection.columns
-    final = TopRows(limit, offset, tuple(each for each in keys if each.column not in key))
+    final = TopRows(limit, offset, tuple(sort_key for sort_key in keys if sort_key.column not in key))
     fields = [field for field in collection.node.columns if field.name not in key]
     if limit is None or not fields:
         return reduced(collection, key, final).select(*names)
     packing = Packing.of(fields, final.keys, key)
     if packing.fits and not collection.node.scope:
-        found = _top_packed(collection, key, packing, offset + limit)
-        return (reduced(found, key, final) if offset else found).select(*names)
+        first = _top_packed(collection, key, packing, offset + limit)
+        return (reduced(first, key, final) if offset else first).select(*names)
     prefix = Prefix.of(packing.name, packing.fields, packing.keys)
     if prefix is not None and not key and not collection.node.scope:
-        return reduced(_that_begin_first(collection, prefix, offset + limit), key, final).select(*names)
-    found = _top_in_buckets(collection, key, packing, TopRows(offset + limit, 0, final.keys))
-    return reduced(found, key, final).select(*names)
+        return reduced(_with_first_prefixes(collection, prefix, offset + limit), key, final).select(*names)
+    first = _top_in_buckets(collection, key, packing, TopRows(offset + limit, 0, final.keys))
+    return reduced(first, key, final).select(*names)
 
 
-def reduced(collection: Collection, key: Sequence[str], logic: Reducer) -> Collection:
-    """For each group, which the columns `key` make, what a logic makes of its rows."""
-    return collection.arrange_by(key).reduce(logic).rows()
+def reduced(collection: Collection, key: Sequence[str], reducer: Reducer) -> Collection:
+    """The output of a reducer for each group, defined by the columns `key`."""
+    return collection.arrange_by(key).reduce(reducer).rows()
 
 
-def _that_begin_first(collection: Collection, prefix: Prefix, count: int) -> Collection:
-    """The rows that have one of the first so many beginnings."""
+def _with_first_prefixes(collection: Collection, prefix: Prefix, count: int) -> Collection:
+    """The rows that have one of the first `count` distinct prefixes."""
     names = collection.columns
-    begun = collection.step(prefix)
-    first = reduced(begun.select(prefix.name), (), TopK(count, (prefix.name,), greatest=False, distinct=True))
-    return first.arrange(prefix.name).join(begun.arrange(prefix.name)).select(*names)
+    prefixed = collection.step(prefix)
+    first = reduced(prefixed.select(prefix.name), (), TopK(count, (prefix.name,), greatest=False, distinct=True))
+    return first.arrange(prefix.name).join(prefixed.arrange(prefix.name)).select(*names)
 
 
 def _top_in_buckets(collection: Collection, key: tuple[str, ...], packing: Packing, first: TopRows) -> Collection:
-    """The rows that are among the first in their bucket; fewer buckets where more rows win in each."""
-    names, wanted = collection.columns, first.limit or 0
-    bucket = unlike("bucket", names)
-    count = max(2, _BUCKETS >> max(0, wanted.bit_length() - 1) // 2)
-    parted = collection.step(Bucket(bucket, tuple(field.name for field in packing.fields), count))
-    return reduced(parted, (*key, bucket), first).select(*names)
+    """The first rows of each bucket. The larger the limit, the fewer buckets there are."""
+    names, limit = collection.columns, first.limit or 0
+    bucket = unused_name("bucket", names)
+    count = max(2, _BUCKETS >> max(0, limit.bit_length() - 1) // 2)
+    bucketed = collection.step(Bucket(bucket, tuple(field.name for field in packing.fields), count))
+    return reduced(bucketed, (*key, bucket), first).select(*names)
 
 
-def unlike(name: str, taken: Iterable[str]) -> str:
-    """A name that is not taken."""
-    return name if name not in taken else unlike(f"{name}_", taken)
+def unused_name(name: str, used: Iterable[str]) -> str:
+    """The name, followed by as many underscores as necessary to make it different from the used names."""
+    return name if name not in used else unused_name(f"{name}_", used)
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Columns as one number, in the order of keys: see `top_rows`. The order of fields is that of the keys."""
+    """Columns packed into one 64-bit number whose order is that of the sort keys; `fields` and `keys` correspond."""
 
     name: str
     fields: Fields
     keys: tuple[SortKey, ...]
 
     @staticmethod
-    def of(fields: Sequence[pa.Field], keys: Sequence[SortKey], taken: Iterable[str]) -> Packing:
-        """The sort columns first, then the others."""
+    def of(fields: Sequence[pa.Field], keys: Sequence[SortKey], used_names: Iterable[str]) -> Packing:
+        """Pack the sort columns first, then the others."""
         known = {field.name: field for field in fields}
-        sorted_by = {key.column: key for key in reversed(keys)}  # the first of several counts
+        sorted_by = {key.column: key for key in reversed(keys)}  # the first of several keys of a column counts
         order = dict.fromkeys([*(key.column for key in keys), *known])
         return Packing(
-            unlike("place", taken),
+            unused_name("place", used_names),
             tuple(known[name] for name in order),
             tuple(sorted_by.get(name, SortKey(name)) for name in order),
         )
 
     @property
     def fits(self) -> bool:
-        """Whether all columns fit."""
+        """Whether all columns fit into 64 bits."""
         widths = [bits(field) for field in self.fields]
-        return all(width is not None for width in widths) and sum(width or 0 for width in widths) <= _LANE
+        return all(width is not None for width in widths) and sum(width or 0 for width in widths) <= _LANE_BITS
 
     @property
     def field(self) -> pa.Field:
-        """The column that they become."""
+        """The packed column."""
         return pa.field(self.name, pa.uint64(), nullable=False)
 
     def pack(self, columns: Columns) -> Array:
-        """All columns as one."""
+        """Pack the columns."""
         packed = np.zeros(len(columns[self.fields[0].name]), np.uint64)
         for field, key in zip(self.fields, self.keys, strict=True):
             width = bits(field) or 0
-            shifted = packed << np.uint64(width) if width < _LANE else packed
-            packed = shifted | self._turned(ordered_bits(columns[field.name], field), field, key)
+            shifted = packed << np.uint64(width) if width < _LANE_BITS else packed
+            packed = shifted | self._inverted(ordered_bits(columns[field.name], field), field, key)
         return packed
 
     def unpack(self, packed: Array) -> dict[str, pa.Array]:
-        """The columns again."""
+        """The columns of packed numbers."""
         columns = {}
         for field, key in zip(reversed(self.fields), reversed(self.keys), strict=True):
             width = bits(field) or 0
-            own = packed & np.uint64((1 << width) - 1)
-            columns[field.name] = from_ordered_bits(self._turned(own, field, key), field)
-            packed = packed >> np.uint64(width) if width < _LANE else packed
+            lowest = packed & np.uint64((1 << width) - 1)
+            columns[field.name] = from_ordered_bits(self._inverted(lowest, field, key), field)
+            packed = packed >> np.uint64(width) if width < _LANE_BITS else packed
         return columns
 
     @staticmethod
-    def _turned(numbers: Array, field: pa.Field, key: SortKey) -> Array:
-        """Ordered bits as the key wants them, and back: the bits of values, and that which says null, inverted."""
+    def _inverted(numbers: Array, field: pa.Field, key: SortKey) -> Array:
+        """Ordered bits in the direction of the key, or back: the bits of the value and the null bit are inverted."""
         width = bits(field) or 0
         value = (1 << width - field.nullable) - 1
-        turned = (0 if key.ascending else value) | (0 if key.nulls_first or not field.nullable else value + 1)
-        return numbers ^ np.uint64(turned)
+        inverted = (0 if key.ascending else value) | (0 if key.nulls_first or not field.nullable else value + 1)
+        return numbers ^ np.uint64(inverted)
 
 
 @dataclass(frozen=True)
@@ -273,7 +276,7 @@ class _Pack:
     keep: tuple[str, ...]
 
     def __call__(self, columns: Columns) -> Mapping[str, pa.Array]:
-        return {**{n: columns[n] for n in self.keep}, self.packing.name: pa.array(self.packing.pack(columns))}
+        return {**{name: columns[name] for name in self.keep}, self.packing.name: pa.array(self.packing.pack(columns))}
 
 
 @dataclass(frozen=True)
@@ -287,8 +290,8 @@ class _Unpack:
 
 
 def _top_packed(collection: Collection, key: tuple[str, ...], packing: Packing, count: int) -> Collection:
-    """The first rows of each group, by what they are packed into."""
-    kept = [field for field in collection.node.columns if field.name in key]
-    packed = collection.map([*kept, packing.field], _Pack(packing, key))
-    found = reduced(packed, key, TopK(count, (packing.name,), greatest=False))
-    return found.map([*kept, *packing.fields], _Unpack(packing, key))
+    """The first rows of each group, in the order of their packed columns."""
+    key_fields = [field for field in collection.node.columns if field.name in key]
+    packed = collection.map([*key_fields, packing.field], _Pack(packing, key))
+    first = reduced(packed, key, TopK(count, (packing.name,), greatest=False))
+    return first.map([*key_fields, *packing.fields], _Unpack(packing, key))

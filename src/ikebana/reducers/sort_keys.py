@@ -1,15 +1,15 @@
-"""Where rows begin in an order: the leading sort columns as one 64-bit number.
+"""Sort keys, and order-preserving prefixes: the leading sort columns as one 64-bit number.
 
-If a row comes before another, its number is not greater. Equal numbers say nothing: values are cut off where they do
-not fit into their bits, and whatever would come after such a value is left out.
+If a row sorts before another, its prefix is not greater. Equal prefixes say nothing about the order: values are cut off
+where they do not fit into their bits, and columns after a cut-off value are left out.
 
-| column | bits |
+| column | bits of the prefix |
 |---|---|
-| integers, dates, times, decimals | as they are if they fit into 48, else those of a float that is as large |
-| floats | the leading ones |
-| strings, binaries | their first bytes, as far as there is room |
+| integers, dates, times, decimals | the value if it fits into 48 bits, else the leading bits as a float |
+| floats | the leading bits |
+| strings, binaries | the first bytes, as far as there is room |
 
-A null takes one bit of a column that may be null.
+A nullable column takes one more bit.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from ikebana.encoding.columns import bits, is_binary, is_string, ordered_bits, v
 from ikebana.encoding.lanes import Array
 from ikebana.operators.changes import Changes, Fields
 
-_LANE, _MOST = 64, 48
-_EXPONENT = 12
+_LANE_BITS = 64
+_MAX_NUMBER_BITS = 48
+_EXPONENT_BITS = 12
 """The bits of a float before its fraction."""
 _SIGN = np.int64(-(1 << 63))
 _FLOAT = pa.field("float", pa.float64(), nullable=False)
@@ -35,7 +36,7 @@ _FLOAT = pa.field("float", pa.float64(), nullable=False)
 
 @dataclass(frozen=True)
 class SortKey:
-    """A column to sort by, in which direction, and where its nulls go."""
+    """A sort column, its direction, and the place of its nulls."""
 
     column: str
     ascending: bool = True
@@ -44,14 +45,14 @@ class SortKey:
 
 @dataclass(frozen=True)
 class Prefix:
-    """A linear step: one more column, where each row begins in an order."""
+    """A linear step that adds a column with the prefix of each row."""
 
     name: str
     sorted_by: tuple[tuple[pa.Field, SortKey], ...]
 
     @staticmethod
     def of(name: str, fields: Sequence[pa.Field], keys: Sequence[SortKey]) -> Prefix | None:
-        """Where rows begin in an order by these columns; None if it begins with a string, or with what has no bits."""
+        """The prefix of an order by these columns; None if the first column is not a number."""
         if not _is_number(fields[0].type):
             return None
         return Prefix(name, tuple(zip(fields, keys, strict=True)))
@@ -60,25 +61,25 @@ class Prefix:
         return (*given, pa.field(self.name, pa.uint64(), nullable=False))
 
     def __call__(self, changes: Changes) -> Changes:
-        begins = pa.array(self.begins(changes.named, len(changes)))
-        return changes.with_columns(self.fields(changes.fields), (*changes.columns, begins))
+        prefixes = pa.array(self.prefixes(changes.named, len(changes)))
+        return changes.with_columns(self.fields(changes.fields), (*changes.columns, prefixes))
 
-    def begins(self, columns: dict[str, pa.Array], rows: int) -> Array:
-        """Where each row begins."""
-        out, exact, left = np.zeros(rows, np.uint64), np.ones(rows, bool), _LANE
+    def prefixes(self, columns: dict[str, pa.Array], rows: int) -> Array:
+        """The prefix of each row. `is_exact` marks the rows of which no value was cut off so far."""
+        out, is_exact, bits_left = np.zeros(rows, np.uint64), np.ones(rows, bool), _LANE_BITS
         for field, key in self.sorted_by:
-            room = left - field.nullable
+            room = bits_left - field.nullable
             if room <= 0 or not (_is_number(field.type) or _is_text(field.type)):
                 break
-            width = room if _is_text(field.type) else min(room, _MOST, bits(field.with_nullable(False)) or _MOST)
-            if width < _EXPONENT:
+            width = room if _is_text(field.type) else min(room, _number_bits(field))
+            if width < _EXPONENT_BITS:
                 break
             valid = validity(columns[field.name]).astype(bool)
-            numbers, whole = _leading(columns[field.name], field, width)
-            left -= width + field.nullable
-            own = _placed(numbers, valid, field, key, width) << np.uint64(left)
-            out |= np.where(exact, own, np.uint64(0))
-            exact &= whole | ~valid
+            numbers, is_complete = _leading(columns[field.name], field, width)
+            bits_left -= width + field.nullable
+            own = _in_direction(numbers, valid, field, key, width) << np.uint64(bits_left)
+            out |= np.where(is_exact, own, np.uint64(0))
+            is_exact &= is_complete | ~valid
         return out
 
 
@@ -86,32 +87,36 @@ def _is_number(kind: pa.DataType) -> bool:
     return bits(pa.field("", kind)) is not None or bool(types.is_decimal128(kind))
 
 
+def _number_bits(field: pa.Field) -> int:
+    return min(_MAX_NUMBER_BITS, bits(field.with_nullable(False)) or _MAX_NUMBER_BITS)
+
+
 def _is_text(kind: pa.DataType) -> bool:
     return is_string(kind) or is_binary(kind)
 
 
 def _leading(array: pa.Array, field: pa.Field, width: int) -> tuple[Array, Array]:
-    """Numbers of so many bits in the order of a column, null or not; and which of them tell all there is to tell."""
+    """Numbers of `width` bits in the order of a column, and for which rows they represent the value completely."""
     if _is_text(field.type):
         return _first_bytes(array, width)
     known = bits(field.with_nullable(False))
     if known is not None and known <= width:
         return ordered_bits(array, field.with_nullable(False)), np.ones(len(array), bool)
     floats = array.cast(pa.float64()) if types.is_floating(field.type) else pa.array(_as_floats(array, field, known))
-    numbers = ordered_bits(floats, _FLOAT) >> np.uint64(_LANE - width)
+    numbers = ordered_bits(floats, _FLOAT) >> np.uint64(_LANE_BITS - width)
     if types.is_floating(field.type):
         return numbers, np.zeros(len(array), bool)
-    return numbers, np.abs(floats.to_numpy()) < 2.0 ** (width - _EXPONENT)
+    return numbers, np.abs(floats.to_numpy()) < 2.0 ** (width - _EXPONENT_BITS)
 
 
 def _as_floats(array: pa.Array, field: pa.Field, known: int | None) -> Array:
-    """Whole numbers, and decimals without their point, as floats that are as large, or nearly so."""
+    """Integers, and the unscaled integers of decimals, as the nearest floats."""
     if known is not None:
         numbers = ordered_bits(array, field.with_nullable(False)).view(np.int64)
-        return (numbers ^ _SIGN if known == _LANE else numbers - (1 << known - 1)).astype(np.float64)
+        return (numbers ^ _SIGN if known == _LANE_BITS else numbers - (1 << known - 1)).astype(np.float64)
     words = np.frombuffer(array.buffers()[1] or b"", np.int64).reshape(-1, 2)[array.offset : array.offset + len(array)]
     low, high = words[:, 0], words[:, 1]
-    return np.where(low >> 63 == high, low.astype(np.float64), high * 2.0**_LANE + low.view(np.uint64))
+    return np.where(low >> 63 == high, low.astype(np.float64), high * 2.0**_LANE_BITS + low.view(np.uint64))
 
 
 def _first_bytes(array: pa.Array, width: int) -> tuple[Array, Array]:
@@ -120,17 +125,17 @@ def _first_bytes(array: pa.Array, width: int) -> tuple[Array, Array]:
     starts, lengths = offsets[:-1], np.diff(offsets)
     out, count = np.zeros(len(array), np.uint64), width // 8
     for at in range(count):
-        there = lengths > at
+        is_long = lengths > at
         byte = np.zeros(len(array), np.uint64)
-        byte[there] = data[starts[there] + at]
+        byte[is_long] = data[starts[is_long] + at]
         out = out << np.uint64(8) | byte
     return out << np.uint64(width - 8 * count), np.zeros(len(array), bool)
 
 
-def _placed(numbers: Array, valid: Array, field: pa.Field, key: SortKey, width: int) -> Array:
-    """The numbers in the direction that a key wants, after a bit that says whether they are null."""
-    turned = numbers if key.ascending else numbers ^ np.uint64((1 << width) - 1)
+def _in_direction(numbers: Array, valid: Array, field: pa.Field, key: SortKey, width: int) -> Array:
+    """The numbers in the direction of the key, preceded by a null bit if the column is nullable."""
+    directed = numbers if key.ascending else numbers ^ np.uint64((1 << width) - 1)
     if not field.nullable:
-        return turned
-    first = valid if key.nulls_first else ~valid
-    return np.where(valid, turned, np.uint64(0)) | first.astype(np.uint64) << np.uint64(width)
+        return directed
+    null_bit = valid if key.nulls_first else ~valid
+    return np.where(valid, directed, np.uint64(0)) | null_bit.astype(np.uint64) << np.uint64(width)

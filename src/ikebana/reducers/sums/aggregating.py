@@ -24,7 +24,7 @@ from ikebana.engine.collection import Collection
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.linear import Columns, Select
 from ikebana.operators.reducers import Groups, LinearAggregate, ReducedRows, Reducer, SumsReducer
-from ikebana.reducers.ordering import reduced, unlike
+from ikebana.reducers.ordering import reduced, unused_name
 from ikebana.reducers.sums.aggregates import Aggregate
 from ikebana.reducers.sums.floats import BINS, Exact
 from ikebana.reducers.sums.parts import AnyPart, Floating, SumPart, Sums, floatings, wholes
@@ -38,8 +38,10 @@ def aggregate(collection: Collection, by: Sequence[str], calls: Calls) -> Collec
     key, parts = tuple(by), _parts(calls)
     if not floatings(parts):
         return reduced(collection.explode(key, RowLanes(wholes(parts))), key, Aggregation(calls))
-    spread = Spread(key, unlike("slot", key), wholes(parts), floatings(parts))
-    lanes = tuple(pa.field(unlike(f"lane {lane}", key), pa.int64(), nullable=False) for lane in range(spread.lanes))
+    spread = Spread(key, unused_name("slot", key), wholes(parts), floatings(parts))
+    lanes = tuple(
+        pa.field(unused_name(f"lane {lane}", key), pa.int64(), nullable=False) for lane in range(spread.lanes)
+    )
     slots = reduced(collection.step(spread, spread.lanes), (*key, spread.slot), LinearAggregate(lanes, list))
     return reduced(slots, key, SlottedAggregation(calls, spread.slot, tuple(lane.name for lane in lanes)))
 

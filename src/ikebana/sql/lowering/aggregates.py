@@ -31,7 +31,7 @@ from ikebana.expressions import Column, Expression, Literal, translate
 from ikebana.expressions.core.builders import is_true, only_if
 from ikebana.expressions.core.tree import Tree
 from ikebana.reducers import sums
-from ikebana.reducers.gathering import Collect, ExtremeBy, GatherCall, Mode, Percentile, Where, gather
+from ikebana.reducers.gathering import Collect, ExtremeBy, FilteredCall, GatherCall, Mode, Percentile, gather
 from ikebana.reducers.ordering import top_rows
 from ikebana.reducers.sort_keys import SortKey
 from ikebana.sql.joins import ANY
@@ -199,7 +199,7 @@ class Grouped:
         for each in arguments[1:]:
             given.append(each if written_out and isinstance(each, Literal) else self._input(each))
         gathered = _GATHERED[_distinct_kind(kind) if is_distinct else kind](name, function, given)
-        self._gathered.append(gathered if where is None else Where(name, gathered, self._input(where).name))
+        self._gathered.append(gathered if where is None else FilteredCall(name, gathered, self._input(where).name))
         made = gathered.field({each.name: _field(each) for each in given if isinstance(each, Column)})
         nothing = Literal(made.type, made.nullable, None if made.nullable else ())
         return self._result(name, made.type, made.nullable, nothing)
