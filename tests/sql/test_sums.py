@@ -130,14 +130,8 @@ def test_twin_sums_and_means(kind: pa.DataType, data: st.DataObject, ansi: bool)
         if expected == "error":
             with pytest.raises(EvaluationError, match="of 'x' overflows"):
                 finished(call("x", kind, ansi=ansi), pairs, kind)
-            expected = None
-            ansi_here = True
         else:
-            ansi_here = ansi
             assert finished(call("x", kind, ansi=ansi), pairs, kind) == expected
-        wraps = pa.types.is_integer(kind) and not -(1 << 63) <= total < 1 << 63 and call is Sum
-        forgiven = finished(call("x", kind, ansi=ansi_here, forgiving=True), pairs, kind)
-        assert forgiven == (None if wraps else expected)
 
 
 @given(one=st.integers(-(10**42), 10**42), other=st.sampled_from([1, 2, 3, 7, 10**9, -2]))
@@ -214,7 +208,7 @@ WHOLE: dict[str, tuple[Aggregate, Callable[[list[Row]], Any]]] = {
     "both": (Count(("i", "d")), lambda rows: sum(row[1] is not None and row[3] is not None for row in rows)),
     "sum_i": (Sum("i", pa.int64(), ansi=False), of_column(1, wrapped)),
     "avg_i": (Mean("i", pa.int64()), of_column(1, lambda values: float(sum(values)) / len(values))),
-    "sum_s": (Sum("s", pa.int16(), may_be_null=False), of_column(2, sum)),
+    "sum_s": (Sum("s", pa.int16(), column_nullable=False), of_column(2, sum)),
     "sum_d": (Sum("d", pa.decimal128(20, 2)), of_column(3, sum)),
     "avg_d": (Mean("d", pa.decimal128(20, 2)), of_column(3, mean_of_decimals)),
     "sum_t": (Sum("t", pa.duration("us")), of_column(4, lambda values: sum(values, timedelta()))),
@@ -288,7 +282,7 @@ def test_sums_of_floats_come_back() -> None:
     """What came and went leaves no trace, however large it was."""
     with Engine() as engine:
         source = engine.input("rows", (never("g", pa.int64()), never("x", pa.float64())))
-        view = engine.install("view", aggregate(source, ["g"], (("s", Sum("x", pa.float64(), may_be_null=False)),)))
+        view = engine.install("view", aggregate(source, ["g"], (("s", Sum("x", pa.float64(), column_nullable=False)),)))
         source.insert({"g": [1, 1, 1], "x": [0.1, 0.2, 1e300]})
         engine.advance()
         source.remove({"g": [1], "x": [1e300]})
@@ -300,7 +294,7 @@ def test_columns_named_like_slots() -> None:
     fields = (never("slot", pa.int64()), never("lane 0", pa.int64()), never("x", pa.float64()))
     with Engine() as engine:
         source = engine.input("rows", fields)
-        calls = (("x", Sum("x", pa.float64(), may_be_null=False)),)
+        calls = (("x", Sum("x", pa.float64(), column_nullable=False)),)
         view = engine.install("view", aggregate(source, ["slot", "lane 0"], calls))
         source.insert({"slot": [1, 1], "lane 0": [2, 2], "x": [0.5, 0.25]})
         engine.advance()
@@ -310,7 +304,7 @@ def test_columns_named_like_slots() -> None:
 def test_an_overflow_is_an_error_until_it_is_gone() -> None:
     with Engine() as engine:
         source = engine.input("rows", (never("i", pa.int64()),))
-        view = engine.install("view", aggregate(source, [], (("s", Sum("i", pa.int64(), may_be_null=False)),)))
+        view = engine.install("view", aggregate(source, [], (("s", Sum("i", pa.int64(), column_nullable=False)),)))
         source.insert({"i": [(1 << 63) - 1, 1]})
         engine.advance()
         with pytest.raises(EvaluationError, match="overflows"):

@@ -28,7 +28,7 @@ from ikebana.reducers.windows import (
     RUNNING,
     VALUE,
     WHOLE,
-    ConstantFunction,
+    Constant,
     Extreme,
     Frame,
     Nth,
@@ -37,7 +37,7 @@ from ikebana.reducers.windows import (
     Rank,
     Shift,
     WindowCall,
-    WindowLogic,
+    WindowReducer,
 )
 from ikebana.reducers.windows.partitions import maxima
 from tests.profiles import examples
@@ -146,7 +146,7 @@ def shifted(call: Shift, place: Place) -> Any:
         at = there[abs(call.by) - 1] if len(there) >= abs(call.by) else -1
     if 0 <= at < len(place.rows):
         return value_at(place.rows, at, call.column)
-    if isinstance(call.default, ConstantFunction):
+    if isinstance(call.default, Constant):
         return call.default.value
     return None if call.default is None else place.row[NAMES.index(call.default)]
 
@@ -211,7 +211,7 @@ TWINS: dict[type, Callable[[Any, Place], Any]] = {
 }
 
 
-def twin(logic: WindowLogic, rows: list[Row]) -> Rows:
+def twin(logic: WindowReducer, rows: list[Row]) -> Rows:
     found: Rows = Counter()
     keys = list(logic.order)
     for key in {row[:1] for row in rows}:
@@ -266,7 +266,7 @@ def calls(draw: Any, name: str, keys: list[SortKey]) -> WindowCall:
                 Rank(name, draw(st.sampled_from(ranks))),
                 Ntile(name, draw(st.sampled_from([1, 2, 3, 7]))),
                 Shift(name, column, draw(st.integers(-2, 2)), draw(st.sampled_from([None, column])), flag),
-                Shift(name, "i", draw(st.integers(-2, 2)), ConstantFunction(77), flag),
+                Shift(name, "i", draw(st.integers(-2, 2)), Constant(77), flag),
                 Nth(name, column, draw(st.sampled_from([1, -1, 2])), frame, flag, draw(st.sampled_from([None, "c"]))),
                 Extreme(name, column, flag, frame),
                 OverFrame(name, Count(draw(st.sampled_from([(), ("i",), ("i", "s")]))), frame),
@@ -278,15 +278,15 @@ def calls(draw: Any, name: str, keys: list[SortKey]) -> WindowCall:
 
 
 @st.composite
-def logics(draw: Any) -> WindowLogic:
+def logics(draw: Any) -> WindowReducer:
     keys = draw(st.lists(st.builds(SortKey, st.sampled_from(NAMES), st.booleans(), st.booleans()), max_size=2))
     count = draw(st.integers(1, 3))
-    return WindowLogic(tuple(keys), tuple(draw(calls(f"w{at}", keys)) for at in range(count)))
+    return WindowReducer(tuple(keys), tuple(draw(calls(f"w{at}", keys)) for at in range(count)))
 
 
 @given(logic=logics(), data=st.data())
 @examples(1)
-def test_twin_any_call(logic: WindowLogic, data: st.DataObject) -> None:
+def test_twin_any_call(logic: WindowReducer, data: st.DataObject) -> None:
     row = st.tuples(*(st.sampled_from(domain) for _, domain in TABLE))
     rows = Counter(data.draw(st.dictionaries(row, st.sampled_from([1, 1, 2, 3, -1]), max_size=12)))
     there = [row for row, count in rows.items() for _ in range(count)]
@@ -297,7 +297,7 @@ def test_twin_any_call(logic: WindowLogic, data: st.DataObject) -> None:
 
 @given(logic=logics(), data=st.data())
 @examples(0.3)
-def test_oracle_maintained(logic: WindowLogic, data: st.DataObject) -> None:
+def test_oracle_maintained(logic: WindowReducer, data: st.DataObject) -> None:
     check(
         TABLE,
         data.draw(histories(TABLE)),
@@ -319,10 +319,10 @@ def test_twin_maxima(numbers: list[int], data: st.DataObject) -> None:
 def test_sums_over_frames_overflow_as_sums_do() -> None:
     key, val = [never("g", pa.int64())], [never("i", pa.int64()), never("n", pa.int64())]
     rows: Rows = Counter([(1, 1, (1 << 63) - 1), (1, 2, 1), (1, 3, -5)])
-    order, total = (SortKey("i"),), Sum("n", pa.int64(), may_be_null=False)
+    order, total = (SortKey("i"),), Sum("n", pa.int64(), column_nullable=False)
     with pytest.raises(EvaluationError, match="overflows"):
-        applied(WindowLogic(order, (OverFrame("w", total),)), key, val, rows)
-    wrapping = WindowLogic(order, (OverFrame("w", Sum("n", pa.int64(), ansi=False)),))
+        applied(WindowReducer(order, (OverFrame("w", total),)), key, val, rows)
+    wrapping = WindowReducer(order, (OverFrame("w", Sum("n", pa.int64(), ansi=False)),))
     assert {row[1]: row[3] for row in applied(wrapping, key, val, rows)} == {
         1: (1 << 63) - 1,
         2: -(1 << 63),
@@ -333,7 +333,7 @@ def test_sums_over_frames_overflow_as_sums_do() -> None:
 def test_bounds_overflow_where_spark_looks_at_them() -> None:
     key, val = [never("g", pa.int64())], [never("i", pa.int8())]
     counted = OverFrame("n", Count(), Frame("range", -1, 1, checked=True))
-    logic = WindowLogic((SortKey("i"),), (counted,))
+    logic = WindowReducer((SortKey("i"),), (counted,))
     assert applied(logic, key, val, Counter([(1, 126), (1, 127)])) == Counter([(1, 126, 2), (1, 127, 2)])
     with pytest.raises(EvaluationError, match="a bound of a RANGE frame overflows"):
         applied(logic, key, val, Counter([(1, 1), (1, 127)]))
@@ -346,7 +346,7 @@ def test_bounds_are_days_of_clocks() -> None:
     hours = [datetime(2020, 3, 8, 4, tzinfo=UTC) + timedelta(hours=each) for each in (0, 23, 24)]  # 23 hours are a day
     zone = Config(time_zone="America/New_York")
     tomorrow = later(Column(val[0].type, False, VALUE), DAY, False, zone)
-    logic = WindowLogic((SortKey("t"),), (OverFrame("n", Count(), Frame("range", 0, tomorrow)),))
+    logic = WindowReducer((SortKey("t"),), (OverFrame("n", Count(), Frame("range", 0, tomorrow)),))
     found = applied(logic, key, val, Counter((1, each) for each in hours))
     assert [row[-1] for row in sorted(found)] == [2, 2, 1]
     found = applied(logic, key, val, Counter((1, each - timedelta(days=1)) for each in hours))
@@ -356,7 +356,7 @@ def test_bounds_are_days_of_clocks() -> None:
 def test_bounds_of_floats_are_floats() -> None:
     key, val = [never("g", pa.int64())], [never("x", pa.float32())]
     at, above = float(np.float32(1.1) + np.float32(1.1)), float(np.float32(1.1))
-    logic = WindowLogic((SortKey("x"),), (OverFrame("n", Count(), Frame("range", -1.1, 0)),))
+    logic = WindowReducer((SortKey("x"),), (OverFrame("n", Count(), Frame("range", -1.1, 0)),))
     found = applied(logic, key, val, Counter([(1, above), (1, at)]))
     assert found == Counter([(1, plain(above), 1), (1, plain(at), 2)])
 
@@ -364,6 +364,6 @@ def test_bounds_of_floats_are_floats() -> None:
 def test_infinities_leave_frames_again() -> None:
     key, val = [never("g", pa.int64())], [never("i", pa.int64()), never("x", pa.float64())]
     rows: Rows = Counter([(1, 1, 1.0), (1, 2, math.inf), (1, 3, 5.0), (1, 4, 1.0)])
-    logic = WindowLogic((SortKey("i"),), (OverFrame("w", Sum("x", pa.float64()), Frame("rows", -1, 0)),))
+    logic = WindowReducer((SortKey("i"),), (OverFrame("w", Sum("x", pa.float64()), Frame("rows", -1, 0)),))
     expected = {1: 1.0, 2: math.inf, 3: math.inf, 4: 6.0}
     assert {row[1]: row[3] for row in applied(logic, key, val, rows)} == {at: plain(x) for at, x in expected.items()}

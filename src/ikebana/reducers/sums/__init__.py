@@ -1,6 +1,7 @@
-"""Sums: aggregates that are sums at heart, exact however many rows come and go.
+"""Aggregates based on sums, exact under any number of additions and retractions.
 
-`aggregate` maintains `Count`, `Sum`, `Mean` and `Variance` of groups. `split` and `join` are the lanes behind them.
+`aggregate` maintains `Count`, `Sum`, `Mean` and `Variance` of groups. `split` and `join` convert numbers to lanes and
+back.
 """
 
 from ikebana.reducers.sums.aggregates import Aggregate, Count, Mean, Sum, Variance

@@ -1,11 +1,11 @@
-"""Aggregates that are sums at heart: count, sum, mean, variance and deviation, with Spark's types and rules.
+"""Aggregates computed from sums: count, sum, mean, variance and standard deviation, with Spark's types and rules.
 
-An `Aggregate` says which parts it needs added up (`ikebana.reducers.sums.parts`), and computes its column from their
-sums. All are exact functions of the group's rows: no order matters, and what was retracted leaves no trace.
+An `Aggregate` lists the parts that have to be summed (`ikebana.reducers.sums.parts`) and computes its column from their
+sums. Results are exact functions of the group's rows: they do not depend on the order of rows, and retracted rows leave
+no rounding error behind.
 
-Where Spark's own result depends on the order of rows, as sums of floats do, or an overflow on the way to a result that
-fits, the result here is that of exact arithmetic, rounded once. A mean of whole numbers is their exact sum as
-a double, divided by their number.
+Where Spark's result depends on the order of rows (sums of floats, overflows of intermediate sums), the result here is
+that of exact arithmetic, rounded once. A mean of integers is their exact sum as a double, divided by their number.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ikebana.reducers.sums.exact import Totals, decimals, numbers, words_of
 from ikebana.reducers.sums.parts import AnyPart, Floating, Present, Sums, Whole
 
 _SMALL = 1 << 48
-"""Numbers below this can be multiplied by 10**4 and doubled within 63 bits."""
+"""Numbers below this bound can be multiplied by 10**4 and doubled within 63 bits."""
 
 
 @dataclass(frozen=True)
@@ -34,26 +34,26 @@ class Aggregate(ABC):
     @property
     @abstractmethod
     def type(self) -> pa.DataType:
-        """The type of its result."""
+        """The type of the result."""
 
     @property
     @abstractmethod
     def nullable(self) -> bool:
-        """Whether its result may be null."""
+        """Whether the result may be null."""
 
     @property
     @abstractmethod
     def parts(self) -> tuple[AnyPart, ...]:
-        """What it needs added up."""
+        """The parts whose sums the aggregate needs."""
 
     @abstractmethod
     def finish(self, sums: Sums) -> pa.Array:
-        """Its result for each group."""
+        """The result for each group."""
 
 
 @dataclass(frozen=True)
 class Count(Aggregate):
-    """The number of rows in which none of some columns is null; of all rows if none is named."""
+    """The number of rows in which none of some columns is null; without columns, the number of rows."""
 
     columns: tuple[str, ...] = ()
 
@@ -74,84 +74,82 @@ class Count(Aggregate):
 
 
 @dataclass(frozen=True)
-class OfColumn(Aggregate):
-    """A function of a column's values that are not null; null itself where all are.
+class ColumnAggregate(Aggregate):
+    """An aggregate of the non-null values of a column; null if there are none.
 
-    What overflows raises an error in ANSI mode, unless the call is `forgiving` (try_sum, try_avg): then it is null.
+    In ANSI mode an overflow raises an error.
     """
 
     column: str
     kind: pa.DataType
-    may_be_null: bool = True  # the column
+    column_nullable: bool = True
     ansi: bool = True
-    forgiving: bool = False
 
     @property
     def nullable(self) -> bool:
-        overflows = types.is_decimal(self.kind) or self.forgiving
-        return self.may_be_null or overflows
+        return self.column_nullable or types.is_decimal(self.kind)
 
     @property
     def part(self) -> Whole | Floating:
-        """What it needs added up, besides the number of values."""
+        """The sum that the aggregate needs in addition to the number of values."""
         return Floating(self.column) if types.is_floating(self.kind) else Whole(self.column, self.kind)
 
     @property
     def parts(self) -> tuple[AnyPart, ...]:
-        return (*((Present(self._counted),) if self._counted else ()), self.part)
+        return (*((Present(self._counted_columns),) if self._counted_columns else ()), self.part)
 
     @property
-    def _counted(self) -> tuple[str, ...]:
-        return (self.column,) if self.may_be_null else ()
+    def _counted_columns(self) -> tuple[str, ...]:
+        return (self.column,) if self.column_nullable else ()
 
     def counts(self, sums: Sums) -> Lane:
         """The number of values."""
-        return sums.count(self._counted)
+        return sums.count(self._counted_columns)
 
     def totals(self, sums: Sums) -> Totals:
-        """The exact sums of whole numbers, durations or decimals."""
+        """The exact sums of integers, durations or decimals."""
         assert isinstance(self.part, Whole)
         return sums.total(self.part)
 
     def floats(self, sums: Sums) -> Array:
         """The sums of floats."""
-        return np.array([each.sum() for each in sums.totals(self.part)], np.float64)
+        return np.array([total.sum() for total in sums.totals(self.part)], np.float64)
 
     def check(self, what: str, fit: Array, raises: bool) -> None:
-        """Raise an error if some result does not fit its type, and that is not to be null."""
-        if raises and not self.forgiving and not fit.all():
+        """Raise an error if a result does not fit its type and must not become null."""
+        if raises and not fit.all():
             raise EvaluationError(
                 f"the {what} of {self.column!r} overflows",
                 detail=f"the result of a group does not fit into {self.type}",
-                hint=f"cast the column to a wider type first, or use try_{what}",
+                hint="cast the column to a wider type first",
             )
 
 
 @dataclass(frozen=True)
-class Sum(OfColumn):
-    """The sum of a column: of whole numbers as a 64-bit number, which wraps unless ANSI mode forbids it."""
+class Sum(ColumnAggregate):
+    """The sum of a column. Sums of integers have 64 bits and wrap around, except in ANSI mode."""
 
     @property
     def type(self) -> pa.DataType:
         return sum_type(self.kind)
 
     def finish(self, sums: Sums) -> pa.Array:
-        there = self.counts(sums) != 0
+        valid = self.counts(sums) != 0
         if types.is_floating(self.kind):
-            return numbers(self.type, self.floats(sums), there)
+            return numbers(self.type, self.floats(sums), valid)
         totals = self.totals(sums)
         if types.is_decimal(self.kind):
             fit = totals.below(10**self.type.precision)
             self.check("sum", fit, self.ansi)
-            return decimals(self.type, totals.low, totals.high, there & fit)
+            return decimals(self.type, totals.low, totals.high, valid & fit)
         fit = totals.fit_a_word
         self.check("sum", fit, self.ansi or types.is_duration(self.kind))
-        return numbers(self.type, totals.low, there & fit if self.forgiving else there)
+        return numbers(self.type, totals.low, valid)
 
 
 @dataclass(frozen=True)
-class Mean(OfColumn):
-    """The mean of a column: a double, except of decimals, which get four more digits, and of durations."""
+class Mean(ColumnAggregate):
+    """The mean of a column: a double; for decimals a decimal with four more digits; for durations a duration."""
 
     @property
     def type(self) -> pa.DataType:
@@ -159,27 +157,27 @@ class Mean(OfColumn):
 
     def finish(self, sums: Sums) -> pa.Array:
         counts = self.counts(sums)
-        there, safe = counts != 0, np.where(counts == 0, 1, counts)
+        valid, divisors = counts != 0, np.where(counts == 0, 1, counts)
         if types.is_floating(self.kind):
-            return numbers(self.type, self.floats(sums) / safe, there)
+            return numbers(self.type, self.floats(sums) / divisors, valid)
         totals = self.totals(sums)
         if types.is_decimal(self.kind):
-            return self._decimals(totals, safe, there)
+            return self._decimals(totals, divisors, valid)
         if types.is_duration(self.kind):
             fit = totals.fit_a_word
             self.check("avg", fit, True)
-            return numbers(self.type, _divided(totals, safe, 1).low, there & fit)
-        return numbers(self.type, totals.floats() / safe, there)
+            return numbers(self.type, _divided(totals, divisors, 1).low, valid & fit)
+        return numbers(self.type, totals.floats() / divisors, valid)
 
-    def _decimals(self, totals: Totals, counts: Lane, there: Array) -> pa.Array:
+    def _decimals(self, totals: Totals, counts: Lane, valid: Array) -> pa.Array:
         means = _divided(totals, counts, 10 ** (self.type.scale - self.kind.scale))
         fit = totals.below(10 ** sum_type(self.kind).precision) & means.below(10**self.type.precision)
         self.check("avg", fit, self.ansi)
-        return decimals(self.type, means.low, means.high, there & fit)
+        return decimals(self.type, means.low, means.high, valid & fit)
 
 
 def _divided(totals: Totals, counts: Lane, factor: int) -> Totals:
-    """Totals times a factor (at most 10**4), divided by counts, halves rounded away from zero."""
+    """Totals times a factor (at most 10**4), divided by counts, rounded half away from zero."""
     small = totals.below(_SMALL)
     dividends, divisors = np.where(small, totals.low, 0), np.abs(counts)
     signs = np.where((dividends < 0) == (counts < 0), 1, -1)
@@ -193,23 +191,23 @@ def _divided(totals: Totals, counts: Lane, factor: int) -> Totals:
 
 
 def rounded(dividend: int, divisor: int) -> int:
-    """A quotient of Python's numbers, halves rounded away from zero; of 127 bits at most."""
+    """The quotient of two Python integers, rounded half away from zero and limited to 127 bits."""
     quotient = min((2 * abs(dividend) + abs(divisor)) // (2 * abs(divisor)), (1 << 127) - 1)
     return quotient if (dividend < 0) == (divisor < 0) else -quotient
 
 
 @dataclass(frozen=True)
 class Variance(Aggregate):
-    """The variance of a column of doubles, or the deviation, which is its root.
+    """The variance of a column of doubles, or its square root, the standard deviation.
 
-    Of a `sample` the sum of squares is divided by one less than the number of values; then a single value has
-    none: null, or NaN if `undefined_is_nan`.
+    The variance of a `sample` divides the sum of squares by the number of values minus one. For a single value it is
+    undefined: null, or NaN if `undefined_is_nan`.
     """
 
     column: str
     sample: bool
     root: bool
-    may_be_null: bool = True  # the column
+    column_nullable: bool = True
     undefined_is_nan: bool = False
 
     @property
@@ -218,20 +216,19 @@ class Variance(Aggregate):
 
     @property
     def nullable(self) -> bool:
-        return self.may_be_null or self.sample
+        return self.column_nullable or self.sample
 
     @property
     def parts(self) -> tuple[AnyPart, ...]:
-        return (*((Present((self.column,)),) if self.may_be_null else ()), Floating(self.column, squares=True))
+        return (*((Present((self.column,)),) if self.column_nullable else ()), Floating(self.column, squares=True))
 
     def finish(self, sums: Sums) -> pa.Array:
-        counts = sums.count((self.column,) if self.may_be_null else ())
-        there = counts > (1 if self.sample else 0)
-        found = np.where(there, 0.0, np.nan)
+        counts = sums.count((self.column,) if self.column_nullable else ())
+        is_defined = counts > (1 if self.sample else 0)
+        variances = np.where(is_defined, 0.0, np.nan)
         exact = sums.totals(Floating(self.column, squares=True))
-        for row in np.flatnonzero(there).tolist():
+        for row in np.flatnonzero(is_defined).tolist():
             count = int(counts[row])
-            found[row] = exact[row].variance(count, count - 1 if self.sample else count)
-        return numbers(
-            self.type, np.sqrt(found) if self.root else found, counts > 0 if self.undefined_is_nan else there
-        )
+            variances[row] = exact[row].variance(count, count - 1 if self.sample else count)
+        values = np.sqrt(variances) if self.root else variances
+        return numbers(self.type, values, counts > 0 if self.undefined_is_nan else is_defined)

@@ -1,13 +1,12 @@
-"""Maintaining aggregates that are sums: for each group one row, whatever the group's size.
+"""Maintaining aggregates that are computed from sums: one row for each group, whatever the size of the group.
 
-`aggregate` chooses between two ways. Where no float is added up, all parts live in the diffs of one arrangement by
-group, and a change costs an addition in each lane. Floats need a sum for each of their bins
-(`ikebana.reducers.sums.floats`): then there is an arrangement by group and *slot*, in which the first slot has all
-other parts and each bin has a slot of its own, and a second reduction by group reads the few slots of a group that
-changed.
+`aggregate` chooses between two plans. Without floats, all parts are in the diffs of one arrangement by group, and a
+change costs one addition in each lane. Floats need a sum for each of their bins (`ikebana.reducers.sums.floats`): then
+there is an arrangement by group and *slot*, where slot 0 has all other parts and each bin has its own slot, and a
+second reduction by group reads the few slots of a changed group.
 
-Contract: a row for each group that has rows, the group's columns first. A group of no columns has no row while there
-are no rows at all: SQL's single row for that case is the caller's to add.
+Contract: one row for each group that has rows, with the columns of the group first. Without group columns there is no
+row while there are no rows at all; SQL's single row for that case is added by the caller.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Calls = tuple[tuple[str, Aggregate], ...]
 
 
 def aggregate(collection: Collection, by: Sequence[str], calls: Calls) -> Collection:
-    """For each group, which the columns `by` make, a row of aggregates."""
+    """One row of aggregates for each group, defined by the columns `by`."""
     key, parts = tuple(by), _parts(calls)
     if not floatings(parts):
         return reduced(collection.explode(key, RowLanes(wholes(parts))), key, Aggregation(calls))
@@ -56,7 +55,7 @@ def _parts(calls: Calls) -> tuple[AnyPart, ...]:
 
 @dataclass(frozen=True)
 class RowLanes:
-    """For `Explode`: the lanes of a row, the first of which counts it."""
+    """For `Explode`: the lanes of a row. The first lane counts the row."""
 
     parts: tuple[SumPart, ...]
 
@@ -66,7 +65,7 @@ class RowLanes:
 
 @dataclass(frozen=True)
 class Aggregation(SumsReducer):
-    """The aggregates of groups, all of whose parts are in the lanes of `RowLanes`."""
+    """The aggregates of groups whose parts are all in the lanes of `RowLanes`."""
 
     calls: Calls
 
@@ -78,8 +77,8 @@ class Aggregation(SumsReducer):
 
     def of_sums(self, sums: Lane) -> ReducedRows:
         rows = np.flatnonzero(sums[0])
-        found = Sums.of_lanes(wholes(_parts(self.calls)), sums[:, rows], {})
-        return ReducedRows(rows, [call.finish(found) for _, call in self.calls], np.ones(len(rows), np.int64))
+        totals = Sums.of_lanes(wholes(_parts(self.calls)), sums[:, rows], {})
+        return ReducedRows(rows, [call.finish(totals) for _, call in self.calls], np.ones(len(rows), np.int64))
 
 
 # With floats.
@@ -87,7 +86,7 @@ class Aggregation(SumsReducer):
 
 @dataclass(frozen=True)
 class Spread:
-    """A linear step: for each row the lanes of all whole parts in slot 0, and those of each float in its bin's slot."""
+    """A linear step: the lanes of all parts but floats in slot 0, and those of each float in the slot of its bin."""
 
     keep: tuple[str, ...]
     slot: str
@@ -96,22 +95,22 @@ class Spread:
 
     @property
     def lanes(self) -> int:
-        """How many diff lanes there are."""
+        """The number of diff lanes."""
         return 1 + max(sum(part.width for part in self.wholes), *(part.width for part in self.floatings))
 
     def fields(self, given: Fields) -> Fields:
-        kept = Select(tuple((name, name) for name in self.keep)).fields(given)
-        return (*kept, pa.field(self.slot, pa.int32(), nullable=False))
+        fields = Select(tuple((name, name) for name in self.keep)).fields(given)
+        return (*fields, pa.field(self.slot, pa.int32(), nullable=False))
 
     def __call__(self, changes: Changes) -> Changes:
         named, count = changes.named, len(changes)
-        kept = Select(tuple((name, name) for name in self.keep))(changes)
+        selected = Select(tuple((name, name) for name in self.keep))(changes)
         main = [lane for part in self.wholes for lane in part.split(named)]
-        spread = [self._slotted(kept, constant(0, count), main)]
+        spread = [self._slotted(selected, constant(0, count), main)]
         for place, part in enumerate(self.floatings):
             rows, bins, lanes = part.split(named)
             if len(rows):
-                spread.append(self._slotted(kept.take(rows), 1 + place * BINS + bins, lanes))
+                spread.append(self._slotted(selected.take(rows), 1 + place * BINS + bins, lanes))
         return Changes.concat(spread)
 
     def _slotted(self, rows: Changes, slots: Lane, lanes: Sequence[Lane]) -> Changes:
@@ -125,7 +124,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class SlottedAggregation(Reducer):
-    """The aggregates of groups whose values are slots and their lanes."""
+    """The aggregates of groups whose rows are slots with their lanes."""
 
     calls: Calls
     slot: str
@@ -141,16 +140,16 @@ class SlottedAggregation(Reducer):
         main = np.flatnonzero(slots == 0)
         parts = _parts(self.calls)
         exact = self._exact(np.searchsorted(groups.group[main], groups.group), slots, lanes, len(main))
-        found = Sums.of_lanes(wholes(parts), lanes[:, main], exact)
-        return ReducedRows(main, [call.finish(found) for _, call in self.calls], np.ones(len(main), np.int64))
+        totals = Sums.of_lanes(wholes(parts), lanes[:, main], exact)
+        return ReducedRows(main, [call.finish(totals) for _, call in self.calls], np.ones(len(main), np.int64))
 
     def _exact(self, group: Lane, slots: Lane, lanes: Lane, groups: int) -> dict[Floating, list[Exact]]:
-        """For each part that has floats the sums of groups; `group` are their positions."""
+        """The sums of groups for each part of floats; `group` has the position of each row's group."""
         parts = floatings(_parts(self.calls))
-        found = [[Exact() for _ in range(groups)] for _ in parts]
+        totals = [[Exact() for _ in range(groups)] for _ in parts]
         binned = np.flatnonzero(slots)
         places, bins = np.divmod(slots[binned] - 1, BINS)
         rows = zip(places.tolist(), group[binned].tolist(), bins.tolist(), lanes[1:, binned].T.tolist(), strict=True)
         for place, at, bin_, sums in rows:
-            found[place][at].add(bin_, sums[: parts[place].width])
-        return dict(zip(parts, found, strict=True))
+            totals[place][at].add(bin_, sums[: parts[place].width])
+        return dict(zip(parts, totals, strict=True))

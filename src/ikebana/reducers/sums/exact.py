@@ -1,12 +1,12 @@
-"""Sums of whole numbers and decimals, exact for any number of additions and retractions, in 64-bit lanes.
+"""Sums of integers and decimals, exact under any number of additions and retractions, in 64-bit lanes.
 
-The diffs of an arrangement are lanes of 64-bit numbers that wrap. A sum of wide numbers v is kept in several of them:
-Σ v, Σ (v >> 32), Σ (v >> 64) and so on, each modulo 2**64. The last lane never wraps, and the difference between a lane
-and 2**32 times the next is a sum of numbers of 32 bits, which does not wrap either. So all digits of the total can be
-told from the lanes, whatever wrapped on the way.
+The diffs of an arrangement are lanes of 64-bit integers that wrap around. A sum of wide numbers v is kept in several
+lanes: Σ v, Σ (v >> 32), Σ (v >> 64) and so on, each modulo 2**64. The last lane never wraps around, and the difference
+between a lane and 2**32 times the next lane is a sum of 32-bit numbers, which does not wrap around either. So all
+digits of the total can be computed from the lanes.
 
-Contract: `join` of sums of what `split` gave is exact, as long as a group has less than 2**31 rows, counted with their
-multiplicities. Lanes are linear: differences of running sums are sums themselves.
+Contract: `join` of the sums of the lanes of `split` is exact if a group has fewer than 2**31 rows, counted with their
+multiplicities. Lanes are linear: differences of running sums are sums.
 
 Cost: a few passes over a column for each lane; nothing is done value by value.
 """
@@ -31,7 +31,7 @@ _DIGITS_OF_A_WORD = 18
 
 
 def lanes_of(kind: pa.DataType) -> int:
-    """How many lanes a sum of values of a type takes.
+    """The number of lanes of a sum of values of a type.
 
     >>> [lanes_of(kind) for kind in (pa.int32(), pa.int64(), pa.decimal128(18, 2), pa.decimal128(38, 2))]
     [1, 2, 2, 4]
@@ -41,7 +41,7 @@ def lanes_of(kind: pa.DataType) -> int:
 
 
 def split(array: pa.Array) -> list[Lane]:
-    """The numbers to add up in each lane, for a column of whole numbers, durations or decimals; null counts as 0."""
+    """The numbers to sum in each lane, for a column of integers, durations or decimals; null counts as 0."""
     count = lanes_of(array.type)
     if not types.is_decimal128(array.type):
         words = [integers(array)]
@@ -60,14 +60,14 @@ def split(array: pa.Array) -> list[Lane]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Totals:
-    """Whole numbers of up to 160 bits: 32 bits at a time, least first, and all that is above them."""
+    """Integers of up to 160 bits: digits of 32 bits, least significant first, and the remaining high bits."""
 
     digits: tuple[Lane, ...]
     top: Lane
 
     @staticmethod
     def of_words(low: Lane, high: Lane) -> Totals:
-        """Numbers of up to 127 bits and a sign, as two words."""
+        """Integers of up to 127 bits and a sign, given as two words."""
         return Totals((low & _MASK, low >> _STEP & _MASK), high)
 
     def __len__(self) -> int:
@@ -75,7 +75,7 @@ class Totals:
 
     @property
     def low(self) -> Lane:
-        """The numbers modulo 2**64, with a sign."""
+        """The numbers modulo 2**64, signed."""
         if not self.digits:
             return self.top
         next_ = self.digits[1] if len(self.digits) > 1 else self.top
@@ -83,14 +83,14 @@ class Totals:
 
     @property
     def high(self) -> Lane:
-        """The numbers shifted by 64 bits, modulo 2**64, with a sign."""
+        """The numbers shifted right by 64 bits, modulo 2**64, signed."""
         if len(self.digits) < 2:
             return self.top >> (63 if not self.digits else _STEP)
         return self.top if len(self.digits) == 2 else self.digits[2] | self.top << _STEP
 
     @property
     def fit_a_word(self) -> Array:
-        """Flags those between -2**63 and 2**63 - 1."""
+        """Whether each number is between -2**63 and 2**63 - 1."""
         return self._fit_two_words & (self.high == self.low >> 63)
 
     @property
@@ -100,44 +100,43 @@ class Totals:
         return self.top == (self.top << _STEP) >> _STEP
 
     def below(self, bound: int) -> Array:
-        """Flags those less than `bound` (below 2**127) from zero, on either side."""
+        """Whether the absolute value of each number is below `bound` (at most 2**127)."""
         low, high = self.low.view(np.uint64), self.high
-        sign = high < 0  # a number n < 0 is more than -bound where ~n, which is -n - 1, is less than bound - 1
-        inside = np.where(sign, _is_below((~high, ~low), bound - 1), _is_below((high, low), bound))
+        is_negative = high < 0  # for n < 0, -n < bound means ~n = -n - 1 < bound - 1
+        inside = np.where(is_negative, _is_below((~high, ~low), bound - 1), _is_below((high, low), bound))
         return self._fit_two_words & inside
 
     def to_list(self) -> list[int]:
-        """Python's numbers."""
+        """The numbers as Python integers."""
         total = [int(top) << _STEP * len(self.digits) for top in self.top.tolist()]
         for place, digit in enumerate(self.digits):
-            total = [whole | part << _STEP * place for whole, part in zip(total, digit.tolist(), strict=True)]
+            total = [high | low << _STEP * place for high, low in zip(total, digit.tolist(), strict=True)]
         return total
 
     def floats(self) -> Array:
         """The nearest doubles."""
-        found = self.low.astype(np.float64)
+        doubles = self.low.astype(np.float64)
         wide = np.flatnonzero(~self.fit_a_word)
-        found[wide] = [float(each) for each in self.take(wide).to_list()]
-        return found
+        doubles[wide] = [float(number) for number in self.take(wide).to_list()]
+        return doubles
 
     def take(self, rows: Array) -> Totals:
-        """Some of them."""
+        """The numbers at some positions."""
         return Totals(tuple(digit[rows] for digit in self.digits), self.top[rows])
 
 
 def join(lanes: Sequence[Lane]) -> Totals:
-    """The totals behind sums of what `split` gave."""
-    rest = [low - (high << _STEP) for low, high in pairwise(lanes)]
+    """The totals, given the sums of the lanes of `split`."""
     digits, carry = [], np.zeros(len(lanes[0]), np.int64)
-    for part in rest:
-        whole = part + carry
-        digits.append(whole & _MASK)
-        carry = whole >> _STEP
+    for low, high in pairwise(lanes):
+        digit = low - (high << _STEP) + carry
+        digits.append(digit & _MASK)
+        carry = digit >> _STEP
     return Totals(tuple(digits), lanes[-1] + carry)
 
 
 def _is_below(words: tuple[Array, Array], bound: int) -> Array:
-    """Flags the numbers, given as high and low words and not negative, that are below `bound`."""
+    """Whether each non-negative number, given as high and low words, is below `bound`."""
     high, low = words
     bound_high, bound_low = np.int64(bound >> 64), np.uint64(bound & ((1 << 64) - 1))
     return (high < bound_high) | ((high == bound_high) & (low < bound_low))

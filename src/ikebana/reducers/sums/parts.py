@@ -1,7 +1,7 @@
-"""What is added up for aggregates: numbers of rows, of values, and values themselves.
+"""The sums behind aggregates: counts of rows, counts of values, and sums of values.
 
-A `Part` gives for each row the numbers to add up in some lanes. Parts are values: aggregates that need the same part
-(the sum and the mean of a column) share its lanes.
+A `SumPart` gives the numbers of each row to sum in its lanes. Parts are values: aggregates that need the same part (the
+sum and the mean of a column) share its lanes.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ Columns = Mapping[str, pa.Array]
 
 @dataclass(frozen=True)
 class SumPart(ABC):
-    """Something that is added up."""
+    """A sum that is kept in some lanes."""
 
     @property
     @abstractmethod
     def width(self) -> int:
-        """How many lanes it takes."""
+        """The number of lanes."""
 
     @property
     @abstractmethod
     def columns(self) -> tuple[str, ...]:
-        """The columns that it looks at."""
+        """The columns that the part reads."""
 
     @abstractmethod
     def split(self, columns: Columns) -> list[Lane]:
-        """The numbers to add up, a lane each."""
+        """The numbers to sum, lane by lane."""
 
 
 @dataclass(frozen=True)
 class Present(SumPart):
     """The number of rows in which none of some columns is null."""
 
-    given: tuple[str, ...]
+    names: tuple[str, ...]
 
     @property
     def width(self) -> int:
@@ -54,7 +54,7 @@ class Present(SumPart):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.given
+        return self.names
 
     def split(self, columns: Columns) -> list[Lane]:
         flags = [validity(columns[name]) for name in self.columns]
@@ -63,7 +63,7 @@ class Present(SumPart):
 
 @dataclass(frozen=True)
 class Whole(SumPart):
-    """The exact sum of a column of whole numbers, durations or decimals."""
+    """The exact sum of a column of integers, durations or decimals."""
 
     column: str
     kind: pa.DataType
@@ -82,23 +82,23 @@ class Whole(SumPart):
 
 @dataclass(frozen=True)
 class Floating:
-    """The exact sum of a column of floats, and of their squares if these are asked for: see `floats`."""
+    """The exact sum of a column of floats and, if requested, of their squares: see `floats`."""
 
     column: str
     squares: bool = False
 
     @property
     def width(self) -> int:
-        """How many lanes it takes."""
+        """The number of lanes."""
         return 6 if self.squares else 2
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it looks at."""
+        """The columns that the part reads."""
         return (self.column,)
 
     def split(self, columns: Columns) -> tuple[Lane, Lane, list[Lane]]:
-        """Of the values other than zero and null: their rows, their bins, and the numbers to add up in each."""
+        """The rows of the values other than zero and null, their bins, and the numbers to sum in each bin."""
         column = columns[self.column].cast(pa.float64())
         values = np.where(validity(column), column.to_numpy(zero_copy_only=False), 0.0)
         rows = np.flatnonzero(values)
@@ -110,18 +110,18 @@ AnyPart = SumPart | Floating
 
 
 def wholes(parts: Iterable[AnyPart]) -> tuple[SumPart, ...]:
-    """Those that take lanes of each row, once each."""
+    """The distinct parts that have lanes in every row."""
     return tuple(dict.fromkeys(part for part in parts if isinstance(part, SumPart)))
 
 
 def floatings(parts: Iterable[AnyPart]) -> tuple[Floating, ...]:
-    """Those that take rows of their own, once each."""
+    """The distinct parts that have rows of their own, one for each bin."""
     return tuple(dict.fromkeys(part for part in parts if isinstance(part, Floating)))
 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """What some groups' parts add up to."""
+    """The sums of the parts of some groups."""
 
     rows: Lane
     lanes: Mapping[SumPart, Lane]
@@ -129,12 +129,12 @@ class Sums:
 
     @staticmethod
     def of_lanes(parts: Iterable[SumPart], lanes: Lane, exact: Mapping[Floating, list[Exact]]) -> Sums:
-        """The first lane counts rows; those of the parts follow, one part after the other."""
-        found, at = {}, 1
+        """Sums from lanes: the first lane counts rows, the lanes of the parts follow in order."""
+        by_part, at = {}, 1
         for part in parts:
-            found[part] = lanes[at : at + part.width]
+            by_part[part] = lanes[at : at + part.width]
             at += part.width
-        return Sums(lanes[0], found, exact)
+        return Sums(lanes[0], by_part, exact)
 
     def count(self, columns: tuple[str, ...]) -> Lane:
         """The number of rows in which none of some columns is null."""

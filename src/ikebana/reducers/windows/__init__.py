@@ -1,15 +1,15 @@
 """Window functions: ranks, values of other rows, and aggregates over frames, maintained partition by partition."""
 
-from ikebana.reducers.windows.functions import ConstantFunction, Extreme, Nth, Ntile, OverFrame, Rank, Shift, WindowCall
+from ikebana.reducers.windows.functions import Constant, Extreme, Nth, Ntile, OverFrame, Rank, Shift, WindowCall
 from ikebana.reducers.windows.partitions import RUNNING, VALUE, WHOLE, Bound, Frame
-from ikebana.reducers.windows.reducer import WindowLogic
+from ikebana.reducers.windows.reducer import WindowReducer
 
 __all__ = [
     "RUNNING",
     "VALUE",
     "WHOLE",
     "Bound",
-    "ConstantFunction",
+    "Constant",
     "Extreme",
     "Frame",
     "Nth",
@@ -18,5 +18,5 @@ __all__ = [
     "Rank",
     "Shift",
     "WindowCall",
-    "WindowLogic",
+    "WindowReducer",
 ]

@@ -1,12 +1,12 @@
-"""Window functions: what is computed for each row from its place in the partition, or from its frame.
+"""Window functions: values computed from a row's place in its partition, or from its frame.
 
-All are functions of whole columns: of the positions that a `Window` gives. Results have Spark's types. Sums and means
-of whole numbers and decimals are exact (`ikebana.reducers.sums`): differences of running sums. Floats are added up in
-the order of rows where a frame starts or ends with its partition, and pairwise within other frames: their sums may
-differ from Spark's in the last bits.
+All functions work on whole columns, in the positions of a `Window`. Results have Spark's types. Sums and means of
+integers and decimals are exact (`ikebana.reducers.sums`): they are differences of running sums. Floats are added in the
+order of rows if a frame starts or ends with its partition, and pairwise within other frames, so their sums may differ
+from Spark's in the last digits.
 
-Cost: a few passes over the rows; the least and the greatest of a frame take one for each doubling of its width, sums of
-floats over frames of both bounds one for each row of a frame.
+Cost: a few passes over the rows. Minimum and maximum take one pass for each doubling of the frame's width; sums of
+floats over frames with two bounds take time in proportion to the width of the frame.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from ikebana.reducers.sums.parts import SumPart, Sums
 from ikebana.reducers.windows.partitions import RUNNING, Frame, Window, maxima
 
 Known = Mapping[str, pa.Field]
-"""The columns of a partition's rows, by name."""
+"""The columns of the rows, by name."""
 
 
 @dataclass(frozen=True)
 class WindowCall(ABC):
-    """A function of a row's place, and the name of its column."""
+    """A window function, and the name of its column."""
 
     name: str
 
     @abstractmethod
     def field(self, known: Known) -> pa.Field:
-        """Its column."""
+        """The column of the result."""
 
     @abstractmethod
     def evaluate(self, window: Window) -> pa.Array:
-        """Its value for each position."""
+        """The result at each position."""
 
 
 _Rank = Literal["row_number", "rank", "dense_rank", "percent_rank", "cume_dist"]
@@ -55,7 +55,7 @@ _Rank = Literal["row_number", "rank", "dense_rank", "percent_rank", "cume_dist"]
 
 @dataclass(frozen=True)
 class Rank(WindowCall):
-    """A row's place in its partition, counted in one of several ways."""
+    """The rank of a row in its partition, in one of several definitions."""
 
     function: _Rank
 
@@ -68,21 +68,21 @@ class Rank(WindowCall):
         first, after = window.peer_ranges
         match self.function:
             case "row_number":
-                found = window.positions - start + 1
+                rank = window.positions - start + 1
             case "rank":
-                found = first - start + 1
+                rank = first - start + 1
             case "dense_rank":
-                found = window.peers - window.peers[start] + 1
+                rank = window.peers - window.peers[start] + 1
             case "percent_rank":
                 return pa.array((first - start) / np.maximum(end - start - 1, 1))
             case "cume_dist":
                 return pa.array((after - start) / (end - start))
-        return pa.array(found.astype(np.int32))
+        return pa.array(rank.astype(np.int32))
 
 
 @dataclass(frozen=True)
 class Ntile(WindowCall):
-    """Which of so many parts of the partition a row is in; the first ones have a row more if they cannot be equal."""
+    """The number of a row's bucket, if the partition is divided into equal buckets; the first may have one row more."""
 
     parts: int
 
@@ -106,23 +106,23 @@ class Ntile(WindowCall):
 
 
 @dataclass(frozen=True)
-class ConstantFunction:
-    """A Python value for every row, of the column's type."""
+class Constant:
+    """A Python value for every row, in the type of the column."""
 
     value: Any
 
 
 @dataclass(frozen=True)
 class Shift(WindowCall):
-    """The value of a column so many rows later (lead), or earlier if that is negative (lag).
+    """The value of a column `by` rows later (lead), or earlier if `by` is negative (lag).
 
-    Rows in which it is null do not count if those are ignored. Where there is no such row, the row's own value of the
-    column `default`, or a constant, or null.
+    With `ignore_nulls`, rows in which the column is null are not counted. If there is no such row, the result is
+    `default`: the value of a column in the current row, a constant, or null.
     """
 
     column: str
     by: int
-    default: str | ConstantFunction | None = None
+    default: str | Constant | None = None
     ignore_nulls: bool = False
 
     def field(self, known: Known) -> pa.Field:
@@ -133,17 +133,18 @@ class Shift(WindowCall):
         column = window.columns[self.column]
         at = window.positions + self.by
         if self.ignore_nulls and self.by:
-            valid = Valid(validity(column))
+            valid = MarkedPositions(validity(column))
             here = valid.before(window.positions)
             at = valid.at(here - 1 + self.by + valid.flags) if self.by > 0 else valid.at(here + self.by)
-        found = _taken(column, at, (at >= start) & (at < end))
+        is_inside = (at >= start) & (at < end)
+        values = _take(column, at, is_inside)
         if self.default is None:
-            return found
-        other = window.columns[self.default] if isinstance(self.default, str) else self._constant(column)
-        return pc.if_else(pa.array((at >= start) & (at < end)), found, other)
+            return values
+        default = window.columns[self.default] if isinstance(self.default, str) else self._constant(column)
+        return pc.if_else(pa.array(is_inside), values, default)
 
     def _constant(self, column: pa.Array) -> pa.Scalar:
-        assert isinstance(self.default, ConstantFunction)
+        assert isinstance(self.default, Constant)
         return pa.scalar(self.default.value, column.type)
 
 
@@ -151,7 +152,8 @@ class Shift(WindowCall):
 class Nth(WindowCall):
     """The value of a column in the n-th row of the frame: 1 is the first, -1 the last; null if there is none.
 
-    Rows in which it is null do not count if those are ignored; with `where`, only rows in which that column is true.
+    With `ignore_nulls`, rows in which the column is null are not counted; with `where`, only rows in which that column
+    is true are counted.
     """
 
     column: str
@@ -167,20 +169,19 @@ class Nth(WindowCall):
         lower, upper = window.frame(self.frame)
         column = window.columns[self.column]
         if self.ignore_nulls or self.where is not None:
-            valid = Valid(self._counted(window))
+            valid = MarkedPositions(self._is_counted(window))
             at = valid.at(valid.before(lower) + self.nth - 1 if self.nth > 0 else valid.before(upper) + self.nth)
         else:
             at = lower + self.nth - 1 if self.nth > 0 else upper + self.nth
-        return _taken(column, at, (at >= lower) & (at < upper))
+        return _take(column, at, (at >= lower) & (at < upper))
 
-    def _counted(self, window: Window) -> Array:
-        """Which rows count."""
-        there = validity(window.columns[self.column]) if self.ignore_nulls else np.ones(len(window), bool)
-        return there if self.where is None else there & true(window.columns[self.where])
+    def _is_counted(self, window: Window) -> Array:
+        is_counted = validity(window.columns[self.column]) if self.ignore_nulls else np.ones(len(window), bool)
+        return is_counted if self.where is None else is_counted & true(window.columns[self.where])
 
 
-class Valid:
-    """The positions that are marked: at which a column is not null, for example."""
+class MarkedPositions:
+    """Marked positions, for example those at which a column is not null."""
 
     def __init__(self, flags: Array) -> None:
         self.flags = flags.astype(np.int64)
@@ -188,20 +189,20 @@ class Valid:
         self._before = np.append(0, np.cumsum(self.flags))
 
     def before(self, positions: Lane) -> Lane:
-        """How many of them are before each position."""
+        """The number of marked positions before each position."""
         return self._before[positions]
 
     def at(self, nth: Lane) -> Lane:
-        """The n-th of them, counted from 0; -1 if there is none."""
+        """The n-th marked position, from 0; -1 if there is none."""
         inside = (nth >= 0) & (nth < len(self._positions))
-        found = np.full(len(nth), -1)
-        found[inside] = self._positions[nth[inside]]
-        return found
+        positions = np.full(len(nth), -1)
+        positions[inside] = self._positions[nth[inside]]
+        return positions
 
 
-def _taken(column: pa.Array, at: Lane, there: Array) -> pa.Array:
-    """The values at some positions, null where they are not there."""
-    return column.take(pa.array(np.where(there, at, 0), mask=~there))
+def _take(column: pa.Array, positions: Lane, valid: Array) -> pa.Array:
+    """The values at some positions, null where `valid` is false."""
+    return column.take(pa.array(np.where(valid, positions, 0), mask=~valid))
 
 
 # Functions of frames.
@@ -209,7 +210,7 @@ def _taken(column: pa.Array, at: Lane, there: Array) -> pa.Array:
 
 @dataclass(frozen=True)
 class Extreme(WindowCall):
-    """The greatest (or least) value of a column in the frame, NaN being above all else; null if there is none."""
+    """The greatest (or least) value of a column in the frame, where NaN is the greatest; null if there is none."""
 
     column: str
     greatest: bool
@@ -221,18 +222,18 @@ class Extreme(WindowCall):
     def evaluate(self, window: Window) -> pa.Array:
         column = window.columns[self.column]
         by = comparable(column, SortKey(self.column, self.greatest, nulls_first=True))
-        order = np.lexsort(by[::-1])  # nulls, then the values, the one that is looked for last
+        order = np.lexsort(by[::-1])  # nulls first, the best value last
         places = np.empty(len(column), np.int64)
         places[order] = ranks_in_order(by, order)
         rows = np.empty(len(column), np.int64)
         rows[places[order]] = order
-        found = maxima(places, *window.frame(self.frame), nothing=-1)
-        return _taken(column, rows[found], found >= 0)
+        best = maxima(places, *window.frame(self.frame), empty=-1)
+        return _take(column, rows[best], best >= 0)
 
 
 @dataclass(frozen=True)
 class OverFrame(WindowCall):
-    """A count, a sum or a mean of the frame's rows."""
+    """The count, sum or mean of the rows in the frame."""
 
     aggregate: Count | Sum | Mean
     frame: Frame = RUNNING
@@ -255,10 +256,10 @@ class OverFrame(WindowCall):
         column = window.columns[aggregate.column].cast(pa.float64())
         values = np.where(validity(column), column.to_numpy(zero_copy_only=False), 0.0)
         counts = aggregate.counts(sums)
-        found = _float_sums(values, window, self.frame)
+        result = _float_sums(values, window, self.frame)
         if isinstance(aggregate, Mean):
-            found = found / np.maximum(counts, 1)
-        return numbers(pa.float64(), found, counts > 0)
+            result = result / np.maximum(counts, 1)
+        return numbers(pa.float64(), result, counts > 0)
 
 
 def _sums_of_ranges(lanes: list[Lane], lower: Lane, upper: Lane) -> Lane:
@@ -269,22 +270,22 @@ def _sums_of_ranges(lanes: list[Lane], lower: Lane, upper: Lane) -> Lane:
 
 
 def _float_sums(values: Array, window: Window, frame: Frame) -> Array:
-    """The sums of frames."""
+    """The sums of floats over frames."""
     lower, upper = window.frame(frame)
-    found = np.zeros(len(values))
-    some = np.flatnonzero(upper > lower)
+    sums = np.zeros(len(values))
+    nonempty = np.flatnonzero(upper > lower)
     if frame.lower is None:
-        found[some] = _running(values, window, 1)[upper[some] - 1]
+        sums[nonempty] = _running_sums(values, window, 1)[upper[nonempty] - 1]
     elif frame.upper is None:
-        found[some] = _running(values, window, -1)[lower[some]]
-    elif len(some):
-        pairs = np.stack([lower[some], upper[some]], axis=1).ravel()
-        found[some] = np.add.reduceat(np.append(values, 0.0), pairs)[::2]
-    return found + 0.0
+        sums[nonempty] = _running_sums(values, window, -1)[lower[nonempty]]
+    elif len(nonempty):
+        pairs = np.stack([lower[nonempty], upper[nonempty]], axis=1).ravel()
+        sums[nonempty] = np.add.reduceat(np.append(values, 0.0), pairs)[::2]
+    return sums + 0.0
 
 
-def _running(values: Array, window: Window, step: int) -> Array:
-    """Running sums within partitions, from the first row on, or from the last if the step is -1."""
+def _running_sums(values: Array, window: Window, step: int) -> Array:
+    """Running sums within partitions, from the first row, or from the last row if `step` is -1."""
     starts, _ = window.partitions
     sums = np.empty(len(values))
     for first, after in pairwise([*np.flatnonzero(starts == window.positions).tolist(), len(values)]):

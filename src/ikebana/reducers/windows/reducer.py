@@ -1,9 +1,9 @@
-"""Window functions as a reduction: of each partition every row, with a column more for each function.
+"""Window functions as a reducer: every row of each partition, with one more column for each function.
 
-Rows that the sort keys leave tied are in the order of their other columns, so that the result is a function of the
-rows alone. A row that counts twice is two rows, which may have different places.
+Rows with equal sort keys are ordered by their other columns, so that the result is a function of the rows alone. A row
+of multiplicity two is two rows, which may have different places.
 
-Cost: a change costs its partition, twice (what it was, what it is), in a few passes over arrays for each function.
+Cost: a change reads its partition twice, before and after the change, in a few passes over arrays for each function.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ikebana.reducers.windows.partitions import Window
 
 
 @dataclass(frozen=True)
-class WindowLogic(Reducer):
-    """Functions over the rows of each group, which is a partition, in one order."""
+class WindowReducer(Reducer):
+    """Window functions over the rows of each partition (the group), in one order."""
 
     order: tuple[SortKey, ...]
     calls: tuple[WindowCall, ...]
@@ -32,9 +32,9 @@ class WindowLogic(Reducer):
         return (*schema.val.fields, *(call.field(known) for call in self.calls))
 
     def apply(self, groups: Groups) -> ReducedRows:
-        there = np.flatnonzero(groups.sums[0] > 0)
-        values = groups.values.take(there)
-        window = Window(values.columns(), groups.group[there], groups.sums[0][there], self.order)
-        own = [window.columns[field.name] for field in values.schema.val.fields]
-        made = [call.evaluate(window) for call in self.calls]
-        return ReducedRows(there[window.rows], [*own, *made], np.ones(len(window), np.int64))
+        present = np.flatnonzero(groups.sums[0] > 0)
+        rows = groups.values.take(present)
+        window = Window(rows.columns(), groups.group[present], groups.sums[0][present], self.order)
+        values = [window.columns[field.name] for field in rows.schema.val.fields]
+        results = [call.evaluate(window) for call in self.calls]
+        return ReducedRows(present[window.rows], [*values, *results], np.ones(len(window), np.int64))

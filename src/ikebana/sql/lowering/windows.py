@@ -47,7 +47,7 @@ def windowed(lowering: Lowering, tree: Tree, most: int | None) -> Relation:
     rows = part.rows((*part.binding, *given.named))
     if most is not None:
         rows = top_rows(rows, key, most, 0, order)
-    made = rows.arrange_by(key).reduce(windows.WindowLogic(order, tuple(calls.values()))).rows()
+    made = rows.arrange_by(key).reduce(windows.WindowReducer(order, tuple(calls.values()))).rows()
     columns = [*given.attributes, *((number, call.name) for number, call in calls.items())]
     names = {**part.names, **{number: each.fields["name"] for number, each in named.items()}}
     return from_collection(made, columns, names)
@@ -200,9 +200,9 @@ def _ntile(given: _Given, tree: Tree, name: str, frame: Frame) -> windows.Window
 def _shifted(given: _Given, tree: Tree, name: str, frame: Frame) -> windows.WindowCall:
     value, offset, default = given.inputs(tree)
     by = _whole(offset, tree.kind) * (-1 if tree.kind == "Lag" else 1)
-    other: str | windows.ConstantFunction | None
+    other: str | windows.Constant | None
     if isinstance(default, Literal):
-        other = None if default.value is None else windows.ConstantFunction(default.value)
+        other = None if default.value is None else windows.Constant(default.value)
     else:
         other = given.column(default).name
     return windows.Shift(name, given.column(value).name, by, other, bool(tree.fields["ignoreNulls"]))
