@@ -20,14 +20,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from ikebana.errors import IkebanaError
+from ikebana.cli import UsageError
 from ikebana_bench.progress import Progress
 from ikebana_bench.report import Outcome, figure_paths, require_matplotlib, table, write_figure, write_json
 from ikebana_bench.scenario import AnyScenario, Parameters, Results, VerificationError
-
-
-class UsageError(IkebanaError):
-    """A request that cannot be run as it stands."""
 
 
 def list_benchmarks(scenarios: Sequence[type[AnyScenario]], out: Console) -> None:

@@ -7,12 +7,10 @@ here shows up in a measurement.
 from __future__ import annotations
 
 import os
-import platform
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -134,34 +132,12 @@ def resident_bytes() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def machine() -> dict[str, str | int]:
-    """What the figures depend on; nothing that identifies the machine."""
-    return {
-        "cpu": _cpu_model(),
-        "cores": os.cpu_count() or 1,
-        "memory_bytes": int(psutil.virtual_memory().total),
-        "platform": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        "numpy": version("numpy"),
-        "numba": version("numba"),
-    }
-
-
-def _cpu_model() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"
-
-
-def commit(root: Path = Path(__file__).parents[3]) -> str:
-    """The commit of the checkout at `root`, with `-dirty` if its sources differ; `unknown` outside of one."""
+def commit(root: Path = Path(__file__).parents[2]) -> str:
+    """The commit of the checkout at `root`, with `-dirty` if its sources differ; `unknown` outside a checkout."""
     try:
         if Path(_git(root, "rev-parse", "--show-toplevel")).resolve() != root.resolve():
             return "unknown"
-        dirty = "-dirty" if _git(root, "status", "--porcelain", "--", "src") else ""
+        dirty = "-dirty" if _git(root, "status", "--porcelain", "--", "src", "benchmarks/ikebana_bench") else ""
         return _git(root, "rev-parse", "HEAD") + dirty
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

@@ -18,7 +18,8 @@ import numpy as np
 from rich.table import Table
 
 from ikebana.errors import IkebanaError
-from ikebana_bench.measure import Series, commit, machine
+from ikebana.machine import machine
+from ikebana_bench.measure import Series, commit
 from ikebana_bench.scenario import AnyScenario, Figure, Parameters, Results
 from ikebana_bench.units import show, split
 

@@ -15,6 +15,11 @@ from rich.table import Table
 
 from ikebana import __version__
 from ikebana.errors import IkebanaError
+from ikebana.machine import machine
+
+
+class UsageError(IkebanaError):
+    """A command with arguments that make no sense; the command exits with status 2."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,8 +54,16 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _bench(name: str, options: Sequence[str]) -> None:
-    from ikebana_bench import SCENARIOS, command  # imports the whole engine; the other commands need none
-
+    try:
+        from ikebana_bench import SCENARIOS, command  # imports the whole engine, which other commands do not need
+    except ModuleNotFoundError as error:
+        if error.name != "ikebana_bench":
+            raise
+        raise IkebanaError(
+            "the benchmarks are not installed",
+            detail="they are a package of their own in a checkout of ikebana",
+            hint="in a checkout, run `make bench`, or install them with `pip install ./benchmarks`",
+        ) from None
     out, err = _console(), _console(stderr=True)
     if name == "list":
         command.list_benchmarks(SCENARIOS, out)
@@ -61,19 +74,15 @@ def _bench(name: str, options: Sequence[str]) -> None:
 
 
 def _info() -> None:
-    from ikebana_bench.measure import machine
-    from ikebana_bench.units import show, split
-
-    shown = Table(show_header=False)
-    shown.add_row("ikebana", __version__)
+    table = Table(show_header=False)
+    table.add_row("ikebana", __version__)
     for name, value in machine().items():
-        shown.add_row(split(name)[0], value if isinstance(value, str) else show(name, value))
-    _console().print(shown)
+        is_size = name.endswith("_bytes")
+        table.add_row(name.removesuffix("_bytes"), f"{int(value) / 2**30:.1f} GiB" if is_size else str(value))
+    _console().print(table)
 
 
 def _fail(error: IkebanaError) -> int:
-    from ikebana_bench.command import UsageError
-
     print(f"error: {error}", file=sys.stderr)
     return 2 if isinstance(error, UsageError) else 1
 

@@ -19,6 +19,7 @@ from rich.console import Console
 
 import ikebana_bench
 from ikebana.cli import main
+from ikebana.machine import machine
 from ikebana_bench import SCENARIOS, measure, report
 from ikebana_bench.progress import Progress
 from ikebana_bench.scenario import Parameters, Results, Scenario, parameter
@@ -53,6 +54,7 @@ ENDLESS = """
 import sys, time
 from ikebana_bench.floor import SortFloor
 from ikebana.cli import main
+from ikebana.machine import machine
 
 def run(self, parameters, progress):
     print("started", flush=True)
@@ -219,7 +221,7 @@ def test_sort_floor_is_for_a_count_or_for_keys() -> None:
 
 
 def test_resident_memory_is_plausible() -> None:
-    assert 2**20 < measure.resident_bytes() < measure.machine()["memory_bytes"]
+    assert 2**20 < measure.resident_bytes() < machine()["memory_bytes"]
 
 
 @pytest.mark.parametrize(
