@@ -216,13 +216,13 @@ class ArrangeClosedLoop(Scenario[ClosedLoopParameters]):
         now = len(window.batches) + 1
         arrange.advance((now + 1,))
         table = handle.read((now,))
-        found, diffs = table["key"].to_numpy(), table["diff"].to_numpy()
-        order = np.argsort(found)
+        actual, diffs = table["key"].to_numpy(), table["diff"].to_numpy()
+        order = np.argsort(actual)
         keys, counts = np.unique(window.final, return_counts=True)
         self.verify(
-            np.array_equal(found[order], keys) and np.array_equal(diffs[order], counts),
+            np.array_equal(actual[order], keys) and np.array_equal(diffs[order], counts),
             f"with effort {effort} the trace holds the window",
-            detail=f"it has {len(found)} keys and {diffs.sum()} records,"
+            detail=f"it has {len(actual)} keys and {diffs.sum()} records,"
             f" the window {len(keys)} and {len(window.final)}",
         )
 
@@ -342,11 +342,11 @@ class ArrangeBulk(Scenario[BulkParameters]):
         absent = random_keys(parameters.lookups - half, parameters.seed + 4).astype(given.dtype)
         wanted = np.concatenate([present, absent])
         table = handle.lookup({key: wanted}, (1,))
-        found = {column: table[column].to_numpy() for column in columns}
-        found_order = np.lexsort(tuple(reversed(found.values())))
+        actual = {column: table[column].to_numpy() for column in columns}
+        actual_order = np.lexsort(tuple(reversed(actual.values())))
         rows = np.flatnonzero(np.isin(given, wanted))
         order = rows[np.lexsort(tuple(column[rows] for column in reversed(columns.values())))]
-        times = table["diff"].to_numpy()[found_order]
+        times = table["diff"].to_numpy()[actual_order]
         for column, values in columns.items():
-            held = np.repeat(found[column][found_order], times)
+            held = np.repeat(actual[column][actual_order], times)
             self.verify(np.array_equal(held, values[order]), f'{name}: look-ups find the right "{column}"')

@@ -117,8 +117,8 @@ def _parser(scenario: type[AnyScenario]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"ikebana bench {scenario.name}", description=f"{scenario.claim} (paper: {scenario.paper})"
     )
-    for each in fields(scenario.parameters):
-        _add_option(parser, each)
+    for field in fields(scenario.parameters):
+        _add_option(parser, field)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE")
     parser.add_argument("--figure", type=Path, metavar="PATH", help="draw the figure to PATH.png and PATH.svg")
     return parser

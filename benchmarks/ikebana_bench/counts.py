@@ -117,12 +117,12 @@ class CountClosedLoop(Scenario[CountParameters]):
 
 def check(scenario: Scenario[Any], counts: View, window: Window) -> None:
     """The view counts what is in the window."""
-    found = counts.read()
-    order = np.argsort(found["key"].to_numpy())
-    keys, wanted = np.unique(window.present, return_counts=True)
-    same = np.array_equal(found["key"].to_numpy()[order], keys)
+    actual = counts.read()
+    order = np.argsort(actual["key"].to_numpy())
+    keys, expected = np.unique(window.present, return_counts=True)
+    same = np.array_equal(actual["key"].to_numpy()[order], keys)
     scenario.verify(
-        same and np.array_equal(found["count"].to_numpy()[order], wanted), "the counts are those of the window"
+        same and np.array_equal(actual["count"].to_numpy()[order], expected), "the counts are those of the window"
     )
 
 

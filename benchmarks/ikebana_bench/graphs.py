@@ -69,17 +69,17 @@ class Graph:
         """Breadth-first search from the root, level by level over sorted edges; -1 where there is no path."""
         order = np.argsort(self.src, kind="stable")
         dst, starts = self.dst[order], np.searchsorted(self.src[order], np.arange(self.nodes + 1))
-        found = np.full(self.nodes, -1, np.int64)
+        distances = np.full(self.nodes, -1, np.int64)
         level = np.array([self.root])
         distance = 0
         while len(level):
-            found[level] = distance
+            distances[level] = distance
             distance += 1
             counts = starts[level + 1] - starts[level]
             first = np.repeat(starts[level] - np.append(0, np.cumsum(counts)[:-1]), counts)
             reached = np.unique(dst[first + np.arange(counts.sum())])
-            level = reached[found[reached] < 0]
-        return found
+            level = reached[distances[reached] < 0]
+        return distances
 
     def components(self) -> NDArray[np.int64]:
         """The least node of each node's component: labels fall along edges, and jump, until nothing moves."""
@@ -135,10 +135,10 @@ class GraphBatch(Scenario[GraphParameters]):
         results |= {f"{name}_rust_anchor_ratio": RUST_S[name] / spent for name, spent in seconds.items()}
         return {**results, "cpu_share": timer.cpu_share}
 
-    def _check(self, name: str, found: pa.Table, drawn: Graph) -> None:
+    def _check(self, name: str, answer: pa.Table, drawn: Graph) -> None:
         got = np.full(drawn.nodes, -1, np.int64)
-        value = np.zeros(found.num_rows) if name == "reach" else found.column(1).to_numpy()
-        got[found["node"].to_numpy()] = value
+        value = np.zeros(answer.num_rows) if name == "reach" else answer.column(1).to_numpy()
+        got[answer["node"].to_numpy()] = value
         wanted = drawn.components() if name == "wcc" else drawn.distances()
         touched = np.zeros(drawn.nodes, bool)
         touched[drawn.src] = touched[drawn.dst] = True
@@ -191,9 +191,9 @@ class GraphUpdates(Scenario[UpdateParameters]):
             view.wait(engine.epoch - 1)
             single = self._change(engine, edges, view, drawn, random, 1, parameters.changes, progress)
             many = self._change(engine, edges, view, drawn, random, 1_000, parameters.thousands, progress)
-            found = np.sort(view.read()["node"].to_numpy())
-        wanted = np.flatnonzero(drawn.distances() >= 0)
-        self.verify(np.array_equal(found, wanted), "reachability after all changes agrees with an array program")
+            reached = np.sort(view.read()["node"].to_numpy())
+        expected = np.flatnonzero(drawn.distances() >= 0)
+        self.verify(np.array_equal(reached, expected), "reachability after all changes agrees with an array program")
         return {
             **percentiles("single_edge", "ms", single),
             **percentiles("thousand_edges", "ms", many),
@@ -253,15 +253,17 @@ class Closure(Scenario[ClosureParameters]):
                 edges.insert({"src": rows[:, 0], "dst": rows[:, 1]})
                 engine.advance()
                 engine.run()
-                made: Callable[[Collection], Collection] = _PROGRAMS[program]
+                build: Callable[[Collection], Collection] = _PROGRAMS[program]
                 with timer(f"{program}_{name}"):
-                    view = engine.install(program, made(edges))
+                    view = engine.install(program, build(edges))
                     view.wait(engine.epoch - 1)
-                found = view.read()
-            wanted = _closed(rows) if program == "tc" else _same_generation(rows)
-            self.verify(found.num_rows == wanted, f"{program} on {name} has {wanted} pairs", detail=str(found.num_rows))
+                pairs = view.read()
+            expected = _closed(rows) if program == "tc" else _same_generation(rows)
+            self.verify(
+                pairs.num_rows == expected, f"{program} on {name} has {expected} pairs", detail=str(pairs.num_rows)
+            )
             spent = timer.seconds[f"{program}_{name}"]
-            results |= {f"{program}_{name}_s": spent, f"{program}_{name}_pairs": found.num_rows}
+            results |= {f"{program}_{name}_s": spent, f"{program}_{name}_pairs": pairs.num_rows}
             results[f"{program}_{name}_rust_anchor_ratio"] = RUST_CLOSURE_S[f"{program}_{name}"] / spent
         return {**results, "cpu_share": timer.cpu_share}
 

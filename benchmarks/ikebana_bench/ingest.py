@@ -149,10 +149,10 @@ class IngestLoad(Scenario[LoadParameters]):
         before = resident_bytes()
         for repeat in range(parameters.repeats):
             watch, used = Stopwatch(), cpu_seconds()
-            found = counted(df)
+            counted_rows = counted(df)
             own.append(watch.seconds)
             own_cpu.append(cpu_seconds() - used)
-            self.verify(found == wanted[0], f"Spark hands every row of {name} to Python")
+            self.verify(counted_rows == wanted[0], f"Spark hands every row of {name} to Python")
             table = session.create_table(name, df, KEYS[name])
             watch, used = Stopwatch(), cpu_seconds()
             table.load(df, progress=False)
@@ -319,9 +319,9 @@ class IngestInsert(Scenario[InsertParameters]):
             for size in (1, 100, 10_000):
                 if size <= parameters.largest:
                     results |= self._insert(session, table, events, size, parameters.batches, progress)
-            found = table.to_arrow()
+            rows = table.to_arrow()
         self.verify(
-            (len(found), pc.sum(found["amount"]).as_py()) == (events._next, sum(events.sums().values())),
+            (len(rows), pc.sum(rows["amount"]).as_py()) == (events._next, sum(events.sums().values())),
             "the table has all rows, with their values",
         )
         return results
@@ -332,10 +332,10 @@ class IngestInsert(Scenario[InsertParameters]):
         for _ in range(WARM):
             table.insert(events.batch(size))
         session.engine.run()
-        made = [events.batch(size) for _ in range(batches)]
+        prepared = [events.batch(size) for _ in range(batches)]
         spent = []
         whole = Stopwatch()
-        for batch in progress.track(f"batches of {size}", made):
+        for batch in progress.track(f"batches of {size}", prepared):
             watch = Stopwatch()
             table.insert(batch)
             spent.append(watch.seconds * 1e3)
@@ -381,11 +381,11 @@ class IngestLatency(Scenario[LatencyParameters]):
         events = Events(parameters.items, parameters.groups, parameters.seed)
         with connected(parameters.workers) as session:
             base = events.batch(parameters.events, least=1)
-            found = self._ours(session, events, base, parameters, progress)
+            results = self._ours(session, events, base, parameters, progress)
             if parameters.streaming:
-                found |= self._theirs(session, parameters, progress)
-                found |= against(found, (1, parameters.batch))
-        return found
+                results |= self._theirs(session, parameters, progress)
+                results |= against(results, (1, parameters.batch))
+        return results
 
     def _ours(
         self,
@@ -441,8 +441,8 @@ class IngestLatency(Scenario[LatencyParameters]):
         return results
 
     def _check(self, view: View, events: Events, least: int) -> None:
-        found = view.to_arrow()
-        sums = dict(zip(found["group"].to_pylist(), found["total"].to_pylist(), strict=True))
+        answer = view.to_arrow()
+        sums = dict(zip(answer["group"].to_pylist(), answer["total"].to_pylist(), strict=True))
         self.verify(sums == events.sums(least), f"{view.name!r} has the sums of all events")
 
     def _theirs(self, session: Session, parameters: LatencyParameters, progress: Progress) -> dict[str, Any]:
@@ -456,19 +456,19 @@ class IngestLatency(Scenario[LatencyParameters]):
             for size in (1, parameters.batch):
                 change(events.batch(size))
                 rounds = range(parameters.streaming)
-                made = [events.batch(size) for _ in rounds]
-                spent = [change(each)[0] for each in progress.track(f"streaming, {size} rows", made)]
+                prepared = [events.batch(size) for _ in rounds]
+                spent = [change(batch)[0] for batch in progress.track(f"streaming, {size} rows", prepared)]
                 results |= latencies("streaming", size, spent)
             sums = change(events.batch(1))[1]
         self.verify(sums == events.sums(), "Structured Streaming has the sums of all events")
         return results
 
 
-def against(found: dict[str, Any], sizes: Iterable[int]) -> dict[str, float]:
+def against(results: dict[str, Any], sizes: Iterable[int]) -> dict[str, float]:
     """How many times as long Structured Streaming takes as one view of ours."""
     return {
-        f"{sized('streaming', size)}_over_ours_ratio": found[f"{sized('streaming', size)}_p50_ms"]
-        / found[f"{sized('alone', size)}_p50_ms"]
+        f"{sized('streaming', size)}_over_ours_ratio": results[f"{sized('streaming', size)}_p50_ms"]
+        / results[f"{sized('alone', size)}_p50_ms"]
         for size in sizes
     }
 

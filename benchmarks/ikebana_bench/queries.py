@@ -72,10 +72,10 @@ class JoinProportionality(Scenario[JoinParameters]):
         view = engine.install(f"join {name}", small.join(large, on="key"))
         view.wait(engine.epoch - 1)
         spent = watch.seconds * 1e3
-        found = view.read()
+        answer = view.read()
         self.verify(
-            np.array_equal(np.sort(found["key"].to_numpy()), np.sort(wanted))
-            and bool((found["val"].to_numpy() == 3 * found["key"].to_numpy()).all()),
+            np.array_equal(np.sort(answer["key"].to_numpy()), np.sort(wanted))
+            and bool((answer["val"].to_numpy() == 3 * answer["key"].to_numpy()).all()),
             f"a join of {len(wanted)} keys finds them all",
         )
         view.drop()

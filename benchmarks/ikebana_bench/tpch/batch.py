@@ -61,14 +61,14 @@ class TpchBatch(Scenario[BatchParameters]):
     def run(self, parameters: BatchParameters, progress: Progress) -> Results:
         duckdb = "duckdb" in named(parameters.peers, PEERS)
         folder = data.tables(parameters.scale, Path(parameters.data), files=parameters.files)
-        found = {}
+        times = {}
         master = {"spark.master": f"local[{parameters.workers}]"}
         with spark_session(0, master) as spark, engine_of(parameters.workers) as engine:
             for number in progress.track("answering", numbers(parameters.queries)):
-                found[number], wanted = self._measure(spark, engine, folder, number, parameters)
+                times[number], wanted = self._measure(spark, engine, folder, number, parameters)
                 if duckdb:
-                    found[number] |= self._duckdb(folder, number, wanted, found[number], parameters)
-        return {**dict(summarised(found)), **dict(listed(found))}
+                    times[number] |= self._duckdb(folder, number, wanted, times[number], parameters)
+        return {**dict(summarised(times)), **dict(listed(times))}
 
     def figures(self, results: Results) -> Sequence[Figure]:
         """A point for each query."""
@@ -116,7 +116,7 @@ def answered(
     rows = read(folder, job)
     reading = watch.lap()
     with Fed(engine, job) as fed:
-        fed.feed(rows, ceil(max(each.num_rows for each in rows.values()) / engine.cluster.size))
+        fed.feed(rows, ceil(max(table.num_rows for table in rows.values()) / engine.cluster.size))
         answer = fed.answer()
         times = {"elapsed_s": watch.seconds, "plan_s": plan, "read_s": reading, "feed_s": watch.lap()}
     return times, answer
@@ -124,30 +124,30 @@ def answered(
 
 def read(folder: Path, job: Job) -> dict[str, pa.Table]:
     """The columns that a query needs."""
-    found = {}
+    tables = {}
     for name, columns in job.columns.items():
-        schema = pa.schema([SCHEMAS[name].field(each) for each in columns])
-        found[name] = pq.read_table(folder / name, columns=columns).cast(schema)
-    return found
+        schema = pa.schema([SCHEMAS[name].field(column) for column in columns])
+        tables[name] = pq.read_table(folder / name, columns=columns).cast(schema)
+    return tables
 
 
 def timed(answer: Callable[[], pa.Table]) -> tuple[float, pa.Table]:
     """What an answer took, in seconds, and the answer."""
     watch = Stopwatch()
-    found = answer()
-    return watch.seconds, found
+    result = answer()
+    return watch.seconds, result
 
 
-def summarised(found: Mapping[int, Times]) -> Iterator[tuple[str, float | Series]]:
+def summarised(results: Mapping[int, Times]) -> Iterator[tuple[str, float | Series]]:
     """How often we are faster, and by what factor at median."""
     for peer in ("spark", "duckdb"):
-        ratios = [times[f"{peer}_ratio"] for times in found.values() if f"{peer}_ratio" in times]
+        ratios = [times[f"{peer}_ratio"] for times in results.values() if f"{peer}_ratio" in times]
         if ratios:
             yield f"faster_than_{peer}", sum(ratio > 1 for ratio in ratios)
             yield f"{peer}_p50_ratio", float(np.median(ratios))
         if ratios and peer == "spark":
             yield "spark_target_ratio", float(np.mean([ratio > 1 for ratio in ratios])) / SPARK_TARGET
     for name in ("elapsed_s", "spark_s", "duckdb_s"):
-        if all(name in times for times in found.values()):
-            yield f"all_{name}", sum(times[name] for times in found.values())
-            yield name, by_query(found, name)
+        if all(name in times for times in results.values()):
+            yield f"all_{name}", sum(times[name] for times in results.values())
+            yield name, by_query(results, name)

@@ -18,12 +18,12 @@ from ikebana_bench.tpch.schemas import SCHEMAS, TABLES
 
 
 def tables(scale: float, directory: Path, *, files: int = 1, names: Iterable[str] = TABLES) -> Path:
-    """A folder with a folder of Parquet files for each table; those that are not there yet are made."""
-    made = directory / f"scale-{scale:g}-files-{files}"
-    missing = [name for name in names if not (made / name).exists()]
+    """A folder with one folder of Parquet files for each table; missing files are generated."""
+    folder = directory / f"scale-{scale:g}-files-{files}"
+    missing = [name for name in names if not (folder / name).exists()]
     if missing:
-        _make(made, scale, files, missing)
-    return made
+        _make(folder, scale, files, missing)
+    return folder
 
 
 def read(folder: Path) -> dict[str, pa.Table]:

@@ -90,7 +90,7 @@ def job(spark: Any, number: int, *, kept: bool, used: bool) -> Job:
     planner = Planner(spark)
     columns = {name: columns_of(number, name, used=used) for name in tables_of(number)}
     for name, names in columns.items():
-        planner.add_table(name, [SCHEMAS[name].field(each) for each in names])
+        planner.add_table(name, [SCHEMAS[name].field(column) for column in names])
     return Job(number, planner.plan(query(number)), columns, kept)
 
 
@@ -115,7 +115,7 @@ class Fed:
         self._view = engine.install(f"q{job.number}", self._lowered.rows)
 
     def _table(self, name: str, job: Job) -> tables.Table:
-        fields = [SCHEMAS[name].field(each) for each in job.columns[name]]
+        fields = [SCHEMAS[name].field(column) for column in job.columns[name]]
         if job.kept and name != "lineitem":
             return self._engine.table(name, fields, KEYS[name])
         return self._engine.table(name, fields, kind="stream")
@@ -124,11 +124,11 @@ class Fed:
         """Seconds that it takes to feed all rows, in batches, until the answer for the last is complete."""
         epochs: list[int] = []
         watch = Stopwatch()
-        for start in range(0, max(each.num_rows for each in rows.values()), batch):
+        for start in range(0, max(table.num_rows for table in rows.values()), batch):
             with self._engine.transaction():
-                for name, each in rows.items():
-                    if start < each.num_rows:
-                        self._tables[name].insert(each.slice(start, batch))
+                for name, table in rows.items():
+                    if start < table.num_rows:
+                        self._tables[name].insert(table.slice(start, batch))
             epochs.append(self._engine.epoch - 1)
             if len(epochs) >= self._engine.cluster.size:
                 self._view.wait(epochs[-self._engine.cluster.size])
@@ -137,8 +137,8 @@ class Fed:
 
     def answer(self) -> pa.Table:
         """The answer as it is now."""
-        found = self._view.to_arrow()
-        return sort_table(found, self._lowered.order) if self._lowered.order else found
+        answer = self._view.to_arrow()
+        return sort_table(answer, self._lowered.order) if self._lowered.order else answer
 
     def __enter__(self) -> Fed:
         return self
@@ -153,7 +153,7 @@ class Fed:
 def warm(engine: Engine, job: Job, rows: Mapping[str, pa.Table]) -> None:
     """Feed a few rows, so that code is loaded."""
     with Fed(engine, job) as fed:
-        fed.feed({name: each.slice(0, _WARM_ROWS) for name, each in rows.items()}, _WARM_ROWS)
+        fed.feed({name: table.slice(0, _WARM_ROWS) for name, table in rows.items()}, _WARM_ROWS)
         fed.answer()
 
 

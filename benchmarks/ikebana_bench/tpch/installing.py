@@ -107,8 +107,8 @@ class TpchInstall(Scenario[InstallParameters]):
             measured = measure(session, stream, oracle, parameters, progress)
             if together:
                 summary |= memory("installed", session)
-        found = {number: {"java_cold_ms": cold[number], **prepared[number], **measured[number]} for number in chosen}
-        return {**summary, **dict(summarised(found, parameters)), **dict(listed(found))}
+        results = {number: {"java_cold_ms": cold[number], **prepared[number], **measured[number]} for number in chosen}
+        return {**summary, **dict(summarised(results, parameters)), **dict(listed(results))}
 
     def _install_together(
         self,
@@ -119,11 +119,11 @@ class TpchInstall(Scenario[InstallParameters]):
         progress: Progress,
     ) -> dict[int, Times]:
         """Install all, then each again beside them, and compare after a round of changes."""
-        found, views = {}, {}
+        times, views = {}, {}
         for number in progress.track("installing", numbers(parameters.queries)):
-            views[number], _, found[number] = installed(session, number)
+            views[number], _, times[number] = installed(session, number)
         for number in progress.track("installing again", list(views)):
-            found[number] |= self._again(session, number, parameters)
+            times[number] |= self._again(session, number, parameters)
         changes = stream.next_round()
         apply(session, changes)
         rows = dict(stream.snapshot)
@@ -131,7 +131,7 @@ class TpchInstall(Scenario[InstallParameters]):
             rows["lineitem"] = changes["lineitem"].upserts
         for number in progress.track("verifying", list(views)):
             self._compare(number, views[number].to_arrow(), oracle, rows)
-        return found
+        return times
 
     def _install_alone(
         self,
@@ -142,15 +142,15 @@ class TpchInstall(Scenario[InstallParameters]):
         progress: Progress,
     ) -> dict[int, Times]:
         """Install each on tables that have changed, compare, and drop it."""
-        found = {}
+        times = {}
         apply(session, stream.next_round())
         for number in progress.track("installing and verifying", numbers(parameters.queries)):
             session.engine.run()
-            view, answer, found[number] = installed(session, number)
+            view, answer, times[number] = installed(session, number)
             self._compare(number, answer, oracle, stream.snapshot)
-            found[number] |= self._again(session, number, parameters)
+            times[number] |= self._again(session, number, parameters)
             view.drop()
-        return found
+        return times
 
     def _again(self, session: Session, number: int, parameters: InstallParameters) -> Times:
         """What further views of one of the 22 take at median, each dropped before the next."""
@@ -184,16 +184,16 @@ def prepare(session: Session, chosen: Sequence[int], progress: Progress) -> dict
         table = session.table(name)
         relations[name] = SourceTable(name, table, tuple(table.key), table.kind == "stream")
     queries = Queries(session.spark, session.engine, "", lambda: relations)
-    found: dict[int, Times] = {number: {} for number in chosen}
+    times: dict[int, Times] = {number: {} for number in chosen}
     queries.lowered("SELECT r_name FROM region")  # so that all tables are known
     for metric in ("prepare_ms", "cached_ms"):
         for number in progress.track("preparing", chosen):
             watch = Stopwatch()
             queries.lowered(query(number))
-            found[number][metric] = watch.seconds * 1e3
+            times[number][metric] = watch.seconds * 1e3
     for number in chosen:
         session.explain(query(number))
-    return found
+    return times
 
 
 def installed(session: Session, number: int, name: str = "") -> tuple[View, pa.Table, Times]:
@@ -207,7 +207,7 @@ def installed(session: Session, number: int, name: str = "") -> tuple[View, pa.T
 
 def own_bytes(session: Session, name: str) -> int:
     """What a view has arranged on the way to its result; nothing if another has the same result."""
-    return sum(each.inner_bytes for each in session.arrangements() if each.name == (name,))
+    return sum(arrangement.inner_bytes for arrangement in session.arrangements() if arrangement.name == (name,))
 
 
 _NEXT_TO_NOTHING = 1 << 14
@@ -215,9 +215,10 @@ _NEXT_TO_NOTHING = 1 << 14
 
 
 def indexes(session: Session) -> Counter[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """How many arrangements of base tables there are by each key, over all workers; of a stream there can be none."""
+    """The number of arrangements of base tables for each key, over all workers; streams have none."""
     kept = {name for name in TABLES if session.table(name).kind != "stream"}
-    return Counter((each.name, each.key) for each in session.arrangements() if kept.issuperset(each.name))
+    shown = session.arrangements()
+    return Counter((arrangement.name, arrangement.key) for arrangement in shown if kept.issuperset(arrangement.name))
 
 
 def memory(when: str, session: Session) -> dict[str, float]:
@@ -225,13 +226,13 @@ def memory(when: str, session: Session) -> dict[str, float]:
     return {f"{when}_resident_bytes": resident(session), f"{when}_held_bytes": session.status().bytes}
 
 
-def summarised(found: Mapping[int, Times], parameters: InstallParameters) -> Iterator[tuple[str, Any]]:
+def summarised(results: Mapping[int, Times], parameters: InstallParameters) -> Iterator[tuple[str, Any]]:
     """Over all queries of a kind: medians and maxima, and how they compare with what is aimed at."""
     for metric in ("prepare_ms", "cached_ms"):
-        yield f"all_{metric}", float(np.median([times[metric] for times in found.values()]))
+        yield f"all_{metric}", float(np.median([times[metric] for times in results.values()]))
     for kind, members in {"from_lineitem": FROM_LINEITEM, "without_lineitem": WITHOUT_LINEITEM}.items():
         for metric in ("answer", "again"):
-            spent = [times[f"{metric}_ms"] for number, times in found.items() if number in members]
+            spent = [times[f"{metric}_ms"] for number, times in results.items() if number in members]
             if not spent:
                 continue
             target = STREAM_TARGET_MS if parameters.is_stream and members is FROM_LINEITEM else TARGET_MS

@@ -61,7 +61,7 @@ class Feed:
 
     def __init__(self, tables: Mapping[str, pa.Table], loaded: float, rows: int) -> None:
         self._tables, self._rows = dict(tables), rows
-        self._first = {name: ceil(each.num_rows * loaded) for name, each in tables.items()}
+        self._first = {name: ceil(table.num_rows * loaded) for name, table in tables.items()}
         self._first |= {name: tables[name].num_rows for name in _SMALL}
         self._snapshot: tuple[int, dict[str, pa.Table]] = (-1, {})
 
@@ -76,8 +76,8 @@ class Feed:
 
     def round(self, number: int) -> dict[str, pa.Table]:
         """What comes in a round."""
-        found = {name: self.between(name, number - 1, number) for name in self._tables}
-        return {name: rows for name, rows in found.items() if rows.num_rows}
+        slices = {name: self.between(name, number - 1, number) for name in self._tables}
+        return {name: rows for name, rows in slices.items() if rows.num_rows}
 
     def snapshot(self, number: int) -> dict[str, pa.Table]:
         """All tables after a round, `lineitem` too."""
@@ -171,12 +171,14 @@ class TpchInteractive(Scenario[InteractiveParameters]):
     def run(self, parameters: InteractiveParameters, progress: Progress) -> Results:
         tables = data.read(data.tables(parameters.scale, Path(parameters.data)))
         feed = Feed(tables, parameters.loaded, parameters.rows)
-        found = {}
+        measurements = {}
         with spark_session(parameters.workers) as spark, Oracle(spark, parameters.scale) as oracle:
             for setting in parameters.settings:
-                found[setting] = self._measure(spark, oracle, feed, setting, parameters, progress)
-        results = {name: value for each, measured in found.items() for name, value in metrics(each, measured)}
-        return results | dict(compared(found))
+                measurements[setting] = self._measure(spark, oracle, feed, setting, parameters, progress)
+        results = {
+            name: value for setting, measured in measurements.items() for name, value in metrics(setting, measured)
+        }
+        return results | dict(compared(measurements))
 
     def _measure(
         self,
@@ -231,11 +233,11 @@ class TpchInteractive(Scenario[InteractiveParameters]):
         """As in the paper: installation, update, memory."""
 
         def curves(metric: str) -> dict[str, Series]:
-            found = {setting: results.get(f"{setting}_{metric}") for setting in SETTINGS}
-            return {setting: series for setting, series in found.items() if isinstance(series, Series)}
+            curves = {setting: results.get(f"{setting}_{metric}") for setting in SETTINGS}
+            return {setting: series for setting, series in curves.items() if isinstance(series, Series)}
 
         memory = {
-            setting: Series(series.x, tuple(each / 2**30 for each in series.y))
+            setting: Series(series.x, tuple(value / 2**30 for value in series.y))
             for setting, series in curves("over_time_bytes").items()
         }
         return [
@@ -268,16 +270,16 @@ def update(session: Session, rows: Mapping[str, pa.Table]) -> float:
     """Milliseconds from a round's rows to the answers of all views."""
     watch = Stopwatch()
     with session.transaction():
-        for name, each in rows.items():
-            session.table(name).insert(each)
+        for name, table in rows.items():
+            session.table(name).insert(table)
     session.engine.wait()
     return watch.seconds * 1e3
 
 
 def sampled(guests: Sequence[Guest], parameters: InteractiveParameters) -> list[Guest]:
     """Some of those whose first answers say something: a query over no line items has next to none."""
-    telling = [guest for guest in guests if guest.number in WITHOUT_LINEITEM]
-    return random.Random(parameters.seed).sample(telling, min(parameters.checks, len(telling)))
+    candidates = [guest for guest in guests if guest.number in WITHOUT_LINEITEM]
+    return random.Random(parameters.seed).sample(candidates, min(parameters.checks, len(candidates)))
 
 
 def metrics(setting: str, measured: Measured) -> Iterator[tuple[str, Any]]:
@@ -302,14 +304,14 @@ def metrics(setting: str, measured: Measured) -> Iterator[tuple[str, Any]]:
     yield f"{setting}_over_time_bytes", Series(tuple(measured.at_s), tuple(measured.resident_bytes))
 
 
-def compared(found: Mapping[str, Measured]) -> Iterator[tuple[str, float]]:
+def compared(measurements: Mapping[str, Measured]) -> Iterator[tuple[str, float]]:
     """Both settings, and what is aimed at."""
-    installs = {setting: measured.installs(lineitem=True) for setting, measured in found.items()}
+    installs = {setting: measured.installs(lineitem=True) for setting, measured in measurements.items()}
     if installs.get("shared"):
         yield "from_lineitem_install_target_ratio", INSTALL_TARGET_MS / max(installs["shared"])
-    if len(found) < len(SETTINGS):
+    if len(measurements) < len(SETTINGS):
         return
-    shared, unshared = found["shared"], found["unshared"]
+    shared, unshared = measurements["shared"], measurements["unshared"]
     ratios = {
         "update": (np.median(unshared.update_ms) / np.median(shared.update_ms), UPDATE_TARGET),
         "memory": (unshared.late_bytes / shared.late_bytes, MEMORY_TARGET),

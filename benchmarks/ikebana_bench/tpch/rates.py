@@ -67,7 +67,7 @@ class TpchRates(Scenario[RatesParameters]):
         peers = [peer(name, parameters.workers) for name in named(parameters.peers, PEERS)]
         folder = data.tables(parameters.scale, Path(parameters.data))
         tables, chosen = data.read(folder), numbers(parameters.queries)
-        found: dict[int, Times] = {number: {} for number in chosen}
+        results: dict[int, Times] = {number: {} for number in chosen}
         with spark_session(0) as spark:
             batch = batch_over(spark, folder, parameters.workers)
             jobs = {number: parameters.job(spark, number) for number in progress.track("planning", chosen)}
@@ -76,15 +76,15 @@ class TpchRates(Scenario[RatesParameters]):
             with engine_of(workers) as engine:
                 for number in progress.track(f"feeding, workers: {workers}", chosen):
                     times = self._feed(engine, jobs[number], jobs[number].rows(tables), wanted[number], parameters)
-                    found[number] |= {f"workers_{workers}_{metric}": value for metric, value in times.items()}
+                    results[number] |= {f"workers_{workers}_{metric}": value for metric, value in times.items()}
         ours = f"workers_{parameters.workers}_tuples_per_s"
-        for each in peers:
-            with each:
-                for number in progress.track(each.title, chosen):
+        for other in peers:
+            with other:
+                for number in progress.track(other.title, chosen):
                     rows = jobs[number].rows(tables)
-                    times = self._beside(each, number, rows, wanted[number], parameters.batch)
-                    found[number] |= times | against(each.name, times, found[number][ours])
-        return {**dict(summarised(found, parameters)), **dict(listed(found))}
+                    times = self._beside(other, number, rows, wanted[number], parameters.batch)
+                    results[number] |= times | against(other.name, times, results[number][ours])
+        return {**dict(summarised(results, parameters)), **dict(listed(results))}
 
     def figures(self, results: Results) -> Sequence[Figure]:
         """A point for each query."""
@@ -102,19 +102,19 @@ class TpchRates(Scenario[RatesParameters]):
                 cpu.append(process_time() - used)
                 problem = wrong(job.number, fed.answer(), wanted)
             self.verify(not problem, f"Q{job.number} equals Spark's answer", detail=problem)
-        found = {"tuples_per_s": tuples(rows) / min(spent), "elapsed_s": min(spent)}
-        return found | ({"cpu_s": min(cpu)} if engine.cluster.size == 1 else {})
+        rates = {"tuples_per_s": tuples(rows) / min(spent), "elapsed_s": min(spent)}
+        return rates | ({"cpu_s": min(cpu)} if engine.cluster.size == 1 else {})
 
-    def _beside(self, each: Peer, number: int, rows: Rows, wanted: pa.Table, batch: int) -> Times:
+    def _beside(self, peer: Peer, number: int, rows: Rows, wanted: pa.Table, batch: int) -> Times:
         """What a peer takes for the same; nothing if it cannot run the query."""
         try:
-            spent, answer = each.feed(number, rows, batch)
+            spent, answer = peer.feed(number, rows, batch)
         except CannotRun as error:
             _log.warning("%s", error)
             return {}
-        problem = each.wrong(number, answer, wanted)
-        self.verify(not problem, f"{each.title}'s answer to Q{number} is right", detail=problem)
-        return {f"{each.name}_tuples_per_s": tuples(rows) / spent, f"{each.name}_elapsed_s": spent}
+        problem = peer.wrong(number, answer, wanted)
+        self.verify(not problem, f"{peer.title}'s answer to Q{number} is right", detail=problem)
+        return {f"{peer.name}_tuples_per_s": tuples(rows) / spent, f"{peer.name}_elapsed_s": spent}
 
 
 def against(name: str, times: Times, ours: float) -> Times:
@@ -124,23 +124,23 @@ def against(name: str, times: Times, ours: float) -> Times:
 
 def tuples(rows: Rows) -> int:
     """How many rows there are in all."""
-    return sum(each.num_rows for each in rows.values())
+    return sum(table.num_rows for table in rows.values())
 
 
-def summarised(found: Mapping[int, Times], parameters: RatesParameters) -> Iterator[tuple[str, float | Series]]:
+def summarised(results: Mapping[int, Times], parameters: RatesParameters) -> Iterator[tuple[str, float | Series]]:
     """Over all queries: the slowest, the median, the fastest; and peers beside."""
     for workers in sorted({1, parameters.workers}):
-        rates = [times[f"workers_{workers}_tuples_per_s"] for times in found.values()]
+        rates = [times[f"workers_{workers}_tuples_per_s"] for times in results.values()]
         for name, value in {"min": min(rates), "p50": float(np.median(rates)), "max": max(rates)}.items():
             yield f"workers_{workers}_{name}_tuples_per_s", value
-        yield f"workers_{workers}_tuples_per_s", by_query(found, f"workers_{workers}_tuples_per_s")
+        yield f"workers_{workers}_tuples_per_s", by_query(results, f"workers_{workers}_tuples_per_s")
     for name in named(parameters.peers, PEERS):
-        yield from compared(name, found)
+        yield from compared(name, results)
 
 
-def compared(name: str, found: Mapping[int, Times]) -> Iterator[tuple[str, float | Series]]:
+def compared(name: str, results: Mapping[int, Times]) -> Iterator[tuple[str, float | Series]]:
     """How many queries a peer could run, for how many of these we are faster, and by what factor."""
-    could = {number: times for number, times in found.items() if f"{name}_ratio" in times}
+    could = {number: times for number, times in results.items() if f"{name}_ratio" in times}
     ratios = [times[f"{name}_ratio"] for times in could.values()]
     yield f"{name}_queries", len(could)
     yield f"faster_than_{name}", sum(ratio > 1 for ratio in ratios)

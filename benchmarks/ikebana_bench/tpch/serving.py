@@ -77,15 +77,15 @@ def fill(session: Session, tables: Mapping[str, pa.Table], progress: Progress) -
 def apply(session: Session, changes: Round) -> None:
     """One round of changes, as one transaction; to a stream rows are only added."""
     with session.transaction():
-        for name, each in changes.items():
+        for name, change in changes.items():
             table = session.table(name)
             if table.kind == "stream":
-                table.insert(each.upserts)
+                table.insert(change.upserts)
                 continue
-            if each.deletes.num_rows:
-                table.delete(each.deletes)
-            if each.upserts.num_rows:
-                table.upsert(each.upserts)
+            if change.deletes.num_rows:
+                table.delete(change.deletes)
+            if change.upserts.num_rows:
+                table.upsert(change.upserts)
 
 
 def warm(
@@ -119,16 +119,16 @@ def resident(session: Session) -> int:
     return sum([int(psutil.Process(pid).memory_full_info().uss) for pid in cluster.pids])
 
 
-def listed(found: Mapping[int, Times]) -> Iterator[tuple[str, float]]:
+def listed(results: Mapping[int, Times]) -> Iterator[tuple[str, float]]:
     """All that was measured of each query."""
-    for number, times in found.items():
+    for number, times in results.items():
         for metric, value in times.items():
             yield f"q{number}_{metric}", value
 
 
-def by_query(found: Mapping[int, Times], metric: str) -> Series:
+def by_query(results: Mapping[int, Times], metric: str) -> Series:
     """One metric of all queries, over their numbers."""
-    return Series(tuple(map(float, found)), tuple(times[metric] for times in found.values()))
+    return Series(tuple(map(float, results)), tuple(times[metric] for times in results.values()))
 
 
 def panel_by_query(title: str, y_label: str, results: Results, metrics: Mapping[str, str]) -> Figure:
@@ -156,9 +156,9 @@ class Oracle:
                 self._written[name] = rows
         return expected(self._batch, number)
 
-    def wrong(self, number: int, found: pa.Table, tables: Mapping[str, pa.Table]) -> str:
+    def wrong(self, number: int, answer: pa.Table, tables: Mapping[str, pa.Table]) -> str:
         """What is wrong with an answer to one of the 22 over these tables; nothing if it is right."""
-        return wrong(number, found, self.expected(number, tables))
+        return wrong(number, answer, self.expected(number, tables))
 
     def __enter__(self) -> Oracle:
         return self

@@ -111,9 +111,9 @@ class RefreshStream:
             scene()
         self._cancel()
         self.rounds += 1
-        found = {name: self._collected(name) for name in TABLES if self._changes[name]}
-        self.snapshot |= {name: applied(self.snapshot[name], KEYS[name], each) for name, each in found.items()}
-        return found
+        changes = {name: self._collected(name) for name in TABLES if self._changes[name]}
+        self.snapshot |= {name: applied(self.snapshot[name], KEYS[name], change) for name, change in changes.items()}
+        return changes
 
     # Changes.
 
@@ -269,10 +269,10 @@ class RefreshStream:
 
     def _between_two_nations(self) -> None:
         """Q7."""
-        for here, there in (EUROPEAN, EUROPEAN[::-1]):
+        for origin, destination in (EUROPEAN, EUROPEAN[::-1]):
             day = self._day(date(1995, 1, 1), 500)
-            offer = (self._parts["counted"], self._supplier_of(here))
-            self._order(self._customers[there], day, {"offer": offer, "l_shipdate": day + timedelta(9)})
+            offer = (self._parts["counted"], self._supplier_of(origin))
+            self._order(self._customers[destination], day, {"offer": offer, "l_shipdate": day + timedelta(9)})
 
     def _market_share(self) -> None:
         """Q8."""

@@ -50,7 +50,7 @@ class Peer(ABC):
         """
 
     @abstractmethod
-    def wrong(self, number: int, found: pa.Table, wanted: pa.Table) -> str:
+    def wrong(self, number: int, actual: pa.Table, expected: pa.Table) -> str:
         """What is wrong with an answer, given that of Spark without the LIMIT; nothing if it is right."""
 
     def __enter__(self) -> Peer:
@@ -85,10 +85,10 @@ def peer(name: str, workers: int) -> Peer:
     return next(kind for kind in kinds if kind.name == name)(workers)
 
 
-def has_as_many_rows(number: int, found: pa.Table, unlimited: pa.Table) -> bool:
+def has_as_many_rows(number: int, actual: pa.Table, unlimited: pa.Table) -> bool:
     """Whether an answer to one of the 22 has as many rows as it should, given the one without its LIMIT."""
     top = Top.of(query(number))
-    return bool(found.num_rows == min(unlimited.num_rows, top.limit if top else unlimited.num_rows))
+    return bool(actual.num_rows == min(unlimited.num_rows, top.limit if top else unlimited.num_rows))
 
 
 def plain(table: pa.Table) -> pa.Table:
@@ -108,11 +108,11 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
-def differing(found: pa.Table, wanted: pa.Table) -> str:
-    """How plain rows differ from those wanted, in any order and by more than `CLOSE`; nothing if they do not."""
-    if found.schema.types != wanted.schema.types:
-        return f"columns {found.schema.types} in place of {wanted.schema.types}"
-    ours, theirs = canonical(found), canonical(wanted)
+def differing(actual: pa.Table, expected: pa.Table) -> str:
+    """How plain rows differ from those expected, in any order and by more than `CLOSE`; nothing if they do not."""
+    if actual.schema.types != expected.schema.types:
+        return f"columns {actual.schema.types} in place of {expected.schema.types}"
+    ours, theirs = canonical(actual), canonical(expected)
     if len(ours) != len(theirs):
         return f"{len(ours)} rows in place of {len(theirs)}"
     pairs = zip(ours, theirs, strict=True)

@@ -51,13 +51,13 @@ class DuckDB(Peer):
     def feed(self, number: int, rows: Rows, batch: int) -> tuple[float, pa.Table]:
         spent = 0.0
         with Duck(self.workers) as duck:
-            for end in range(batch, max(each.num_rows for each in rows.values()) + batch, batch):
-                for name, each in rows.items():
-                    duck.show(name, each.slice(0, end))
+            for end in range(batch, max(table.num_rows for table in rows.values()) + batch, batch):
+                for name, table in rows.items():
+                    duck.show(name, table.slice(0, end))
                 watch = Stopwatch()
                 answer = duck.answer(query(number))
                 spent += watch.seconds
         return spent, answer
 
-    def wrong(self, number: int, found: pa.Table, wanted: pa.Table) -> str:
-        return "" if has_as_many_rows(number, found, wanted) else f"{found.num_rows} rows"
+    def wrong(self, number: int, actual: pa.Table, expected: pa.Table) -> str:
+        return "" if has_as_many_rows(number, actual, expected) else f"{actual.num_rows} rows"

@@ -54,20 +54,20 @@ class Pathway(Peer):
             raise IkebanaError("Pathway is not installed", hint=hint)
 
     def feed(self, number: int, rows: Rows, batch: int) -> tuple[float, pa.Table]:
-        with TemporaryDirectory() as made:
-            folder = Path(made)
-            kinds = {name: _write(folder / name, plain(each), batch) for name, each in rows.items()}
+        with TemporaryDirectory() as path:
+            folder = Path(path)
+            kinds = {name: _write(folder / name, plain(table), batch) for name, table in rows.items()}
             (folder / "columns.json").write_text(json.dumps(kinds))
             seconds = self._run(number, folder)
             return seconds, _answer(folder / "answer.csv")
 
-    def wrong(self, number: int, found: pa.Table, wanted: pa.Table) -> str:
+    def wrong(self, number: int, actual: pa.Table, wanted: pa.Table) -> str:
         expected = plain(wanted)
-        if not found.num_rows:  # not even where SQL has a row, the sum of nothing
+        if not actual.num_rows:  # not even where SQL has a row, the sum of nothing
             left = [value for row in expected.to_pylist() for value in row.values() if value is not None]
             return f"no rows in place of {expected.num_rows}" if left else ""
-        schema = pa.schema(zip(found.column_names, expected.schema.types, strict=True))
-        return differing(found.cast(schema), expected)
+        schema = pa.schema(zip(actual.column_names, expected.schema.types, strict=True))
+        return differing(actual.cast(schema), expected)
 
     def _run(self, number: int, folder: Path) -> float:
         environment = os.environ | {"PATHWAY_THREADS": str(self.workers)}

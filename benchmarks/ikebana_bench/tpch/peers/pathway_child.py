@@ -206,9 +206,9 @@ class Queries:
         customer, orders = self._read("customer"), self._read("orders")
         special = orders.o_comment.str.find("special")
         orders = orders.filter(~((special >= 0) & (orders.o_comment.str.find("requests", special + 7) >= 0)))
-        made = orders.groupby(orders.o_custkey).reduce(orders.o_custkey, made=self._reduce.count())
-        counts = customer.join_left(made, customer.c_custkey == made.o_custkey).select(
-            c_count=self._pathway.coalesce(made.made, 0)
+        orders_of = orders.groupby(orders.o_custkey).reduce(orders.o_custkey, order_count=self._reduce.count())
+        counts = customer.join_left(orders_of, customer.c_custkey == orders_of.o_custkey).select(
+            c_count=self._pathway.coalesce(orders_of.order_count, 0)
         )
         return counts.groupby(counts.c_count).reduce(counts.c_count, custdist=self._reduce.count())
 
@@ -276,7 +276,7 @@ class Queries:
         def fits(brand: str, size: str, containers: str, least: int, largest: int) -> Any:
             return (
                 (rows.p_brand == brand)
-                & one_of(rows.p_container, *(f"{size} {each}" for each in containers.split()))
+                & one_of(rows.p_container, *(f"{size} {container}" for container in containers.split()))
                 & (rows.l_quantity >= least)
                 & (rows.l_quantity <= least + 10)
                 & (rows.p_size >= 1)

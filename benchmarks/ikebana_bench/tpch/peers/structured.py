@@ -39,29 +39,31 @@ class Structured(Peer):
     name, title = "structured", "Structured Streaming"
 
     def feed(self, number: int, rows: Rows, batch: int) -> tuple[float, pa.Table]:
-        self._feed(number, {name: each.slice(0, _WARM_BATCHES * batch) for name, each in rows.items()}, batch)
+        self._feed(number, {name: table.slice(0, _WARM_BATCHES * batch) for name, table in rows.items()}, batch)
         return self._feed(number, rows, batch)
 
-    def wrong(self, number: int, found: pa.Table, wanted: pa.Table) -> str:
-        return wrong(number, found, wanted)
+    def wrong(self, number: int, actual: pa.Table, expected: pa.Table) -> str:
+        return wrong(number, actual, expected)
 
     def _feed(self, number: int, rows: Rows, batch: int) -> tuple[float, pa.Table]:
         """What feeding takes, and the answer; `CannotRun` if Spark does not accept the query."""
         streamed = max(rows, key=lambda name: rows[name].num_rows)
-        with TemporaryDirectory() as made, ExitStack() as stack:
-            folder = Path(made)
-            for name, each in rows.items():
+        with TemporaryDirectory() as path, ExitStack() as stack:
+            folder = Path(path)
+            for name, table in rows.items():
                 if name == streamed:
-                    self._stream(folder / name, name, each, batch)
+                    self._stream(folder / name, name, table, batch)
                 else:
-                    stack.callback(self._cache(folder / f"{name}.parquet", name, each).unpersist)
+                    stack.callback(self._cache(folder / f"{name}.parquet", name, table).unpersist)
             answers: list[pa.Table] = []
             running = self._start(number, folder / "checkpoint", answers)
             try:
                 running.awaitTermination()
             finally:
                 running.stop()
-            return sum(each["durationMs"]["triggerExecution"] for each in running.recentProgress) / 1e3, answers[-1]
+            return sum(
+                progress["durationMs"]["triggerExecution"] for progress in running.recentProgress
+            ) / 1e3, answers[-1]
 
     def _stream(self, folder: Path, name: str, rows: pa.Table, batch: int) -> None:
         folder.mkdir()
