@@ -25,7 +25,7 @@ from ikebana.encoding.columns import integers, validity
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.engine.collection import Collection
 from ikebana.errors import EvaluationError
-from ikebana.expressions.core.buffers import true
+from ikebana.expressions.core.buffers import is_true
 from ikebana.operators.changes import Fields
 from ikebana.operators.reducers import Groups, ReducedRows, Reducer
 from ikebana.reducers.ordering import comparable, ranks_in_order, reduced
@@ -50,7 +50,7 @@ class GroupedRows:
 
     def only(self, where: str) -> GroupedRows:
         """The same rows, of which only those count in which a column is true."""
-        return replace(self, counts=np.where(true(self.columns[where]), self.counts, 0))
+        return replace(self, counts=np.where(is_true(self.columns[where]), self.counts, 0))
 
     def in_order(self, *keys: SortKey, weights: Lane | None = None, with_nulls: bool = False) -> Ordered:
         """The rows that count, by group and keys; without `with_nulls`, those in which the first key is not null."""

@@ -27,7 +27,7 @@ def dtype_of(kind: pa.DataType) -> Any:
     return np.dtype(f"int{kind.bit_width}") if types.is_temporal(kind) else np.dtype(kind.to_pandas_dtype())
 
 
-def values(array: pa.Array) -> Array:
+def to_numpy(array: pa.Array) -> Array:
     """The values of an array of fixed width (booleans: as flags); not decimals."""
     if types.is_boolean(array.type):
         return flags_of(array)
@@ -46,12 +46,12 @@ def flags_of(array: pa.Array) -> Flags:
     return np.unpackbits(bytes_, bitorder="little")[skipped : skipped + len(array)].view(bool)
 
 
-def true(array: pa.Array) -> Flags:
+def is_true(array: pa.Array) -> Flags:
     """Where booleans are true: neither false nor null."""
     return flags_of(array) if not array.null_count else flags_of(array) & flags_of(array.is_valid())
 
 
-def there(*arrays: pa.Array) -> Flags | None:
+def validity(*arrays: pa.Array) -> Flags | None:
     """Where no array is null; None: everywhere."""
     found: Flags | None = None
     for array in arrays:
@@ -61,14 +61,14 @@ def there(*arrays: pa.Array) -> Flags | None:
     return found
 
 
-def both(one: Flags | None, other: Flags | None) -> Flags | None:
+def and_validity(one: Flags | None, other: Flags | None) -> Flags | None:
     """Where both are; None is everywhere."""
     if one is None or other is None:
         return other if one is None else one
     return one & other
 
 
-def made(kind: pa.DataType, data: Array, valid: Flags | None = None) -> pa.Array:
+def from_numpy(kind: pa.DataType, data: Array, valid: Flags | None = None) -> pa.Array:
     """An array of a type of fixed width from NumPy's values; null where it is not valid."""
     bitmap = None
     if valid is not None and not valid.all():
@@ -80,19 +80,19 @@ def made(kind: pa.DataType, data: Array, valid: Flags | None = None) -> pa.Array
     return pa.Array.from_buffers(kind, len(data), [bitmap, pa.py_buffer(packed)])
 
 
-def viewed(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def reinterpret(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """The same bits as another type of the same width."""
     return array if array.type == kind else array.view(kind)
 
 
-def without(array: pa.Array, gone: Flags | None) -> pa.Array:
+def null_where(array: pa.Array, gone: Flags | None) -> pa.Array:
     """An array, null also where rows are marked."""
     if gone is None or not gone.any():
         return array
     return pc.if_else(pa.array(gone), pa.scalar(None, array.type), array)
 
 
-def spread(kind: pa.DataType, count: int, parts: Sequence[tuple[Flags, pa.Array]]) -> pa.Array:
+def scatter(kind: pa.DataType, count: int, parts: Sequence[tuple[Flags, pa.Array]]) -> pa.Array:
     """An array made of others, each of which has the values of the rows that flags mark; null where none does."""
     index, length = np.zeros(count, np.int64), 1
     for flags, part in parts:

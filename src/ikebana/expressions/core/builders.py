@@ -17,28 +17,28 @@ from ikebana.expressions.temporal.zones import DAY
 _CONFIG = Config()
 
 
-def _made(kind: str, *inputs: Expression) -> Expression:
+def _build(kind: str, *inputs: Expression) -> Expression:
     return BUILDERS[kind](Tree(kind, {}, ()), inputs, _CONFIG)
 
 
 def equal(left: Expression, right: Expression) -> Expression:
     """Whether two values of one type are equal; null where one is null."""
-    return _made("EqualTo", left, right)
+    return _build("EqualTo", left, right)
 
 
 def is_not_null(value: Expression) -> Expression:
     """Whether a value is there."""
-    return _made("IsNotNull", value)
+    return _build("IsNotNull", value)
 
 
 def is_null(value: Expression) -> Expression:
     """Whether a value is missing."""
-    return _made("IsNull", value)
+    return _build("IsNull", value)
 
 
 def conjunction(conditions: Sequence[Expression]) -> Expression:
     """All of some conditions, the first evaluated first."""
-    return reduce(lambda one, two: _made("And", one, two), conditions)
+    return reduce(lambda one, two: _build("And", one, two), conditions)
 
 
 def conjuncts(condition: Expression) -> list[Expression]:
@@ -50,17 +50,17 @@ def conjuncts(condition: Expression) -> list[Expression]:
 
 def disjunction(conditions: Sequence[Expression]) -> Expression:
     """Any of some conditions."""
-    return reduce(lambda one, two: _made("Or", one, two), conditions)
+    return reduce(lambda one, two: _build("Or", one, two), conditions)
 
 
 def only_if(condition: Expression, value: Expression) -> Expression:
     """The value where a condition is true, null elsewhere."""
-    return _made("If", condition, value, Literal(value.type, True, None))
+    return _build("If", condition, value, Literal(value.type, True, None))
 
 
 def is_true(condition: Expression) -> Expression:
     """Whether a condition is true: false where it is null."""
-    return _made("Coalesce", condition, Literal(pa.bool_(), False, False)) if condition.nullable else condition
+    return _build("Coalesce", condition, Literal(pa.bool_(), False, False)) if condition.nullable else condition
 
 
 def later(time: Expression, by: int, months: bool, config: Config) -> Expression:
@@ -73,17 +73,17 @@ def later(time: Expression, by: int, months: bool, config: Config) -> Expression
     return BUILDERS[kind](Tree(kind, {}, ()), (time, interval), config)
 
 
-def or_some(value: Expression) -> Expression:
-    """The value, and where it is missing always the same other one: with `is_null` it says what the value is."""
-    return _made("Coalesce", value, Literal(value.type, False, _some(value.type)))
+def coalesce_default(value: Expression) -> Expression:
+    """`coalesce(value, default)` with a fixed default of the type; together with `is_null` it is a null-safe key."""
+    return _build("Coalesce", value, Literal(value.type, False, _default(value.type)))
 
 
-def has_some(kind: pa.DataType) -> bool:
-    """Whether a type has a value for `or_some`. Floats have none: those that are equal need not be the same."""
-    return _some(kind) is not None
+def has_default(kind: pa.DataType) -> bool:
+    """Whether a type has a default for `coalesce_default`. Floats have none: equal floats may differ in their bits."""
+    return _default(kind) is not None
 
 
-def _some(kind: pa.DataType) -> Any:
+def _default(kind: pa.DataType) -> Any:
     if types.is_boolean(kind):
         return False
     if types.is_integer(kind):

@@ -18,7 +18,16 @@ from pyarrow import types
 from ikebana.errors import EvaluationError, SqlError
 from ikebana.expressions.core import parsing, printing
 from ikebana.expressions.core.base import Call, Column, Config, Expression, builds, function
-from ikebana.expressions.core.buffers import Array, Flags, both, fail_where, flags_of, made, there, values
+from ikebana.expressions.core.buffers import (
+    Array,
+    Flags,
+    and_validity,
+    fail_where,
+    flags_of,
+    from_numpy,
+    to_numpy,
+    validity,
+)
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.core.types import arrow_type
 from ikebana.expressions.numbers import decimals
@@ -152,7 +161,7 @@ def _inside(call: Call, array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _list(call: Call, array: pa.Array) -> pa.Array:
     elements = _inside(call, array.flatten(), call.type.value_type)
-    lengths = values(pc.list_value_length(array).fill_null(0))
+    lengths = to_numpy(pc.list_value_length(array).fill_null(0))
     ends = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
     return pa.ListArray.from_arrays(ends, elements, call.type, mask=array.is_null() if array.null_count else None)
 
@@ -175,7 +184,7 @@ def _error(call: Call, value: Any, reason: str) -> EvaluationError:
 def _refused(call: Call, array: pa.Array, bad: Flags, reason: str) -> None:
     """Raise in ANSI mode if some row is bad."""
     if call.options[0]:
-        fail_where(bad, there(array), lambda row: _error(call, _shown(array[row]), reason))
+        fail_where(bad, validity(array), lambda row: _error(call, _shown(array[row]), reason))
 
 
 def _shown(scalar: pa.Scalar) -> str:
@@ -194,21 +203,21 @@ def _narrows(source: pa.DataType, target: pa.DataType) -> bool:
 
 @_way("whole whole", fails=_narrows)
 def _whole_whole(call: Call, array: pa.Array) -> pa.Array:
-    found = values(array)
+    found = to_numpy(array)
     if _narrows(array.type, call.type):
         limits = np.iinfo(call.type.to_pandas_dtype())
         _refused(call, array, (found < limits.min) | (found > limits.max), "it is out of range")
-    return made(call.type, found.astype(call.type.to_pandas_dtype()), there(array))
+    return from_numpy(call.type, found.astype(call.type.to_pandas_dtype()), validity(array))
 
 
 @_way("real whole", fails=True)
 def _real_whole(call: Call, array: pa.Array) -> pa.Array:
-    found = values(array).astype(np.float64)
+    found = to_numpy(array).astype(np.float64)
     low, high = _limits(call.type)
     bad = ~((np.floor(found) <= float(high)) & (np.ceil(found) >= float(low)))
     _refused(call, array, bad, "it is out of range")
     first = call.type if call.type.bit_width >= 32 else pa.int32()
-    return made(call.type, _cut(found, first).astype(call.type.to_pandas_dtype()), there(array))
+    return from_numpy(call.type, _cut(found, first).astype(call.type.to_pandas_dtype()), validity(array))
 
 
 def _limits(kind: pa.DataType) -> tuple[int, int]:
@@ -232,7 +241,7 @@ def _decimal_whole(call: Call, array: pa.Array) -> pa.Array:
     whole: Any = decimals.truncated(decimals.unscaled(array), 10**array.type.scale)
     low, high = _limits(call.type)
     _refused(call, array, np.asarray((whole < low) | (whole > high), bool), "it is out of range")
-    return made(call.type, decimals.lowest(whole).astype(call.type.to_pandas_dtype()), there(array))
+    return from_numpy(call.type, decimals.lowest(whole).astype(call.type.to_pandas_dtype()), validity(array))
 
 
 @_way("string whole", fails=True)
@@ -254,11 +263,11 @@ def _boolean_number(call: Call, array: pa.Array) -> pa.Array:
 
 @_way("instant whole", fails=_narrows)
 def _instant_whole(call: Call, array: pa.Array) -> pa.Array:
-    seconds = values(array) // zones.SECOND
+    seconds = to_numpy(array) // zones.SECOND
     low, high = _limits(call.type)
     bad = (seconds < low) | (seconds > high)
     _refused(call, array, bad, "it is out of range")
-    return made(call.type, seconds.astype(call.type.to_pandas_dtype()), both(there(array), ~bad))
+    return from_numpy(call.type, seconds.astype(call.type.to_pandas_dtype()), and_validity(validity(array), ~bad))
 
 
 # To floats.
@@ -267,7 +276,7 @@ def _instant_whole(call: Call, array: pa.Array) -> pa.Array:
 @_way("whole real", "real real")
 def _to_real(call: Call, array: pa.Array) -> pa.Array:
     with np.errstate(over="ignore"):
-        return made(call.type, values(array).astype(call.type.to_pandas_dtype()), there(array))
+        return from_numpy(call.type, to_numpy(array).astype(call.type.to_pandas_dtype()), validity(array))
 
 
 @_way("decimal real")
@@ -281,7 +290,7 @@ def _nearest(array: pa.Array, kind: pa.DataType) -> pa.Array:
     exact, digits = (2**53, 22) if kind == pa.float64() else (2**24, 10)
     if decimals.largest(whole) <= exact and scale <= digits:
         dtype: Any = kind.to_pandas_dtype()
-        return made(kind, whole.astype(dtype) / dtype(10**scale), there(array))
+        return from_numpy(kind, whole.astype(dtype) / dtype(10**scale), validity(array))
     return array.cast(pa.string()).cast(kind)
 
 
@@ -292,7 +301,7 @@ def _string_real(call: Call, array: pa.Array) -> pa.Array:
 
 @_way("instant real")
 def _instant_real(call: Call, array: pa.Array) -> pa.Array:
-    return made(call.type, values(array) / float(zones.SECOND), there(array))
+    return from_numpy(call.type, to_numpy(array) / float(zones.SECOND), validity(array))
 
 
 # To decimals.
@@ -320,28 +329,28 @@ def _fitted(call: Call, array: pa.Array, whole: Any, valid: Flags | None) -> pa.
 
 @_way("whole decimal", "boolean decimal", fails=_loses_digits)
 def _whole_decimal(call: Call, array: pa.Array) -> pa.Array:
-    whole = decimals.scaled(values(array).astype(np.int64), call.type.scale)
-    return _fitted(call, array, whole, there(array))
+    whole = decimals.scaled(to_numpy(array).astype(np.int64), call.type.scale)
+    return _fitted(call, array, whole, validity(array))
 
 
 @_way("decimal decimal", fails=_loses_digits)
 def _decimal_decimal(call: Call, array: pa.Array) -> pa.Array:
     whole = decimals.scaled(decimals.unscaled(array), call.type.scale - array.type.scale)
-    return _fitted(call, array, whole, there(array))
+    return _fitted(call, array, whole, validity(array))
 
 
 @_way("real decimal", fails=True)
 def _real_decimal(call: Call, array: pa.Array) -> pa.Array:
     """What a float prints as, rounded half up; NaN and infinities are null in either mode."""
-    numbers, valid = values(array).astype(np.float64), there(array)
+    numbers, valid = to_numpy(array).astype(np.float64), validity(array)
     finite = np.isfinite(numbers)
-    numbers, valid = np.where(finite, numbers, 0.0), valid if finite.all() else both(valid, finite)
+    numbers, valid = np.where(finite, numbers, 0.0), valid if finite.all() else and_validity(valid, finite)
     return _fitted(call, array, decimals.rounded(numbers, call.type.scale), valid)
 
 
 @_way("instant decimal", fails=True)
 def _instant_decimal(call: Call, array: pa.Array) -> pa.Array:
-    return _fitted(call, array, decimals.scaled(values(array), call.type.scale - 6), there(array))
+    return _fitted(call, array, decimals.scaled(to_numpy(array), call.type.scale - 6), validity(array))
 
 
 @_way("string decimal", fails=True)
@@ -354,12 +363,12 @@ def _string_decimal(call: Call, array: pa.Array) -> pa.Array:
 
 @_way("whole boolean", "real boolean", "instant boolean")
 def _number_boolean(call: Call, array: pa.Array) -> pa.Array:
-    return made(call.type, values(array) != 0, there(array))
+    return from_numpy(call.type, to_numpy(array) != 0, validity(array))
 
 
 @_way("decimal boolean")
 def _decimal_boolean(call: Call, array: pa.Array) -> pa.Array:
-    return made(call.type, np.not_equal(decimals.unscaled(array), 0), there(array))
+    return from_numpy(call.type, np.not_equal(decimals.unscaled(array), 0), validity(array))
 
 
 @_way("string boolean", fails=True)
@@ -392,12 +401,12 @@ def _date_string(call: Call, array: pa.Array) -> pa.Array:
 
 @_way("instant string")
 def _instant_string(call: Call, array: pa.Array) -> pa.Array:
-    return printing.of_clock(zones.to_clock(values(array), call.options[1]), there(array))
+    return printing.of_clock(zones.to_clock(to_numpy(array), call.options[1]), validity(array))
 
 
 @_way("clock string")
 def _clock_string(call: Call, array: pa.Array) -> pa.Array:
-    return printing.of_clock(values(array), there(array))
+    return printing.of_clock(to_numpy(array), validity(array))
 
 
 @_way("binary string")
@@ -418,7 +427,7 @@ def _string_binary(call: Call, array: pa.Array) -> pa.Array:
 @_way("whole binary")
 def _whole_binary(call: Call, array: pa.Array) -> pa.Array:
     """The bytes of a number, the highest first."""
-    data = values(array).byteswap()
+    data = to_numpy(array).byteswap()
     width = data.dtype.itemsize
     fixed = pa.Array.from_buffers(pa.binary(width), len(data), [None, pa.py_buffer(np.ascontiguousarray(data))])
     return pc.if_else(array.is_valid(), fixed.cast(call.type), pa.scalar(None, call.type))
@@ -444,52 +453,54 @@ def _string_clock(call: Call, array: pa.Array) -> pa.Array:
 
 @_way("instant date")
 def _instant_date(call: Call, array: pa.Array) -> pa.Array:
-    return made(call.type, zones.to_clock(values(array), call.options[1]) // zones.DAY, there(array))
+    return from_numpy(call.type, zones.to_clock(to_numpy(array), call.options[1]) // zones.DAY, validity(array))
 
 
 @_way("clock date")
 def _clock_date(call: Call, array: pa.Array) -> pa.Array:
-    return made(call.type, values(array) // zones.DAY, there(array))
+    return from_numpy(call.type, to_numpy(array) // zones.DAY, validity(array))
 
 
 @_way("date instant", "date clock")
 def _date_time(call: Call, array: pa.Array) -> pa.Array:
-    midnight = values(array).astype(np.int64) * zones.DAY
+    midnight = to_numpy(array).astype(np.int64) * zones.DAY
     if call.type.tz is not None:
         midnight = zones.to_instant(midnight, call.options[1])
-    return made(call.type, midnight, there(array))
+    return from_numpy(call.type, midnight, validity(array))
 
 
 @_way("instant clock")
 def _instant_clock(call: Call, array: pa.Array) -> pa.Array:
-    return made(call.type, zones.to_clock(values(array), call.options[1]), there(array))
+    return from_numpy(call.type, zones.to_clock(to_numpy(array), call.options[1]), validity(array))
 
 
 @_way("clock instant")
 def _clock_instant(call: Call, array: pa.Array) -> pa.Array:
-    return made(call.type, zones.to_instant(values(array), call.options[1]), there(array))
+    return from_numpy(call.type, zones.to_instant(to_numpy(array), call.options[1]), validity(array))
 
 
 @_way("whole instant")
 def _whole_instant(call: Call, array: pa.Array) -> pa.Array:
     """Seconds; cut off at the limits."""
-    seconds = values(array).astype(np.int64)
+    seconds = to_numpy(array).astype(np.int64)
     low, high = _limits(_INT64)
     most = high // zones.SECOND
     micros = np.clip(seconds, -most, most) * zones.SECOND
-    return made(call.type, np.where(seconds > most, high, np.where(seconds < -most, low, micros)), there(array))
+    return from_numpy(
+        call.type, np.where(seconds > most, high, np.where(seconds < -most, low, micros)), validity(array)
+    )
 
 
 @_way("real instant", fails=True)
 def _real_instant(call: Call, array: pa.Array) -> pa.Array:
-    seconds = values(array).astype(np.float64)
+    seconds = to_numpy(array).astype(np.float64)
     bad = ~np.isfinite(seconds)
     with np.errstate(all="ignore"):
         micros = seconds * zones.SECOND
     low, high = _limits(_INT64)
     outside = bad | ~((np.floor(micros) <= float(high)) & (np.ceil(micros) >= float(low)))
     _refused(call, array, outside, "it is out of range")
-    return made(call.type, _cut(micros, _INT64), both(there(array), ~bad))
+    return from_numpy(call.type, _cut(micros, _INT64), and_validity(validity(array), ~bad))
 
 
 @_way("decimal instant", fails=True)
@@ -498,12 +509,12 @@ def _decimal_instant(call: Call, array: pa.Array) -> pa.Array:
     if decimals.largest(whole) * zones.SECOND >= 2**63:
         whole = decimals.wide(whole)
     micros: Any = decimals.truncated(whole * zones.SECOND, 10**array.type.scale)
-    return made(call.type, decimals.lowest(micros), there(array))
+    return from_numpy(call.type, decimals.lowest(micros), validity(array))
 
 
 @_way("boolean instant")
 def _boolean_instant(call: Call, array: pa.Array) -> pa.Array:
-    return made(call.type, values(array).astype(np.int64), there(array))
+    return from_numpy(call.type, to_numpy(array).astype(np.int64), validity(array))
 
 
 @_way(*(f"date {name}" for name in ("boolean", "whole", "real", "decimal")), fails=True)
@@ -525,7 +536,7 @@ def _unscaled(tree: Tree, children: tuple[Expression, ...], config: Config) -> E
 
 @function("unscaled")
 def _run_unscaled(call: Call, array: pa.Array) -> pa.Array:
-    return made(_INT64, decimals.lowest(decimals.unscaled(array)), there(array))
+    return from_numpy(_INT64, decimals.lowest(decimals.unscaled(array)), validity(array))
 
 
 @builds("MakeDecimal")
@@ -537,4 +548,4 @@ def _make_decimal(tree: Tree, children: tuple[Expression, ...], config: Config) 
 
 @function("make decimal", raises=lambda call: bool(call.options[0]))
 def _run_make_decimal(call: Call, array: pa.Array) -> pa.Array:
-    return _fitted(call, array, values(array), there(array))
+    return _fitted(call, array, to_numpy(array), validity(array))

@@ -17,7 +17,7 @@ from pyarrow import types
 
 from ikebana.errors import SqlError
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, Literal, builds, function, is_nullable
-from ikebana.expressions.core.buffers import Flags, flags_of, made, operands, there, true, values
+from ikebana.expressions.core.buffers import Flags, flags_of, from_numpy, is_true, operands, to_numpy, validity
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.numbers import decimals
 
@@ -91,7 +91,7 @@ def _any(flags: Values) -> bool:
 def _compare_decimals(name: str, left: Values, right: Values) -> pa.Array:
     one, other = _array(left, right), _array(right, left)
     aligned = decimals.aligned(decimals.unscaled(one), one.type.scale, decimals.unscaled(other), other.type.scale)
-    return made(pa.bool_(), getattr(np, name)(*aligned[:2]).astype(bool), there(one, other))
+    return from_numpy(pa.bool_(), getattr(np, name)(*aligned[:2]).astype(bool), validity(one, other))
 
 
 def _array(given: Values, other: Values) -> pa.Array:
@@ -110,20 +110,20 @@ def _equal_nested(left: pa.Array, right: pa.Array) -> pa.Array:
     if types.is_struct(left.type):
         parts = (same(one, other) for one, other in zip(left.flatten(), right.flatten(), strict=True))
         equal = reduce(pc.and_, parts, pa.repeat(pa.scalar(True), len(left)))
-        return made(pa.bool_(), flags_of(equal), there(left, right))
-    valid, lengths = there(left, right), pc.list_value_length(left)
-    equal = true(pc.equal(lengths, pc.list_value_length(right)))
+        return from_numpy(pa.bool_(), flags_of(equal), validity(left, right))
+    valid, lengths = validity(left, right), pc.list_value_length(left)
+    equal = is_true(pc.equal(lengths, pc.list_value_length(right)))
     if equal.any():
         candidates = pa.array(equal)
         equal[equal] = _equal_elements(left.filter(candidates), right.filter(candidates))
-    return made(pa.bool_(), equal, valid)
+    return from_numpy(pa.bool_(), equal, valid)
 
 
 def _equal_elements(left: pa.Array, right: pa.Array) -> Flags:
     """Whether all elements of lists of the same lengths are the same."""
     differs = ~flags_of(same(left.flatten(), right.flatten()))
     wrong = np.concatenate([[0], np.cumsum(differs)])
-    ends = np.cumsum(values(pc.list_value_length(left)))
+    ends = np.cumsum(to_numpy(pc.list_value_length(left)))
     return wrong[ends] == wrong[np.concatenate([[0], ends[:-1]])]
 
 
@@ -175,10 +175,10 @@ def _in_constants(call: Call, rows: ColumnBatch) -> pa.Array:
         found = pc.and_(found, array.is_valid())
     else:
         found = pc.is_in(array, value_set=pa.array([each.as_py() for each in scalars], array.type))
-    valid = there(array)
+    valid = validity(array)
     if len(scalars) < len(constants):
-        valid = true(found) if valid is None else valid & true(found)
-    return made(pa.bool_(), true(found), valid)
+        valid = is_true(found) if valid is None else valid & is_true(found)
+    return from_numpy(pa.bool_(), is_true(found), valid)
 
 
 # Nulls and NaN.
@@ -217,8 +217,8 @@ def _count_there(call: Call, *arrays: pa.Array) -> pa.Array:
     for array in arrays:
         count += flags_of(array.is_valid())
         if types.is_floating(array.type):
-            count -= true(pc.is_nan(array))
-    return made(pa.bool_(), count >= least)
+            count -= is_true(pc.is_nan(array))
+    return from_numpy(pa.bool_(), count >= least)
 
 
 @builds("NormalizeNaNAndZero")
@@ -230,5 +230,5 @@ def _normal(tree: Tree, children: tuple[Expression, ...], config: Config) -> Exp
 @function("normal")
 def _normalised(call: Call, array: pa.Array) -> pa.Array:
     """Floats of which equal ones have the same bits."""
-    data = values(array)
-    return made(call.type, np.where(np.isnan(data), np.array(np.nan, data.dtype), data + 0), there(array))
+    data = to_numpy(array)
+    return from_numpy(call.type, np.where(np.isnan(data), np.array(np.nan, data.dtype), data + 0), validity(array))

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, Literal, builds, function, is_nullable
-from ikebana.expressions.core.buffers import Flags, flags_of, operand, spread, there, true
+from ikebana.expressions.core.buffers import Flags, flags_of, is_true, operand, scatter, validity
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.core.types import with_nulls_of
 
@@ -38,7 +38,7 @@ def _and(call: Call, rows: ColumnBatch) -> pa.Array:
     first = left.evaluate(rows)
     if not right.can_raise:
         return pc.and_kleene(first, right.evaluate(rows))
-    return pc.and_kleene(first, where(right, rows, true(first) | _null(first)))
+    return pc.and_kleene(first, where(right, rows, is_true(first) | _null(first)))
 
 
 @function("or", lazy=True)
@@ -47,7 +47,7 @@ def _or(call: Call, rows: ColumnBatch) -> pa.Array:
     first = left.evaluate(rows)
     if not right.can_raise:
         return pc.or_kleene(first, right.evaluate(rows))
-    return pc.or_kleene(first, where(right, rows, ~true(first)))
+    return pc.or_kleene(first, where(right, rows, ~is_true(first)))
 
 
 def where(expression: Expression, rows: ColumnBatch, flags: Flags) -> pa.Array:
@@ -56,7 +56,7 @@ def where(expression: Expression, rows: ColumnBatch, flags: Flags) -> pa.Array:
         return expression.evaluate(rows)
     if not flags.any():
         return pa.nulls(rows.count, expression.type)
-    return spread(expression.type, rows.count, [(flags, expression.evaluate(_chosen(expression, rows, flags)))])
+    return scatter(expression.type, rows.count, [(flags, expression.evaluate(_chosen(expression, rows, flags)))])
 
 
 def _chosen(expression: Expression, rows: ColumnBatch, flags: Flags) -> ColumnBatch:
@@ -66,7 +66,7 @@ def _chosen(expression: Expression, rows: ColumnBatch, flags: Flags) -> ColumnBa
 
 
 def _null(array: pa.Array) -> Flags:
-    valid = there(array)
+    valid = validity(array)
     return np.zeros(len(array), bool) if valid is None else ~valid
 
 
@@ -126,11 +126,11 @@ def _case_by_row(call: Call, rows: ColumnBatch) -> pa.Array:
     left: Flags = np.ones(rows.count, bool)  # rows that have met no condition so far
     parts: list[tuple[Flags, pa.Array]] = []
     for condition, value in zip(pairs[::2], pairs[1::2], strict=True):
-        met = left & true(where(condition, rows, left))
+        met = left & is_true(where(condition, rows, left))
         parts.append((met, value.evaluate(_chosen(value, rows, met))))
         left = left & ~met
     parts.append((left, otherwise.evaluate(_chosen(otherwise, rows, left))))
-    return spread(call.type, rows.count, parts)
+    return scatter(call.type, rows.count, parts)
 
 
 @builds("Coalesce")
@@ -163,7 +163,7 @@ def _nanvl(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expr
 def _instead_of_nan(call: Call, rows: ColumnBatch) -> pa.Array:
     first, second = call.arguments
     found = first.evaluate(rows)
-    nan = true(pc.is_nan(found))
+    nan = is_true(pc.is_nan(found))
     if not nan.any():
         return found
     return pc.if_else(pa.array(nan), where(second, rows, nan), found)

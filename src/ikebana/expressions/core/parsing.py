@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ikebana.errors import EvaluationError, SqlError
-from ikebana.expressions.core.buffers import Array, Flags, flags_of, made, there, true, values
+from ikebana.expressions.core.buffers import Array, Flags, flags_of, from_numpy, is_true, to_numpy, validity
 from ikebana.expressions.numbers import decimals
 from ikebana.expressions.temporal import zones
 
@@ -47,8 +47,8 @@ _FIRST, _LAST = divmod(-(2**63), zones.DAY), divmod(2**63 - 1, zones.DAY)  # day
 def to_boolean(texts: pa.Array) -> pa.Array:
     """Truth values."""
     words = pc.utf8_lower(pc.utf8_trim(texts, _BLANK))
-    is_true = pc.is_in(words, value_set=_TRUE)
-    return pc.if_else(pc.or_(is_true, pc.is_in(words, value_set=_FALSE)), is_true, pa.scalar(None, pa.bool_()))
+    trues = pc.is_in(words, value_set=_TRUE)
+    return pc.if_else(pc.or_(trues, pc.is_in(words, value_set=_FALSE)), trues, pa.scalar(None, pa.bool_()))
 
 
 def to_integer(texts: pa.Array, kind: pa.DataType, *, truncate: bool) -> pa.Array:
@@ -61,12 +61,12 @@ def to_integer(texts: pa.Array, kind: pa.DataType, *, truncate: bool) -> pa.Arra
     parts["digits"] = _null_where(parts["digits"], pc.is_in(trimmed, value_set=pa.array(["", "+", "-"])))
     digits = pc.utf8_ltrim(parts["digits"], "0")
     digits = _null_where(digits, pc.greater(pc.binary_length(digits), 19))
-    found, valid = _number(digits, pa.uint64()), there(digits)
-    negative = true(pc.equal(parts["sign"], "-"))
+    found, valid = _number(digits, pa.uint64()), validity(digits)
+    negative = is_true(pc.equal(parts["sign"], "-"))
     limits = np.iinfo(kind.to_pandas_dtype())
     fits = np.where(negative, found <= np.uint64(-int(limits.min)), found <= np.uint64(limits.max))
     signed = np.where(negative, np.uint64(0) - found, found).view(np.int64)
-    return made(kind, signed, fits if valid is None else fits & valid)
+    return from_numpy(kind, signed, fits if valid is None else fits & valid)
 
 
 def to_real(texts: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -80,7 +80,7 @@ def to_real(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     for name, meant in _NAMED.items():
         numbers = pc.if_else(pc.equal(words, name), meant, numbers)
     found = numbers.cast(kind)
-    hexadecimal = true(pc.match_substring_regex(trimmed, _HEXADECIMAL))
+    hexadecimal = is_true(pc.match_substring_regex(trimmed, _HEXADECIMAL))
     if not hexadecimal.any():
         return found
     read = [float.fromhex(re.sub("[dDfF]$", "", each)) for each in trimmed.filter(pa.array(hexadecimal)).to_pylist()]
@@ -92,15 +92,15 @@ def to_decimal(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     trimmed = pc.utf8_trim(texts, _JAVA_BLANK)
     parts = _parts(trimmed, _DECIMAL, blank="")
     lengths = pc.add(pc.binary_length(parts["whole"]), pc.binary_length(parts["rest"]))
-    valid = true(pc.greater(lengths, 0))
+    valid = is_true(pc.greater(lengths, 0))
     whole = pc.utf8_ltrim(parts["whole"], "0")
-    digits = values(pc.binary_length(whole).fill_null(0)) + kind.scale
-    slow = valid & ((digits > 18) | true(pc.not_equal(parts["exponent"], "")))
+    digits = to_numpy(pc.binary_length(whole).fill_null(0)) + kind.scale
+    slow = valid & ((digits > 18) | is_true(pc.not_equal(parts["exponent"], "")))
     if slow.any():
         unscaled = np.zeros(len(texts), object)
         unscaled[valid] = [_unscaled(each, kind) for each in trimmed.filter(pa.array(valid)).to_pylist()]
     else:
-        unscaled = _unscaled_fast(whole, parts["rest"], true(pc.equal(parts["sign"], "-")), valid, kind.scale)
+        unscaled = _unscaled_fast(whole, parts["rest"], is_true(pc.equal(parts["sign"], "-")), valid, kind.scale)
     fits = np.asarray((unscaled < 10**kind.precision) & (unscaled > -(10**kind.precision)), bool)
     return decimals.made_decimal(kind, np.where(fits, unscaled, 0), valid & fits)
 
@@ -122,7 +122,7 @@ def _unscaled(text: str, kind: pa.DataType) -> int:
 def _unscaled_fast(whole: pa.Array, rest: pa.Array, negative: Flags, valid: Flags, scale: int) -> Array:
     padded = pc.utf8_rpad(rest, scale + 1, "0")
     kept = pc.binary_join_element_wise(whole, pc.utf8_slice_codeunits(padded, 0, scale), "")
-    up = true(pc.greater_equal(pc.utf8_slice_codeunits(padded, scale, scale + 1), "5"))
+    up = is_true(pc.greater_equal(pc.utf8_slice_codeunits(padded, scale, scale + 1), "5"))
     size = np.where(valid, _number(kept, pa.int64()), 0) + (up & valid)
     return np.where(negative, -size, size)
 
@@ -135,12 +135,12 @@ def to_date(texts: pa.Array) -> pa.Array:
     parts = _parts(texts, _DATE)
     days, valid = _days(parts)
     valid &= (days >= -(2**31)) & (days < 2**31)
-    return made(pa.date32(), np.where(valid, days, 0), valid)
+    return from_numpy(pa.date32(), np.where(valid, days, 0), valid)
 
 
 def to_timestamp(texts: pa.Array, zone: str) -> pa.Array:
     """Instants; those that do not name a zone are what clocks in the given one show."""
-    if true(pc.match_substring_regex(pc.utf8_trim(texts, _BLANK), _TIME_ALONE)).any():
+    if is_true(pc.match_substring_regex(pc.utf8_trim(texts, _BLANK), _TIME_ALONE)).any():
         raise EvaluationError(
             "a time without a date has no value in a maintained view",
             detail="Spark would take it to be of the current day",
@@ -151,13 +151,13 @@ def to_timestamp(texts: pa.Array, zone: str) -> pa.Array:
     for name in pc.unique(named.drop_null()).to_pylist():
         if not name:
             continue
-        here = true(pc.equal(named, name))
+        here = is_true(pc.equal(named, name))
         try:
             micros[here] = zones.to_instant(clock[here], name.strip(_JAVA_BLANK))
         except SqlError:
             valid &= ~here
     valid &= np.abs(micros.astype(float) - clock.astype(float)) < 2 * zones.DAY  # else it does not fit into 64 bits
-    return made(pa.timestamp("us", "UTC"), micros, valid)
+    return from_numpy(pa.timestamp("us", "UTC"), micros, valid)
 
 
 def to_clock(texts: pa.Array) -> pa.Array:
@@ -165,8 +165,8 @@ def to_clock(texts: pa.Array) -> pa.Array:
     clock, valid, named = _clock(texts)
     for name in pc.unique(named.drop_null()).to_pylist():
         if name and not _is_zone(name.strip(_JAVA_BLANK)):
-            valid &= ~true(pc.equal(named, name))
-    return made(pa.timestamp("us"), clock, valid)
+            valid &= ~is_true(pc.equal(named, name))
+    return from_numpy(pa.timestamp("us"), clock, valid)
 
 
 def _is_zone(name: str) -> bool:
@@ -182,7 +182,7 @@ def _clock(texts: pa.Array) -> tuple[Array, Flags, pa.Array]:
     usual = _usual(texts, _TIMESTAMP_USUALLY, pa.timestamp("us"))
     if usual is not None:
         valid = flags_of(texts.is_valid())
-        return np.where(valid, values(usual), 0), valid, pa.nulls(len(texts), pa.string())
+        return np.where(valid, to_numpy(usual), 0), valid, pa.nulls(len(texts), pa.string())
     parts = _parts(texts, _TIMESTAMP)
     days, valid = _days(parts)
     hours, minutes, seconds = (_number(parts[name], pa.int64()) for name in "HMS")
@@ -197,13 +197,13 @@ def _clock(texts: pa.Array) -> tuple[Array, Flags, pa.Array]:
 def _days(parts: Mapping[str, pa.Array]) -> tuple[Array, Flags]:
     """Days since 1970 of dates in parts, and which exist."""
     year = _number(parts["y"], pa.int64())
-    year = np.where(true(pc.equal(parts["sign"], "-")), -year, year)
+    year = np.where(is_true(pc.equal(parts["sign"], "-")), -year, year)
     month, day = (_number(parts[name], pa.int64(), 1) for name in "md")
     valid = (month >= 1) & (month <= 12) & (day >= 1)
     months = (year - 1970) * 12 + np.where(valid, month, 1) - 1
     first, following = (each.astype("M8[M]").astype("M8[D]").view(np.int64) for each in (months, months + 1))
     valid &= day <= following - first
-    known = there(parts["y"])
+    known = validity(parts["y"])
     return first + day - 1, valid if known is None else valid & known
 
 
@@ -233,4 +233,4 @@ def _null_where(array: pa.Array, flags: pa.Array) -> pa.Array:
 def _number(digits: pa.Array, kind: pa.DataType, default: int = 0) -> Array:
     """Digits as whole numbers; the default where there are none."""
     given: Any = pc.if_else(pc.equal(digits, "").fill_null(True), str(default), digits)
-    return values(given.cast(kind))
+    return to_numpy(given.cast(kind))

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ikebana.expressions.core.buffers import Array, Flags, there, true, values
+from ikebana.expressions.core.buffers import Array, Flags, is_true, to_numpy, validity
 from ikebana.expressions.numbers import decimals
 from ikebana.expressions.temporal import zones
 
@@ -26,7 +26,7 @@ _YEARS = (-719_528, 2_932_896)  # days of the years 0 to 9999
 
 def of_real(array: pa.Array) -> pa.Array:
     """Floats and doubles."""
-    size = np.abs(values(array))
+    size = np.abs(to_numpy(array))
     with np.errstate(invalid="ignore"):
         plain = ((size >= _PLAIN_LOW) & (size < _PLAIN_HIGH)) | (size == 0)
     texts = array.cast(_TEXT)
@@ -57,7 +57,7 @@ def _with_exponent(texts: pa.Array) -> pa.Array:
 def of_decimal(array: pa.Array, plain: bool) -> pa.Array:
     """Decimals; those below a millionth have an exponent, unless plain."""
     texts = array.cast(_TEXT)
-    small = true(pc.match_substring(texts, "E"))
+    small = is_true(pc.match_substring(texts, "E"))
     if not plain or not small.any():
         return texts
     scale = array.type.scale
@@ -69,7 +69,7 @@ def of_decimal(array: pa.Array, plain: bool) -> pa.Array:
 
 def of_date(array: pa.Array) -> pa.Array:
     """Dates."""
-    days, valid = values(array), there(array)
+    days, valid = to_numpy(array), validity(array)
     odd = _odd(days, valid)
     if not odd.any():
         return array.cast(_TEXT)

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from ikebana.errors import EvaluationError
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, builds, function, is_nullable
-from ikebana.expressions.core.buffers import Flags, fail_where, operands, there, values, without
+from ikebana.expressions.core.buffers import Flags, fail_where, null_where, operands, to_numpy, validity
 from ikebana.expressions.core.tree import Tree
 
 Value: TypeAlias = pa.Array | pa.Scalar
@@ -86,7 +86,7 @@ def masked(array: pa.Array, there: Flags | None) -> pa.Array:
         return array
     if pa.types.is_nested(array.type):
         return array.take(pa.array(np.arange(len(array)), mask=~there))
-    return without(array, ~there)
+    return null_where(array, ~there)
 
 
 def shaped(result: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -106,7 +106,7 @@ def as_lists(offsets: pa.Array, items: pa.Array, kind: pa.DataType, there: Flags
 
 def valid(*given: Value) -> Flags | None:
     """Where no argument is null; None: everywhere."""
-    return there(*(each for each in given if isinstance(each, pa.Array)))
+    return validity(*(each for each in given if isinstance(each, pa.Array)))
 
 
 def rows_of(*given: Value) -> int:
@@ -119,7 +119,7 @@ def numbers(value: Value) -> Any:
 
     What stands where an array is null is arbitrary.
     """
-    return values(value) if isinstance(value, pa.Array) else values(pa.repeat(value, 1))[0]
+    return to_numpy(value) if isinstance(value, pa.Array) else to_numpy(pa.repeat(value, 1))[0]
 
 
 def wide(value: Value) -> Any:

@@ -16,7 +16,16 @@ from pyarrow import types
 
 from ikebana.errors import EvaluationError, SqlError
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, builds, function, is_nullable
-from ikebana.expressions.core.buffers import Array, both, fail_where, made, operands, there, values, viewed
+from ikebana.expressions.core.buffers import (
+    Array,
+    and_validity,
+    fail_where,
+    from_numpy,
+    operands,
+    reinterpret,
+    to_numpy,
+    validity,
+)
 from ikebana.expressions.core.comparison import greater
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.numbers import decimals
@@ -95,7 +104,7 @@ def _decimal_quotient(call: Call, rows: ColumnBatch) -> pa.Array:
     zero = np.broadcast_to(np.equal(other, 0), rows.count)
     if ansi:
         fail_where(zero, valid, lambda row: _error("division by zero", call))
-    other, valid = np.where(zero, 1, other), both(valid, ~zero)
+    other, valid = np.where(zero, 1, other), and_validity(valid, ~zero)
     decimals.refuse_long(one, left, other, right, valid, lambda row: _error("too long a quotient", call))
     one, other, _ = decimals.aligned(one, left.scale, other, right.scale)
     whole = np.broadcast_to(decimals.truncated(one, other), rows.count)
@@ -103,7 +112,7 @@ def _decimal_quotient(call: Call, rows: ColumnBatch) -> pa.Array:
     bad = np.asarray(np.abs(whole) >= limit, bool)
     if ansi:
         fail_where(bad, valid, lambda row: _error("overflow", call))
-    return made(pa.int64(), decimals.lowest(whole), both(valid, ~bad))
+    return from_numpy(pa.int64(), decimals.lowest(whole), and_validity(valid, ~bad))
 
 
 # Whole numbers, floats and intervals.
@@ -146,14 +155,14 @@ def _division(compute: Callable[[Array, Array], Array]) -> Callable[..., pa.Arra
     """A function of two numbers that has no value where the second is zero."""
 
     def run(call: Call, left: pa.Array, right: pa.Array) -> pa.Array:
-        one, other, valid = values(left), values(right), there(left, right)
+        one, other, valid = to_numpy(left), to_numpy(right), validity(left, right)
         zero = other == 0
         if zero.any():
             if call.options[0]:
                 fail_where(zero, valid, lambda row: _error("division by zero", call))
-            other, valid = np.where(zero, np.ones(1, other.dtype), other), both(valid, ~zero)
+            other, valid = np.where(zero, np.ones(1, other.dtype), other), and_validity(valid, ~zero)
         with np.errstate(all="ignore"):
-            return made(call.type, compute(one, other), valid)
+            return from_numpy(call.type, compute(one, other), valid)
 
     return run
 
@@ -177,8 +186,8 @@ function("pmod", raises=_divides)(_division(_positive_remainder))
 def _quotient(call: Call, left: pa.Array, right: pa.Array) -> pa.Array:
     least = np.iinfo(np.int64).min
     if call.options[0] and not types.is_duration(left.type):  # Spark lets intervals wrap
-        overflow = (values(left) == least) & (values(right) == -1)
-        fail_where(overflow, there(left, right), lambda row: _error("overflow", call))
+        overflow = (to_numpy(left) == least) & (to_numpy(right) == -1)
+        fail_where(overflow, validity(left, right), lambda row: _error("overflow", call))
     return _division(_truncated)(call, left, right)
 
 
@@ -227,7 +236,7 @@ def _interval(name: str) -> Callable[[Call, pa.Array], pa.Array]:
 
     def run(call: Call, array: pa.Array) -> pa.Array:
         try:
-            return viewed(checked(viewed(array, pa.int64())), call.type)
+            return reinterpret(checked(reinterpret(array, pa.int64())), call.type)
         except pa.ArrowInvalid:
             raise _error("overflow", call) from None
 
@@ -252,8 +261,8 @@ def _scaled(multiply: bool) -> Callable[[Call, pa.Array, pa.Array], pa.Array]:
     """An interval times a number, or divided by one: rounded half up; raises if it does not fit, or there is none."""
 
     def run(call: Call, interval: pa.Array, number: pa.Array) -> pa.Array:
-        valid, spans = there(interval, number), values(interval).astype(np.int64)
-        given = decimals.unscaled(number) if types.is_decimal(number.type) else values(number)
+        valid, spans = validity(interval, number), to_numpy(interval).astype(np.int64)
+        given = decimals.unscaled(number) if types.is_decimal(number.type) else to_numpy(number)
         if not multiply:
             zero = given == 0
             fail_where(np.asarray(zero, bool), valid, lambda row: _error("division by zero", call))
@@ -264,10 +273,10 @@ def _scaled(multiply: bool) -> Callable[[Call, pa.Array, pa.Array], pa.Array]:
         else:
             scale = number.type.scale if types.is_decimal(number.type) else 0
             whole = _exactly(spans, given if given.dtype == object else given.astype(np.int64), scale, multiply)
-        limits = np.iinfo(values(interval).dtype)
+        limits = np.iinfo(to_numpy(interval).dtype)
         bad = ~np.asarray((whole >= int(limits.min)) & (whole <= int(limits.max)), bool)
         fail_where(bad, valid, lambda row: _error("overflow", call))
-        return made(call.type, np.where(bad, 0, whole).astype(np.int64), valid)
+        return from_numpy(call.type, np.where(bad, 0, whole).astype(np.int64), valid)
 
     return run
 
@@ -323,12 +332,12 @@ def _shift(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expr
 
 def _shifting(compute: Callable[[Array, Array], Array], unsigned: bool) -> Callable[..., pa.Array]:
     def run(call: Call, left: pa.Array, right: pa.Array) -> pa.Array:
-        bits, dtype = values(left), values(left).dtype
-        places = (values(right) & (8 * dtype.itemsize - 1)).astype(dtype)
+        bits, dtype = to_numpy(left), to_numpy(left).dtype
+        places = (to_numpy(right) & (8 * dtype.itemsize - 1)).astype(dtype)
         if unsigned:
             as_unsigned: Any = f"u{dtype.name}"
             bits, places = bits.view(as_unsigned), places.view(as_unsigned)
-        return made(call.type, compute(bits, places).view(dtype), there(left, right))
+        return from_numpy(call.type, compute(bits, places).view(dtype), validity(left, right))
 
     return run
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from ikebana.errors import EvaluationError
 from ikebana.expressions.core.base import Call, ColumnBatch, Expression, Literal
-from ikebana.expressions.core.buffers import Array, Flags, both, fail_where, there
+from ikebana.expressions.core.buffers import Array, Flags, and_validity, fail_where, validity
 from ikebana.expressions.core.types import adjusted, bounded
 
 _LIMIT = 2**63
@@ -44,7 +44,7 @@ def unscaled(array: pa.Array) -> Array:
     if array.type.precision <= 18 or np.array_equal(high, low >> 63):
         return low
     wide = high.astype(object) * _WORD + low.view(np.uint64).astype(object)
-    valid = there(array)
+    valid = validity(array)
     return wide if valid is None else np.where(valid, wide, 0)
 
 
@@ -126,7 +126,7 @@ def negated(kind: pa.DataType, array: pa.Array, *, only_negative: bool) -> pa.Ar
 
     Of what it negates Spark keeps 34 digits; if they then do not fit it raises, in either mode.
     """
-    given, valid = unscaled(array), there(array)
+    given, valid = unscaled(array), validity(array)
     whole: Whole = -(given if largest(given) < _LIMIT else wide(given))
     if largest(whole) >= 10**_SIGN_DIGITS:
         context = Context(prec=_SIGN_DIGITS, rounding=ROUND_HALF_EVEN)
@@ -161,7 +161,7 @@ def fitted(
         bad = np.asarray((whole >= limit) | (whole <= -limit), bool)
         if ansi:
             fail_where(bad, valid, error)
-        whole, valid = np.where(bad, 0, whole), both(valid, ~bad)
+        whole, valid = np.where(bad, 0, whole), and_validity(valid, ~bad)
     return made_decimal(kind, whole, valid)
 
 
@@ -236,7 +236,7 @@ def numbers(expressions: tuple[Expression, ...], rows: ColumnBatch) -> tuple[lis
         else:
             array = each.evaluate(rows)
             found.append(unscaled(array))
-            valid = both(valid, there(array))
+            valid = and_validity(valid, validity(array))
     return found, valid
 
 
@@ -261,7 +261,7 @@ def arithmetic(name: str, symbol: str) -> Callable[[Call, ColumnBatch], pa.Array
                 zero = np.broadcast_to(zero, rows.count)
                 if ansi:
                     fail_where(zero, valid, error("division by zero"))
-                other, valid = np.where(zero, 1, other), both(valid, ~zero)
+                other, valid = np.where(zero, 1, other), and_validity(valid, ~zero)
         if name in ("remainder", "pmod"):
             refuse_long(one, left, other, right, valid, error("too long a quotient"))
         whole, scale = _OPERATIONS[name](one, left.scale, other, right.scale, call.type)

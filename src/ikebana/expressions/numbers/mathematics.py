@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ikebana.errors import EvaluationError
 from ikebana.expressions.core.base import Call, Config
-from ikebana.expressions.core.buffers import made
+from ikebana.expressions.core.buffers import from_numpy
 from ikebana.expressions.core.scalars import Value, each_distinct, maps, numbers, refuse_where, rows_of, wide
 from ikebana.expressions.core.tree import Tree
 
@@ -25,14 +25,14 @@ def _of_one(kind: str, compute: Callable[[Any], Any]) -> None:
     @maps(kind, gives=_DOUBLE, nullable=True)
     def _(call: Call, number: pa.Array) -> pa.Array:
         with np.errstate(all="ignore"):
-            return made(_DOUBLE, compute(numbers(number)))
+            return from_numpy(_DOUBLE, compute(numbers(number)))
 
 
 def _of_two(kind: str, compute: Callable[[Any, Any], Any]) -> None:
     @maps(kind, gives=_DOUBLE)
     def _(call: Call, one: Value, other: Value) -> pa.Array:
         with np.errstate(all="ignore"):
-            return made(_DOUBLE, compute(numbers(one), numbers(other)))
+            return from_numpy(_DOUBLE, compute(numbers(one), numbers(other)))
 
 
 def _asinh(x: Any) -> Any:
@@ -87,7 +87,7 @@ def _logarithm(kind: str, compute: Callable[[Any], Any], above: float) -> None:
     def _(call: Call, number: pa.Array) -> pa.Array:
         value = numbers(number)
         with np.errstate(all="ignore"):
-            return made(_DOUBLE, compute(value), ~(value <= above))
+            return from_numpy(_DOUBLE, compute(value), ~(value <= above))
 
 
 _logarithm("Log", np.log, 0.0)
@@ -100,7 +100,7 @@ _logarithm("Log1p", np.log1p, -1.0)
 def _log(call: Call, base: Value, number: Value) -> pa.Array:
     by, value = np.broadcast_arrays(numbers(base), numbers(number))
     with np.errstate(all="ignore"):
-        return made(_DOUBLE, np.log(value) / np.log(by), ~((by <= 0) | (value <= 0)))
+        return from_numpy(_DOUBLE, np.log(value) / np.log(by), ~((by <= 0) | (value <= 0)))
 
 
 # Whole numbers.
@@ -111,12 +111,12 @@ _FACTORIALS = np.cumprod([1, *range(1, 21)], dtype=np.int64)
 @maps("Factorial", gives=pa.int64(), nullable=True)
 def _factorial(call: Call, number: pa.Array) -> pa.Array:
     value = wide(number)
-    return made(pa.int64(), _FACTORIALS[np.clip(value, 0, 20)], (value >= 0) & (value <= 20))
+    return from_numpy(pa.int64(), _FACTORIALS[np.clip(value, 0, 20)], (value >= 0) & (value <= 20))
 
 
 @maps("BitwiseCount", gives=_INT)
 def _bit_count(call: Call, number: pa.Array) -> pa.Array:
-    return made(_INT, np.bitwise_count(wide(number).view(np.uint64)))
+    return from_numpy(_INT, np.bitwise_count(wide(number).view(np.uint64)))
 
 
 @maps("BitwiseGet", gives=pa.int8(), raises=True)
@@ -124,7 +124,7 @@ def _bit_get(call: Call, number: Value, position: Value) -> pa.Array:
     value, at = np.broadcast_arrays(wide(number), wide(position))
     size = number.type.bit_width
     refuse_where((at < 0) | (at >= size), call, f"a position is not between 0 and {size - 1}", number, position)
-    return made(pa.int8(), value >> np.clip(at, 0, 63) & 1)
+    return from_numpy(pa.int8(), value >> np.clip(at, 0, 63) & 1)
 
 
 @maps("Bin", gives=_TEXT)
@@ -146,7 +146,7 @@ def _width_bucket(call: Call, value: Value, low: Value, high: Value, count: Valu
         middle = np.where(below | above | ~there, 0, inside).astype(np.int64) + 1
     found = np.where(below, 0, np.where(above, buckets + 1, middle))
     rows = rows_of(value, low, high, count)
-    return made(pa.int64(), np.broadcast_to(found, rows), np.broadcast_to(there, rows))
+    return from_numpy(pa.int64(), np.broadcast_to(found, rows), np.broadcast_to(there, rows))
 
 
 # Other bases.

@@ -15,7 +15,7 @@ from pyarrow import types
 
 from ikebana.errors import EvaluationError
 from ikebana.expressions.core.base import Call, Config, Expression, Literal, builds, function
-from ikebana.expressions.core.buffers import made, values
+from ikebana.expressions.core.buffers import from_numpy, to_numpy
 from ikebana.expressions.core.scalars import Arguments, refuse_where, valid
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.core.types import MAX_PRECISION, bounded
@@ -70,8 +70,8 @@ def _round(call: Call, number: pa.Array) -> pa.Array:
         return number if digits >= 0 else _integers(call, number, mode, digits, ansi)
     if types.is_integer(call.type):
         return _whole(call, number, mode, ansi)
-    rounded = _doubles(values(number).astype(np.float64), digits, _DECIMAL_MODES[mode])
-    return made(call.type, rounded.astype(values(number).dtype), valid(number))
+    rounded = _doubles(to_numpy(number).astype(np.float64), digits, _DECIMAL_MODES[mode])
+    return from_numpy(call.type, rounded.astype(to_numpy(number).dtype), valid(number))
 
 
 def _decimals(call: Call, number: pa.Array, mode: str, digits: int) -> pa.Array:
@@ -103,8 +103,8 @@ def _divided(whole: Any, factor: int, mode: str) -> Any:
 
 def _integers(call: Call, number: pa.Array, mode: str, digits: int, ansi: bool) -> pa.Array:
     """What overflows raises in ANSI mode, and wraps otherwise."""
-    whole = values(number).astype(np.int64)
-    limits = np.iinfo(values(number).dtype)
+    whole = to_numpy(number).astype(np.int64)
+    limits = np.iinfo(to_numpy(number).dtype)
     if digits < -18 or limits.bits == 64:
         whole = whole.astype(object)
     result = _divided(whole, 10**-digits, mode) * 10**-digits
@@ -112,18 +112,20 @@ def _integers(call: Call, number: pa.Array, mode: str, digits: int, ansi: bool) 
         refuse_where(np.asarray((result < limits.min) | (result > limits.max), bool), call, "it overflows", number)
     if result.dtype == object:
         result = (result & (2**64 - 1)).astype(np.uint64).view(np.int64)
-    return made(call.type, result.astype(values(number).dtype), valid(number))
+    return from_numpy(call.type, result.astype(to_numpy(number).dtype), valid(number))
 
 
 def _whole(call: Call, number: pa.Array, mode: str, ansi: bool) -> pa.Array:
     """Doubles as whole numbers: the nearest of 64 bits for those that are out of range, 0 for NaN."""
-    found = (np.ceil if mode == "RoundCeil" else np.floor)(values(number))
+    found = (np.ceil if mode == "RoundCeil" else np.floor)(to_numpy(number))
     outside = ~(np.abs(found) < _LIMIT)
     if ansi:
         refuse_where(outside & (found != -_LIMIT) & ~np.isnan(found), call, "a number is too large", number)
     limits = np.iinfo(np.int64)
     nearest = np.where(np.isnan(found), 0, np.where(found > 0, limits.max, limits.min))
-    return made(pa.int64(), np.where(outside, nearest, np.where(outside, 0, found).astype(np.int64)), valid(number))
+    return from_numpy(
+        pa.int64(), np.where(outside, nearest, np.where(outside, 0, found).astype(np.int64)), valid(number)
+    )
 
 
 def _doubles(numbers: Any, digits: int, mode: str) -> Any:

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from ikebana.encoding.columns import validity
 from ikebana.encoding.lanes import Array, Lane
-from ikebana.expressions.core.buffers import true
+from ikebana.expressions.core.buffers import is_true
 from ikebana.reducers.ordering import comparable, ranks_in_order
 from ikebana.reducers.sort_keys import SortKey
 from ikebana.reducers.sums.aggregates import Count, Mean, Sum
@@ -176,7 +176,7 @@ class Nth(WindowCall):
     def _counted(self, window: Window) -> Array:
         """Which rows count."""
         there = validity(window.columns[self.column]) if self.ignore_nulls else np.ones(len(window), bool)
-        return there if self.where is None else there & true(window.columns[self.where])
+        return there if self.where is None else there & is_true(window.columns[self.where])
 
 
 class Valid:
