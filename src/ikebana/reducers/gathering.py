@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from ikebana.encoding import Schema
+from ikebana.encoding.arrow import from_numpy
 from ikebana.encoding.columns import integers, validity
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.engine.collection import Collection
@@ -31,7 +32,6 @@ from ikebana.operators.reducers import Groups, ReducedRows, Reducer
 from ikebana.reducers.ordering import comparable, ranks_in_order, reduced
 from ikebana.reducers.sort_keys import SortKey
 from ikebana.reducers.sums.aggregates import Aggregate
-from ikebana.reducers.sums.exact import numbers
 from ikebana.reducers.sums.floats import BINS, Exact
 from ikebana.reducers.sums.parts import Floating, SumPart, Sums
 
@@ -312,8 +312,8 @@ def _floats(column: pa.Array, rows: Lane) -> Array:
 def _result(kind: pa.DataType, values: Array, there: Array) -> pa.Array:
     """Doubles as results for a column of a type, null where they are not there."""
     if types.is_duration(kind):
-        return numbers(kind, np.where(there, values, 0.0).astype(np.int64), there)
-    return numbers(pa.float64(), values, there)
+        return from_numpy(kind, np.where(there, values, 0.0).astype(np.int64), there)
+    return from_numpy(pa.float64(), values, there)
 
 
 @dataclass(frozen=True)

@@ -15,19 +15,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from ikebana.errors import EvaluationError, SqlError
-from ikebana.expressions.core import parsing, printing
-from ikebana.expressions.core.base import Call, Column, Config, Expression, builds, function
-from ikebana.expressions.core.buffers import (
-    Array,
+from ikebana.encoding.arrow import (
     Flags,
     and_validity,
-    fail_where,
     flags_of,
     from_numpy,
+    is_instant,
+    is_local_timestamp,
     to_numpy,
     validity,
 )
+from ikebana.encoding.lanes import Array
+from ikebana.errors import EvaluationError, SqlError
+from ikebana.expressions.core import parsing, printing
+from ikebana.expressions.core.base import Call, Column, Config, Expression, builds, function
+from ikebana.expressions.core.buffers import fail_where
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.core.types import arrow_type
 from ikebana.expressions.numbers import decimals
@@ -42,8 +44,8 @@ _FAMILIES: dict[str, Callable[[pa.DataType], bool]] = {
     "string": types.is_string,
     "binary": types.is_binary,
     "date": types.is_date,
-    "instant": lambda kind: bool(types.is_timestamp(kind) and kind.tz is not None),
-    "clock": lambda kind: bool(types.is_timestamp(kind) and kind.tz is None),
+    "instant": is_instant,
+    "clock": is_local_timestamp,
     "void": types.is_null,
 }
 

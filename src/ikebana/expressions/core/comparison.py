@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from ikebana.encoding.arrow import Flags, flags_of, from_numpy, to_numpy, validity
 from ikebana.errors import SqlError
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, Literal, builds, function, is_nullable
-from ikebana.expressions.core.buffers import Flags, flags_of, from_numpy, is_true, operands, to_numpy, validity
+from ikebana.expressions.core.buffers import is_true, operands
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.numbers import decimals
 

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from ikebana.encoding.arrow import Flags, flags_of, validity
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, Literal, builds, function, is_nullable
-from ikebana.expressions.core.buffers import Flags, flags_of, is_true, operand, scatter, validity
+from ikebana.expressions.core.buffers import is_true, operand, scatter
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.core.types import with_nulls_of
 

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types
 
+from ikebana.encoding.arrow import is_local_timestamp
 from ikebana.errors import SqlError
 from ikebana.expressions.core.base import Config, Expression, Literal, builds
 from ikebana.expressions.core.parsing import to_date, to_timestamp
@@ -58,7 +59,7 @@ def _value(text: str, kind: pa.DataType, config: Config) -> Any:
         return text
     if types.is_duration(kind):
         return timedelta(microseconds=int(text))
-    if types.is_timestamp(kind) and kind.tz is None:
+    if is_local_timestamp(kind):
         return _python(pa.scalar(int(text), kind))
     if types.is_timestamp(kind):
         return _python(to_timestamp(pa.array([text]), config.time_zone)[0])

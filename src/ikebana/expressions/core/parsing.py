@@ -15,8 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ikebana.encoding.arrow import Flags, flags_of, from_numpy, to_numpy, validity
+from ikebana.encoding.lanes import Array
 from ikebana.errors import EvaluationError, SqlError
-from ikebana.expressions.core.buffers import Array, Flags, flags_of, from_numpy, is_true, to_numpy, validity
+from ikebana.expressions.core.buffers import is_true
 from ikebana.expressions.numbers import decimals
 from ikebana.expressions.temporal import zones
 

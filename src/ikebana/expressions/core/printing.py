@@ -14,7 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ikebana.expressions.core.buffers import Array, Flags, is_true, to_numpy, validity
+from ikebana.encoding.arrow import Flags, to_numpy, validity
+from ikebana.encoding.lanes import Array
+from ikebana.expressions.core.buffers import is_true
 from ikebana.expressions.numbers import decimals
 from ikebana.expressions.temporal import zones
 

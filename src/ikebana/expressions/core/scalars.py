@@ -20,9 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ikebana.encoding.arrow import Flags, to_numpy, validity
 from ikebana.errors import EvaluationError
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, builds, function, is_nullable
-from ikebana.expressions.core.buffers import Flags, fail_where, null_where, operands, to_numpy, validity
+from ikebana.expressions.core.buffers import fail_where, null_where, operands
 from ikebana.expressions.core.tree import Tree
 
 Value: TypeAlias = pa.Array | pa.Scalar

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from ikebana.encoding.arrow import from_numpy, to_numpy
 from ikebana.errors import SqlError
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, builds, function
-from ikebana.expressions.core.buffers import from_numpy, to_numpy
 from ikebana.expressions.core.scalars import Arguments, valid
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.numbers.decimals import unscaled

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ikebana.encoding.arrow import Flags, flags_of, from_numpy
 from ikebana.errors import SqlError
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, builds, function, is_nullable
-from ikebana.expressions.core.buffers import Flags, flags_of, from_numpy, is_true, scatter
+from ikebana.expressions.core.buffers import is_true, scatter
 from ikebana.expressions.core.scalars import Arguments, shaped, valid
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.core.types import arrow_type

@@ -14,18 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from ikebana.encoding.arrow import and_validity, from_numpy, to_numpy, validity
+from ikebana.encoding.lanes import Array
 from ikebana.errors import EvaluationError, SqlError
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, builds, function, is_nullable
-from ikebana.expressions.core.buffers import (
-    Array,
-    and_validity,
-    fail_where,
-    from_numpy,
-    operands,
-    reinterpret,
-    to_numpy,
-    validity,
-)
+from ikebana.expressions.core.buffers import fail_where, operands, reinterpret
 from ikebana.expressions.core.comparison import greater
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.numbers import decimals

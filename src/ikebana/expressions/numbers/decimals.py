@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ikebana.encoding.arrow import Flags, and_validity, decimal_words, from_decimal_words, validity
+from ikebana.encoding.lanes import Array
 from ikebana.errors import EvaluationError
 from ikebana.expressions.core.base import Call, ColumnBatch, Expression, Literal
-from ikebana.expressions.core.buffers import Array, Flags, and_validity, fail_where, validity
+from ikebana.expressions.core.buffers import fail_where
 from ikebana.expressions.core.types import adjusted, bounded
 
 _LIMIT = 2**63
@@ -37,10 +39,7 @@ Whole = Any
 
 def unscaled(array: pa.Array) -> Array:
     """A column in units of its last digit: int64 where all values fit, else Python's integers."""
-    buffer = array.buffers()[1]
-    words: Array = np.frombuffer(buffer if buffer is not None else b"", np.int64)
-    words = words[2 * array.offset : 2 * (array.offset + len(array))].reshape(-1, 2)
-    low, high = words[:, 0], words[:, 1]
+    low, high = decimal_words(array)
     if array.type.precision <= 18 or np.array_equal(high, low >> 63):
         return low
     wide = high.astype(object) * _WORD + low.view(np.uint64).astype(object)
@@ -50,17 +49,8 @@ def unscaled(array: pa.Array) -> Array:
 
 def made_decimal(kind: pa.DataType, whole: Array, valid: Flags | None) -> pa.Array:
     """A column of decimals from whole numbers in units of its last digit, that must fit."""
-    words = np.empty((len(whole), 2), np.int64)
-    if whole.dtype == object:
-        words[:, 0] = lowest(whole)
-        words[:, 1] = whole >> 64
-    else:
-        words[:, 0] = whole
-        np.right_shift(words[:, 0], 63, out=words[:, 1])
-    bitmap = None
-    if valid is not None and not valid.all():
-        bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(kind, len(whole), [bitmap, pa.py_buffer(words)])
+    low = lowest(whole).astype(np.int64, copy=False)
+    return from_decimal_words(kind, low, whole >> 64 if whole.dtype == object else low >> 63, valid)
 
 
 def lowest(whole: Array) -> Array:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ikebana.encoding.arrow import from_numpy
 from ikebana.errors import EvaluationError
 from ikebana.expressions.core.base import Call, Config
-from ikebana.expressions.core.buffers import from_numpy
 from ikebana.expressions.core.scalars import Value, each_distinct, maps, numbers, refuse_where, rows_of, wide
 from ikebana.expressions.core.tree import Tree
 

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from ikebana.encoding.arrow import from_numpy, to_numpy
 from ikebana.errors import EvaluationError
 from ikebana.expressions.core.base import Call, Config, Expression, Literal, builds, function
-from ikebana.expressions.core.buffers import from_numpy, to_numpy
 from ikebana.expressions.core.scalars import Arguments, refuse_where, valid
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.core.types import MAX_PRECISION, bounded

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ikebana.encoding.arrow import from_numpy
 from ikebana.expressions.core.base import Call, Config
-from ikebana.expressions.core.buffers import from_numpy
 from ikebana.expressions.core.scalars import Value, maps, numbers, refuse_where, unless_it_fails, wide
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.temporal import calendar

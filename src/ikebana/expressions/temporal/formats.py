@@ -18,9 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ikebana.encoding.arrow import from_numpy
 from ikebana.errors import SqlError
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, Literal, builds, function
-from ikebana.expressions.core.buffers import from_numpy, operands
+from ikebana.expressions.core.buffers import operands
 from ikebana.expressions.core.scalars import Arguments, Value, maps, masked, refuse_where, unless_it_fails, valid, wide
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.core.types import arrow_type

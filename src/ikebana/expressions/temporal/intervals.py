@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ikebana.encoding.arrow import from_numpy
 from ikebana.expressions.core.base import Call, Config, Expression, builds, function, is_nullable
-from ikebana.expressions.core.buffers import from_numpy
 from ikebana.expressions.core.scalars import Arguments, Value, maps, refuse_where, rows_of, valid, wide
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.core.types import arrow_type

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from ikebana.encoding.arrow import from_numpy
 from ikebana.errors import EvaluationError, SqlError
 from ikebana.expressions.core.base import Call, Config, Expression, builds, is_nullable
-from ikebana.expressions.core.buffers import from_numpy
 from ikebana.expressions.core.scalars import (
     Arguments,
     Value,

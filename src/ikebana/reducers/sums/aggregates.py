@@ -17,10 +17,11 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from ikebana.encoding.arrow import from_decimal_words, from_numpy
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.errors import EvaluationError
 from ikebana.expressions.core.types import mean_type, sum_type
-from ikebana.reducers.sums.exact import Totals, decimals, numbers, words_of
+from ikebana.reducers.sums.exact import Totals, words_of
 from ikebana.reducers.sums.parts import AnyPart, Floating, Present, Sums, Whole
 
 _SMALL = 1 << 48
@@ -138,15 +139,15 @@ class Sum(OfColumn):
     def finish(self, sums: Sums) -> pa.Array:
         there = self.counts(sums) != 0
         if types.is_floating(self.kind):
-            return numbers(self.type, self.floats(sums), there)
+            return from_numpy(self.type, self.floats(sums), there)
         totals = self.totals(sums)
         if types.is_decimal(self.kind):
             fit = totals.below(10**self.type.precision)
             self.check("sum", fit, self.ansi)
-            return decimals(self.type, totals.low, totals.high, there & fit)
+            return from_decimal_words(self.type, totals.low, totals.high, there & fit)
         fit = totals.fit_a_word
         self.check("sum", fit, self.ansi or types.is_duration(self.kind))
-        return numbers(self.type, totals.low, there & fit if self.forgiving else there)
+        return from_numpy(self.type, totals.low, there & fit if self.forgiving else there)
 
 
 @dataclass(frozen=True)
@@ -161,21 +162,21 @@ class Mean(OfColumn):
         counts = self.counts(sums)
         there, safe = counts != 0, np.where(counts == 0, 1, counts)
         if types.is_floating(self.kind):
-            return numbers(self.type, self.floats(sums) / safe, there)
+            return from_numpy(self.type, self.floats(sums) / safe, there)
         totals = self.totals(sums)
         if types.is_decimal(self.kind):
             return self._decimals(totals, safe, there)
         if types.is_duration(self.kind):
             fit = totals.fit_a_word
             self.check("avg", fit, True)
-            return numbers(self.type, _divided(totals, safe, 1).low, there & fit)
-        return numbers(self.type, totals.floats() / safe, there)
+            return from_numpy(self.type, _divided(totals, safe, 1).low, there & fit)
+        return from_numpy(self.type, totals.floats() / safe, there)
 
     def _decimals(self, totals: Totals, counts: Lane, there: Array) -> pa.Array:
         means = _divided(totals, counts, 10 ** (self.type.scale - self.kind.scale))
         fit = totals.below(10 ** sum_type(self.kind).precision) & means.below(10**self.type.precision)
         self.check("avg", fit, self.ansi)
-        return decimals(self.type, means.low, means.high, there & fit)
+        return from_decimal_words(self.type, means.low, means.high, there & fit)
 
 
 def _divided(totals: Totals, counts: Lane, factor: int) -> Totals:
@@ -232,6 +233,6 @@ class Variance(Aggregate):
         for row in np.flatnonzero(there).tolist():
             count = int(counts[row])
             found[row] = exact[row].variance(count, count - 1 if self.sample else count)
-        return numbers(
+        return from_numpy(
             self.type, np.sqrt(found) if self.root else found, counts > 0 if self.undefined_is_nan else there
         )

@@ -21,13 +21,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ikebana.encoding.arrow import from_numpy
 from ikebana.encoding.columns import validity
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.expressions.core.buffers import is_true
 from ikebana.reducers.ordering import comparable, ranks_in_order
 from ikebana.reducers.sort_keys import SortKey
 from ikebana.reducers.sums.aggregates import Count, Mean, Sum
-from ikebana.reducers.sums.exact import numbers
 from ikebana.reducers.sums.parts import SumPart, Sums
 from ikebana.reducers.windows.partitions import RUNNING, Frame, Window, maxima
 
@@ -258,7 +258,7 @@ class OverFrame(WindowCall):
         found = _float_sums(values, window, self.frame)
         if isinstance(aggregate, Mean):
             found = found / np.maximum(counts, 1)
-        return numbers(pa.float64(), found, counts > 0)
+        return from_numpy(pa.float64(), found, counts > 0)
 
 
 def _sums_of_ranges(lanes: list[Lane], lower: Lane, upper: Lane) -> Lane:
