@@ -96,7 +96,7 @@ def test_literals_are_values() -> None:
 
 @pytest.mark.parametrize("spark", ["binary", {"type": "array", "elementType": "string", "containsNull": False}])
 def test_literals_that_json_loses_are_refused(spark: Any) -> None:
-    with pytest.raises(SqlError, match="constant of type"):
+    with pytest.raises(SqlError, match="literal of type"):
         constant("[B@6d8de10d", spark)
 
 

@@ -297,5 +297,5 @@ def test_an_error_of_a_python_function_names_it() -> None:
 def test_a_python_function_is_a_value() -> None:
     function = python(abs, pa.int64(), I)
     assert pickle.loads(pickle.dumps(function)) == function == python(abs, pa.int64(), I)
-    with pytest.raises(SqlError, match="kind that is not supported"):
+    with pytest.raises(SqlError, match="is not supported in a maintained view"):
         python(abs, pa.int64(), I, eval_type=201)

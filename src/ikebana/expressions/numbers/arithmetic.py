@@ -1,7 +1,8 @@
-"""Arithmetic of whole numbers, floats and intervals, and which function is meant for which type.
+"""Arithmetic on integers, floats and intervals, and the choice of the function for the operand types.
 
-In ANSI mode whole numbers that overflow and divisions by zero raise, otherwise they wrap, or are null. Intervals that
-overflow always raise. Floats never overflow; dividing them by zero counts as the others do. Decimals: see `decimals`.
+In ANSI mode an integer overflow or a division by zero raises an error; otherwise the result wraps or is null. An
+overflow of an interval always raises an error. Floats never overflow, but a float division by zero is treated like any
+other. For decimals see `decimals`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,17 @@ from pyarrow import types
 from ikebana.encoding.arrow import and_validity, from_numpy, to_numpy, validity
 from ikebana.encoding.lanes import Array
 from ikebana.errors import EvaluationError, SqlError
-from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, builds, function, is_nullable
+from ikebana.expressions.core.base import (
+    ANSI_HINT,
+    CASE_HINT,
+    Call,
+    ColumnBatch,
+    Config,
+    Expression,
+    builds,
+    function,
+    is_nullable,
+)
 from ikebana.expressions.core.buffers import fail_where, operands, reinterpret
 from ikebana.expressions.core.comparison import greater
 from ikebana.expressions.core.tree import Tree
@@ -51,7 +62,7 @@ def _binary(tree: Tree, children: tuple[Expression, ...], config: Config) -> Exp
     if left.type != right.type or not _is_number(left.type):
         raise SqlError(
             f"{left.type} {_SYMBOLS[name]} {right.type} is not supported in a maintained view",
-            hint="cast the operands to numbers",
+            hint="cast the operands to a common numeric type",
         )
     kind = pa.int64() if name == "quotient" else left.type
     nullable = is_nullable(children) or (not config.ansi and name in decimals.DIVISIONS)
@@ -79,7 +90,7 @@ _WITHOUT_FRACTION = frozenset({"remainder", "pmod", "quotient"})
 
 def _decimal_raises(call: Call) -> bool:
     (ansi,), name = call.options, call.function.removeprefix("decimal ")
-    left, right = (each.type for each in call.arguments)
+    left, right = (argument.type for argument in call.arguments)
     if name in _WITHOUT_FRACTION and decimals.has_long_quotients(left, right):
         return True
     return bool(ansi) and (name in decimals.DIVISIONS or decimals.result_type(name, left, right)[1])
@@ -91,24 +102,24 @@ for _name in ("add", "subtract", "multiply", "divide", "remainder", "pmod"):
 
 @function("decimal quotient", lazy=True, raises=_decimal_raises)
 def _decimal_quotient(call: Call, rows: ColumnBatch) -> pa.Array:
-    left, right = (each.type for each in call.arguments)
+    left, right = (argument.type for argument in call.arguments)
     (one, other), valid = decimals.numbers(call.arguments, rows)
     (ansi,) = call.options
     zero = np.broadcast_to(np.equal(other, 0), rows.count)
     if ansi:
         fail_where(zero, valid, lambda row: _error("division by zero", call))
     other, valid = np.where(zero, 1, other), and_validity(valid, ~zero)
-    decimals.refuse_long(one, left, other, right, valid, lambda row: _error("too long a quotient", call))
+    decimals.refuse_long(one, left, other, right, valid, lambda row: _error("quotient with too many digits", call))
     one, other, _ = decimals.aligned(one, left.scale, other, right.scale)
-    whole = np.broadcast_to(decimals.truncated(one, other), rows.count)
+    quotients = np.broadcast_to(decimals.truncated(one, other), rows.count)
     limit = 10 ** decimals.quotient_type(left, right).precision
-    bad = np.asarray(np.abs(whole) >= limit, bool)
+    bad = np.asarray(np.abs(quotients) >= limit, bool)
     if ansi:
         fail_where(bad, valid, lambda row: _error("overflow", call))
-    return from_numpy(pa.int64(), decimals.lowest(whole), and_validity(valid, ~bad))
+    return from_numpy(pa.int64(), decimals.lowest(quotients), and_validity(valid, ~bad))
 
 
-# Whole numbers, floats and intervals.
+# Integers, floats and intervals.
 
 
 def _overflows(call: Call) -> bool:
@@ -121,13 +132,13 @@ def _divides(call: Call) -> bool:
 
 
 def _checked(name: str) -> Callable[[Call, ColumnBatch], pa.Array]:
-    """A function of Arrow's that wraps, or the form of it that raises."""
+    """An Arrow function that wraps on overflow, or its variant that raises an error, depending on the call."""
     wrapping, checking = getattr(pc, name), getattr(pc, f"{name}_checked")
 
     def run(call: Call, rows: ColumnBatch) -> pa.Array:
-        given = operands(call.arguments, rows)
+        values = operands(call.arguments, rows)
         try:
-            return (checking if _overflows(call) else wrapping)(*given)
+            return (checking if _overflows(call) else wrapping)(*values)
         except pa.ArrowInvalid:
             raise _error("overflow", call) from None
 
@@ -141,11 +152,13 @@ for _name in ("add", "subtract", "multiply", "negate", "abs"):
 def _error(what: str, call: Call) -> EvaluationError:
     name = call.function.removeprefix("decimal ")
     shown = f" {_SYMBOLS.get(name, name)} ".join(map(str, call.arguments)) if len(call.arguments) == 2 else str(call)
-    return EvaluationError(f"{what} in {shown}", detail=f"the result is {call.type}", hint=decimals.HINT)
+    is_ansi_only = bool(call.options and call.options[0]) and not types.is_duration(call.type)
+    hint = ANSI_HINT if is_ansi_only else CASE_HINT
+    return EvaluationError(f"{what} in {shown}", detail=f"the result type is {call.type}", hint=hint)
 
 
 def _division(compute: Callable[[Array, Array], Array]) -> Callable[..., pa.Array]:
-    """A function of two numbers that has no value where the second is zero."""
+    """A function of two numbers that is undefined where the second is zero."""
 
     def run(call: Call, left: pa.Array, right: pa.Array) -> pa.Array:
         one, other, valid = to_numpy(left), to_numpy(right), validity(left, right)
@@ -161,12 +174,12 @@ def _division(compute: Callable[[Array, Array], Array]) -> Callable[..., pa.Arra
 
 
 def _positive_remainder(one: Array, other: Array) -> Array:
-    rest = np.fmod(one, other)
-    return np.where(rest < 0, np.fmod(_wide(rest) + other, other), rest).astype(one.dtype)
+    remainder = np.fmod(one, other)
+    return np.where(remainder < 0, np.fmod(_wide(remainder) + other, other), remainder).astype(one.dtype)
 
 
 def _wide(numbers: Array) -> Array:
-    """With room for a sum, as Java has it: bytes and shorts are added as ints."""
+    """The numbers in the type in which Java adds them: bytes and shorts as ints."""
     return numbers.astype(np.int32) if numbers.dtype.itemsize < 4 else numbers
 
 
@@ -177,9 +190,9 @@ function("pmod", raises=_divides)(_division(_positive_remainder))
 
 @function("quotient", raises=_divides)
 def _quotient(call: Call, left: pa.Array, right: pa.Array) -> pa.Array:
-    least = np.iinfo(np.int64).min
-    if call.options[0] and not types.is_duration(left.type):  # Spark lets intervals wrap
-        overflow = (to_numpy(left) == least) & (to_numpy(right) == -1)
+    minimum = np.iinfo(np.int64).min
+    if call.options[0] and not types.is_duration(left.type):  # in Spark intervals wrap here
+        overflow = (to_numpy(left) == minimum) & (to_numpy(right) == -1)
         fail_where(overflow, validity(left, right), lambda row: _error("overflow", call))
     return _division(_truncated)(call, left, right)
 
@@ -251,45 +264,45 @@ def _scaling(tree: Tree, children: tuple[Expression, ...], config: Config) -> Ex
 
 
 def _scaled(multiply: bool) -> Callable[[Call, pa.Array, pa.Array], pa.Array]:
-    """An interval times a number, or divided by one: rounded half up; raises if it does not fit, or there is none."""
+    """An interval multiplied or divided by a number, rounded half up; overflow and division by zero raise an error."""
 
     def run(call: Call, interval: pa.Array, number: pa.Array) -> pa.Array:
         valid, spans = validity(interval, number), to_numpy(interval).astype(np.int64)
-        given = decimals.unscaled(number) if types.is_decimal(number.type) else to_numpy(number)
+        numbers = decimals.unscaled(number) if types.is_decimal(number.type) else to_numpy(number)
         if not multiply:
-            zero = given == 0
+            zero = numbers == 0
             fail_where(np.asarray(zero, bool), valid, lambda row: _error("division by zero", call))
-            given = np.where(zero, 1, given)
+            numbers = np.where(zero, 1, numbers)
         if types.is_floating(number.type):
             with np.errstate(all="ignore"):
-                whole = _rounded((np.multiply if multiply else np.divide)(spans, given.astype(np.float64)))
+                results = _rounded((np.multiply if multiply else np.divide)(spans, numbers.astype(np.float64)))
         else:
             scale = number.type.scale if types.is_decimal(number.type) else 0
-            whole = _exactly(spans, given if given.dtype == object else given.astype(np.int64), scale, multiply)
+            results = _exactly(spans, numbers if numbers.dtype == object else numbers.astype(np.int64), scale, multiply)
         limits = np.iinfo(to_numpy(interval).dtype)
-        bad = ~np.asarray((whole >= int(limits.min)) & (whole <= int(limits.max)), bool)
+        bad = ~np.asarray((results >= int(limits.min)) & (results <= int(limits.max)), bool)
         fail_where(bad, valid, lambda row: _error("overflow", call))
-        return from_numpy(call.type, np.where(bad, 0, whole).astype(np.int64), valid)
+        return from_numpy(call.type, np.where(bad, 0, results).astype(np.int64), valid)
 
     return run
 
 
 def _rounded(numbers: Array) -> Array:
-    """Floats without their fractions, rounded half up; too large a number for what does not fit into 64 bits."""
+    """Floats rounded half up to integers; 2**63, which is out of range, for those that do not fit into 64 bits."""
     nearest = np.rint(numbers)
     nearest = np.where(np.abs(numbers - nearest) == 0.5, numbers + np.copysign(0.5, numbers), nearest)
     fits = (nearest >= -(2.0**63)) & (nearest < 2.0**63)
-    whole = np.where(fits, nearest, 0).astype(np.int64)
-    return whole if fits.all() else np.where(fits, whole.astype(object), 2**63)
+    integers = np.where(fits, nearest, 0).astype(np.int64)
+    return integers if fits.all() else np.where(fits, integers.astype(object), 2**63)
 
 
-def _exactly(spans: Array, given: Array, scale: int, multiply: bool) -> Array:
-    """Whole numbers times or divided by others, that have so many digits after the point."""
+def _exactly(spans: Array, numbers: Array, scale: int, multiply: bool) -> Array:
+    """Integers multiplied or divided by unscaled decimals of a scale."""
     if multiply:
-        if decimals.largest(spans) * decimals.largest(given) >= 2**63:
+        if decimals.largest(spans) * decimals.largest(numbers) >= 2**63:
             spans = spans.astype(object)
-        return decimals.scaled(spans * given, -scale)
-    return decimals.divided(decimals.scaled(spans, scale), given)
+        return decimals.scaled(spans * numbers, -scale)
+    return decimals.divided(decimals.scaled(spans, scale), numbers)
 
 
 function("interval *", raises=True)(_scaled(True))
@@ -340,21 +353,21 @@ function("shift right")(_shifting(np.right_shift, False))
 function("shift right unsigned")(_shifting(np.right_shift, True))
 
 
-# The greatest and the least.
+# GREATEST and LEAST.
 
 
 @builds("Greatest", "Least")
 def _extreme(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
-    nullable = all(each.nullable for each in children)
+    nullable = all(child.nullable for child in children)
     return Call(children[0].type, nullable, tree.kind.lower(), children)
 
 
 def _choosing(greatest: bool) -> Callable[..., pa.Array]:
     def run(call: Call, *arrays: pa.Array) -> pa.Array:
         best = arrays[0]
-        for each in arrays[1:]:
-            better = greater(each, best) if greatest else greater(best, each)
-            best = pc.if_else(pc.or_kleene(better, best.is_null()).fill_null(False), each, best)
+        for array in arrays[1:]:
+            better = greater(array, best) if greatest else greater(best, array)
+            best = pc.if_else(pc.or_kleene(better, best.is_null()).fill_null(False), array, best)
         return best
 
     return run
