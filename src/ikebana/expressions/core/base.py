@@ -216,11 +216,11 @@ def function(
     name: str, *, lazy: bool = False, raises: Callable[[Call], bool] | bool = False
 ) -> Callable[[Callable[..., pa.Array]], Callable[..., pa.Array]]:
     """Register the implementation of the function `name`."""
-    can = raises if callable(raises) else lambda call: bool(raises)
+    can_raise = raises if callable(raises) else lambda call: bool(raises)
 
     def register(run: Callable[..., pa.Array]) -> Callable[..., pa.Array]:
         assert name not in FUNCTIONS, name
-        FUNCTIONS[name] = Function(run, lazy, can)
+        FUNCTIONS[name] = Function(run, lazy, can_raise)
         return run
 
     return register

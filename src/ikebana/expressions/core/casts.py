@@ -65,12 +65,12 @@ def _conversion(
     *pairs: str, fails: bool | Callable[[pa.DataType, pa.DataType], bool] = False
 ) -> Callable[[Callable[[Call, pa.Array], pa.Array]], Callable[[Call, pa.Array], pa.Array]]:
     """Register a conversion for pairs of families such as "integer decimal"."""
-    can = fails if callable(fails) else lambda source, target: bool(fails)
+    can_fail = fails if callable(fails) else lambda source, target: bool(fails)
 
     def register(run: Callable[[Call, pa.Array], pa.Array]) -> Callable[[Call, pa.Array], pa.Array]:
         for pair in pairs:
             source, target = pair.split()
-            _CONVERSIONS[source, target] = Conversion(run, can)
+            _CONVERSIONS[source, target] = Conversion(run, can_fail)
         return run
 
     return register
@@ -240,10 +240,10 @@ def _truncated(numbers: Array, kind: pa.DataType) -> Array:
 def _decimal_integer(call: Call, array: pa.Array) -> pa.Array:
     if call.options[0] and array.type.precision > 18 and call.type.bit_width < 64:
         return _float_integer(call, _nearest(array, pa.float64()))  # as Spark does
-    integers: Any = decimals.truncated(decimals.unscaled(array), 10**array.type.scale)
+    integers: Any = decimals.divide_truncating(decimals.unscaled(array), 10**array.type.scale)
     low, high = _limits(call.type)
     _check(call, array, np.asarray((integers < low) | (integers > high), bool), "it is out of range")
-    return from_numpy(call.type, decimals.lowest(integers).astype(call.type.to_pandas_dtype()), validity(array))
+    return from_numpy(call.type, decimals.low_words(integers).astype(call.type.to_pandas_dtype()), validity(array))
 
 
 @_conversion("string integer", fails=True)
@@ -290,7 +290,7 @@ def _decimal_float(call: Call, array: pa.Array) -> pa.Array:
 def _nearest(array: pa.Array, kind: pa.DataType) -> pa.Array:
     unscaled, scale = decimals.unscaled(array), array.type.scale
     exact, max_scale = (2**53, 22) if kind == pa.float64() else (2**24, 10)
-    if decimals.largest(unscaled) <= exact and scale <= max_scale:
+    if decimals.max_magnitude(unscaled) <= exact and scale <= max_scale:
         dtype: Any = kind.to_pandas_dtype()
         return from_numpy(kind, unscaled.astype(dtype) / dtype(10**scale), validity(array))
     return array.cast(pa.string()).cast(kind)
@@ -320,7 +320,7 @@ def _loses_digits(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _fitted(call: Call, array: pa.Array, unscaled: Any, valid: Flags | None) -> pa.Array:
-    return decimals.fitted(
+    return decimals.checked_decimals(
         call.type,
         unscaled,
         valid,
@@ -331,13 +331,13 @@ def _fitted(call: Call, array: pa.Array, unscaled: Any, valid: Flags | None) -> 
 
 @_conversion("integer decimal", "boolean decimal", fails=_loses_digits)
 def _integer_decimal(call: Call, array: pa.Array) -> pa.Array:
-    unscaled = decimals.scaled(to_numpy(array).astype(np.int64), call.type.scale)
+    unscaled = decimals.rescale(to_numpy(array).astype(np.int64), call.type.scale)
     return _fitted(call, array, unscaled, validity(array))
 
 
 @_conversion("decimal decimal", fails=_loses_digits)
 def _decimal_decimal(call: Call, array: pa.Array) -> pa.Array:
-    unscaled = decimals.scaled(decimals.unscaled(array), call.type.scale - array.type.scale)
+    unscaled = decimals.rescale(decimals.unscaled(array), call.type.scale - array.type.scale)
     return _fitted(call, array, unscaled, validity(array))
 
 
@@ -347,12 +347,12 @@ def _float_decimal(call: Call, array: pa.Array) -> pa.Array:
     numbers, valid = to_numpy(array).astype(np.float64), validity(array)
     finite = np.isfinite(numbers)
     numbers, valid = np.where(finite, numbers, 0.0), valid if finite.all() else and_validity(valid, finite)
-    return _fitted(call, array, decimals.rounded(numbers, call.type.scale), valid)
+    return _fitted(call, array, decimals.round_floats(numbers, call.type.scale), valid)
 
 
 @_conversion("timestamp decimal", fails=True)
 def _timestamp_decimal(call: Call, array: pa.Array) -> pa.Array:
-    return _fitted(call, array, decimals.scaled(to_numpy(array), call.type.scale - 6), validity(array))
+    return _fitted(call, array, decimals.rescale(to_numpy(array), call.type.scale - 6), validity(array))
 
 
 @_conversion("string decimal", fails=True)
@@ -510,10 +510,10 @@ def _float_timestamp(call: Call, array: pa.Array) -> pa.Array:
 @_conversion("decimal timestamp", fails=True)
 def _decimal_timestamp(call: Call, array: pa.Array) -> pa.Array:
     unscaled: Any = decimals.unscaled(array)
-    if decimals.largest(unscaled) * zones.SECOND >= 2**63:
-        unscaled = decimals.wide(unscaled)
-    micros: Any = decimals.truncated(unscaled * zones.SECOND, 10**array.type.scale)
-    return from_numpy(call.type, decimals.lowest(micros), validity(array))
+    if decimals.max_magnitude(unscaled) * zones.SECOND >= 2**63:
+        unscaled = decimals.as_objects(unscaled)
+    micros: Any = decimals.divide_truncating(unscaled * zones.SECOND, 10**array.type.scale)
+    return from_numpy(call.type, decimals.low_words(micros), validity(array))
 
 
 @_conversion("boolean timestamp")
@@ -540,7 +540,7 @@ def _unscaled(tree: Tree, children: tuple[Expression, ...], config: Config) -> E
 
 @function("unscaled")
 def _run_unscaled(call: Call, array: pa.Array) -> pa.Array:
-    return from_numpy(_INT64, decimals.lowest(decimals.unscaled(array)), validity(array))
+    return from_numpy(_INT64, decimals.low_words(decimals.unscaled(array)), validity(array))
 
 
 @builds("MakeDecimal")

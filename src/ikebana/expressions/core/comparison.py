@@ -91,7 +91,7 @@ def _any(flags: Values) -> bool:
 
 def _compare_decimals(name: str, left: Values, right: Values) -> pa.Array:
     one, other = _array(left, right), _array(right, left)
-    aligned = decimals.aligned(decimals.unscaled(one), one.type.scale, decimals.unscaled(other), other.type.scale)
+    aligned = decimals.align(decimals.unscaled(one), one.type.scale, decimals.unscaled(other), other.type.scale)
     return from_numpy(pa.bool_(), getattr(np, name)(*aligned[:2]).astype(bool), validity(one, other))
 
 
@@ -100,7 +100,7 @@ def _array(operand: Values, other: Values) -> pa.Array:
     return operand if isinstance(operand, pa.Array) else pa.repeat(operand, len(other))
 
 
-def same(left: Values, right: Values) -> pa.Array:
+def null_safe_equal(left: Values, right: Values) -> pa.Array:
     """Whether both are equal or both are null; never null."""
     equal = compare("equal", left, right).fill_null(False)
     left_null, right_null = pc.is_null(left), pc.is_null(right)
@@ -109,7 +109,7 @@ def same(left: Values, right: Values) -> pa.Array:
 
 def _equal_nested(left: pa.Array, right: pa.Array) -> pa.Array:
     if types.is_struct(left.type):
-        parts = (same(one, other) for one, other in zip(left.flatten(), right.flatten(), strict=True))
+        parts = (null_safe_equal(one, other) for one, other in zip(left.flatten(), right.flatten(), strict=True))
         equal = reduce(pc.and_, parts, pa.repeat(pa.scalar(True), len(left)))
         return from_numpy(pa.bool_(), flags_of(equal), validity(left, right))
     valid, lengths = validity(left, right), pc.list_value_length(left)
@@ -122,7 +122,7 @@ def _equal_nested(left: pa.Array, right: pa.Array) -> pa.Array:
 
 def _equal_elements(left: pa.Array, right: pa.Array) -> Flags:
     """Whether all elements are the same, for lists of equal lengths."""
-    differs = ~flags_of(same(left.flatten(), right.flatten()))
+    differs = ~flags_of(null_safe_equal(left.flatten(), right.flatten()))
     wrong = np.concatenate([[0], np.cumsum(differs)])
     ends = np.cumsum(to_numpy(pc.list_value_length(left)))
     return wrong[ends] == wrong[np.concatenate([[0], ends[:-1]])]
@@ -138,7 +138,7 @@ for _name in ("equal", "less", "less_equal", "greater", "greater_equal"):
 
 @function("is", lazy=True)
 def _is(call: Call, rows: ColumnBatch) -> pa.Array:
-    return same(*operands(call.arguments, rows))
+    return null_safe_equal(*operands(call.arguments, rows))
 
 
 # Membership.

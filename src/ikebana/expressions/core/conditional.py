@@ -39,7 +39,7 @@ def _and(call: Call, rows: ColumnBatch) -> pa.Array:
     first = left.evaluate(rows)
     if not right.can_raise:
         return pc.and_kleene(first, right.evaluate(rows))
-    return pc.and_kleene(first, where(right, rows, is_true(first) | _null(first)))
+    return pc.and_kleene(first, evaluate_where(right, rows, is_true(first) | _null(first)))
 
 
 @function("or", lazy=True)
@@ -48,19 +48,19 @@ def _or(call: Call, rows: ColumnBatch) -> pa.Array:
     first = left.evaluate(rows)
     if not right.can_raise:
         return pc.or_kleene(first, right.evaluate(rows))
-    return pc.or_kleene(first, where(right, rows, ~is_true(first)))
+    return pc.or_kleene(first, evaluate_where(right, rows, ~is_true(first)))
 
 
-def where(expression: Expression, rows: ColumnBatch, flags: Flags) -> pa.Array:
+def evaluate_where(expression: Expression, rows: ColumnBatch, flags: Flags) -> pa.Array:
     """The values of an expression for the rows that `flags` marks; null for the others, where it is not evaluated."""
     if flags.all():
         return expression.evaluate(rows)
     if not flags.any():
         return pa.nulls(rows.count, expression.type)
-    return scatter(expression.type, rows.count, [(flags, expression.evaluate(_chosen(expression, rows, flags)))])
+    return scatter(expression.type, rows.count, [(flags, expression.evaluate(_select(expression, rows, flags)))])
 
 
-def _chosen(expression: Expression, rows: ColumnBatch, flags: Flags) -> ColumnBatch:
+def _select(expression: Expression, rows: ColumnBatch, flags: Flags) -> ColumnBatch:
     """The rows that `flags` marks, with the columns that the expression reads."""
     names = {getattr(node, "name", None) for node in expression.walk()}
     return rows.keeping(names).where(flags)
@@ -127,10 +127,10 @@ def _case_by_row(call: Call, rows: ColumnBatch) -> pa.Array:
     remaining: Flags = np.ones(rows.count, bool)  # rows that have met no condition so far
     parts: list[tuple[Flags, pa.Array]] = []
     for condition, value in zip(pairs[::2], pairs[1::2], strict=True):
-        met = remaining & is_true(where(condition, rows, remaining))
-        parts.append((met, value.evaluate(_chosen(value, rows, met))))
+        met = remaining & is_true(evaluate_where(condition, rows, remaining))
+        parts.append((met, value.evaluate(_select(value, rows, met))))
         remaining = remaining & ~met
-    parts.append((remaining, otherwise.evaluate(_chosen(otherwise, rows, remaining))))
+    parts.append((remaining, otherwise.evaluate(_select(otherwise, rows, remaining))))
     return scatter(call.type, rows.count, parts)
 
 
@@ -151,7 +151,7 @@ def _run_coalesce(call: Call, rows: ColumnBatch) -> pa.Array:
         missing = flags_of(result.is_null())
         if not missing.any():
             break
-        result = pc.coalesce(result, where(argument, rows, missing))
+        result = pc.coalesce(result, evaluate_where(argument, rows, missing))
     return result
 
 
@@ -167,4 +167,4 @@ def _run_nanvl(call: Call, rows: ColumnBatch) -> pa.Array:
     nan = is_true(pc.is_nan(values))
     if not nan.any():
         return values
-    return pc.if_else(pa.array(nan), where(second, rows, nan), values)
+    return pc.if_else(pa.array(nan), evaluate_where(second, rows, nan), values)

@@ -91,32 +91,34 @@ _WITHOUT_FRACTION = frozenset({"remainder", "pmod", "quotient"})
 def _decimal_raises(call: Call) -> bool:
     (ansi,), name = call.options, call.function.removeprefix("decimal ")
     left, right = (argument.type for argument in call.arguments)
-    if name in _WITHOUT_FRACTION and decimals.has_long_quotients(left, right):
+    if name in _WITHOUT_FRACTION and decimals.may_have_long_quotients(left, right):
         return True
     return bool(ansi) and (name in decimals.DIVISIONS or decimals.result_type(name, left, right)[1])
 
 
 for _name in ("add", "subtract", "multiply", "divide", "remainder", "pmod"):
-    function(f"decimal {_name}", lazy=True, raises=_decimal_raises)(decimals.arithmetic(_name, _SYMBOLS[_name]))
+    function(f"decimal {_name}", lazy=True, raises=_decimal_raises)(decimals.operation(_name, _SYMBOLS[_name]))
 
 
 @function("decimal quotient", lazy=True, raises=_decimal_raises)
 def _decimal_quotient(call: Call, rows: ColumnBatch) -> pa.Array:
     left, right = (argument.type for argument in call.arguments)
-    (one, other), valid = decimals.numbers(call.arguments, rows)
+    (one, other), valid = decimals.unscaled_arguments(call.arguments, rows)
     (ansi,) = call.options
     zero = np.broadcast_to(np.equal(other, 0), rows.count)
     if ansi:
         fail_where(zero, valid, lambda row: _error("division by zero", call))
     other, valid = np.where(zero, 1, other), and_validity(valid, ~zero)
-    decimals.refuse_long(one, left, other, right, valid, lambda row: _error("quotient with too many digits", call))
-    one, other, _ = decimals.aligned(one, left.scale, other, right.scale)
-    quotients = np.broadcast_to(decimals.truncated(one, other), rows.count)
+    decimals.check_quotient_digits(
+        one, left, other, right, valid, lambda row: _error("quotient with too many digits", call)
+    )
+    one, other, _ = decimals.align(one, left.scale, other, right.scale)
+    quotients = np.broadcast_to(decimals.divide_truncating(one, other), rows.count)
     limit = 10 ** decimals.quotient_type(left, right).precision
     bad = np.asarray(np.abs(quotients) >= limit, bool)
     if ansi:
         fail_where(bad, valid, lambda row: _error("overflow", call))
-    return from_numpy(pa.int64(), decimals.lowest(quotients), and_validity(valid, ~bad))
+    return from_numpy(pa.int64(), decimals.low_words(quotients), and_validity(valid, ~bad))
 
 
 # Integers, floats and intervals.
@@ -229,12 +231,12 @@ def _is_long(call: Call) -> bool:
 
 @function("decimal negate", raises=_is_long)
 def _decimal_negate(call: Call, array: pa.Array) -> pa.Array:
-    return decimals.negated(call.type, array, only_negative=False)
+    return decimals.negate(call.type, array, only_negative=False)
 
 
 @function("decimal abs", raises=_is_long)
 def _decimal_abs(call: Call, array: pa.Array) -> pa.Array:
-    return decimals.negated(call.type, array, only_negative=True)
+    return decimals.negate(call.type, array, only_negative=True)
 
 
 def _interval(name: str) -> Callable[[Call, pa.Array], pa.Array]:
@@ -299,10 +301,10 @@ def _rounded(numbers: Array) -> Array:
 def _exactly(spans: Array, numbers: Array, scale: int, multiply: bool) -> Array:
     """Integers multiplied or divided by unscaled decimals of a scale."""
     if multiply:
-        if decimals.largest(spans) * decimals.largest(numbers) >= 2**63:
+        if decimals.max_magnitude(spans) * decimals.max_magnitude(numbers) >= 2**63:
             spans = spans.astype(object)
-        return decimals.scaled(spans * numbers, -scale)
-    return decimals.divided(decimals.scaled(spans, scale), numbers)
+        return decimals.rescale(spans * numbers, -scale)
+    return decimals.divide_half_up(decimals.rescale(spans, scale), numbers)
 
 
 function("interval *", raises=True)(_scaled(True))

@@ -49,16 +49,16 @@ def unscaled(array: pa.Array) -> Array:
 
 def made_decimal(kind: pa.DataType, integers: Array, valid: Flags | None) -> pa.Array:
     """A decimal array from unscaled values, which must fit the type."""
-    low = lowest(integers).astype(np.int64, copy=False)
+    low = low_words(integers).astype(np.int64, copy=False)
     return from_decimal_words(kind, low, integers >> 64 if integers.dtype == object else low >> 63, valid)
 
 
-def lowest(integers: Array) -> Array:
+def low_words(integers: Array) -> Array:
     """The low 64 bits of each integer."""
     return integers if integers.dtype != object else (integers & (_WORD - 1)).astype(np.uint64).view(np.int64)
 
 
-def rounded(numbers: Array, scale: int) -> Array:
+def round_floats(numbers: Array, scale: int) -> Array:
     """The unscaled values, for a scale, of the decimal digits that doubles print as, rounded half up.
 
     The printed digits of a double differ from its value by less than a rounding error, which matters only close to a
@@ -81,44 +81,44 @@ def rounded(numbers: Array, scale: int) -> Array:
     return result
 
 
-def largest(integers: Integers) -> int:
+def max_magnitude(integers: Integers) -> int:
     """The largest absolute value."""
     if isinstance(integers, int):
         return abs(integers)
     return max(int(integers.max()), -int(integers.min())) if len(integers) else 0
 
 
-def wide(integers: Integers) -> Integers:
+def as_objects(integers: Integers) -> Integers:
     """The same values as Python integers, which cannot overflow."""
     return integers if isinstance(integers, int) else integers.astype(object)
 
 
-def scaled(integers: Integers, digits: int) -> Integers:
+def rescale(integers: Integers, digits: int) -> Integers:
     """Unscaled values for a scale that is larger by `digits`, or smaller if negative, rounded half up."""
     if digits == 0:
         return integers
     factor = 10 ** abs(digits)
     if digits > 0:
-        return (integers if max(largest(integers), 1) * factor < _LIMIT else wide(integers)) * factor
-    return divided(integers, factor)
+        return (integers if max(max_magnitude(integers), 1) * factor < _LIMIT else as_objects(integers)) * factor
+    return divide_half_up(integers, factor)
 
 
-def divided(one: Integers, other: Integers) -> Integers:
+def divide_half_up(one: Integers, other: Integers) -> Integers:
     """The quotient, rounded half up, that is, away from zero."""
-    if 2 * largest(one) + largest(other) >= _LIMIT:
-        one, other = wide(one), wide(other)
+    if 2 * max_magnitude(one) + max_magnitude(other) >= _LIMIT:
+        one, other = as_objects(one), as_objects(other)
     magnitude = (2 * abs(one) + abs(other)) // (2 * abs(other))
     return np.where((np.less(one, 0)) != (np.less(other, 0)), -magnitude, magnitude)
 
 
-def negated(kind: pa.DataType, array: pa.Array, *, only_negative: bool) -> pa.Array:
+def negate(kind: pa.DataType, array: pa.Array, *, only_negative: bool) -> pa.Array:
     """The values negated, or only the negative ones: their absolute values.
 
     Spark rounds negated values to 34 digits and, in both modes, raises an error if the result does not fit the type.
     """
     values, valid = unscaled(array), validity(array)
-    integers: Integers = -(values if largest(values) < _LIMIT else wide(values))
-    if largest(integers) >= 10**_SIGN_DIGITS:
+    integers: Integers = -(values if max_magnitude(values) < _LIMIT else as_objects(values))
+    if max_magnitude(integers) >= 10**_SIGN_DIGITS:
         context = Context(prec=_SIGN_DIGITS, rounding=ROUND_HALF_EVEN)
         integers = np.array([int(context.create_decimal(value)) for value in integers.tolist()], object)
     if only_negative:
@@ -127,27 +127,29 @@ def negated(kind: pa.DataType, array: pa.Array, *, only_negative: bool) -> pa.Ar
     def error(row: int) -> EvaluationError:
         return EvaluationError(f"{integers[row]} has too many digits for {kind}", hint=CASE_HINT)
 
-    return fitted(kind, integers, valid, True, error)
+    return checked_decimals(kind, integers, valid, True, error)
 
 
 def _absolute(one: Integers, other: Integers) -> tuple[Integers, Integers]:
     """Both operands in a representation in which their absolute values do not overflow."""
-    return (one, other) if max(largest(one), largest(other)) < _LIMIT else (wide(one), wide(other))
+    return (
+        (one, other) if max(max_magnitude(one), max_magnitude(other)) < _LIMIT else (as_objects(one), as_objects(other))
+    )
 
 
-def truncated(one: Integers, other: Integers) -> Integers:
+def divide_truncating(one: Integers, other: Integers) -> Integers:
     """The quotient, rounded towards zero."""
     one, other = _absolute(one, other)
     magnitude = abs(one) // abs(other)
     return np.where((np.less(one, 0)) != (np.less(other, 0)), -magnitude, magnitude)
 
 
-def fitted(
+def checked_decimals(
     kind: pa.DataType, integers: Array, valid: Flags | None, ansi: bool, error: Callable[[int], EvaluationError]
 ) -> pa.Array:
     """A decimal array; values with too many digits for the type raise an error in ANSI mode and are null otherwise."""
     limit = 10**kind.precision
-    if largest(integers) >= limit:
+    if max_magnitude(integers) >= limit:
         bad = np.asarray((integers >= limit) | (integers <= -limit), bool)
         if ansi:
             fail_where(bad, valid, error)
@@ -199,12 +201,12 @@ def quotient_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     return bounded(max(left.precision - left.scale + right.scale, 1), 0)
 
 
-def has_long_quotients(left: pa.DataType, right: pa.DataType) -> bool:
+def may_have_long_quotients(left: pa.DataType, right: pa.DataType) -> bool:
     """Whether a quotient of these types may have more digits than Spark computes."""
     return bool(left.precision - left.scale + max(left.scale, right.scale) > _QUOTIENT_DIGITS)
 
 
-def refuse_long(
+def check_quotient_digits(
     one: Integers,
     left: pa.DataType,
     other: Integers,
@@ -213,19 +215,19 @@ def refuse_long(
     error: Callable[[int], Any],
 ) -> None:
     """Raise an error, in both modes, where Spark fails: the integral quotient has more digits than Spark computes."""
-    if not has_long_quotients(left, right):
+    if not may_have_long_quotients(left, right):
         return
-    one, other, _ = aligned(one, left.scale, other, right.scale)
-    if largest(one) < 10**_QUOTIENT_DIGITS:
+    one, other, _ = align(one, left.scale, other, right.scale)
+    if max_magnitude(one) < 10**_QUOTIENT_DIGITS:
         return
-    sizes = np.broadcast_to(abs(truncated(one, other)), np.broadcast_shapes(np.shape(one), np.shape(other)))
+    sizes = np.broadcast_to(abs(divide_truncating(one, other)), np.broadcast_shapes(np.shape(one), np.shape(other)))
     is_too_long = [
         len(str(size)) > _QUOTIENT_DIGITS and bool(str(size)[_QUOTIENT_DIGITS:].strip("0")) for size in sizes
     ]
     fail_where(np.array(is_too_long), valid, error)
 
 
-def numbers(expressions: tuple[Expression, ...], rows: ColumnBatch) -> tuple[list[Integers], Flags | None]:
+def unscaled_arguments(expressions: tuple[Expression, ...], rows: ColumnBatch) -> tuple[list[Integers], Flags | None]:
     """The unscaled values of the arguments, a single integer for a literal, and where no argument is null."""
     results: list[Integers] = []
     valid: Flags | None = None
@@ -239,17 +241,17 @@ def numbers(expressions: tuple[Expression, ...], rows: ColumnBatch) -> tuple[lis
     return results, valid
 
 
-def arithmetic(name: str, symbol: str) -> Callable[[Call, ColumnBatch], pa.Array]:
+def operation(name: str, symbol: str) -> Callable[[Call, ColumnBatch], pa.Array]:
     """The implementation of an arithmetic operation on decimals."""
 
     def run(call: Call, rows: ColumnBatch) -> pa.Array:
         left, right = (argument.type for argument in call.arguments)
-        (one, other), valid = numbers(call.arguments, rows)
+        (one, other), valid = unscaled_arguments(call.arguments, rows)
         (ansi,) = call.options
 
         def error(what: str) -> Callable[[int], EvaluationError]:
             def at_row(row: int) -> EvaluationError:
-                shown = f"{_shown(one, left.scale, row)} {symbol} {_shown(other, right.scale, row)}"
+                shown = f"{_format(one, left.scale, row)} {symbol} {_format(other, right.scale, row)}"
                 return EvaluationError(
                     f"{what} in {shown}",
                     detail=f"the result type is {call.type}",
@@ -266,15 +268,15 @@ def arithmetic(name: str, symbol: str) -> Callable[[Call, ColumnBatch], pa.Array
                     fail_where(zero, valid, error("division by zero"))
                 other, valid = np.where(zero, 1, other), and_validity(valid, ~zero)
         if name in ("remainder", "pmod"):
-            refuse_long(one, left, other, right, valid, error("quotient with too many digits"))
+            check_quotient_digits(one, left, other, right, valid, error("quotient with too many digits"))
         integers, scale = _OPERATIONS[name](one, left.scale, other, right.scale, call.type)
-        result = np.broadcast_to(np.asarray(scaled(integers, call.type.scale - scale)), rows.count)
-        return fitted(call.type, result, valid, ansi, error("overflow"))
+        result = np.broadcast_to(np.asarray(rescale(integers, call.type.scale - scale)), rows.count)
+        return checked_decimals(call.type, result, valid, ansi, error("overflow"))
 
     return run
 
 
-def _shown(integers: Integers, scale: int, row: int) -> str:
+def _format(integers: Integers, scale: int, row: int) -> str:
     number = int(integers if isinstance(integers, int) else integers[row])
     digits = str(abs(number)).rjust(scale + 1, "0")
     text = f"{digits[:-scale]}.{digits[-scale:]}" if scale else digits
@@ -284,32 +286,32 @@ def _shown(integers: Integers, scale: int, row: int) -> str:
 DIVISIONS = frozenset({"divide", "remainder", "pmod", "quotient"})
 
 
-def aligned(one: Integers, scale: int, other: Integers, other_scale: int) -> tuple[Integers, Integers, int]:
+def align(one: Integers, scale: int, other: Integers, other_scale: int) -> tuple[Integers, Integers, int]:
     """Unscaled values of two operands for the larger of their scales, and that scale."""
     common = max(scale, other_scale)
-    return scaled(one, common - scale), scaled(other, common - other_scale), common
+    return rescale(one, common - scale), rescale(other, common - other_scale), common
 
 
 def _sum(one: Integers, scale: int, other: Integers, other_scale: int, sign: int) -> tuple[Integers, int]:
-    one, other, scale = aligned(one, scale, other, other_scale)
-    if largest(one) + largest(other) >= _LIMIT:
-        one, other = wide(one), wide(other)
+    one, other, scale = align(one, scale, other, other_scale)
+    if max_magnitude(one) + max_magnitude(other) >= _LIMIT:
+        one, other = as_objects(one), as_objects(other)
     return one + other if sign > 0 else one - other, scale
 
 
 def _product(one: Integers, scale: int, other: Integers, other_scale: int) -> tuple[Integers, int]:
-    if largest(one) * largest(other) >= _LIMIT:
-        one, other = wide(one), wide(other)
+    if max_magnitude(one) * max_magnitude(other) >= _LIMIT:
+        one, other = as_objects(one), as_objects(other)
     return one * other, scale + other_scale
 
 
 def _quotient(one: Integers, scale: int, other: Integers, other_scale: int, kind: pa.DataType) -> tuple[Integers, int]:
-    one = scaled(one, kind.scale - scale + other_scale)
-    return divided(one, other), kind.scale
+    one = rescale(one, kind.scale - scale + other_scale)
+    return divide_half_up(one, other), kind.scale
 
 
 def _remainder(one: Integers, scale: int, other: Integers, other_scale: int) -> tuple[Integers, int]:
-    one, other, scale = aligned(one, scale, other, other_scale)
+    one, other, scale = align(one, scale, other, other_scale)
     return _signed_remainder(one, other), scale
 
 
@@ -320,10 +322,10 @@ def _signed_remainder(one: Integers, other: Integers) -> Integers:
 
 
 def _positive_remainder(one: Integers, scale: int, other: Integers, other_scale: int) -> tuple[Integers, int]:
-    one, other, scale = aligned(one, scale, other, other_scale)
+    one, other, scale = align(one, scale, other, other_scale)
     remainder = _signed_remainder(one, other)
-    if largest(other) * 2 >= _LIMIT:
-        remainder, other = wide(remainder), wide(other)
+    if max_magnitude(other) * 2 >= _LIMIT:
+        remainder, other = as_objects(remainder), as_objects(other)
     return np.where(np.less(remainder, 0), _signed_remainder(remainder + other, other), remainder), scale
 
 

@@ -19,7 +19,7 @@ from ikebana.expressions.core.base import CASE_HINT, Call, Config, Expression, L
 from ikebana.expressions.core.scalars import Arguments, refuse_where, valid
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.core.types import MAX_PRECISION, bounded
-from ikebana.expressions.numbers.decimals import fitted, largest, unscaled, wide
+from ikebana.expressions.numbers.decimals import as_objects, checked_decimals, low_words, max_magnitude, unscaled
 
 _EXACT = Context(prec=400)
 _DECIMAL_MODES = {"Round": ROUND_HALF_UP, "BRound": ROUND_HALF_EVEN}
@@ -80,8 +80,8 @@ def _round_decimals(call: Call, number: pa.Array, mode: str, digits: int) -> pa.
     if digits < number.type.scale:
         integers = _divided(integers, 10 ** (number.type.scale - digits), mode)
     if digits < 0:
-        integers = (integers if largest(integers) * 10**-digits < _LIMIT else wide(integers)) * 10**-digits
-    return fitted(call.type, integers, valid(number), True, lambda row: _overflow(call))
+        integers = (integers if max_magnitude(integers) * 10**-digits < _LIMIT else as_objects(integers)) * 10**-digits
+    return checked_decimals(call.type, integers, valid(number), True, lambda row: _overflow(call))
 
 
 def _overflow(call: Call) -> EvaluationError:
@@ -94,8 +94,8 @@ def _overflow(call: Call) -> EvaluationError:
 
 def _divided(integers: Any, factor: int, mode: str) -> Any:
     """Integers divided by a factor and rounded by a mode."""
-    if factor >= 2**61 or largest(integers) >= 2**61:
-        integers = wide(integers)
+    if factor >= 2**61 or max_magnitude(integers) >= 2**61:
+        integers = as_objects(integers)
     if mode == "RoundFloor":
         return integers // factor
     if mode == "RoundCeil":
@@ -116,9 +116,7 @@ def _round_integers(call: Call, number: pa.Array, mode: str, digits: int, ansi: 
         refuse_where(
             np.asarray((result < limits.min) | (result > limits.max), bool), call, "the result overflows", number
         )
-    if result.dtype == object:
-        result = (result & (2**64 - 1)).astype(np.uint64).view(np.int64)
-    return from_numpy(call.type, result.astype(to_numpy(number).dtype), valid(number))
+    return from_numpy(call.type, low_words(result).astype(to_numpy(number).dtype), valid(number))
 
 
 def _to_integers(call: Call, number: pa.Array, mode: str, ansi: bool) -> pa.Array:
