@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import operator
 import pickle
+import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ikebana import expressions
 from ikebana.errors import EvaluationError, SqlError
 from ikebana.expressions import Column, ColumnBatch, Config, Expression, Literal
 from ikebana.expressions.core.base import BUILDERS
@@ -25,7 +28,7 @@ NAN, INF = math.nan, math.inf
 
 
 def build(kind: str, *children: Expression, ansi: bool = True, zone: str = "UTC", **fields: Any) -> Expression:
-    """What an expression of Catalyst's is translated to."""
+    """The translation of a Catalyst expression."""
     return BUILDERS[kind](Tree(kind, fields, ()), children, Config(ansi, zone))
 
 
@@ -38,12 +41,12 @@ def constant(text: str | None, spark: str, zone: str = "UTC") -> Expression:
 
 
 def evaluated(expression: Expression, **columns: pa.Array) -> list[Any]:
-    """Values; the types and nulls of which are as the expression says."""
-    found = expression.evaluate(ColumnBatch.of(columns))
-    found.validate(full=True)
-    assert found.type == expression.type
-    assert expression.nullable or not found.null_count
-    return found.to_pylist()
+    """The values of an expression, after a check of its type and nullability."""
+    array = expression.evaluate(ColumnBatch.of(columns))
+    array.validate(full=True)
+    assert array.type == expression.type
+    assert expression.nullable or not array.null_count
+    return array.to_pylist()
 
 
 def binary(kind: str, left: pa.Array, right: pa.Array, ansi: bool = True) -> list[Any]:
@@ -54,6 +57,13 @@ def binary(kind: str, left: pa.Array, right: pa.Array, ansi: bool = True) -> lis
 def cast(values: Sequence[Any], kind: pa.DataType, spark: str, ansi: bool = True, zone: str = "UTC") -> list[Any]:
     array = pa.array(values, kind)
     return evaluated(build("Cast", column("a", kind), ansi=ansi, dataType=spark, timeZoneId=zone), a=array)
+
+
+def test_every_module_that_registers_functions_is_imported() -> None:
+    root = Path(expressions.__file__).parent
+    registers = re.compile(r"^@?(builds|function|maps)\(", re.MULTILINE)
+    modules = {path for path in root.rglob("*.py") if registers.search(path.read_text())}
+    assert modules == {Path(str(module.__file__)) for module in expressions.FUNCTION_MODULES}
 
 
 # Literals.
@@ -170,7 +180,7 @@ def test_equal_floats_are_made_the_same_bits() -> None:
     assert list(map(repr, evaluated(found, a=pa.array([-0.0, NAN, 1.0])))) == ["0.0", "nan", "1.0"]
 
 
-# Arithmetic of whole numbers.
+# Integer arithmetic.
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int16(), pa.int32(), pa.int64()], ids=str)
@@ -242,7 +252,7 @@ def test_unsupported_operands_are_refused() -> None:
 
 Operation = tuple[str, tuple[int, int], tuple[int, int], tuple[int, int]]
 
-TYPES: list[Operation] = [  # as Spark's own documentation and plans have them
+TYPES: list[Operation] = [  # from Spark's documentation and plans
     ("Add", (15, 2), (15, 2), (16, 2)),
     ("Add", (38, 10), (38, 0), (38, 6)),
     ("Subtract", (1, 0), (15, 2), (16, 2)),
@@ -264,7 +274,7 @@ def test_types_of_decimals(kind: str, left: tuple[int, int], right: tuple[int, i
 
 @st.composite
 def decimal_columns(draw: st.DrawFn) -> tuple[pa.Array, pa.Array]:
-    """Two columns of any decimal types, of small values or of any."""
+    """Two columns of arbitrary decimal types, with small or arbitrary values."""
     rows, columns = draw(st.integers(1, 6)), []
     for _ in range(2):
         precision = draw(st.integers(1, 38))
@@ -484,7 +494,7 @@ def test_dates_in_parts_and_beyond_four_digits() -> None:
 
 
 def test_clocks_that_are_set_forward_and_back() -> None:
-    """What a clock never shows is an hour later; what it shows twice is the first of the two."""
+    """A local time that is skipped moves an hour later; an ambiguous local time is the earlier instant."""
     texts = ["2020-03-08 02:30:00", "2020-11-01 01:30:00", "2020-01-01 00:00:00.120"]
     expected = [
         datetime(2020, 3, 8, 7, 30, tzinfo=UTC),
@@ -539,6 +549,26 @@ def test_casts_that_fail(values: list[Any], kind: pa.DataType, spark: str, legac
     assert "cast(a)" in error.value.detail
 
 
+def test_case_excludes_values_that_cannot_be_cast() -> None:
+    """The advice in the hint of a failed cast works."""
+    text = column("a", pa.string())
+    number = build("Cast", text, dataType="integer")
+    values = pa.array(["1", "x"])
+    with pytest.raises(EvaluationError) as error:
+        evaluated(number, a=values)
+    assert "CASE WHEN" in error.value.hint and "spark.sql.ansi.enabled=false" in error.value.hint
+    is_valid = build("Not", build("EqualTo", text, constant("x", "string")))
+    assert evaluated(build("CaseWhen", is_valid, number), a=values) == [1, None]
+    assert evaluated(build("Cast", text, ansi=False, dataType="integer"), a=values) == [1, None]
+
+
+def test_hints_about_ansi_mode_are_only_given_where_it_helps() -> None:
+    longest = pa.array([2**63 - 1], pa.int64()).view(pa.duration("us"))
+    with pytest.raises(EvaluationError, match="overflow") as error:
+        binary("Add", longest, longest)
+    assert "CASE WHEN" in error.value.hint and "ansi" not in error.value.hint
+
+
 def test_casts_that_are_not_supported_are_refused() -> None:
     with pytest.raises(SqlError, match="a cast from int32 to interval year"):
         build("Cast", column("a", pa.int32()), dataType="interval year")
@@ -551,7 +581,7 @@ def test_casts_that_are_not_supported_are_refused() -> None:
 
 
 def test_only_what_is_read_is_picked() -> None:
-    """A branch is evaluated for rows that have the columns it needs, and no others."""
+    """A branch is evaluated with only the columns that it reads."""
     case = build("If", NOT_ZERO, QUOTIENT, constant("-1", "integer"))
     wide = {"other": pa.array([["x"], None, []])}
     assert evaluated(case, a=pa.array([7, 7, 7], pa.int32()), b=pa.array([2, 0, 5], pa.int32()), **wide) == [1, -1, 2]

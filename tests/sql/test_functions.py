@@ -117,7 +117,7 @@ PIECES = [
 def test_twin_regular_expressions_by_re2_and_by_python(pieces: list[str], texts: list[str]) -> None:
     pattern = "".join(pieces)
     column = ["", *texts]
-    searched = [java(pattern).python.search(each) is not None for each in column]
+    searched = [java(pattern).python.search(string) is not None for string in column]
     assert run(build("RLike", S, text(pattern)), s=column) == searched
     replaced = build("RegExpReplace", S, text(pattern), text("<$0>"), number(1))
     assert run(replaced, s=column) == run(
@@ -297,5 +297,5 @@ def test_an_error_of_a_python_function_names_it() -> None:
 def test_a_python_function_is_a_value() -> None:
     function = python(abs, pa.int64(), I)
     assert pickle.loads(pickle.dumps(function)) == function == python(abs, pa.int64(), I)
-    with pytest.raises(SqlError, match="is not supported in a maintained view"):
+    with pytest.raises(SqlError, match='the Python function "mine" is not supported'):
         python(abs, pa.int64(), I, eval_type=201)
