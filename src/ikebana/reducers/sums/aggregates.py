@@ -124,7 +124,7 @@ class OfColumn(Aggregate):
             raise EvaluationError(
                 f"the {what} of {self.column!r} overflows",
                 detail=f"the result of a group does not fit into {self.type}",
-                hint=f"cast the column to a wider type first, or use try_{what}",
+                hint="cast the column to a wider type first",
             )
 
 
