@@ -36,7 +36,10 @@ def to_numpy(array: pa.Array) -> Array:
 
 def from_numpy(kind: pa.DataType, data: Array, valid: Flags | None = None) -> pa.Array:
     """An array of a fixed-width type, other than a decimal, with these values; null where `valid` is false."""
-    packed = pack_bits(data) if types.is_boolean(kind) else pa.py_buffer(np.ascontiguousarray(data, dtype_of(kind)))
+    if types.is_boolean(kind):
+        packed = pack_bits(data.astype(bool, copy=False))
+    else:
+        packed = pa.py_buffer(np.ascontiguousarray(data, dtype_of(kind)))
     return pa.Array.from_buffers(kind, len(data), [pack_validity(valid), packed])
 
 
@@ -65,8 +68,8 @@ def flags_of(array: pa.Array) -> Flags:
 
 
 def pack_bits(flags: Array) -> pa.Buffer:
-    """The buffer of an Arrow bitmap; bits are set where flags are true or not zero."""
-    return pa.py_buffer(np.packbits(flags.astype(bool, copy=False), bitorder="little"))
+    """An Arrow bitmap of flags, which are Booleans or integers."""
+    return pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 
 def validity(*arrays: pa.Array) -> Flags | None:

@@ -125,7 +125,7 @@ def negate(kind: pa.DataType, array: pa.Array, *, only_negative: bool) -> pa.Arr
         integers = np.where(np.less(values, 0), integers, values)
 
     def error(row: int) -> EvaluationError:
-        return EvaluationError(f"{integers[row]} has too many digits for {kind}", hint=CASE_HINT)
+        return EvaluationError(f"{_format(integers, kind.scale, row)} has too many digits for {kind}", hint=CASE_HINT)
 
     return checked_decimals(kind, integers, valid, True, error)
 
