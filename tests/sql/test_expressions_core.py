@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import operator
 import pickle
+import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ikebana import expressions
 from ikebana.errors import EvaluationError, SqlError
 from ikebana.expressions import Column, ColumnBatch, Config, Expression, Literal
 from ikebana.expressions.core.base import BUILDERS
@@ -25,7 +28,7 @@ NAN, INF = math.nan, math.inf
 
 
 def build(kind: str, *children: Expression, ansi: bool = True, zone: str = "UTC", **fields: Any) -> Expression:
-    """What an expression of Catalyst's is translated to."""
+    """The translation of a Catalyst expression."""
     return BUILDERS[kind](Tree(kind, fields, ()), children, Config(ansi, zone))
 
 
@@ -38,12 +41,12 @@ def constant(text: str | None, spark: str, zone: str = "UTC") -> Expression:
 
 
 def evaluated(expression: Expression, **columns: pa.Array) -> list[Any]:
-    """Values; the types and nulls of which are as the expression says."""
-    found = expression.evaluate(ColumnBatch.of(columns))
-    found.validate(full=True)
-    assert found.type == expression.type
-    assert expression.nullable or not found.null_count
-    return found.to_pylist()
+    """The values of an expression, after a check of its type and nullability."""
+    array = expression.evaluate(ColumnBatch.of(columns))
+    array.validate(full=True)
+    assert array.type == expression.type
+    assert expression.nullable or not array.null_count
+    return array.to_pylist()
 
 
 def binary(kind: str, left: pa.Array, right: pa.Array, ansi: bool = True) -> list[Any]:
@@ -54,6 +57,13 @@ def binary(kind: str, left: pa.Array, right: pa.Array, ansi: bool = True) -> lis
 def cast(values: Sequence[Any], kind: pa.DataType, spark: str, ansi: bool = True, zone: str = "UTC") -> list[Any]:
     array = pa.array(values, kind)
     return evaluated(build("Cast", column("a", kind), ansi=ansi, dataType=spark, timeZoneId=zone), a=array)
+
+
+def test_every_module_that_registers_functions_is_imported() -> None:
+    root = Path(expressions.__file__).parent
+    registers = re.compile(r"^@?(builds|function|maps)\(", re.MULTILINE)
+    modules = {path for path in root.rglob("*.py") if registers.search(path.read_text())}
+    assert modules == {Path(str(module.__file__)) for module in expressions.FUNCTION_MODULES}
 
 
 # Literals.
@@ -76,13 +86,13 @@ def cast(values: Sequence[Any], kind: pa.DataType, spark: str, ansi: bool = True
         ("-14", "interval year to month", -14),
     ],
 )
-def test_literals_are_read_from_text(text: str | None, spark: str, value: Any) -> None:
+def test_literals_are_parsed_from_strings(text: str | None, spark: str, value: Any) -> None:
     literal = constant(text, spark)
     assert literal.nullable == (value is None)
     assert evaluated(literal, other=pa.nulls(2)) == [value, value]
 
 
-def test_timestamps_are_written_as_clocks_of_the_session_show_them() -> None:
+def test_timestamps_are_local_times_of_the_session() -> None:
     literal = constant("2020-01-01 00:00:00", "timestamp", zone="America/New_York")
     assert isinstance(literal, Literal) and literal.value == datetime(2020, 1, 1, 5, tzinfo=UTC)
 
@@ -95,12 +105,12 @@ def test_literals_are_values() -> None:
 
 
 @pytest.mark.parametrize("spark", ["binary", {"type": "array", "elementType": "string", "containsNull": False}])
-def test_literals_that_json_loses_are_refused(spark: Any) -> None:
-    with pytest.raises(SqlError, match="constant of type"):
+def test_literals_with_ambiguous_strings_are_refused(spark: Any) -> None:
+    with pytest.raises(SqlError, match="literal of type"):
         constant("[B@6d8de10d", spark)
 
 
-def test_promises_are_their_child() -> None:
+def test_assertions_about_nulls_are_their_child() -> None:
     child = column("a", pa.int64(), nullable=False)
     assert build("Alias", child) is child
     assert build("KnownNullable", child) == column("a", pa.int64())
@@ -144,14 +154,14 @@ def test_nulls_inside_are_equal() -> None:
     [(["1", "2"], [True, False, None]), (["1", None], [True, None, None]), ([None], [None, None, None])],
 )
 def test_in_with_nulls(candidates: list[str | None], expected: list[bool | None]) -> None:
-    found = build("In", column("a", pa.int32()), *(constant(each, "integer") for each in candidates))
-    assert evaluated(found, a=pa.array([1, 5, None], pa.int32())) == expected
+    expression = build("In", column("a", pa.int32()), *(constant(candidate, "integer") for candidate in candidates))
+    assert evaluated(expression, a=pa.array([1, 5, None], pa.int32())) == expected
 
 
 def test_in_with_expressions() -> None:
-    found = build("In", column("a", pa.int32()), column("b", pa.int32()), constant("7", "integer"))
+    expression = build("In", column("a", pa.int32()), column("b", pa.int32()), constant("7", "integer"))
     one, other = pa.array([1, 7, 3, 3, None], pa.int32()), pa.array([1, 2, 2, None, 1], pa.int32())
-    assert evaluated(found, a=one, b=other) == [True, True, False, None, None]
+    assert evaluated(expression, a=one, b=other) == [True, True, False, None, None]
 
 
 def test_sets_without_their_values_are_refused() -> None:
@@ -160,17 +170,17 @@ def test_sets_without_their_values_are_refused() -> None:
     assert "inSetConversionThreshold" in error.value.hint
 
 
-def test_at_least_so_many_that_are_neither_null_nor_nan() -> None:
-    found = build("AtLeastNNonNulls", column("a", pa.float64()), column("b", pa.int64()), n=2)
-    assert evaluated(found, a=pa.array([1.0, NAN, None]), b=pa.array([1, 1, 1])) == [True, False, False]
+def test_at_least_n_values_are_neither_null_nor_nan() -> None:
+    expression = build("AtLeastNNonNulls", column("a", pa.float64()), column("b", pa.int64()), n=2)
+    assert evaluated(expression, a=pa.array([1.0, NAN, None]), b=pa.array([1, 1, 1])) == [True, False, False]
 
 
 def test_equal_floats_are_made_the_same_bits() -> None:
-    found = build("NormalizeNaNAndZero", column("a", pa.float64()))
-    assert list(map(repr, evaluated(found, a=pa.array([-0.0, NAN, 1.0])))) == ["0.0", "nan", "1.0"]
+    expression = build("NormalizeNaNAndZero", column("a", pa.float64()))
+    assert list(map(repr, evaluated(expression, a=pa.array([-0.0, NAN, 1.0])))) == ["0.0", "nan", "1.0"]
 
 
-# Arithmetic of whole numbers.
+# Integer arithmetic.
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int16(), pa.int32(), pa.int64()], ids=str)
@@ -184,7 +194,7 @@ def test_overflow_raises_or_wraps(kind: pa.DataType) -> None:
 
 
 @given(st.lists(st.tuples(*[st.integers(-(2**63), 2**63 - 1)] * 2), min_size=1))
-def test_whole_numbers_wrap_as_in_java(pairs: list[tuple[int, int]]) -> None:
+def test_integers_wrap_as_in_java(pairs: list[tuple[int, int]]) -> None:
     def wrapped(number: int) -> int:
         return (number + 2**63) % 2**64 - 2**63
 
@@ -195,10 +205,10 @@ def test_whole_numbers_wrap_as_in_java(pairs: list[tuple[int, int]]) -> None:
         return one - other * truncated(one, other)
 
     def positive(one: int, other: int) -> int:
-        rest = remainder(one, other)
-        return remainder(wrapped(rest + other), other) if rest < 0 else rest
+        remaining = remainder(one, other)
+        return remainder(wrapped(remaining + other), other) if remaining < 0 else remaining
 
-    left, right = (pa.array(each, pa.int64()) for each in zip(*pairs, strict=True))
+    left, right = (pa.array(numbers, pa.int64()) for numbers in zip(*pairs, strict=True))
     total: dict[str, Callable[[int, int], int]] = {
         "Add": operator.add,
         "Subtract": operator.sub,
@@ -242,7 +252,7 @@ def test_unsupported_operands_are_refused() -> None:
 
 Operation = tuple[str, tuple[int, int], tuple[int, int], tuple[int, int]]
 
-TYPES: list[Operation] = [  # as Spark's own documentation and plans have them
+TYPES: list[Operation] = [  # from Spark's documentation and plans
     ("Add", (15, 2), (15, 2), (16, 2)),
     ("Add", (38, 10), (38, 0), (38, 6)),
     ("Subtract", (1, 0), (15, 2), (16, 2)),
@@ -258,20 +268,20 @@ TYPES: list[Operation] = [  # as Spark's own documentation and plans have them
 
 @pytest.mark.parametrize(("kind", "left", "right", "result"), TYPES)
 def test_types_of_decimals(kind: str, left: tuple[int, int], right: tuple[int, int], result: tuple[int, int]) -> None:
-    found = build(kind, column("a", pa.decimal128(*left)), column("b", pa.decimal128(*right)))
-    assert found.type == pa.decimal128(*result)
+    expression = build(kind, column("a", pa.decimal128(*left)), column("b", pa.decimal128(*right)))
+    assert expression.type == pa.decimal128(*result)
 
 
 @st.composite
 def decimal_columns(draw: st.DrawFn) -> tuple[pa.Array, pa.Array]:
-    """Two columns of any decimal types, of small values or of any."""
+    """Two columns of arbitrary decimal types, with small or arbitrary values."""
     rows, columns = draw(st.integers(1, 6)), []
     for _ in range(2):
         precision = draw(st.integers(1, 38))
         scale = draw(st.integers(0, precision))
         most = 10 ** draw(st.integers(1, precision)) - 1
         units = draw(st.lists(st.none() | st.integers(-most, most), min_size=rows, max_size=rows))
-        columns.append(pa.array([decimal(each, scale) for each in units], pa.decimal128(precision, scale)))
+        columns.append(pa.array([decimal(unit, scale) for unit in units], pa.decimal128(precision, scale)))
     return columns[0], columns[1]
 
 
@@ -306,7 +316,7 @@ def test_decimals_are_exact_then_rounded_half_up(columns: tuple[pa.Array, pa.Arr
     assert evaluated(expression, a=left, b=right) == expected
     strict = build(kind, column("a", left.type), column("b", right.type))
     nulls = [not (a.is_valid and b.is_valid) for a, b in zip(left, right, strict=True)]
-    if nulls == [each is None for each in expected]:
+    if nulls == [value is None for value in expected]:
         assert evaluated(strict, a=left, b=right) == expected
     else:
         assert strict.can_raise
@@ -318,15 +328,19 @@ def test_decimals_are_exact_then_rounded_half_up(columns: tuple[pa.Array, pa.Arr
 def test_rounding_decimals_to_another_type(columns: tuple[pa.Array, pa.Array]) -> None:
     source, other = columns
     target = other.type
-    found = build("Cast", column("a", source.type), ansi=False, dataType=f"decimal({target.precision},{target.scale})")
+    expression = build(
+        "Cast", column("a", source.type), ansi=False, dataType=f"decimal({target.precision},{target.scale})"
+    )
     with localcontext(Context(prec=80, rounding=ROUND_HALF_UP)):
         rounded = [
-            None if each is None else each.quantize(Decimal(1).scaleb(-target.scale)) for each in source.to_pylist()
+            None if number is None else number.quantize(Decimal(1).scaleb(-target.scale))
+            for number in source.to_pylist()
         ]
         expected = [
-            None if each is None or abs(each.scaleb(target.scale)) >= 10**target.precision else each for each in rounded
+            None if number is None or abs(number.scaleb(target.scale)) >= 10**target.precision else number
+            for number in rounded
         ]
-    assert evaluated(found, a=source) == expected
+    assert evaluated(expression, a=source) == expected
 
 
 def test_a_price_with_discount_and_tax() -> None:
@@ -342,7 +356,7 @@ def test_a_price_with_discount_and_tax() -> None:
     assert evaluated(charge, **columns) == [Decimal("20727.930816"), None]
 
 
-def test_what_stands_where_a_decimal_is_null_does_not_matter() -> None:
+def test_values_at_null_positions_do_not_matter() -> None:
     garbage = pa.Array.from_buffers(
         pa.decimal128(38, 0), 2, [pa.py_buffer(b"\x01"), pa.py_buffer(b"\x02" + bytes(15) + b"\x7f" * 16)]
     )
@@ -350,12 +364,12 @@ def test_what_stands_where_a_decimal_is_null_does_not_matter() -> None:
     assert binary("Divide", garbage, garbage) == [Decimal(1), None]
 
 
-def test_decimals_and_the_whole_numbers_they_are_made_of() -> None:
+def test_decimals_and_their_unscaled_values() -> None:
     money = pa.decimal128(7, 2)
     units = build("UnscaledValue", column("a", money))
     assert evaluated(units, a=pa.array([Decimal("1.25"), None], money)) == [125, None]
-    made = build("MakeDecimal", column("a", pa.int64()), precision=5, scale=2, ansi=False)
-    assert evaluated(made, a=pa.array([125, 10**5, None])) == [Decimal("1.25"), None, None]
+    from_unscaled = build("MakeDecimal", column("a", pa.int64()), precision=5, scale=2, ansi=False)
+    assert evaluated(from_unscaled, a=pa.array([125, 10**5, None])) == [Decimal("1.25"), None, None]
 
 
 # Conditions.
@@ -366,18 +380,18 @@ TRUTH = pa.array([True, False, None])
 @pytest.mark.parametrize("kind", ["And", "Or"])
 @pytest.mark.parametrize("lazy", [False, True])
 def test_three_valued_logic(kind: str, lazy: bool) -> None:
-    left = pa.array([each for each in (True, False, None) for _ in range(3)])
+    left = pa.array([value for value in (True, False, None) for _ in range(3)])
     right: Expression = column("b", pa.bool_())
     columns = {"a": left, "b": pa.concat_arrays([TRUTH] * 3)}
     if lazy:  # a cast that may raise
         right = build("Cast", column("b", pa.string()), dataType="boolean")
         columns["b"] = columns["b"].cast(pa.string())
-    found = evaluated(build(kind, column("a", pa.bool_()), right), **columns)
+    result = evaluated(build(kind, column("a", pa.bool_()), right), **columns)
     expected = {
         "And": [True, False, None, False, False, False, None, False, None],
         "Or": [True, True, True, True, False, None, True, None, None],
     }
-    assert right.can_raise == lazy and found == expected[kind]
+    assert right.can_raise == lazy and result == expected[kind]
 
 
 A, B = column("a", pa.int32()), column("b", pa.int32())
@@ -398,7 +412,7 @@ NOT_ZERO = build("Not", IS_ZERO)
     ],
     ids=["if", "case", "cases", "coalesce", "and", "or"],
 )
-def test_what_is_not_reached_does_not_raise(expression: Expression, expected: list[Any]) -> None:
+def test_branches_that_are_not_reached_do_not_raise(expression: Expression, expected: list[Any]) -> None:
     a, b = pa.array([7, 7, 7], pa.int32()), pa.array([2, 0, None], pa.int32())
     assert expression.can_raise
     assert evaluated(expression, a=a, b=b) == expected
@@ -407,9 +421,9 @@ def test_what_is_not_reached_does_not_raise(expression: Expression, expected: li
 
 
 def test_nan_is_replaced() -> None:
-    found = build("NaNvl", column("a", pa.float64()), column("b", pa.float64()))
+    expression = build("NaNvl", column("a", pa.float64()), column("b", pa.float64()))
     one, other = pa.array([NAN, NAN, 1.0, None]), pa.array([2.0, None, 2.0, 2.0])
-    assert evaluated(found, a=one, b=other) == [2.0, None, 1.0, None]
+    assert evaluated(expression, a=one, b=other) == [2.0, None, 1.0, None]
 
 
 @given(st.lists(st.tuples(*[st.none() | st.floats(width=64)] * 3), min_size=1))
@@ -420,7 +434,9 @@ def test_greatest_and_least_leave_out_nulls(rows: list[tuple[float | None, ...]]
     arrays = {name: pa.array(values, pa.float64()) for name, values in zip("abc", zip(*rows, strict=True), strict=True)}
     columns = [column(name, pa.float64()) for name in arrays]
     for kind, twin in (("Greatest", max), ("Least", min)):
-        expected = [twin(found, key=order) if (found := [x for x in row if x is not None]) else None for row in rows]
+        expected = [
+            twin(present, key=order) if (present := [x for x in row if x is not None]) else None for row in rows
+        ]
         assert list(map(repr, evaluated(build(kind, *columns), **arrays))) == list(map(repr, expected))
 
 
@@ -449,17 +465,21 @@ def test_decimals_are_printed_plainly_in_ansi_mode() -> None:
     assert cast(numbers, kind, "string", ansi=False) == ["1E-7", "-1E-7", "0E-7", "1.5000000", None]
 
 
-@given(st.lists(st.floats(-1e12, 1e12) | st.integers(-(10**6), 10**6).map(lambda each: each / 1000), min_size=1))
+@given(
+    st.lists(
+        st.floats(-1e12, 1e12) | st.integers(-(10**6), 10**6).map(lambda thousandths: thousandths / 1000), min_size=1
+    )
+)
 def test_floats_become_the_decimals_they_print_as(numbers: list[float]) -> None:
     with localcontext(Context(prec=60, rounding=ROUND_HALF_UP)):
-        expected = [Decimal(repr(each)).quantize(Decimal("0.01")) for each in numbers]
+        expected = [Decimal(repr(number)).quantize(Decimal("0.01")) for number in numbers]
     assert cast(numbers, pa.float64(), "decimal(20,2)") == expected
 
 
 @given(st.lists(st.dates() | st.none(), min_size=1))
 def test_dates_are_printed_and_read_back(days: list[date | None]) -> None:
     printed = cast(days, pa.date32(), "string")
-    assert printed == [None if each is None else each.isoformat() for each in days]
+    assert printed == [None if day is None else day.isoformat() for day in days]
     assert cast(printed, pa.string(), "date") == days
 
 
@@ -484,16 +504,16 @@ def test_dates_in_parts_and_beyond_four_digits() -> None:
 
 
 def test_clocks_that_are_set_forward_and_back() -> None:
-    """What a clock never shows is an hour later; what it shows twice is the first of the two."""
-    texts = ["2020-03-08 02:30:00", "2020-11-01 01:30:00", "2020-01-01 00:00:00.120"]
+    """A local time that is skipped moves an hour later; an ambiguous local time is the earlier instant."""
+    strings = ["2020-03-08 02:30:00", "2020-11-01 01:30:00", "2020-01-01 00:00:00.120"]
     expected = [
         datetime(2020, 3, 8, 7, 30, tzinfo=UTC),
         datetime(2020, 11, 1, 5, 30, tzinfo=UTC),
         datetime(2020, 1, 1, 5, 0, 0, 120_000, UTC),
     ]
-    found = cast(texts, pa.string(), "timestamp", zone="America/New_York")
-    assert found == expected
-    printed = cast(found, pa.timestamp("us", "UTC"), "string", zone="America/New_York")
+    instants = cast(strings, pa.string(), "timestamp", zone="America/New_York")
+    assert instants == expected
+    printed = cast(instants, pa.timestamp("us", "UTC"), "string", zone="America/New_York")
     assert printed == ["2020-03-08 03:30:00", "2020-11-01 01:30:00", "2020-01-01 00:00:00.12"]
 
 
@@ -539,6 +559,26 @@ def test_casts_that_fail(values: list[Any], kind: pa.DataType, spark: str, legac
     assert "cast(a)" in error.value.detail
 
 
+def test_case_excludes_values_that_cannot_be_cast() -> None:
+    """The advice in the hint of a failed cast works."""
+    text = column("a", pa.string())
+    number = build("Cast", text, dataType="integer")
+    values = pa.array(["1", "x"])
+    with pytest.raises(EvaluationError) as error:
+        evaluated(number, a=values)
+    assert "CASE WHEN" in error.value.hint and "spark.sql.ansi.enabled=false" in error.value.hint
+    is_valid = build("Not", build("EqualTo", text, constant("x", "string")))
+    assert evaluated(build("CaseWhen", is_valid, number), a=values) == [1, None]
+    assert evaluated(build("Cast", text, ansi=False, dataType="integer"), a=values) == [1, None]
+
+
+def test_hints_about_ansi_mode_are_only_given_where_it_helps() -> None:
+    longest = pa.array([2**63 - 1], pa.int64()).view(pa.duration("us"))
+    with pytest.raises(EvaluationError, match="overflow") as error:
+        binary("Add", longest, longest)
+    assert "CASE WHEN" in error.value.hint and "ansi" not in error.value.hint
+
+
 def test_casts_that_are_not_supported_are_refused() -> None:
     with pytest.raises(SqlError, match="a cast from int32 to interval year"):
         build("Cast", column("a", pa.int32()), dataType="interval year")
@@ -550,8 +590,8 @@ def test_casts_that_are_not_supported_are_refused() -> None:
         build("Cast", column("a", pa.list_(pa.int32())), dataType="string")
 
 
-def test_only_what_is_read_is_picked() -> None:
-    """A branch is evaluated for rows that have the columns it needs, and no others."""
+def test_branches_select_only_the_columns_they_read() -> None:
+    """A branch is evaluated with only the columns that it reads."""
     case = build("If", NOT_ZERO, QUOTIENT, constant("-1", "integer"))
     wide = {"other": pa.array([["x"], None, []])}
     assert evaluated(case, a=pa.array([7, 7, 7], pa.int32()), b=pa.array([2, 0, 5], pa.int32()), **wide) == [1, -1, 2]
@@ -560,5 +600,5 @@ def test_only_what_is_read_is_picked() -> None:
 @pytest.mark.parametrize(("number", "expected"), [("3.0", [-5, None]), ("-2", [8, None]), ("2.5", [-6, None])])
 def test_intervals_divided_by_numbers_are_rounded_half_up(number: str, expected: list[Any]) -> None:
     by = constant(number, "double" if "." in number else "integer")
-    found = build("DivideYMInterval", column("a", pa.int32()), by)
-    assert evaluated(found, a=pa.array([-15, None], pa.int32())) == expected
+    expression = build("DivideYMInterval", column("a", pa.int32()), by)
+    assert evaluated(expression, a=pa.array([-15, None], pa.int32())) == expected

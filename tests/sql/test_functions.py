@@ -1,4 +1,4 @@
-"""Functions of SQL without Spark: fixed expectations, plain twins, refusals, and functions of the user's."""
+"""SQL functions without Spark: fixed expectations, plain twins, unsupported functions, and Python functions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def number(value: int) -> Literal:
 
 
 def build(kind: str, *children: Expression, config: Config | None = None, **fields: Any) -> Expression:
-    """What Catalyst's expression of a class becomes."""
+    """The translation of a Catalyst expression."""
     return BUILDERS[kind](Tree(kind, fields, ()), children, config or Config())
 
 
@@ -57,7 +57,7 @@ def run(expression: Expression, **columns: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "found"),
+    ("pattern", "expected"),
     [
         ("a%", [True, True, False, None]),
         ("_", [False, False, True, None]),
@@ -65,10 +65,10 @@ def run(expression: Expression, **columns: Any) -> list[Any]:
         ("a\\_%", [False, False, False, None]),
     ],
 )
-def test_like(pattern: str, found: list[bool | None]) -> None:
+def test_like(pattern: str, expected: list[bool | None]) -> None:
     column = ["abc", "a\nb", "日", None]
-    assert run(build("Like", S, text(pattern)), s=column) == found
-    assert run(build("Like", S, T), s=column, t=[pattern] * 4) == found
+    assert run(build("Like", S, text(pattern)), s=column) == expected
+    assert run(build("Like", S, T), s=column, t=[pattern] * 4) == expected
 
 
 @pytest.mark.parametrize("pattern", ["a\\", "a\\b"])
@@ -117,7 +117,7 @@ PIECES = [
 def test_twin_regular_expressions_by_re2_and_by_python(pieces: list[str], texts: list[str]) -> None:
     pattern = "".join(pieces)
     column = ["", *texts]
-    searched = [java(pattern).python.search(each) is not None for each in column]
+    searched = [java(pattern).python.search(string) is not None for string in column]
     assert run(build("RLike", S, text(pattern)), s=column) == searched
     replaced = build("RegExpReplace", S, text(pattern), text("<$0>"), number(1))
     assert run(replaced, s=column) == run(
@@ -155,8 +155,8 @@ def test_each_distinct_computes_once(values: list[str | None], data: st.DataObje
         calls.append((one, other))
         return one * other
 
-    found = each_distinct(compute, TEXT, pa.array(values, TEXT), pa.array(others, INT))
-    assert found.to_pylist() == [
+    result = each_distinct(compute, TEXT, pa.array(values, TEXT), pa.array(others, INT))
+    assert result.to_pylist() == [
         None if one is None or other is None else one * other for one, other in zip(values, others, strict=True)
     ]
     assert len(calls) == len(set(calls))
@@ -172,7 +172,7 @@ def test_twin_calendar(date: datetime.date) -> None:
     assert calendar.weekday(days) == date.weekday()
     assert calendar.day_of_year(days) == date.timetuple().tm_yday
     assert calendar.year(calendar.thursday(days)) == date.isocalendar().year
-    assert calendar.date(*(np.array([each]) for each in (date.year, date.month, date.day)))[0] == days
+    assert calendar.date(*(np.array([part]) for part in (date.year, date.month, date.day)))[0] == days
 
 
 @given(st.integers(-(2**55), 2**57), st.sampled_from(["Europe/Berlin", "America/New_York", "Asia/Kolkata", "+05:30"]))
@@ -184,7 +184,7 @@ def test_clocks_show_instants_again(micros: int, zone: str) -> None:
 
 @pytest.mark.parametrize(("year", "hours"), [(2037, 2), (2038, 2), (2050, 2), (2100, 2), (2399, 2), (9999, 2)])
 def test_regression_clocks_change_after_2037(year: int, hours: int) -> None:
-    """Arrow knows no rules after 2037."""
+    """Arrow applies no daylight saving time after 2037."""
     july = np.array([np.datetime64(f"{year}-07-01", "us").astype(np.int64)])
     assert (to_clock(july, "Europe/Berlin") - july) // 3_600_000_000 == hours
     january = np.array([np.datetime64(f"{year}-01-01", "us").astype(np.int64)])
@@ -245,7 +245,7 @@ def test_codes_are_in_order() -> None:
     assert codes(pa.array(["é", "z", "a", "Z"])).tolist() == [3, 2, 1, 0]
 
 
-# Refusals.
+# Unsupported functions.
 
 
 @pytest.mark.parametrize("kind", ["Rand", "Uuid", "SparkPartitionID", "CurrentTimestamp", "Shuffle"])
@@ -260,7 +260,7 @@ def test_patterns_that_the_plan_does_not_have_are_refused(kind: str) -> None:
         build(kind, S)
 
 
-# Functions of the user's.
+# Python functions.
 
 
 def python(function: Any, kind: pa.DataType, *arguments: Expression, eval_type: int = 100) -> PythonFunction:
@@ -297,5 +297,5 @@ def test_an_error_of_a_python_function_names_it() -> None:
 def test_a_python_function_is_a_value() -> None:
     function = python(abs, pa.int64(), I)
     assert pickle.loads(pickle.dumps(function)) == function == python(abs, pa.int64(), I)
-    with pytest.raises(SqlError, match="kind that is not supported"):
+    with pytest.raises(SqlError, match='the Python function "mine" is not supported'):
         python(abs, pa.int64(), I, eval_type=201)

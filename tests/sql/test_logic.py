@@ -244,7 +244,7 @@ class TestOnSpark:
             [],
             ["select first(n) as f from visits"],
         )
-        assert list(outcome.refused) == ["Rand is not deterministic, and cannot be in a maintained view"]
+        assert list(outcome.refused) == ["Rand is not deterministic and not supported in a maintained view"]
         assert outcome.refused_by_spark == {"UNRESOLVED_COLUMN": 1}
         assert outcome.left_out == {"alter table": 1}
         assert not session.tables() and not session.views()

@@ -57,13 +57,13 @@ def test_statements_that_cannot_be_maintained(world: World, name: str) -> None:
 
 def test_regression_errors_that_nobody_expected_name_what_they_are_about(world: World) -> None:
     plan = edited("filter", ('"condition":', '"no condition":'))
-    check(world, plan, "Filter is not supported in a maintained view as it stands here")
+    check(world, plan, "Filter is not supported here in a maintained view")
     with pytest.raises(SqlError) as caught:
         lower(plan, world.tables)
     assert caught.value.detail == "KeyError: 'condition'"
     assert isinstance(caught.value.__cause__, KeyError)
     plan = edited("texts", ('"class":"[a-zA-Z.]*Length",', '"class":"x.Multiply",'))
-    check(world, plan, "the expression Multiply is not supported in a maintained view as it stands here")
+    check(world, plan, "the expression Multiply is not supported here in a maintained view")
 
 
 def test_expressions_that_are_nested_too_deeply(world: World) -> None:
@@ -102,7 +102,7 @@ def edited(name: str, *edits: tuple[str, str]) -> Planned:
         ("all_columns", (r'"ikebana\.table":"orders"', '"ikebana.table":"sold"'), "there is no table 'sold'"),
         ("values", (r'"ikebana\.constant":0', '"other":0'), "the query reads rows that are in no table"),
         ("python", (r'"udfDeterministic":true', '"udfDeterministic":false'), "is not deterministic"),
-        ("filter", (r'"num-children":1', '"num-children":2'), "cannot read a plan of Spark's"),
+        ("filter", (r'"num-children":1', '"num-children":2'), "cannot parse Spark's plan"),
     ],
 )
 def test_plans_that_cannot_be_lowered(world: World, name: str, edit: tuple[str, str], words: str) -> None:

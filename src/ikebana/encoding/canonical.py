@@ -38,6 +38,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from ikebana.encoding.arrow import pack_validity
 from ikebana.encoding.columns import (
     canonical_floats,
     is_binary,
@@ -286,13 +287,13 @@ def _read(values: _Values, kind: pa.DataType) -> pa.Array:
         return _read_list(values, kind)
     offsets, data = values.bytes(0, values.ends - values.starts)
     long = pa.large_string() if is_string(kind) else pa.large_binary()
-    buffers = [_bitmap(values.valid), pa.py_buffer(offsets), pa.py_buffer(data)]
+    buffers = [pack_validity(values.valid), pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(long, len(values), buffers).cast(kind)
 
 
 def _of_blocks(blocks: Array, valid: Flags, kind: pa.DataType) -> pa.Array:
     """The column of a type that has a width, from its values' bytes."""
-    rows, bitmap = len(blocks), _bitmap(valid)
+    rows, bitmap = len(blocks), pack_validity(valid)
     if types.is_null(kind):
         return pa.nulls(rows)
     if types.is_struct(kind):
@@ -305,10 +306,6 @@ def _of_blocks(blocks: Array, valid: Flags, kind: pa.DataType) -> pa.Array:
     stored = pa.uint8() if types.is_boolean(kind) else kind
     array = pa.Array.from_buffers(stored, rows, [bitmap, pa.py_buffer(np.ascontiguousarray(blocks))])
     return array if stored is kind else array.cast(kind)
-
-
-def _bitmap(valid: Flags) -> pa.Buffer | None:
-    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def _read_struct(values: _Values, kind: pa.DataType) -> pa.Array:
@@ -325,7 +322,7 @@ def _read_struct(values: _Values, kind: pa.DataType) -> pa.Array:
             end = base + values.integers(ends)
             children.append(_read_cells(values, start, np.where(values.valid, end, start), field.type))
             ends, start = ends + _LONG, end
-    return pa.Array.from_buffers(kind, len(values), [_bitmap(values.valid)], children=children)
+    return pa.Array.from_buffers(kind, len(values), [pack_validity(values.valid)], children=children)
 
 
 def _read_cells(values: _Values, starts: Lane, ends: Lane, kind: pa.DataType) -> pa.Array:
@@ -351,7 +348,9 @@ def _read_list(values: _Values, kind: pa.DataType) -> pa.Array:
     if types.is_fixed_size_list(kind):
         return _fixed_size(kind, values, offsets, elements)
     stored = pa.array(offsets).cast(pa.int64() if types.is_large_list(kind) else pa.int32())
-    return pa.Array.from_buffers(kind, len(values), [_bitmap(values.valid), stored.buffers()[1]], children=[elements])
+    return pa.Array.from_buffers(
+        kind, len(values), [pack_validity(values.valid), stored.buffers()[1]], children=[elements]
+    )
 
 
 def _fixed_size(kind: pa.DataType, values: _Values, offsets: Lane, elements: pa.Array) -> pa.Array:
@@ -359,4 +358,4 @@ def _fixed_size(kind: pa.DataType, values: _Values, offsets: Lane, elements: pa.
     size = kind.list_size
     rows = np.where(values.valid, offsets[:-1], -1)[:, None] + np.arange(size)
     taken = elements.take(pa.array(rows.reshape(-1), mask=np.repeat(values.valid == 0, size)))
-    return pa.Array.from_buffers(kind, len(values), [_bitmap(values.valid)], children=[taken])
+    return pa.Array.from_buffers(kind, len(values), [pack_validity(values.valid)], children=[taken])

@@ -20,6 +20,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from ikebana.encoding import arrow
+from ikebana.encoding.arrow import (
+    decimal_words,
+    from_decimal_words,
+    from_numpy,
+    is_instant,
+    is_local_timestamp,
+    to_numpy,
+)
 from ikebana.encoding.lanes import Array, Flags, Lane
 from ikebana.encoding.structs import check_type, check_values, has_structs
 from ikebana.errors import SchemaError
@@ -154,7 +163,15 @@ def _can_widen(source: pa.DataType, target: pa.DataType) -> bool:
         return _are_built_alike(source, target) and all(
             _can_widen(source.field(at).type, target.field(at).type) for at in range(source.num_fields)
         )
-    families = (types.is_integer, types.is_floating, types.is_decimal, is_string, is_binary, _is_instant, _is_clock)
+    families = (
+        types.is_integer,
+        types.is_floating,
+        types.is_decimal,
+        is_string,
+        is_binary,
+        is_instant,
+        is_local_timestamp,
+    )
     return any(family(source) and family(target) for family in families)
 
 
@@ -197,16 +214,6 @@ def is_list(kind: pa.DataType) -> bool:
 def is_nested(kind: pa.DataType) -> bool:
     """Lists, structs and maps."""
     return is_list(kind) or bool(types.is_struct(kind))
-
-
-def _is_instant(kind: pa.DataType) -> bool:
-    """Points in time, in whichever zone they are shown."""
-    return bool(types.is_timestamp(kind) and kind.tz is not None)
-
-
-def _is_clock(kind: pa.DataType) -> bool:
-    """What a clock shows somewhere."""
-    return bool(types.is_timestamp(kind) and kind.tz is None)
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -270,9 +277,7 @@ def integers(array: pa.Array) -> Lane:
 
 def from_integers(lane: Lane, kind: pa.DataType) -> pa.Array:
     """The column of type `kind` that `integers` made the lane from."""
-    dtype = f"int{kind.bit_width}" if types.is_temporal(kind) else kind.to_pandas_dtype()
-    values = np.ascontiguousarray(lane.astype(dtype, copy=False))
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+    return from_numpy(kind, lane)
 
 
 def ordered_bits(array: pa.Array, field: pa.Field) -> Any:
@@ -316,7 +321,7 @@ def from_ordered_bits(unsigned: Any, field: pa.Field) -> pa.Array:
 
 
 def _from_signed(signed: Lane, kind: pa.DataType) -> pa.Array:
-    return _as_decimals(signed, kind, None) if types.is_decimal(kind) else from_integers(signed, kind)
+    return from_decimal_words(kind, signed, signed >> 63) if types.is_decimal(kind) else from_numpy(kind, signed)
 
 
 def is_short_decimal(kind: pa.DataType) -> bool:
@@ -332,17 +337,8 @@ def unscaled(array: pa.Array) -> pa.Array:
 
 def scaled(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """The short decimals that `unscaled` made the integers from."""
-    bitmap = None
-    if array.null_count:
-        bitmap = pa.py_buffer(np.packbits(validity(array), bitorder="little"))
-    return _as_decimals(_raw(array), kind, bitmap)
-
-
-def _as_decimals(signed: Lane, kind: pa.DataType, bitmap: pa.Buffer | None) -> pa.Array:
-    words = np.empty((len(signed), 2), np.int64)
-    words[:, 0] = signed
-    np.right_shift(signed, 63, out=words[:, 1])
-    return pa.Array.from_buffers(kind, len(signed), [bitmap, pa.py_buffer(words)])
+    signed = _raw(array)
+    return from_decimal_words(kind, signed, signed >> 63, arrow.validity(array))
 
 
 def canonical_floats(array: pa.Array) -> pa.Array:
@@ -353,16 +349,7 @@ def canonical_floats(array: pa.Array) -> pa.Array:
 
 def _raw(array: pa.Array) -> Array:
     """The column's values as a NumPy array, whatever stands where it is null."""
-    kind = array.type
-    if types.is_boolean(kind):
-        flags = np.unpackbits(np.frombuffer(array.buffers()[1] or b"", np.uint8), bitorder="little")
-        return flags[array.offset : array.offset + len(array)]
-    if types.is_decimal128(kind):
-        words = np.frombuffer(array.buffers()[1] or b"", np.int64)
-        return words[2 * array.offset : 2 * (array.offset + len(array)) : 2]
-    dtype: Any = f"int{kind.bit_width}" if types.is_temporal(kind) else kind.to_pandas_dtype()
-    values: Array = np.frombuffer(array.buffers()[1] or b"", dtype)
-    return values[array.offset : array.offset + len(array)]
+    return decimal_words(array)[0] if types.is_decimal128(array.type) else to_numpy(array)
 
 
 @lru_cache(maxsize=4096)
@@ -373,7 +360,5 @@ def no_values(kind: pa.DataType) -> pa.Array:
 
 def validity(array: pa.Array) -> Flags:
     """1 where the column has a value, 0 where it is null."""
-    if not array.null_count:
-        return np.ones(len(array), np.uint8)
-    flags = array.is_valid()
-    return _raw(flags).astype(np.uint8, copy=False)
+    valid = arrow.validity(array)
+    return np.ones(len(array), np.uint8) if valid is None else valid.view(np.uint8)

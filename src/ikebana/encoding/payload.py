@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from ikebana.encoding.arrow import pack_bits
 from ikebana.encoding.canonical import fixed_bytes, text_buffers
 from ikebana.encoding.columns import validity
 from ikebana.encoding.lanes import Array, Lane, room
@@ -159,9 +160,7 @@ class _ColumnMerge:
             gather_bits(*self._bitmaps, self._a_rows, rows, self._valid, at)
 
     def finish(self, rows: int) -> pa.Array:
-        bitmap = None
-        if self._valid is not None:
-            bitmap = pa.py_buffer(np.packbits(self._valid[:rows], bitorder="little"))
+        bitmap = None if self._valid is None else pack_bits(self._valid[:rows])
         if self._text:
             self._offsets.resize(rows + 1, refcheck=False)
             self._data.resize(int(self._offsets[rows]), refcheck=False)

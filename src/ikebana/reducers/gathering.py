@@ -20,16 +20,16 @@ import pyarrow as pa
 from pyarrow import types
 
 from ikebana.encoding import Schema
+from ikebana.encoding.arrow import from_numpy
 from ikebana.encoding.columns import integers, validity
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.engine.collection import Collection
 from ikebana.errors import EvaluationError
-from ikebana.expressions.core.buffers import true
+from ikebana.expressions.core.buffers import is_true
 from ikebana.operators.changes import Fields
 from ikebana.operators.reducers import Groups, ReducedRows, Reducer, group_extents
 from ikebana.reducers.ordering import comparable, ranks_in_order, reduced
 from ikebana.reducers.sort_keys import SortKey
-from ikebana.reducers.sums.exact import numbers
 
 Known = Mapping[str, pa.Field]
 """The columns of the rows, by name."""
@@ -46,7 +46,7 @@ class GroupedRows:
 
     def where(self, condition: str) -> GroupedRows:
         """The same rows, with multiplicity 0 unless a column is true."""
-        return replace(self, counts=np.where(true(self.columns[condition]), self.counts, 0))
+        return replace(self, counts=np.where(is_true(self.columns[condition]), self.counts, 0))
 
     def sort(self, *keys: SortKey, weights: Lane | None = None, with_nulls: bool = False) -> SortedRows:
         """The rows of positive weight by group and keys; without `with_nulls`, those whose first key is not null."""
@@ -301,8 +301,8 @@ def _floats(column: pa.Array, rows: Lane) -> Array:
 def _result(kind: pa.DataType, values: Array, valid: Array) -> pa.Array:
     """Doubles as percentiles of a column of a type, null where `valid` is false."""
     if types.is_duration(kind):
-        return numbers(kind, np.where(valid, values, 0.0).astype(np.int64), valid)
-    return numbers(pa.float64(), values, valid)
+        return from_numpy(kind, np.where(valid, values, 0.0).astype(np.int64), valid)
+    return from_numpy(pa.float64(), values, valid)
 
 
 # The reducer.

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from ikebana.encoding.arrow import decimal_words
 from ikebana.encoding.canonical import canonical, text_buffers
 from ikebana.encoding.columns import bits, is_binary, is_string, ordered_bits, validity
 from ikebana.encoding.lanes import Array
@@ -114,8 +115,7 @@ def _as_floats(array: pa.Array, field: pa.Field, known: int | None) -> Array:
     if known is not None:
         numbers = ordered_bits(array, field.with_nullable(False)).view(np.int64)
         return (numbers ^ _SIGN if known == _LANE_BITS else numbers - (1 << known - 1)).astype(np.float64)
-    words = np.frombuffer(array.buffers()[1] or b"", np.int64).reshape(-1, 2)[array.offset : array.offset + len(array)]
-    low, high = words[:, 0], words[:, 1]
+    low, high = decimal_words(array)
     return np.where(low >> 63 == high, low.astype(np.float64), high * 2.0**_LANE_BITS + low.view(np.uint64))
 
 

@@ -1,1 +1,1 @@
-"""The parts of every expression: values, columns, literals, casts, comparisons and conditions."""
+"""Expressions and their evaluation, and the basic functions: literals, casts, comparisons and conditions."""

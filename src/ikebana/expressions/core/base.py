@@ -1,16 +1,16 @@
-"""Expressions: functions of a row's columns, computed for many rows at once.
+"""Expressions: functions of the columns of a row, evaluated for many rows at once.
 
-An `Expression` is a value: it can be compared, sent to workers, and is part of what a plan's node is. It knows its
-type, and whether it may be null. `evaluate` gives an Arrow array of exactly that type, with one entry for each row.
+An `Expression` is an immutable value: it can be compared, sent to workers, and is part of the identity of a plan node.
+It has a type and a nullability. `evaluate` returns an Arrow array of exactly that type, with one entry per row.
 
-There are columns, literals and calls. A `Call` names a function in `FUNCTIONS`, which is given its arguments as arrays;
-a *lazy* one is given the expressions instead, and decides for which rows it evaluates them: what CASE, AND, OR and
-COALESCE do not reach must not raise. Expressions of Catalyst's are translated by builders, registered by the name of
-Catalyst's class (`builds`): a builder is given the translated children, and knows the type of the result.
+An expression is a column, a literal or a call. A `Call` names a function in `FUNCTIONS`. Most functions receive their
+arguments as arrays. A *lazy* function receives the argument expressions instead and decides for which rows to evaluate
+them: rows that CASE, AND, OR or COALESCE skip must not raise. Builders translate Catalyst's expressions; they are
+registered by the name of the Catalyst class (`builds`), receive the translated children, and determine the result type.
 
-Semantics are Spark's. In ANSI mode (`Config.ansi`), what overflows, divides by zero or cannot be cast raises an
-`EvaluationError`; otherwise it wraps or is null, as Spark says. Modes are in the call: the same text under another
-mode is another expression.
+The semantics are Spark's. In ANSI mode (`Config.ansi`), an overflow, a division by zero or an invalid cast raises an
+`EvaluationError`; otherwise the result wraps or is null, as in Spark. The mode is part of the call: the same SQL in
+another mode is a different expression.
 """
 
 from __future__ import annotations
@@ -31,12 +31,19 @@ from ikebana.expressions.core.tree import Tree
 
 @dataclass(frozen=True)
 class Config:
-    """What the session of a query had set: it decides what expressions mean."""
+    """The settings of the Spark session that affect the meaning of expressions."""
 
     ansi: bool = True
     time_zone: str = "UTC"
     decimal_precision_loss: bool = True
-    """Whether results of decimal arithmetic give up digits after the point where they would need more than 38."""
+    """Whether decimal arithmetic reduces the scale of results that would need more than 38 digits."""
+
+
+CASE_HINT = "exclude such values with CASE WHEN ... THEN ... END"
+"""The hint of errors that are raised in both modes."""
+
+ANSI_HINT = f"{CASE_HINT}, or create the view with spark.sql.ansi.enabled=false"
+"""The hint of errors that are raised in ANSI mode only."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,26 +53,26 @@ class ColumnBatch:
     columns: dict[str, pa.Array]
     count: int
     positions: Lane | None = None
-    """Where each row is among those that a step of a dataflow was given, if they are some of these."""
+    """The position of each row in the input of the dataflow step; None if the rows are not input rows."""
 
     @staticmethod
     def of(columns: dict[str, pa.Array]) -> ColumnBatch:
-        """Rows of at least one column, as a step of a dataflow was given them."""
+        """The input of a dataflow step, which has at least one column."""
         return ColumnBatch.given(columns, len(next(iter(columns.values()))))
 
     @staticmethod
     def given(columns: dict[str, pa.Array], count: int) -> ColumnBatch:
-        """Rows as a step of a dataflow was given them."""
+        """The input of a dataflow step."""
         return ColumnBatch(columns, count, np.arange(count))
 
     def where(self, flags: Any) -> ColumnBatch:
-        """The rows that a NumPy array of flags marks."""
+        """The rows where `flags`, a Boolean NumPy array, is true."""
         mask, positions = pa.array(flags), None if self.positions is None else self.positions[flags]
         columns = {name: column.filter(mask) for name, column in self.columns.items()}
         return ColumnBatch(columns, int(np.count_nonzero(flags)), positions)
 
     def keeping(self, names: Container[str | None]) -> ColumnBatch:
-        """The same rows with some of their columns."""
+        """The same rows with only the columns in `names`."""
         columns = {name: column for name, column in self.columns.items() if name in names}
         return ColumnBatch(columns, self.count, self.positions)
 
@@ -79,38 +86,38 @@ class Expression(ABC):
 
     @abstractmethod
     def evaluate(self, rows: ColumnBatch) -> pa.Array:
-        """A value of the expression's type for each row."""
+        """An array of the expression's type with one value per row."""
 
     @property
     def inputs(self) -> tuple[Expression, ...]:
-        """The expressions it is made of."""
+        """The argument expressions."""
         return ()
 
     def with_inputs(self, inputs: tuple[Expression, ...]) -> Expression:
-        """The same function of other expressions."""
+        """The same function applied to other expressions."""
         assert not inputs and not self.inputs
         return self
 
     @property
     def can_raise(self) -> bool:
-        """Whether evaluating it may raise: then it must not be asked about rows that do not concern it."""
-        return any(each.can_raise for each in self.inputs)
+        """Whether evaluation may raise; if so, it must be evaluated only for the rows that need it."""
+        return any(argument.can_raise for argument in self.inputs)
 
     def walk(self) -> Iterable[Expression]:
-        """This expression and all that it is made of."""
+        """This expression and all expressions below it."""
         yield self
-        for each in self.inputs:
-            yield from each.walk()
+        for argument in self.inputs:
+            yield from argument.walk()
 
     @property
     def columns(self) -> frozenset[str]:
-        """The names of the columns that it depends on."""
-        return frozenset(each.name for each in self.walk() if isinstance(each, Column))
+        """The names of the columns that the expression reads."""
+        return frozenset(node.name for node in self.walk() if isinstance(node, Column))
 
 
 @dataclass(frozen=True)
 class Column(Expression):
-    """A column as it is."""
+    """The value of a column."""
 
     name: str
 
@@ -123,7 +130,7 @@ class Column(Expression):
 
 @dataclass(frozen=True)
 class Literal(Expression):
-    """The same value for every row: a Python value that Arrow turns into the type, or None."""
+    """A constant: a Python value that Arrow can convert to the type, or None for null."""
 
     value: Any
 
@@ -134,7 +141,7 @@ class Literal(Expression):
 
     @property
     def scalar(self) -> pa.Scalar:
-        """The value as Arrow has it."""
+        """The value as an Arrow scalar."""
         return pa.scalar(self.value, self.type)
 
     def __str__(self) -> str:
@@ -143,7 +150,7 @@ class Literal(Expression):
 
 @dataclass(frozen=True)
 class Call(Expression):
-    """A function of `FUNCTIONS`, its arguments, and whatever else decides what it computes (mode, pattern, zone)."""
+    """A function in `FUNCTIONS`, its arguments, and the options that affect its result (mode, pattern, time zone)."""
 
     function: str
     arguments: tuple[Expression, ...]
@@ -165,9 +172,9 @@ class Call(Expression):
         try:
             if function.lazy:
                 return function.run(self, rows)
-            return function.run(self, *(each.evaluate(rows) for each in self.arguments))
+            return function.run(self, *(argument.evaluate(rows) for argument in self.arguments))
         except EvaluationError as error:
-            blame(error, rows, by_row=not any(pa.types.is_nested(each.type) for each in self.arguments))
+            blame(error, rows, by_row=not any(pa.types.is_nested(argument.type) for argument in self.arguments))
             raise
 
     def __str__(self) -> str:
@@ -175,10 +182,10 @@ class Call(Expression):
 
 
 def blame(error: EvaluationError, rows: ColumnBatch, *, by_row: bool) -> None:
-    """Say which rows are to blame for an error, of those that a step of a dataflow was given; or that nobody knows.
+    """Translate the bad entries of an error to positions in the input of the dataflow step, where possible.
 
-    The function that raised it has said which of its arguments' entries are: these are rows, unless the arguments are
-    lists, or the rows are entries of lists.
+    The function that raised the error set `bad_entries`, which are positions in its arguments. They are rows unless an
+    argument is a list (`by_row` is false) or `rows` are themselves elements of lists; then the bad rows stay unknown.
     """
     bad = error.bad_entries
     if bad is None:
@@ -190,10 +197,10 @@ def blame(error: EvaluationError, rows: ColumnBatch, *, by_row: bool) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """How calls of a name are evaluated.
+    """The implementation of a function.
 
-    `run` is given the call and its arguments as arrays; a lazy one the call and the rows. `raises` says whether a call
-    may raise for values that its types allow.
+    `run` receives the call and its arguments as arrays or, if the function is lazy, the call and the rows. `raises`
+    returns whether a call may raise for some values of its argument types.
     """
 
     run: Callable[..., pa.Array]
@@ -202,32 +209,32 @@ class Function:
 
 
 FUNCTIONS: dict[str, Function] = {}
-"""All functions, by name."""
+"""All functions by name."""
 
 
 def function(
     name: str, *, lazy: bool = False, raises: Callable[[Call], bool] | bool = False
 ) -> Callable[[Callable[..., pa.Array]], Callable[..., pa.Array]]:
-    """Register how calls of a name are evaluated."""
-    can = raises if callable(raises) else lambda call: bool(raises)
+    """Register the implementation of the function `name`."""
+    can_raise = raises if callable(raises) else lambda call: bool(raises)
 
     def register(run: Callable[..., pa.Array]) -> Callable[..., pa.Array]:
         assert name not in FUNCTIONS, name
-        FUNCTIONS[name] = Function(run, lazy, can)
+        FUNCTIONS[name] = Function(run, lazy, can_raise)
         return run
 
     return register
 
 
 Builder = Callable[[Tree, tuple[Expression, ...], Config], Expression]
-"""Catalyst's expression and its children, translated -> ours."""
+"""Translates a Catalyst expression, given its translated children."""
 
 BUILDERS: dict[str, Builder] = {}
-"""How Catalyst's expressions are translated, by the names of their classes."""
+"""The builders by the name of the Catalyst class."""
 
 
 def builds(*kinds: str) -> Callable[[Builder], Builder]:
-    """Register how expressions of some classes of Catalyst's are translated."""
+    """Register the builder for Catalyst expressions of the classes `kinds`."""
 
     def register(builder: Builder) -> Builder:
         for kind in kinds:
@@ -239,19 +246,19 @@ def builds(*kinds: str) -> Callable[[Builder], Builder]:
 
 
 def is_nullable(arguments: Iterable[Expression]) -> bool:
-    """Whether a function that is null where an argument is may be null."""
-    return any(each.nullable for each in arguments)
+    """Whether a function that is null exactly where an argument is null may be null."""
+    return any(argument.nullable for argument in arguments)
 
 
 Leaf = Callable[[Tree], Expression | None]
-"""Translates what only the surrounding plan knows, attributes and subqueries; None for all else."""
+"""Translates the expressions that depend on the surrounding plan (attributes, subqueries); None for all others."""
 
 
 def translate(tree: Tree, leaf: Leaf, config: Config) -> Expression:
-    """Catalyst's expression as one of ours; raises an error that names what is not supported."""
-    found = leaf(tree)
-    if found is not None:
-        return found
+    """Translate a Catalyst expression; raise a `SqlError` that names the first unsupported part."""
+    expression = leaf(tree)
+    if expression is not None:
+        return expression
     builder = BUILDERS.get(tree.kind)
     if builder is None:
         raise SqlError(
@@ -269,13 +276,15 @@ def translate(tree: Tree, leaf: Leaf, config: Config) -> Expression:
 
 
 def refused(error: Exception, what: str) -> SqlError:
-    """An error that nobody expected as one that says what could not be lowered."""
+    """The `SqlError` for an unexpected exception while `what` was translated."""
     if isinstance(error, RecursionError):
         return SqlError(f"{what} is nested too deeply", hint="split the query into several views")
     if isinstance(error, IkebanaError):
-        return SqlError(f"{what} cannot be maintained here: {error.what}", detail=error.detail, hint=error.hint)
+        return SqlError(
+            f"{what} is not supported here in a maintained view: {error.what}", detail=error.detail, hint=error.hint
+        )
     return SqlError(
-        f"{what} is not supported in a maintained view as it stands here",
+        f"{what} is not supported here in a maintained view",
         detail=f"{type(error).__name__}: {error}",
         hint="write the query differently, or compute this when the view is read",
     )

@@ -1,4 +1,4 @@
-"""Expressions made here rather than by Catalyst: the few that lowering needs, by the builders that Catalyst's have."""
+"""Expressions that lowering creates itself, through the builders of the corresponding Catalyst classes."""
 
 from __future__ import annotations
 
@@ -17,54 +17,54 @@ from ikebana.expressions.temporal.zones import DAY
 _CONFIG = Config()
 
 
-def _made(kind: str, *inputs: Expression) -> Expression:
+def _build(kind: str, *inputs: Expression) -> Expression:
     return BUILDERS[kind](Tree(kind, {}, ()), inputs, _CONFIG)
 
 
 def equal(left: Expression, right: Expression) -> Expression:
-    """Whether two values of one type are equal; null where one is null."""
-    return _made("EqualTo", left, right)
+    """`left = right`, for two values of the same type."""
+    return _build("EqualTo", left, right)
 
 
 def is_not_null(value: Expression) -> Expression:
-    """Whether a value is there."""
-    return _made("IsNotNull", value)
+    """`value IS NOT NULL`."""
+    return _build("IsNotNull", value)
 
 
 def is_null(value: Expression) -> Expression:
-    """Whether a value is missing."""
-    return _made("IsNull", value)
+    """`value IS NULL`."""
+    return _build("IsNull", value)
 
 
 def conjunction(conditions: Sequence[Expression]) -> Expression:
-    """All of some conditions, the first evaluated first."""
-    return reduce(lambda one, two: _made("And", one, two), conditions)
+    """The AND of the conditions, evaluated from left to right."""
+    return reduce(lambda left, right: _build("And", left, right), conditions)
 
 
 def conjuncts(condition: Expression) -> list[Expression]:
-    """The conditions that must all be true for one to be, the first evaluated first."""
+    """The operands of a nested AND, from left to right."""
     if isinstance(condition, Call) and condition.function == "and":
-        return [each for part in condition.arguments for each in conjuncts(part)]
+        return [conjunct for argument in condition.arguments for conjunct in conjuncts(argument)]
     return [condition]
 
 
 def disjunction(conditions: Sequence[Expression]) -> Expression:
-    """Any of some conditions."""
-    return reduce(lambda one, two: _made("Or", one, two), conditions)
+    """The OR of the conditions."""
+    return reduce(lambda left, right: _build("Or", left, right), conditions)
 
 
 def only_if(condition: Expression, value: Expression) -> Expression:
-    """The value where a condition is true, null elsewhere."""
-    return _made("If", condition, value, Literal(value.type, True, None))
+    """`CASE WHEN condition THEN value END`."""
+    return _build("If", condition, value, Literal(value.type, True, None))
 
 
 def is_true(condition: Expression) -> Expression:
-    """Whether a condition is true: false where it is null."""
-    return _made("Coalesce", condition, Literal(pa.bool_(), False, False)) if condition.nullable else condition
+    """`condition IS TRUE`: false where the condition is null."""
+    return _build("Coalesce", condition, Literal(pa.bool_(), False, False)) if condition.nullable else condition
 
 
 def later(time: Expression, by: int, months: bool, config: Config) -> Expression:
-    """A date or timestamp some months, or else some microseconds (for dates whole days), later."""
+    """A date or timestamp plus `by` months or microseconds; a date is moved by full days."""
     if types.is_date(time.type):
         kind, amount = ("DateAddYMInterval", by) if months else ("DateAdd", by // DAY)
         return BUILDERS[kind](Tree(kind, {}, ()), (time, Literal(pa.int32(), False, amount)), config)
@@ -73,17 +73,17 @@ def later(time: Expression, by: int, months: bool, config: Config) -> Expression
     return BUILDERS[kind](Tree(kind, {}, ()), (time, interval), config)
 
 
-def or_some(value: Expression) -> Expression:
-    """The value, and where it is missing always the same other one: with `is_null` it says what the value is."""
-    return _made("Coalesce", value, Literal(value.type, False, _some(value.type)))
+def coalesce_default(value: Expression) -> Expression:
+    """`coalesce(value, default)` with a fixed default of the type; together with `is_null` it is a null-safe key."""
+    return _build("Coalesce", value, Literal(value.type, False, _default(value.type)))
 
 
-def has_some(kind: pa.DataType) -> bool:
-    """Whether a type has a value for `or_some`. Floats have none: those that are equal need not be the same."""
-    return _some(kind) is not None
+def has_default(kind: pa.DataType) -> bool:
+    """Whether a type has a default for `coalesce_default`. Floats have none: equal floats may differ in their bits."""
+    return _default(kind) is not None
 
 
-def _some(kind: pa.DataType) -> Any:
+def _default(kind: pa.DataType) -> Any:
     if types.is_boolean(kind):
         return False
     if types.is_integer(kind):

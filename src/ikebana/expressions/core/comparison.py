@@ -1,7 +1,7 @@
-"""Comparing values, and asking whether they are null.
+"""Comparisons, IN, and tests for null and NaN.
 
-Two NaN are equal, and greater than all else; -0.0 equals 0.0. Strings are compared byte by byte. Structs and arrays can
-be tested for equality, in which two nulls inside are equal; which of them is less is refused.
+NaN equals NaN and is greater than every other number; -0.0 equals 0.0. Strings are compared byte by byte. Structs and
+arrays can be tested for equality, where nulls inside them are equal to each other; ordering them is not supported.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from ikebana.encoding.arrow import Flags, flags_of, from_numpy, to_numpy, validity
 from ikebana.errors import SqlError
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, Literal, builds, function, is_nullable
-from ikebana.expressions.core.buffers import Flags, flags_of, made, operands, there, true, values
+from ikebana.expressions.core.buffers import is_true, operands
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.numbers import decimals
 
 Values = Any
-"""An array, or a scalar that stands for as many."""
+"""An array, or a scalar that is broadcast to the length of the other operand."""
 
 _NAMES = {
     "EqualTo": "equal",
@@ -41,13 +42,13 @@ def _comparison(tree: Tree, children: tuple[Expression, ...], config: Config) ->
         raise SqlError(
             f"comparing values of type {left.type} is not supported in a maintained view",
             detail=f"in {tree!r}",
-            hint="compare their parts",
+            hint="compare their fields or elements",
         )
     return Call(pa.bool_(), name != "is" and is_nullable(children), name, children)
 
 
 def compare(name: str, left: Values, right: Values) -> pa.Array:
-    """Whether one is `equal`, `less`, `greater` and so on than the other; null where one is null."""
+    """The comparison `name` (`equal`, `less`, `greater_equal`, ...) of two operands; null where one is null."""
     kind = left.type
     if types.is_null(kind) or types.is_null(right.type):
         return pa.nulls(len(left if isinstance(left, pa.Array) else right), pa.bool_())
@@ -61,27 +62,27 @@ def compare(name: str, left: Values, right: Values) -> pa.Array:
 
 
 def greater(left: Values, right: Values) -> pa.Array:
-    """Where the left is greater."""
+    """Whether `left` is greater than `right`; null where one is null."""
     return compare("greater", left, right)
 
 
 def _compare_floats(name: str, left: Values, right: Values) -> pa.Array:
-    """Arrow compares as processors do; where there is NaN the answer is another."""
-    found = getattr(pc, name)(left, right)
+    """Arrow's comparison, which follows IEEE 754, corrected for NaN."""
+    result = getattr(pc, name)(left, right)
     left_nan, right_nan = pc.is_nan(left), pc.is_nan(right)
     if not (_any(left_nan) or _any(right_nan)):
-        return found
+        return result
     match name:
         case "equal":
-            return pc.or_(found, pc.and_(left_nan, right_nan))
+            return pc.or_(result, pc.and_(left_nan, right_nan))
         case "less":
-            return pc.or_(found, pc.and_not(right_nan, left_nan))
+            return pc.or_(result, pc.and_not(right_nan, left_nan))
         case "greater":
-            return pc.or_(found, pc.and_not(left_nan, right_nan))
+            return pc.or_(result, pc.and_not(left_nan, right_nan))
         case "less_equal":
-            return pc.or_(found, pc.and_(right_nan, pc.is_valid(left)))
+            return pc.or_(result, pc.and_(right_nan, pc.is_valid(left)))
         case _:
-            return pc.or_(found, pc.and_(left_nan, pc.is_valid(right)))
+            return pc.or_(result, pc.and_(left_nan, pc.is_valid(right)))
 
 
 def _any(flags: Values) -> bool:
@@ -90,17 +91,17 @@ def _any(flags: Values) -> bool:
 
 def _compare_decimals(name: str, left: Values, right: Values) -> pa.Array:
     one, other = _array(left, right), _array(right, left)
-    aligned = decimals.aligned(decimals.unscaled(one), one.type.scale, decimals.unscaled(other), other.type.scale)
-    return made(pa.bool_(), getattr(np, name)(*aligned[:2]).astype(bool), there(one, other))
+    aligned = decimals.align(decimals.unscaled(one), one.type.scale, decimals.unscaled(other), other.type.scale)
+    return from_numpy(pa.bool_(), getattr(np, name)(*aligned[:2]).astype(bool), validity(one, other))
 
 
-def _array(given: Values, other: Values) -> pa.Array:
-    """A scalar repeated as often as the other has values."""
-    return given if isinstance(given, pa.Array) else pa.repeat(given, len(other))
+def _array(operand: Values, other: Values) -> pa.Array:
+    """The operand as an array; a scalar is repeated to the length of the other operand."""
+    return operand if isinstance(operand, pa.Array) else pa.repeat(operand, len(other))
 
 
-def same(left: Values, right: Values) -> pa.Array:
-    """Whether both are equal, or both null; never null."""
+def null_safe_equal(left: Values, right: Values) -> pa.Array:
+    """Whether both are equal or both are null; never null."""
     equal = compare("equal", left, right).fill_null(False)
     left_null, right_null = pc.is_null(left), pc.is_null(right)
     return pc.or_(equal, pc.and_(left_null, right_null)) if _any(left_null) and _any(right_null) else equal
@@ -108,22 +109,22 @@ def same(left: Values, right: Values) -> pa.Array:
 
 def _equal_nested(left: pa.Array, right: pa.Array) -> pa.Array:
     if types.is_struct(left.type):
-        parts = (same(one, other) for one, other in zip(left.flatten(), right.flatten(), strict=True))
+        parts = (null_safe_equal(one, other) for one, other in zip(left.flatten(), right.flatten(), strict=True))
         equal = reduce(pc.and_, parts, pa.repeat(pa.scalar(True), len(left)))
-        return made(pa.bool_(), flags_of(equal), there(left, right))
-    valid, lengths = there(left, right), pc.list_value_length(left)
-    equal = true(pc.equal(lengths, pc.list_value_length(right)))
+        return from_numpy(pa.bool_(), flags_of(equal), validity(left, right))
+    valid, lengths = validity(left, right), pc.list_value_length(left)
+    equal = is_true(pc.equal(lengths, pc.list_value_length(right)))
     if equal.any():
         candidates = pa.array(equal)
         equal[equal] = _equal_elements(left.filter(candidates), right.filter(candidates))
-    return made(pa.bool_(), equal, valid)
+    return from_numpy(pa.bool_(), equal, valid)
 
 
 def _equal_elements(left: pa.Array, right: pa.Array) -> Flags:
-    """Whether all elements of lists of the same lengths are the same."""
-    differs = ~flags_of(same(left.flatten(), right.flatten()))
+    """Whether all elements are the same, for lists of equal lengths."""
+    differs = ~flags_of(null_safe_equal(left.flatten(), right.flatten()))
     wrong = np.concatenate([[0], np.cumsum(differs)])
-    ends = np.cumsum(values(pc.list_value_length(left)))
+    ends = np.cumsum(to_numpy(pc.list_value_length(left)))
     return wrong[ends] == wrong[np.concatenate([[0], ends[:-1]])]
 
 
@@ -137,7 +138,7 @@ for _name in ("equal", "less", "less_equal", "greater", "greater_equal"):
 
 @function("is", lazy=True)
 def _is(call: Call, rows: ColumnBatch) -> pa.Array:
-    return same(*operands(call.arguments, rows))
+    return null_safe_equal(*operands(call.arguments, rows))
 
 
 # Membership.
@@ -146,20 +147,22 @@ def _is(call: Call, rows: ColumnBatch) -> pa.Array:
 @builds("In")
 def _in(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
     value, *candidates = children
-    constants = [each for each in candidates if isinstance(each, Literal)]
-    others = [each for each in candidates if not isinstance(each, Literal)]
+    constants = [candidate for candidate in candidates if isinstance(candidate, Literal)]
+    expressions = [candidate for candidate in candidates if not isinstance(candidate, Literal)]
     nullable = is_nullable(children)
     choices = [Call(pa.bool_(), nullable, "in", (value, *constants))] if constants else []
-    choices += [Call(pa.bool_(), is_nullable((value, each)), "equal", (value, each)) for each in others]
-    return reduce(lambda one, other: Call(pa.bool_(), is_nullable((one, other)), "or", (one, other)), choices)
+    choices += [
+        Call(pa.bool_(), is_nullable((value, candidate)), "equal", (value, candidate)) for candidate in expressions
+    ]
+    return reduce(lambda left, right: Call(pa.bool_(), is_nullable((left, right)), "or", (left, right)), choices)
 
 
 @builds("InSet")
 def _in_set(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
     raise SqlError(
-        "IN with this many constants cannot be maintained",
-        detail="Spark's plan does not say which they are",
-        hint="set spark.sql.optimizer.inSetConversionThreshold to more than there are",
+        "IN with this many constants is not supported in a maintained view",
+        detail="Spark's plan does not list the constants",
+        hint="set spark.sql.optimizer.inSetConversionThreshold to a larger number than the list has",
     )
 
 
@@ -167,25 +170,25 @@ def _in_set(tree: Tree, children: tuple[Expression, ...], config: Config) -> Exp
 def _in_constants(call: Call, rows: ColumnBatch) -> pa.Array:
     value, *constants = call.arguments
     array = value.evaluate(rows)
-    scalars = [each.scalar for each in constants if isinstance(each, Literal) and each.value is not None]
+    scalars = [literal.scalar for literal in constants if isinstance(literal, Literal) and literal.value is not None]
     if types.is_floating(array.type) or types.is_nested(array.type):
-        found = reduce(
-            pc.or_, (compare("equal", array, each) for each in scalars), pa.repeat(pa.scalar(False), len(array))
+        matches = reduce(
+            pc.or_, (compare("equal", array, scalar) for scalar in scalars), pa.repeat(pa.scalar(False), len(array))
         )
-        found = pc.and_(found, array.is_valid())
+        matches = pc.and_(matches, array.is_valid())
     else:
-        found = pc.is_in(array, value_set=pa.array([each.as_py() for each in scalars], array.type))
-    valid = there(array)
+        matches = pc.is_in(array, value_set=pa.array([scalar.as_py() for scalar in scalars], array.type))
+    valid = validity(array)
     if len(scalars) < len(constants):
-        valid = true(found) if valid is None else valid & true(found)
-    return made(pa.bool_(), true(found), valid)
+        valid = is_true(matches) if valid is None else valid & is_true(matches)
+    return from_numpy(pa.bool_(), is_true(matches), valid)
 
 
 # Nulls and NaN.
 
 
 @builds("IsNull", "IsNotNull", "IsNaN")
-def _asked(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
+def _null_test(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
     name = {"IsNull": "is null", "IsNotNull": "is not null", "IsNaN": "is nan"}[tree.kind]
     return Call(pa.bool_(), False, name, children)
 
@@ -211,14 +214,14 @@ def _at_least(tree: Tree, children: tuple[Expression, ...], config: Config) -> E
 
 
 @function("at least")
-def _count_there(call: Call, *arrays: pa.Array) -> pa.Array:
-    (least,) = call.options
+def _at_least_valid(call: Call, *arrays: pa.Array) -> pa.Array:
+    (minimum,) = call.options
     count: Any = np.zeros(len(arrays[0]), np.int64)
     for array in arrays:
         count += flags_of(array.is_valid())
         if types.is_floating(array.type):
-            count -= true(pc.is_nan(array))
-    return made(pa.bool_(), count >= least)
+            count -= is_true(pc.is_nan(array))
+    return from_numpy(pa.bool_(), count >= minimum)
 
 
 @builds("NormalizeNaNAndZero")
@@ -228,7 +231,7 @@ def _normal(tree: Tree, children: tuple[Expression, ...], config: Config) -> Exp
 
 
 @function("normal")
-def _normalised(call: Call, array: pa.Array) -> pa.Array:
-    """Floats of which equal ones have the same bits."""
-    data = values(array)
-    return made(call.type, np.where(np.isnan(data), np.array(np.nan, data.dtype), data + 0), there(array))
+def _normalize(call: Call, array: pa.Array) -> pa.Array:
+    """The floats with one NaN and one zero, so that equal floats have the same bits."""
+    data = to_numpy(array)
+    return from_numpy(call.type, np.where(np.isnan(data), np.array(np.nan, data.dtype), data + 0), validity(array))

@@ -1,7 +1,7 @@
-"""Truth, and expressions of which only some are evaluated: AND, OR, CASE, COALESCE.
+"""Boolean logic and short-circuiting expressions: NOT, AND, OR, CASE, COALESCE, NANVL.
 
-What is not reached must not raise. An expression that cannot raise is evaluated for all rows, since that is faster than
-picking some; any other is evaluated for those rows alone that reach it.
+A branch must not raise for rows that do not reach it. A branch that cannot raise is evaluated for all rows, because
+that is faster than selecting rows; any other branch is evaluated only for the rows that reach it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from ikebana.encoding.arrow import Flags, flags_of, validity
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, Literal, builds, function, is_nullable
-from ikebana.expressions.core.buffers import Flags, flags_of, operand, spread, there, true
+from ikebana.expressions.core.buffers import is_true, operand, scatter
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.core.types import with_nulls_of
 
@@ -38,7 +39,7 @@ def _and(call: Call, rows: ColumnBatch) -> pa.Array:
     first = left.evaluate(rows)
     if not right.can_raise:
         return pc.and_kleene(first, right.evaluate(rows))
-    return pc.and_kleene(first, where(right, rows, true(first) | _null(first)))
+    return pc.and_kleene(first, evaluate_where(right, rows, is_true(first) | _null(first)))
 
 
 @function("or", lazy=True)
@@ -47,40 +48,40 @@ def _or(call: Call, rows: ColumnBatch) -> pa.Array:
     first = left.evaluate(rows)
     if not right.can_raise:
         return pc.or_kleene(first, right.evaluate(rows))
-    return pc.or_kleene(first, where(right, rows, ~true(first)))
+    return pc.or_kleene(first, evaluate_where(right, rows, ~is_true(first)))
 
 
-def where(expression: Expression, rows: ColumnBatch, flags: Flags) -> pa.Array:
-    """The values of an expression for some rows; null for the others, about which it is not asked."""
+def evaluate_where(expression: Expression, rows: ColumnBatch, flags: Flags) -> pa.Array:
+    """The values of an expression for the rows that `flags` marks; null for the others, where it is not evaluated."""
     if flags.all():
         return expression.evaluate(rows)
     if not flags.any():
         return pa.nulls(rows.count, expression.type)
-    return spread(expression.type, rows.count, [(flags, expression.evaluate(_chosen(expression, rows, flags)))])
+    return scatter(expression.type, rows.count, [(flags, expression.evaluate(_select(expression, rows, flags)))])
 
 
-def _chosen(expression: Expression, rows: ColumnBatch, flags: Flags) -> ColumnBatch:
-    """Some rows, and of those the columns that an expression may read."""
-    names = {getattr(each, "name", None) for each in expression.walk()}
+def _select(expression: Expression, rows: ColumnBatch, flags: Flags) -> ColumnBatch:
+    """The rows that `flags` marks, with the columns that the expression reads."""
+    names = {getattr(node, "name", None) for node in expression.walk()}
     return rows.keeping(names).where(flags)
 
 
 def _null(array: pa.Array) -> Flags:
-    valid = there(array)
+    valid = validity(array)
     return np.zeros(len(array), bool) if valid is None else ~valid
 
 
-# Choices.
+# CASE, COALESCE and NANVL.
 
 
-@builds("If", "CaseWhen", "UnresolvedFunction")  # the last is what planning makes of a CASE that is nested
+@builds("If", "CaseWhen", "UnresolvedFunction")  # in plans a nested CASE appears as UnresolvedFunction
 def _case_when(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
     values = (*children[1::2], *(children[-1:] if len(children) % 2 else ()))
-    kind = reduce(with_nulls_of, (each.type for each in values))
+    kind = reduce(with_nulls_of, (value.type for value in values))
     if len(children) % 2 == 0:
         children = (*children, Literal(kind, True, None))
     last = len(children) - 1
-    children = tuple(_as(kind, each) if at % 2 or at == last else each for at, each in enumerate(children))
+    children = tuple(_as(kind, child) if at % 2 or at == last else child for at, child in enumerate(children))
     *pairs, otherwise = children
     if isinstance(otherwise, Call) and otherwise.function == "case" and otherwise.type == kind:
         children = (*pairs, *otherwise.arguments)
@@ -88,7 +89,7 @@ def _case_when(tree: Tree, children: tuple[Expression, ...], config: Config) -> 
 
 
 def _as(kind: pa.DataType, value: Expression) -> Expression:
-    """A value in a type that differs at most in what may be null inside."""
+    """The value converted to a type that differs from its own at most in the nullability of nested fields."""
     if value.type == kind or not types.is_nested(kind):
         return value
     if isinstance(value, Literal):
@@ -103,55 +104,55 @@ def _with_nulls_inside(call: Call, array: pa.Array) -> pa.Array:
 
 @function("case", lazy=True)
 def _case(call: Call, rows: ColumnBatch) -> pa.Array:
-    """Conditions and values in turn, and the value of what meets none."""
-    if any(each.can_raise for each in call.arguments[1:]):
+    """Evaluate alternating conditions and values, followed by the ELSE value."""
+    if any(argument.can_raise for argument in call.arguments[1:]):
         return _case_by_row(call, rows)
     *pairs, otherwise = call.arguments
     if len(pairs) == 2:
-        chosen = pc.if_else(_met(pairs[0], rows), operand(pairs[1], rows), operand(otherwise, rows))
+        chosen = pc.if_else(_is_met(pairs[0], rows), operand(pairs[1], rows), operand(otherwise, rows))
     else:
-        conditions = [_met(each, rows) for each in pairs[::2]]
-        struct = pa.StructArray.from_arrays(conditions, names=[str(each) for each in range(len(conditions))])
-        chosen = pc.case_when(struct, *(operand(each, rows) for each in (*pairs[1::2], otherwise)))
+        conditions = [_is_met(condition, rows) for condition in pairs[::2]]
+        struct = pa.StructArray.from_arrays(conditions, names=[str(at) for at in range(len(conditions))])
+        chosen = pc.case_when(struct, *(operand(value, rows) for value in (*pairs[1::2], otherwise)))
     return chosen
 
 
-def _met(condition: Expression, rows: ColumnBatch) -> pa.Array:
-    found = condition.evaluate(rows)
-    return found.fill_null(False) if found.null_count else found
+def _is_met(condition: Expression, rows: ColumnBatch) -> pa.Array:
+    met = condition.evaluate(rows)
+    return met.fill_null(False) if met.null_count else met
 
 
 def _case_by_row(call: Call, rows: ColumnBatch) -> pa.Array:
     *pairs, otherwise = call.arguments
-    left: Flags = np.ones(rows.count, bool)  # rows that have met no condition so far
+    remaining: Flags = np.ones(rows.count, bool)  # rows that have met no condition so far
     parts: list[tuple[Flags, pa.Array]] = []
     for condition, value in zip(pairs[::2], pairs[1::2], strict=True):
-        met = left & true(where(condition, rows, left))
-        parts.append((met, value.evaluate(_chosen(value, rows, met))))
-        left = left & ~met
-    parts.append((left, otherwise.evaluate(_chosen(otherwise, rows, left))))
-    return spread(call.type, rows.count, parts)
+        met = remaining & is_true(evaluate_where(condition, rows, remaining))
+        parts.append((met, value.evaluate(_select(value, rows, met))))
+        remaining = remaining & ~met
+    parts.append((remaining, otherwise.evaluate(_select(otherwise, rows, remaining))))
+    return scatter(call.type, rows.count, parts)
 
 
 @builds("Coalesce")
 def _coalesce(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
-    kind = reduce(with_nulls_of, (each.type for each in children))
-    values = tuple(_as(kind, each) for each in children)
-    return Call(kind, all(each.nullable for each in children), "coalesce", values)
+    kind = reduce(with_nulls_of, (child.type for child in children))
+    values = tuple(_as(kind, child) for child in children)
+    return Call(kind, all(child.nullable for child in children), "coalesce", values)
 
 
 @function("coalesce", lazy=True)
-def _first_there(call: Call, rows: ColumnBatch) -> pa.Array:
+def _run_coalesce(call: Call, rows: ColumnBatch) -> pa.Array:
     first, *others = call.arguments
-    if not any(each.can_raise for each in others):
-        return pc.coalesce(first.evaluate(rows), *(operand(each, rows) for each in others))
-    found = first.evaluate(rows)
-    for each in others:
-        missing = flags_of(found.is_null())
+    if not any(argument.can_raise for argument in others):
+        return pc.coalesce(first.evaluate(rows), *(operand(argument, rows) for argument in others))
+    result = first.evaluate(rows)
+    for argument in others:
+        missing = flags_of(result.is_null())
         if not missing.any():
             break
-        found = pc.coalesce(found, where(each, rows, missing))
-    return found
+        result = pc.coalesce(result, evaluate_where(argument, rows, missing))
+    return result
 
 
 @builds("NaNvl")
@@ -160,10 +161,10 @@ def _nanvl(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expr
 
 
 @function("nanvl", lazy=True)
-def _instead_of_nan(call: Call, rows: ColumnBatch) -> pa.Array:
+def _run_nanvl(call: Call, rows: ColumnBatch) -> pa.Array:
     first, second = call.arguments
-    found = first.evaluate(rows)
-    nan = true(pc.is_nan(found))
+    values = first.evaluate(rows)
+    nan = is_true(pc.is_nan(values))
     if not nan.any():
-        return found
-    return pc.if_else(pa.array(nan), where(second, rows, nan), found)
+        return values
+    return pc.if_else(pa.array(nan), evaluate_where(second, rows, nan), values)

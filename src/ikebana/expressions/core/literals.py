@@ -1,8 +1,8 @@
-"""Literals of plans, and Catalyst's expressions that are what their child is: aliases, promises about nulls.
+"""Literals, and Catalyst expressions that are equal to their child: aliases and assertions about nulls.
 
-A plan's literals are texts with a type. Binary, struct and map literals and arrays of anything but numbers are refused,
-since their text does not say what they are. A timestamp is written as a clock in the session's time zone shows it;
-where it shows that twice, the first is taken.
+A literal in a plan is a string with a type. Literals of binaries, structs, maps, and arrays of other types than numbers
+are rejected because their string form is ambiguous. A timestamp is written as local time in the session's time zone; an
+ambiguous local time means the earlier instant.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types
 
+from ikebana.encoding.arrow import is_local_timestamp
 from ikebana.errors import SqlError
 from ikebana.expressions.core.base import Config, Expression, Literal, builds
 from ikebana.expressions.core.parsing import to_date, to_timestamp
@@ -24,7 +25,7 @@ from ikebana.expressions.core.types import arrow_type
 
 
 class Real(float):
-    """A float that equals those with the same bits: all literals NaN are the same, 0.0 and -0.0 are not."""
+    """A float that is equal to floats with the same bits: NaN equals NaN, and 0.0 differs from -0.0."""
 
     __slots__ = ()
 
@@ -45,7 +46,7 @@ def _literal(tree: Tree, children: tuple[Expression, ...], config: Config) -> Ex
 
 
 def _value(text: str, kind: pa.DataType, config: Config) -> Any:
-    """The value that a literal's text means."""
+    """The value of a literal, from its string form."""
     if types.is_boolean(kind):
         return text == "true"
     if types.is_integer(kind):
@@ -58,7 +59,7 @@ def _value(text: str, kind: pa.DataType, config: Config) -> Any:
         return text
     if types.is_duration(kind):
         return timedelta(microseconds=int(text))
-    if types.is_timestamp(kind) and kind.tz is None:
+    if is_local_timestamp(kind):
         return _python(pa.scalar(int(text), kind))
     if types.is_timestamp(kind):
         return _python(to_timestamp(pa.array([text]), config.time_zone)[0])
@@ -69,16 +70,16 @@ def _value(text: str, kind: pa.DataType, config: Config) -> Any:
     is_of_numbers = types.is_list(kind) and (types.is_integer(kind.value_type) or types.is_floating(kind.value_type))
     if is_of_numbers and text.startswith("["):
         elements = text.strip("[]").split(",")
-        return tuple(None if each == "null" else _value(each, kind.value_type, config) for each in elements)
+        return tuple(None if element == "null" else _value(element, kind.value_type, config) for element in elements)
     raise SqlError(
-        f"a constant of type {kind} is not supported in a maintained view",
-        detail=f"Spark's plan has it as {text}",
-        hint="keep it in a table",
+        f"a literal of type {kind} is not supported in a maintained view",
+        detail=f"Spark's plan contains it only as the string {text}",
+        hint="store the value in a table and join it",
     )
 
 
 def _python(scalar: pa.Scalar) -> Any:
-    """A date or time of Python's, or a whole number where Python's years do not reach."""
+    """A Python date or datetime, or an integer if the year is out of Python's range."""
     try:
         return scalar.as_py()
     except (ValueError, OverflowError):
@@ -92,7 +93,7 @@ def _python(scalar: pa.Scalar) -> Any:
     "KnownNotNull",
     "PromotePrecision",
 )
-def _its_child(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
+def _same_as_child(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
     return children[0]
 
 

@@ -1,7 +1,7 @@
-"""Strings as values: what Spark reads as a number, a truth value, a date or a time. Null is what it cannot read.
+"""Casts from strings: numbers, booleans, dates and timestamps in the forms that Spark accepts; null for all others.
 
-Whole columns are taken apart by regular expressions and converted by Arrow. Row by row are only decimals with an
-exponent or more than 18 digits, and doubles in hexadecimal.
+Columns are split by regular expressions and converted by Arrow, both vectorised. Only decimals with an exponent or more
+than 18 digits, and hexadecimal doubles, are parsed row by row.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ikebana.encoding.arrow import Flags, flags_of, from_numpy, to_numpy, validity
+from ikebana.encoding.lanes import Array
 from ikebana.errors import EvaluationError, SqlError
-from ikebana.expressions.core.buffers import Array, Flags, flags_of, made, there, true, values
+from ikebana.expressions.core.buffers import is_true
 from ikebana.expressions.numbers import decimals
 from ikebana.expressions.temporal import zones
 
-_BLANK = "".join(map(chr, [*range(33), 127]))  # what Spark trims
-_JAVA_BLANK = _BLANK[:-1]  # what Java trims
+_BLANK = "".join(map(chr, [*range(33), 127]))  # the characters that Spark trims
+_JAVA_BLANK = _BLANK[:-1]  # the characters that Java trims
 
 _TRUE = pa.array(["t", "true", "y", "yes", "1"])
 _FALSE = pa.array(["f", "false", "n", "no", "0"])
@@ -30,143 +32,146 @@ _DATE = r"(?s)^(?P<sign>[+-]?)(?P<y>\d{4,7})(?:-(?P<m>\d{1,2})(?:-(?P<d>\d{1,2})
 _TIME = r"(?P<H>\d{1,2})(?::(?P<M>\d{1,2})(?::(?P<S>\d{1,2})(?P<f>\.\d*)?(?P<zone>[^\d.].*)?)?)?"
 _TIMESTAMP = rf"^(?P<sign>[+-]?)(?P<y>\d{{4,6}})(?:-(?P<m>\d{{1,2}})(?:-(?P<d>\d{{1,2}})(?:[ T]{_TIME})?)?)?$"
 _TIME_ALONE = r"^(?:T\d{1,2}|\d{1,2}:\d{1,2})(?::\d{1,2}){0,2}(?:\.\d*)?(?:[^\d.:].*)?$"
-_WHOLE = r"^(?P<sign>[+-]?)(?P<digits>\d+)$"
-_WHOLE_USUALLY = r"^-?\d+$"
-_DATE_USUALLY = r"^\d{4}-\d\d-\d\d$"
-_TIMESTAMP_USUALLY = r"^\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?)?$"
+_INTEGER = r"^(?P<sign>[+-]?)(?P<digits>\d+)$"
+_PLAIN_INTEGER = r"^-?\d+$"
+_PLAIN_DATE = r"^\d{4}-\d\d-\d\d$"
+_PLAIN_TIMESTAMP = r"^\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?)?$"
 _TRUNCATED = r"^(?P<sign>[+-]?)(?P<digits>\d*)(?:\.\d*)?$"
-_DECIMAL = r"^(?P<sign>[+-]?)(?P<whole>\d*)(?:\.(?P<rest>\d*))?(?P<exponent>(?:[eE][+-]?\d+)?)$"
-_REAL = r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[dDfF]?$"
+_DECIMAL = r"^(?P<sign>[+-]?)(?P<integral>\d*)(?:\.(?P<fraction>\d*))?(?P<exponent>(?:[eE][+-]?\d+)?)$"
+_FLOAT = r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[dDfF]?$"
 _HEXADECIMAL = r"^[+-]?0[xX][0-9a-fA-F]*\.?[0-9a-fA-F]*[pP][+-]?\d+[dDfF]?$"
 _NAMED = {"inf": "inf", "+inf": "inf", "infinity": "inf", "+infinity": "inf", "-inf": "-inf", "-infinity": "-inf"}
 _NAMED["nan"] = "nan"
 
-_FIRST, _LAST = divmod(-(2**63), zones.DAY), divmod(2**63 - 1, zones.DAY)  # days and microseconds that fit 64 bits
+# The range of timestamps, as days and microseconds.
+_FIRST, _LAST = divmod(-(2**63), zones.DAY), divmod(2**63 - 1, zones.DAY)
 
 
-def to_boolean(texts: pa.Array) -> pa.Array:
-    """Truth values."""
-    words = pc.utf8_lower(pc.utf8_trim(texts, _BLANK))
-    is_true = pc.is_in(words, value_set=_TRUE)
-    return pc.if_else(pc.or_(is_true, pc.is_in(words, value_set=_FALSE)), is_true, pa.scalar(None, pa.bool_()))
+def to_boolean(strings: pa.Array) -> pa.Array:
+    """Parse booleans."""
+    words = pc.utf8_lower(pc.utf8_trim(strings, _BLANK))
+    trues = pc.is_in(words, value_set=_TRUE)
+    return pc.if_else(pc.or_(trues, pc.is_in(words, value_set=_FALSE)), trues, pa.scalar(None, pa.bool_()))
 
 
-def to_integer(texts: pa.Array, kind: pa.DataType, *, truncate: bool) -> pa.Array:
-    """Whole numbers; `truncate` cuts off what follows a point, else there must be none."""
-    usual = _usual(texts, _WHOLE_USUALLY, kind)
-    if usual is not None:
-        return usual
-    parts = _parts(texts, _TRUNCATED if truncate else _WHOLE)
-    trimmed = pc.utf8_trim(texts, _BLANK)
+def to_integer(strings: pa.Array, kind: pa.DataType, *, truncate: bool) -> pa.Array:
+    """Parse integers; with `truncate` a fractional part is dropped, else it is invalid."""
+    plain = _parse_plain(strings, _PLAIN_INTEGER, kind)
+    if plain is not None:
+        return plain
+    parts = _parts(strings, _TRUNCATED if truncate else _INTEGER)
+    trimmed = pc.utf8_trim(strings, _BLANK)
     parts["digits"] = _null_where(parts["digits"], pc.is_in(trimmed, value_set=pa.array(["", "+", "-"])))
     digits = pc.utf8_ltrim(parts["digits"], "0")
     digits = _null_where(digits, pc.greater(pc.binary_length(digits), 19))
-    found, valid = _number(digits, pa.uint64()), there(digits)
-    negative = true(pc.equal(parts["sign"], "-"))
+    magnitudes, valid = _number(digits, pa.uint64()), validity(digits)
+    negative = is_true(pc.equal(parts["sign"], "-"))
     limits = np.iinfo(kind.to_pandas_dtype())
-    fits = np.where(negative, found <= np.uint64(-int(limits.min)), found <= np.uint64(limits.max))
-    signed = np.where(negative, np.uint64(0) - found, found).view(np.int64)
-    return made(kind, signed, fits if valid is None else fits & valid)
+    fits = np.where(negative, magnitudes <= np.uint64(-int(limits.min)), magnitudes <= np.uint64(limits.max))
+    signed = np.where(negative, np.uint64(0) - magnitudes, magnitudes).view(np.int64)
+    return from_numpy(kind, signed, fits if valid is None else fits & valid)
 
 
-def to_real(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Floats and doubles."""
-    trimmed = pc.utf8_trim(texts, _JAVA_BLANK)
-    plain = pc.match_substring_regex(trimmed, _REAL)
+def to_float(strings: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Parse floats or doubles."""
+    trimmed = pc.utf8_trim(strings, _JAVA_BLANK)
+    plain = pc.match_substring_regex(trimmed, _FLOAT)
     if pc.all(plain).as_py():
         return pc.utf8_rtrim(trimmed, "dDfF").cast(kind)
     numbers = pc.if_else(plain, pc.utf8_rtrim(trimmed, "dDfF"), pa.scalar(None, pa.string()))
     words = pc.utf8_lower(trimmed)
-    for name, meant in _NAMED.items():
-        numbers = pc.if_else(pc.equal(words, name), meant, numbers)
-    found = numbers.cast(kind)
-    hexadecimal = true(pc.match_substring_regex(trimmed, _HEXADECIMAL))
+    for name, value in _NAMED.items():
+        numbers = pc.if_else(pc.equal(words, name), value, numbers)
+    parsed = numbers.cast(kind)
+    hexadecimal = is_true(pc.match_substring_regex(trimmed, _HEXADECIMAL))
     if not hexadecimal.any():
-        return found
-    read = [float.fromhex(re.sub("[dDfF]$", "", each)) for each in trimmed.filter(pa.array(hexadecimal)).to_pylist()]
-    return pc.replace_with_mask(found, pa.array(hexadecimal), pa.array(read, kind))
+        return parsed
+    parsed_hexadecimal = [
+        float.fromhex(re.sub("[dDfF]$", "", text)) for text in trimmed.filter(pa.array(hexadecimal)).to_pylist()
+    ]
+    return pc.replace_with_mask(parsed, pa.array(hexadecimal), pa.array(parsed_hexadecimal, kind))
 
 
-def to_decimal(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Decimals, rounded half up; what has too many digits before the point is null."""
-    trimmed = pc.utf8_trim(texts, _JAVA_BLANK)
+def to_decimal(strings: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Parse decimals, rounded half up; null for too many digits before the decimal point."""
+    trimmed = pc.utf8_trim(strings, _JAVA_BLANK)
     parts = _parts(trimmed, _DECIMAL, blank="")
-    lengths = pc.add(pc.binary_length(parts["whole"]), pc.binary_length(parts["rest"]))
-    valid = true(pc.greater(lengths, 0))
-    whole = pc.utf8_ltrim(parts["whole"], "0")
-    digits = values(pc.binary_length(whole).fill_null(0)) + kind.scale
-    slow = valid & ((digits > 18) | true(pc.not_equal(parts["exponent"], "")))
+    lengths = pc.add(pc.binary_length(parts["integral"]), pc.binary_length(parts["fraction"]))
+    valid = is_true(pc.greater(lengths, 0))
+    integral = pc.utf8_ltrim(parts["integral"], "0")
+    digits = to_numpy(pc.binary_length(integral).fill_null(0)) + kind.scale
+    slow = valid & ((digits > 18) | is_true(pc.not_equal(parts["exponent"], "")))
     if slow.any():
-        unscaled = np.zeros(len(texts), object)
-        unscaled[valid] = [_unscaled(each, kind) for each in trimmed.filter(pa.array(valid)).to_pylist()]
+        unscaled = np.zeros(len(strings), object)
+        unscaled[valid] = [_unscaled(text, kind) for text in trimmed.filter(pa.array(valid)).to_pylist()]
     else:
-        unscaled = _unscaled_fast(whole, parts["rest"], true(pc.equal(parts["sign"], "-")), valid, kind.scale)
+        unscaled = _unscaled_fast(integral, parts["fraction"], is_true(pc.equal(parts["sign"], "-")), valid, kind.scale)
     fits = np.asarray((unscaled < 10**kind.precision) & (unscaled > -(10**kind.precision)), bool)
     return decimals.made_decimal(kind, np.where(fits, unscaled, 0), valid & fits)
 
 
 def _unscaled(text: str, kind: pa.DataType) -> int:
-    """A number in units of a decimal's last digit; far too large where it does not fit."""
+    """The unscaled value of a number, rounded half up; 10**40, which fits no type, if it is larger than that."""
     number = Decimal(text)
     if number.adjusted() >= 40:
         return 10**40
     if number.adjusted() < -40:
         return 0
     sign, digits, exponent = number.as_tuple()
-    whole = int("".join(map(str, digits)))
+    integer = int("".join(map(str, digits)))
     shift = int(exponent) + kind.scale
-    size = whole * 10**shift if shift >= 0 else (2 * whole + 10**-shift) // (2 * 10**-shift)
-    return -size if sign else size
+    magnitude = integer * 10**shift if shift >= 0 else (2 * integer + 10**-shift) // (2 * 10**-shift)
+    return -magnitude if sign else magnitude
 
 
-def _unscaled_fast(whole: pa.Array, rest: pa.Array, negative: Flags, valid: Flags, scale: int) -> Array:
-    padded = pc.utf8_rpad(rest, scale + 1, "0")
-    kept = pc.binary_join_element_wise(whole, pc.utf8_slice_codeunits(padded, 0, scale), "")
-    up = true(pc.greater_equal(pc.utf8_slice_codeunits(padded, scale, scale + 1), "5"))
-    size = np.where(valid, _number(kept, pa.int64()), 0) + (up & valid)
-    return np.where(negative, -size, size)
+def _unscaled_fast(integral: pa.Array, fraction: pa.Array, negative: Flags, valid: Flags, scale: int) -> Array:
+    padded = pc.utf8_rpad(fraction, scale + 1, "0")
+    digits = pc.binary_join_element_wise(integral, pc.utf8_slice_codeunits(padded, 0, scale), "")
+    rounds_up = is_true(pc.greater_equal(pc.utf8_slice_codeunits(padded, scale, scale + 1), "5"))
+    magnitude = np.where(valid, _number(digits, pa.int64()), 0) + (rounds_up & valid)
+    return np.where(negative, -magnitude, magnitude)
 
 
-def to_date(texts: pa.Array) -> pa.Array:
-    """Dates, as days."""
-    usual = _usual(texts, _DATE_USUALLY, pa.date32())
-    if usual is not None:
-        return usual
-    parts = _parts(texts, _DATE)
+def to_date(strings: pa.Array) -> pa.Array:
+    """Parse dates."""
+    plain = _parse_plain(strings, _PLAIN_DATE, pa.date32())
+    if plain is not None:
+        return plain
+    parts = _parts(strings, _DATE)
     days, valid = _days(parts)
     valid &= (days >= -(2**31)) & (days < 2**31)
-    return made(pa.date32(), np.where(valid, days, 0), valid)
+    return from_numpy(pa.date32(), np.where(valid, days, 0), valid)
 
 
-def to_timestamp(texts: pa.Array, zone: str) -> pa.Array:
-    """Instants; those that do not name a zone are what clocks in the given one show."""
-    if true(pc.match_substring_regex(pc.utf8_trim(texts, _BLANK), _TIME_ALONE)).any():
+def to_timestamp(strings: pa.Array, zone: str) -> pa.Array:
+    """Parse timestamps; those without a time zone are local times in `zone`."""
+    if is_true(pc.match_substring_regex(pc.utf8_trim(strings, _BLANK), _TIME_ALONE)).any():
         raise EvaluationError(
-            "a time without a date has no value in a maintained view",
-            detail="Spark would take it to be of the current day",
-            hint="put the date in front",
+            "a time without a date cannot be cast to a timestamp in a maintained view",
+            detail="Spark would add the current date, which changes",
+            hint="add a date to the string",
         )
-    clock, valid, named = _clock(texts)
-    micros = zones.to_instant(clock, zone)
+    local, valid, named = _local_times(strings)
+    micros = zones.to_instant(local, zone)
     for name in pc.unique(named.drop_null()).to_pylist():
         if not name:
             continue
-        here = true(pc.equal(named, name))
+        in_zone = is_true(pc.equal(named, name))
         try:
-            micros[here] = zones.to_instant(clock[here], name.strip(_JAVA_BLANK))
+            micros[in_zone] = zones.to_instant(local[in_zone], name.strip(_JAVA_BLANK))
         except SqlError:
-            valid &= ~here
-    valid &= np.abs(micros.astype(float) - clock.astype(float)) < 2 * zones.DAY  # else it does not fit into 64 bits
-    return made(pa.timestamp("us", "UTC"), micros, valid)
+            valid &= ~in_zone
+    valid &= np.abs(micros.astype(float) - local.astype(float)) < 2 * zones.DAY  # else the instant overflowed
+    return from_numpy(pa.timestamp("us", "UTC"), micros, valid)
 
 
-def to_clock(texts: pa.Array) -> pa.Array:
-    """Timestamps without a zone; a zone that is named is disregarded, but must exist."""
-    clock, valid, named = _clock(texts)
+def to_timestamp_ntz(strings: pa.Array) -> pa.Array:
+    """Parse timestamps without a time zone; a time zone in the string is ignored, but must exist."""
+    local, valid, named = _local_times(strings)
     for name in pc.unique(named.drop_null()).to_pylist():
         if name and not _is_zone(name.strip(_JAVA_BLANK)):
-            valid &= ~true(pc.equal(named, name))
-    return made(pa.timestamp("us"), clock, valid)
+            valid &= ~is_true(pc.equal(named, name))
+    return from_numpy(pa.timestamp("us"), local, valid)
 
 
 def _is_zone(name: str) -> bool:
@@ -177,53 +182,55 @@ def _is_zone(name: str) -> bool:
         return False
 
 
-def _clock(texts: pa.Array) -> tuple[Array, Flags, pa.Array]:
-    """Microseconds that clocks show, where they can be read, and the zones that are named."""
-    usual = _usual(texts, _TIMESTAMP_USUALLY, pa.timestamp("us"))
-    if usual is not None:
-        valid = flags_of(texts.is_valid())
-        return np.where(valid, values(usual), 0), valid, pa.nulls(len(texts), pa.string())
-    parts = _parts(texts, _TIMESTAMP)
+def _local_times(strings: pa.Array) -> tuple[Array, Flags, pa.Array]:
+    """Local times in microseconds, whether each string is valid, and the time zones in the strings."""
+    plain = _parse_plain(strings, _PLAIN_TIMESTAMP, pa.timestamp("us"))
+    if plain is not None:
+        valid = flags_of(strings.is_valid())
+        return np.where(valid, to_numpy(plain), 0), valid, pa.nulls(len(strings), pa.string())
+    parts = _parts(strings, _TIMESTAMP)
     days, valid = _days(parts)
     hours, minutes, seconds = (_number(parts[name], pa.int64()) for name in "HMS")
     valid &= (hours < 24) & (minutes < 60) & (seconds < 60)
     fraction = pc.utf8_slice_codeunits(pc.utf8_rpad(pc.utf8_ltrim(parts["f"], "."), 6, "0"), 0, 6)
-    rest = ((hours * 60 + minutes) * 60 + seconds) * zones.SECOND + _number(fraction, pa.int64())
-    valid &= (days > _FIRST[0]) | ((days == _FIRST[0]) & (rest >= _FIRST[1]))
-    valid &= (days < _LAST[0]) | ((days == _LAST[0]) & (rest <= _LAST[1]))
-    return np.where(valid, days * zones.DAY + rest, 0), valid, parts["zone"]
+    time_of_day = ((hours * 60 + minutes) * 60 + seconds) * zones.SECOND + _number(fraction, pa.int64())
+    valid &= (days > _FIRST[0]) | ((days == _FIRST[0]) & (time_of_day >= _FIRST[1]))
+    valid &= (days < _LAST[0]) | ((days == _LAST[0]) & (time_of_day <= _LAST[1]))
+    return np.where(valid, days * zones.DAY + time_of_day, 0), valid, parts["zone"]
 
 
 def _days(parts: Mapping[str, pa.Array]) -> tuple[Array, Flags]:
-    """Days since 1970 of dates in parts, and which exist."""
+    """Days since 1970 from years, months and days, and whether each date exists."""
     year = _number(parts["y"], pa.int64())
-    year = np.where(true(pc.equal(parts["sign"], "-")), -year, year)
+    year = np.where(is_true(pc.equal(parts["sign"], "-")), -year, year)
     month, day = (_number(parts[name], pa.int64(), 1) for name in "md")
     valid = (month >= 1) & (month <= 12) & (day >= 1)
     months = (year - 1970) * 12 + np.where(valid, month, 1) - 1
-    first, following = (each.astype("M8[M]").astype("M8[D]").view(np.int64) for each in (months, months + 1))
+    first, following = (
+        month_number.astype("M8[M]").astype("M8[D]").view(np.int64) for month_number in (months, months + 1)
+    )
     valid &= day <= following - first
-    known = there(parts["y"])
-    return first + day - 1, valid if known is None else valid & known
+    present = validity(parts["y"])
+    return first + day - 1, valid if present is None else valid & present
 
 
-# Parts of texts.
+# Parts of strings.
 
 
-def _usual(texts: pa.Array, pattern: str, kind: pa.DataType) -> pa.Array | None:
-    """What Arrow reads, if all texts are of the form in which it reads as Spark does; else None."""
-    if not pc.all(pc.match_substring_regex(texts, pattern)).as_py():
+def _parse_plain(strings: pa.Array, pattern: str, kind: pa.DataType) -> pa.Array | None:
+    """Arrow's cast, if all strings have a form that Arrow and Spark parse alike; else None."""
+    if not pc.all(pc.match_substring_regex(strings, pattern)).as_py():
         return None
     try:
-        return texts.cast(kind)
-    except pa.ArrowInvalid:  # a day that does not exist, a number that is too large
+        return strings.cast(kind)
+    except pa.ArrowInvalid:  # a date that does not exist or a number out of range
         return None
 
 
-def _parts(texts: pa.Array, pattern: str, blank: str = _BLANK) -> dict[str, pa.Array]:
-    """What the groups of a pattern match in trimmed texts; null where the whole does not."""
-    found = pc.extract_regex(pc.utf8_trim(texts, blank) if blank else texts, pattern)
-    return dict(zip(found.type.names, found.flatten(), strict=True))
+def _parts(strings: pa.Array, pattern: str, blank: str = _BLANK) -> dict[str, pa.Array]:
+    """The groups of a pattern in the trimmed strings; null where the pattern does not match."""
+    groups = pc.extract_regex(pc.utf8_trim(strings, blank) if blank else strings, pattern)
+    return dict(zip(groups.type.names, groups.flatten(), strict=True))
 
 
 def _null_where(array: pa.Array, flags: pa.Array) -> pa.Array:
@@ -231,6 +238,6 @@ def _null_where(array: pa.Array, flags: pa.Array) -> pa.Array:
 
 
 def _number(digits: pa.Array, kind: pa.DataType, default: int = 0) -> Array:
-    """Digits as whole numbers; the default where there are none."""
-    given: Any = pc.if_else(pc.equal(digits, "").fill_null(True), str(default), digits)
-    return values(given.cast(kind))
+    """Strings of digits as integers; the default for empty strings and nulls."""
+    filled: Any = pc.if_else(pc.equal(digits, "").fill_null(True), str(default), digits)
+    return to_numpy(filled.cast(kind))

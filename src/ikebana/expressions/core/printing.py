@@ -1,8 +1,8 @@
-"""Values as strings, as Spark prints them: numbers as Java does, dates and times as ISO does, with no digits too many.
+"""Casts to strings, as Spark formats them: numbers as in Java, dates and timestamps as in ISO 8601.
 
-Floats have the shortest digits that are read back as the same number, which is what Java prints from version 19 on;
-earlier ones print a digit more for a few. Whole columns are printed by Arrow and changed by its string functions; row
-by row are only dates and times of years that do not have four digits.
+Floats have the shortest digits that parse back to the same number, which is what Java prints from version 19 on;
+earlier versions print one digit more for some numbers. Columns are printed by Arrow and adjusted with its string
+functions. Only dates and timestamps whose year does not have four digits are printed row by row.
 """
 
 from __future__ import annotations
@@ -14,98 +14,102 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ikebana.expressions.core.buffers import Array, Flags, there, true, values
+from ikebana.encoding.arrow import Flags, to_numpy, validity
+from ikebana.encoding.lanes import Array
+from ikebana.expressions.core.buffers import is_true
 from ikebana.expressions.numbers import decimals
 from ikebana.expressions.temporal import zones
 
-_TEXT = pa.string()
-_NUMBER = r"^(?P<sign>-?)(?P<whole>\d+)(?:\.(?P<rest>\d+))?(?:e(?P<exponent>[+-]\d+))?$"
-_PLAIN_LOW, _PLAIN_HIGH = 1e-3, 1e7  # between which Java prints no exponent
+_STRING = pa.string()
+_NUMBER = r"^(?P<sign>-?)(?P<integral>\d+)(?:\.(?P<fraction>\d+))?(?:e(?P<exponent>[+-]\d+))?$"
+_PLAIN_LOW, _PLAIN_HIGH = 1e-3, 1e7  # the range in which Java prints no exponent
 _YEARS = (-719_528, 2_932_896)  # days of the years 0 to 9999
 
 
-def of_real(array: pa.Array) -> pa.Array:
-    """Floats and doubles."""
-    size = np.abs(values(array))
+def of_float(array: pa.Array) -> pa.Array:
+    """Format floats or doubles."""
+    magnitude = np.abs(to_numpy(array))
     with np.errstate(invalid="ignore"):
-        plain = ((size >= _PLAIN_LOW) & (size < _PLAIN_HIGH)) | (size == 0)
-    texts = array.cast(_TEXT)
-    whole = pc.if_else(pc.match_substring(texts, "."), texts, pc.binary_join_element_wise(texts, ".0", ""))
+        plain = ((magnitude >= _PLAIN_LOW) & (magnitude < _PLAIN_HIGH)) | (magnitude == 0)
+    strings = array.cast(_STRING)
+    with_fraction = pc.if_else(
+        pc.match_substring(strings, "."), strings, pc.binary_join_element_wise(strings, ".0", "")
+    )
     if plain.all():
-        return whole
-    return pc.if_else(pa.array(plain), whole, _with_exponent(texts))
+        return with_fraction
+    return pc.if_else(pa.array(plain), with_fraction, _with_exponent(strings))
 
 
-def _with_exponent(texts: pa.Array) -> pa.Array:
-    """Numbers as one digit, a point, more digits and an exponent; what is no number by its name."""
-    parts = pc.extract_regex(texts, _NUMBER)
-    sign, whole, rest, exponent = (parts.field(name) for name in ("sign", "whole", "rest", "exponent"))
-    digits = pc.utf8_ltrim(pc.binary_join_element_wise(whole, rest, ""), "0")
-    zeros = pc.subtract(pc.add(pc.binary_length(whole), pc.binary_length(rest)), pc.binary_length(digits))
+def _with_exponent(strings: pa.Array) -> pa.Array:
+    """Format numbers in scientific notation, and NaN and infinities by their names."""
+    parts = pc.extract_regex(strings, _NUMBER)
+    sign, integral, fraction, exponent = (parts.field(name) for name in ("sign", "integral", "fraction", "exponent"))
+    digits = pc.utf8_ltrim(pc.binary_join_element_wise(integral, fraction, ""), "0")
+    zeros = pc.subtract(pc.add(pc.binary_length(integral), pc.binary_length(fraction)), pc.binary_length(digits))
     shift = pc.if_else(pc.equal(exponent, ""), "0", pc.utf8_ltrim(exponent, "+")).cast(pa.int32())
-    power = pc.add(pc.subtract(pc.subtract(pc.binary_length(whole), zeros), 1), shift)
+    power = pc.add(pc.subtract(pc.subtract(pc.binary_length(integral), zeros), 1), shift)
     digits = pc.utf8_rtrim(digits, "0")
     tail = pc.utf8_slice_codeunits(digits, 1)
     tail = pc.if_else(pc.equal(tail, ""), "0", tail)
     head = pc.utf8_slice_codeunits(digits, 0, 1)
-    printed = pc.binary_join_element_wise(sign, head, ".", tail, "E", power.cast(_TEXT), "")
+    printed = pc.binary_join_element_wise(sign, head, ".", tail, "E", power.cast(_STRING), "")
     for name, spark in (("nan", "NaN"), ("-nan", "NaN"), ("inf", "Infinity"), ("-inf", "-Infinity")):
-        printed = pc.if_else(pc.equal(texts, name), spark, printed)
+        printed = pc.if_else(pc.equal(strings, name), spark, printed)
     return printed
 
 
 def of_decimal(array: pa.Array, plain: bool) -> pa.Array:
-    """Decimals; those below a millionth have an exponent, unless plain."""
-    texts = array.cast(_TEXT)
-    small = true(pc.match_substring(texts, "E"))
+    """Format decimals; numbers below a millionth have an exponent unless `plain`."""
+    strings = array.cast(_STRING)
+    small = is_true(pc.match_substring(strings, "E"))
     if not plain or not small.any():
-        return texts
+        return strings
     scale = array.type.scale
     numbers = decimals.unscaled(array.filter(pa.array(small)))
-    padded = pc.utf8_lpad(pa.array([str(abs(each)) for each in numbers.tolist()], _TEXT), scale, "0")
+    padded = pc.utf8_lpad(pa.array([str(abs(number)) for number in numbers.tolist()], _STRING), scale, "0")
     printed = pc.binary_join_element_wise(pa.array(np.where(numbers < 0, "-0", "0")), padded, ".")
-    return pc.replace_with_mask(texts, pa.array(small), printed)
+    return pc.replace_with_mask(strings, pa.array(small), printed)
 
 
 def of_date(array: pa.Array) -> pa.Array:
-    """Dates."""
-    days, valid = values(array), there(array)
-    odd = _odd(days, valid)
-    if not odd.any():
-        return array.cast(_TEXT)
-    texts = pa.array(np.where(odd, 0, days).astype(np.int32)).view(pa.date32()).cast(_TEXT)
-    return _with_odd(texts, odd, valid, lambda row: _date(int(days[row])))
+    """Format dates."""
+    days, valid = to_numpy(array), validity(array)
+    unusual = _is_unusual(days, valid)
+    if not unusual.any():
+        return array.cast(_STRING)
+    strings = pa.array(np.where(unusual, 0, days).astype(np.int32)).view(pa.date32()).cast(_STRING)
+    return _replace_unusual(strings, unusual, valid, lambda row: _date(int(days[row])))
 
 
-def of_clock(micros: Array, valid: Flags | None) -> pa.Array:
-    """Dates and times that clocks show."""
-    days, rest = micros // zones.DAY, micros % zones.DAY
-    odd = _odd(days, valid)
-    texts = pa.array(np.where(odd, rest, micros)).view(pa.timestamp("us")).cast(_TEXT)
-    trimmed = pc.utf8_rtrim(pc.utf8_rtrim(texts, "0"), ".")
-    texts = pc.if_else(pa.array(rest % zones.SECOND == 0), pc.utf8_slice_codeunits(texts, 0, 19), trimmed)
+def of_local_time(micros: Array, valid: Flags | None) -> pa.Array:
+    """Format local times, given in microseconds."""
+    days, time_of_day = micros // zones.DAY, micros % zones.DAY
+    unusual = _is_unusual(days, valid)
+    strings = pa.array(np.where(unusual, time_of_day, micros)).view(pa.timestamp("us")).cast(_STRING)
+    trimmed = pc.utf8_rtrim(pc.utf8_rtrim(strings, "0"), ".")
+    strings = pc.if_else(pa.array(time_of_day % zones.SECOND == 0), pc.utf8_slice_codeunits(strings, 0, 19), trimmed)
 
     def printed(row: int) -> str:
-        return _date(int(days[row])) + texts[row].as_py()[10:]
+        return _date(int(days[row])) + strings[row].as_py()[10:]
 
-    return _with_odd(texts, odd, valid, printed)
-
-
-def _odd(days: Array, valid: Flags | None) -> Flags:
-    found: Flags = (days < _YEARS[0]) | (days > _YEARS[1])
-    return found if valid is None else found | ~valid
+    return _replace_unusual(strings, unusual, valid, printed)
 
 
-def _with_odd(texts: pa.Array, odd: Flags, valid: Flags | None, printed: Callable[[int], str]) -> pa.Array:
-    if not odd.any():
-        return texts
-    there = np.ones(len(odd), bool) if valid is None else valid
-    replaced: list[Any] = [printed(row) if there[row] else None for row in np.flatnonzero(odd).tolist()]
-    return pc.replace_with_mask(texts, pa.array(odd), pa.array(replaced, _TEXT))
+def _is_unusual(days: Array, valid: Flags | None) -> Flags:
+    outside: Flags = (days < _YEARS[0]) | (days > _YEARS[1])
+    return outside if valid is None else outside | ~valid
+
+
+def _replace_unusual(strings: pa.Array, unusual: Flags, valid: Flags | None, printed: Callable[[int], str]) -> pa.Array:
+    if not unusual.any():
+        return strings
+    is_valid = np.ones(len(unusual), bool) if valid is None else valid
+    replaced: list[Any] = [printed(row) if is_valid[row] else None for row in np.flatnonzero(unusual).tolist()]
+    return pc.replace_with_mask(strings, pa.array(unusual), pa.array(replaced, _STRING))
 
 
 def _date(days: int) -> str:
-    """A date of any year, by moving it a whole number of cycles of 400 years."""
+    """Format a date of any year, by moving it by a multiple of 400 years into NumPy's range."""
     cycles, rest = divmod(days + 719_528, 146_097)
     year, month_day = str(np.datetime64(rest - 719_528, "D")).split("-", 1)
     number = int(year) + 400 * cycles

@@ -1,8 +1,8 @@
-"""Python functions of the user's, as expressions.
+"""The user's Python functions as expressions.
 
-A function is held as the bytes that it was pickled to: two expressions are the same if these are. Spark evaluates a
-function of plain values row by row, with None for null, and a function of pandas (or of Arrow) for whole columns; so
-does `PythonFunction`. It must be deterministic: a row that is deleted is computed again.
+A function is stored as its pickled bytes; two expressions are equal if these bytes are. As in Spark, a function of
+plain values is called row by row, with None for null, and a function of pandas series is called with whole columns.
+Functions must be deterministic: they are called again when a row is deleted.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ikebana.errors import BadEntries, EvaluationError, SqlError
 from ikebana.expressions.core.base import ColumnBatch, Expression, blame
 
 BY_ROW = (100, 101)
-"""Spark's codes of functions of values, and of values that are sent as Arrow."""
+"""Spark's `evalType` of functions of values, without and with transfer as Arrow."""
 
 OF_PANDAS = 200
-"""Spark's code of functions of pandas series."""
+"""Spark's `evalType` of functions of pandas series."""
 
 
 @dataclass(frozen=True)
 class PythonFunction(Expression):
-    """A function of Python's, what it is called, its arguments, and how Spark would call it (`evalType`)."""
+    """A call of a pickled Python function; `eval_type` is Spark's `evalType`, which says how to call it."""
 
     name: str
     pickled: bytes
@@ -38,7 +38,7 @@ class PythonFunction(Expression):
     def __post_init__(self) -> None:
         if self.eval_type not in (*BY_ROW, OF_PANDAS):
             raise SqlError(
-                f'the Python function "{self.name}" is of a kind that is not supported in a maintained view',
+                f'the Python function "{self.name}" is not supported in a maintained view',
                 detail=f"its evalType is {self.eval_type}",
                 hint="use a scalar function of values (udf) or of pandas series (pandas_udf)",
             )
@@ -55,9 +55,9 @@ class PythonFunction(Expression):
         return True
 
     def evaluate(self, rows: ColumnBatch) -> pa.Array:
-        columns = [each.evaluate(rows) for each in self.arguments]
+        columns = [argument.evaluate(rows) for argument in self.arguments]
         try:
-            function = _unpickled(self.pickled)
+            function = _unpickle(self.pickled)
             if self.eval_type == OF_PANDAS:
                 return self._of_pandas(function, columns, rows.count)
             return self._by_row(function, columns, rows.count)
@@ -71,11 +71,11 @@ class PythonFunction(Expression):
         return EvaluationError(
             f'the Python function "{self.name}" failed',
             detail=f"{type(error).__name__}: {error}",
-            hint="it is called for every row that reaches it, also for nulls (None)",
+            hint="the function is also called with None for nulls; handle None and unexpected values in it",
         )
 
     def _by_row(self, function: Callable[..., Any], columns: list[pa.Array], count: int) -> pa.Array:
-        lists = [each.to_pylist() for each in columns]
+        lists = [column.to_pylist() for column in columns]
         results: list[Any] = []
         errors: dict[int, Exception] = {}
         for at, arguments in enumerate(zip(*lists, strict=True) if lists else [()] * count):
@@ -91,34 +91,34 @@ class PythonFunction(Expression):
         return self._typed(results)
 
     def _typed(self, results: list[Any]) -> pa.Array:
-        """As Spark does without Arrow, what is not of the declared type is null; anything is a string."""
+        """Convert results as Spark does without Arrow: any value to a string, else values of other types to null."""
         if pa.types.is_string(self.type):
-            return pa.array([None if each is None else str(each) for each in results], self.type)
+            return pa.array([None if result is None else str(result) for result in results], self.type)
         try:
             return pa.array(results, self.type)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
             if self.eval_type != BY_ROW[0]:
                 raise
-        return pa.array([_or_null(each, self.type) for each in results], self.type)
+        return pa.array([_or_null(result, self.type) for result in results], self.type)
 
     def _of_pandas(self, function: Callable[..., Any], columns: list[pa.Array], count: int) -> pa.Array:
-        result = function(*(each.to_pandas() for each in columns))
+        result = function(*(column.to_pandas() for column in columns))
         if len(result) != count:
             raise EvaluationError(
                 f'the Python function "{self.name}" returned {len(result)} values for {count} rows',
-                hint="a function of series returns a series of the same length",
+                hint="return a series of the same length as the arguments",
             )
-        found = pa.Array.from_pandas(result, type=self.type)
-        return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+        array = pa.Array.from_pandas(result, type=self.type)
+        return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(map(str, self.arguments))})"
 
 
 def _or_null(value: Any, kind: pa.DataType) -> Any:
-    """A value, or null if it is not of a type."""
-    wanted = bool if pa.types.is_boolean(kind) else int if pa.types.is_integer(kind) else float
-    if (pa.types.is_primitive(kind) and type(value) is not wanted) or (
+    """The value, or None if it is not a value of the type."""
+    expected = bool if pa.types.is_boolean(kind) else int if pa.types.is_integer(kind) else float
+    if (pa.types.is_primitive(kind) and type(value) is not expected) or (
         pa.types.is_integer(kind) and not -(2 ** (kind.bit_width - 1)) <= value < 2 ** (kind.bit_width - 1)
     ):
         return None
@@ -126,7 +126,7 @@ def _or_null(value: Any, kind: pa.DataType) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _unpickled(pickled: bytes) -> Callable[..., Any]:
-    """The function; of what Spark pickles, which has its type too, the function."""
-    found = pickle.loads(pickled)
-    return found[0] if isinstance(found, tuple) else found
+def _unpickle(pickled: bytes) -> Callable[..., Any]:
+    """Unpickle a function. Spark pickles a tuple of the function and its return type."""
+    content = pickle.loads(pickled)
+    return content[0] if isinstance(content, tuple) else content

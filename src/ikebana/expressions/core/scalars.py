@@ -1,14 +1,14 @@
-"""How functions of single values are registered, and computed over columns.
+"""Registration and evaluation of scalar functions.
 
-Most functions are null where an argument is null, and have a type that their arguments' types decide. `maps` registers
-such a function together with its builder. Its body is given arrays, and Arrow scalars for literal arguments: most
-kernels of Arrow's want their pattern or position as one value, and nothing is repeated for each row.
+Most functions are null where an argument is null, and their result type depends only on the argument types. `maps`
+registers such a function together with its builder. The body of the function receives arrays, and Arrow scalars for
+literal arguments: most Arrow kernels expect a pattern or position as a single value.
 
     @maps("Upper", gives=pa.string())
     def _upper(call: Call, text: Value) -> pa.Array: ...
 
-What Arrow and NumPy cannot compute is computed by Python, once for each distinct combination of arguments
-(`each_distinct`): its cost is hashing the columns plus a call for each combination.
+Functions that neither Arrow nor NumPy provides are computed in Python, once per distinct combination of arguments
+(`each_distinct`). The cost is hashing the columns plus one call per combination.
 """
 
 from __future__ import annotations
@@ -20,13 +20,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ikebana.encoding.arrow import Flags, to_numpy, validity
 from ikebana.errors import EvaluationError
-from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, builds, function, is_nullable
-from ikebana.expressions.core.buffers import Flags, fail_where, operands, there, values, without
+from ikebana.expressions.core.base import (
+    CASE_HINT,
+    Call,
+    ColumnBatch,
+    Config,
+    Expression,
+    builds,
+    function,
+    is_nullable,
+)
+from ikebana.expressions.core.buffers import fail_where, null_where, operands
 from ikebana.expressions.core.tree import Tree
 
 Value: TypeAlias = pa.Array | pa.Scalar
-"""An argument: a column, or a literal."""
+"""The value of an argument: an array, or a scalar for a literal."""
 
 Arguments = tuple[Expression, ...]
 Typed: TypeAlias = pa.DataType | Callable[[Arguments], pa.DataType]
@@ -42,10 +52,10 @@ def maps(
     check: Callable[[Arguments], None] = lambda arguments: None,
     strict: bool = True,
 ) -> Callable[[Body], Body]:
-    """Register a function of the same name as the first of Catalyst's classes that it stands for, and its builder.
+    """Register a function, under the name of the first of the Catalyst classes `kinds`, and the builder of all of them.
 
-    `check` raises for arguments that are refused. A function that is not `strict` may have a value where an argument
-    is null; one that is, is not called with null literals, and what it has where an argument is null does not matter.
+    `gives` is the result type and `check` raises an error for unsupported arguments. A `strict` function is null where
+    an argument is null: its body is not called with null literals, and its results at null positions are ignored.
     """
     name = kinds[0]
 
@@ -56,8 +66,8 @@ def maps(
         def build(tree: Tree, children: Arguments, config: Config) -> Expression:
             check(children)
             kind = gives if isinstance(gives, pa.DataType) else gives(children)
-            may = nullable if isinstance(nullable, bool) else nullable(tree, children)
-            return Call(kind, may, name, children, options(tree, config))
+            may_be_null = nullable if isinstance(nullable, bool) else nullable(tree, children)
+            return Call(kind, may_be_null, name, children, options(tree, config))
 
         function(name, lazy=True, raises=raises)(run)
         builds(*kinds)(build)
@@ -67,30 +77,30 @@ def maps(
 
 
 def unless_it_fails(tree: Tree, arguments: Arguments) -> bool:
-    """Whether a function may be null that raises for values that make no sense, or is null for them."""
+    """The nullability of a function that, depending on the mode, raises an error or is null for invalid values."""
     return is_nullable(arguments) if tree.fields["failOnError"] else True
 
 
 def _run(body: Body, call: Call, rows: ColumnBatch, strict: bool) -> pa.Array:
-    given = operands(call.arguments, rows)
+    values = operands(call.arguments, rows)
     if not strict:
-        return shaped(body(call, *given), call.type)
-    if any(isinstance(each, pa.Scalar) and not each.is_valid for each in given):
+        return shaped(body(call, *values), call.type)
+    if any(isinstance(value, pa.Scalar) and not value.is_valid for value in values):
         return pa.nulls(rows.count, call.type)
-    return masked(shaped(body(call, *given), call.type), valid(*given))
+    return masked(shaped(body(call, *values), call.type), valid(*values))
 
 
-def masked(array: pa.Array, there: Flags | None) -> pa.Array:
-    """An array, null also where flags are not set."""
-    if there is None or there.all():
+def masked(array: pa.Array, is_valid: Flags | None) -> pa.Array:
+    """The array with nulls added where `is_valid` is false."""
+    if is_valid is None or is_valid.all():
         return array
     if pa.types.is_nested(array.type):
-        return array.take(pa.array(np.arange(len(array)), mask=~there))
-    return without(array, ~there)
+        return array.take(pa.array(np.arange(len(array)), mask=~is_valid))
+    return null_where(array, ~is_valid)
 
 
 def shaped(result: pa.Array, kind: pa.DataType) -> pa.Array:
-    """An array of exactly a type that differs from what it has at most in names or in width."""
+    """The array converted to a type that differs from its own at most in the names of fields or in width."""
     if result.type == kind:
         return result
     if not pa.types.is_list(kind):
@@ -98,69 +108,70 @@ def shaped(result: pa.Array, kind: pa.DataType) -> pa.Array:
     return as_lists(result.offsets, shaped(result.values, kind.value_type), kind, valid(result))
 
 
-def as_lists(offsets: pa.Array, items: pa.Array, kind: pa.DataType, there: Flags | None = None) -> pa.Array:
-    """Lists of a type from where they begin and end, null where flags are not set."""
-    offsets = pa.array(np.asarray(offsets, np.int32))  # not a slice: a mask wants them to begin their buffer
-    return pa.ListArray.from_arrays(offsets, items, type=kind, mask=None if there is None else pa.array(~there))
+def as_lists(offsets: pa.Array, items: pa.Array, kind: pa.DataType, is_valid: Flags | None = None) -> pa.Array:
+    """A list array of a type from offsets and elements; null where `is_valid` is false."""
+    offsets = pa.array(np.asarray(offsets, np.int32))  # a copy: Arrow rejects a mask with sliced offsets
+    return pa.ListArray.from_arrays(offsets, items, type=kind, mask=None if is_valid is None else pa.array(~is_valid))
 
 
-def valid(*given: Value) -> Flags | None:
-    """Where no argument is null; None: everywhere."""
-    return there(*(each for each in given if isinstance(each, pa.Array)))
+def valid(*values: Value) -> Flags | None:
+    """Where no argument is null; None if no argument has nulls. Literals must not be null."""
+    return validity(*(value for value in values if isinstance(value, pa.Array)))
 
 
-def rows_of(*given: Value) -> int:
-    """How many rows there are."""
-    return next(len(each) for each in given if isinstance(each, pa.Array))
+def rows_of(*values: Value) -> int:
+    """The number of rows, for arguments of which at least one is an array."""
+    return next(len(value) for value in values if isinstance(value, pa.Array))
 
 
 def numbers(value: Value) -> Any:
-    """Values of fixed width as NumPy has them, days and microseconds as whole numbers; of a literal just one.
+    """Values of a fixed-width type as a NumPy array, or a NumPy scalar for a literal; dates and times are integers.
 
-    What stands where an array is null is arbitrary.
+    Values at null positions are arbitrary.
     """
-    return values(value) if isinstance(value, pa.Array) else values(pa.repeat(value, 1))[0]
+    return to_numpy(value) if isinstance(value, pa.Array) else to_numpy(pa.repeat(value, 1))[0]
 
 
 def wide(value: Value) -> Any:
-    """Whole numbers, days or microseconds, with room for arithmetic."""
+    """Integers, days or microseconds as int64."""
     return numbers(value).astype(np.int64)
 
 
 def constant(value: Value) -> Any:
-    """The literal's value, or None for a column."""
+    """The Python value of a literal, or None for a column."""
     return value.as_py() if isinstance(value, pa.Scalar) else None
 
 
-def refuse_where(bad: Any, call: Call, detail: str, *given: Value) -> None:
-    """Raise if any row without nulls is marked."""
-    error = EvaluationError(f"cannot evaluate {call}", detail=detail, hint="use the try_ form of the function, or CASE")
-    fail_where(np.broadcast_to(bad, rows_of(*given)), valid(*given), lambda row: error)
+def refuse_where(bad: Any, call: Call, detail: str, *values: Value) -> None:
+    """Raise an error if a row is bad and none of its arguments is null."""
+    error = EvaluationError(f"cannot evaluate {call}", detail=detail, hint=CASE_HINT)
+    fail_where(np.broadcast_to(bad, rows_of(*values)), valid(*values), lambda row: error)
 
 
-def each_distinct(compute: Callable[..., Any], kind: pa.DataType, *given: Value) -> pa.Array:
-    """What a function of Python values gives for each row; null where an argument is, or where it returns None.
+def each_distinct(compute: Callable[..., Any], kind: pa.DataType, *values: Value) -> pa.Array:
+    """The results of a function of Python values; null where an argument is null or the function returns None.
 
-    It is called once for each distinct combination of arguments.
+    The function is called once per distinct combination of arguments.
     """
-    codes = _combinations([each for each in given if isinstance(each, pa.Array)])
-    concerned = valid(*given)
-    if concerned is not None:
-        codes[~concerned] = -1
-    return _by_code(compute, kind, codes, given)
+    codes = _combinations([value for value in values if isinstance(value, pa.Array)])
+    not_null = valid(*values)
+    if not_null is not None:
+        codes[~not_null] = -1
+    return _by_code(compute, kind, codes, values)
 
 
 def each_distinct_with_nulls(compute: Callable[..., Any], kind: pa.DataType, *columns: pa.Array) -> pa.Array:
-    """The same for a function that has a value for nulls too, which it is given as None."""
+    """Like `each_distinct`, but the function is also called for nulls, which it receives as None."""
     return _by_code(compute, kind, _combinations(columns), columns)
 
 
-def _by_code(compute: Callable[..., Any], kind: pa.DataType, codes: Any, given: Sequence[Value]) -> pa.Array:
-    """What a function gives for one row of each code; null for code -1."""
+def _by_code(compute: Callable[..., Any], kind: pa.DataType, codes: Any, values: Sequence[Value]) -> pa.Array:
+    """Call the function once per code, with the arguments of one of its rows; null for code -1."""
     distinct, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
-    chosen = pa.array(first)
+    first_rows = pa.array(first)
     lists = [
-        each.take(chosen).to_pylist() if isinstance(each, pa.Array) else [each.as_py()] * len(first) for each in given
+        value.take(first_rows).to_pylist() if isinstance(value, pa.Array) else [value.as_py()] * len(first)
+        for value in values
     ]
     results = [
         None if code == -1 else compute(*arguments) for code, *arguments in zip(distinct.tolist(), *lists, strict=True)
@@ -169,12 +180,12 @@ def _by_code(compute: Callable[..., Any], kind: pa.DataType, codes: Any, given: 
 
 
 def _combinations(columns: Sequence[pa.Array]) -> Any:
-    """A number for each row, the same for rows with the same values."""
+    """A code for each row; rows have the same code if and only if they have the same values."""
     codes = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         encoded = column.dictionary_encode()
         if codes.any():
-            codes = np.unique(codes, return_inverse=True)[1]  # as small as can be: products must fit
+            codes = np.unique(codes, return_inverse=True)[1]  # keep codes small: their product must fit into 64 bits
         count = len(encoded.dictionary)
         codes = codes * (count + 1) + pc.fill_null(encoded.indices, count).to_numpy(zero_copy_only=False)
     return codes

@@ -1,14 +1,14 @@
-"""Catalyst's plans as trees: what Spark's `toJSON` gives, parsed.
+"""Catalyst's plans as trees, parsed from the output of Spark's `toJSON`.
 
-The JSON of a plan is a flat list of nodes in pre-order, each with the number of its children; what a node has as fields
-are expressions, which are themselves such lists, or lists of them. A field that names a child has its position.
-Nothing here knows what a node means.
+The JSON of a plan is a flat list of nodes in pre-order, each with the number of its children. The fields of a node
+contain expressions, which are such lists themselves, or lists of expressions. A field that refers to a child contains
+the child's position. This module does not interpret the nodes.
 
-Trees are walked, translated and evaluated level by level, each level in a few frames of Python's stack: for this the
-limit of that stack is raised to `FRAMES` when this module is imported, in workers too, and trees of more than `LEVELS`
-are refused. Spark's own parser gives up at about half of them.
+Trees are walked, translated and evaluated recursively, with a few stack frames per level. Importing this module, also
+in workers, therefore raises Python's recursion limit to `FRAMES`, and trees with more than `LEVELS` levels are
+rejected. Spark's own parser fails at about half of that.
 
-Cost: each node is touched once; expressions are parsed when they are asked for.
+Cost: each node is visited once; expressions in fields are parsed on access.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from typing import Any
 from ikebana.errors import SqlError
 
 LEVELS = 1500
-"""The most levels that a tree may have."""
+"""The maximum number of levels of a tree."""
 
 FRAMES = 15_000
-"""The frames that Python may need for them."""
+"""The number of stack frames that a tree of `LEVELS` levels may need."""
 
 sys.setrecursionlimit(max(sys.getrecursionlimit(), FRAMES))
 
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """A node of a plan or of an expression: the name of its class, its fields and its children."""
+    """A node of a plan or of an expression: the name of its Catalyst class, its fields and its children."""
 
     kind: str
     fields: Mapping[str, Any]
@@ -40,7 +40,7 @@ class Tree:
 
     @property
     def only(self) -> Tree:
-        """The one child."""
+        """The only child."""
         (child,) = self.children
         return child
 
@@ -54,12 +54,12 @@ class Tree:
         return of_nodes(nodes) if nodes else None
 
     def many(self, name: str) -> list[Tree]:
-        """The expressions in a field that has a list of them."""
+        """The expressions in a field that contains a list."""
         return [of_nodes(nodes) for nodes in self.fields[name]]
 
     def lists(self, name: str) -> list[list[Tree]]:
-        """The expressions in a field that has lists of lists of them."""
-        return [[of_nodes(nodes) for nodes in each] for each in self.fields[name]]
+        """The expressions in a field that contains a list of lists."""
+        return [[of_nodes(nodes) for nodes in expressions] for expressions in self.fields[name]]
 
     def case(self, name: str) -> str:
         """The name of a Scala object or class in a field, such as the type of a join."""
@@ -68,11 +68,11 @@ class Tree:
 
     @property
     def expr_id(self) -> int:
-        """The number by which other nodes know this attribute or alias."""
+        """The number by which other nodes refer to this attribute or alias."""
         return int(self.fields["exprId"]["id"])
 
     def walk(self) -> Iterator[Tree]:
-        """This node and all below it; not those in fields."""
+        """This node and its descendants, without the expressions in fields."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -94,21 +94,21 @@ def parse(text: str) -> Tree:
 def of_nodes(nodes: Sequence[Mapping[str, Any]]) -> Tree:
     """The tree of a flat list of nodes in pre-order."""
     stack: list[Tree] = []
-    levels: list[int] = []  # of each tree on the stack
-    for node in reversed(nodes):  # children come after their parent, so backwards they are there already
+    levels: list[int] = []  # the number of levels of each tree on the stack
+    for node in reversed(nodes):  # children follow their parent, so in reverse they come first
         count = int(node["num-children"])
         if count > len(stack):
-            raise SqlError("cannot read a plan of Spark's", detail=f"{node['class']} has children that are missing")
+            raise SqlError("cannot parse Spark's plan", detail=f"{node['class']} has too few children")
         children = tuple([stack.pop() for _ in range(count)])
         stack.append(Tree(short(node["class"]), node, children))
         levels.append(1 + max((levels.pop() for _ in range(count)), default=0))
         if levels[-1] > LEVELS:
             raise SqlError(
                 f"the query is nested more than {LEVELS} levels deep",
-                hint="split it into several views, or put what is nested into a Python function",
+                hint="split it into several views, or move nested expressions into a Python function",
             )
     if len(stack) != 1:
-        raise SqlError("cannot read a plan of Spark's", detail=f"it has {len(stack)} roots")
+        raise SqlError("cannot parse Spark's plan", detail=f"it has {len(stack)} roots")
     return stack[0]
 
 

@@ -1,7 +1,7 @@
-"""Spark's types as Arrow's, and what Spark computes from types: which result a sum, a product or a mean has.
+"""The mapping from Spark types to Arrow types, and Spark's rules for result types of decimals, sums and means.
 
-Timestamps are microseconds, in UTC; without a zone they are what a clock shows. Intervals of days and seconds are
-durations in microseconds, intervals of months are whole numbers of months.
+TIMESTAMP is in microseconds and UTC, TIMESTAMP_NTZ is local time in microseconds. Day-time intervals are durations in
+microseconds, year-month intervals are integers in months.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 from ikebana.errors import SqlError
 
 MONTHS = pa.month_day_nano_interval()
-"""An interval that has months, and days of any length: of no use as a column."""
+"""A calendar interval of months, days and microseconds; not supported as the type of a column."""
 
 MAX_PRECISION = 38
 _MIN_ADJUSTED_SCALE = 6
@@ -39,7 +39,7 @@ _PLAIN = {
 
 
 def arrow_type(spark: Any) -> pa.DataType:
-    """The Arrow type of a Spark type as plans have it: a name, or a mapping for nested ones.
+    """The Arrow type of a Spark type in a plan, which is a name or, for nested types, a mapping.
 
     >>> arrow_type("decimal(15,2)"), arrow_type({"type": "array", "elementType": "long", "containsNull": False})
     (Decimal128Type(decimal128(15, 2)), ListType(list<element: int64 not null>))
@@ -56,7 +56,7 @@ def arrow_type(spark: Any) -> pa.DataType:
         return pa.string()
     if name.startswith("interval"):
         return pa.int32() if "month" in name or "year" in name else pa.duration("us")
-    raise SqlError(f"a column of type {name} cannot be maintained", hint="cast it to another type")
+    raise SqlError(f"a column of type {name} is not supported in a maintained view", hint="cast it to another type")
 
 
 def _nested(spark: Mapping[str, Any]) -> pa.DataType:
@@ -64,43 +64,45 @@ def _nested(spark: Mapping[str, Any]) -> pa.DataType:
         case "array":
             return pa.list_(_part("element", spark["elementType"], spark["containsNull"]))
         case "struct":
-            return pa.struct([_part(each["name"], each["type"], each["nullable"]) for each in spark["fields"]])
+            return pa.struct([_part(field["name"], field["type"], field["nullable"]) for field in spark["fields"]])
         case "map":
             value = _part("value", spark["valueType"], spark["valueContainsNull"])
             return pa.map_(arrow_type(spark["keyType"]), value)
         case "udt":
             return arrow_type(spark["sqlType"])
         case other:
-            raise SqlError(f"a column of type {other} cannot be maintained", hint="cast it to another type")
+            raise SqlError(
+                f"a column of type {other} is not supported in a maintained view", hint="cast it to another type"
+            )
 
 
 def _part(name: str, spark: Any, nullable: bool) -> pa.Field:
-    """A field inside a type; one without a type of its own may be null, whatever Spark says, or Arrow refuses it."""
+    """A field of a nested type; a field of type null is always nullable because Arrow requires it."""
     kind = arrow_type(spark)
     return pa.field(name, kind, nullable or pa.types.is_null(kind))
 
 
-def with_nulls_of(one: pa.DataType, two: pa.DataType) -> pa.DataType:
-    """A type that has the values of two which differ only in what of them may be null, as Spark merges them."""
-    if one == two or one.id != two.id or one.num_fields != two.num_fields:
-        return one
-    fields = [_merged(one.field(at), two.field(at)) for at in range(one.num_fields)]
-    if pa.types.is_list(one):
+def with_nulls_of(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    """The common type of right types that differ at most in the nullability of nested fields, as Spark merges them."""
+    if left == right or left.id != right.id or left.num_fields != right.num_fields:
+        return left
+    fields = [_merged(left.field(at), right.field(at)) for at in range(left.num_fields)]
+    if pa.types.is_list(left):
         return pa.list_(fields[0])
-    if pa.types.is_struct(one):
+    if pa.types.is_struct(left):
         return pa.struct(fields)
-    return pa.map_(*fields[0].type) if pa.types.is_map(one) else one
+    return pa.map_(*fields[0].type) if pa.types.is_map(left) else left
 
 
-def _merged(one: pa.Field, two: pa.Field) -> pa.Field:
-    return pa.field(one.name, with_nulls_of(one.type, two.type), one.nullable or two.nullable)
+def _merged(left: pa.Field, right: pa.Field) -> pa.Field:
+    return pa.field(left.name, with_nulls_of(left.type, right.type), left.nullable or right.nullable)
 
 
 # Decimals.
 
 
 def bounded(precision: int, scale: int) -> pa.DataType:
-    """A decimal with as many digits as fit.
+    """A decimal type whose precision and scale are limited to 38.
 
     >>> bounded(45, 4)
     Decimal128Type(decimal128(38, 4))
@@ -109,7 +111,7 @@ def bounded(precision: int, scale: int) -> pa.DataType:
 
 
 def adjusted(precision: int, scale: int) -> pa.DataType:
-    """A decimal that gives up digits after the point, rather than before it, where it has too many.
+    """A decimal type that loses digits after the decimal point, not before it, if its precision exceeds 38.
 
     >>> adjusted(45, 20)
     Decimal128Type(decimal128(38, 13))
@@ -121,7 +123,7 @@ def adjusted(precision: int, scale: int) -> pa.DataType:
 
 
 def as_decimal(kind: pa.DataType) -> pa.DataType:
-    """The decimal that holds all values of a type of whole numbers; decimals are what they are.
+    """The decimal type that can represent all values of an integer type; decimal types are returned as they are.
 
     >>> as_decimal(pa.int32())
     Decimal128Type(decimal128(10, 0))

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from ikebana.encoding.arrow import from_numpy, to_numpy
 from ikebana.errors import SqlError
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, builds, function
-from ikebana.expressions.core.buffers import made, values
 from ikebana.expressions.core.scalars import Arguments, valid
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.numbers.decimals import unscaled
@@ -157,7 +157,7 @@ def _register(name: str, how: Hash) -> None:
         state: Words = np.full(rows.count, call.options[0] & np.iinfo(how.word).max, how.word)
         for each in call.arguments:
             state = _hashed(how, each.evaluate(rows), state)
-        return made(how.result, state.view(f"i{state.dtype.itemsize}"))
+        return from_numpy(how.result, state.view(f"i{state.dtype.itemsize}"))
 
 
 for _name, _how in _HASHES.items():
@@ -188,7 +188,7 @@ def _of_values(how: Hash, array: pa.Array, seed: Words) -> Words:
         if kind.precision <= 18:
             return how.of_longs(unscaled(array), seed)
         return _of_texts(how, pa.array([_as_bytes(each) for each in unscaled(array).tolist()], pa.binary()), seed)
-    data = values(array)
+    data = to_numpy(array)
     if types.is_floating(kind):
         data = np.where(data == 0, 0, data).astype(data.dtype)
         data = np.where(np.isnan(data), np.array(np.nan, data.dtype), data).view(f"i{data.dtype.itemsize}")

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from ikebana.encoding.arrow import from_numpy
 from ikebana.errors import SqlError
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, Literal, builds, function, is_nullable
-from ikebana.expressions.core.buffers import made
 from ikebana.expressions.core.scalars import (
     Arguments,
     Value,
@@ -249,8 +249,8 @@ def _same(opened: Lists, wanted: pa.Array) -> Any:
 def _size(call: Call, array: pa.Array) -> pa.Array:
     counts, there = np.diff(np.asarray(array.offsets)), valid(array)
     if call.options[0] and there is not None:
-        return made(_INT, np.where(there, counts, -1))
-    return made(_INT, counts, there)
+        return from_numpy(_INT, np.where(there, counts, -1))
+    return from_numpy(_INT, counts, there)
 
 
 @maps("MapKeys", gives=lambda arguments: list_of(arguments[0].type.key_type, True))
@@ -277,7 +277,7 @@ def _contains(call: Call, array: Value, wanted: Value) -> pa.Array:
     opened = _opened(array, wanted)
     found = _rows_with(opened, _same(opened, _array(wanted, len(opened.counts))))
     unsure = _rows_with(opened, codes(opened.items) < 0)
-    return made(pa.bool_(), found, found | ~unsure)
+    return from_numpy(pa.bool_(), found, found | ~unsure)
 
 
 def _rows_with(opened: Lists, flags: Any) -> Any:
@@ -293,7 +293,7 @@ def _position(call: Call, array: Value, wanted: Value) -> pa.Array:
     hits = np.flatnonzero(_same(opened, _array(wanted, len(opened.counts))))[::-1]
     found = np.zeros(len(opened.counts), np.int64)
     found[opened.parents[hits]] = opened.positions[hits] + 1  # the first one is the last that is written
-    return made(_LONG, found)
+    return from_numpy(_LONG, found)
 
 
 @maps("ArrayRemove", gives=_first_type, check=_check_plain)
@@ -442,4 +442,4 @@ def _sequence(call: Call, start: pa.Array, stop: pa.Array, step: pa.Array | None
     counts = counts if there is None else np.where(there, counts, 0)
     numbers = Lists(counts, pa.nulls(0))
     items = first[numbers.parents] + by[numbers.parents] * numbers.positions
-    return Lists(counts, made(call.type.value_type, items)).closed(call.type, there)
+    return Lists(counts, from_numpy(call.type.value_type, items)).closed(call.type, there)

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ikebana.encoding.arrow import Flags, flags_of, from_numpy
 from ikebana.errors import SqlError
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, builds, function, is_nullable
-from ikebana.expressions.core.buffers import Flags, flags_of, made, spread, true
+from ikebana.expressions.core.buffers import is_true, scatter
 from ikebana.expressions.core.scalars import Arguments, shaped, valid
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.core.types import arrow_type
@@ -108,7 +109,7 @@ def _parts(call: Call, rows: ColumnBatch) -> tuple[pa.Array, Lists, pa.Array]:
     array, compute = call.arguments[0].evaluate(rows), call.arguments[1]
     assert isinstance(compute, Lambda)
     opened = Lists.of(array)
-    found = compute.applied(rows, opened.parents, opened.items, made(pa.int32(), opened.positions))
+    found = compute.applied(rows, opened.parents, opened.items, from_numpy(pa.int32(), opened.positions))
     return array, opened, found
 
 
@@ -132,7 +133,7 @@ def _build_filter(tree: Tree, children: Arguments, config: Config) -> Expression
 @function("filter", lazy=True)
 def _filter(call: Call, rows: ColumnBatch) -> pa.Array:
     array, opened, found = _parts(call, rows)
-    return opened.where(true(found)).closed(call.type, valid(array))
+    return opened.where(is_true(found)).closed(call.type, valid(array))
 
 
 @builds("ArrayExists", "ArrayForAll")
@@ -152,7 +153,7 @@ def _exists(call: Call, rows: ColumnBatch) -> pa.Array:
     there: Any = np.asarray(array.is_valid())
     if three_valued:
         there = there & (decisive | ~_marked(opened, ~answered))
-    return made(pa.bool_(), decisive == wanted, there)
+    return from_numpy(pa.bool_(), decisive == wanted, there)
 
 
 def _marked(opened: Lists, flags: Flags) -> Any:
@@ -177,10 +178,10 @@ def _aggregate(call: Call, rows: ColumnBatch) -> pa.Array:
         index = np.flatnonzero(longer)
         items = opened.items.take(pa.array(begins[index] + number))
         merged = shaped(merge.applied(rows, index, state.take(pa.array(index)), items), state.type)
-        state = spread(state.type, rows.count, [(longer, merged), (~longer, state.filter(pa.array(~longer)))])
+        state = scatter(state.type, rows.count, [(longer, merged), (~longer, state.filter(pa.array(~longer)))])
     there = np.flatnonzero(np.asarray(array.is_valid()))
     result = finish.applied(rows, there, state.take(pa.array(there)))
-    return spread(call.type, rows.count, [(np.asarray(array.is_valid()), result)])
+    return scatter(call.type, rows.count, [(np.asarray(array.is_valid()), result)])
 
 
 # Sorting.

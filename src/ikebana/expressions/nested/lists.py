@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ikebana.expressions.core.buffers import Flags, flags_of
+from ikebana.encoding.arrow import Flags, flags_of
 from ikebana.expressions.core.scalars import as_lists, shaped, valid
 
 Numbers = npt.NDArray[np.int64]

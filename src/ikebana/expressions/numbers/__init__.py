@@ -1,1 +1,1 @@
-"""Functions of numbers: arithmetic, decimals, rounding, mathematics."""
+"""Numeric functions: arithmetic, decimals, rounding and mathematical functions."""

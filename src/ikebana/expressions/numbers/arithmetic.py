@@ -1,7 +1,8 @@
-"""Arithmetic of whole numbers, floats and intervals, and which function is meant for which type.
+"""Arithmetic on integers, floats and intervals, and the choice of the function for the operand types.
 
-In ANSI mode whole numbers that overflow and divisions by zero raise, otherwise they wrap, or are null. Intervals that
-overflow always raise. Floats never overflow; dividing them by zero counts as the others do. Decimals: see `decimals`.
+In ANSI mode an integer overflow or a division by zero raises an error; otherwise the result wraps or is null. An
+overflow of an interval always raises an error. Floats never overflow, but a float division by zero is treated like any
+other. For decimals see `decimals`.
 """
 
 from __future__ import annotations
@@ -14,9 +15,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from ikebana.encoding.arrow import and_validity, from_numpy, to_numpy, validity
+from ikebana.encoding.lanes import Array
 from ikebana.errors import EvaluationError, SqlError
-from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, builds, function, is_nullable
-from ikebana.expressions.core.buffers import Array, both, fail_where, made, operands, there, values, viewed
+from ikebana.expressions.core.base import (
+    ANSI_HINT,
+    CASE_HINT,
+    Call,
+    ColumnBatch,
+    Config,
+    Expression,
+    builds,
+    function,
+    is_nullable,
+)
+from ikebana.expressions.core.buffers import fail_where, operands, reinterpret
 from ikebana.expressions.core.comparison import greater
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.numbers import decimals
@@ -49,7 +62,7 @@ def _binary(tree: Tree, children: tuple[Expression, ...], config: Config) -> Exp
     if left.type != right.type or not _is_number(left.type):
         raise SqlError(
             f"{left.type} {_SYMBOLS[name]} {right.type} is not supported in a maintained view",
-            hint="cast the operands to numbers",
+            hint="cast the operands to a common numeric type",
         )
     kind = pa.int64() if name == "quotient" else left.type
     nullable = is_nullable(children) or (not config.ansi and name in decimals.DIVISIONS)
@@ -77,36 +90,38 @@ _WITHOUT_FRACTION = frozenset({"remainder", "pmod", "quotient"})
 
 def _decimal_raises(call: Call) -> bool:
     (ansi,), name = call.options, call.function.removeprefix("decimal ")
-    left, right = (each.type for each in call.arguments)
-    if name in _WITHOUT_FRACTION and decimals.has_long_quotients(left, right):
+    left, right = (argument.type for argument in call.arguments)
+    if name in _WITHOUT_FRACTION and decimals.may_have_long_quotients(left, right):
         return True
     return bool(ansi) and (name in decimals.DIVISIONS or decimals.result_type(name, left, right)[1])
 
 
 for _name in ("add", "subtract", "multiply", "divide", "remainder", "pmod"):
-    function(f"decimal {_name}", lazy=True, raises=_decimal_raises)(decimals.arithmetic(_name, _SYMBOLS[_name]))
+    function(f"decimal {_name}", lazy=True, raises=_decimal_raises)(decimals.operation(_name, _SYMBOLS[_name]))
 
 
 @function("decimal quotient", lazy=True, raises=_decimal_raises)
 def _decimal_quotient(call: Call, rows: ColumnBatch) -> pa.Array:
-    left, right = (each.type for each in call.arguments)
-    (one, other), valid = decimals.numbers(call.arguments, rows)
+    left, right = (argument.type for argument in call.arguments)
+    (one, other), valid = decimals.unscaled_arguments(call.arguments, rows)
     (ansi,) = call.options
     zero = np.broadcast_to(np.equal(other, 0), rows.count)
     if ansi:
         fail_where(zero, valid, lambda row: _error("division by zero", call))
-    other, valid = np.where(zero, 1, other), both(valid, ~zero)
-    decimals.refuse_long(one, left, other, right, valid, lambda row: _error("too long a quotient", call))
-    one, other, _ = decimals.aligned(one, left.scale, other, right.scale)
-    whole = np.broadcast_to(decimals.truncated(one, other), rows.count)
+    other, valid = np.where(zero, 1, other), and_validity(valid, ~zero)
+    decimals.check_quotient_digits(
+        one, left, other, right, valid, lambda row: _error("quotient with too many digits", call)
+    )
+    one, other, _ = decimals.align(one, left.scale, other, right.scale)
+    quotients = np.broadcast_to(decimals.divide_truncating(one, other), rows.count)
     limit = 10 ** decimals.quotient_type(left, right).precision
-    bad = np.asarray(np.abs(whole) >= limit, bool)
+    bad = np.asarray(np.abs(quotients) >= limit, bool)
     if ansi:
         fail_where(bad, valid, lambda row: _error("overflow", call))
-    return made(pa.int64(), decimals.lowest(whole), both(valid, ~bad))
+    return from_numpy(pa.int64(), decimals.low_words(quotients), and_validity(valid, ~bad))
 
 
-# Whole numbers, floats and intervals.
+# Integers, floats and intervals.
 
 
 def _overflows(call: Call) -> bool:
@@ -119,13 +134,13 @@ def _divides(call: Call) -> bool:
 
 
 def _checked(name: str) -> Callable[[Call, ColumnBatch], pa.Array]:
-    """A function of Arrow's that wraps, or the form of it that raises."""
+    """An Arrow function that wraps on overflow, or its variant that raises an error, depending on the call."""
     wrapping, checking = getattr(pc, name), getattr(pc, f"{name}_checked")
 
     def run(call: Call, rows: ColumnBatch) -> pa.Array:
-        given = operands(call.arguments, rows)
+        values = operands(call.arguments, rows)
         try:
-            return (checking if _overflows(call) else wrapping)(*given)
+            return (checking if _overflows(call) else wrapping)(*values)
         except pa.ArrowInvalid:
             raise _error("overflow", call) from None
 
@@ -139,32 +154,34 @@ for _name in ("add", "subtract", "multiply", "negate", "abs"):
 def _error(what: str, call: Call) -> EvaluationError:
     name = call.function.removeprefix("decimal ")
     shown = f" {_SYMBOLS.get(name, name)} ".join(map(str, call.arguments)) if len(call.arguments) == 2 else str(call)
-    return EvaluationError(f"{what} in {shown}", detail=f"the result is {call.type}", hint=decimals.HINT)
+    is_ansi_only = bool(call.options and call.options[0]) and not types.is_duration(call.type)
+    hint = ANSI_HINT if is_ansi_only else CASE_HINT
+    return EvaluationError(f"{what} in {shown}", detail=f"the result type is {call.type}", hint=hint)
 
 
 def _division(compute: Callable[[Array, Array], Array]) -> Callable[..., pa.Array]:
-    """A function of two numbers that has no value where the second is zero."""
+    """A function of two numbers that is undefined where the second is zero."""
 
     def run(call: Call, left: pa.Array, right: pa.Array) -> pa.Array:
-        one, other, valid = values(left), values(right), there(left, right)
+        one, other, valid = to_numpy(left), to_numpy(right), validity(left, right)
         zero = other == 0
         if zero.any():
             if call.options[0]:
                 fail_where(zero, valid, lambda row: _error("division by zero", call))
-            other, valid = np.where(zero, np.ones(1, other.dtype), other), both(valid, ~zero)
+            other, valid = np.where(zero, np.ones(1, other.dtype), other), and_validity(valid, ~zero)
         with np.errstate(all="ignore"):
-            return made(call.type, compute(one, other), valid)
+            return from_numpy(call.type, compute(one, other), valid)
 
     return run
 
 
 def _positive_remainder(one: Array, other: Array) -> Array:
-    rest = np.fmod(one, other)
-    return np.where(rest < 0, np.fmod(_wide(rest) + other, other), rest).astype(one.dtype)
+    remainder = np.fmod(one, other)
+    return np.where(remainder < 0, np.fmod(_wide(remainder) + other, other), remainder).astype(one.dtype)
 
 
 def _wide(numbers: Array) -> Array:
-    """With room for a sum, as Java has it: bytes and shorts are added as ints."""
+    """The numbers in the type in which Java adds them: bytes and shorts as ints."""
     return numbers.astype(np.int32) if numbers.dtype.itemsize < 4 else numbers
 
 
@@ -175,10 +192,10 @@ function("pmod", raises=_divides)(_division(_positive_remainder))
 
 @function("quotient", raises=_divides)
 def _quotient(call: Call, left: pa.Array, right: pa.Array) -> pa.Array:
-    least = np.iinfo(np.int64).min
-    if call.options[0] and not types.is_duration(left.type):  # Spark lets intervals wrap
-        overflow = (values(left) == least) & (values(right) == -1)
-        fail_where(overflow, there(left, right), lambda row: _error("overflow", call))
+    minimum = np.iinfo(np.int64).min
+    if call.options[0] and not types.is_duration(left.type):  # in Spark intervals wrap here
+        overflow = (to_numpy(left) == minimum) & (to_numpy(right) == -1)
+        fail_where(overflow, validity(left, right), lambda row: _error("overflow", call))
     return _division(_truncated)(call, left, right)
 
 
@@ -214,12 +231,12 @@ def _is_long(call: Call) -> bool:
 
 @function("decimal negate", raises=_is_long)
 def _decimal_negate(call: Call, array: pa.Array) -> pa.Array:
-    return decimals.negated(call.type, array, only_negative=False)
+    return decimals.negate(call.type, array, only_negative=False)
 
 
 @function("decimal abs", raises=_is_long)
 def _decimal_abs(call: Call, array: pa.Array) -> pa.Array:
-    return decimals.negated(call.type, array, only_negative=True)
+    return decimals.negate(call.type, array, only_negative=True)
 
 
 def _interval(name: str) -> Callable[[Call, pa.Array], pa.Array]:
@@ -227,7 +244,7 @@ def _interval(name: str) -> Callable[[Call, pa.Array], pa.Array]:
 
     def run(call: Call, array: pa.Array) -> pa.Array:
         try:
-            return viewed(checked(viewed(array, pa.int64())), call.type)
+            return reinterpret(checked(reinterpret(array, pa.int64())), call.type)
         except pa.ArrowInvalid:
             raise _error("overflow", call) from None
 
@@ -249,45 +266,45 @@ def _scaling(tree: Tree, children: tuple[Expression, ...], config: Config) -> Ex
 
 
 def _scaled(multiply: bool) -> Callable[[Call, pa.Array, pa.Array], pa.Array]:
-    """An interval times a number, or divided by one: rounded half up; raises if it does not fit, or there is none."""
+    """An interval multiplied or divided by a number, rounded half up; overflow and division by zero raise an error."""
 
     def run(call: Call, interval: pa.Array, number: pa.Array) -> pa.Array:
-        valid, spans = there(interval, number), values(interval).astype(np.int64)
-        given = decimals.unscaled(number) if types.is_decimal(number.type) else values(number)
+        valid, spans = validity(interval, number), to_numpy(interval).astype(np.int64)
+        numbers = decimals.unscaled(number) if types.is_decimal(number.type) else to_numpy(number)
         if not multiply:
-            zero = given == 0
+            zero = numbers == 0
             fail_where(np.asarray(zero, bool), valid, lambda row: _error("division by zero", call))
-            given = np.where(zero, 1, given)
+            numbers = np.where(zero, 1, numbers)
         if types.is_floating(number.type):
             with np.errstate(all="ignore"):
-                whole = _rounded((np.multiply if multiply else np.divide)(spans, given.astype(np.float64)))
+                results = _rounded((np.multiply if multiply else np.divide)(spans, numbers.astype(np.float64)))
         else:
             scale = number.type.scale if types.is_decimal(number.type) else 0
-            whole = _exactly(spans, given if given.dtype == object else given.astype(np.int64), scale, multiply)
-        limits = np.iinfo(values(interval).dtype)
-        bad = ~np.asarray((whole >= int(limits.min)) & (whole <= int(limits.max)), bool)
+            results = _exactly(spans, numbers if numbers.dtype == object else numbers.astype(np.int64), scale, multiply)
+        limits = np.iinfo(to_numpy(interval).dtype)
+        bad = ~np.asarray((results >= int(limits.min)) & (results <= int(limits.max)), bool)
         fail_where(bad, valid, lambda row: _error("overflow", call))
-        return made(call.type, np.where(bad, 0, whole).astype(np.int64), valid)
+        return from_numpy(call.type, np.where(bad, 0, results).astype(np.int64), valid)
 
     return run
 
 
 def _rounded(numbers: Array) -> Array:
-    """Floats without their fractions, rounded half up; too large a number for what does not fit into 64 bits."""
+    """Floats rounded half up to integers; 2**63, which is out of range, for those that do not fit into 64 bits."""
     nearest = np.rint(numbers)
     nearest = np.where(np.abs(numbers - nearest) == 0.5, numbers + np.copysign(0.5, numbers), nearest)
     fits = (nearest >= -(2.0**63)) & (nearest < 2.0**63)
-    whole = np.where(fits, nearest, 0).astype(np.int64)
-    return whole if fits.all() else np.where(fits, whole.astype(object), 2**63)
+    integers = np.where(fits, nearest, 0).astype(np.int64)
+    return integers if fits.all() else np.where(fits, integers.astype(object), 2**63)
 
 
-def _exactly(spans: Array, given: Array, scale: int, multiply: bool) -> Array:
-    """Whole numbers times or divided by others, that have so many digits after the point."""
+def _exactly(spans: Array, numbers: Array, scale: int, multiply: bool) -> Array:
+    """Integers multiplied or divided by unscaled decimals of a scale."""
     if multiply:
-        if decimals.largest(spans) * decimals.largest(given) >= 2**63:
+        if decimals.max_magnitude(spans) * decimals.max_magnitude(numbers) >= 2**63:
             spans = spans.astype(object)
-        return decimals.scaled(spans * given, -scale)
-    return decimals.divided(decimals.scaled(spans, scale), given)
+        return decimals.rescale(spans * numbers, -scale)
+    return decimals.divide_half_up(decimals.rescale(spans, scale), numbers)
 
 
 function("interval *", raises=True)(_scaled(True))
@@ -323,12 +340,12 @@ def _shift(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expr
 
 def _shifting(compute: Callable[[Array, Array], Array], unsigned: bool) -> Callable[..., pa.Array]:
     def run(call: Call, left: pa.Array, right: pa.Array) -> pa.Array:
-        bits, dtype = values(left), values(left).dtype
-        places = (values(right) & (8 * dtype.itemsize - 1)).astype(dtype)
+        bits, dtype = to_numpy(left), to_numpy(left).dtype
+        places = (to_numpy(right) & (8 * dtype.itemsize - 1)).astype(dtype)
         if unsigned:
             as_unsigned: Any = f"u{dtype.name}"
             bits, places = bits.view(as_unsigned), places.view(as_unsigned)
-        return made(call.type, compute(bits, places).view(dtype), there(left, right))
+        return from_numpy(call.type, compute(bits, places).view(dtype), validity(left, right))
 
     return run
 
@@ -338,21 +355,21 @@ function("shift right")(_shifting(np.right_shift, False))
 function("shift right unsigned")(_shifting(np.right_shift, True))
 
 
-# The greatest and the least.
+# GREATEST and LEAST.
 
 
 @builds("Greatest", "Least")
 def _extreme(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
-    nullable = all(each.nullable for each in children)
+    nullable = all(child.nullable for child in children)
     return Call(children[0].type, nullable, tree.kind.lower(), children)
 
 
 def _choosing(greatest: bool) -> Callable[..., pa.Array]:
     def run(call: Call, *arrays: pa.Array) -> pa.Array:
         best = arrays[0]
-        for each in arrays[1:]:
-            better = greater(each, best) if greatest else greater(best, each)
-            best = pc.if_else(pc.or_kleene(better, best.is_null()).fill_null(False), each, best)
+        for array in arrays[1:]:
+            better = greater(array, best) if greatest else greater(best, array)
+            best = pc.if_else(pc.or_kleene(better, best.is_null()).fill_null(False), array, best)
         return best
 
     return run

@@ -1,11 +1,11 @@
-"""Arithmetic of decimals as Spark has it: exact, then rounded half up to the type of the result.
+"""Decimal arithmetic with Spark's semantics: exact, then rounded half up to the result type.
 
-A column of decimals is a column of whole numbers, in units of the last digit. Here they are int64 where the values that
-a call has allow it, whatever their type would, and Python's integers otherwise: a call looks at the largest value and
-computes with int64 if nothing can overflow. That costs about ten nanoseconds for each row; the other way hundreds.
-A literal is one number, not a column.
+A column of decimals is represented by its unscaled values: integers in units of the last digit. They are int64 if the
+actual values allow it, whatever the type, and Python integers otherwise: each call determines the largest magnitude and
+computes in int64 if nothing can overflow. int64 costs about ten nanoseconds per row, Python integers hundreds. A
+literal is a single integer, not a column.
 
-Types are those of Spark with spark.sql.decimalOperations.allowPrecisionLoss, which is its default.
+Result types follow spark.sql.decimalOperations.allowPrecisionLoss, which is on by default.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ikebana.encoding.arrow import Flags, and_validity, decimal_words, from_decimal_words, validity
+from ikebana.encoding.lanes import Array
 from ikebana.errors import EvaluationError
-from ikebana.expressions.core.base import Call, ColumnBatch, Expression, Literal
-from ikebana.expressions.core.buffers import Array, Flags, both, fail_where, there
+from ikebana.expressions.core.base import ANSI_HINT, CASE_HINT, Call, ColumnBatch, Expression, Literal
+from ikebana.expressions.core.buffers import fail_where
 from ikebana.expressions.core.types import adjusted, bounded
 
 _LIMIT = 2**63
@@ -28,156 +30,148 @@ _EXACT = Context(prec=400)
 _QUOTIENT_DIGITS = 39
 _SIGN_DIGITS = 34
 
-Whole = Any
-"""An array of whole numbers, int64 or Python's; or one of Python's for all rows."""
+Integers = Any
+"""Unscaled values: an array of int64 or of Python integers, or a single Python integer for all rows."""
 
 
-# Columns as whole numbers, and back.
+# Conversion from and to unscaled values.
 
 
 def unscaled(array: pa.Array) -> Array:
-    """A column in units of its last digit: int64 where all values fit, else Python's integers."""
-    buffer = array.buffers()[1]
-    words: Array = np.frombuffer(buffer if buffer is not None else b"", np.int64)
-    words = words[2 * array.offset : 2 * (array.offset + len(array))].reshape(-1, 2)
-    low, high = words[:, 0], words[:, 1]
+    """The unscaled values of a decimal array: int64 if all values fit, else Python integers."""
+    low, high = decimal_words(array)
     if array.type.precision <= 18 or np.array_equal(high, low >> 63):
         return low
     wide = high.astype(object) * _WORD + low.view(np.uint64).astype(object)
-    valid = there(array)
+    valid = validity(array)
     return wide if valid is None else np.where(valid, wide, 0)
 
 
-def made_decimal(kind: pa.DataType, whole: Array, valid: Flags | None) -> pa.Array:
-    """A column of decimals from whole numbers in units of its last digit, that must fit."""
-    words = np.empty((len(whole), 2), np.int64)
-    if whole.dtype == object:
-        words[:, 0] = lowest(whole)
-        words[:, 1] = whole >> 64
-    else:
-        words[:, 0] = whole
-        np.right_shift(words[:, 0], 63, out=words[:, 1])
-    bitmap = None
-    if valid is not None and not valid.all():
-        bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(kind, len(whole), [bitmap, pa.py_buffer(words)])
+def made_decimal(kind: pa.DataType, integers: Array, valid: Flags | None) -> pa.Array:
+    """A decimal array from unscaled values, which must fit the type."""
+    low = low_words(integers).astype(np.int64, copy=False)
+    return from_decimal_words(kind, low, integers >> 64 if integers.dtype == object else low >> 63, valid)
 
 
-def lowest(whole: Array) -> Array:
-    """The lower 64 bits of each number."""
-    return whole if whole.dtype != object else (whole & (_WORD - 1)).astype(np.uint64).view(np.int64)
+def low_words(integers: Array) -> Array:
+    """The low 64 bits of each integer."""
+    return integers if integers.dtype != object else (integers & (_WORD - 1)).astype(np.uint64).view(np.int64)
 
 
-def rounded(numbers: Array, scale: int) -> Array:
-    """What doubles print as, in units of so many digits after the point, rounded half up.
+def round_floats(numbers: Array, scale: int) -> Array:
+    """The unscaled values, for a scale, of the decimal digits that doubles print as, rounded half up.
 
-    What a double prints as is within a rounding of what it is: only near a half can that decide, and only there, and
-    where numbers are large, are they printed.
+    The printed digits of a double differ from its value by less than a rounding error, which matters only close to a
+    half. Only such numbers, and large ones, are actually printed.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         shifted = np.abs(numbers) * 10.0**scale
         near = np.abs(shifted - np.floor(shifted) - 0.5) <= shifted * 2.0**-50
-    whole, doubtful = np.floor(shifted + 0.5), near | (shifted >= 2.0**50)
-    found = np.where(doubtful, 0, np.where(numbers < 0, -whole, whole)).astype(np.int64)
+    magnitude, doubtful = np.floor(shifted + 0.5), near | (shifted >= 2.0**50)
+    result = np.where(doubtful, 0, np.where(numbers < 0, -magnitude, magnitude)).astype(np.int64)
     if not doubtful.any():
-        return found
+        return result
     exact = [
-        int(Decimal(repr(each)).scaleb(scale, _EXACT).to_integral_value(ROUND_HALF_UP))
-        for each in numbers[doubtful].tolist()
+        int(Decimal(repr(number)).scaleb(scale, _EXACT).to_integral_value(ROUND_HALF_UP))
+        for number in numbers[doubtful].tolist()
     ]
     if max(map(abs, exact)) >= _LIMIT:
-        found = found.astype(object)
-    found[doubtful] = exact
-    return found
+        result = result.astype(object)
+    result[doubtful] = exact
+    return result
 
 
-def largest(whole: Whole) -> int:
+def max_magnitude(integers: Integers) -> int:
     """The largest absolute value."""
-    if isinstance(whole, int):
-        return abs(whole)
-    return max(int(whole.max()), -int(whole.min())) if len(whole) else 0
+    if isinstance(integers, int):
+        return abs(integers)
+    return max(int(integers.max()), -int(integers.min())) if len(integers) else 0
 
 
-def wide(whole: Whole) -> Whole:
-    """The same as Python's integers, which cannot overflow."""
-    return whole if isinstance(whole, int) else whole.astype(object)
+def as_objects(integers: Integers) -> Integers:
+    """The same values as Python integers, which cannot overflow."""
+    return integers if isinstance(integers, int) else integers.astype(object)
 
 
-def scaled(whole: Whole, digits: int) -> Whole:
-    """With so many more digits after the point, or so many less, rounded half up."""
+def rescale(integers: Integers, digits: int) -> Integers:
+    """Unscaled values for a scale that is larger by `digits`, or smaller if negative, rounded half up."""
     if digits == 0:
-        return whole
+        return integers
     factor = 10 ** abs(digits)
     if digits > 0:
-        return (whole if max(largest(whole), 1) * factor < _LIMIT else wide(whole)) * factor
-    return divided(whole, factor)
+        return (integers if max(max_magnitude(integers), 1) * factor < _LIMIT else as_objects(integers)) * factor
+    return divide_half_up(integers, factor)
 
 
-def divided(one: Whole, other: Whole) -> Whole:
-    """The quotient, rounded half up: away from zero."""
-    if 2 * largest(one) + largest(other) >= _LIMIT:
-        one, other = wide(one), wide(other)
-    size = (2 * abs(one) + abs(other)) // (2 * abs(other))
-    return np.where((np.less(one, 0)) != (np.less(other, 0)), -size, size)
+def divide_half_up(one: Integers, other: Integers) -> Integers:
+    """The quotient, rounded half up, that is, away from zero."""
+    if 2 * max_magnitude(one) + max_magnitude(other) >= _LIMIT:
+        one, other = as_objects(one), as_objects(other)
+    magnitude = (2 * abs(one) + abs(other)) // (2 * abs(other))
+    return np.where((np.less(one, 0)) != (np.less(other, 0)), -magnitude, magnitude)
 
 
-def negated(kind: pa.DataType, array: pa.Array, *, only_negative: bool) -> pa.Array:
-    """The negative of all values, or of the negative ones.
+def negate(kind: pa.DataType, array: pa.Array, *, only_negative: bool) -> pa.Array:
+    """The values negated, or only the negative ones: their absolute values.
 
-    Of what it negates Spark keeps 34 digits; if they then do not fit it raises, in either mode.
+    Spark rounds negated values to 34 digits and, in both modes, raises an error if the result does not fit the type.
     """
-    given, valid = unscaled(array), there(array)
-    whole: Whole = -(given if largest(given) < _LIMIT else wide(given))
-    if largest(whole) >= 10**_SIGN_DIGITS:
+    values, valid = unscaled(array), validity(array)
+    integers: Integers = -(values if max_magnitude(values) < _LIMIT else as_objects(values))
+    if max_magnitude(integers) >= 10**_SIGN_DIGITS:
         context = Context(prec=_SIGN_DIGITS, rounding=ROUND_HALF_EVEN)
-        whole = np.array([int(context.create_decimal(each)) for each in whole.tolist()], object)
+        integers = np.array([int(context.create_decimal(value)) for value in integers.tolist()], object)
     if only_negative:
-        whole = np.where(np.less(given, 0), whole, given)
+        integers = np.where(np.less(values, 0), integers, values)
 
     def error(row: int) -> EvaluationError:
-        return EvaluationError(f"{whole[row]} has too many digits for {kind}", hint="cast it to fewer digits first")
+        return EvaluationError(f"{_format(integers, kind.scale, row)} has too many digits for {kind}", hint=CASE_HINT)
 
-    return fitted(kind, whole, valid, True, error)
-
-
-def _absolute(one: Whole, other: Whole) -> tuple[Whole, Whole]:
-    """The same two, so that both have an absolute value."""
-    return (one, other) if max(largest(one), largest(other)) < _LIMIT else (wide(one), wide(other))
+    return checked_decimals(kind, integers, valid, True, error)
 
 
-def truncated(one: Whole, other: Whole) -> Whole:
+def _absolute(one: Integers, other: Integers) -> tuple[Integers, Integers]:
+    """Both operands in a representation in which their absolute values do not overflow."""
+    return (
+        (one, other) if max(max_magnitude(one), max_magnitude(other)) < _LIMIT else (as_objects(one), as_objects(other))
+    )
+
+
+def divide_truncating(one: Integers, other: Integers) -> Integers:
     """The quotient, rounded towards zero."""
     one, other = _absolute(one, other)
-    size = abs(one) // abs(other)
-    return np.where((np.less(one, 0)) != (np.less(other, 0)), -size, size)
+    magnitude = abs(one) // abs(other)
+    return np.where((np.less(one, 0)) != (np.less(other, 0)), -magnitude, magnitude)
 
 
-def fitted(
-    kind: pa.DataType, whole: Array, valid: Flags | None, ansi: bool, error: Callable[[int], EvaluationError]
+def checked_decimals(
+    kind: pa.DataType, integers: Array, valid: Flags | None, ansi: bool, error: Callable[[int], EvaluationError]
 ) -> pa.Array:
-    """A column of decimals; what has more digits than the type raises in ANSI mode, else it is null."""
+    """A decimal array; values with too many digits for the type raise an error in ANSI mode and are null otherwise."""
     limit = 10**kind.precision
-    if largest(whole) >= limit:
-        bad = np.asarray((whole >= limit) | (whole <= -limit), bool)
+    if max_magnitude(integers) >= limit:
+        bad = np.asarray((integers >= limit) | (integers <= -limit), bool)
         if ansi:
             fail_where(bad, valid, error)
-        whole, valid = np.where(bad, 0, whole), both(valid, ~bad)
-    return made_decimal(kind, whole, valid)
+        integers, valid = np.where(bad, 0, integers), and_validity(valid, ~bad)
+    return made_decimal(kind, integers, valid)
 
 
 # Arithmetic.
 
 
-def result_type(name: str, left: pa.DataType, right: pa.DataType, loses: bool = True) -> tuple[pa.DataType, bool]:
-    """The type of a result, and whether it may have too few digits for it.
+def result_type(
+    name: str, left: pa.DataType, right: pa.DataType, loses_precision: bool = True
+) -> tuple[pa.DataType, bool]:
+    """The type of the result of an operation, and whether a result may overflow it.
 
-    Where it would need more than 38 digits, it gives up some after the point if it `loses` precision; otherwise it
-    keeps them, and has fewer before it.
+    If the result needs more than 38 digits, the type drops digits after the decimal point if `loses_precision`, and
+    digits before the decimal point otherwise.
     """
-    whole, scale = max(left.precision - left.scale, right.precision - right.scale), max(left.scale, right.scale)
+    before_point, scale = max(left.precision - left.scale, right.precision - right.scale), max(left.scale, right.scale)
     match name:
         case "add" | "subtract":
-            precision = whole + scale + 1
+            precision = before_point + scale + 1
         case "multiply":
             precision, scale = left.precision + right.precision + 1, left.scale + right.scale
         case "divide":
@@ -185,75 +179,86 @@ def result_type(name: str, left: pa.DataType, right: pa.DataType, loses: bool = 
             precision = left.precision - left.scale + right.scale + scale
         case "remainder" | "pmod":
             precision = min(left.precision - left.scale, right.precision - right.scale) + scale
-    if loses:
+    if loses_precision:
         return adjusted(precision, scale), precision > 38
-    kept = _lossless_quotient(left, right) if name == "divide" else bounded(precision, scale)
-    return kept, precision > 38
+    kind = _lossless_quotient(left, right) if name == "divide" else bounded(precision, scale)
+    return kind, precision > 38
 
 
 def _lossless_quotient(left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    """The type of a quotient that loses no precision: missing digits are taken from both sides of the point."""
-    whole = min(38, left.precision - left.scale + right.scale)
+    """The type of a quotient without precision loss: excess digits are dropped on both sides of the decimal point."""
+    before_point = min(38, left.precision - left.scale + right.scale)
     scale = min(38, max(6, left.scale + right.precision + 1))
-    missing = whole + scale - 38
-    if missing > 0:
-        scale -= missing // 2 + 1
-        whole = 38 - scale
-    return bounded(whole + scale, scale)
+    excess = before_point + scale - 38
+    if excess > 0:
+        scale -= excess // 2 + 1
+        before_point = 38 - scale
+    return bounded(before_point + scale, scale)
 
 
 def quotient_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    """The decimal that holds a quotient without its fraction."""
+    """The decimal type of the integral part of a quotient."""
     return bounded(max(left.precision - left.scale + right.scale, 1), 0)
 
 
-def has_long_quotients(left: pa.DataType, right: pa.DataType) -> bool:
-    """Whether there are quotients that have more digits than Spark computes."""
+def may_have_long_quotients(left: pa.DataType, right: pa.DataType) -> bool:
+    """Whether a quotient of these types may have more digits than Spark computes."""
     return bool(left.precision - left.scale + max(left.scale, right.scale) > _QUOTIENT_DIGITS)
 
 
-def refuse_long(
-    one: Whole, left: pa.DataType, other: Whole, right: pa.DataType, valid: Flags | None, error: Callable[[int], Any]
+def check_quotient_digits(
+    one: Integers,
+    left: pa.DataType,
+    other: Integers,
+    right: pa.DataType,
+    valid: Flags | None,
+    error: Callable[[int], Any],
 ) -> None:
-    """Raise, in either mode, where Spark cannot divide: the whole quotient has more digits than it computes."""
-    if not has_long_quotients(left, right):
+    """Raise an error, in both modes, where Spark fails: the integral quotient has more digits than Spark computes."""
+    if not may_have_long_quotients(left, right):
         return
-    one, other, _ = aligned(one, left.scale, other, right.scale)
-    if largest(one) < 10**_QUOTIENT_DIGITS:
+    one, other, _ = align(one, left.scale, other, right.scale)
+    if max_magnitude(one) < 10**_QUOTIENT_DIGITS:
         return
-    sizes = np.broadcast_to(abs(truncated(one, other)), np.broadcast_shapes(np.shape(one), np.shape(other)))
-    long = [len(str(each)) > _QUOTIENT_DIGITS and bool(str(each)[_QUOTIENT_DIGITS:].strip("0")) for each in sizes]
-    fail_where(np.array(long), valid, error)
+    sizes = np.broadcast_to(abs(divide_truncating(one, other)), np.broadcast_shapes(np.shape(one), np.shape(other)))
+    is_too_long = [
+        len(str(size)) > _QUOTIENT_DIGITS and bool(str(size)[_QUOTIENT_DIGITS:].strip("0")) for size in sizes
+    ]
+    fail_where(np.array(is_too_long), valid, error)
 
 
-def numbers(expressions: tuple[Expression, ...], rows: ColumnBatch) -> tuple[list[Whole], Flags | None]:
-    """Arguments as whole numbers, literals as one, and where none is null."""
-    found: list[Whole] = []
+def unscaled_arguments(expressions: tuple[Expression, ...], rows: ColumnBatch) -> tuple[list[Integers], Flags | None]:
+    """The unscaled values of the arguments, a single integer for a literal, and where no argument is null."""
+    results: list[Integers] = []
     valid: Flags | None = None
-    for each in expressions:
-        if isinstance(each, Literal) and each.value is not None:
-            found.append(int(unscaled(pa.repeat(each.scalar, 1))[0]))
+    for expression in expressions:
+        if isinstance(expression, Literal) and expression.value is not None:
+            results.append(int(unscaled(pa.repeat(expression.scalar, 1))[0]))
         else:
-            array = each.evaluate(rows)
-            found.append(unscaled(array))
-            valid = both(valid, there(array))
-    return found, valid
+            array = expression.evaluate(rows)
+            results.append(unscaled(array))
+            valid = and_validity(valid, validity(array))
+    return results, valid
 
 
-def arithmetic(name: str, symbol: str) -> Callable[[Call, ColumnBatch], pa.Array]:
-    """How calls of an operation on decimals are evaluated."""
+def operation(name: str, symbol: str) -> Callable[[Call, ColumnBatch], pa.Array]:
+    """The implementation of an arithmetic operation on decimals."""
 
     def run(call: Call, rows: ColumnBatch) -> pa.Array:
-        left, right = (each.type for each in call.arguments)
-        (one, other), valid = numbers(call.arguments, rows)
+        left, right = (argument.type for argument in call.arguments)
+        (one, other), valid = unscaled_arguments(call.arguments, rows)
         (ansi,) = call.options
 
         def error(what: str) -> Callable[[int], EvaluationError]:
-            def made(row: int) -> EvaluationError:
-                shown = f"{_shown(one, left.scale, row)} {symbol} {_shown(other, right.scale, row)}"
-                return EvaluationError(f"{what} in {shown}", detail=f"the result is {call.type}", hint=HINT)
+            def at_row(row: int) -> EvaluationError:
+                shown = f"{_format(one, left.scale, row)} {symbol} {_format(other, right.scale, row)}"
+                return EvaluationError(
+                    f"{what} in {shown}",
+                    detail=f"the result type is {call.type}",
+                    hint=ANSI_HINT if ansi else CASE_HINT,
+                )
 
-            return made
+            return at_row
 
         if name in DIVISIONS:
             zero = np.equal(other, 0)
@@ -261,68 +266,67 @@ def arithmetic(name: str, symbol: str) -> Callable[[Call, ColumnBatch], pa.Array
                 zero = np.broadcast_to(zero, rows.count)
                 if ansi:
                     fail_where(zero, valid, error("division by zero"))
-                other, valid = np.where(zero, 1, other), both(valid, ~zero)
+                other, valid = np.where(zero, 1, other), and_validity(valid, ~zero)
         if name in ("remainder", "pmod"):
-            refuse_long(one, left, other, right, valid, error("too long a quotient"))
-        whole, scale = _OPERATIONS[name](one, left.scale, other, right.scale, call.type)
-        result = np.broadcast_to(np.asarray(scaled(whole, call.type.scale - scale)), rows.count)
-        return fitted(call.type, result, valid, ansi, error("overflow"))
+            check_quotient_digits(one, left, other, right, valid, error("quotient with too many digits"))
+        integers, scale = _OPERATIONS[name](one, left.scale, other, right.scale, call.type)
+        result = np.broadcast_to(np.asarray(rescale(integers, call.type.scale - scale)), rows.count)
+        return checked_decimals(call.type, result, valid, ansi, error("overflow"))
 
     return run
 
 
-def _shown(whole: Whole, scale: int, row: int) -> str:
-    number = int(whole if isinstance(whole, int) else whole[row])
+def _format(integers: Integers, scale: int, row: int) -> str:
+    number = int(integers if isinstance(integers, int) else integers[row])
     digits = str(abs(number)).rjust(scale + 1, "0")
     text = f"{digits[:-scale]}.{digits[-scale:]}" if scale else digits
     return f"-{text}" if number < 0 else text
 
 
-HINT = "change the data or the query, or set spark.sql.ansi.enabled to false to have null"
 DIVISIONS = frozenset({"divide", "remainder", "pmod", "quotient"})
 
 
-def aligned(one: Whole, scale: int, other: Whole, other_scale: int) -> tuple[Whole, Whole, int]:
-    """Two numbers in the units of the finer one."""
+def align(one: Integers, scale: int, other: Integers, other_scale: int) -> tuple[Integers, Integers, int]:
+    """Unscaled values of two operands for the larger of their scales, and that scale."""
     common = max(scale, other_scale)
-    return scaled(one, common - scale), scaled(other, common - other_scale), common
+    return rescale(one, common - scale), rescale(other, common - other_scale), common
 
 
-def _sum(one: Whole, scale: int, other: Whole, other_scale: int, sign: int) -> tuple[Whole, int]:
-    one, other, scale = aligned(one, scale, other, other_scale)
-    if largest(one) + largest(other) >= _LIMIT:
-        one, other = wide(one), wide(other)
+def _sum(one: Integers, scale: int, other: Integers, other_scale: int, sign: int) -> tuple[Integers, int]:
+    one, other, scale = align(one, scale, other, other_scale)
+    if max_magnitude(one) + max_magnitude(other) >= _LIMIT:
+        one, other = as_objects(one), as_objects(other)
     return one + other if sign > 0 else one - other, scale
 
 
-def _product(one: Whole, scale: int, other: Whole, other_scale: int) -> tuple[Whole, int]:
-    if largest(one) * largest(other) >= _LIMIT:
-        one, other = wide(one), wide(other)
+def _product(one: Integers, scale: int, other: Integers, other_scale: int) -> tuple[Integers, int]:
+    if max_magnitude(one) * max_magnitude(other) >= _LIMIT:
+        one, other = as_objects(one), as_objects(other)
     return one * other, scale + other_scale
 
 
-def _quotient(one: Whole, scale: int, other: Whole, other_scale: int, kind: pa.DataType) -> tuple[Whole, int]:
-    one = scaled(one, kind.scale - scale + other_scale)
-    return divided(one, other), kind.scale
+def _quotient(one: Integers, scale: int, other: Integers, other_scale: int, kind: pa.DataType) -> tuple[Integers, int]:
+    one = rescale(one, kind.scale - scale + other_scale)
+    return divide_half_up(one, other), kind.scale
 
 
-def _remainder(one: Whole, scale: int, other: Whole, other_scale: int) -> tuple[Whole, int]:
-    one, other, scale = aligned(one, scale, other, other_scale)
+def _remainder(one: Integers, scale: int, other: Integers, other_scale: int) -> tuple[Integers, int]:
+    one, other, scale = align(one, scale, other, other_scale)
     return _signed_remainder(one, other), scale
 
 
-def _signed_remainder(one: Whole, other: Whole) -> Whole:
+def _signed_remainder(one: Integers, other: Integers) -> Integers:
     one, other = _absolute(one, other)
-    size = abs(one) % abs(other)
-    return np.where(np.less(one, 0), -size, size)
+    magnitude = abs(one) % abs(other)
+    return np.where(np.less(one, 0), -magnitude, magnitude)
 
 
-def _positive_remainder(one: Whole, scale: int, other: Whole, other_scale: int) -> tuple[Whole, int]:
-    one, other, scale = aligned(one, scale, other, other_scale)
-    rest = _signed_remainder(one, other)
-    if largest(other) * 2 >= _LIMIT:
-        rest, other = wide(rest), wide(other)
-    return np.where(np.less(rest, 0), _signed_remainder(rest + other, other), rest), scale
+def _positive_remainder(one: Integers, scale: int, other: Integers, other_scale: int) -> tuple[Integers, int]:
+    one, other, scale = align(one, scale, other, other_scale)
+    remainder = _signed_remainder(one, other)
+    if max_magnitude(other) * 2 >= _LIMIT:
+        remainder, other = as_objects(remainder), as_objects(other)
+    return np.where(np.less(remainder, 0), _signed_remainder(remainder + other, other), remainder), scale
 
 
 _OPERATIONS: dict[str, Callable[[Any, int, Any, int, pa.DataType], tuple[Any, int]]] = {

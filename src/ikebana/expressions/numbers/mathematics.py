@@ -1,7 +1,7 @@
-"""Functions of numbers.
+"""Mathematical functions.
 
-Exponentials, logarithms, cubic roots and trigonometric functions are those of the C library, Spark's are Java's: the
-last digit may differ. All else is exact. Logarithms of what has none are null.
+Exponentials, logarithms, cube roots and trigonometric functions use the C library where Spark uses Java's, so the last
+digit may differ. All other functions are exact. A logarithm that is undefined is null.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ikebana.encoding.arrow import from_numpy
 from ikebana.errors import EvaluationError
-from ikebana.expressions.core.base import Call, Config
-from ikebana.expressions.core.buffers import made
+from ikebana.expressions.core.base import ANSI_HINT, Call, Config
 from ikebana.expressions.core.scalars import Value, each_distinct, maps, numbers, refuse_where, rows_of, wide
 from ikebana.expressions.core.tree import Tree
 
-_DOUBLE, _INT, _TEXT = pa.float64(), pa.int32(), pa.string()
+_DOUBLE, _INT, _STRING = pa.float64(), pa.int32(), pa.string()
 
 
 def _of_one(kind: str, compute: Callable[[Any], Any]) -> None:
     @maps(kind, gives=_DOUBLE, nullable=True)
     def _(call: Call, number: pa.Array) -> pa.Array:
         with np.errstate(all="ignore"):
-            return made(_DOUBLE, compute(numbers(number)))
+            return from_numpy(_DOUBLE, compute(numbers(number)))
 
 
 def _of_two(kind: str, compute: Callable[[Any, Any], Any]) -> None:
     @maps(kind, gives=_DOUBLE)
     def _(call: Call, one: Value, other: Value) -> pa.Array:
         with np.errstate(all="ignore"):
-            return made(_DOUBLE, compute(numbers(one), numbers(other)))
+            return from_numpy(_DOUBLE, compute(numbers(one), numbers(other)))
 
 
 def _asinh(x: Any) -> Any:
@@ -69,9 +69,9 @@ for _kind, _compute in _OF_ONE.items():
 
 
 def _power(base: Any, exponent: Any) -> Any:
-    """One to the power of NaN, and of infinity, is NaN in Java."""
-    odd = (np.abs(base) == 1) & (np.isnan(exponent) | np.isinf(exponent))
-    return np.where(odd, np.nan, np.power(base, exponent))
+    """The power as in Java, where 1 and -1 to the power of NaN or infinity are NaN."""
+    is_special = (np.abs(base) == 1) & (np.isnan(exponent) | np.isinf(exponent))
+    return np.where(is_special, np.nan, np.power(base, exponent))
 
 
 _of_two("Pow", _power)
@@ -87,7 +87,7 @@ def _logarithm(kind: str, compute: Callable[[Any], Any], above: float) -> None:
     def _(call: Call, number: pa.Array) -> pa.Array:
         value = numbers(number)
         with np.errstate(all="ignore"):
-            return made(_DOUBLE, compute(value), ~(value <= above))
+            return from_numpy(_DOUBLE, compute(value), ~(value <= above))
 
 
 _logarithm("Log", np.log, 0.0)
@@ -100,10 +100,10 @@ _logarithm("Log1p", np.log1p, -1.0)
 def _log(call: Call, base: Value, number: Value) -> pa.Array:
     by, value = np.broadcast_arrays(numbers(base), numbers(number))
     with np.errstate(all="ignore"):
-        return made(_DOUBLE, np.log(value) / np.log(by), ~((by <= 0) | (value <= 0)))
+        return from_numpy(_DOUBLE, np.log(value) / np.log(by), ~((by <= 0) | (value <= 0)))
 
 
-# Whole numbers.
+# Integers.
 
 _FACTORIALS = np.cumprod([1, *range(1, 21)], dtype=np.int64)
 
@@ -111,47 +111,47 @@ _FACTORIALS = np.cumprod([1, *range(1, 21)], dtype=np.int64)
 @maps("Factorial", gives=pa.int64(), nullable=True)
 def _factorial(call: Call, number: pa.Array) -> pa.Array:
     value = wide(number)
-    return made(pa.int64(), _FACTORIALS[np.clip(value, 0, 20)], (value >= 0) & (value <= 20))
+    return from_numpy(pa.int64(), _FACTORIALS[np.clip(value, 0, 20)], (value >= 0) & (value <= 20))
 
 
 @maps("BitwiseCount", gives=_INT)
 def _bit_count(call: Call, number: pa.Array) -> pa.Array:
-    return made(_INT, np.bitwise_count(wide(number).view(np.uint64)))
+    return from_numpy(_INT, np.bitwise_count(wide(number).view(np.uint64)))
 
 
 @maps("BitwiseGet", gives=pa.int8(), raises=True)
 def _bit_get(call: Call, number: Value, position: Value) -> pa.Array:
     value, at = np.broadcast_arrays(wide(number), wide(position))
     size = number.type.bit_width
-    refuse_where((at < 0) | (at >= size), call, f"a position is not between 0 and {size - 1}", number, position)
-    return made(pa.int8(), value >> np.clip(at, 0, 63) & 1)
+    refuse_where((at < 0) | (at >= size), call, f"the bit position must be between 0 and {size - 1}", number, position)
+    return from_numpy(pa.int8(), value >> np.clip(at, 0, 63) & 1)
 
 
-@maps("Bin", gives=_TEXT)
+@maps("Bin", gives=_STRING)
 def _bin(call: Call, number: pa.Array) -> pa.Array:
-    return each_distinct(lambda value: f"{value & (2**64 - 1):b}", _TEXT, number)
+    return each_distinct(lambda value: f"{value & (2**64 - 1):b}", _STRING, number)
 
 
 @maps("WidthBucket", gives=pa.int64(), nullable=True)
 def _width_bucket(call: Call, value: Value, low: Value, high: Value, count: Value) -> pa.Array:
-    x, start, end = (numbers(each).astype(float) for each in (value, low, high))
+    x, start, end = (numbers(argument).astype(float) for argument in (value, low, high))
     buckets = wide(count)
-    there = (
+    defined = (
         (buckets > 0) & (buckets < 2**63 - 1) & np.isfinite(start) & np.isfinite(end) & (start != end) & ~np.isnan(x)
     )
     lower, upper = np.minimum(start, end), np.maximum(start, end)
     with np.errstate(all="ignore"):
         inside = buckets * (np.where(start < end, x - lower, upper - x) / (upper - lower))
         below, above = np.where(start < end, x < lower, x > upper), np.where(start < end, x >= upper, x <= lower)
-        middle = np.where(below | above | ~there, 0, inside).astype(np.int64) + 1
-    found = np.where(below, 0, np.where(above, buckets + 1, middle))
+        middle = np.where(below | above | ~defined, 0, inside).astype(np.int64) + 1
+    bucket = np.where(below, 0, np.where(above, buckets + 1, middle))
     rows = rows_of(value, low, high, count)
-    return made(pa.int64(), np.broadcast_to(found, rows), np.broadcast_to(there, rows))
+    return from_numpy(pa.int64(), np.broadcast_to(bucket, rows), np.broadcast_to(defined, rows))
 
 
-# Other bases.
+# Number bases.
 
-_MOST = 2**64 - 1
+_UINT64_MAX = 2**64 - 1
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -159,33 +159,37 @@ def _ansi(tree: Tree, config: Config) -> tuple[Any, ...]:
     return (bool(tree.fields["ansiEnabled"]),)
 
 
-@maps("Conv", gives=_TEXT, nullable=True, options=_ansi, raises=lambda call: bool(call.options[0]))
+@maps("Conv", gives=_STRING, nullable=True, options=_ansi, raises=lambda call: bool(call.options[0]))
 def _conv(call: Call, text: Value, source: Value, target: Value) -> pa.Array:
     def compute(text: str, source: int, target: int) -> str | None:
         return _converted(text.strip(" "), source, target, call.options[0])
 
-    return each_distinct(compute, _TEXT, text, source, target)
+    return each_distinct(compute, _STRING, text, source, target)
 
 
 def _converted(text: str, source: int, target: int, ansi: bool) -> str | None:
-    """A number of 64 bits in another base: signed if that is negative. What comes after its digits does not matter."""
+    """Convert a 64-bit number to another base, signed if `target` is negative; ignore characters after the digits."""
     if not (2 <= source <= 36 and 2 <= abs(target) <= 36) or not text:
         return None
     negative = text[0] == "-"
     value = 0
-    for each in text[negative:].upper():
-        digit = _DIGITS.find(each)
+    for character in text[negative:].upper():
+        digit = _DIGITS.find(character)
         if not 0 <= digit < source:
             break
         value = value * source + digit
-    if value > _MOST:
+    if value > _UINT64_MAX:
         if ansi:
-            raise EvaluationError(f"{text!r} has too many digits", detail="it does not fit into 64 bits")
-        value = _MOST
+            raise EvaluationError(
+                f"cannot convert {text!r} from base {source}",
+                detail="it does not fit into 64 bits",
+                hint=ANSI_HINT,
+            )
+        value = _UINT64_MAX
     if negative and target > 0:
-        value = (-value if value <= _MOST >> 1 else -1) & _MOST
+        value = (-value if value <= _UINT64_MAX >> 1 else -1) & _UINT64_MAX
     if target < 0:
-        signed = value - (_MOST + 1) if value > _MOST >> 1 else value
+        signed = value - (_UINT64_MAX + 1) if value > _UINT64_MAX >> 1 else value
         negative = negative or signed < 0
         value = abs(signed)
     return ("-" if negative and target < 0 else "") + _in_base(value, abs(target))

@@ -1,7 +1,7 @@
-"""Rounding: to whole numbers, and to digits after the point or before it.
+"""Rounding to integers, or to a number of digits after or before the decimal point.
 
-Doubles are rounded by the digits that they print with, as in Spark: 2.675 to two digits is 2.68. Only near a half, and
-where numbers are large, are they printed; all else is computed for whole columns.
+Doubles are rounded by their printed digits, as in Spark: 2.675 rounded to two digits is 2.68. Only numbers close to a
+half, and large numbers, are actually printed, one by one; all others are rounded by vectorised arithmetic.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from ikebana.encoding.arrow import from_numpy, to_numpy
 from ikebana.errors import EvaluationError
-from ikebana.expressions.core.base import Call, Config, Expression, Literal, builds, function
-from ikebana.expressions.core.buffers import made, values
+from ikebana.expressions.core.base import CASE_HINT, Call, Config, Expression, Literal, builds, function
 from ikebana.expressions.core.scalars import Arguments, refuse_where, valid
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.core.types import MAX_PRECISION, bounded
-from ikebana.expressions.numbers.decimals import fitted, largest, unscaled, wide
+from ikebana.expressions.numbers.decimals import as_objects, checked_decimals, low_words, max_magnitude, unscaled
 
 _EXACT = Context(prec=400)
 _DECIMAL_MODES = {"Round": ROUND_HALF_UP, "BRound": ROUND_HALF_EVEN}
@@ -27,7 +27,7 @@ _LIMIT = 2**63
 
 
 def rounded_type(kind: pa.DataType, digits: int) -> pa.DataType:
-    """The type of a number that was rounded to some digits after the point."""
+    """The type of a number that is rounded to `digits` digits after the decimal point."""
     if not types.is_decimal(kind):
         return kind
     before = kind.precision - kind.scale + 1
@@ -48,7 +48,7 @@ def _build(tree: Tree, children: Arguments, config: Config) -> Expression:
 
 
 @builds("Ceil", "Floor")
-def _build_whole(tree: Tree, children: Arguments, config: Config) -> Expression:
+def _build_ceil_floor(tree: Tree, children: Arguments, config: Config) -> Expression:
     (number,) = children
     kind, ansi = pa.int64(), bool(tree.fields.get("failOnError", config.ansi))
     if types.is_decimal(number.type):
@@ -65,86 +65,92 @@ def _may_raise(call: Call) -> bool:
 def _round(call: Call, number: pa.Array) -> pa.Array:
     mode, digits, ansi = call.options
     if types.is_decimal(number.type):
-        return _decimals(call, number, mode, digits)
+        return _round_decimals(call, number, mode, digits)
     if types.is_integer(number.type):
-        return number if digits >= 0 else _integers(call, number, mode, digits, ansi)
+        return number if digits >= 0 else _round_integers(call, number, mode, digits, ansi)
     if types.is_integer(call.type):
-        return _whole(call, number, mode, ansi)
-    rounded = _doubles(values(number).astype(np.float64), digits, _DECIMAL_MODES[mode])
-    return made(call.type, rounded.astype(values(number).dtype), valid(number))
+        return _to_integers(call, number, mode, ansi)
+    rounded = _round_doubles(to_numpy(number).astype(np.float64), digits, _DECIMAL_MODES[mode])
+    return from_numpy(call.type, rounded.astype(to_numpy(number).dtype), valid(number))
 
 
-def _decimals(call: Call, number: pa.Array, mode: str, digits: int) -> pa.Array:
-    """What has too many digits raises in either mode, as in Spark."""
-    whole = unscaled(number)
+def _round_decimals(call: Call, number: pa.Array, mode: str, digits: int) -> pa.Array:
+    """Round decimals; a result with too many digits raises an error in both modes, as in Spark."""
+    integers = unscaled(number)
     if digits < number.type.scale:
-        whole = _divided(whole, 10 ** (number.type.scale - digits), mode)
+        integers = _divided(integers, 10 ** (number.type.scale - digits), mode)
     if digits < 0:
-        whole = (whole if largest(whole) * 10**-digits < _LIMIT else wide(whole)) * 10**-digits
-    return fitted(call.type, whole, valid(number), True, lambda row: _overflow(call))
+        integers = (integers if max_magnitude(integers) * 10**-digits < _LIMIT else as_objects(integers)) * 10**-digits
+    return checked_decimals(call.type, integers, valid(number), True, lambda row: _overflow(call))
 
 
 def _overflow(call: Call) -> EvaluationError:
-    return EvaluationError(f"cannot evaluate {call}", detail=f"a result is out of the range of {call.type}")
+    return EvaluationError(
+        f"cannot evaluate {call}",
+        detail=f"a result is out of the range of {call.type}",
+        hint=CASE_HINT,
+    )
 
 
-def _divided(whole: Any, factor: int, mode: str) -> Any:
-    """Whole numbers divided, and rounded."""
-    if factor >= 2**61 or largest(whole) >= 2**61:
-        whole = wide(whole)
+def _divided(integers: Any, factor: int, mode: str) -> Any:
+    """Integers divided by a factor and rounded by a mode."""
+    if factor >= 2**61 or max_magnitude(integers) >= 2**61:
+        integers = as_objects(integers)
     if mode == "RoundFloor":
-        return whole // factor
+        return integers // factor
     if mode == "RoundCeil":
-        return -(-whole // factor)
-    size, rest = abs(whole) // factor, abs(whole) % factor
-    half = (2 * rest > factor) | ((2 * rest == factor) & ((mode == "Round") | (size % 2 == 1)))
-    return np.where(whole < 0, -(size + half), size + half)
+        return -(-integers // factor)
+    quotient, remainder = abs(integers) // factor, abs(integers) % factor
+    half = (2 * remainder > factor) | ((2 * remainder == factor) & ((mode == "Round") | (quotient % 2 == 1)))
+    return np.where(integers < 0, -(quotient + half), quotient + half)
 
 
-def _integers(call: Call, number: pa.Array, mode: str, digits: int, ansi: bool) -> pa.Array:
-    """What overflows raises in ANSI mode, and wraps otherwise."""
-    whole = values(number).astype(np.int64)
-    limits = np.iinfo(values(number).dtype)
+def _round_integers(call: Call, number: pa.Array, mode: str, digits: int, ansi: bool) -> pa.Array:
+    """Round integers; an overflow raises an error in ANSI mode and wraps otherwise."""
+    integers = to_numpy(number).astype(np.int64)
+    limits = np.iinfo(to_numpy(number).dtype)
     if digits < -18 or limits.bits == 64:
-        whole = whole.astype(object)
-    result = _divided(whole, 10**-digits, mode) * 10**-digits
+        integers = integers.astype(object)
+    result = _divided(integers, 10**-digits, mode) * 10**-digits
     if ansi:
-        refuse_where(np.asarray((result < limits.min) | (result > limits.max), bool), call, "it overflows", number)
-    if result.dtype == object:
-        result = (result & (2**64 - 1)).astype(np.uint64).view(np.int64)
-    return made(call.type, result.astype(values(number).dtype), valid(number))
+        refuse_where(
+            np.asarray((result < limits.min) | (result > limits.max), bool), call, "the result overflows", number
+        )
+    return from_numpy(call.type, low_words(result).astype(to_numpy(number).dtype), valid(number))
 
 
-def _whole(call: Call, number: pa.Array, mode: str, ansi: bool) -> pa.Array:
-    """Doubles as whole numbers: the nearest of 64 bits for those that are out of range, 0 for NaN."""
-    found = (np.ceil if mode == "RoundCeil" else np.floor)(values(number))
-    outside = ~(np.abs(found) < _LIMIT)
+def _to_integers(call: Call, number: pa.Array, mode: str, ansi: bool) -> pa.Array:
+    """Floor or ceiling of doubles as int64; out of range, the nearest int64; 0 for NaN."""
+    rounded = (np.ceil if mode == "RoundCeil" else np.floor)(to_numpy(number))
+    outside = ~(np.abs(rounded) < _LIMIT)
     if ansi:
-        refuse_where(outside & (found != -_LIMIT) & ~np.isnan(found), call, "a number is too large", number)
+        refuse_where(outside & (rounded != -_LIMIT) & ~np.isnan(rounded), call, "a number is too large", number)
     limits = np.iinfo(np.int64)
-    nearest = np.where(np.isnan(found), 0, np.where(found > 0, limits.max, limits.min))
-    return made(pa.int64(), np.where(outside, nearest, np.where(outside, 0, found).astype(np.int64)), valid(number))
+    nearest = np.where(np.isnan(rounded), 0, np.where(rounded > 0, limits.max, limits.min))
+    return from_numpy(
+        pa.int64(), np.where(outside, nearest, np.where(outside, 0, rounded).astype(np.int64)), valid(number)
+    )
 
 
-def _doubles(numbers: Any, digits: int, mode: str) -> Any:
+def _round_doubles(numbers: Any, digits: int, mode: str) -> Any:
     if abs(digits) > 22:
-        return _printed(numbers, np.isfinite(numbers), digits, mode, numbers.copy())
+        return _round_exactly(numbers, np.isfinite(numbers), digits, mode, numbers.copy())
     with np.errstate(over="ignore", invalid="ignore"):
         shifted = np.abs(numbers) * 10.0**digits if digits >= 0 else np.abs(numbers) / 10.0**-digits
-        whole = np.floor(shifted + 0.5)
+        magnitude = np.floor(shifted + 0.5)
         near = np.abs(shifted - np.floor(shifted) - 0.5) <= (shifted + 1) * 2.0**-50
-        found = whole / 10.0**digits if digits >= 0 else whole * 10.0**-digits
-        found = np.where(numbers < 0, -found, found) + 0.0
-        doubtful = near | (shifted >= 2.0**50) | (np.abs(found) >= 2.0**53)
+        result = magnitude / 10.0**digits if digits >= 0 else magnitude * 10.0**-digits
+        result = np.where(numbers < 0, -result, result) + 0.0
+        doubtful = near | (shifted >= 2.0**50) | (np.abs(result) >= 2.0**53)
     finite = np.isfinite(numbers)
-    return _printed(numbers, doubtful & finite, digits, mode, np.where(finite, found, numbers))
+    return _round_exactly(numbers, doubtful & finite, digits, mode, np.where(finite, result, numbers))
 
 
-def _printed(numbers: Any, which: Any, digits: int, mode: str, found: Any) -> Any:
-    """The exact way, for some of the numbers."""
+def _round_exactly(numbers: Any, which: Any, digits: int, mode: str, result: Any) -> Any:
+    """`result`, where the numbers that `which` marks are rounded exactly, by their printed digits."""
     if which.any():
         step = Decimal(1).scaleb(-digits)
-        found[which] = [
-            float(Decimal(repr(each)).quantize(step, mode, _EXACT)) + 0.0 for each in numbers[which].tolist()
+        result[which] = [
+            float(Decimal(repr(number)).quantize(step, mode, _EXACT)) + 0.0 for number in numbers[which].tolist()
         ]
-    return found
+    return result

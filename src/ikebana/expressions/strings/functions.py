@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ikebana.expressions.core.base import Call, is_nullable
-from ikebana.expressions.core.buffers import spread, true
+from ikebana.expressions.core.buffers import is_true, scatter
 from ikebana.expressions.core.scalars import (
     Arguments,
     Value,
@@ -48,9 +48,9 @@ def _cased(text: pa.Array, kernel: Callable[[pa.Array], pa.Array], convert: Call
     """ASCII by Arrow; all else by Python, since a character's other case may be several."""
     if _is_ascii(text):
         return kernel(text)
-    plain = true(pc.string_is_ascii(text))
+    plain = is_true(pc.string_is_ascii(text))
     slow = each_distinct(convert, _TEXT, text.filter(pa.array(~plain)))
-    return spread(_TEXT, len(text), [(plain, kernel(text.filter(pa.array(plain)))), (~plain, slow)])
+    return scatter(_TEXT, len(text), [(plain, kernel(text.filter(pa.array(plain)))), (~plain, slow)])
 
 
 @maps("Upper", gives=_TEXT)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from ikebana.errors import EvaluationError, SqlError
 from ikebana.expressions.core.base import Call, Config, Expression, Literal, builds
-from ikebana.expressions.core.buffers import spread, true
+from ikebana.expressions.core.buffers import is_true, scatter
 from ikebana.expressions.core.scalars import Arguments, Value, each_distinct, maps
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.strings.patterns import TERMINATORS, Pattern, java, like
@@ -58,9 +58,9 @@ def _split_by_terminator(
     terminated = pc.fill_null(pc.match_substring_regex(text, _TERMINATED), False)
     if not pc.any(terminated).as_py():
         return fast(text)
-    slowly = true(terminated)
+    slowly = is_true(terminated)
     parts = [(~slowly, fast(text.filter(pa.array(~slowly)))), (slowly, slow(text.filter(terminated)))]
-    return spread(parts[0][1].type, len(text), parts)
+    return scatter(parts[0][1].type, len(text), parts)
 
 
 def _found(translate: Callable[[str], Pattern], text: Value, pattern: Value) -> pa.Array:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ikebana.encoding.arrow import from_numpy
 from ikebana.expressions.core.base import Call, Config
-from ikebana.expressions.core.buffers import made
 from ikebana.expressions.core.scalars import Value, maps, numbers, refuse_where, unless_it_fails, wide
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.temporal import calendar
@@ -38,7 +38,7 @@ def may_fail(call: Call) -> bool:
 def _field(kind: str, compute: Callable[[Any], Any]) -> None:
     @maps(kind, gives=_INT)
     def _(call: Call, date: pa.Array) -> pa.Array:
-        return made(_INT, compute(wide(date)))
+        return from_numpy(_INT, compute(wide(date)))
 
 
 _field("Year", calendar.year)
@@ -70,41 +70,41 @@ _named("MonthName", calendar.MONTH_NAMES, lambda days: calendar.month(days) - 1)
 
 @maps("DateFromUnixDate", gives=_DATE)
 def _from_days(call: Call, days: pa.Array) -> pa.Array:
-    return made(_DATE, numbers(days))
+    return from_numpy(_DATE, numbers(days))
 
 
 @maps("DateAdd", gives=_DATE)
 def _add(call: Call, date: Value, count: Value) -> pa.Array:
-    return made(_DATE, wide(date) + wide(count))
+    return from_numpy(_DATE, wide(date) + wide(count))
 
 
 @maps("DateSub", gives=_DATE)
 def _sub(call: Call, date: Value, count: Value) -> pa.Array:
-    return made(_DATE, wide(date) - wide(count))
+    return from_numpy(_DATE, wide(date) - wide(count))
 
 
 @maps("DateDiff", gives=_INT)
 def _diff(call: Call, end: Value, start: Value) -> pa.Array:
-    return made(_INT, wide(end) - wide(start))
+    return from_numpy(_INT, wide(end) - wide(start))
 
 
 @maps("SubtractDates", gives=pa.duration("us"), raises=True)
 def _subtract(call: Call, end: Value, start: Value) -> pa.Array:
     days = wide(end) - wide(start)
     refuse_where(abs(days) > np.iinfo(np.int64).max // DAY, call, "the interval is too long", end, start)
-    return made(call.type, days * DAY)
+    return from_numpy(call.type, days * DAY)
 
 
 @maps("AddMonths", "DateAddYMInterval", gives=_DATE, raises=True)
 def _add_months(call: Call, date: Value, count: Value) -> pa.Array:
     days = calendar.plus_months(wide(date), wide(count))
     refuse_where((days < _INT_RANGE.min) | (days > _INT_RANGE.max), call, "there is no such date", date, count)
-    return made(_DATE, days)
+    return from_numpy(_DATE, days)
 
 
 @maps("LastDay", gives=_DATE)
 def _last_day(call: Call, date: pa.Array) -> pa.Array:
-    return made(_DATE, calendar.month_start(calendar.months(wide(date)) + 1) - 1)
+    return from_numpy(_DATE, calendar.month_start(calendar.months(wide(date)) + 1) - 1)
 
 
 _WEEKDAYS = {
@@ -121,7 +121,7 @@ def _next_day(call: Call, date: Value, name: Value) -> pa.Array:
         refuse_where(wanted < 0, call, "there is no such day of the week", date, name)
     days = wide(date)
     result = days + 1 + (wanted - 1 - calendar.weekday(days)) % 7
-    return made(_DATE, result, np.broadcast_to(wanted >= 0, result.shape))
+    return from_numpy(_DATE, result, np.broadcast_to(wanted >= 0, result.shape))
 
 
 def _codes(text: Value, code: Callable[[str], int]) -> Any:
@@ -145,7 +145,7 @@ def _make_date(call: Call, year: Value, month: Value, day: Value) -> pa.Array:
     there = there & (days >= _INT_RANGE.min) & (days <= _INT_RANGE.max)
     if may_fail(call):
         refuse_where(~there, call, "there is no such date", year, month, day)
-    return made(_DATE, days, there)
+    return from_numpy(_DATE, days, there)
 
 
 # Truncating.
@@ -190,4 +190,4 @@ def _trunc(call: Call, date: Value, name: Value) -> pa.Array:
     days = wide(date)
     result, there = by_level(DATE_LEVELS, name, lambda level: first_day(days, level))
     result = np.broadcast_to(result, np.broadcast_shapes(np.shape(days), np.shape(there)))
-    return made(_DATE, result, np.broadcast_to(there, result.shape))
+    return from_numpy(_DATE, result, np.broadcast_to(there, result.shape))

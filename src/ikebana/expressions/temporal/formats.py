@@ -18,9 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ikebana.encoding.arrow import from_numpy
 from ikebana.errors import SqlError
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, Literal, builds, function
-from ikebana.expressions.core.buffers import made, operands
+from ikebana.expressions.core.buffers import operands
 from ikebana.expressions.core.scalars import Arguments, Value, maps, masked, refuse_where, unless_it_fails, valid, wide
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.core.types import arrow_type
@@ -361,7 +362,7 @@ def _get_timestamp(call: Call, rows: ColumnBatch) -> pa.Array:
     if not pattern.is_valid:
         return pa.nulls(rows.count, call.type)
     micros, there = _read(call, text, pattern, call.options[0] if call.type == INSTANT else None)
-    return masked(made(call.type, micros, there), valid(text))
+    return masked(from_numpy(call.type, micros, there), valid(text))
 
 
 @maps(
@@ -377,7 +378,7 @@ def _unix_timestamp(call: Call, time: pa.Array, pattern: Value) -> pa.Array:
     zone = call.options[0]
     if time.type == _TEXT:
         micros, there = _read(call, time, pattern, zone)
-        return made(_LONG, quotient(micros, SECOND), there)
+        return from_numpy(_LONG, quotient(micros, SECOND), there)
     if pa.types.is_date32(time.type):
-        return made(_LONG, quotient(to_instant(wide(time) * DAY, zone), SECOND))
-    return made(_LONG, quotient(wide(time), SECOND))
+        return from_numpy(_LONG, quotient(to_instant(wide(time) * DAY, zone), SECOND))
+    return from_numpy(_LONG, quotient(wide(time), SECOND))

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ikebana.encoding.arrow import from_numpy
 from ikebana.expressions.core.base import Call, Config, Expression, builds, function, is_nullable
-from ikebana.expressions.core.buffers import made
 from ikebana.expressions.core.scalars import Arguments, Value, maps, refuse_where, rows_of, valid, wide
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.core.types import arrow_type
@@ -55,8 +55,8 @@ def _make_timestamp(call: Call, *given: pa.Array) -> pa.Array:
     concerned = valid(*given)
     there = there if concerned is None else there & concerned
     if len(given) == 7:
-        return made(call.type, moved(made(CLOCK, shown), given[6], to_instant), there)
-    return made(call.type, shown if call.type == CLOCK else to_instant(shown, call.options[0]), there)
+        return from_numpy(call.type, moved(from_numpy(CLOCK, shown), given[6], to_instant), there)
+    return from_numpy(call.type, shown if call.type == CLOCK else to_instant(shown, call.options[0]), there)
 
 
 @maps("MakeDTInterval", gives=SPAN, raises=True)
@@ -65,14 +65,14 @@ def _make_span(call: Call, days: Value, hours: Value, minutes: Value, seconds: V
     roughly: Any = sum(np.asarray(count, float) * unit for count, unit in parts)
     refuse_where(np.abs(roughly) >= _LONG_LIMIT, call, "the interval is too long", days, hours, minutes, seconds)
     result: Any = sum(count * unit for count, unit in parts)
-    return made(SPAN, np.broadcast_to(result, rows_of(days, hours, minutes, seconds)))
+    return from_numpy(SPAN, np.broadcast_to(result, rows_of(days, hours, minutes, seconds)))
 
 
 @maps("MakeYMInterval", gives=_INT, raises=True)
 def _make_months(call: Call, years: Value, months: Value) -> pa.Array:
     total = wide(years) * 12 + wide(months)
     refuse_where((total < -_INT_LIMIT) | (total >= _INT_LIMIT), call, "the interval is too long", years, months)
-    return made(_INT, total)
+    return from_numpy(_INT, total)
 
 
 # Fields.
@@ -81,7 +81,7 @@ def _make_months(call: Call, years: Value, months: Value) -> pa.Array:
 def _field(kind: str, gives: pa.DataType, compute: Callable[[Any], Any]) -> None:
     @maps(kind, gives=gives)
     def _(call: Call, interval: pa.Array) -> pa.Array:
-        return made(gives, compute(wide(interval)))
+        return from_numpy(gives, compute(wide(interval)))
 
 
 def _rest(value: Any, by: int) -> Any:

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from ikebana.encoding.arrow import from_numpy
 from ikebana.errors import EvaluationError, SqlError
 from ikebana.expressions.core.base import Call, Config, Expression, builds, is_nullable
-from ikebana.expressions.core.buffers import made
 from ikebana.expressions.core.scalars import (
     Arguments,
     Value,
@@ -68,7 +68,7 @@ def _checked(call: Call, exact: Any, *given: Value) -> Any:
 def _field(kind: str, compute: Callable[[Any], Any]) -> None:
     @maps(kind, gives=_INT, options=zone_of)
     def _(call: Call, time: pa.Array) -> pa.Array:
-        return made(_INT, compute(split(clock(call, time))[1]))
+        return from_numpy(_INT, compute(split(clock(call, time))[1]))
 
 
 _field("Hour", lambda micros: micros // HOUR)
@@ -84,7 +84,7 @@ def _seconds(call: Call, time: pa.Array) -> pa.Array:
 def _unix(kind: str, unit: int) -> None:
     @maps(kind, gives=_LONG)
     def _(call: Call, time: pa.Array) -> pa.Array:
-        return made(_LONG, wide(time) // unit)
+        return from_numpy(_LONG, wide(time) // unit)
 
 
 _unix("UnixSeconds", SECOND)
@@ -99,13 +99,13 @@ def _from_millis(call: Call, count: pa.Array) -> pa.Array:
 
 @maps("MicrosToTimestamp", gives=INSTANT)
 def _from_micros(call: Call, count: pa.Array) -> pa.Array:
-    return made(INSTANT, wide(count))
+    return from_numpy(INSTANT, wide(count))
 
 
 def _from_units(call: Call, count: pa.Array, unit: int) -> pa.Array:
     whole = wide(count)
     refuse_where(abs(whole.astype(float)) > _LIMIT / unit, call, "the timestamp is out of range", count)
-    return made(INSTANT, whole * unit)
+    return from_numpy(INSTANT, whole * unit)
 
 
 @maps(
@@ -119,7 +119,7 @@ def _from_seconds(call: Call, count: pa.Array) -> pa.Array:
         return _from_units(call, count, SECOND)
     if types.is_floating(count.type):
         micros = numbers(count).astype(float) * SECOND
-        return made(INSTANT, _saturated(micros), np.isfinite(micros))
+        return from_numpy(INSTANT, _saturated(micros), np.isfinite(micros))
     return each_distinct(_exact_micros, INSTANT, count)
 
 
@@ -162,7 +162,7 @@ def _truncate(call: Call, name: Value, time: Value) -> pa.Array:
 
     result, there = by_level((*DATE_LEVELS, *_UNITS), name, truncated)
     result = np.broadcast_to(result, rows_of(name, time))
-    return made(call.type, result, np.broadcast_to(there, result.shape))
+    return from_numpy(call.type, result, np.broadcast_to(there, result.shape))
 
 
 def _resolved(call: Call, shown: Any, offset: Any) -> Any:
@@ -191,12 +191,12 @@ def _plus(call: Call, time: Value, days: Any, months: Any, micros: Any) -> Any:
 def _add_span(call: Call, time: Value, span: Any, *given: Value) -> pa.Array:
     days = quotient(span, DAY)
     _checked(call, wide(time).astype(float) + np.asarray(span, float), time, *given)
-    return made(call.type, _plus(call, time, days, None, span - days * DAY))
+    return from_numpy(call.type, _plus(call, time, days, None, span - days * DAY))
 
 
 def _add_months(call: Call, time: Value, months: Any, *given: Value) -> pa.Array:
     _checked(call, wide(time).astype(float) + np.asarray(months, float) * 31.0 * DAY, time, *given)
-    return made(call.type, _plus(call, time, 0, months, 0))
+    return from_numpy(call.type, _plus(call, time, 0, months, 0))
 
 
 def _check_interval(arguments: Arguments) -> None:
@@ -244,7 +244,7 @@ def _timestamp_add(call: Call, count: Value, time: Value) -> pa.Array:
     if _SPANS[unit] >= DAY:
         return _add_span(call, time, many * _SPANS[unit], count)
     _checked(call, wide(time).astype(float) + many.astype(float) * _SPANS[unit], count, time)
-    return made(call.type, wide(time) + many * _SPANS[unit])
+    return from_numpy(call.type, wide(time) + many * _SPANS[unit])
 
 
 # Differences.
@@ -252,15 +252,15 @@ def _timestamp_add(call: Call, count: Value, time: Value) -> pa.Array:
 
 @maps("SubtractTimestamps", gives=SPAN, options=zone_of)
 def _subtract(call: Call, end: Value, start: Value) -> pa.Array:
-    return made(SPAN, clock(call, end) - clock(call, start))
+    return from_numpy(SPAN, clock(call, end) - clock(call, start))
 
 
 @maps("TimestampDiff", gives=_LONG, options=_unit)
 def _timestamp_diff(call: Call, start: Value, end: Value) -> pa.Array:
     unit, first, last = call.options[1], clock(call, start), clock(call, end)
     if unit in _SPANS:
-        return made(_LONG, quotient(last - first, _SPANS[unit]))
-    return made(_LONG, quotient(_months_between(first, last), _MONTHS[unit]))
+        return from_numpy(_LONG, quotient(last - first, _SPANS[unit]))
+    return from_numpy(_LONG, quotient(_months_between(first, last), _MONTHS[unit]))
 
 
 def _months_between(first: Any, last: Any) -> Any:
@@ -284,7 +284,7 @@ def _months(call: Call, one: Value, other: Value, rounded: Value) -> pa.Array:
     seconds = seconds - quotient(wide(other) - to_instant(others * DAY, zone), SECOND)
     parts = months + seconds / (31 * 86400.0)
     result = np.where(numbers(rounded), np.floor(parts * 1e8 + 0.5) / 1e8, parts)
-    return made(pa.float64(), np.where(same | both_last, months, result))
+    return from_numpy(pa.float64(), np.where(same | both_last, months, result))
 
 
 # Zones.
@@ -314,15 +314,15 @@ def _known(name: str) -> str:
 
 @maps("FromUTCTimestamp", gives=_first_type, raises=True)
 def _from_utc(call: Call, time: Value, zone: Value) -> pa.Array:
-    return made(call.type, moved(time, zone, to_clock))
+    return from_numpy(call.type, moved(time, zone, to_clock))
 
 
 @maps("ToUTCTimestamp", gives=_first_type, raises=True)
 def _to_utc(call: Call, time: Value, zone: Value) -> pa.Array:
-    return made(call.type, moved(time, zone, to_instant))
+    return from_numpy(call.type, moved(time, zone, to_instant))
 
 
 @maps("ConvertTimezone", gives=CLOCK, raises=True)
 def _convert(call: Call, source: Value, target: Value, time: Value) -> pa.Array:
-    instants = made(CLOCK, np.broadcast_to(moved(time, source, to_instant), rows_of(source, target, time)))
-    return made(CLOCK, moved(instants, target, to_clock))
+    instants = from_numpy(CLOCK, np.broadcast_to(moved(time, source, to_instant), rows_of(source, target, time)))
+    return from_numpy(CLOCK, moved(instants, target, to_clock))

@@ -17,10 +17,11 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from ikebana.encoding.arrow import from_decimal_words, from_numpy
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.errors import EvaluationError
 from ikebana.expressions.core.types import mean_type, sum_type
-from ikebana.reducers.sums.exact import Totals, decimals, numbers, words_of
+from ikebana.reducers.sums.exact import Totals, words_of
 from ikebana.reducers.sums.parts import AnyPart, Floating, Present, Sums, Whole
 
 _SMALL = 1 << 48
@@ -136,15 +137,15 @@ class Sum(ColumnAggregate):
     def finish(self, sums: Sums) -> pa.Array:
         valid = self.counts(sums) != 0
         if types.is_floating(self.kind):
-            return numbers(self.type, self.floats(sums), valid)
+            return from_numpy(self.type, self.floats(sums), valid)
         totals = self.totals(sums)
         if types.is_decimal(self.kind):
             fit = totals.below(10**self.type.precision)
             self.check("sum", fit, self.ansi)
-            return decimals(self.type, totals.low, totals.high, valid & fit)
+            return from_decimal_words(self.type, totals.low, totals.high, valid & fit)
         fit = totals.fit_a_word
         self.check("sum", fit, self.ansi or types.is_duration(self.kind))
-        return numbers(self.type, totals.low, valid)
+        return from_numpy(self.type, totals.low, valid)
 
 
 @dataclass(frozen=True)
@@ -159,21 +160,21 @@ class Mean(ColumnAggregate):
         counts = self.counts(sums)
         valid, divisors = counts != 0, np.where(counts == 0, 1, counts)
         if types.is_floating(self.kind):
-            return numbers(self.type, self.floats(sums) / divisors, valid)
+            return from_numpy(self.type, self.floats(sums) / divisors, valid)
         totals = self.totals(sums)
         if types.is_decimal(self.kind):
             return self._decimals(totals, divisors, valid)
         if types.is_duration(self.kind):
             fit = totals.fit_a_word
             self.check("avg", fit, True)
-            return numbers(self.type, _divided(totals, divisors, 1).low, valid & fit)
-        return numbers(self.type, totals.floats() / divisors, valid)
+            return from_numpy(self.type, _divided(totals, divisors, 1).low, valid & fit)
+        return from_numpy(self.type, totals.floats() / divisors, valid)
 
     def _decimals(self, totals: Totals, counts: Lane, valid: Array) -> pa.Array:
         means = _divided(totals, counts, 10 ** (self.type.scale - self.kind.scale))
         fit = totals.below(10 ** sum_type(self.kind).precision) & means.below(10**self.type.precision)
         self.check("avg", fit, self.ansi)
-        return decimals(self.type, means.low, means.high, valid & fit)
+        return from_decimal_words(self.type, means.low, means.high, valid & fit)
 
 
 def _divided(totals: Totals, counts: Lane, factor: int) -> Totals:
@@ -231,4 +232,4 @@ class Variance(Aggregate):
             count = int(counts[row])
             variances[row] = exact[row].variance(count, count - 1 if self.sample else count)
         values = np.sqrt(variances) if self.root else variances
-        return numbers(self.type, values, counts > 0 if self.undefined_is_nan else is_defined)
+        return from_numpy(self.type, values, counts > 0 if self.undefined_is_nan else is_defined)

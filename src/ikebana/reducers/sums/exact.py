@@ -16,18 +16,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from ikebana.encoding.columns import integers, validity
+from ikebana.encoding.arrow import decimal_words, validity
+from ikebana.encoding.columns import integers, is_short_decimal
 from ikebana.encoding.lanes import Array, Lane
 
 _STEP = 32
 _MASK = np.int64((1 << _STEP) - 1)
-_DIGITS_OF_A_WORD = 18
 
 
 def lanes_of(kind: pa.DataType) -> int:
@@ -46,11 +45,8 @@ def split(array: pa.Array) -> list[Lane]:
     if not types.is_decimal128(array.type):
         words = [integers(array)]
     else:
-        both = np.frombuffer(array.buffers()[1] or b"", np.int64)
-        both = both[2 * array.offset : 2 * (array.offset + len(array))]
-        words = [both[::2]] if array.type.precision <= _DIGITS_OF_A_WORD else [both[::2], both[1::2]]
-    if array.null_count:
-        valid = validity(array)
+        words = list(decimal_words(array))[: 1 if is_short_decimal(array.type) else 2]
+    if (valid := validity(array)) is not None:
         words = [np.where(valid, word, 0) for word in words]
     low, high = words[0], words[-1]
     if len(words) == 1:
@@ -142,27 +138,8 @@ def _is_below(words: tuple[Array, Array], bound: int) -> Array:
     return (high < bound_high) | ((high == bound_high) & (low < bound_low))
 
 
-# Arrow arrays of results.
-
-
 def words_of(values: Sequence[int]) -> tuple[Lane, Lane]:
     """Low and high words of Python's numbers, which have at most 127 bits and a sign."""
     data = b"".join(value.to_bytes(16, "little", signed=True) for value in values)
     both = np.frombuffer(data, np.int64)
     return both[::2], both[1::2]
-
-
-def decimals(kind: pa.DataType, low: Lane, high: Lane, valid: Array) -> pa.Array:
-    """An array of decimals of these words; null where they are not valid."""
-    words = np.stack([low, high], axis=1)
-    return pa.Array.from_buffers(kind, len(low), [_bitmap(valid), pa.py_buffer(np.ascontiguousarray(words))])
-
-
-def numbers(kind: pa.DataType, values: Any, valid: Array) -> pa.Array:
-    """An array of whole numbers, durations or doubles; null where they are not valid."""
-    data = np.ascontiguousarray(values)
-    return pa.Array.from_buffers(kind, len(data), [_bitmap(valid), pa.py_buffer(data)])
-
-
-def _bitmap(valid: Array) -> pa.Buffer | None:
-    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))

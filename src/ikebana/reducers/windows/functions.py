@@ -21,13 +21,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ikebana.encoding.arrow import from_numpy
 from ikebana.encoding.columns import validity
 from ikebana.encoding.lanes import Array, Lane
-from ikebana.expressions.core.buffers import true
+from ikebana.expressions.core.buffers import is_true
 from ikebana.reducers.ordering import comparable, ranks_in_order
 from ikebana.reducers.sort_keys import SortKey
 from ikebana.reducers.sums.aggregates import Count, Mean, Sum
-from ikebana.reducers.sums.exact import numbers
 from ikebana.reducers.sums.parts import SumPart, Sums
 from ikebana.reducers.windows.partitions import RUNNING, Frame, Window, maxima
 
@@ -177,7 +177,7 @@ class Nth(WindowCall):
 
     def _is_counted(self, window: Window) -> Array:
         is_counted = validity(window.columns[self.column]) if self.ignore_nulls else np.ones(len(window), bool)
-        return is_counted if self.where is None else is_counted & true(window.columns[self.where])
+        return is_counted if self.where is None else is_counted & is_true(window.columns[self.where])
 
 
 class MarkedPositions:
@@ -259,7 +259,7 @@ class OverFrame(WindowCall):
         result = _float_sums(values, window, self.frame)
         if isinstance(aggregate, Mean):
             result = result / np.maximum(counts, 1)
-        return numbers(pa.float64(), result, counts > 0)
+        return from_numpy(pa.float64(), result, counts > 0)
 
 
 def _sums_of_ranges(lanes: list[Lane], lower: Lane, upper: Lane) -> Lane:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ikebana.encoding.columns import bits
 from ikebana.expressions import Expression
-from ikebana.expressions.core.builders import disjunction, has_some, is_null, or_some
+from ikebana.expressions.core.builders import coalesce_default, disjunction, has_default, is_null
 from ikebana.expressions.core.tree import Tree
 from ikebana.reducers.ordering import Foremost
 from ikebana.sql.joins import InnerJoin
@@ -34,7 +34,7 @@ def itself(value: Expression) -> Expression:
     return value
 
 
-_NULL_SAFE: tuple[Aspect, ...] = (is_null, or_some)
+_NULL_SAFE: tuple[Aspect, ...] = (is_null, coalesce_default)
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def _keys_of(lowering: Lowering, condition: Tree, right: Relation) -> list[Key]:
         if mine and others and others <= attributes and not mine & attributes:
             if condition.kind == "EqualTo":
                 return [Key(ours, theirs)]
-            if has_some(lowering.expression(theirs, right.outputs).type):
+            if has_default(lowering.expression(theirs, right.outputs).type):
                 return [Key(ours, theirs, aspect) for aspect in _NULL_SAFE]
     return []
 
@@ -124,7 +124,7 @@ def require(lowering: Lowering, join: InnerJoin, condition: Tree) -> None:
     one, two = (lowering.expression(each, join.columns) for each in condition.children)
     if condition.kind == "EqualTo":
         join.require_equal(one, two)
-    elif one.columns and two.columns and one.type == two.type and has_some(one.type):
+    elif one.columns and two.columns and one.type == two.type and has_default(one.type):
         for aspect in _NULL_SAFE:
             join.require_equal(aspect(one), aspect(two))
     else:
