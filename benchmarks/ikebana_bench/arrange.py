@@ -33,7 +33,7 @@ from ikebana import events
 from ikebana.encoding import Schema
 from ikebana.operators import Arrange
 from ikebana.time import Antichain
-from ikebana.trace import EDGES, EFFORT, FLAT, Batch, Handle, Layout
+from ikebana.trace import EFFORT, Batch, Handle
 from ikebana_bench.measure import Series, Stopwatch, ccdf, fastest_sort, numpy_sort_floor, percentiles, random_keys
 from ikebana_bench.progress import Progress
 from ikebana_bench.scenario import Parameters, Results, Scenario, parameter
@@ -253,8 +253,8 @@ class BulkParameters(Parameters):
 class ArrangeBulk(Scenario[BulkParameters]):
     """Unsorted columns become one sealed, indexed batch.
 
-    `pairs` are random 64-bit keys and values, `keys` the same keys alone. `edges` are a random graph in the
-    layout that holds each key once; some edges occur twice, as they do when they are drawn independently.
+    `pairs` are random 64-bit keys and values, `keys` the same keys alone. `edges` are a random graph by
+    source; some edges occur twice, as they do when they are drawn independently.
     """
 
     name = "arrange-bulk"
@@ -266,14 +266,14 @@ class ArrangeBulk(Scenario[BulkParameters]):
         rows, seed = parameters.rows, parameters.seed
         key, val = (random_keys(rows, seed + n).view(np.uint64) for n in range(2))
         src, dst = np.random.default_rng(seed + 2).integers(0, parameters.nodes, (2, rows))
-        variants: Sequence[tuple[str, Schema, Layout, Columns]] = (
-            ("pairs", PAIRS, FLAT, {"key": key, "val": val}),
-            ("keys", KEYS, FLAT, {"key": key}),
-            ("edges", GRAPH, EDGES, {"src": src, "dst": dst}),
+        variants: Sequence[tuple[str, Schema, Columns]] = (
+            ("pairs", PAIRS, {"key": key, "val": val}),
+            ("keys", KEYS, {"key": key}),
+            ("edges", GRAPH, {"src": src, "dst": dst}),
         )
         results: dict[str, float] = {}
-        for name, schema, layout, columns in variants:
-            measured = self._measure(name, schema, layout, columns, parameters, progress)
+        for name, schema, columns in variants:
+            measured = self._measure(name, schema, columns, parameters, progress)
             results |= {f"{name}_{metric}": value for metric, value in measured.items()}
         return results
 
@@ -281,14 +281,13 @@ class ArrangeBulk(Scenario[BulkParameters]):
         self,
         name: str,
         schema: Schema,
-        layout: Layout,
         columns: Columns,
         parameters: BulkParameters,
         progress: Progress,
     ) -> dict[str, float]:
         encode, total, cpu = [], [], []
         for _ in progress.track(name, range(parameters.repeats)):
-            arrange = Arrange(schema, layout=layout, name=name)
+            arrange = Arrange(schema, name=name)
             handle = arrange.handle()
             started, watch = process_time(), Stopwatch()
             arrange.update(columns, (0,))

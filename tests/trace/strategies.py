@@ -21,7 +21,7 @@ from hypothesis.strategies import SearchStrategy
 
 from ikebana.encoding import Schema
 from ikebana.time import Antichain, Time
-from ikebana.trace import EDGES, EFFORT, FLAT, Layout
+from ikebana.trace import EFFORT
 from tests.profiles import examples as examples
 
 TOP = {1: 23, 2: 9, 3: 5}  # by the number of coordinates: the greatest that occurs
@@ -209,7 +209,6 @@ class Script:
     domain: Domain
     dimensions: int
     effort: str
-    layout: Layout
     head: int
     steps: list[Step]
     probes: list[int]
@@ -257,7 +256,6 @@ def scripts(
         drawn,
         dimensions,
         draw(st.sampled_from(list(HASTE))),
-        draw(st.sampled_from([FLAT] if drawn.schema.hashed else [FLAT, EDGES])),
         draw(st.sampled_from(heads)),
         draw(part) + draw(part) + draw(closed),
         draw(st.lists(st.integers(0, 999), min_size=1, max_size=5)),

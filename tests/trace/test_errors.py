@@ -14,7 +14,7 @@ from ikebana.encoding import Schema
 from ikebana.errors import DroppedError, IkebanaError, SchemaError, TimeError
 from ikebana.operators import Arrange
 from ikebana.time import Antichain
-from ikebana.trace import EDGES, Handle, Updates
+from ikebana.trace import Handle, Updates
 from tests.trace import compare
 
 SCHEMA = Schema({"k": pa.int64()}, [pa.field("v", pa.string(), nullable=True)])
@@ -272,7 +272,6 @@ MADE: dict[str, Bad] = {
     "twice": Bad(lambda *_: Schema({"k": pa.int8()}, {"k": pa.int8()}), SchemaError, "names 'k' more than once"),
     "as a diff lane": Bad(lambda *_: Schema({"diff": pa.int8()}), SchemaError, "names 'diff' more than once"),
     "no diff lane": Bad(lambda *_: Schema({"k": pa.int8()}, diffs=()), SchemaError, "no diff lane"),
-    "edges of strings": Bad(lambda *_: Arrange(SCHEMA, layout=EDGES), SchemaError, "edge layout hashed flat layout"),
     "effort": Bad(lambda *_: Arrange(SCHEMA, effort="utmost", name="x"), SchemaError, "'utmost' 'x' eager lazy"),
     "dimensions": Bad(lambda *_: Arrange(SCHEMA, dimensions=0), TimeError, "0 coordinates at least 1"),
 }

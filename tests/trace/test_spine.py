@@ -19,7 +19,7 @@ from ikebana.encoding import Schema
 from ikebana.events import Event, MergeFinished, MergeStarted, MergeStepped
 from ikebana.operators import Arrange
 from ikebana.time import Antichain
-from ikebana.trace import EDGES, EFFORT, FLAT, Batcher, Handle, Layout, Trace, Updates
+from ikebana.trace import EFFORT, Batcher, Handle, Trace, Updates
 from ikebana.trace.spine import HEAD, RECENT, level_of, most_work
 from tests.trace.strategies import examples
 from tests.trace.world import head, settle
@@ -33,7 +33,7 @@ class Watched:
     def __init__(self, effort: str, cancel: bool) -> None:
         lower = Antichain.of((0,))
         self.trace = Trace(KEYS, lower, effort=effort, listener=self.tell)
-        self.handle, self.batcher = Handle(self.trace, lower), Batcher(KEYS, lower, FLAT, "watched")
+        self.handle, self.batcher = Handle(self.trace, lower), Batcher(KEYS, lower, "watched")
         self.effort, self.cancel = effort, cancel
         self.counts = np.zeros(1 << 18, np.int64)  # what there should be, by key
         self.epoch = self.inserted = self.following = self.moved = self.started = self.finished = 0
@@ -155,8 +155,8 @@ EDGE, NAMED = Schema({"k": pa.int64()}, {"v": pa.int64()}), Schema({"k": pa.stri
 class Replacing:
     """A thousand keys with a value each; every step replaces some of the values."""
 
-    def __init__(self, schema: Schema, layout: Layout, effort: str) -> None:
-        self.arrange = Arrange(schema, layout=layout, effort=effort)
+    def __init__(self, schema: Schema, effort: str) -> None:
+        self.arrange = Arrange(schema, effort=effort)
         self.handle = self.arrange.handle()
         numbers = np.arange(LIVE)
         names = np.array([f"key {n}" for n in numbers], object)
@@ -183,11 +183,10 @@ class Replacing:
 
 
 @pytest.mark.parametrize("effort", EFFORT)
-@pytest.mark.parametrize("layout", [FLAT, EDGES], ids=lambda layout: layout.name)
-def test_oracle_memory_stays_constant(layout: Layout, effort: str) -> None:
-    """Over a million updates that replace values (and fewer in other layouts and efforts)."""
-    content = Replacing(EDGE, layout, effort)
-    for _ in range(2000 if (layout, effort) == (FLAT, "default") else 400):
+def test_oracle_memory_stays_constant(effort: str) -> None:
+    """Over a million updates that replace values (and fewer in other efforts)."""
+    content = Replacing(EDGE, effort)
+    for _ in range(2000 if effort == "default" else 400):
         assert content.replace(250) <= 4 * content.needed
         content.handle.advance((content.epoch,))
     with pytest.raises(AssertionError):  # without advancing it does not
@@ -198,7 +197,7 @@ def test_oracle_memory_stays_constant(layout: Layout, effort: str) -> None:
 @pytest.mark.parametrize("count", [1, 10, 999])
 def test_oracle_memory_stays_constant_whatever_the_steps(count: int) -> None:
     """In the order of the content and a step, or of level 0 where steps are smaller."""
-    content = Replacing(EDGE, FLAT, "default")
+    content = Replacing(EDGE, "default")
     step = max(2 * count, HEAD) * 28  # key, value, time and diff
     for _ in range(min(2000, 100_000 // count)):
         assert content.replace(count) <= 3 * (content.needed + step)
@@ -206,7 +205,7 @@ def test_oracle_memory_stays_constant_whatever_the_steps(count: int) -> None:
 
 
 def test_oracle_memory_stays_constant_for_payloads() -> None:
-    content = Replacing(NAMED, FLAT, "default")
+    content = Replacing(NAMED, "default")
     for _ in range(200):
         assert content.replace(250) <= 4 * content.needed
         content.handle.advance((content.epoch,))
@@ -214,7 +213,7 @@ def test_oracle_memory_stays_constant_for_payloads() -> None:
 
 def test_oracle_memory_really_stays_constant() -> None:
     """As the allocator sees it: also the output of merges, buffers and everything else."""
-    content = Replacing(EDGE, FLAT, "lazy")
+    content = Replacing(EDGE, "lazy")
     tracemalloc.start()
     try:
         for _ in range(200):
@@ -226,7 +225,7 @@ def test_oracle_memory_really_stays_constant() -> None:
 
 
 def test_oracle_memory_comes_back_when_the_slowest_reader_advances() -> None:
-    content = Replacing(EDGE, FLAT, "default")
+    content = Replacing(EDGE, "default")
     slow = content.handle.clone()
     for _ in range(100):
         content.replace(250)

@@ -66,9 +66,7 @@ class World:
 
     def __init__(self, script: Script) -> None:
         self.domain, self.dimensions = script.domain, script.dimensions
-        self.arrange = Arrange(
-            script.domain.schema, dimensions=script.dimensions, layout=script.layout, effort=script.effort
-        )
+        self.arrange = Arrange(script.domain.schema, dimensions=script.dimensions, effort=script.effort)
         self.lower = self.upper = Antichain.minimum(script.dimensions)
         self.handles: list[tuple[Handle, Antichain]] = [(self.arrange.handle(), self.lower)]
         self.updates: list[compare.Update] = []

@@ -23,7 +23,7 @@ from ikebana import events
 from ikebana.encoding import Schema
 from ikebana.errors import DroppedError, SchemaError
 from ikebana.time import Antichain, Time
-from ikebana.trace import EFFORT, FLAT, Batch, Batcher, Handle, Layout, Trace, Updates, Writer
+from ikebana.trace import EFFORT, Batch, Batcher, Handle, Trace, Updates, Writer
 from ikebana.trace.description import frontier_of
 
 
@@ -47,7 +47,6 @@ class Arrange:
         *,
         name: str = "arrangement",
         dimensions: int = 1,
-        layout: Layout = FLAT,
         effort: str = "default",
         listener: events.Listener = events.ignore,
     ) -> None:
@@ -57,8 +56,8 @@ class Arrange:
             )
         self.schema, self.name, self._tell = schema, name, listener
         lower = Antichain.minimum(dimensions)
-        self._batcher = Batcher(schema, lower, layout, name)
-        trace = Trace(schema, lower, name=name, layout=layout, effort=effort, listener=listener)
+        self._batcher = Batcher(schema, lower, name)
+        trace = Trace(schema, lower, name=name, effort=effort, listener=listener)
         self._first: Handle | None = Handle(trace, lower)
         self._writer = Writer(trace)
 

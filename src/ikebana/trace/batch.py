@@ -1,24 +1,22 @@
 """Batches: immutable, sorted, columnar updates for exactly the times in [lower, upper).
 
-`Batch` is all that readers use: find the rows of some keys, and gather rows with their data. Whatever offers
-it can be read by every operator, be it stored or a view of something stored (`ikebana.trace.views`).
+`Batch` is the interface that readers use: find the rows of some keys, and gather rows with their data. Operators
+read anything that implements it, whether stored or a view of a stored batch (`ikebana.trace.views`).
 
-`StoredBatch` is what the spine keeps and merges: it also shows its rows as lanes, a window at a time.
-`Layout` makes stored batches, from sorted updates or by merging two. Another layout is another pair of
-classes with these methods; neither spine nor operators know the difference. Two exist: `FLAT` below, a lane
-for each field, and `EDGES` in `ikebana.trace.edges`, which holds each key once.
+`StoredBatch` is what the spine keeps and merges: sorted updates as lanes. `BatchBuilder` is the space into which a
+merge writes its output.
 
 Invariants of a stored batch: rows are in order of (key lane, ident, value lane, time); no two are equal in
 all four; no diff is zero. `ident` is 0 except in the key lanes listed in `collided`.
 
-Cost: `seek` gallops; `gather` copies the rows asked for; `window` is free in the flat layout.
+Cost: `seek` gallops; `gather` copies the rows asked for; `window` is free.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -97,55 +95,6 @@ class LaneSlice(NamedTuple):
     diffs: Lane
 
 
-class StoredBatch(Batch, Protocol):
-    """What the spine sees of a batch."""
-
-    @property
-    def payload(self) -> Payload: ...
-    @property
-    def collided(self) -> Lane:
-        """The key lanes, ascending, in which the lanes of unequal data agree."""
-        ...
-
-    def window(self, start: int, end: int) -> LaneSlice:
-        """The lanes of the rows from `start` up to `end`."""
-        ...
-
-    def described(self, description: Description) -> Self:
-        """The same rows under another description."""
-        ...
-
-
-class Layout(Protocol):
-    """How a spine stores its batches."""
-
-    @property
-    def name(self) -> str: ...
-
-    def store(self, rows: Sorted, description: Description) -> StoredBatch:
-        """A batch of sorted, consolidated updates."""
-        ...
-
-    def builder(self, schema: Schema, times: Lane, rows: int, collided: Lane) -> Builder:
-        """Room for the output of a merge: at most `rows` rows with times from the table `times`."""
-        ...
-
-
-class Builder(Protocol):
-    """A stored batch in the making: a merge writes into `out`, and says how many rows are final."""
-
-    @property
-    def out(self) -> LaneSlice: ...
-
-    def commit(self, final: int) -> None:
-        """The first `final` rows will not change any more."""
-        ...
-
-    def finish(self, payload: Payload, description: Description, varied: bool) -> StoredBatch:
-        """The batch of the rows committed; `varied` says whether their diffs are not all equal."""
-        ...
-
-
 def rows_of(starts: Lane, ends: Lane) -> Lane:
     """Every row of the ranges that `seek` gives.
 
@@ -158,14 +107,22 @@ def rows_of(starts: Lane, ends: Lane) -> Lane:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FlatBatch:
-    """The general layout: a lane for each field of the index, constant ones held once."""
+class StoredBatch:
+    """A batch in memory: a lane for each field of the index. Constant lanes are stored once.
+
+    `collided` lists, in ascending order, the key lanes in which rows with different data have equal lanes.
+    """
 
     updates: Updates
     ident: Lane
     collided: Lane
     description: Description
     _remembered: dict[Any, Array] = field(default_factory=dict)
+
+    @staticmethod
+    def of(rows: Sorted, description: Description) -> StoredBatch:
+        """A batch of sorted, consolidated updates."""
+        return StoredBatch(rows.updates, rows.ident, rows.collided, description)
 
     @property
     def schema(self) -> Schema:
@@ -223,19 +180,23 @@ class FlatBatch:
         return replace(picked, payload=(*picked.payload[:split], *shown))
 
     def window(self, start: int, end: int) -> LaneSlice:
+        """The lanes of the rows from `start` up to `end`, without a copy."""
         u, span = self.updates, slice(start, end)
         return LaneSlice(u.key[span], u.val[span], self.ident[span], u.tix[span], u.diffs[:, span])
 
-    def described(self, description: Description) -> FlatBatch:
+    def described(self, description: Description) -> StoredBatch:
+        """The same rows under another description."""
         return replace(self, description=description)
 
 
-class FlatBuilder:
-    """Room for a flat batch; lanes known to be constant take none."""
+class BatchBuilder:
+    """Space for the output of a merge: at most `rows` rows with times from the table `times`.
+
+    The merge writes into `out`. Lanes known to be constant take no space.
+    """
 
     def __init__(self, schema: Schema, times: Lane, rows: int, collided: Lane) -> None:
         self._schema, self._times, self._collided = schema, times, collided
-        self._final = 0
         self.out = LaneSlice(
             room(rows) if schema.key.fields else constant(0, rows),
             room(rows) if schema.val.fields else constant(0, rows),
@@ -244,27 +205,10 @@ class FlatBuilder:
             room_for_diffs(len(schema.diffs), rows),
         )
 
-    def commit(self, final: int) -> None:
-        self._final = final
-
-    def finish(self, payload: Payload, description: Description, varied: bool) -> FlatBatch:
-        rows, out = self._final, self.out
+    def finish(self, rows: int, payload: Payload, description: Description, varied: bool) -> StoredBatch:
+        """Return the batch of the first `rows` rows; `varied` is false if all their diffs are equal."""
+        out = self.out
         diffs = trimmed(out.diffs, rows) if varied or not rows else constant_diffs(out.diffs[:, 0].copy(), rows)
         key, val, tix = trimmed(out.key, rows), trimmed(out.val, rows), trimmed(out.tix, rows)
         updates = Updates(self._times, tix, diffs, self._schema, key, val, payload)
-        return FlatBatch(updates, trimmed(out.ident, rows), self._collided, description)
-
-
-class FlatLayout:
-    """Makes flat batches."""
-
-    name = "flat"
-
-    def store(self, rows: Sorted, description: Description) -> FlatBatch:
-        return FlatBatch(rows.updates, rows.ident, rows.collided, description)
-
-    def builder(self, schema: Schema, times: Lane, rows: int, collided: Lane) -> FlatBuilder:
-        return FlatBuilder(schema, times, rows, collided)
-
-
-FLAT = FlatLayout()
+        return StoredBatch(updates, trimmed(out.ident, rows), self._collided, description)

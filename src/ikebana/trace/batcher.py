@@ -20,7 +20,7 @@ from ikebana.encoding.schema import Schema
 from ikebana.errors import TimeError
 from ikebana.time import Antichain
 from ikebana.trace import timetable
-from ikebana.trace.batch import Layout, StoredBatch
+from ikebana.trace.batch import StoredBatch
 from ikebana.trace.description import Description
 from ikebana.trace.merge import Merge
 from ikebana.trace.updates import Updates, check_times, consolidate
@@ -36,14 +36,13 @@ RUN = 1 << 22
 class Batcher:
     """Updates of one schema, waiting for their times to pass."""
 
-    def __init__(self, schema: Schema, lower: Antichain, layout: Layout, name: str) -> None:
-        self.schema, self.lower, self.layout, self.name = schema, lower, layout, name
+    def __init__(self, schema: Schema, lower: Antichain, name: str) -> None:
+        self.schema, self.lower, self.name = schema, lower, name
         self._dimensions = lower.dimensions or 1
         self._parts: list[Updates] = []
         self._rows = 0
         self._consolidate_at = CONSOLIDATE_FROM
         self._nothing = consolidate(Updates.empty(schema, self._dimensions))
-        layout.store(self._nothing, Description(lower, lower, lower))  # refuses a schema that it cannot hold
 
     def __len__(self) -> int:
         """The updates buffered."""
@@ -73,19 +72,19 @@ class Batcher:
     def seal(self, upper: Antichain) -> StoredBatch:
         """The batch of the updates at times in [lower, upper); the lower frontier becomes `upper`."""
         due, description = self._take_due(upper)
-        return self.layout.store(self._nothing if due is None else consolidate(due), description)
+        return StoredBatch.of(self._nothing if due is None else consolidate(due), description)
 
     def seal_in_steps(self, upper: Antichain) -> Generator[None, None, StoredBatch]:
         """The same, with a pause after every `RUN` rows or so."""
         due, description = self._take_due(upper)
         if due is None or not len(due):
-            return self.layout.store(self._nothing, description)
+            return StoredBatch.of(self._nothing, description)
         runs: list[StoredBatch] = []
         for start in range(0, len(due), RUN):
             if start:
                 yield
             part = due if len(due) <= RUN else due.take(np.arange(start, min(start + RUN, len(due))))
-            runs.append(self.layout.store(consolidate(part), description))
+            runs.append(StoredBatch.of(consolidate(part), description))
         del due
         while len(runs) > 1:
             merged: list[StoredBatch] = []
@@ -96,7 +95,7 @@ class Batcher:
         return runs[0].described(description)
 
     def _merged(self, one: StoredBatch, other: StoredBatch) -> Generator[None, None, StoredBatch]:
-        merge = Merge(one, other, one.description.since, self.layout)
+        merge = Merge(one, other, one.description.since)
         while merge.remaining:
             merge.work(RUN)
             yield

@@ -23,7 +23,7 @@ from ikebana import events
 from ikebana.encoding.schema import Schema
 from ikebana.errors import DroppedError, TimeError
 from ikebana.time import Antichain, Time
-from ikebana.trace.batch import FLAT, Batch, Layout, StoredBatch
+from ikebana.trace.batch import Batch, StoredBatch
 from ikebana.trace.description import frontier_of
 from ikebana.trace.reading import Reader, Wrap
 from ikebana.trace.spine import Spine
@@ -39,12 +39,11 @@ class Trace:
         lower: Antichain,
         *,
         name: str = "trace",
-        layout: Layout = FLAT,
         effort: str = "default",
         listener: events.Listener = events.ignore,
     ) -> None:
         self.schema, self.name = schema, name
-        self.spine = Spine(lower, name=name, layout=layout, effort=effort, listener=listener)
+        self.spine = Spine(lower, name=name, effort=effort, listener=listener)
         self._frontiers: dict[int, Antichain] = {}
         self._moved = False
         self._queues: weakref.WeakKeyDictionary[BatchQueue, None] = weakref.WeakKeyDictionary()  # in order of arrival

@@ -19,7 +19,7 @@ from ikebana.kernels import merge_rows, merge_untimed, union_times
 from ikebana.kernels.merge import AT_A, AT_B, FINAL, PAIRS, STATE_CELLS, VARIED
 from ikebana.time import Antichain
 from ikebana.trace import timetable
-from ikebana.trace.batch import LaneSlice, Layout, StoredBatch
+from ikebana.trace.batch import BatchBuilder, LaneSlice, StoredBatch
 from ikebana.trace.description import Description
 from ikebana.trace.updates import Updates, idents, same_data, sort_updates
 
@@ -29,8 +29,8 @@ _NO_PAIRS = np.empty((2, 0), np.int64)
 class Merge:
     """Two batches, `older` and `newer`, becoming one."""
 
-    def __init__(self, older: StoredBatch, newer: StoredBatch, since: Antichain, layout: Layout) -> None:
-        self.older, self.newer, self._layout = older, newer, layout
+    def __init__(self, older: StoredBatch, newer: StoredBatch, since: Antichain) -> None:
+        self.older, self.newer = older, newer
         self._description = Description(older.description.lower, newer.description.upper, since)
         union, self._older_rank, self._newer_rank = union_times(older.times, newer.times)
         self._times, self._compacted = timetable.compacted_times(union, since)
@@ -41,7 +41,7 @@ class Merge:
         self._collided = collided
         self._idents = _common_idents(older, newer, collided) if len(collided) else None
         self._state = np.zeros(STATE_CELLS, np.int64)
-        self._builder = self._layout.builder(schema, self._times, len(self), collided)
+        self._builder = BatchBuilder(schema, self._times, len(self), collided)
         self._payload = PayloadMerge(older.payload, newer.payload) if schema.hashed else None
         self._src = room(len(self)) if schema.hashed else constant(0, len(self))
 
@@ -67,7 +67,6 @@ class Merge:
                 self._begin(_all_collisions(self.older, self.newer))
                 return taken + self.work(fuel)
             self._payload.append(self._src[final : self._state[FINAL]])
-        self._builder.commit(int(self._state[FINAL]))
         return taken
 
     def _take(self, limit: int, pairs: Lane) -> int:
@@ -85,7 +84,7 @@ class Merge:
     def finish(self) -> StoredBatch:
         """The merged batch; every row must have been taken."""
         payload = self._payload.finish() if self._payload else ()
-        return self._builder.finish(payload, self._description, bool(self._state[VARIED]))
+        return self._builder.finish(int(self._state[FINAL]), payload, self._description, bool(self._state[VARIED]))
 
     def _window(self, batch: StoredBatch, start: int, rows: int, side: int) -> LaneSlice:
         window = batch.window(start, min(start + rows, len(batch)))

@@ -45,7 +45,7 @@ import numpy as np
 
 from ikebana import events
 from ikebana.time import Antichain
-from ikebana.trace.batch import FLAT, Layout, StoredBatch
+from ikebana.trace.batch import StoredBatch
 from ikebana.trace.description import Description
 from ikebana.trace.merge import Merge
 from ikebana.trace.timetable import advanced, compacted_times
@@ -71,11 +71,10 @@ class Spine:
         lower: Antichain,
         *,
         name: str = "trace",
-        layout: Layout = FLAT,
         effort: str = "default",
         listener: events.Listener = events.ignore,
     ) -> None:
-        self.name, self.layout, self.upper = name, layout, lower
+        self.name, self.upper = name, lower
         self._stored_upper = self.lower = lower  # where the descriptions of stored batches end
         self._effort = EFFORT[effort]
         self.since = lower
@@ -143,7 +142,7 @@ class Spine:
         if self.since:
             updates = updates.with_times(advanced(updates.times, self.since))
         description = Description(batches[0].description.lower, batches[-1].description.upper, self.since)
-        batch = self.layout.store(consolidate(updates), description)
+        batch = StoredBatch.of(consolidate(updates), description)
         self._tell(events.MergeFinished(self.name, rows, len(batch)))
         return batch
 
@@ -246,7 +245,7 @@ class Spine:
 
     def _merge(self, older: Slot, newer: StoredBatch) -> Merge:
         assert older is not None and not isinstance(older, Merge)
-        merge = Merge(older, newer, self.since, self.layout)
+        merge = Merge(older, newer, self.since)
         self._tell(events.MergeStarted(self.name, len(merge)))
         return merge
 
@@ -279,7 +278,7 @@ class Spine:
         """An empty batch that follows another without moving the frontier."""
         d = after.description
         rows = Sorted(Updates.empty(after.schema, after.times.shape[1]), np.empty(0, np.int64), NO_KEYS)
-        return self.layout.store(rows, Description(d.upper, d.upper, d.since))
+        return StoredBatch.of(rows, Description(d.upper, d.upper, d.since))
 
 
 def level_of(rows: int) -> int:
