@@ -29,7 +29,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ikebana import events
 from ikebana.encoding import Schema
 from ikebana.operators import Arrange
 from ikebana.time import Antichain
@@ -112,17 +111,6 @@ class Step:
     cpu_seconds: float
 
 
-class RowsMoved:
-    """A listener that adds up the rows that merges move."""
-
-    def __init__(self) -> None:
-        self.rows = 0
-
-    def __call__(self, event: events.Event) -> None:
-        if isinstance(event, events.MergeStepped):
-            self.rows += event.rows
-
-
 class ArrangeClosedLoop(Scenario[ClosedLoopParameters]):
     """Steps of one batch each, the next one as soon as the last is done.
 
@@ -172,13 +160,12 @@ class ArrangeClosedLoop(Scenario[ClosedLoopParameters]):
 
     def _arrange(self, effort: str, window: Window, progress: Progress) -> tuple[float, Results]:
         """Seconds for all batches, and what there is to say about the trace."""
-        moved = RowsMoved()
-        arrange = Arrange(KEYS, effort=effort, listener=moved)
+        arrange = Arrange(KEYS, effort=effort)
         handle = arrange.handle()
         watch = Stopwatch()
         arrange.update({"key": window.load}, (0,))
         arrange.advance((1,))
-        load, moved.rows = watch.seconds, 0
+        load, moved_by_load = watch.seconds, handle.rows_moved
         handle.advance(Antichain.of((1,)))
         milliseconds, batches, held, cpu = [], [], [], 0.0
         for step in _steps(arrange, window, progress.track(f"{effort}: arrange", window.batches), handle):
@@ -186,7 +173,7 @@ class ArrangeClosedLoop(Scenario[ClosedLoopParameters]):
             cpu += step.cpu_seconds
             batches.append(len(handle.batches()))
             held.append(handle.nbytes)
-        rows_moved = moved.rows
+        rows_moved = handle.rows_moved - moved_by_load
         self._verify_window(effort, arrange, handle, window)
         return sum(milliseconds) / 1e3, {
             "load_s": load,
@@ -296,8 +283,6 @@ class ArrangeBulk(Scenario[BulkParameters]):
             total.append(watch.seconds)
             cpu.append(process_time() - started)
         handle.advance(Antichain.of((1,)))
-        while handle.exert(1 << 20):
-            pass
         arrange.advance((2,))
         self._verify_rows(name, handle, columns)
         self._verify_lookups(name, handle, columns, parameters)

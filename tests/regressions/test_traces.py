@@ -32,10 +32,10 @@ def test_regression_a_collision_found_late_lost_rows() -> None:
     with slow_spines(1):
         arrange = Arrange(schema, effort="none")
         handle = arrange.handle()
-        for epoch, keys in enumerate([[first, one], [other]]):
+        for epoch, keys in enumerate([[first, one], [first, other]]):
             arrange.update({"k": keys}, (epoch,))
             arrange.advance((epoch + 1,))
-        handle.exert(1)  # begins to merge the two, with `first`
+        handle._trace.spine._levels[1].work(1)  # begins to merge the two, with `first`
         arrange.update({"k": letters[:8]}, (2,))
         arrange.advance((3,))  # needs the room, and so finishes it
         assert sorted(handle.read((1,))["k"].to_pylist()) == sorted([first, one, other])

@@ -195,11 +195,15 @@ class Drop(NamedTuple):
     handle: int
 
 
-class Exert(NamedTuple):
-    fuel: int
+class Fuel(NamedTuple):
+    rows: int
 
 
-Step = Change | Burst | Close | Clone | Advance | Drop | Exert
+class MergeAll(NamedTuple):
+    pass
+
+
+Step = Change | Burst | Close | Clone | Advance | Drop | Fuel | MergeAll
 
 
 @dataclass(frozen=True)
@@ -249,7 +253,8 @@ def scripts(
         st.builds(Clone, numbers),
         st.builds(Advance, numbers, to),
         st.builds(Drop, numbers),
-        st.builds(Exert, st.integers(0, 9)),
+        st.builds(Fuel, st.integers(0, 9)),
+        st.just(MergeAll()),
     )
     part, closed = st.lists(steps, max_size=length // 2), st.sampled_from([[], [Close()]])
     return Script(

@@ -12,7 +12,7 @@ from ikebana.operators import Arrange
 from ikebana.trace import Updates
 from tests.trace import compare
 from tests.trace.strategies import examples
-from tests.trace.world import head, settle
+from tests.trace.world import head, merge_all
 
 TOTALS = Schema({"k": pa.int64()}, diffs=("count", "sum"))
 
@@ -49,12 +49,12 @@ def test_oracle_a_row_vanishes_when_all_lanes_are_zero() -> None:
         arrange.update({"k": [1]}, (epoch,), dict(zip(TOTALS.diffs, diff, strict=True)))
         arrange.advance((epoch + 1,))
         if epoch == 1:
-            settle(handle)
+            merge_all(handle)
     read = [handle.read((epoch,)).to_pydict() for epoch in range(4)]
     assert read[:2] == [{"k": [1], "count": [1], "sum": [5]}, {"k": [1], "count": [0], "sum": [5]}]
     assert read[2:] == [{"k": [], "count": [], "sum": []}, {"k": [1], "count": [2], "sum": [0]}]
     handle.advance((2,))
-    settle(handle)
+    merge_all(handle)
     assert compare.triples(handle.updates()) == [(((1,), ()), (3,), (2, 0))]
 
 

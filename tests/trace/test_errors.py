@@ -215,7 +215,7 @@ AFTER_DROP: dict[str, Callable[[Handle], Any]] = {
     "lookup": lambda h: h.lookup({"k": [1]}, (4,)),
     "advance": lambda h: h.advance((9,)),
     "clone": lambda h: h.clone(),
-    "exert": lambda h: h.exert(1),
+    "rows_moved": lambda h: h.rows_moved,
     "import": lambda h: h.import_(),
     "view": lambda h: h.negate().read((4,)),
     "view's frontier": lambda h: h.enter().frontier,

@@ -14,7 +14,7 @@ from ikebana.encoding import Schema
 from ikebana.operators import Arrange
 from tests.trace import compare
 from tests.trace.strategies import HASTE, INTEGERS, Domain, Script, domains, examples, scripts
-from tests.trace.world import play, settle, slow_spines
+from tests.trace.world import fuel, merge_all, play, slow_spines
 
 
 @examples(12, quick=4)
@@ -79,11 +79,11 @@ rows = st.tuples(st.integers(0, 4), st.integers(0, 2), st.integers(0, 9), st.sam
     st.sampled_from([1, 4]), st.lists(st.integers(0, 9), max_size=3),
 )  # fmt: skip
 def test_invariance_of_batches_and_effort(
-    updates: list[tuple[int, int, int, int]], seals: list[int], effort: str, head: int, fuel: list[int]
+    updates: list[tuple[int, int, int, int]], seals: list[int], effort: str, head: int, steps: list[int]
 ) -> None:
     """However updates come and are merged, what is stored in the end is the same, row for row."""
 
-    def stored(seals: list[int], effort: str, fuel: list[int]) -> list[object]:
+    def stored(seals: list[int], effort: str, steps: list[int]) -> list[object]:
         arrange = Arrange(INTEGERS.schema, effort=effort)
         handle, sealed = arrange.handle(), 0
         for upper in [*sorted(set(seals)), 10]:
@@ -91,11 +91,11 @@ def test_invariance_of_batches_and_effort(
                 if sealed <= epoch < upper:
                     arrange.update({"k": [k], "v": [v]}, (epoch,), diff)
             arrange.advance((upper,))
-            for each in fuel:
-                handle.exert(each)
+            for rows in steps:
+                fuel(handle, rows)
             sealed = upper
-        settle(handle, 7)
+        merge_all(handle)
         return [compare.batch_triples(batch) for batch in handle.batches() if len(batch)]
 
     with slow_spines(head):
-        assert stored(seals, effort, fuel) == stored([], "default", [])
+        assert stored(seals, effort, steps) == stored([], "default", [])

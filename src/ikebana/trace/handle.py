@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable
 from functools import reduce
 from typing import Self
 
-from ikebana import events
 from ikebana.encoding.schema import Schema
 from ikebana.errors import DroppedError, TimeError
 from ikebana.time import Antichain, Time
@@ -33,22 +32,13 @@ from ikebana.trace.views import Advanced
 class Trace:
     """A spine and the frontiers of its readers. Reached through handles only."""
 
-    def __init__(
-        self,
-        schema: Schema,
-        lower: Antichain,
-        *,
-        name: str = "trace",
-        effort: str = "default",
-        listener: events.Listener = events.ignore,
-    ) -> None:
+    def __init__(self, schema: Schema, lower: Antichain, *, name: str = "trace", effort: str = "default") -> None:
         self.schema, self.name = schema, name
-        self.spine = Spine(lower, name=name, effort=effort, listener=listener)
+        self.spine = Spine(lower, effort)
         self._frontiers: dict[int, Antichain] = {}
         self._moved = False
         self._queues: weakref.WeakKeyDictionary[BatchQueue, None] = weakref.WeakKeyDictionary()  # in order of arrival
         self._next = 0
-        self._tell = listener
 
     @property
     def readers(self) -> int:
@@ -61,11 +51,6 @@ class Trace:
         self.spine.insert(batch)
         for queue in list(self._queues):
             queue.push(batch)
-
-    def exert(self, fuel: int) -> bool:
-        """Spend spare time on merging; see `Spine.exert`."""
-        self._set_since()
-        return self.spine.exert(fuel)
 
     def _set_since(self) -> None:
         """History may be compacted to the meet of the readers' frontiers."""
@@ -86,8 +71,6 @@ class Trace:
     def release(self, reader: int) -> None:
         del self._frontiers[reader]
         self._moved = bool(self._frontiers)
-        if not self._frontiers:
-            self._tell(events.TraceFreed(self.name))
 
     def follow(self, queue: BatchQueue) -> None:
         self._queues[queue] = None
@@ -136,6 +119,11 @@ class Handle(Reader):
         """How many handles the trace has, this one included."""
         return self._alive("count its readers").readers
 
+    @property
+    def rows_moved(self) -> int:
+        """The number of rows that merges of the trace have moved so far: how much its maintenance cost."""
+        return self._alive("measure its merges").spine.rows_moved
+
     def batches(self) -> list[Batch]:
         return list(self._alive("read it").spine.batches())
 
@@ -160,10 +148,6 @@ class Handle(Reader):
         """Give up the trace; dropping twice does nothing."""
         self._release()
         self._trace = None
-
-    def exert(self, fuel: int) -> bool:
-        """Spend spare time on merging; see `Spine.exert`."""
-        return self._alive("merge it").exert(fuel)
 
     def import_(self, wrap: Wrap = lambda batch: batch) -> BatchQueue:
         """Attach to the trace: its history now, as compacted as this handle's frontier allows, then each new

@@ -41,15 +41,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
-from ikebana import events
 from ikebana.time import Antichain
 from ikebana.trace.batch import StoredBatch
 from ikebana.trace.description import Description
 from ikebana.trace.merge import Merge
-from ikebana.trace.timetable import advanced, compacted_times
-from ikebana.trace.updates import NO_KEYS, Sorted, Updates, consolidate
+from ikebana.trace.timetable import advanced
+from ikebana.trace.updates import Updates, consolidate
 
 HEAD = 256
 """The capacity of level 0, in rows."""
@@ -66,19 +63,12 @@ Slot = StoredBatch | Merge | None
 class Spine:
     """The batches of one trace."""
 
-    def __init__(
-        self,
-        lower: Antichain,
-        *,
-        name: str = "trace",
-        effort: str = "default",
-        listener: events.Listener = events.ignore,
-    ) -> None:
-        self.name, self.upper = name, lower
+    def __init__(self, lower: Antichain, effort: str = "default") -> None:
+        self.upper = lower
         self._stored_upper = self.lower = lower  # where the descriptions of stored batches end
         self._effort = EFFORT[effort]
         self.since = lower
-        self._tell = listener
+        self.rows_moved = 0  # by all merges so far
         self._levels: list[Slot] = []
         self._recent: list[StoredBatch] = []  # tiny ones, newer than all at levels
 
@@ -136,15 +126,11 @@ class Spine:
     def _joined(self, batches: list[StoredBatch]) -> StoredBatch:
         """A few small batches as one, compacted."""
         updates = Updates.concat([batch.gather() for batch in batches])
-        rows = len(updates)
-        self._tell(events.MergeStarted(self.name, rows))
-        self._tell(events.MergeStepped(self.name, rows))
+        self.rows_moved += len(updates)
         if self.since:
             updates = updates.with_times(advanced(updates.times, self.since))
         description = Description(batches[0].description.lower, batches[-1].description.upper, self.since)
-        batch = StoredBatch.of(consolidate(updates), description)
-        self._tell(events.MergeFinished(self.name, rows, len(batch)))
-        return batch
+        return StoredBatch.of(consolidate(updates), description)
 
     def _store(self, batch: StoredBatch) -> None:
         """Place a batch that is newer than anything at levels, paying for the merges in progress."""
@@ -155,25 +141,6 @@ class Spine:
         if level == 0:
             self._complete(0)
         self._settle()
-
-    def exert(self, fuel: int) -> bool:
-        """Spend spare time: move up to `fuel` rows on in merges, starting new ones while there is more than
-        one batch.
-
-        Returns whether there is more to do. Called often enough, it leaves one batch, compacted as far as
-        readers allow.
-        """
-        self._gather_recent()
-        while fuel > 0:
-            slot = next((slot for slot in self._levels if isinstance(slot, Merge)), None) or self._idle_merge()
-            if slot is None:
-                return False
-            level = self._levels.index(slot)
-            fuel -= self._work(slot, fuel)
-            if not slot.remaining:
-                self._complete(level)
-                self._settle()
-        return True
 
     def _fuel(self, fuel: int) -> None:
         """Give fuel to every merge in progress, lowest level first, and complete those that are done."""
@@ -226,9 +193,7 @@ class Spine:
             return slot
         while slot.remaining:  # once, unless the merge finds a collision and starts over
             self._work(slot, slot.remaining)
-        batch = slot.finish()
-        self._tell(events.MergeFinished(self.name, len(slot), len(batch)))
-        return batch
+        return slot.finish()
 
     def _settle(self) -> None:
         """Drop vacant levels at the top, and move the topmost batch down to where it fits."""
@@ -245,40 +210,10 @@ class Spine:
 
     def _merge(self, older: Slot, newer: StoredBatch) -> Merge:
         assert older is not None and not isinstance(older, Merge)
-        merge = Merge(older, newer, self.since)
-        self._tell(events.MergeStarted(self.name, len(merge)))
-        return merge
+        return Merge(older, newer, self.since)
 
-    def _work(self, merge: Merge, fuel: int) -> int:
-        moved = merge.work(fuel)
-        if moved:
-            self._tell(events.MergeStepped(self.name, moved))
-        return moved
-
-    def _idle_merge(self) -> Merge | None:
-        """Start a merge of the two newest batches, or of one with nothing if that compacts its times."""
-        used = [level for level, slot in enumerate(self._levels) if slot is not None]
-        if not used:
-            return None
-        newest = self._levels[used[0]]
-        assert newest is not None and not isinstance(newest, Merge)
-        if len(used) > 1:
-            level = used[1]
-            self._levels[used[0]] = None
-            merge = self._merge(self._levels[level], newest)
-        else:
-            level = used[0]
-            if not len(newest) or len(compacted_times(newest.times, self.since)[0]) == len(newest.times):
-                return None
-            merge = self._merge(newest, self._nothing(newest))
-        self._levels[level] = merge
-        return merge
-
-    def _nothing(self, after: StoredBatch) -> StoredBatch:
-        """An empty batch that follows another without moving the frontier."""
-        d = after.description
-        rows = Sorted(Updates.empty(after.schema, after.times.shape[1]), np.empty(0, np.int64), NO_KEYS)
-        return StoredBatch.of(rows, Description(d.upper, d.upper, d.since))
+    def _work(self, merge: Merge, fuel: int) -> None:
+        self.rows_moved += merge.work(fuel)
 
 
 def level_of(rows: int) -> int:
