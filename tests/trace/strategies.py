@@ -223,9 +223,9 @@ def _one_of_each(*choices: Sequence[Any]) -> SearchStrategy[tuple[Any, ...]]:
 
     def chosen(number: int) -> tuple[Any, ...]:
         result = []
-        for each in choices:
-            number, position = divmod(number, len(each))
-            result.append(each[position])
+        for options in choices:
+            number, position = divmod(number, len(options))
+            result.append(options[position])
         return tuple(result)
 
     return st.integers(0, prod(map(len, choices)) - 1).map(chosen)

@@ -59,7 +59,7 @@ def test_oracle_last_drop_frees_the_spine_at_once() -> None:
         assert spine() is None and lane() is None
         arrange.update({"k": [1], "v": [2]}, (9,))
         assert len(arrange.advance((9,))) == 0
-        sealed = arrange.advance((10,))  # goes on, and for nobody in particular
+        sealed = arrange.advance((10,))  # batches are still emitted
         assert compare.batch_triples(sealed) == [(((1,), (2,)), (9,), (1,))]
         assert (sealed.description.lower, sealed.description.upper) == (Antichain.of((9,)), Antichain.of((10,)))
 

@@ -72,7 +72,7 @@ class Watched:
 
 
 def patterns(rows: int) -> dict[str, list[int]]:
-    """Sizes of insertions made to be unpleasant, for a level 0 of so many rows."""
+    """Sizes of insertions that are hard for a spine whose level 0 has `rows` rows."""
     up = [rows << level for level in range(7)]
     saw = [(rows << level % 6) + 1 for level in range(40)]
     return {
@@ -154,7 +154,7 @@ class Replacing:
         self.needed = self.handle.nbytes  # by the live content alone
 
     def replace(self, count: int) -> int:
-        """Replace so many values: twice as many updates. Returns the bytes held."""
+        """Replace `count` values, by twice as many updates, and return the bytes held."""
         self.epoch += 1
         chosen = self.random.choice(LIVE, count, replace=False)
         old, new = self.vals[chosen], self.vals[chosen] + 1

@@ -35,7 +35,7 @@ from tests.trace.strategies import (
 
 @contextmanager
 def head(rows: int) -> Iterator[None]:
-    """Spines whose level 0 has so many rows: few rows then make many levels."""
+    """Spines whose level 0 has `rows` rows, so that few rows make many levels."""
     with patch.object(spine, "HEAD", rows):
         yield
 
@@ -64,7 +64,7 @@ def fuel(trace: Handle | Trace, rows: int) -> None:
 def merge_all(trace: Handle | Trace) -> None:
     """Merge all batches into one, compacted as far as the readers allow."""
     merged = spine_of(trace)
-    merged._gather_recent()
+    merged._store_recent()
     merged._roll_up(1 + merged.levels)
     merged._settle()
     for batch in merged.batches():
@@ -159,7 +159,7 @@ class World:
                 assert compare.collection(handle.read(at), handle.schema) == expected
                 if number == probe % len(self.handles):
                     keys = [key for n, key in enumerate(self.domain.keys) if not key or probe >> n & 1]
-                    assert compare.found(handle, keys, at) == compare.with_keys(expected, keys)
+                    assert compare.looked_up(handle, keys, at) == compare.with_keys(expected, keys)
         assert handle.readers == len(self.handles)
         compare.assert_stored_well(handle.batches(), self.lower, self.inserted)
 
@@ -170,7 +170,7 @@ class World:
         self.check()
         batches = handle.batches()
         assert len(batches) <= 1
-        since = Antichain(time for _, each in self.handles for time in each)
+        since = Antichain(time for _, frontier in self.handles for time in frontier)
         complete = [update for update in self.updates if not self.upper.less_equal(update[1])]
         stored = [update for batch in batches for update in compare.batch_triples(batch)]
         expected = compare.compact(complete, since)

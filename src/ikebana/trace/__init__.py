@@ -1,8 +1,8 @@
 """Traces: the multiversioned, shared index.
 
-Bottom up: `timetable` and `updates` hold updates as columns; `batch` has the sorted immutable
-batches, `description` their frontiers; `merge` and `spine` keep batches few; `batcher` seals new ones; `reading` and
-`views` read them; `handle` shares them.
+Bottom up: `timetable`, `timed` and `updates` hold updates as columns; `batch` has the sorted immutable batches,
+`description` their frontiers; `merge` and `spine` keep the number of batches small; `batcher` seals new ones; `views`
+and `reading` read them; `handle` shares them.
 """
 
 from ikebana.trace.batch import Batch

@@ -28,9 +28,9 @@ from ikebana.encoding.lanes import (
     Lane,
     constant,
     constant_diffs,
+    empty_diffs,
+    empty_lane,
     held_bytes,
-    room,
-    room_for_diffs,
     trimmed,
 )
 from ikebana.encoding.payload import Payload
@@ -104,7 +104,7 @@ def rows_of(starts: Lane, ends: Lane) -> Lane:
     >>> rows_of(np.array([0, 5]), np.array([2, 6])).tolist()
     [0, 1, 5]
     """
-    rows = room(int((ends - starts).sum()))
+    rows = empty_lane(int((ends - starts).sum()))
     expand_ranges(starts, ends, rows)
     return rows
 
@@ -204,11 +204,11 @@ class BatchBuilder:
     def __init__(self, schema: Schema, times: Lane, rows: int, collided: Lane) -> None:
         self._schema, self._times, self._collided = schema, times, collided
         self.out = LaneSlice(
-            room(rows) if schema.key.fields else constant(0, rows),
-            room(rows) if schema.val.fields else constant(0, rows),
-            room(rows) if len(collided) else constant(0, rows),
-            room(rows, np.int32) if len(times) > 1 else constant(0, rows, np.int32),
-            room_for_diffs(len(schema.diffs), rows),
+            empty_lane(rows) if schema.key.fields else constant(0, rows),
+            empty_lane(rows) if schema.val.fields else constant(0, rows),
+            empty_lane(rows) if len(collided) else constant(0, rows),
+            empty_lane(rows, np.int32) if len(times) > 1 else constant(0, rows, np.int32),
+            empty_diffs(len(schema.diffs), rows),
         )
 
     def finish(self, rows: int, payload: Payload, description: Description, varied: bool) -> StoredBatch:
