@@ -23,7 +23,7 @@ SOURCE = ROOT / "src" / "ikebana"
 
 # Bottom first. A part imports itself and the lines above its own here, never its neighbours on the line.
 LAYERS = (
-    ("errors", "events", "machine", "model"),
+    ("errors", "machine", "model"),
     ("time",),
     ("kernels",),
     ("encoding",),
@@ -48,7 +48,7 @@ ONLY_IN = {"numba": "kernels", "zmq": "cluster", "pyspark": "spark"}
 NOTHING_BUT = {"model": set(), "kernels": {"numpy", "numba", "ikebana.errors"}}
 
 ENGINE = (
-    *("errors", "events", "model", "time", "kernels", "encoding", "trace"),
+    *("errors", "model", "time", "kernels", "encoding", "trace"),
     *("operators", "plan", "runtime", "cluster", "engine", "spark"),
 )
 

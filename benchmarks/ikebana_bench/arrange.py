@@ -29,11 +29,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ikebana import events
 from ikebana.encoding import Schema
 from ikebana.operators import Arrange
 from ikebana.time import Antichain
-from ikebana.trace import EDGES, EFFORT, FLAT, Batch, Handle, Layout
+from ikebana.trace import EFFORT, Batch, Handle
 from ikebana_bench.measure import Series, Stopwatch, ccdf, fastest_sort, numpy_sort_floor, percentiles, random_keys
 from ikebana_bench.progress import Progress
 from ikebana_bench.scenario import Parameters, Results, Scenario, parameter
@@ -112,17 +111,6 @@ class Step:
     cpu_seconds: float
 
 
-class RowsMoved:
-    """A listener that adds up the rows that merges move."""
-
-    def __init__(self) -> None:
-        self.rows = 0
-
-    def __call__(self, event: events.Event) -> None:
-        if isinstance(event, events.MergeStepped):
-            self.rows += event.rows
-
-
 class ArrangeClosedLoop(Scenario[ClosedLoopParameters]):
     """Steps of one batch each, the next one as soon as the last is done.
 
@@ -172,13 +160,12 @@ class ArrangeClosedLoop(Scenario[ClosedLoopParameters]):
 
     def _arrange(self, effort: str, window: Window, progress: Progress) -> tuple[float, Results]:
         """Seconds for all batches, and what there is to say about the trace."""
-        moved = RowsMoved()
-        arrange = Arrange(KEYS, effort=effort, listener=moved)
+        arrange = Arrange(KEYS, effort=effort)
         handle = arrange.handle()
         watch = Stopwatch()
         arrange.update({"key": window.load}, (0,))
         arrange.advance((1,))
-        load, moved.rows = watch.seconds, 0
+        load, moved_by_load = watch.seconds, handle.rows_moved
         handle.advance(Antichain.of((1,)))
         milliseconds, batches, held, cpu = [], [], [], 0.0
         for step in _steps(arrange, window, progress.track(f"{effort}: arrange", window.batches), handle):
@@ -186,7 +173,7 @@ class ArrangeClosedLoop(Scenario[ClosedLoopParameters]):
             cpu += step.cpu_seconds
             batches.append(len(handle.batches()))
             held.append(handle.nbytes)
-        rows_moved = moved.rows
+        rows_moved = handle.rows_moved - moved_by_load
         self._verify_window(effort, arrange, handle, window)
         return sum(milliseconds) / 1e3, {
             "load_s": load,
@@ -253,8 +240,8 @@ class BulkParameters(Parameters):
 class ArrangeBulk(Scenario[BulkParameters]):
     """Unsorted columns become one sealed, indexed batch.
 
-    `pairs` are random 64-bit keys and values, `keys` the same keys alone. `edges` are a random graph in the
-    layout that holds each key once; some edges occur twice, as they do when they are drawn independently.
+    `pairs` are random 64-bit keys and values, `keys` the same keys alone. `edges` are a random graph by
+    source; some edges occur twice, as they do when they are drawn independently.
     """
 
     name = "arrange-bulk"
@@ -266,14 +253,14 @@ class ArrangeBulk(Scenario[BulkParameters]):
         rows, seed = parameters.rows, parameters.seed
         key, val = (random_keys(rows, seed + n).view(np.uint64) for n in range(2))
         src, dst = np.random.default_rng(seed + 2).integers(0, parameters.nodes, (2, rows))
-        variants: Sequence[tuple[str, Schema, Layout, Columns]] = (
-            ("pairs", PAIRS, FLAT, {"key": key, "val": val}),
-            ("keys", KEYS, FLAT, {"key": key}),
-            ("edges", GRAPH, EDGES, {"src": src, "dst": dst}),
+        variants: Sequence[tuple[str, Schema, Columns]] = (
+            ("pairs", PAIRS, {"key": key, "val": val}),
+            ("keys", KEYS, {"key": key}),
+            ("edges", GRAPH, {"src": src, "dst": dst}),
         )
         results: dict[str, float] = {}
-        for name, schema, layout, columns in variants:
-            measured = self._measure(name, schema, layout, columns, parameters, progress)
+        for name, schema, columns in variants:
+            measured = self._measure(name, schema, columns, parameters, progress)
             results |= {f"{name}_{metric}": value for metric, value in measured.items()}
         return results
 
@@ -281,14 +268,13 @@ class ArrangeBulk(Scenario[BulkParameters]):
         self,
         name: str,
         schema: Schema,
-        layout: Layout,
         columns: Columns,
         parameters: BulkParameters,
         progress: Progress,
     ) -> dict[str, float]:
         encode, total, cpu = [], [], []
         for _ in progress.track(name, range(parameters.repeats)):
-            arrange = Arrange(schema, layout=layout, name=name)
+            arrange = Arrange(schema, name=name)
             handle = arrange.handle()
             started, watch = process_time(), Stopwatch()
             arrange.update(columns, (0,))
@@ -297,8 +283,6 @@ class ArrangeBulk(Scenario[BulkParameters]):
             total.append(watch.seconds)
             cpu.append(process_time() - started)
         handle.advance(Antichain.of((1,)))
-        while handle.exert(1 << 20):
-            pass
         arrange.advance((2,))
         self._verify_rows(name, handle, columns)
         self._verify_lookups(name, handle, columns, parameters)

@@ -28,7 +28,7 @@ from ikebana.errors import (
 )
 from ikebana.operators import Arrange
 from ikebana.time import Antichain, Time
-from ikebana.trace import EDGES, FLAT, BatchQueue, Handle, Reader, Updates
+from ikebana.trace import BatchQueue, Handle, Reader, Updates
 
 if TYPE_CHECKING:
     from ikebana.spark import Session
@@ -44,8 +44,6 @@ def connect(spark: Any = None, workers: int | None = None, **options: Any) -> Se
 
 
 __all__ = [
-    "EDGES",
-    "FLAT",
     "Antichain",
     "Arrange",
     "Arrangement",

@@ -1,29 +1,29 @@
-"""What can go wrong, and what to do about it.
+"""The exceptions of Ikebana.
 
-Every error that Ikebana raises on purpose is an `IkebanaError` and carries three parts:
-*what* failed (naming the thing the user named), *detail* (the fact that made it fail) and *hint*
-(what to do about it). They print one below the other:
+Every error that Ikebana raises deliberately is an `IkebanaError` and has three parts:
+*what* failed (with the name that the user gave it), *detail* (the reason) and *hint*
+(what to do about it). They are printed one below the other:
 
     cannot read trace "edges" at (3, 0)
       detail: its handle's frontier is {(5, 0)}
-      hint: read at or after (5, 0), or keep a handle that has not advanced so far
+      hint: read at or after (5, 0), or keep a handle with an earlier frontier
 
-The tree, so that a caller can catch as much or as little as it means to:
+The hierarchy:
 
     IkebanaError
-    ├── SchemaError     columns that do not fit: ragged, missing, of a wrong type, null where none may be
+    ├── SchemaError     columns that do not fit: ragged, missing, of a wrong type, null in a column that is not null
     ├── TimeError       a time of the wrong shape, behind a frontier, or a frontier that moves backwards
     ├── DroppedError    a handle or an operator used after it was dropped
-    ├── DataflowError   a dataflow that failed, or is not there
-    ├── ChangeError     changes that a table refuses: a key that exists already, a row to delete that does not
-    ├── SqlError        a query that cannot be maintained: what is not supported, and where it stands
+    ├── DataflowError   a dataflow that failed or does not exist
+    ├── ChangeError     changes that a table rejects: inserting a duplicate key, deleting a row that does not exist
+    ├── SqlError        a query that cannot be maintained, with the unsupported part
     ├── WaitTimeoutError  a call that took longer than its `timeout`; a TimeoutError too
-    ├── MemoryBudgetError   a dataflow that would use more memory than it may
+    ├── MemoryBudgetError   a dataflow that exceeds its memory limit
     └── EvaluationError an expression that has no value for a row: an overflow, a division by zero, a failed cast
 
-`ConstantRowsWarning` is a warning, given where a view is probably not what its author meant.
+`ConstantRowsWarning` is a warning about a view that is probably not what its author intended.
 
-Raising one leaves the object that raised it as it was: validation comes before any change.
+An object that raises an error is unchanged: validation comes before any change.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from typing import Any
 
 
 class IkebanaError(Exception):
-    """Base of all errors raised on purpose; `what`, `detail` and `hint` are also attributes."""
+    """The base class of all deliberate errors, with the attributes `what`, `detail` and `hint`."""
 
     def __init__(self, what: str, *, detail: str = "", hint: str = "") -> None:
         self.what, self.detail, self.hint = what, detail, hint
         super().__init__(what, detail, hint)
 
     def __reduce__(self) -> Any:
-        return _remade, (type(self), self.what, self.detail, self.hint)
+        return _unpickled, (type(self), self.what, self.detail, self.hint)
 
     def __str__(self) -> str:
         lines = [self.what]
@@ -52,17 +52,17 @@ class IkebanaError(Exception):
         return "\n".join(lines)
 
 
-def _remade(kind: type[IkebanaError], what: str, detail: str, hint: str) -> IkebanaError:
-    """An error again, in another process."""
+def _unpickled(kind: type[IkebanaError], what: str, detail: str, hint: str) -> IkebanaError:
+    """Return an unpickled error."""
     return kind(what, detail=detail, hint=hint)
 
 
 class SchemaError(IkebanaError):
-    """Columns that do not fit the schema they are offered to."""
+    """Columns do not fit the schema."""
 
 
 class TimeError(IkebanaError):
-    """A time or frontier that is malformed, or on the wrong side of another."""
+    """A time or frontier is malformed, or on the wrong side of another."""
 
 
 class DroppedError(IkebanaError):
@@ -74,30 +74,30 @@ class DataflowError(IkebanaError):
 
 
 class ChangeError(IkebanaError):
-    """Changes that a table refuses. Nothing of their transaction was applied."""
+    """A table rejects changes. No change of their transaction was applied."""
 
 
 class SqlError(IkebanaError):
-    """A query that cannot be maintained. Nothing was installed."""
+    """A query cannot be maintained. Nothing was installed."""
 
 
 class WaitTimeoutError(IkebanaError, TimeoutError):
-    """A call took longer than its `timeout`. What it has begun goes on or was taken back; nothing is half done."""
+    """A call exceeded its `timeout`. Its effects either take place later or were undone; none is left half done."""
 
 
 class ConstantRowsWarning(UserWarning):
-    """A view has rows that never change, since they were computed before it was made."""
+    """A view has rows that never change, because they were computed before the view was created."""
 
 
 class MemoryBudgetError(IkebanaError):
-    """A dataflow would use more memory than it may. It fails alone."""
+    """A dataflow exceeds its memory limit. Only this dataflow fails."""
 
 
 class EvaluationError(IkebanaError):
-    """An expression has no value for some row: a view of it has no answer while the row is there.
+    """An expression has no value for some row: a view of it cannot be read while the row exists.
 
-    Inside workers: `bad_entries` says which entries of a function's arguments are to blame, if it knows, and `bad_rows`
-    (`ikebana.encoding.bad_rows`) which rows are.
+    Inside workers, `bad_entries` lists the bad entries of a function's arguments, if they are known, and `bad_rows`
+    (`ikebana.encoding.bad_rows`) the bad rows.
     """
 
     bad_entries: BadEntries | None = None
@@ -106,7 +106,7 @@ class EvaluationError(IkebanaError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BadEntries:
-    """Entries, of so many, for which a function has no value, and the error of each."""
+    """The entries, of `count`, for which a function has no value; `why` returns the error of one of them."""
 
     entries: Any  # a NumPy array of positions
     count: int

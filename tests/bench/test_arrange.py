@@ -12,7 +12,7 @@ import pytest
 
 from ikebana.cli import main
 from ikebana.trace import EFFORT, Spine, batcher
-from ikebana.trace.batch import FlatBatch
+from ikebana.trace.batch import StoredBatch
 from ikebana.trace.updates import Sorted, Updates, consolidate
 from ikebana_bench import arrange, measure
 
@@ -147,13 +147,13 @@ def swap_two_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def miss_in_look_ups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every key's last row is not found."""
-    seek = FlatBatch.seek
+    seek = StoredBatch.seek
 
-    def short(self: FlatBatch, keys: Any) -> tuple[Any, Any]:
+    def short(self: StoredBatch, keys: Any) -> tuple[Any, Any]:
         starts, ends = seek(self, keys)
         return starts, np.maximum(starts, ends - 1)
 
-    monkeypatch.setattr(FlatBatch, "seek", short)
+    monkeypatch.setattr(StoredBatch, "seek", short)
 
 
 @pytest.mark.parametrize(

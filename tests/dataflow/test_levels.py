@@ -23,7 +23,7 @@ from ikebana.operators.changes import Changes
 from ikebana.plan import ir
 from ikebana.plan.sharing import walk
 from ikebana.trace import Updates
-from ikebana.trace.batch import FlatBatch
+from ikebana.trace.batch import StoredBatch
 from tests.dataflow.harness import Setup, engine_of, examples, read, settle, setups
 
 Row = tuple[Any, ...]
@@ -225,14 +225,14 @@ def test_buckets_are_the_same_everywhere() -> None:
 def rows_read() -> Iterator[list[int]]:
     """The sizes of all that is taken out of batches, by any operator, meanwhile."""
     sizes: list[int] = []
-    gather = FlatBatch.gather
+    gather = StoredBatch.gather
 
-    def counted(self: FlatBatch, rows: Any = None) -> Updates:
+    def counted(self: StoredBatch, rows: Any = None) -> Updates:
         found = gather(self, rows)
         sizes.append(len(found))
         return found
 
-    with patch.object(FlatBatch, "gather", counted):
+    with patch.object(StoredBatch, "gather", counted):
         yield sizes
 
 

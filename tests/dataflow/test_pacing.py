@@ -16,7 +16,7 @@ from ikebana.engine.collection import Collection
 from ikebana.operators import join, pacing
 from ikebana.operators.pacing import Pace
 from ikebana.time import Antichain
-from ikebana.trace import FLAT, Batcher, Updates, batcher
+from ikebana.trace import Batcher, Updates, batcher
 from tests.dataflow.harness import cluster_of, collected, pairs, pairs_input, read, settle
 
 NUMBERS = {"k": pa.int64(), "v": pa.int64()}
@@ -119,7 +119,7 @@ def test_invariance_of_batches_sealed_in_steps(value: Any, monkeypatch: pytest.M
         }
         times = [[choose.randrange(4), choose.randrange(3)] for _ in range(count)]
         diffs = [choose.choice([1, -1, 2]) for _ in range(count)]
-        batchers = [Batcher(schema, Antichain.minimum(2), FLAT, "test") for _ in range(2)]
+        batchers = [Batcher(schema, Antichain.minimum(2), "test") for _ in range(2)]
         for each in batchers:
             if count:
                 each.append(Updates.of(schema, data, times, diffs))

@@ -343,7 +343,7 @@ def test_what_no_row_is_to_blame_for_is_raised(monkeypatch: pytest.MonkeyPatch) 
         if len(rows):
             raise ValueError("never")
 
-    monkeypatch.setattr(bad_rows, "MOST", 5)
+    monkeypatch.setattr(bad_rows, "MAX_BAD_ROWS", 5)
     with pytest.raises(ValueError, match="never"):
         set_apart(never, 8, list)
 

@@ -107,11 +107,11 @@ def accumulate_rows(updates: list[Update], visible: list[int]) -> list[tuple[int
 
 def sum_visible(probes: list[tuple[int, Time]], rows: list[tuple[int, Time, tuple[int, ...]]]) -> list[list[int]]:
     """For each probe, a key and a time, the sum in each lane of the diffs of its key at times that it sees."""
-    seen = [
+    visible = [
         [diffs for key, time, diffs in rows if key == probe and all(a <= b for a, b in zip(time, at, strict=True))]
         for probe, at in probes
     ]
-    return [[signed(sum(lane)) for lane in zip(*found, strict=True)] for found in seen]
+    return [[signed(sum(lane)) for lane in zip(*diffs, strict=True)] for diffs in visible]
 
 
 # Keys.

@@ -21,7 +21,7 @@ print(json.dumps({name: [len(k.stats.cache_hits), len(k.stats.cache_misses)] for
 
 
 def import_kernels(cache: Path, elsewhere: Path) -> tuple[dict[str, list[int]], str]:
-    """Import the kernels in a process of its own: each one's cache hits and misses, and what was said."""
+    """Import the kernels in a process of its own: each one's cache hits and misses, and what was message."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
     environment |= {"IKEBANA_KERNEL_CACHE": str(cache), "PYTHONPATH": str(Path(ikebana.__file__).parents[1])}
     command = [sys.executable, "-c", IMPORT, str(elsewhere)]
@@ -33,14 +33,14 @@ def import_kernels(cache: Path, elsewhere: Path) -> tuple[dict[str, list[int]], 
 def test_the_first_import_compiles_and_the_next_ones_load(tmp_path: Path) -> None:
     cache, elsewhere = tmp_path / "kernels", tmp_path / "elsewhere"
 
-    first, said = import_kernels(cache, elsewhere)
+    first, message = import_kernels(cache, elsewhere)
     assert set(map(tuple, first.values())) == {(0, 1)}, "each kernel is compiled, for one signature"
-    assert said == f"ikebana: compiled {len(first)} kernels\n"
+    assert message == f"ikebana: compiled {len(first)} kernels\n"
     files = {path: path.stat().st_mtime_ns for path in cache.rglob("*.nb?")}
     assert len(files) == 2 * len(first), "an index and the machine code for each"
 
-    second, said = import_kernels(cache, elsewhere)
+    second, message = import_kernels(cache, elsewhere)
     assert set(map(tuple, second.values())) == {(1, 0)}, "nothing is compiled again"
-    assert said == ""
+    assert message == ""
     assert files == {path: path.stat().st_mtime_ns for path in cache.rglob("*.nb?")}
     assert not elsewhere.exists(), "nothing is kept where others keep theirs"

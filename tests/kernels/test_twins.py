@@ -173,10 +173,10 @@ class Lanes(NamedTuple):
     diffs: np.ndarray
 
     def window(self, start: int, end: int | None = None) -> Lanes:
-        return Lanes(*(each[..., start:end] for each in self))
+        return Lanes(*(array[..., start:end] for array in self))
 
     def updates(self, rows: int) -> list[Update]:
-        key, val, ident, tix, diffs = (each[..., :rows].T.tolist() for each in self)
+        key, val, ident, tix, diffs = (array[..., :rows].T.tolist() for array in self)
         return list(zip(key, ident, val, tix, map(tuple, diffs), strict=True))
 
 
@@ -191,15 +191,15 @@ def adds_up(updates: list[Update]) -> bool:
     return len({update[:4] for update in updates}) < len(updates)
 
 
-def room_for(updates: list[Update], diff_lanes: int, thrifty: bool) -> Lanes:
-    """Lanes to write the updates to, full of junk; if `thrifty`, single cells wherever they will do."""
+def output_for(updates: list[Update], diff_lanes: int, thrifty: bool) -> Lanes:
+    """Lanes to write the updates to, full of junk; if `thrifty`, constant lanes wherever possible."""
     filled = lanes_of(updates, diff_lanes)
 
-    def room(each: np.ndarray) -> np.ndarray:
-        single = thrifty and is_constant(each) and not (each is filled.diffs and adds_up(updates))
-        return constant(each) if single else np.full_like(each, JUNK)
+    def output(array: np.ndarray) -> np.ndarray:
+        single = thrifty and is_constant(array) and not (array is filled.diffs and adds_up(updates))
+        return constant(array) if single else np.full_like(array, JUNK)
 
-    return Lanes(*map(room, filled))
+    return Lanes(*map(output, filled))
 
 
 FIELDS = st.sampled_from([st.just(0), st.integers(0, 1), st.integers(0, 1), st.integers(-3, 3), NUMBERS])
@@ -208,7 +208,7 @@ DIFFS = st.sampled_from([st.just(1), st.integers(0, 1), st.sampled_from([-1, 1])
 
 @st.composite
 def update_strategies(draw, diff_lanes: int):
-    """A strategy for updates at so many times, with constant, few or many distinct entries in each lane."""
+    """A strategy for updates at a number of times, with constant, few or many distinct entries in each lane."""
     key, ident, val, diff = draw(FIELDS), draw(FIELDS), draw(FIELDS), draw(DIFFS)
 
     def updates(times: int) -> st.SearchStrategy[list[Update]]:
@@ -249,16 +249,16 @@ def test_twin_consolidate_rows(case, layout):
 @given(some_updates(), LAYOUTS)
 def test_twin_consolidate_narrow(case, layout):
     updates = [(key, 0, val, time, diffs[:1]) for key, _, val, time, diffs in case[2]]
-    given, made = lanes_of(updates, 1, layout), lanes_of([(JUNK, 0, JUNK, JUNK, (JUNK,))] * len(updates), 1)
-    kept = kernels.consolidate_narrow(
-        given.key, given.val, given.tix, given.diffs[0], made.key, made.val, made.tix, made.diffs[0]
+    source, out = lanes_of(updates, 1, layout), lanes_of([(JUNK, 0, JUNK, JUNK, (JUNK,))] * len(updates), 1)
+    remaining = kernels.consolidate_narrow(
+        source.key, source.val, source.tix, source.diffs[0], out.key, out.val, out.tix, out.diffs[0]
     )
     fields = zip(*[(key, val, time, diffs[0]) for key, _, val, time, diffs in updates], strict=True)
     narrow = sum((max(field) - min(field)).bit_length() for field in fields) <= 64
     in_order = [update[:4] for update in updates] == sorted(update[:4] for update in updates)
-    assert (kept < 0) == (in_order or not narrow)
-    if kept >= 0:
-        assert made.updates(kept) == naive.consolidate_narrow(updates)
+    assert (remaining < 0) == (in_order or not narrow)
+    if remaining >= 0:
+        assert out.updates(remaining) == naive.consolidate_narrow(updates)
 
 
 @given(some_updates(), LAYOUTS, st.lists(FLAGS, min_size=5, max_size=5))
@@ -291,8 +291,8 @@ def test_twin_sum_visible(case, dimensions, probes, layout, data):
     expected = naive.sum_visible(
         [(key, at[position]) for key, position in probes], [(key, table[time], diffs) for key, *_, time, diffs in rows]
     )
-    got = (sums - JUNK).T.tolist()
-    assert [each if any(each) else [] for each in got] == [each if any(each) else [] for each in expected]
+    result = (sums - JUNK).T.tolist()
+    assert [row if any(row) else [] for row in result] == [row if any(row) else [] for row in expected]
 
 
 # Merges.
@@ -340,9 +340,9 @@ class Merge:
 
     def __init__(self, sides: Sides, layout=plain, narrow=False, verify=True, thrifty=False, exact_keys=False) -> None:
         self.a, self.b = (lanes_of(rows, sides.diff_lanes, layout) for rows in (sides.a, sides.b))
-        self.times = [layout(index(each)) for each in (sides.a_rank, sides.b_rank, sides.compacted)]
+        self.times = [layout(index(positions)) for positions in (sides.a_rank, sides.b_rank, sides.compacted)]
         self.rows = len(sides.a), len(sides.b)
-        self.out = room_for(sides.moved(), sides.diff_lanes, thrifty)
+        self.out = output_for(sides.moved(), sides.diff_lanes, thrifty)
         self.src = np.full(sum(self.rows), JUNK)
         self.state = np.zeros(STATE_CELLS, np.int64)
         self.narrow, self.verify, self.exact_keys = narrow, verify, exact_keys
@@ -414,7 +414,7 @@ def check_pairs(pairs: list[tuple[int, int]], sides: Sides, exact_keys: bool) ->
     a, b = ({update[:3] for update in rows} for rows in (sides.a, sides.b))
     assert a & b <= {data[one] for one, other in pairs if data[one] == data[other]}
     if not exact_keys:
-        assert {each[:2] for each in a} & {each[:2] for each in b} == {data[one][:2] for one, _ in pairs}
+        assert {row[:2] for row in a} & {row[:2] for row in b} == {data[one][:2] for one, _ in pairs}
 
 
 @given(merge_sides(), LIMITS, st.booleans())
@@ -480,7 +480,7 @@ def rounds_of_sorting(key: np.ndarray, val: np.ndarray, tix: np.ndarray) -> int:
 
 
 def wide(random: np.random.Generator, distinct: int, rows: int) -> np.ndarray:
-    """So many distinct numbers, from all over the range, in random order."""
+    """Rows with up to `distinct` integers from the whole range, in random order."""
     return random.choice(random.integers(LEAST, GREATEST, distinct, endpoint=True), rows)
 
 
@@ -553,11 +553,11 @@ def test_few_probes_are_found_in_a_long_lane(seed, rows, keys, probes, layout):
 @given(st.lists(st.tuples(sorted_lanes(), sorted_lanes().map(lambda probes: probes[::7]))), LAYOUTS)
 def test_twin_narrow_ranges(groups, layout):
     values, bounds = [value for rows, _ in groups for value in rows], [*accumulate(len(rows) for rows, _ in groups)]
-    wanted = list(zip([0, *bounds], bounds, (probes for _, probes in groups), strict=False))
-    ranges = [(start, end, probe) for start, end, probes in wanted for probe in probes]
-    starts, ends, probes = ([each[at] for each in ranges] for at in range(3))
-    found = kernels.narrow_ranges(*(layout(lane(each)) for each in (values, starts, ends, probes)))
-    assert tuple(each.tolist() for each in found) == naive.narrow_ranges(values, starts, ends, probes)
+    by_group = list(zip([0, *bounds], bounds, (probes for _, probes in groups), strict=False))
+    ranges = [(start, end, probe) for start, end, probes in by_group for probe in probes]
+    starts, ends, probes = ([entry[at] for entry in ranges] for at in range(3))
+    result = kernels.narrow_ranges(*(layout(lane(entries)) for entries in (values, starts, ends, probes)))
+    assert tuple(array.tolist() for array in result) == naive.narrow_ranges(values, starts, ends, probes)
 
 
 @given(sorted_lanes(), sorted_lanes(), LAYOUTS)
@@ -565,7 +565,7 @@ def test_twin_match_keys(a, b, layout):
     assert tuples(kernels.match_keys(layout(lane(a)), layout(lane(b)))) == naive.match_keys(a, b)
 
 
-RANGES = st.tuples(st.integers(0, 20), st.integers(0, 5)).map(lambda each: (each[0], sum(each)))
+RANGES = st.tuples(st.integers(0, 20), st.integers(0, 5)).map(lambda pair: (pair[0], sum(pair)))
 
 
 @given(st.lists(st.builds(lambda a, b: (*a, *b), RANGES, RANGES)), LIMITS, LAYOUTS)
@@ -688,7 +688,7 @@ def test_twin_gather_words(case, at, layout):
 
 
 def bitmap(bits: list[int], offset: int) -> np.ndarray:
-    """The bits as Arrow has them, after so many others; no bytes at all where each is 1."""
+    """Arrow's bitmap of the bits, after `offset` others; no bytes if all are 1."""
     return np.packbits([0] * offset + bits, bitorder="little") if 0 in bits else flags([])
 
 
@@ -704,17 +704,17 @@ def test_twin_gather_bits(case, a_offset, b_offset, at, layout):
 
 
 @given(payloads(STRINGS), st.lists(STRINGS, max_size=3), STRINGS, LAYOUTS)
-def test_twin_gather_strings(case, there, skipped, layout):
+def test_twin_gather_strings(case, before, skipped, layout):
     a, b, rows = case
-    expected = there + naive.gather_strings(a, b, rows)  # appended to what is there already
+    expected = before + naive.gather_strings(a, b, rows)  # appended
     bounds, content = offsets_of(expected), b"".join(expected)
     offsets_out, out = np.full(len(bounds) + 1, JUNK), np.full(len(content) + 1, JUNK, np.uint8)
-    offsets_out[: len(there) + 1] = offsets_of(there)
-    out[: len(b"".join(there))] = bytes_of(there)
+    offsets_out[: len(before) + 1] = offsets_of(before)
+    out[: len(b"".join(before))] = bytes_of(before)
     kernels.gather_strings(
         *(layout(offsets_of(a, first=len(skipped))), bytes_of([skipped, *a])),
         *(layout(offsets_of(b)), bytes_of(b)),
-        *(len(a), layout(lane(rows)), offsets_out, out, len(there)),
+        *(len(a), layout(lane(rows)), offsets_out, out, len(before)),
     )
     assert offsets_out.tolist() == [*bounds.tolist(), JUNK]
     assert out.tobytes() == content + bytes([JUNK])

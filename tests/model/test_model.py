@@ -312,7 +312,7 @@ def updates_at(dimensions, data=pairs, diffs=signed, size=6):
 
 
 def changing(count, **options):
-    """So many changing collections over times of the same dimension."""
+    """Changing collections over times of the same dimension."""
     return st.integers(1, 3).flatmap(lambda k: st.tuples(*[updates_at(k, **options)] * count))
 
 
@@ -425,8 +425,8 @@ def test_consolidate_changes_nothing_but_the_list(inputs):
 @given(changing(1))
 def test_differences_are_unique(inputs):
     (updates,) = inputs
-    found = differences(lambda time: accumulate(updates, time), [time for _, time, _ in updates])
-    assert found == consolidate(updates)
+    result = differences(lambda time: accumulate(updates, time), [time for _, time, _ in updates])
+    assert result == consolidate(updates)
 
 
 @given(st.integers(1, 3).flatmap(lambda k: st.dictionaries(times(k), collections, max_size=5)))
@@ -485,12 +485,12 @@ def reach(edges, roots):
 
 
 def search(edges, start):
-    """Breadth first, over the edges that are there."""
-    found, front = {start}, [start]
+    """Breadth first, over the edges of positive multiplicity."""
+    reached, front = {start}, [start]
     while front:
-        front = [t for t in {t for (s, t), n in edges.items() if n > 0 and s in front} if t not in found]
-        found.update(front)
-    return found
+        front = [t for t in {t for (s, t), n in edges.items() if n > 0 and s in front} if t not in reached]
+        reached.update(front)
+    return reached
 
 
 def rooted(updates, root=0):
@@ -567,10 +567,10 @@ def test_leaving_the_loop_gives_the_fixpoint(edges):
     def after(time):
         *outer, rounds = time
         here, roots = (accumulate(updates, tuple(outer)) for updates in (edges, rooted(edges)))
-        there = model.distinct(here)
+        distinct = model.distinct(here)
 
         def body(v):
-            return {"reached": model.distinct(model.concat(roots, step(v["reached"], there)))}
+            return {"reached": model.distinct(model.concat(roots, step(v["reached"], distinct)))}
 
         return iterate(body, {"reached": roots}, rounds=rounds)["reached"]
 
@@ -596,7 +596,7 @@ def test_iterate_gives_up():
 
 
 def test_iterate_wants_every_variable_back():
-    with pytest.raises(ValueError, match=r"the body gave \['a'\], the variables are \['a', 'b'\]"):
+    with pytest.raises(ValueError, match=r"the body returned \['a'\], the variables are \['a', 'b'\]"):
         iterate(lambda v: {"a": v["a"]}, {"a": {}, "b": {}})
 
 

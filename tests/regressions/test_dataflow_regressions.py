@@ -19,6 +19,7 @@ from ikebana.engine.collection import Collection, constant, iterate, natural_joi
 from ikebana.errors import DataflowError, SchemaError, TimeError
 from ikebana.operators import join
 from tests.dataflow.harness import cluster_of, pairs, pairs_input, read, settle
+from tests.trace.world import merge_all
 
 NUMBERS = {"k": pa.int64(), "v": pa.int64()}
 MAYBE = [pa.field("k", pa.int64(), nullable=True), pa.field("v", pa.int64(), nullable=False)]
@@ -96,8 +97,7 @@ def test_regression_an_import_kept_the_batches_of_history() -> None:
         numbers.insert(pairs((n, n)))
         engine.advance()
         read(view)
-    while handle.exert(1000):
-        pass
+    merge_all(handle)
     gc.collect()
     assert old() is None
 

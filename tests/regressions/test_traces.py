@@ -23,20 +23,20 @@ KEYS = Schema({"k": pa.int64()})
 def test_regression_a_collision_found_late_lost_rows() -> None:
     """A merge that was half done, found a collision, and so started over was finished as if it had not."""
     schema = Schema({"k": pa.string()}, hash_bits=4)
-    letters = [chr(letter) for letter in range(ord("a"), ord("z") + 1)]
+    strings = [chr(code) for code in range(ord("a"), ord("z") + 1)]
     by_lane: dict[int, list[str]] = {}
-    for letter, lane in zip(letters, Updates.of(schema, {"k": letters}, (0,)).key.tolist(), strict=True):
-        by_lane.setdefault(lane, []).append(letter)
+    for string, lane in zip(strings, Updates.of(schema, {"k": strings}, (0,)).key.tolist(), strict=True):
+        by_lane.setdefault(lane, []).append(string)
     first = by_lane[min(by_lane)][0]
     one, other = by_lane[max(lane for lane in by_lane if len(by_lane[lane]) > 1)][:2]
     with slow_spines(1):
         arrange = Arrange(schema, effort="none")
         handle = arrange.handle()
-        for epoch, keys in enumerate([[first, one], [other]]):
+        for epoch, keys in enumerate([[first, one], [first, other]]):
             arrange.update({"k": keys}, (epoch,))
             arrange.advance((epoch + 1,))
-        handle.exert(1)  # begins to merge the two, with `first`
-        arrange.update({"k": letters[:8]}, (2,))
+        handle._trace.spine._levels[1].work(1)  # begins to merge the two, with `first`
+        arrange.update({"k": strings[:8]}, (2,))
         arrange.advance((3,))  # needs the room, and so finishes it
         assert sorted(handle.read((1,))["k"].to_pylist()) == sorted([first, one, other])
 

@@ -20,7 +20,6 @@ from ikebana import model
 from ikebana.encoding import Schema
 from ikebana.time import Antichain, Time
 from ikebana.trace import Batch, Reader, Updates
-from ikebana.trace.edges import EdgeBatch
 from ikebana.trace.spine import RECENT
 
 Data = tuple[tuple[Any, ...], tuple[Any, ...]]
@@ -73,7 +72,7 @@ def collection(table: pa.Table, schema: Schema) -> dict[Data, tuple[int, ...]]:
     ]
     data = _data(schema, table.columns[: len(schema.names)], table.num_rows)
     diffs = list(zip(*(column.to_pylist() for column in table.columns[len(schema.names) :]), strict=True))
-    assert len(set(data)) == len(data), "some data is there twice"
+    assert len(set(data)) == len(data), "duplicate data"
     assert all(any(diff) for diff in diffs), "a diff is zero"
     return dict(zip(data, diffs, strict=True))
 
@@ -95,11 +94,12 @@ def _by_lane(updates: Iterable[Update], f: Callable[[list[Any]], dict[Any, int]]
     updates = list(updates)
     lanes = len(updates[0][2]) if updates else 1
     results = [f([(data, time, diff[lane]) for data, time, diff in updates]) for lane in range(lanes)]
-    return {each: tuple(r.get(each, 0) for r in results) for each in dict.fromkeys(e for r in results for e in r)}
+    distinct = dict.fromkeys(item for result in results for item in result)
+    return {item: tuple(result.get(item, 0) for result in results) for item in distinct}
 
 
 def accumulate(updates: Iterable[Update], at: Time) -> dict[Data, tuple[int, ...]]:
-    """What updates amount to at a time."""
+    """The content of a changing collection at a time."""
     return _by_lane(updates, lambda lane: model.accumulate(lane, at))
 
 
@@ -110,15 +110,15 @@ def compact(updates: Iterable[Update], frontier: Iterable[Time]) -> dict[tuple[D
 
 
 # What must always hold.
-def found(reader: Reader, keys: list[tuple[Any, ...]], at: Time) -> dict[Data, tuple[int, ...]]:
-    """What looking up keys gives."""
+def looked_up(reader: Reader, keys: list[tuple[Any, ...]], at: Time) -> dict[Data, tuple[int, ...]]:
+    """The result of looking up keys."""
     return collection(reader.lookup(columns_of(reader.schema, keys, "key"), at), reader.schema)
 
 
 def with_keys(of: dict[Data, tuple[int, ...]], keys: list[tuple[Any, ...]]) -> dict[Data, tuple[int, ...]]:
-    """What it should give."""
-    wanted = {tuple(map(canonical, key)) for key in keys}
-    return {data: diff for data, diff in of.items() if data[0] in wanted}
+    """The expected result of looking up keys."""
+    canonical_keys = {tuple(map(canonical, key)) for key in keys}
+    return {data: diff for data, diff in of.items() if data[0] in canonical_keys}
 
 
 def assert_stored_well(batches: Sequence[Any], lower: Antichain, inserted: int) -> None:
@@ -139,8 +139,5 @@ def assert_sorted(batch: Any) -> None:
     order = list(zip(lanes[0], lanes[2], lanes[1], lanes[3], strict=True))  # key, ident, value, time
     assert all(a < b for a, b in pairwise(order)), "rows are not in order, or twice"
     assert rows.diffs.any(axis=0).all(), "a diff is zero"
-    if isinstance(batch, EdgeBatch):
-        assert (batch.keys[1:] > batch.keys[:-1]).all(), "a key is there twice"
-        assert (batch.offsets[1:] > batch.offsets[:-1]).all(), "a key has no rows"
     collided = set(batch.collided.tolist())
     assert all(ident == 0 or key in collided for key, ident in zip(lanes[0], lanes[2], strict=True))

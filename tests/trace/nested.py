@@ -58,8 +58,8 @@ def values(kind: pa.DataType, nullable: bool = True) -> SearchStrategy[Any]:
     """Values of a type, as Python writes them."""
     if types.is_null(kind):
         return st.none()
-    found = _values(kind)
-    return st.none() | found if nullable else found
+    strategy = _values(kind)
+    return st.none() | strategy if nullable else strategy
 
 
 def _values(kind: pa.DataType) -> SearchStrategy[Any]:
@@ -86,7 +86,7 @@ def same(value: Any, kind: pa.DataType) -> Any:
         pairs = [(same(key, kind.key_type), same(item, kind.item_type)) for key, item in value]
         return tuple(sorted(pairs, key=repr))
     if isinstance(value, list):
-        return tuple(same(each, kind.value_type) for each in value)
+        return tuple(same(element, kind.value_type) for element in value)
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value + 0.0
     return value
@@ -96,7 +96,7 @@ def same(value: Any, kind: pa.DataType) -> Any:
 def columns(draw: Any, kinds: SearchStrategy[pa.DataType] = NESTED) -> pa.Array:
     """Any column of a nested type, perhaps a slice of a longer one."""
     kind = draw(kinds)
-    found = draw(st.lists(values(kind), max_size=6))
+    drawn = draw(st.lists(values(kind), max_size=6))
     before, after = draw(st.integers(0, 2)), draw(st.integers(0, 2))
     spare = draw(values(kind))
-    return pa.array([*[spare] * before, *found, *[spare] * after], kind)[before : before + len(found)]
+    return pa.array([*[spare] * before, *drawn, *[spare] * after], kind)[before : before + len(drawn)]

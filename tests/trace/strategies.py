@@ -21,7 +21,7 @@ from hypothesis.strategies import SearchStrategy
 
 from ikebana.encoding import Schema
 from ikebana.time import Antichain, Time
-from ikebana.trace import EDGES, EFFORT, FLAT, Layout
+from ikebana.trace import EFFORT
 from tests.profiles import examples as examples
 
 TOP = {1: 23, 2: 9, 3: 5}  # by the number of coordinates: the greatest that occurs
@@ -195,11 +195,15 @@ class Drop(NamedTuple):
     handle: int
 
 
-class Exert(NamedTuple):
-    fuel: int
+class Fuel(NamedTuple):
+    rows: int
 
 
-Step = Change | Burst | Close | Clone | Advance | Drop | Exert
+class MergeAll(NamedTuple):
+    pass
+
+
+Step = Change | Burst | Close | Clone | Advance | Drop | Fuel | MergeAll
 
 
 @dataclass(frozen=True)
@@ -209,7 +213,6 @@ class Script:
     domain: Domain
     dimensions: int
     effort: str
-    layout: Layout
     head: int
     steps: list[Step]
     probes: list[int]
@@ -220,9 +223,9 @@ def _one_of_each(*choices: Sequence[Any]) -> SearchStrategy[tuple[Any, ...]]:
 
     def chosen(number: int) -> tuple[Any, ...]:
         result = []
-        for each in choices:
-            number, position = divmod(number, len(each))
-            result.append(each[position])
+        for options in choices:
+            number, position = divmod(number, len(options))
+            result.append(options[position])
         return tuple(result)
 
     return st.integers(0, prod(map(len, choices)) - 1).map(chosen)
@@ -250,14 +253,14 @@ def scripts(
         st.builds(Clone, numbers),
         st.builds(Advance, numbers, to),
         st.builds(Drop, numbers),
-        st.builds(Exert, st.integers(0, 9)),
+        st.builds(Fuel, st.integers(0, 9)),
+        st.just(MergeAll()),
     )
     part, closed = st.lists(steps, max_size=length // 2), st.sampled_from([[], [Close()]])
     return Script(
         drawn,
         dimensions,
         draw(st.sampled_from(list(HASTE))),
-        draw(st.sampled_from([FLAT] if drawn.schema.hashed else [FLAT, EDGES])),
         draw(st.sampled_from(heads)),
         draw(part) + draw(part) + draw(closed),
         draw(st.lists(st.integers(0, 999), min_size=1, max_size=5)),

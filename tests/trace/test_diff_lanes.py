@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from ikebana import model
 from ikebana.encoding import Schema
 from ikebana.operators import Arrange
-from ikebana.trace import EDGES, FLAT, Layout, Updates
+from ikebana.trace import Updates
 from tests.trace import compare
 from tests.trace.strategies import examples
-from tests.trace.world import head, settle
+from tests.trace.world import head, merge_all
 
 TOTALS = Schema({"k": pa.int64()}, diffs=("count", "sum"))
 
@@ -20,12 +20,12 @@ changes = st.lists(st.tuples(st.integers(0, 2), st.integers(-3, 3), st.integers(
 
 
 @examples(2)
-@given(changes, st.lists(st.integers(1, 9), max_size=4), st.sampled_from([FLAT, EDGES]))
-def test_oracle_counts_and_sums(rows: list[tuple[int, int, int, int]], seals: list[int], layout: Layout) -> None:
+@given(changes, st.lists(st.integers(1, 9), max_size=4))
+def test_oracle_counts_and_sums(rows: list[tuple[int, int, int, int]], seals: list[int]) -> None:
     """Of changes (key, value, epoch, diff): the engine adds lanes, the model reduces the values of each key."""
     updates = [((k, v), (epoch,), n) for k, v, epoch, n in rows]
     with head(2):
-        arrange = Arrange(TOTALS, layout=layout)
+        arrange = Arrange(TOTALS)
         handle, sealed = arrange.handle(), 0
         for upper in [*sorted(seals), 10]:
             part = [(k, v, epoch, n) for k, v, epoch, n in rows if sealed <= epoch < upper]
@@ -49,12 +49,12 @@ def test_oracle_a_row_vanishes_when_all_lanes_are_zero() -> None:
         arrange.update({"k": [1]}, (epoch,), dict(zip(TOTALS.diffs, diff, strict=True)))
         arrange.advance((epoch + 1,))
         if epoch == 1:
-            settle(handle)
+            merge_all(handle)
     read = [handle.read((epoch,)).to_pydict() for epoch in range(4)]
     assert read[:2] == [{"k": [1], "count": [1], "sum": [5]}, {"k": [1], "count": [0], "sum": [5]}]
     assert read[2:] == [{"k": [], "count": [], "sum": []}, {"k": [1], "count": [2], "sum": [0]}]
     handle.advance((2,))
-    settle(handle)
+    merge_all(handle)
     assert compare.triples(handle.updates()) == [(((1,), ()), (3,), (2, 0))]
 
 

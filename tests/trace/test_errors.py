@@ -14,7 +14,7 @@ from ikebana.encoding import Schema
 from ikebana.errors import DroppedError, IkebanaError, SchemaError, TimeError
 from ikebana.operators import Arrange
 from ikebana.time import Antichain
-from ikebana.trace import EDGES, Handle, Updates
+from ikebana.trace import Handle, Updates
 from tests.trace import compare
 
 SCHEMA = Schema({"k": pa.int64()}, [pa.field("v", pa.string(), nullable=True)])
@@ -61,7 +61,7 @@ BAD = {
     "twice in a table": Bad(
         update(pa.table([[1], ["x"], ["y"]], names=["k", "v", "v"])), SchemaError, "table names 'v' twice"
     ),
-    "no columns": Bad(update([1]), SchemaError, "cannot take updates from a list mapping"),
+    "no columns": Bad(update([1]), SchemaError, "cannot read columns from a list mapping"),
     "wrong type": Bad(update({"k": ["a"], "v": ["x"]}), SchemaError, "column 'k' int64 convert"),
     "wrong arrow type": Bad(update({"k": pa.array(["1"]), "v": ["x"]}), SchemaError, "'k' int64 type string convert"),
     "wrong numpy type": Bad(update({"k": np.array([1.0]), "v": ["x"]}), SchemaError, "'k' int64 type double convert"),
@@ -74,7 +74,7 @@ BAD = {
     ),
     "no column": Bad(update({"k": 1, "v": ["x"]}), SchemaError, "'k' int64 not iterable"),
     "two dimensions": Bad(update({"k": np.ones((1, 1), int), "v": ["x"]}), SchemaError, "'k' 1-dimensional"),
-    "null": Bad(update({"k": [1, None], "v": ["x", "y"]}), SchemaError, "'k' null in row 1 never null nullable=True"),
+    "null": Bad(update({"k": [1, None], "v": ["x", "y"]}), SchemaError, "'k' null in row 1 not null nullable=True"),
     "all null": Bad(update({"k": pa.nulls(1), "v": ["x"]}), SchemaError, "'k' null in row 0"),
     "other schema": Bad(
         lambda a, h: a.push(Updates.of(Schema({"k": pa.int64()}), {"k": [1]}, (5,))),
@@ -82,12 +82,12 @@ BAD = {
         "'things' Schema(key=[k: int64], val=[]) val=[v: string?] with the schema of the arrangement",
     ),
     # Diffs.
-    "fractional diff": Bad(update(diff=1.5), SchemaError, "diff lane 'diff' whole numbers 1.5 scale"),
-    "text diff": Bad(update(diff="x"), SchemaError, "diff lane 'diff' whole numbers 'x'"),
-    "no diff": Bad(update(diff=None), SchemaError, "diff lane 'diff' whole numbers None"),
+    "fractional diff": Bad(update(diff=1.5), SchemaError, "diff lane 'diff' integers 1.5 scale"),
+    "text diff": Bad(update(diff="x"), SchemaError, "diff lane 'diff' integers 'x'"),
+    "no diff": Bad(update(diff=None), SchemaError, "diff lane 'diff' integers None"),
     "large diff": Bad(update(diff=2**63), SchemaError, "diff lane 'diff' 64-bit"),
     "larger diff": Bad(update(diff=[2**70]), SchemaError, "diff lane 'diff' 64-bit"),
-    "nested diffs": Bad(update(diff=[[1]]), SchemaError, "diff lane 'diff' whole numbers one for each"),
+    "nested diffs": Bad(update(diff=[[1]]), SchemaError, "diff lane 'diff' integers one for each"),
     "too many diffs": Bad(update(diff=[1, 2]), SchemaError, "diff lane 'diff' 2 entries for 1 rows"),
     "unknown diff lane": Bad(update(diff={"n": 1}), SchemaError, "given: 'n' known: 'diff' mapping"),
     # Times.
@@ -215,7 +215,7 @@ AFTER_DROP: dict[str, Callable[[Handle], Any]] = {
     "lookup": lambda h: h.lookup({"k": [1]}, (4,)),
     "advance": lambda h: h.advance((9,)),
     "clone": lambda h: h.clone(),
-    "exert": lambda h: h.exert(1),
+    "rows_moved": lambda h: h.rows_moved,
     "import": lambda h: h.import_(),
     "view": lambda h: h.negate().read((4,)),
     "view's frontier": lambda h: h.enter().frontier,
@@ -272,7 +272,6 @@ MADE: dict[str, Bad] = {
     "twice": Bad(lambda *_: Schema({"k": pa.int8()}, {"k": pa.int8()}), SchemaError, "names 'k' more than once"),
     "as a diff lane": Bad(lambda *_: Schema({"diff": pa.int8()}), SchemaError, "names 'diff' more than once"),
     "no diff lane": Bad(lambda *_: Schema({"k": pa.int8()}, diffs=()), SchemaError, "no diff lane"),
-    "edges of strings": Bad(lambda *_: Arrange(SCHEMA, layout=EDGES), SchemaError, "edge layout hashed flat layout"),
     "effort": Bad(lambda *_: Arrange(SCHEMA, effort="utmost", name="x"), SchemaError, "'utmost' 'x' eager lazy"),
     "dimensions": Bad(lambda *_: Arrange(SCHEMA, dimensions=0), TimeError, "0 coordinates at least 1"),
 }

@@ -34,13 +34,13 @@ def test_nested_columns_can_be_read_again(array: pa.Array) -> None:
 
 @given(columns())
 def test_equal_bytes_are_equal_values(array: pa.Array) -> None:
-    stored, found = canonical(array).to_pylist(), likened(array)
-    for a, x in zip(stored, found, strict=True):
-        assert [a == b for b in stored] == [x == y for y in found]
+    stored, values = canonical(array).to_pylist(), likened(array)
+    for a, x in zip(stored, values, strict=True):
+        assert [a == b for b in stored] == [x == y for y in values]
 
 
 @given(columns(), st.data())
-def test_rows_can_be_taken_and_put_together_while_they_are_spelled_out(array: pa.Array, data: Any) -> None:
+def test_serialized_rows_can_be_taken_and_concatenated(array: pa.Array, data: Any) -> None:
     rows = data.draw(st.lists(st.integers(0, len(array) - 1))) if len(array) else []
     stored = canonical(array)
     taken = pa.concat_arrays([stored.take(pa.array(rows, pa.int64())), stored[1:]])
@@ -51,24 +51,24 @@ def test_rows_can_be_taken_and_put_together_while_they_are_spelled_out(array: pa
 @given(columns())
 def test_nested_columns_fit_their_own_type(array: pa.Array) -> None:
     field = pa.field("x", array.type)
-    (found,) = matched({"x": array}, (field,))
-    assert likened(found) == likened(array)
-    (made,) = matched({"x": array.to_pylist()}, (field,))
-    assert likened(made) == likened(array)
+    (checked,) = matched({"x": array}, (field,))
+    assert likened(checked) == likened(array)
+    (converted,) = matched({"x": array.to_pylist()}, (field,))
+    assert likened(converted) == likened(array)
 
 
 @given(NESTED)
 def test_schemas_of_nested_columns_are_hashed(kind: pa.DataType) -> None:
     schema = Schema([pa.field("k", kind)], [pa.field("v", kind), pa.field("n", pa.int64())])
     key, val, payload = schema.encode({"k": pa.array([None], kind), "v": pa.array([None], kind), "n": [1]})
-    assert [each.to_pylist() for each in schema.decode(key, val, payload)] == [[None], [None], [1]]
+    assert [column.to_pylist() for column in schema.decode(key, val, payload)] == [[None], [None], [1]]
 
 
 def test_values_are_widened_inside() -> None:
     field = pa.field("x", pa.list_(pa.struct([("a", pa.int64()), ("b", pa.string())])))
     narrow = pa.array([[{"a": 1, "b": "z"}]], pa.large_list(pa.struct([("a", pa.int8()), ("b", pa.large_string())])))
-    (found,) = matched({"x": narrow}, (field,))
-    assert (found.type, found.to_pylist()) == (field.type, [[{"a": 1, "b": "z"}]])
+    (widened,) = matched({"x": narrow}, (field,))
+    assert (widened.type, widened.to_pylist()) == (field.type, [[{"a": 1, "b": "z"}]])
 
 
 @pytest.mark.parametrize(
@@ -104,4 +104,4 @@ def test_nulls_inside_are_refused_where_the_type_excludes_them(kind: pa.DataType
 def test_types_that_cannot_be_indexed_are_named_also_inside() -> None:
     with pytest.raises(SchemaError, match="decimal256") as refused:
         Schema({"x": pa.list_(pa.struct([("a", pa.decimal256(50, 2))]))})
-    assert "in it, decimal256(50, 2) is not" in str(refused.value)
+    assert "contains decimal256(50, 2), which is not supported" in str(refused.value)

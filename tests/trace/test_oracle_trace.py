@@ -1,7 +1,7 @@
 """Whatever happens to a trace, what its readers see is what the model says.
 
 Random updates with retractions, times of 1-3 coordinates, sealed at random frontiers, merged with any effort
-in any layout, while handles are cloned, advanced and dropped: see `tests.trace.world` for what is compared.
+while handles are cloned, advanced and dropped: see `tests.trace.world` for what is compared.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from ikebana.encoding import Schema
 from ikebana.operators import Arrange
-from ikebana.trace import EDGES, FLAT, Layout
 from tests.trace import compare
 from tests.trace.strategies import HASTE, INTEGERS, Domain, Script, domains, examples, scripts
-from tests.trace.world import play, settle, slow_spines
+from tests.trace.world import fuel, merge_all, play, slow_spines
 
 
 @examples(12, quick=4)
@@ -77,26 +76,26 @@ rows = st.tuples(st.integers(0, 4), st.integers(0, 2), st.integers(0, 9), st.sam
 @examples(1)
 @given(
     st.lists(rows, max_size=40), st.lists(st.integers(1, 9), max_size=9), st.sampled_from(list(HASTE)),
-    st.sampled_from([FLAT, EDGES]), st.sampled_from([1, 4]), st.lists(st.integers(0, 9), max_size=3),
+    st.sampled_from([1, 4]), st.lists(st.integers(0, 9), max_size=3),
 )  # fmt: skip
-def test_invariance_of_batches_effort_and_layout(
-    updates: list[tuple[int, int, int, int]], seals: list[int], effort: str, layout: Layout, head: int, fuel: list[int]
+def test_invariance_of_batches_and_effort(
+    updates: list[tuple[int, int, int, int]], seals: list[int], effort: str, head: int, steps: list[int]
 ) -> None:
     """However updates come and are merged, what is stored in the end is the same, row for row."""
 
-    def stored(seals: list[int], effort: str, layout: Layout, fuel: list[int]) -> list[object]:
-        arrange = Arrange(INTEGERS.schema, effort=effort, layout=layout)
+    def stored(seals: list[int], effort: str, steps: list[int]) -> list[object]:
+        arrange = Arrange(INTEGERS.schema, effort=effort)
         handle, sealed = arrange.handle(), 0
         for upper in [*sorted(set(seals)), 10]:
             for k, v, epoch, diff in updates:
                 if sealed <= epoch < upper:
                     arrange.update({"k": [k], "v": [v]}, (epoch,), diff)
             arrange.advance((upper,))
-            for each in fuel:
-                handle.exert(each)
+            for rows in steps:
+                fuel(handle, rows)
             sealed = upper
-        settle(handle, 7)
+        merge_all(handle)
         return [compare.batch_triples(batch) for batch in handle.batches() if len(batch)]
 
     with slow_spines(head):
-        assert stored(seals, effort, layout, fuel) == stored([], "default", FLAT, [])
+        assert stored(seals, effort, steps) == stored([], "default", [])

@@ -1,6 +1,6 @@
 """What a spine guarantees: few batches, bounded work for each insertion, constant memory for constant content.
 
-Work is counted in rows moved, as the events tell it, never in seconds.
+Work is counted in rows moved, never in seconds.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikebana.encoding import Schema
-from ikebana.events import Event, MergeFinished, MergeStarted, MergeStepped
 from ikebana.operators import Arrange
 from ikebana.time import Antichain
-from ikebana.trace import EDGES, EFFORT, FLAT, Batcher, Handle, Layout, Trace, Updates
+from ikebana.trace import EFFORT, Batcher, Handle, Trace, Updates
 from ikebana.trace.spine import HEAD, RECENT, level_of, most_work
 from tests.trace.strategies import examples
-from tests.trace.world import head, settle
+from tests.trace.world import head, merge_all
 
 KEYS = Schema({"k": pa.int64()})
 
@@ -32,22 +31,11 @@ class Watched:
 
     def __init__(self, effort: str, cancel: bool) -> None:
         lower = Antichain.of((0,))
-        self.trace = Trace(KEYS, lower, effort=effort, listener=self.tell)
-        self.handle, self.batcher = Handle(self.trace, lower), Batcher(KEYS, lower, FLAT, "watched")
+        self.trace = Trace(KEYS, lower, effort=effort)
+        self.handle, self.batcher = Handle(self.trace, lower), Batcher(KEYS, lower, "watched")
         self.effort, self.cancel = effort, cancel
         self.counts = np.zeros(1 << 18, np.int64)  # what there should be, by key
-        self.epoch = self.inserted = self.following = self.moved = self.started = self.finished = 0
-
-    def tell(self, event: Event) -> None:
-        match event:
-            case MergeStepped(_, rows):
-                assert rows > 0
-                self.moved += rows
-            case MergeStarted(_, rows):
-                self.started += rows
-            case MergeFinished(_, rows_in, rows_out):
-                assert rows_out <= rows_in
-                self.finished += rows_in
+        self.epoch = self.inserted = self.following = 0
 
     def insert(self, rows: int) -> float:
         """Insert new keys, or every other time the last ones again to cancel them; the share of `most_work` done."""
@@ -62,30 +50,29 @@ class Watched:
             self.handle.advance((self.epoch,))
         self.epoch += 1
 
-        before, levels = self.moved, self.trace.spine.levels
+        before, levels = self.trace.spine.rows_moved, self.trace.spine.levels
         self.trace.insert(batch)
         self.inserted += rows
         bound = most_work(rows, self.effort, max(levels, self.trace.spine.levels))
-        assert self.moved - before <= bound
+        moved = self.trace.spine.rows_moved - before
+        assert moved <= bound
         batches = self.trace.spine.batches()
         assert len(batches) <= RECENT - 1 + 2 + 2 * log2(self.inserted)
-        assert self.finished <= self.moved <= self.started
-        return (self.moved - before) / bound
+        return moved / bound
 
     def settle(self) -> None:
         """In the end nothing is lost."""
-        settle(self.trace)
+        merge_all(self.trace)
         assert len(self.trace.spine.batches()) <= 1
         table = self.handle.read((self.epoch - 1,)).sort_by("k")
         assert np.array_equal(table["k"], np.flatnonzero(self.counts))
         assert np.array_equal(table["diff"], self.counts[self.counts != 0])
-        assert self.started == self.moved == self.finished
         left = len(self.trace.spine)  # it shrinks, too
         assert self.trace.spine.levels == 1 + level_of(left) if left else self.trace.spine.levels <= 1
 
 
 def patterns(rows: int) -> dict[str, list[int]]:
-    """Sizes of insertions made to be unpleasant, for a level 0 of so many rows."""
+    """Sizes of insertions that are hard for a spine whose level 0 has `rows` rows."""
     up = [rows << level for level in range(7)]
     saw = [(rows << level % 6) + 1 for level in range(40)]
     return {
@@ -137,7 +124,7 @@ def test_oracle_work_is_amortised() -> None:
         spine = Watched("default", cancel=False)
         for _ in range(1000):
             spine.insert(4)
-        assert spine.moved <= spine.inserted * spine.trace.spine.levels
+        assert spine.trace.spine.rows_moved <= spine.inserted * spine.trace.spine.levels
 
 
 def test_levels() -> None:
@@ -155,8 +142,8 @@ EDGE, NAMED = Schema({"k": pa.int64()}, {"v": pa.int64()}), Schema({"k": pa.stri
 class Replacing:
     """A thousand keys with a value each; every step replaces some of the values."""
 
-    def __init__(self, schema: Schema, layout: Layout, effort: str) -> None:
-        self.arrange = Arrange(schema, layout=layout, effort=effort)
+    def __init__(self, schema: Schema, effort: str) -> None:
+        self.arrange = Arrange(schema, effort=effort)
         self.handle = self.arrange.handle()
         numbers = np.arange(LIVE)
         names = np.array([f"key {n}" for n in numbers], object)
@@ -167,7 +154,7 @@ class Replacing:
         self.needed = self.handle.nbytes  # by the live content alone
 
     def replace(self, count: int) -> int:
-        """Replace so many values: twice as many updates. Returns the bytes held."""
+        """Replace `count` values, by twice as many updates, and return the bytes held."""
         self.epoch += 1
         chosen = self.random.choice(LIVE, count, replace=False)
         old, new = self.vals[chosen], self.vals[chosen] + 1
@@ -183,11 +170,10 @@ class Replacing:
 
 
 @pytest.mark.parametrize("effort", EFFORT)
-@pytest.mark.parametrize("layout", [FLAT, EDGES], ids=lambda layout: layout.name)
-def test_oracle_memory_stays_constant(layout: Layout, effort: str) -> None:
-    """Over a million updates that replace values (and fewer in other layouts and efforts)."""
-    content = Replacing(EDGE, layout, effort)
-    for _ in range(2000 if (layout, effort) == (FLAT, "default") else 400):
+def test_oracle_memory_stays_constant(effort: str) -> None:
+    """Over a million updates that replace values (and fewer in other efforts)."""
+    content = Replacing(EDGE, effort)
+    for _ in range(2000 if effort == "default" else 400):
         assert content.replace(250) <= 4 * content.needed
         content.handle.advance((content.epoch,))
     with pytest.raises(AssertionError):  # without advancing it does not
@@ -198,7 +184,7 @@ def test_oracle_memory_stays_constant(layout: Layout, effort: str) -> None:
 @pytest.mark.parametrize("count", [1, 10, 999])
 def test_oracle_memory_stays_constant_whatever_the_steps(count: int) -> None:
     """In the order of the content and a step, or of level 0 where steps are smaller."""
-    content = Replacing(EDGE, FLAT, "default")
+    content = Replacing(EDGE, "default")
     step = max(2 * count, HEAD) * 28  # key, value, time and diff
     for _ in range(min(2000, 100_000 // count)):
         assert content.replace(count) <= 3 * (content.needed + step)
@@ -206,7 +192,7 @@ def test_oracle_memory_stays_constant_whatever_the_steps(count: int) -> None:
 
 
 def test_oracle_memory_stays_constant_for_payloads() -> None:
-    content = Replacing(NAMED, FLAT, "default")
+    content = Replacing(NAMED, "default")
     for _ in range(200):
         assert content.replace(250) <= 4 * content.needed
         content.handle.advance((content.epoch,))
@@ -214,7 +200,7 @@ def test_oracle_memory_stays_constant_for_payloads() -> None:
 
 def test_oracle_memory_really_stays_constant() -> None:
     """As the allocator sees it: also the output of merges, buffers and everything else."""
-    content = Replacing(EDGE, FLAT, "lazy")
+    content = Replacing(EDGE, "lazy")
     tracemalloc.start()
     try:
         for _ in range(200):
@@ -226,13 +212,14 @@ def test_oracle_memory_really_stays_constant() -> None:
 
 
 def test_oracle_memory_comes_back_when_the_slowest_reader_advances() -> None:
-    content = Replacing(EDGE, FLAT, "default")
+    """Merges that start after that compact the history away."""
+    content = Replacing(EDGE, "default")
     slow = content.handle.clone()
     for _ in range(100):
         content.replace(250)
         content.handle.advance((content.epoch,))
     assert slow.nbytes > 20 * content.needed
     slow.advance((content.epoch,))
-    settle(slow)
+    merge_all(slow)
     assert slow.nbytes <= content.needed + 1000
     assert len(slow.batches()) == 1

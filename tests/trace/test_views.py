@@ -16,7 +16,7 @@ from ikebana import model
 from ikebana.encoding import Schema
 from ikebana.operators import Arrange
 from ikebana.time import Antichain, Time
-from ikebana.trace import EDGES, FLAT, Layout, Reader
+from ikebana.trace import Reader
 from ikebana.trace.views import Filtered
 from tests.trace import compare
 from tests.trace.strategies import Domain, Script, examples, readable, scripts
@@ -113,12 +113,12 @@ def test_oracle_views(script: Script, names: list[str], end: str) -> None:
                 at = times[probe % len(times)]
                 inside: Time = (*at, *(probe % 3 for _ in range(rounds)))
                 collection = {data: diff for data, (diff,) in compare.accumulate(world.updates, at).items()}
-                for each in views:
-                    collection = each.model(collection)
+                for step in views:
+                    collection = step.model(collection)
                 expected = {data: (diff,) for data, diff in collection.items()}
                 assert compare.collection(view.read(inside), view.schema) == expected
                 keys = [key for n, key in enumerate(world.domain.keys) if probe >> n & 1]
-                assert compare.found(view, keys, inside) == compare.with_keys(expected, keys)
+                assert compare.looked_up(view, keys, inside) == compare.with_keys(expected, keys)
 
 
 def test_oracle_views_of_a_hashed_key() -> None:
@@ -134,9 +134,8 @@ def test_oracle_views_of_a_hashed_key() -> None:
     assert none.read((0,)).sort_by("k").to_pydict() == {"k": ["a", "b"], "diff": [-1, -2]}
 
 
-@pytest.mark.parametrize("layout", [FLAT, EDGES], ids=lambda layout: layout.name)
-def test_invariance_views_hold_no_index(layout: Layout) -> None:
-    arrange = Arrange(Schema({"k": pa.int64()}, {"v": pa.int64()}), layout=layout)
+def test_invariance_views_hold_no_index() -> None:
+    arrange = Arrange(Schema({"k": pa.int64()}, {"v": pa.int64()}))
     handle = arrange.handle()
     for epoch in range(5):
         arrange.update({"k": np.arange(300 << epoch), "v": np.arange(300 << epoch)}, (epoch,))
@@ -166,8 +165,8 @@ def test_oracle_views_follow_their_handle() -> None:
     assert compare.triples(view.updates()) == [(((1,), ()), (3, 0), (-1,))]
 
 
-class Asked:
-    """A predicate that counts the rows it is asked about; equal to others that say the same."""
+class CountingPredicate:
+    """A predicate that counts the rows for which it is evaluated."""
 
     def __init__(self, is_total: bool) -> None:
         self.is_total, self.rows = is_total, 0
@@ -177,12 +176,12 @@ class Asked:
         return pc.less(columns["k"], 2)
 
 
-@pytest.mark.parametrize(("is_total", "asked"), [(True, 4), (False, 4 + 4 + 2)])
-def test_a_batch_remembers_for_which_rows_a_total_predicate_holds(is_total: bool, asked: int) -> None:
+@pytest.mark.parametrize(("is_total", "evaluated"), [(True, 4), (False, 4 + 4 + 2)])
+def test_a_batch_caches_for_which_rows_a_total_predicate_holds(is_total: bool, evaluated: int) -> None:
     arrange = Arrange(Schema(key={"k": pa.int64()}, val={"s": pa.large_string()}))
     arrange.update({"k": [0, 1, 2, 3], "s": ["a", "b", "c", "d"]}, (0,))
-    predicate = Asked(is_total)
+    predicate = CountingPredicate(is_total)
     view = Filtered(arrange.advance((1,)), predicate)
-    found = [view.pick(rows).columns()["s"].to_pylist() for rows in (None, None, np.array([1, 2]))]
-    assert found == [["a", "b"], ["a", "b"], ["b"]]
-    assert predicate.rows == asked
+    picked = [view.pick(rows).columns()["s"].to_pylist() for rows in (None, None, np.array([1, 2]))]
+    assert picked == [["a", "b"], ["a", "b"], ["b"]]
+    assert predicate.rows == evaluated

@@ -10,7 +10,9 @@ from unittest.mock import patch
 
 from ikebana.operators import Arrange
 from ikebana.time import Antichain
-from ikebana.trace import Handle, Trace, spine
+from ikebana.trace import Description, Handle, Trace, Updates, spine
+from ikebana.trace.batch import StoredBatch
+from ikebana.trace.updates import consolidate
 from tests.trace import compare
 from tests.trace.strategies import (
     HASTE,
@@ -20,7 +22,8 @@ from tests.trace.strategies import (
     Clone,
     Close,
     Drop,
-    Exert,
+    Fuel,
+    MergeAll,
     Offset,
     Script,
     Step,
@@ -29,12 +32,10 @@ from tests.trace.strategies import (
     readable,
 )
 
-PATIENCE = 10_000  # calls of exert after which there must be nothing more to do
-
 
 @contextmanager
 def head(rows: int) -> Iterator[None]:
-    """Spines whose level 0 has so many rows: few rows then make many levels."""
+    """Spines whose level 0 has `rows` rows, so that few rows make many levels."""
     with patch.object(spine, "HEAD", rows):
         yield
 
@@ -46,9 +47,32 @@ def slow_spines(rows: int) -> Iterator[None]:
         yield
 
 
-def settle(trace: Handle | Trace, fuel: int = 1000) -> None:
-    """Merge until there is nothing more to do."""
-    assert any(not trace.exert(fuel) for _ in range(PATIENCE)), "exert never ends"
+def spine_of(trace: Handle | Trace) -> spine.Spine:
+    """The spine of a trace, with `since` as of now."""
+    if isinstance(trace, Handle):
+        assert trace._trace is not None
+        trace = trace._trace
+    trace._set_since()
+    return trace.spine
+
+
+def fuel(trace: Handle | Trace, rows: int) -> None:
+    """Move rows on in every merge in progress."""
+    spine_of(trace)._fuel(rows)
+
+
+def merge_all(trace: Handle | Trace) -> None:
+    """Merge all batches into one, compacted as far as the readers allow."""
+    merged = spine_of(trace)
+    merged._store_recent()
+    merged._roll_up(1 + merged.levels)
+    merged._settle()
+    for batch in merged.batches():
+        end = Description(batch.description.upper, batch.description.upper, batch.description.since)
+        nothing = StoredBatch.of(consolidate(Updates.empty(batch.schema, batch.times.shape[1])), end)
+        merged._put(nothing, merged.levels - 1)
+        merged._complete(merged.levels - 1)
+        merged._settle()
 
 
 def play(script: Script) -> None:
@@ -66,9 +90,7 @@ class World:
 
     def __init__(self, script: Script) -> None:
         self.domain, self.dimensions = script.domain, script.dimensions
-        self.arrange = Arrange(
-            script.domain.schema, dimensions=script.dimensions, layout=script.layout, effort=script.effort
-        )
+        self.arrange = Arrange(script.domain.schema, dimensions=script.dimensions, effort=script.effort)
         self.lower = self.upper = Antichain.minimum(script.dimensions)
         self.handles: list[tuple[Handle, Antichain]] = [(self.arrange.handle(), self.lower)]
         self.updates: list[compare.Update] = []
@@ -92,8 +114,10 @@ class World:
                 self.advance(number % len(self.handles), offsets)
             case Drop(number) if len(self.handles) > 1:
                 self.handles.pop(number % len(self.handles))[0].drop()
-            case Exert(fuel):
-                self.handles[0][0].exert(fuel)
+            case Fuel(rows):
+                fuel(self.handles[0][0], rows)
+            case MergeAll():
+                merge_all(self.handles[0][0])
 
     def change(self, rows: list[tuple[int, int, Offset, Any]], offsets: list[Offset]) -> None:
         keys, vals = self.domain.keys, self.domain.vals
@@ -135,23 +159,22 @@ class World:
                 assert compare.collection(handle.read(at), handle.schema) == expected
                 if number == probe % len(self.handles):
                     keys = [key for n, key in enumerate(self.domain.keys) if not key or probe >> n & 1]
-                    assert compare.found(handle, keys, at) == compare.with_keys(expected, keys)
+                    assert compare.looked_up(handle, keys, at) == compare.with_keys(expected, keys)
         assert handle.readers == len(self.handles)
         compare.assert_stored_well(handle.batches(), self.lower, self.inserted)
 
     def settle(self) -> None:
-        """Merging goes on until there is nothing more to do: one batch, as compact as the handles allow."""
+        """Merged, everything is one batch, as compact as the handles allow."""
         handle, _ = self.handles[0]
-        settle(handle, 1 + next(self.probes))
+        merge_all(handle)
         self.check()
         batches = handle.batches()
         assert len(batches) <= 1
-        since = Antichain(time for _, each in self.handles for time in each)
+        since = Antichain(time for _, frontier in self.handles for time in frontier)
         complete = [update for update in self.updates if not self.upper.less_equal(update[1])]
         stored = [update for batch in batches for update in compare.batch_triples(batch)]
         expected = compare.compact(complete, since)
-        assert compare.compact(stored, since) == expected  # a time may be left where advancing it merges nothing,
-        assert len(stored) == len(expected)  # but there are no more rows than there must be
+        assert compare.compact(stored, since) == expected and len(stored) == len(expected)
         times = readable(handle.frontier, self.upper, self.dimensions)
         for at in times[:: 1 + len(times) // 3]:
             expected = compare.accumulate(self.updates, at)

@@ -1,8 +1,9 @@
-"""Encoding: how typed columns become the integer lanes of an index, and how lanes become columns again.
+"""Encoding: the conversion of typed columns to the integer lanes of an index, and back.
 
-`columns` checks the data that users hand in and converts Arrow arrays to NumPy arrays and back; `lanes` holds integer
-columns in little memory; `canonical` and `payload` hold the columns that do not fit into a lane; `schema` puts these
-together for the key and the value of an arrangement.
+`columns` checks input data and converts Arrow arrays to NumPy arrays and back; `structs` checks the fields of structs;
+`lanes` stores integer columns in little memory; `canonical` and `payload` store the columns that do not fit into a
+lane; `schema` combines these for the key and the value of an arrangement; `bad_rows` finds the rows for which a
+function raises.
 """
 
 from ikebana.encoding.schema import Schema

@@ -1,15 +1,16 @@
-"""Rows for which a function raises, set apart from the others.
+"""Bad rows: the rows for which a function raises, separated from the others.
 
-Functions of users, and expressions, are computed for many rows at once, and one bad row makes them raise for all.
-`set_apart` finds the rows that are to blame and computes the function for the others.
+User functions and expressions are evaluated for many rows at once, and raise if one of the rows is bad. `set_apart`
+finds the bad rows and evaluates the function for the others.
 
-A function that knows which rows are to blame says so: its exception has an attribute `bad_rows`, a `BadRows`. Otherwise
-they are found by bisection: the function is computed for halves of the rows, and halves of these.
+An exception may list the bad rows in an attribute `bad_rows`, a `BadRows`. Otherwise they are found by bisection: the
+function is evaluated for each half of the rows, then for the halves of a half that fails, and so on.
 
-Contract: the function treats each row by itself. An exception that no row is to blame for (a function that gives
-columns of a wrong type, memory that has run out, a bug that only shows for several rows together) is raised.
+Contract: the function treats each row by itself. An exception that no single row causes (a function that returns
+columns of a wrong type, no memory left, a bug that only shows for several rows together) is raised.
 
-Cost: nothing where nothing is raised. Else, with k bad rows of n, in the order of k log n calls; `MOST` bounds k.
+Cost: nothing if the function does not raise. Otherwise, with k bad rows of n, about k log n calls; `MAX_BAD_ROWS`
+bounds k.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from ikebana.errors import IkebanaError, SchemaError
 
 T = TypeVar("T")
 
-MOST = 10_000
-"""So many bad rows are found by bisection; a function that fails for more fails as a whole."""
+MAX_BAD_ROWS = 10_000
+"""Bisection gives up at this number of bad rows: the error of the whole function is raised."""
 
-_NOT_OF_A_ROW = (SchemaError, MemoryError)
+_NOT_CAUSED_BY_A_ROW = (SchemaError, MemoryError)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BadRows:
-    """Which of the rows that a function was given are to blame, and why: the exception of each, by its position."""
+    """The bad ones of the rows that a function was given; `why` returns the exception of the bad row at a position."""
 
     rows: Lane
     why: Callable[[int], Exception]
@@ -41,53 +42,53 @@ class BadRows:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A row for which a function has no value, and why."""
+    """A row for which a function has no value, and the reason."""
 
     row: int
     reason: str
 
 
 def set_apart(function: Callable[[Lane], T], count: int, nothing: Callable[[], T]) -> tuple[T, Lane, list[Failure]]:
-    """What a function of row positions gives for the rows for which it does not raise; these rows; and the others.
+    """Return the result of a function of row positions for the good rows, the good rows, and the failures.
 
-    If it raises for all of them, that is `nothing`: functions are not called without rows.
+    If all rows are bad, the result is that of `nothing`: functions are not called without rows.
     """
     good, failures = np.arange(count), list[Failure]()
     while True:
         try:
             return function(good) if len(good) else nothing(), good, failures
-        except _NOT_OF_A_ROW:
+        except _NOT_CAUSED_BY_A_ROW:
             raise
         except Exception as error:
-            found = _bad_rows(function, good, error, MOST)
-            if not found:
+            new = _bad_rows(function, good, error, MAX_BAD_ROWS)
+            if not new:
                 raise
-            failures += found
-            good = np.setdiff1d(good, [each.row for each in found], assume_unique=True)
+            failures += new
+            good = np.setdiff1d(good, [failure.row for failure in new], assume_unique=True)
 
 
 def _bad_rows(function: Callable[[Lane], object], rows: Lane, error: Exception, most: int) -> list[Failure]:
-    """Those of some rows that are to blame for an error."""
+    """Return the rows that cause an error."""
     bad: BadRows | None = getattr(error, "bad_rows", None)
     if bad is not None:
         return [Failure(int(rows[row]), reason_of(bad.why(at))) for at, row in enumerate(bad.rows.tolist())]
     if len(rows) == 1:
         return [Failure(int(rows[0]), reason_of(error))]
-    found: list[Failure] = []
+    failures: list[Failure] = []
     for part in np.array_split(rows, 2):
         try:
             function(part)
-        except _NOT_OF_A_ROW:
+        except _NOT_CAUSED_BY_A_ROW:
             raise
         except Exception as inner:
-            found += _bad_rows(function, part, inner, most - len(found))
-            if len(found) >= most:
+            failures += _bad_rows(function, part, inner, most - len(failures))
+            if len(failures) >= most:
                 raise error from None
-    return found
+    return failures
 
 
 def reason_of(error: Exception) -> str:
-    """An exception in one line."""
+    """Return the message of an exception in one line."""
     if not isinstance(error, IkebanaError):
         return f"{type(error).__name__}: {error}"
     return f"{error.what}: {error.detail}" if error.detail else error.what

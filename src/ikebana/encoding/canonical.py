@@ -1,30 +1,31 @@
-"""Canonical columns: Arrow arrays in which equal values are equal bytes, of few physical layouts. Payloads hold them.
+"""Canonical columns: Arrow arrays in which equal values are equal bytes, with few physical layouts.
 
-A flat column becomes one of fixed width, of long strings or of long binaries; decimals of up to 18 digits become 64-bit
-integers, half their size. A nested one (lists, structs, maps, of
-each other to any depth) becomes one of long binaries: each value is spelled out, in bytes from which it can be read
-again, so that whatever compares, hashes, sorts or copies payloads need not know that there are such columns. The bytes
-of two values of a type are equal exactly when the values are.
+Payloads store canonical columns. A flat column becomes a column of fixed width, of large strings or of large binaries;
+decimals of up to 18 digits become 64-bit integers, half their size. A nested column (lists, structs and maps, to any
+depth) becomes a column of large binaries: each value is serialized to bytes from which it can be read again, so that
+code that compares, hashes, sorts or copies payloads handles no nested columns. The bytes of two values of a type are
+equal exactly when the values are.
 
-Floats are canonical at any depth: -0.0 is 0.0, and every NaN the same NaN. The entries of a map are in an order of
-their keys, so that maps are equal if they have the same entries, in whichever order they were given.
+Floats are canonical at any depth: -0.0 is 0.0, and all NaNs are the same NaN. The entries of a map are ordered by
+their keys, so that maps are equal if they have the same entries, in any order.
 
-How a nested value is spelled out. A type has a *width* if all its values take the same number of bytes: numbers, dates,
-times, booleans, and structs of nothing else.
+The serialization of nested values. A type has a *width* if all its values take the same number of bytes: numbers,
+dates, times, booleans, and structs of such types only.
 
 | value | bytes |
 |---|---|
-| of a width | little-endian; of a struct, for each field a byte (is it there?) and the value, zeros if it is not |
-| text | itself |
-| list | how many elements there are, 8 bytes; their cells |
+| with a width | little-endian; of a struct, for each field a validity byte and the value, zeros if it is null |
+| string, binary | its bytes |
+| list | the number of elements, 8 bytes; their cells |
 | struct | fields that have a width, as above; the cells of the others |
 | map | the list of its entries, structs of key and value |
 
-The cells of elements with a width: a byte for each (is it there?), then all values. Cells of others: 8 bytes for each,
-where it ends, counted from the first cell; then for each nothing if it is null, else a 1 and its bytes.
+The cells of elements with a width: a validity byte for each, then all values. The cells of others: 8 bytes for each,
+the offset of its end from the first cell; then for each nothing if it is null, otherwise a 1 and its bytes.
 
-Cost: a pass over flat columns, none where they are canonical already. Nested ones: a copy of the bytes for each level,
-in Arrow's and NumPy's loops; maps are sorted. Not guaranteed: that the bytes of nested values have the values' order.
+Cost: a pass over flat columns, none if they are canonical already. Nested columns: a copy of the bytes for each level,
+in the loops of Arrow and NumPy; maps are sorted. Not guaranteed: that the bytes of nested values are in the order of
+the values.
 """
 
 from __future__ import annotations
@@ -53,22 +54,22 @@ from ikebana.encoding.columns import (
 from ikebana.encoding.lanes import Array, Flags, Lane
 from ikebana.kernels import gather_strings
 
-_LONG = 8
-"""Bytes of a count, or of an end."""
-_NOTHING = pa.scalar(b"", pa.large_binary())
-_THERE = pa.scalar(b"\1", pa.large_binary())
+_INTEGER_BYTES = 8
+"""Bytes of a count, or of the offset of an end."""
+_NO_BINARY = pa.scalar(b"", pa.large_binary())
+_VALID = pa.scalar(b"\1", pa.large_binary())
 _NO_LANE, _NO_BYTES = np.zeros(1, np.int64), np.zeros(0, np.uint8)
 
 
 def canonical(array: pa.Array) -> pa.Array:
-    """The column with equal values as equal bytes: of fixed width, long strings or long binaries."""
+    """Return the column with equal values as equal bytes: of fixed width, large strings or large binaries."""
     if is_nested(array.type):
-        return _spelled_out(array)
+        return _serialize(array)
     return unscaled(array) if is_short_decimal(array.type) else _flat(array)
 
 
 def _flat(array: pa.Array) -> pa.Array:
-    """The same for a column that is not nested, with decimals as they are."""
+    """Like `canonical`, for a column that is not nested; decimals are unchanged."""
     kind = array.type
     if types.is_floating(kind):
         return canonical_floats(array)
@@ -82,7 +83,7 @@ def _flat(array: pa.Array) -> pa.Array:
 
 
 def declared(array: pa.Array, field: pa.Field) -> pa.Array:
-    """A canonical column in the type that its field declares."""
+    """Convert a canonical column to the type that its field declares."""
     if is_nested(field.type):
         offsets, data = text_buffers(array)
         return _read(_Values(data, offsets[:-1], offsets[1:], validity(array)), field.type)
@@ -92,7 +93,7 @@ def declared(array: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def text_buffers(array: pa.Array) -> tuple[Lane, Array]:
-    """Offsets of the rows of long strings or binaries, and the bytes they point into."""
+    """Return the offsets of the rows of large strings or binaries, and the bytes they point into."""
     _, offsets, data = array.buffers()
     starts = np.frombuffer(offsets, np.int64) if offsets is not None and offsets.size else _NO_LANE
     text = np.frombuffer(data, np.uint8) if data is not None and data.size else _NO_BYTES
@@ -100,7 +101,7 @@ def text_buffers(array: pa.Array) -> tuple[Lane, Array]:
 
 
 def fixed_bytes(array: pa.Array) -> Array:
-    """The bytes of the rows of a column of fixed width."""
+    """Return the bytes of the rows of a column of fixed width."""
     width = array.type.bit_width // 8
     data = np.frombuffer(array.buffers()[1] or b"", np.uint8)
     return data[array.offset * width : (array.offset + len(array)) * width]
@@ -110,7 +111,7 @@ def fixed_bytes(array: pa.Array) -> Array:
 
 
 def _width(kind: pa.DataType) -> int | None:
-    """How many bytes every value of a type takes; None if they differ."""
+    """Return the number of bytes that every value of a type takes; None if it varies."""
     if types.is_struct(kind):
         widths = [_width(field.type) for field in _fields(kind)]
         return None if None in widths else sum(1 + (width or 0) for width in widths)
@@ -125,22 +126,22 @@ def _fields(kind: pa.DataType) -> list[pa.Field]:
     return [kind.field(at) for at in range(kind.num_fields)]
 
 
-# Spelling out.
+# Serialization.
 
 
-def _spelled_out(array: pa.Array) -> pa.Array:
-    """The bytes of each value, null where it is null."""
+def _serialize(array: pa.Array) -> pa.Array:
+    """Return the bytes of each value, null where it is null."""
     if _width(array.type) is not None:
         return _only_valid(_binaries(_blocks(array)), array)
     if types.is_struct(array.type):
-        return _struct_spelled_out(array)
+        return _serialize_struct(array)
     if is_list(array.type):
-        return _list_spelled_out(array)
+        return _serialize_list(array)
     return canonical(array).cast(pa.large_binary())
 
 
 def _blocks(array: pa.Array) -> Array:
-    """The bytes of values that have a width, a row for each; zeros where they are null."""
+    """Return the bytes of values that have a width, a row for each; zeros where they are null."""
     rows, valid = len(array), validity(array)
     if types.is_struct(array.type):
         parts = [block for at in range(array.type.num_fields) for block in _flagged(array.field(at))]
@@ -154,62 +155,60 @@ def _blocks(array: pa.Array) -> Array:
 
 
 def _flagged(array: pa.Array) -> tuple[Array, Array]:
-    """Whether each value is there, and its bytes."""
+    """Return the validity of each value, and its bytes."""
     return validity(array)[:, None], _blocks(array)
 
 
 def _binaries(blocks: Array) -> pa.Array:
-    """Blocks of equal size as long binaries."""
+    """Convert blocks of equal size to large binaries."""
     rows, width = blocks.shape
     return _pieces(np.arange(rows + 1) * width, blocks)
 
 
 def _pieces(offsets: Lane, data: Array) -> pa.Array:
-    """Long binaries of some bytes, cut at offsets."""
-    cut = pa.py_buffer(np.ascontiguousarray(offsets, np.int64))
-    return pa.Array.from_buffers(
-        pa.large_binary(), len(offsets) - 1, [None, cut, pa.py_buffer(np.ascontiguousarray(data))]
-    )
+    """Return large binaries: bytes, cut at offsets."""
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets, np.int64)), pa.py_buffer(np.ascontiguousarray(data))]
+    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
 
 
-def _only_valid(made: pa.Array, array: pa.Array) -> pa.Array:
-    """What was made of the rows of an array, null where that is null."""
-    return made if not array.null_count else pc.if_else(array.is_valid(), made, pa.scalar(None, made.type))
+def _only_valid(values: pa.Array, array: pa.Array) -> pa.Array:
+    """Return `values`, null where `array` is null."""
+    return values if not array.null_count else pc.if_else(array.is_valid(), values, pa.scalar(None, values.type))
 
 
 def _joined(array: pa.Array, parts: Sequence[pa.Array]) -> pa.Array:
-    """Binaries put together row by row; null where an array is null."""
-    return pc.binary_join_element_wise(_only_valid(parts[0], array), *parts[1:], _NOTHING)
+    """Concatenate binaries row by row; null where `array` is null."""
+    return pc.binary_join_element_wise(_only_valid(parts[0], array), *parts[1:], _NO_BINARY)
 
 
 def _cells(array: pa.Array) -> pa.Array:
-    """Nothing for a null, else a 1 and the value's bytes."""
-    return pc.fill_null(pc.binary_join_element_wise(_THERE, _spelled_out(array), _NOTHING), _NOTHING)
+    """Return nothing for a null, otherwise a 1 and the bytes of the value."""
+    return pc.fill_null(pc.binary_join_element_wise(_VALID, _serialize(array), _NO_BINARY), _NO_BINARY)
 
 
-def _struct_spelled_out(array: pa.Array) -> pa.Array:
+def _serialize_struct(array: pa.Array) -> pa.Array:
     children = [array.field(at) for at in range(array.type.num_fields)]
     fixed = [block for child in children if _width(child.type) is not None for block in _flagged(child)]
     cells = [_cells(child) for child in children if _width(child.type) is None]
-    ends = np.cumsum([pc.binary_length(each).to_numpy() for each in cells], axis=0).astype(np.int64).T
-    blocks = [*fixed, np.ascontiguousarray(ends).view(np.uint8).reshape(len(array), _LONG * len(cells))]
+    ends = np.cumsum([pc.binary_length(column).to_numpy() for column in cells], axis=0).astype(np.int64).T
+    blocks = [*fixed, np.ascontiguousarray(ends).view(np.uint8).reshape(len(array), _INTEGER_BYTES * len(cells))]
     return _joined(array, [_binaries(np.concatenate(blocks, axis=1)), *cells])
 
 
-def _list_spelled_out(array: pa.Array) -> pa.Array:
+def _serialize_list(array: pa.Array) -> pa.Array:
     offsets, elements = _elements(array)
-    counts = _binaries(np.diff(offsets).view(np.uint8).reshape(len(array), _LONG))
+    counts = _binaries(np.diff(offsets).view(np.uint8).reshape(len(array), _INTEGER_BYTES))
     if _width(elements.type) is not None:
         flags, blocks = _flagged(elements)
         return _joined(array, [counts, _pieces(offsets, flags), _pieces(offsets * blocks.shape[1], blocks)])
     cell_offsets, data = text_buffers(_cells(elements))
     cuts = cell_offsets[offsets]
     ends = cell_offsets[1:] - np.repeat(cuts[:-1], np.diff(offsets))
-    return _joined(array, [counts, _pieces(offsets * _LONG, ends), _pieces(cuts, data)])
+    return _joined(array, [counts, _pieces(offsets * _INTEGER_BYTES, ends), _pieces(cuts, data)])
 
 
 def _elements(array: pa.Array) -> tuple[Lane, pa.Array]:
-    """Where the elements of each list start and end, from 0 on, and all elements; a map's are its entries, in order."""
+    """Return offsets of the elements of each list, from 0, and all elements; those of a map are its sorted entries."""
     if types.is_fixed_size_list(array.type):
         size = array.type.list_size
         return np.arange(len(array) + 1) * size, array.values.slice(array.offset * size, len(array) * size)
@@ -221,7 +220,7 @@ def _elements(array: pa.Array) -> tuple[Lane, pa.Array]:
     first, last = int(offsets[0]), int(offsets[-1])
     if not types.is_map(array.type):
         return offsets - first, array.values.slice(first, last - first)
-    keys, items = (each.slice(first, last - first) for each in (array.keys, array.items))
+    keys, items = (column.slice(first, last - first) for column in (array.keys, array.items))
     order = pa.array(_order_in_maps(offsets - first, keys))
     entries = pa.StructArray.from_arrays(
         [keys.take(order), items.take(order)], fields=_fields(array.type.field(0).type)
@@ -230,7 +229,7 @@ def _elements(array: pa.Array) -> tuple[Lane, pa.Array]:
 
 
 def _order_in_maps(offsets: Lane, keys: pa.Array) -> Lane:
-    """Entries map by map, those of a map by their keys."""
+    """Return the order of entries by map, and within a map by key."""
     if len(keys) == 0 or np.diff(offsets).max() <= 1:
         return np.arange(len(keys))
     of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
@@ -239,12 +238,12 @@ def _order_in_maps(offsets: Lane, keys: pa.Array) -> Lane:
     return order
 
 
-# Reading.
+# Deserialization.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Values:
-    """Where the bytes of some values are; of those that are null there are none."""
+    """The positions of the bytes of some values; null values have none."""
 
     data: Array
     starts: Lane
@@ -255,7 +254,7 @@ class _Values:
         return len(self.starts)
 
     def bytes(self, start: Any, size: Any) -> tuple[Lane, Array]:
-        """Bytes of each value, from `start` on, one value's after the other's, and the offsets of these."""
+        """Return `size` bytes of each value from `start` on, concatenated, preceded by their offsets."""
         sizes = np.where(self.valid, size, 0)
         bounds = np.stack([self.starts + start, self.starts + start + sizes], axis=1)
         offsets, out = np.zeros(len(self) + 1, np.int64), np.empty(int(sizes.sum()), np.uint8)
@@ -264,20 +263,20 @@ class _Values:
         return offsets, out
 
     def blocks(self, start: int, width: int) -> Array:
-        """So many bytes of each value, a row for each; zeros for null."""
+        """Return `width` bytes of each value, a row for each; zeros for null."""
         if self.valid.all():
             return self.bytes(start, width)[1].reshape(len(self), width)
-        out, there = np.zeros((len(self), width), np.uint8), np.flatnonzero(self.valid)
-        out[there] = self.bytes(start, width)[1].reshape(len(there), width)
+        out, rows = np.zeros((len(self), width), np.uint8), np.flatnonzero(self.valid)
+        out[rows] = self.bytes(start, width)[1].reshape(len(rows), width)
         return out
 
     def integers(self, start: int) -> Lane:
-        """The long number at a place in each value; 0 for null."""
-        return self.blocks(start, _LONG).view(np.int64).reshape(len(self))
+        """Return the 64-bit integer at a position in each value; 0 for null."""
+        return self.blocks(start, _INTEGER_BYTES).view(np.int64).reshape(len(self))
 
 
 def _read(values: _Values, kind: pa.DataType) -> pa.Array:
-    """The column of a type whose values these are."""
+    """Return the column of these values."""
     width = _width(kind)
     if width is not None:
         return _of_blocks(values.blocks(0, width), values.valid, kind)
@@ -292,7 +291,7 @@ def _read(values: _Values, kind: pa.DataType) -> pa.Array:
 
 
 def _of_blocks(blocks: Array, valid: Flags, kind: pa.DataType) -> pa.Array:
-    """The column of a type that has a width, from its values' bytes."""
+    """Return the column of a type that has a width, from the bytes of its values."""
     rows, bitmap = len(blocks), pack_validity(valid)
     if types.is_null(kind):
         return pa.nulls(rows)
@@ -311,7 +310,7 @@ def _of_blocks(blocks: Array, valid: Flags, kind: pa.DataType) -> pa.Array:
 def _read_struct(values: _Values, kind: pa.DataType) -> pa.Array:
     widths = [_width(field.type) for field in _fields(kind)]
     fixed = sum(1 + width for width in widths if width is not None)
-    base = values.starts + fixed + _LONG * widths.count(None)
+    base = values.starts + fixed + _INTEGER_BYTES * widths.count(None)
     children, at, ends, start = [], 0, fixed, base
     for field, width in zip(_fields(kind), widths, strict=True):
         if width is not None:
@@ -321,7 +320,7 @@ def _read_struct(values: _Values, kind: pa.DataType) -> pa.Array:
         else:
             end = base + values.integers(ends)
             children.append(_read_cells(values, start, np.where(values.valid, end, start), field.type))
-            ends, start = ends + _LONG, end
+            ends, start = ends + _INTEGER_BYTES, end
     return pa.Array.from_buffers(kind, len(values), [pack_validity(values.valid)], children=children)
 
 
@@ -336,12 +335,12 @@ def _read_list(values: _Values, kind: pa.DataType) -> pa.Array:
     element = kind.field(0).type
     width = _width(element)
     if width is not None:
-        flags = values.bytes(_LONG, counts)[1]
-        blocks = values.bytes(_LONG + counts, counts * width)[1].reshape(len(flags), width)
+        flags = values.bytes(_INTEGER_BYTES, counts)[1]
+        blocks = values.bytes(_INTEGER_BYTES + counts, counts * width)[1].reshape(len(flags), width)
         elements = _of_blocks(blocks, flags, element)
     else:
-        ends = values.bytes(_LONG, counts * _LONG)[1].view(np.int64)
-        base = np.repeat(values.starts + _LONG + counts * _LONG, counts)
+        ends = values.bytes(_INTEGER_BYTES, counts * _INTEGER_BYTES)[1].view(np.int64)
+        base = np.repeat(values.starts + _INTEGER_BYTES + counts * _INTEGER_BYTES, counts)
         starts = np.append(0, ends[:-1])[: len(ends)]
         starts[offsets[:-1][counts > 0]] = 0
         elements = _read_cells(values, base + starts, base + ends, element)
@@ -354,7 +353,7 @@ def _read_list(values: _Values, kind: pa.DataType) -> pa.Array:
 
 
 def _fixed_size(kind: pa.DataType, values: _Values, offsets: Lane, elements: pa.Array) -> pa.Array:
-    """Lists of a fixed size have elements also where they are null."""
+    """Return a column of lists of a fixed size, which have elements even where they are null."""
     size = kind.list_size
     rows = np.where(values.valid, offsets[:-1], -1)[:, None] + np.arange(size)
     taken = elements.take(pa.array(rows.reshape(-1), mask=np.repeat(values.valid == 0, size)))

@@ -1,11 +1,11 @@
-"""Lanes: the integer columns of the index, and the ways to hold them small.
+"""Lanes: the integer columns of the index, stored compactly.
 
-A lane in which every row has the same entry is *constant*: one cell seen through stride 0. It costs eight bytes
-however many rows it stands for, reads like any other array, and may be written to as long as what is written is that
-entry, or if nobody reads what is written: a lane that a kernel fills and the caller has no use for may be constant.
+A lane in which every row has the same entry is *constant*: a single cell with stride 0. It takes eight bytes
+for any number of rows and reads like any other array. It may be written to if the values written are equal to the
+entry, or are never read: a lane that a kernel fills but the caller does not use may be constant.
 After compaction the time of a batch is usually constant, and so is a diff of 1.
 
-Only this module knows how constant lanes are made and how lanes are trimmed.
+Only this module creates constant lanes and trims lanes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Array: TypeAlias = NDArray[Any]
 
 
 def constant(value: int, rows: int, dtype: Any = np.int64) -> Any:
-    """A lane of `rows` equal entries, held once.
+    """Return a lane of `rows` equal entries, stored once.
 
     >>> constant(7, 3).tolist(), held_bytes(constant(7, 1_000_000))
     ([7, 7, 7], 8)
@@ -31,33 +31,33 @@ def constant(value: int, rows: int, dtype: Any = np.int64) -> Any:
 
 
 def constant_diffs(values: Lane, rows: int) -> Lane:
-    """Diff lanes (one for each of `values`) whose rows are all equal."""
+    """Return diff lanes, one for each of `values`, in which all rows are equal."""
     cells = np.array(values, np.int64)
     return np.ndarray((len(cells), rows), np.int64, cells, strides=(cells.itemsize, 0))
 
 
 def is_constant(lane: Array) -> bool:
-    """Whether the lane is held as one cell for all its rows."""
+    """Whether the lane is stored as one cell for all its rows."""
     return lane.strides[-1] == 0
 
 
 def held_bytes(*lanes: Array) -> int:
-    """The bytes that the lanes keep in memory: a constant lane counts its cells once."""
+    """Return the number of bytes that the lanes take in memory; constant lanes count once."""
     return sum(lane.nbytes // max(1, lane.shape[-1]) if is_constant(lane) else lane.nbytes for lane in lanes)
 
 
-def room(rows: int, dtype: Any = np.int64) -> Any:
-    """An uninitialised lane. Pages that are never written cost nothing but address space."""
+def empty_lane(rows: int, dtype: Any = np.int64) -> Any:
+    """Return an uninitialised lane. Pages that are never written cost only address space."""
     return np.empty(rows, dtype)
 
 
-def room_for_diffs(lanes: int, rows: int) -> Lane:
-    """Uninitialised diff lanes; one diff lane is the usual case, and is contiguous."""
+def empty_diffs(lanes: int, rows: int) -> Lane:
+    """Return uninitialised diff lanes; usually there is one, which is contiguous."""
     return np.empty((lanes, rows), np.int64)
 
 
 def trimmed(lane: Array, rows: int) -> Any:
-    """The first rows of a lane that owns its memory, giving the rest back."""
+    """Return the first rows of a lane that owns its memory, and free the memory of the others."""
     if is_constant(lane) or rows == lane.shape[-1]:
         return lane[..., :rows]
     if lane.size == lane.shape[-1]:
@@ -67,13 +67,13 @@ def trimmed(lane: Array, rows: int) -> Any:
 
 
 def gathered(lane: Array, rows: Array) -> Any:
-    """The named rows of a lane, in memory of their own; a constant lane stays constant."""
+    """Return a copy of the rows of a lane at the given positions; a constant lane stays constant."""
     if not is_constant(lane):
         return lane.take(rows, axis=-1)
     cells = np.ascontiguousarray(lane[..., :1])
     return np.ndarray((*lane.shape[:-1], len(rows)), lane.dtype, cells.copy(), strides=(*cells.strides[:-1], 0))
 
 
-def spelled_out(lane: Array) -> Any:
-    """The lane in memory of its own, with a cell for each row, also where it is constant."""
+def materialized(lane: Array) -> Any:
+    """Return the lane with a cell for each row: a copy if it is constant."""
     return np.ascontiguousarray(lane) if is_constant(lane) else lane

@@ -1,12 +1,13 @@
-"""Payload: the columns of hashed sides, riding along with the lanes, row for row.
+"""Payload: the columns of hashed sides, stored beside the lanes, row by row.
 
-A payload is a tuple of canonical Arrow arrays, one for each column, all as long as the batch. It is touched
-when rows are emitted, when lanes that agree must be verified, and when a merge copies it.
+A payload is a tuple of canonical Arrow arrays, one for each column, all as long as the batch. It is read
+when rows are emitted, when equal lanes must be verified, and when a merge copies it.
 
 `PayloadMerge` writes the payload of a merge's output into buffers in Arrow's layout that are allocated once,
-a bounded number of rows at a call; pages not yet written cost nothing.
+a bounded number of rows in each call; pages not yet written cost nothing.
 
-Cost: the rows named; `PayloadMerge.finish` also packs one validity bit for each row of a nullable column.
+Cost: in proportion to the given rows; `PayloadMerge.finish` also packs a validity bit for each row of a nullable
+column.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from pyarrow import types
 from ikebana.encoding.arrow import pack_bits
 from ikebana.encoding.canonical import fixed_bytes, text_buffers
 from ikebana.encoding.columns import validity
-from ikebana.encoding.lanes import Array, Lane, room
+from ikebana.encoding.lanes import Array, Lane, empty_lane
 from ikebana.kernels import gather_bits, gather_fixed, gather_strings, gather_words, hash_bytes, hash_integers
 
 Payload: TypeAlias = tuple[pa.Array, ...]
 
 
 def take(payload: Payload, rows: Lane) -> Payload:
-    """The named rows, in the given order."""
+    """Return the rows at the given positions, in that order."""
     if not payload:
         return ()
     positions = pa.array(rows)
@@ -37,17 +38,17 @@ def take(payload: Payload, rows: Lane) -> Payload:
 
 
 def concat(payloads: Sequence[Payload]) -> Payload:
-    """Payloads of equal columns, one after the other."""
+    """Concatenate payloads with the same columns."""
     return tuple(pa.concat_arrays(arrays) for arrays in zip(*payloads, strict=True))
 
 
 def nbytes(payload: Payload) -> int:
-    """The bytes that the payload keeps in memory."""
+    """Return the number of bytes that the payload takes in memory."""
     return sum(array.nbytes for array in payload)
 
 
 def rows_equal(a: Payload, b: Payload, rows: int) -> Any:
-    """Flags the rows in which two payloads of equal length agree in every column; null agrees with null."""
+    """Flag the rows in which two payloads of equal length are equal in every column; null equals null."""
     equal = np.ones(rows, bool)
     for left, right in zip(a, b, strict=True):
         if types.is_floating(left.type):
@@ -61,15 +62,15 @@ def rows_equal(a: Payload, b: Payload, rows: int) -> Any:
 
 
 def cells(payload: Payload) -> list[tuple[bytes, ...]]:
-    """The rows as byte strings, which are equal, and in a fixed order, as the data is; null is the empty one.
+    """Return the rows as byte strings, which are equal exactly if the data is; a null is an empty string.
 
-    (Python's own values would not do: its dates and times end before Arrow's.)
+    (Python values would not do: the range of Python's dates and times is smaller than Arrow's.)
     """
     return list(zip(*map(_cells, payload), strict=True))
 
 
 def _cells(array: pa.Array) -> list[bytes]:
-    if _is_long_text(array.type):
+    if _is_variable_width(array.type):
         values = array.cast(pa.large_binary()).to_pylist()
     else:
         width = array.type.bit_width // 8
@@ -78,11 +79,11 @@ def _cells(array: pa.Array) -> list[bytes]:
 
 
 def hashes(payload: Payload) -> Lane:
-    """A 64-bit hash of each row."""
+    """Return a 64-bit hash of each row."""
     out = np.zeros(len(payload[0]), np.int64)
     for array in payload:
         valid = validity(array)
-        if _is_long_text(array.type):
+        if _is_variable_width(array.type):
             offsets, data = text_buffers(array)
             hash_bytes(offsets, data, valid, out)
         else:
@@ -91,18 +92,18 @@ def hashes(payload: Payload) -> Lane:
     return out
 
 
-def _is_long_text(kind: pa.DataType) -> bool:
+def _is_variable_width(kind: pa.DataType) -> bool:
     return bool(types.is_large_string(kind) or types.is_large_binary(kind))
 
 
 def _bitmap(array: pa.Array) -> tuple[Array, int]:
-    """The array's validity bitmap (no bytes where nothing is null) and the bit at which it starts."""
+    """Return the validity bitmap of an array (empty if it has no nulls) and the bit at which it starts."""
     bitmap = array.buffers()[0] if array.null_count else None
     return (np.zeros(0, np.uint8) if bitmap is None else np.frombuffer(bitmap, np.uint8)), array.offset
 
 
 def _words(array: pa.Array) -> list[Lane]:
-    """A fixed-width array as one or more int64 columns."""
+    """Convert a fixed-width array to one or more int64 columns."""
     width = array.type.bit_width // 8
     rows = fixed_bytes(array)
     if width < 8:
@@ -112,20 +113,20 @@ def _words(array: pa.Array) -> list[Lane]:
 
 
 class PayloadMerge:
-    """The payload of two batches, copied row by row in the order of their merge."""
+    """The payload of the merge of two batches, copied row by row."""
 
     def __init__(self, a: Payload, b: Payload) -> None:
         self._columns = [_ColumnMerge(left, right) for left, right in zip(a, b, strict=True)]
         self._rows = 0
 
     def append(self, rows: Lane) -> None:
-        """Copy the named rows; the second batch's are numbered after the first's."""
+        """Copy the rows at the given positions; those of the second batch come after those of the first."""
         for column in self._columns:
             column.append(rows, self._rows)
         self._rows += len(rows)
 
     def finish(self) -> Payload:
-        """The rows copied so far."""
+        """Return the copied rows."""
         return tuple(column.finish(self._rows) for column in self._columns)
 
 
@@ -133,26 +134,26 @@ class _ColumnMerge:
     def __init__(self, a: pa.Array, b: pa.Array) -> None:
         self._a_rows, total = len(a), len(a) + len(b)
         self._type = a.type
-        self._text = _is_long_text(a.type)
+        self._is_variable_width = _is_variable_width(a.type)
         self._sources: list[Array] = []
-        if self._text:
+        if self._is_variable_width:
             self._sources = [*text_buffers(a), *text_buffers(b)]
-            self._offsets = room(total + 1)
+            self._offsets = empty_lane(total + 1)
             self._offsets[0] = 0
             used = [int(starts[-1] - starts[0]) if len(starts) else 0 for starts in self._sources[::2]]
-            self._data = room(sum(used), np.uint8)
+            self._data = empty_lane(sum(used), np.uint8)
         else:
             in_words = a.type.bit_width % 64 == 0
             unit = np.dtype(np.int64 if in_words else np.uint8)
             self._gather = gather_words if in_words else gather_fixed
             self._sources = [fixed_bytes(a).view(unit), fixed_bytes(b).view(unit)]
             self._width = a.type.bit_width // 8 // unit.itemsize
-            self._data = room(total * self._width, unit)
+            self._data = empty_lane(total * self._width, unit)
         self._bitmaps = (*_bitmap(a), *_bitmap(b))
-        self._valid = room(total, np.uint8) if a.null_count or b.null_count else None
+        self._valid = empty_lane(total, np.uint8) if a.null_count or b.null_count else None
 
     def append(self, rows: Lane, at: int) -> None:
-        if self._text:
+        if self._is_variable_width:
             gather_strings(*self._sources, self._a_rows, rows, self._offsets, self._data, at)
         else:
             self._gather(*self._sources, self._a_rows, self._width, rows, self._data, at)
@@ -161,7 +162,7 @@ class _ColumnMerge:
 
     def finish(self, rows: int) -> pa.Array:
         bitmap = None if self._valid is None else pack_bits(self._valid[:rows])
-        if self._text:
+        if self._is_variable_width:
             self._offsets.resize(rows + 1, refcheck=False)
             self._data.resize(int(self._offsets[rows]), refcheck=False)
             buffers = [bitmap, pa.py_buffer(self._offsets), pa.py_buffer(self._data)]

@@ -1,23 +1,23 @@
-"""Schemas: typed key and value columns, and how each side becomes one 64-bit lane.
+"""Schemas: typed key and value columns, and the encoding of each side as one 64-bit lane.
 
-The columns of a key (or of a value) become a lane in one of two ways.
+The columns of a key (or of a value) become a lane in one of three ways.
 
-*Exact.* If they fit into 64 bits together (a null takes a bit of its own), the lane is the columns
-themselves, laid end to end, in an encoding that keeps their order. Nothing else is stored: the columns are
+*Exact.* If they fit into 64 bits together (a nullable column takes one more bit), the lane is the bits of all columns,
+concatenated, in an encoding that preserves their order. Nothing else is stored: the columns are
 decoded from the lane. One column of integers, dates, timestamps, floats, booleans or decimals of up to 18
-digits is such a case, and for a signed integer that is never null the lane *is* the column.
+digits is exact, and for a signed integer that is not null the lane *is* the column.
 
-*Hashed.* Otherwise (strings, many columns, nullable 64-bit columns) the lane is a hash and the columns ride
-along as the payload. A collision costs time, never a wrong answer: whoever takes equal lanes for equal data
+*Hashed.* Otherwise (strings, many columns, nullable 64-bit columns) the lane is a hash, and the columns are stored
+as the payload. A collision costs time, but never causes a wrong result: code that treats equal lanes as equal data
 verifies the payload.
 
-*Carried.* The value columns of rows on their way through a join only ride along: nothing is hashed, and the lane says
-nothing. Such rows are in no order but that of their keys, and cannot be compared.
+*Carried.* The value columns of rows inside a join are not encoded: nothing is hashed, and the lane is meaningless.
+Such rows are ordered by their keys only, and their values cannot be compared.
 
-Floats are made canonical on the way in, as Spark does for grouping keys: -0.0 becomes 0.0, and every NaN the
-same NaN; so are maps, whose entries have no order (`ikebana.encoding.canonical`).
+Floats are made canonical, as Spark does for grouping keys: -0.0 becomes 0.0, and all NaNs become the same NaN. Maps are
+made canonical too: their entries have no order (`ikebana.encoding.canonical`).
 
-Not supported: decimals of more than 128 bits, unions, types of Arrow's extensions. They are refused by name.
+Not supported: decimals of more than 128 bits, unions, Arrow extension types. They raise an error that names the column.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from ikebana.encoding import canonical, columns, payload
 from ikebana.encoding.lanes import Lane, constant
 from ikebana.errors import SchemaError
 
-_MOST_ASKED = 256
-"""So many ways in which a schema is asked for are remembered."""
+_CACHED_TUPLES = 256
+"""A schema caches the schemas with other values for at most this many tuples of fields."""
 
 Fields: TypeAlias = Mapping[str, Any] | Iterable[Any]
 """A `pyarrow.Schema`, a mapping from names to types, or a sequence of fields or (name, type) pairs."""
@@ -50,9 +50,9 @@ class Schema:
     >>> people
     Schema(key=[id: int32], val=[name: string?])
 
-    Columns given as a plain type are never null; a `pyarrow.Field` says whether it may be. `diffs` names the
-    diff lanes: one, unless linear aggregates live in the diffs. `hash_bits` narrows hashes, to provoke
-    collisions in tests. With `carry` value columns only ride along.
+    Columns given as a plain type are not null; a `pyarrow.Field` may be nullable. `diffs` names the
+    diff lanes: one, unless linear aggregates are stored in the diffs. `hash_bits` shortens hashes, to provoke
+    collisions in tests. With `carry` the value columns are carried.
     """
 
     def __init__(
@@ -66,83 +66,83 @@ class Schema:
     ) -> None:
         self.key, self.val = Side("key", _fields(key), hash_bits), Side("value", _fields(val), hash_bits, carry)
         self.diffs = tuple(diffs)
-        self._alike: dict[Any, Schema] = {}  # with other values: they are asked for again and again
-        self._asked: dict[tuple[bool, int], tuple[Any, Schema]] = {}  # the same, by the very tuple that was given
+        self._related: dict[Any, Schema] = {}  # a cache of schemas with the same key and other values
+        self._by_identity: dict[tuple[bool, int], tuple[Any, Schema]] = {}  # the same by the identity of a tuple
         names = [*self.names, *self.diffs]
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
             raise SchemaError(
                 f"the schema names {', '.join(map(repr, repeated))} more than once",
-                hint="give every key column, value column and diff lane a name of its own",
+                hint="give every key column, value column and diff lane a different name",
             )
         if not self.diffs:
-            raise SchemaError("the schema has no diff lane", hint='leave out `diffs` for the usual ("diff",)')
+            raise SchemaError("the schema has no diff lane", hint='omit `diffs` for the default ("diff",)')
 
     @property
     def names(self) -> list[str]:
-        """Names of the key columns, then of the value columns."""
+        """The names of the key columns, then of the value columns."""
         return [field.name for field in (*self.key.fields, *self.val.fields)]
 
     @property
     def hashed(self) -> bool:
-        """Whether any lane is a hash, so that equal lanes need verifying."""
+        """Whether any lane is a hash, so that equal lanes have to be verified."""
         return not (self.key.exact and self.val.exact)
 
     def with_val(self, val: Fields) -> Schema:
-        """The same key and diffs with other value columns."""
+        """Return a schema with the same key and diffs and other value columns."""
         return self._with_val(val, carry=False)
 
     def carrying(self, val: Fields) -> Schema:
-        """The same key and diffs with other value columns, which only ride along."""
+        """Return a schema with the same key and diffs and other value columns, which are carried."""
         return self._with_val(val, carry=True)
 
     def carrying_some(self, names: Collection[str]) -> Schema:
-        """The same key and diffs, with those of the value columns that are named, which only ride along."""
-        wanted = frozenset(names)
-        found = self._alike.get(wanted)
-        if found is None:
-            found = self.carrying([field for field in self.val.fields if field.name in wanted])
-            self._alike[wanted] = found
-        return found
+        """Return a schema with the same key and diffs and only the named value columns, which are carried."""
+        names = frozenset(names)
+        schema = self._related.get(names)
+        if schema is None:
+            schema = self.carrying([field for field in self.val.fields if field.name in names])
+            self._related[names] = schema
+        return schema
 
     def _with_val(self, val: Fields, carry: bool) -> Schema:
-        same = self._asked.get((carry, id(val)))
-        if same is not None and same[0] is val:  # hashing fields takes longer than all else here
-            return same[1]
+        cached = self._by_identity.get((carry, id(val)))
+        if cached is not None and cached[0] is val:  # the most expensive part below is to hash the fields
+            return cached[1]
         fields = _fields(val)
-        found = self._alike.get((carry, fields))
-        if found is None:
+        schema = self._related.get((carry, fields))
+        if schema is None:
             bits = self.val.hash_bits
-            found = Schema(self.key.fields, fields, diffs=self.diffs, hash_bits=bits, carry=carry)
-            self._alike[carry, fields] = found
+            schema = Schema(self.key.fields, fields, diffs=self.diffs, hash_bits=bits, carry=carry)
+            self._related[carry, fields] = schema
         if isinstance(val, tuple):
-            if len(self._asked) == _MOST_ASKED:
-                self._asked.clear()
-            self._asked[carry, id(val)] = val, found
-        return found
+            if len(self._by_identity) == _CACHED_TUPLES:
+                self._by_identity.clear()
+            self._by_identity[carry, id(val)] = val, schema
+        return schema
 
     def encode(self, data: Any, rows: int | None = None) -> tuple[Lane, Lane, payload.Payload]:
-        """The lanes and payload of `data`: a mapping of columns, an Arrow table or record batch.
+        """Return the lanes and payload of `data`: a mapping of columns, an Arrow table or record batch.
 
-        `rows` says how many rows there are where no column does.
+        `rows` is the number of rows if the schema has no columns.
         """
         arrays = columns.matched(data, (*self.key.fields, *self.val.fields))
         return self.lanes(arrays, len(arrays[0]) if arrays else rows or 0)
 
     def lanes(self, arrays: Sequence[pa.Array], rows: int) -> tuple[Lane, Lane, payload.Payload]:
-        """The lanes and payload of columns known to fit, in the order of `names`."""
+        """Return the lanes and payload of columns known to fit, in the order of `names`."""
         split = len(self.key.fields)
         key, key_payload = self.key.encode(arrays[:split], rows)
         val, val_payload = self.val.encode(arrays[split:], rows)
         return key, val, (*key_payload, *val_payload)
 
     def decode(self, key: Lane, val: Lane, rows_payload: payload.Payload) -> list[pa.Array]:
-        """The columns behind lanes and payload, in the order of `names`."""
+        """Return the columns behind lanes and payload, in the order of `names`."""
         split = self.key.payload_columns
         return [*self.key.decode(key, rows_payload[:split]), *self.val.decode(val, rows_payload[split:])]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_alike": {}, "_asked": {}}
+        return {**self.__dict__, "_related": {}, "_by_identity": {}}
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Schema):
@@ -168,11 +168,11 @@ class Side:
 
     @property
     def payload_columns(self) -> int:
-        """How many payload columns this side has: none where the lane is exact."""
+        """The number of payload columns of this side: none if the lane is exact."""
         return 0 if self.exact else len(self.fields)
 
     def encode(self, arrays: Sequence[pa.Array], rows: int) -> tuple[Lane, payload.Payload]:
-        """The lane of the columns, and the payload that it cannot hold."""
+        """Return the lane of the columns, and the payload that does not fit into it."""
         if self.carried:
             return constant(0, rows), tuple(arrays)
         if not self.exact:
@@ -188,20 +188,20 @@ class Side:
         return (lane ^ _SIGN if sum(self._widths) == 64 else lane).view(np.int64), ()
 
     def decode(self, lane: Lane, stored: payload.Payload) -> list[pa.Array]:
-        """The columns again."""
+        """Return the columns of a lane and payload: the inverse of `encode`."""
         if self.carried:
             return list(stored)
         if not self.exact:
             return [canonical.declared(array, field) for array, field in zip(stored, self.fields, strict=True)]
         if self._is_plain_integer:
             return [columns.from_integers(lane, self.fields[0].type)]
-        rest = np.ascontiguousarray(lane).view(np.uint64)
-        rest = rest ^ _SIGN if sum(self._widths) == 64 else rest
+        packed = np.ascontiguousarray(lane).view(np.uint64)
+        packed = packed ^ _SIGN if sum(self._widths) == 64 else packed
         arrays = []
         for field, width in zip(reversed(self.fields), reversed(self._widths), strict=True):
             mask = np.uint64((1 << width) - 1)
-            arrays.append(columns.from_ordered_bits(rest & mask, field))
-            rest = rest >> np.uint64(width) if width < 64 else rest
+            arrays.append(columns.from_ordered_bits(packed & mask, field))
+            packed = packed >> np.uint64(width) if width < 64 else packed
         return arrays[::-1]
 
     @property
@@ -229,7 +229,7 @@ class Side:
 
 @lru_cache(maxsize=4096)
 def _widths(fields: tuple[pa.Field, ...]) -> tuple[int, ...] | None:
-    """How many bits of an exact lane each column takes; None if they do not fit into one together."""
+    """Return the number of bits of each column in an exact lane; None if they do not fit into one together."""
     for field in fields:
         columns.check_supported(field)
     widths = [columns.bits(field) for field in fields]
@@ -237,9 +237,9 @@ def _widths(fields: tuple[pa.Field, ...]) -> tuple[int, ...] | None:
     return known if len(known) == len(fields) and sum(known) <= 64 else None
 
 
-def _fields(given: Fields) -> tuple[pa.Field, ...]:
-    pairs = given.items() if isinstance(given, Mapping) else given
-    return tuple(each if isinstance(each, pa.Field) else _field(*each) for each in pairs)
+def _fields(fields: Fields) -> tuple[pa.Field, ...]:
+    entries = fields.items() if isinstance(fields, Mapping) else fields
+    return tuple(entry if isinstance(entry, pa.Field) else _field(*entry) for entry in entries)
 
 
 def _field(name: str, kind: Any) -> pa.Field:

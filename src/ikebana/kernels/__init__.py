@@ -1,8 +1,8 @@
-"""The few loops that decide speed, over flat integer lanes; arrays in, arrays out.
+"""Kernels: the compiled loops that determine performance, from flat integer arrays to arrays.
 
-A *lane* is an int64 array with an entry for each row. A *constant lane* is one cell seen through stride 0.
+A *lane* is an int64 array with an entry for each row. A *constant lane* is a single cell with stride 0.
 Times are positions (`tix`, int32) in a table of distinct times. Diffs are a two-dimensional array, one row
-for each diff lane. No kernel knows about schemas, frontiers, batches or Arrow; this is the only folder that
+for each diff lane. Kernels are independent of schemas, frontiers, batches and Arrow. This is the only package that
 imports Numba.
 
 Importing this package compiles the kernels, or loads them from the cache on disk (see `compile`).

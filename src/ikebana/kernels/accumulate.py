@@ -1,10 +1,10 @@
 """Accumulate updates at a time: for each (key, value), the sum of the diffs at the times a reader sees.
 
-Whether a time is seen is decided once for each distinct time, outside; here it is a flag looked up by
-position. Rows come grouped by data (sorted by key, ident, value). Groups that add up to zero are left out.
+The caller decides for each distinct time whether it is visible; the kernel looks up that flag by position. Rows are
+grouped by data (sorted by key, ident, value). Groups that add up to zero are left out.
 
-`sum_visible` does the same for many pairs (key, time) at once, where keys have no values: it needs the rows in order of
-key alone, and adds to sums that other runs of rows have begun.
+`sum_visible` does the same for many pairs (key, time) at once, for keys without values: it needs the rows in order of
+key only, and adds to the sums of other runs of rows.
 
 Cost: one pass; `sum_visible` gallops over rows of other keys.
 """
@@ -19,7 +19,7 @@ from ikebana.kernels.seek import gallop
 
 @kernel("Tuple((lane_new, lanes_new))(lane, lane, lane, index, lanes, flags)")
 def accumulate_rows(key, val, ident, tix, diffs, visible):
-    """The first row of each group with a non-zero sum, and the sums (a lane each)."""
+    """Return the first row of each group with a non-zero sum, and the sums, by diff lane."""
     n, lanes = len(key), diffs.shape[0]
     rows = np.empty(n, np.int64)
     sums = np.zeros((lanes, n), np.int64)

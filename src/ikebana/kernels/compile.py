@@ -1,19 +1,19 @@
-"""The compiler of the kernels: declared signatures, a cache on disk, a word to the person who waits.
+"""The compilation of kernels: declared signatures, a cache on disk, and a progress message.
 
 A kernel is a plain function over flat arrays, declared with the one signature that it is compiled for:
 
     @kernel("int64(lane, lane)")
     def common_prefix(a, b): ...
 
-Signatures are written in the short names of `TYPES`. Arrays that a kernel reads are declared with any
-stride and read-only, so that it takes views of Arrow buffers and *constant lanes* (stride 0: one cell that
-stands for all rows) without a copy and without a second specialisation.
+Signatures use the short names of `TYPES`. Arrays that a kernel reads are declared with any
+stride and read-only, so that it accepts views of Arrow buffers and *constant lanes* (one cell with stride 0 for all
+rows) without a copy and without a second specialisation.
 
-Guarantees. Compilation happens once per machine, CPU and version of this folder's sources: the cache lies in the
-user's cache directory under a digest of the sources, because Numba's own cache does not notice a change in a
-function that a kernel calls. A process that finds the cache compiles nothing. One that does not says so on the
-standard error stream. Processes that start side by side may both compile; neither sees a torn file. A directory that
-cannot be written to is passed over. Set `IKEBANA_KERNEL_CACHE` to keep the cache elsewhere, `NUMBA_DISABLE_JIT=1` to
+Guarantees. Compilation happens once per machine, CPU and version of the sources of this package: the cache is in the
+user's cache directory under a digest of the sources, because Numba's own cache does not detect a change of a
+function that a kernel calls. A process that finds the cache compiles nothing. Other processes report the compilation on
+standard error. Processes that start at the same time may both compile; neither reads an incomplete file. Directories
+that are not writable are skipped. Set `IKEBANA_KERNEL_CACHE` to store the cache elsewhere, `NUMBA_DISABLE_JIT=1` to
 run the kernels as plain Python.
 """
 
@@ -66,13 +66,13 @@ TYPES: dict[str, Any] = {
 }
 
 KERNELS: dict[str, Any] = {}
-"""Every kernel by name: what `compile_all` compiles and what the tests hold a twin against."""
+"""Every kernel by name. `compile_all` compiles them, and the tests compare each with a twin in plain Python."""
 
 _signatures: dict[str, str] = {}
 
 
 def kernel(signature: str) -> Callable[[Function], Function]:
-    """Declare a kernel; it is compiled by `compile_all`, with the others."""
+    """Declare a kernel, which `compile_all` compiles with the others."""
 
     def declare(function: Function) -> Function:
         with _own_cache():
@@ -86,7 +86,7 @@ def kernel(signature: str) -> Callable[[Function], Function]:
 
 @contextmanager
 def _own_cache() -> Iterator[None]:
-    """Numba takes a function's cache directory from a global setting when the function is declared."""
+    """Set the cache directory of the kernels declared inside: Numba reads it from a global setting."""
     before = _settings.CACHE_DIR
     _settings.CACHE_DIR = str(cache_directory())
     try:
@@ -96,13 +96,13 @@ def _own_cache() -> Iterator[None]:
 
 
 def helper(function: Function) -> Function:
-    """Declare a function that kernels call; it is compiled into its callers."""
+    """Declare a function that kernels call, which is compiled with its callers."""
     compiled: Function = numba.njit(nogil=True)(function)
     return compiled
 
 
 def compile_all() -> None:
-    """Compile, or load from the cache, every kernel declared so far; say so when it takes compiling."""
+    """Compile every declared kernel or load it from the cache; report compilation on standard error."""
     if _settings.DISABLE_JIT:
         return
     announced = False
@@ -110,13 +110,13 @@ def compile_all() -> None:
         compiled.compile(eval(_signatures[name], {}, TYPES))
         if compiled.stats.cache_misses:
             announced = True
-            _say(f"ikebana: compiling kernels, once on this machine: {position}/{len(KERNELS)} {name}")
+            _report(f"ikebana: compiling kernels, once on this machine: {position}/{len(KERNELS)} {name}")
         compiled.disable_compile()
     if announced:
-        _say(f"ikebana: compiled {len(KERNELS)} kernels", end="\n")
+        _report(f"ikebana: compiled {len(KERNELS)} kernels", end="\n")
 
 
-def _say(line: str, end: str = "") -> None:
+def _report(line: str, end: str = "") -> None:
     if sys.stderr.isatty():
         print(f"\r\033[K{line}", end=end, file=sys.stderr, flush=True)
     elif end:
@@ -125,7 +125,7 @@ def _say(line: str, end: str = "") -> None:
 
 @cache
 def cache_directory() -> Path:
-    """Where compiled kernels are kept: one folder for each state of this folder's sources.
+    """Return the directory of the compiled kernels: one for each version of the sources of this package.
 
     >>> cache_directory() == cache_directory()
     True
@@ -145,9 +145,9 @@ def cache_directory() -> Path:
 
 
 def _cache_roots() -> Iterator[Path]:
-    """Where the cache may lie, the best place first; the last is shared by the processes of this user at least."""
-    chosen = os.environ.get("IKEBANA_KERNEL_CACHE")
-    if chosen:
-        yield Path(chosen).expanduser()
+    """Return possible locations of the cache, best first; the last is shared at least by this user's processes."""
+    configured = os.environ.get("IKEBANA_KERNEL_CACHE")
+    if configured:
+        yield Path(configured).expanduser()
     yield Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "ikebana"
     yield Path(tempfile.gettempdir()) / f"ikebana-{os.environ.get('USER') or 'user'}"

@@ -1,14 +1,14 @@
-"""Consolidation: updates with equal data and time become one, and those that cancel vanish.
+"""Consolidation: updates with equal data and time are added up, and those that cancel are removed.
 
-Works in place on lanes in which rows with equal key, ident, value and time are neighbours: those that remain move to
-the front. Lanes may be constant, except the diffs, which are added up. `ident` tells apart rows whose lanes
-agree although their data does not (a hash collision); without collisions it is a constant lane of zeros.
+Works in place on lanes in which rows with equal key, ident, value and time are neighbours; the remaining rows move to
+the front. Lanes may be constant, except the diffs, which are added up. `ident` distinguishes rows with equal lanes
+but different data (a hash collision); without collisions it is a constant lane of zeros.
 
-`consolidate_narrow` sorts as well: if key, value, time and diff together need no more than 64 bits, they are packed
-into one number, and numbers are sorted rather than rows. Nothing has to be gathered then, which takes half the time.
+`consolidate_narrow` also sorts: if key, value, time and diff together need at most 64 bits, they are packed
+into one integer, and the integers are sorted. No rows have to be gathered, which takes half the time.
 
-Cost: one sequential pass, 2-3 ns a row. Gathering rows into order belongs before it: done in one loop with
-the comparisons, cache misses do not overlap and cost ten times as much.
+Cost: one sequential pass, 2-3 ns a row. Rows must be gathered into order before: in one loop with
+the comparisons, cache misses would not overlap and cost ten times as much.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def is_zero(diffs, row):
 
 @kernel("int(lane_out, lane_out, lane_out, index_out, lanes_out, lane_out)")
 def consolidate_rows(key, val, ident, tix, diffs, src):
-    """Consolidate sorted rows in place; returns how many remain. `src` moves along: rows of equal data."""
+    """Consolidate sorted rows in place, and return how many remain. `src`, rows with equal data, moves with them."""
     rows, lanes = len(key), diffs.shape[0]
     if rows == 0:
         return 0
@@ -65,16 +65,16 @@ def consolidate_rows(key, val, ident, tix, diffs, src):
 
 @helper
 def unpack(packed, shift, width, low):
-    """The field of `width` bits at `shift`, and `low` added again."""
+    """Return the field of `width` bits at `shift`, plus `low`: the inverse of `place`."""
     mask = (np.uint64(1) << np.uint64(width)) - np.uint64(1) if width < 64 else ~np.uint64(0)
     return np.int64(((packed >> np.uint64(shift)) & mask) + np.uint64(low))
 
 
 @kernel("int(lane, lane, index, lane, lane_out, lane_out, index_out, lane_out)")
 def consolidate_narrow(key, val, tix, diff, key_out, val_out, tix_out, diff_out):
-    """Sort rows by key, value and time and consolidate them; how many remain, or -1 if they do not fit into 64 bits.
+    """Sort rows by key, value and time and consolidate them; return how many remain.
 
-    Nor is it done for rows that are in order already, which need no sorting.
+    Return -1, without any output, if the rows do not fit into 64 bits, or are in order already and need no sorting.
     """
     rows = len(key)
     if rows == 0 or is_sorted(key, val, tix):

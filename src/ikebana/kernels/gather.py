@@ -1,11 +1,11 @@
-"""Copy payload rows into buffers that were set aside for them, a bounded number at a call.
+"""Copy payload rows into preallocated buffers, a bounded number of rows in each call.
 
 A merge writes the payload of its output into buffers allocated once, in Arrow's layout, piece by piece as
-rows become final. Arrow's own `take` makes a new array at each call, and pieces joined at the end would be
-copied all at once. Row numbers count the second source's rows after the first's, as `merge_rows` does.
+rows become final. Arrow's own `take` creates a new array in each call, and concatenating these at the end would copy
+everything at once. The rows of the second source are numbered after those of the first, as in `merge_rows`.
 
-Cost: the rows and bytes copied. Not checked: that the output has room, and that `offsets_out[at]` is set to where the
-strings copied so far end.
+Cost: the rows and bytes copied. Not checked: that the output is large enough, and that `offsets_out[at]` is the end of
+the strings already copied.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def gather_words(a, b, a_rows, width, rows, out, at):
 
 @kernel("void(bytes, int, bytes, int, int, lane, flags_out, int)")
 def gather_bits(a, a_offset, b, b_offset, a_rows, rows, out, at):
-    """Spell out bits of rows as bytes, from row `at` of `out` on. A bitmap of no bytes is all ones."""
+    """Copy bits of rows to bytes of 0 or 1, from row `at` of `out` on. An empty bitmap is all ones."""
     for position in range(len(rows)):
         row = rows[position]
         bits, bit = (a, a_offset + row) if row < a_rows else (b, b_offset + row - a_rows)

@@ -1,11 +1,11 @@
 """64-bit hashes of columns, for the lanes of data that does not fit into 64 bits, and for sharding by key.
 
-Each column's values are mixed into a running hash per row; a null mixes in a constant of its own. The mixing
-function is the finaliser of SplitMix64, a bijection on 64 bits: integers that differ in one column alone
+The values of each column are mixed into a running hash per row; a null is mixed in as a special constant. The mixing
+function is the finaliser of SplitMix64, a bijection on 64 bits: rows that differ in a single column of integers
 never collide.
 
-Not guaranteed: the absence of collisions. Whoever uses a hash as a lane verifies matches on the data itself.
-Not cryptographic: a peer who chooses the data can make it slow, never wrong.
+Not guaranteed: the absence of collisions. Code that uses a hash as a lane must verify matches on the data itself.
+Not cryptographic: adversarial data can make operators slow, but not their results wrong.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 
 from ikebana.kernels.compile import helper, kernel
 
-_NULL = np.uint64(0x9E3779B97F4A7C15)  # not 0, which is what `mix` makes of 0 and so the part of -1
+_NULL = np.uint64(0x9E3779B97F4A7C15)  # not 0, which is mix(0) and thus the part of the value -1
 
 
 @helper
 def mix(x):
-    """SplitMix64's finaliser."""
+    """Return the finaliser of SplitMix64."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
@@ -61,7 +61,7 @@ def hash_bytes(offsets, data, valid, hashes):
 
 @kernel("lane_new(lane, int)")
 def shard_rows(lane, shards):
-    """The shard of each key lane: the worker that owns it."""
+    """Return the shard of each key lane: the worker that owns it."""
     out = np.empty(len(lane), np.int64)
     for row in range(len(lane)):
         out[row] = np.int64(mix(np.uint64(lane[row])) % np.uint64(shards))

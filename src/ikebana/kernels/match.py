@@ -1,11 +1,10 @@
 """Match two sorted key lanes, and expand the matches into pairs of rows.
 
-`match_keys` walks both lanes with alternating seeks: whichever side is behind gallops to the other's key.
-Its cost follows the smaller side, also when the larger one is a whole arrangement that arrived as one batch.
+`match_keys` walks both lanes with alternating seeks: the side that is behind gallops to the key of the other.
+Its cost depends on the smaller side, even if the larger one is an entire arrangement in one batch.
 
-`expand_pairs` turns matched ranges into pairs of rows, every row of one range with every row of the other.
-The output may be far larger than the inputs, so it stops at the capacity it is given and can be called again
-where it stopped.
+`expand_pairs` expands matched ranges to pairs of rows, every row of one range with every row of the other.
+The output may be far larger than the inputs, so it stops when the output is full, and can be called again to continue.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ GROUP, OFFSET = range(2)
 
 @kernel("lanes_new(lane, lane)")
 def match_keys(a, b):
-    """The keys in both lanes, a row each: start and end of its range in a, start and end in b."""
-    found = np.empty((min(len(a), len(b)), 4), np.int64)
+    """Return a row for each key in both lanes: start and end of its range in a, start and end in b."""
+    matches = np.empty((min(len(a), len(b)), 4), np.int64)
     count, i, j = 0, 0, 0
     while i < len(a) and j < len(b):
         if a[i] < b[j]:
@@ -29,17 +28,17 @@ def match_keys(a, b):
         elif b[j] < a[i]:
             j = gallop(b, j, a[i])
         else:
-            found[count, 0], found[count, 2] = i, j
+            matches[count, 0], matches[count, 2] = i, j
             key = a[i]
             i, j = gallop_past(a, i, key), gallop_past(b, j, key)
-            found[count, 1], found[count, 3] = i, j
+            matches[count, 1], matches[count, 3] = i, j
             count += 1
-    return found[:count].copy()
+    return matches[:count].copy()
 
 
 @kernel("int(lanes, lane_out, lane_out, lane_out)")
 def expand_pairs(ranges, a_rows, b_rows, state):
-    """Write pairs until the output is full, from where `state` (range, pairs done in it) stands; how many."""
+    """Write pairs until the output is full, and return how many; `state` is the range and the pairs done in it."""
     out = 0
     while state[GROUP] < ranges.shape[0] and out < len(a_rows):
         group = state[GROUP]
@@ -61,7 +60,7 @@ def expand_pairs(ranges, a_rows, b_rows, state):
 
 @kernel("int(lane, lane, lane_out)")
 def expand_ranges(starts, ends, rows):
-    """Write every row of the ranges, one range after the other; returns how many."""
+    """Write the rows of all ranges in order, and return how many."""
     out = 0
     for group in range(len(starts)):
         for row in range(starts[group], ends[group]):

@@ -1,26 +1,26 @@
-"""Merge two sorted runs of updates into one, compacting times, a bounded number of rows at a call.
+"""Merge two sorted runs of updates into one, compacting times, a bounded number of rows in each call.
 
-Rows come in order of (key, ident, value, time). Each side's time positions are translated twice: into
-`rank`, the position among the times of both sides, which decides the order in which rows are taken; and
-through `compacted`, into the position of the time's compaction representative in the table of the output,
-which is what is written. Rows with equal data and equal new time are added up; those that cancel vanish.
+Rows are in order of (key, ident, value, time). The time positions of each side are translated twice: to
+`rank`, the position among the times of both sides, which determines the order in which rows are taken; and
+by `compacted`, to the position of the time's compaction representative in the table of the output,
+which is written. Rows with equal data and equal new time are added up; those that cancel are removed.
 
-Compaction keeps a single coordinate's times in order, but may permute times of several coordinates; the rows
-of one (key, value) whose new times come out of order are sorted when the last of them has been taken.
+Compaction preserves the order of times of a single coordinate, but may permute times of several coordinates; the rows
+of one (key, value) whose new times are out of order are sorted when the last of them has been taken.
 
-A call sees the sides through windows that start where the last call stopped, and hold `limit` rows or all that are
-left: a shorter window would pass for the end of its side. `state` carries a merge from
+A call sees the sides through windows that start where the last call stopped, and have `limit` rows or all remaining
+rows: a shorter window would be mistaken for the end of its side. `state` carries a merge from
 call to call; its cells are the positions `AT_A`, `AT_B` (rows taken from each side), `WRITTEN` (rows
-written), `FINAL` (rows that will not change any more: all but those of the group in hand), the flags
-`DISORDERED` (the group in hand is out of order) and `VARIED` (final rows differ in their diffs), `LAST` (the
+written), `FINAL` (rows that will not change any more: all except those of the current group), the flags
+`DISORDERED` (the current group is out of order) and `VARIED` (final rows differ in their diffs), `LAST` (the
 row taken last) and `PAIRS`.
 
-Lanes that are hashes may agree where data does not. So the kernel also lists pairs of neighbouring rows from
-the two sides that it took to be of one key, or where only values are hashes, of one key and value; the caller verifies
+Hashed lanes may be equal where the data is not. So the kernel also lists pairs of neighbouring rows from
+the two sides with equal keys, or, if only values are hashed, with equal keys and values; the caller verifies
 them on the data. Neighbours suffice, as equality is transitive.
 
 Cost: a call takes at most `limit` rows, 10-20 ns each. Not bounded by `limit`: sorting one disordered group, and
-what the caller does with rows once they are final, since a group becomes final as a whole.
+the caller's work for final rows, since all rows of a group become final together.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _swap_later(tix, diffs, row, gap):
 
 @helper
 def _sort_times(tix, diffs, lo, hi):
-    """Shell sort, in place: groups are short, and even a long one stays far from quadratic."""
+    """Shell sort in place: groups are short, and even a long group is far from quadratic cost."""
     gap = 1
     while gap < (hi - lo) // 3:
         gap = 3 * gap + 1
@@ -58,7 +58,7 @@ def _sort_times(tix, diffs, lo, hi):
 
 @helper
 def _add_up(tix, diffs, lo, hi):
-    """Consolidate the rows of one group, sorted by time, in place; returns where they now end."""
+    """Consolidate the rows of one group, sorted by time, in place; return their new end."""
     out = lo
     for row in range(lo, hi):
         if out > lo and tix[out - 1] == tix[row]:
@@ -78,7 +78,7 @@ def _add_up(tix, diffs, lo, hi):
 
 @helper
 def _end_group(tix, diffs, lo, hi, disordered, last_zero):
-    """Bring the rows of a finished group into their final form; returns where they end."""
+    """Bring the rows of a complete group into their final form; return their new end."""
     if disordered:
         _sort_times(tix, diffs, lo, hi)
         return _add_up(tix, diffs, lo, hi)
@@ -87,7 +87,7 @@ def _end_group(tix, diffs, lo, hi, disordered, last_zero):
 
 @helper
 def _vary(diffs, lo, hi):
-    """Whether any row's diff differs from the first row's."""
+    """Whether the diff of any row differs from that of the first row of the output."""
     for row in range(lo, hi):
         for lane in range(diffs.shape[0]):
             if diffs[lane, row] != diffs[lane, 0]:
@@ -106,11 +106,11 @@ def merge_rows(
     key_out, val_out, ident_out, tix_out, diffs_out, src_out, pairs_out,
     state, a_rows, b_rows, limit, exact_keys,
 ):  # fmt: skip
-    """Take up to `limit` more of the sides' `a_rows` and `b_rows`; returns how many were taken.
+    """Take up to `limit` more rows of the two sides, which have `a_rows` and `b_rows` rows; return how many were taken.
 
-    Rows are numbered side a's first, then side b's: in `src_out`, for each row written one with the same
-    data, and in `pairs_out`, which holds two rows of `limit` cells, or none where lanes are exact and
-    nothing needs verifying. With `exact_keys`, not 0, rows that differ in value need no verifying either.
+    The rows of side b are numbered after those of side a. `src_out` gets, for each row written, a row with the same
+    data. `pairs_out` has two rows of `limit` cells, or of none if lanes are exact and nothing has to be verified. If
+    `exact_keys` is not 0, rows that differ in value need not be verified either.
     """
     a_base, b_base = state[AT_A], a_rows + state[AT_B]
     i, j, out, final = np.int64(0), np.int64(0), state[WRITTEN], state[FINAL]
@@ -205,9 +205,9 @@ def merge_untimed(
     key_out, val_out, diff_out, src_out, pairs_out,
     state, a_rows, b_rows, limit, exact_keys,
 ):  # fmt: skip
-    """The same for rows whose times all become one, without idents, with one diff lane: three times as fast.
+    """Like `merge_rows`, if all times become one, there are no idents and one diff lane: three times as fast.
 
-    Of the group in hand there is one row, the last one written; it vanishes if its diff is zero once it is complete.
+    The current group has one row, the last one written, which is removed if its diff is zero once it is complete.
     """
     a_base, b_base = state[AT_A], a_rows + state[AT_B]
     i, j, final = np.int64(0), np.int64(0), state[FINAL]

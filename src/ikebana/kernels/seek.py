@@ -1,9 +1,9 @@
 """Find sorted keys in a sorted lane by galloping.
 
-Probes come in ascending order, and each search starts where the one before ended, doubling its stride until
-it has passed the probe and then halving. So a few probes into a large lane cost a few cache misses each, and
-many probes cost about a scan. Where probes are far apart each search misses the cache several times; then all
-of them are first brought to within a block of rows and finished there side by side, in half the time.
+Probes are in ascending order, and each search starts where the previous one ended, doubling its stride until
+it has passed the probe and then halving it. So a few probes into a large lane cost a few cache misses each, and
+many probes cost about a scan. If probes are far apart, each search misses the cache several times; then all
+searches are first narrowed to a block of rows each and finished there side by side, in half the time.
 
 Cost: probes x log(distance between neighbouring probes).
 """
@@ -15,12 +15,12 @@ import numpy as np
 from ikebana.kernels.compile import helper, kernel
 
 BLOCK = 512
-"""Rows in which probes that are far apart are found side by side."""
+"""The number of rows of a block in which a probe is found without branches."""
 
 
 @helper
 def gallop(lane, start, probe, stride=1):
-    """The first position at or after `start` whose key is not less than `probe`; `stride` is a guess how far it is."""
+    """Return the first position from `start` on whose key is not less than `probe`; `stride` estimates its distance."""
     end = len(lane)
     if start >= end or lane[start] >= probe:
         return start
@@ -40,7 +40,7 @@ def gallop(lane, start, probe, stride=1):
 
 @helper
 def gallop_past(lane, start, probe):
-    """The first position at or after `start` whose key is greater than `probe`."""
+    """Return the first position from `start` on whose key is greater than `probe`."""
     if probe == np.iinfo(np.int64).max:
         return len(lane)
     return gallop(lane, start, probe + 1)
@@ -48,9 +48,9 @@ def gallop_past(lane, start, probe):
 
 @helper
 def first_in_block(lane, start, probe):
-    """The first position in a block of rows from `start` on whose key is not less than `probe`, or where it ends.
+    """Return the first position in the block of rows at `start` whose key is not less than `probe`, or its end.
 
-    Where the block is whole nothing branches on the keys, so that searches for several probes overlap in the processor.
+    In a complete block nothing branches on the keys, so that the processor overlaps the searches for several probes.
     """
     if start + BLOCK > len(lane):
         return gallop(lane, start, probe)
@@ -63,7 +63,7 @@ def first_in_block(lane, start, probe):
 
 @helper
 def seek_far(lane, probes, starts):
-    """Write where each probe would be; for few probes in a long lane. First the blocks of all probes, then the rest."""
+    """Write the first position of each probe, for few probes in a long lane: find all blocks, then the positions."""
     firsts = lane[::BLOCK]
     at, stride = 0, 1
     for p in range(len(probes)):
@@ -77,7 +77,7 @@ def seek_far(lane, probes, starts):
 
 @helper
 def seek_near(lane, probes, starts):
-    """Write where each probe would be; each search starts where the one before ended."""
+    """Write the first position of each probe; each search starts where the previous one ended."""
     at, stride = 0, 1
     for p in range(len(probes)):
         before = at
@@ -88,7 +88,7 @@ def seek_near(lane, probes, starts):
 
 @kernel("Tuple((lane_new, lane_new))(lane, lane)")
 def seek_ranges(lane, probes):
-    """For each probe (ascending) the rows that hold it: starts and ends; equal where it is absent."""
+    """Return starts and ends of the rows of each probe, in ascending order; equal if it is absent."""
     starts = np.empty(len(probes), np.int64)
     ends = np.empty(len(probes), np.int64)
     if len(lane) // BLOCK > len(probes) // 2:
@@ -103,15 +103,15 @@ def seek_ranges(lane, probes):
 
 @kernel("Tuple((lane_new, lane_new))(lane, lane, lane, lane)")
 def narrow_ranges(lane, starts, ends, probes):
-    """For each range of rows, ascending in `lane`, the part that holds its probe: starts and ends.
+    """Return starts and ends of the rows with its probe in each range of rows, which are ascending in `lane`.
 
-    A range may come several times in succession, with ascending probes.
+    A range may be repeated in succession, with ascending probes.
     """
-    firsts = np.empty(len(probes), np.int64)
-    lasts = np.empty(len(probes), np.int64)
+    new_starts = np.empty(len(probes), np.int64)
+    new_ends = np.empty(len(probes), np.int64)
     for p in range(len(probes)):
         rows = lane[: ends[p]]
-        again = p > 0 and starts[p] == starts[p - 1] and ends[p] == ends[p - 1]
-        firsts[p] = gallop(rows, firsts[p - 1] if again else starts[p], probes[p])
-        lasts[p] = gallop_past(rows, firsts[p], probes[p])
-    return firsts, lasts
+        repeated = p > 0 and starts[p] == starts[p - 1] and ends[p] == ends[p - 1]
+        new_starts[p] = gallop(rows, new_starts[p - 1] if repeated else starts[p], probes[p])
+        new_ends[p] = gallop_past(rows, new_starts[p], probes[p])
+    return new_starts, new_ends

@@ -1,11 +1,11 @@
 """The order of updates by key, then value, then time.
 
-Sorting three 64-bit lanes by comparison would cost n log n cache misses. Instead each row's fields, less
-their minima, are laid end to end into one number of as many bits as their ranges need; its leading bits and
-the row's own position are packed into 64 bits, and a radix sort over the leading bits alone puts the
-positions in order. Rows that agree in all leading bits (few, when keys are spread out) are then ordered by
-comparison, run by run; a run too long for that (one key with many values) is handed back, to be sorted again
-by the bits that are left.
+Sorting three 64-bit lanes by comparison would cost n log n cache misses. Instead the fields of each row, minus
+their minima, are concatenated to an integer of as many bits as their ranges need; its leading bits and
+the position of the row are packed into 64 bits, and a radix sort by the leading bits alone puts the
+positions in order. Rows that are equal in all leading bits (few, if keys are spread out) are then ordered by
+comparison, run by run; a run too long for that (one key with many values) is returned to the caller, to be sorted again
+by the remaining bits.
 
 Cost: a few sequential passes, about 10 ns a row up to 10M rows. Stable: equal rows keep their order.
 Not guaranteed: speed for adversarial keys, which cost one more round for every long run they force.
@@ -20,14 +20,15 @@ from ikebana.kernels.compile import helper, kernel
 LONGEST_RUN = 4096
 """Runs of rows with equal leading bits are ordered by comparison up to this length."""
 
-_SHORT_RUN = 12
-_DIGIT = 8
+_INSERTION_SORT_ROWS = 12
+_DIGIT_BITS = 8
 _SPARE_BITS = 8
+"""Leading bits in addition to those that number the rows, so that few rows are equal in all leading bits."""
 
 
 @helper
 def bits(low, high):
-    """How many bits the numbers 0 .. high - low need."""
+    """Return how many bits the integers 0 .. high - low need."""
     span = np.uint64(high) - np.uint64(low)
     bits = 0
     while span > np.uint64(0):
@@ -38,7 +39,7 @@ def bits(low, high):
 
 @helper
 def extent(lane):
-    """The least and the greatest entry."""
+    """Return the least and the greatest entry."""
     low = high = lane[0]
     for row in range(1, len(lane)):
         low = min(low, lane[row])
@@ -48,7 +49,7 @@ def extent(lane):
 
 @helper
 def place(value, low, shift):
-    """The bits of `value - low`, moved left by `shift` (right when it is negative)."""
+    """Return the bits of `value - low`, shifted left by `shift` (right if negative)."""
     offset = np.uint64(value) - np.uint64(low)
     if shift >= 0:
         return offset << np.uint64(shift)
@@ -59,7 +60,7 @@ def place(value, low, shift):
 
 @helper
 def _before(key, val, tix, a, b):
-    """Whether row `a` belongs strictly before row `b`."""
+    """Whether row `a` comes strictly before row `b`."""
     if key[a] != key[b]:
         return key[a] < key[b]
     if val[a] != val[b]:
@@ -69,7 +70,7 @@ def _before(key, val, tix, a, b):
 
 @helper
 def is_sorted(key, val, tix):
-    """Whether the rows are in order already: often so for what operators make of sorted batches."""
+    """Whether the rows are in order already, like many results that operators compute from sorted batches."""
     for row in range(1, len(key)):
         if _before(key, val, tix, row, row - 1):
             return False
@@ -89,10 +90,10 @@ def _insertion_sort(order, lo, hi, key, val, tix):
 
 @helper
 def _merge_sort(order, spare, lo, hi, key, val, tix):
-    """Bottom-up: short stretches by insertion, then merges of doubling width through `spare`."""
-    for start in range(lo, hi, _SHORT_RUN):
-        _insertion_sort(order, start, min(start + _SHORT_RUN, hi), key, val, tix)
-    width = _SHORT_RUN
+    """Bottom-up merge sort: short runs by insertion, then merges of doubling width through `spare`."""
+    for start in range(lo, hi, _INSERTION_SORT_ROWS):
+        _insertion_sort(order, start, min(start + _INSERTION_SORT_ROWS, hi), key, val, tix)
+    width = _INSERTION_SORT_ROWS
     while width < hi - lo:
         for start in range(lo, hi, 2 * width):
             middle, end = min(start + width, hi), min(start + 2 * width, hi)
@@ -111,22 +112,22 @@ def _merge_sort(order, spare, lo, hi, key, val, tix):
 
 @helper
 def radix_sort(packed, spare, low_bit, bits):
-    """Sort by the bits from `low_bit` up, lowest digit first; returns the array with the result."""
-    digits = (bits + _DIGIT - 1) // _DIGIT
-    counts = np.zeros((digits, 1 << _DIGIT), np.int64)
-    mask = np.uint64((1 << _DIGIT) - 1)
+    """Sort by `bits` bits from `low_bit` up, lowest digit first; return the array with the result."""
+    digits = (bits + _DIGIT_BITS - 1) // _DIGIT_BITS
+    counts = np.zeros((digits, 1 << _DIGIT_BITS), np.int64)
+    mask = np.uint64((1 << _DIGIT_BITS) - 1)
     for row in range(len(packed)):
-        rest = packed[row] >> np.uint64(low_bit)
+        field = packed[row] >> np.uint64(low_bit)
         for digit in range(digits):
-            counts[digit, rest & mask] += 1
-            rest >>= np.uint64(_DIGIT)
+            counts[digit, field & mask] += 1
+            field >>= np.uint64(_DIGIT_BITS)
     for digit in range(digits):
-        shift = np.uint64(low_bit + digit * _DIGIT)
+        shift = np.uint64(low_bit + digit * _DIGIT_BITS)
         starts = counts[digit]
         if starts[(packed[0] >> shift) & mask] == len(packed):
             continue
         total = 0
-        for value in range(1 << _DIGIT):
+        for value in range(1 << _DIGIT_BITS):
             count = starts[value]
             starts[value] = total
             total += count
@@ -140,7 +141,7 @@ def radix_sort(packed, spare, low_bit, bits):
 
 @kernel("Tuple((lane_new, lane_new))(lane, lane, index)")
 def sort_leading(key, val, tix):
-    """The order of the rows, and the bounds (start, end, start, end, ...) of runs left for another round."""
+    """Return the order of the rows, and the bounds (start, end, start, end, ...) of runs that are too long to sort."""
     n = len(key)
     order = np.arange(n)
     long_runs = np.empty(0, np.int64)
@@ -154,7 +155,7 @@ def sort_leading(key, val, tix):
     row_bits = bits(0, n - 1)
     leading = min(total, 64 - row_bits)
     if total > row_bits + 2 * _SPARE_BITS:
-        leading = min(leading, (row_bits + _SPARE_BITS + _DIGIT - 1) // _DIGIT * _DIGIT)
+        leading = min(leading, (row_bits + _SPARE_BITS + _DIGIT_BITS - 1) // _DIGIT_BITS * _DIGIT_BITS)
     dropped = total - leading
 
     packed = np.empty(n, np.uint64)
@@ -172,25 +173,25 @@ def sort_leading(key, val, tix):
 
     spare = np.empty(n, np.int64)
     long_runs = np.empty(2 * (n // LONGEST_RUN), np.int64)
-    found = 0
+    bounds = 0
     start = 0
     for row in range(1, n + 1):
         if row < n and packed[row] >> np.uint64(row_bits) == packed[start] >> np.uint64(row_bits):
             continue
         length = row - start
         if length > LONGEST_RUN:
-            long_runs[found], long_runs[found + 1] = start, row
-            found += 2
-        elif length > _SHORT_RUN:
+            long_runs[bounds], long_runs[bounds + 1] = start, row
+            bounds += 2
+        elif length > _INSERTION_SORT_ROWS:
             _merge_sort(order, spare, start, row, key, val, tix)
         elif length > 1:
             _insertion_sort(order, start, row, key, val, tix)
         start = row
-    return order, long_runs[:found].copy()
+    return order, long_runs[:bounds].copy()
 
 
 def sort_order(key: np.ndarray, val: np.ndarray, tix: np.ndarray) -> np.ndarray:
-    """The permutation that sorts the rows by key, value and time position; equal rows keep their order.
+    """Return the permutation that sorts rows by key, value and time position; equal rows keep their order.
 
     >>> sort_order(np.array([2, 1, 2]), np.array([0, 9, 0]), np.array([1, 0, 0], np.int32)).tolist()
     [1, 2, 0]

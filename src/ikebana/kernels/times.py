@@ -1,8 +1,8 @@
 """Times as columns: the lattice operations of `ikebana.time`, over tables of times.
 
 A table of times is an int64 array of shape (times, coordinates); a frontier is a table of its elements.
-Batches hold each distinct time once, in such a table, and a position in it for each update. Hence these
-kernels run over distinct times, not over updates, and everything that handles updates is independent of the
+Batches store each distinct time once, in such a table, and a position in it for each update. Hence these
+kernels run over distinct times, not over updates, and the kernels for updates are independent of the
 number of coordinates.
 
 Cost: times x frontier elements x coordinates.
@@ -17,7 +17,7 @@ from ikebana.kernels.compile import helper, kernel
 
 @helper
 def _compare(times, a, b):
-    """Negative, zero or positive as row `a` comes before row `b` lexicographically, equals it or comes after."""
+    """Compare rows `a` and `b` lexicographically: return -1, 0 or 1."""
     for c in range(times.shape[1]):
         if times[a, c] != times[b, c]:
             return -1 if times[a, c] < times[b, c] else 1
@@ -26,7 +26,7 @@ def _compare(times, a, b):
 
 @kernel("lanes_new(lanes, lanes)")
 def advance_times(times, frontier):
-    """The compaction representative of each time: the meet, over the frontier, of join(time, element)."""
+    """Return the compaction representative of each time: the meet, over the frontier, of join(time, element)."""
     count, coordinates = times.shape
     out = np.empty((count, coordinates), np.int64)
     for row in range(count):
@@ -56,7 +56,7 @@ def times_beyond(times, frontier):
 
 @kernel("flags_new(lanes, lane)")
 def times_visible(times, at):
-    """Flag the times that a reader at `at` sees: those less than or equal to it."""
+    """Flag the times that are visible to a reader at `at`: those less than or equal to it."""
     out = np.zeros(times.shape[0], np.uint8)
     for row in range(times.shape[0]):
         visible = True
@@ -69,7 +69,7 @@ def times_visible(times, at):
 
 @kernel("Tuple((lanes_new, index_new))(lanes)")
 def rank_times(times):
-    """The distinct rows in lexicographic order, and the position of each row among them; for a few rows only."""
+    """Return the distinct rows in lexicographic order, and the position of each row; cost is quadratic in the rows."""
     count, coordinates = times.shape
     order = np.arange(count)
     for end in range(1, count):
@@ -79,18 +79,18 @@ def rank_times(times):
             at -= 1
         order[at] = row
     table, positions = np.empty((count, coordinates), np.int64), np.empty(count, np.int32)
-    found = 0
+    distinct = 0
     for at in range(count):
         if at == 0 or _compare(times, order[at], order[at - 1]) != 0:
-            table[found] = times[order[at]]
-            found += 1
-        positions[order[at]] = found - 1
-    return table[:found].copy(), positions
+            table[distinct] = times[order[at]]
+            distinct += 1
+        positions[order[at]] = distinct - 1
+    return table[:distinct].copy(), positions
 
 
 @kernel("Tuple((lanes_new, index_new, index_new))(lanes, lanes)")
 def union_times(a, b):
-    """Merge two tables of distinct rows in lexicographic order; also where each row of a and b went."""
+    """Merge two tables of distinct rows in lexicographic order; also return the new position of each row of a and b."""
     coordinates = a.shape[1]
     out = np.empty((len(a) + len(b), coordinates), np.int64)
     a_rank, b_rank = np.empty(len(a), np.int32), np.empty(len(b), np.int32)

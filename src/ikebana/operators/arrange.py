@@ -19,11 +19,10 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import Any
 
-from ikebana import events
 from ikebana.encoding import Schema
 from ikebana.errors import DroppedError, SchemaError
 from ikebana.time import Antichain, Time
-from ikebana.trace import EFFORT, FLAT, Batch, Batcher, Handle, Layout, Trace, Updates, Writer
+from ikebana.trace import EFFORT, Batch, Batcher, Handle, Trace, Updates, Writer
 from ikebana.trace.description import frontier_of
 
 
@@ -47,18 +46,16 @@ class Arrange:
         *,
         name: str = "arrangement",
         dimensions: int = 1,
-        layout: Layout = FLAT,
         effort: str = "default",
-        listener: events.Listener = events.ignore,
     ) -> None:
         if effort not in EFFORT:
             raise SchemaError(
                 f"unknown merge effort {effort!r} for {name!r}", hint=f"choose one of {', '.join(EFFORT)}"
             )
-        self.schema, self.name, self._tell = schema, name, listener
+        self.schema, self.name = schema, name
         lower = Antichain.minimum(dimensions)
-        self._batcher = Batcher(schema, lower, layout, name)
-        trace = Trace(schema, lower, name=name, layout=layout, effort=effort, listener=listener)
+        self._batcher = Batcher(schema, lower, name)
+        trace = Trace(schema, lower, name=name, effort=effort)
         self._first: Handle | None = Handle(trace, lower)
         self._writer = Writer(trace)
 
@@ -100,14 +97,12 @@ class Arrange:
     def advance(self, frontier: Antichain | Time | Iterable[Time]) -> Batch:
         """Move the frontier on; returns the batch of the updates that it has passed."""
         batch = self._batcher.seal(frontier_of(frontier))
-        self._tell(events.BatchSealed(self.name, len(batch)))
         self._writer.insert(batch)
         return batch
 
     def advance_in_steps(self, frontier: Antichain) -> Generator[None, None, Batch]:
         """The same, with pauses in which others can run; nothing else may be done with it until it is complete."""
         batch = yield from self._batcher.seal_in_steps(frontier)
-        self._tell(events.BatchSealed(self.name, len(batch)))
         self._writer.insert(batch)
         return batch
 

@@ -1,6 +1,6 @@
-"""Times, their lattice, and frontiers: the bottom layer, which everything else is ordered by."""
+"""Times, their lattice, and frontiers: the order of everything else."""
 
 from ikebana.time.antichain import Antichain
-from ikebana.time.lattice import Time, advance, join, less_equal, less_than, meet, minimum
+from ikebana.time.lattice import Time, advance, join, less_equal, meet, minimum
 
-__all__ = ["Antichain", "Time", "advance", "join", "less_equal", "less_than", "meet", "minimum"]
+__all__ = ["Antichain", "Time", "advance", "join", "less_equal", "meet", "minimum"]

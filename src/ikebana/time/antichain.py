@@ -1,15 +1,15 @@
-"""Frontiers as values: sets of times of which none is before another.
+"""Frontiers: sets of times of which none is before another.
 
-An antichain stands for all times that are *beyond* it: at or after some element. So it can say,
-finitely, "every time still to come", "what this reader may still look at", or with two of them
-`[lower, upper)`, the times of a batch: beyond `lower` and not beyond `upper`. The empty antichain has
-nothing beyond it: no time is still to come.
+An antichain denotes all times that are *beyond* it: at or after some element. So a finite set describes
+all future times, the times at which a reader may read, or, with two antichains,
+`[lower, upper)`, the times of a batch: beyond `lower` and not beyond `upper`. No time is beyond the empty
+antichain: there are no future times.
 
 Invariants: elements are minimal (mutually incomparable), of one length, and sorted, so equal
-antichains are equal as values, hash alike and print alike. An antichain never changes: every
+antichains compare equal, and have the same hash and representation. Antichains are immutable: every
 operation returns an antichain.
 
-Cost: linear in the number of elements for a test, quadratic to build; frontiers are small.
+Cost: linear in the number of elements for a test, quadratic to create; frontiers are small.
 
 Not guaranteed: that coordinates are non-negative or fit 64 bits, see `ikebana.time.lattice`.
 """
@@ -51,7 +51,7 @@ class Antichain:
 
     @classmethod
     def of(cls, *times: Time) -> Antichain:
-        """The antichain of the given times.
+        """Return the antichain of the given times.
 
         >>> Antichain.of((0, 1), (1, 0))
         {(0, 1), (1, 0)}
@@ -60,20 +60,12 @@ class Antichain:
 
     @classmethod
     def minimum(cls, dimensions: int) -> Antichain:
-        """The first frontier, which every time is beyond.
+        """Return the first frontier: every time is beyond it.
 
         >>> Antichain.minimum(2)
         {(0, 0)}
         """
         return cls((lattice.minimum(dimensions),))
-
-    def insert(self, time: Time) -> Antichain:
-        """With `time` added, and what comes after it removed; self if `time` is beyond it already.
-
-        >>> Antichain.of((0, 2), (1, 1)).insert((0, 1))
-        {(0, 1)}
-        """
-        return self if self.less_equal(time) else Antichain((*self._times, time))
 
     def less_equal(self, time: Time) -> bool:
         """Is `time` beyond this frontier: at or after some element?
@@ -83,16 +75,8 @@ class Antichain:
         """
         return any(lattice.less_equal(element, time) for element in self._times)
 
-    def less_than(self, time: Time) -> bool:
-        """Is `time` strictly after some element?
-
-        >>> Antichain.of((5, 0)).less_than((5, 3)), Antichain.of((5, 0)).less_than((5, 0))
-        (True, False)
-        """
-        return any(lattice.less_than(element, time) for element in self._times)
-
     def precedes(self, other: Antichain) -> bool:
-        """Is every time beyond `other` also beyond this one? A frontier may move to those it precedes.
+        """Is every time beyond `other` also beyond this frontier? A frontier may advance to those it precedes.
 
         This is the order on frontiers: minimum first, empty last.
 
@@ -102,7 +86,7 @@ class Antichain:
         return all(self.less_equal(time) for time in other._times)
 
     def meet(self, other: Antichain) -> Antichain:
-        """The last frontier that precedes both; beyond it is what is beyond either.
+        """Return the last frontier that precedes both: the times beyond it are beyond either.
 
         >>> Antichain.of((0, 2)).meet(Antichain.of((1, 1)))
         {(0, 2), (1, 1)}
@@ -110,7 +94,7 @@ class Antichain:
         return self if self == other else Antichain((*self._times, *other._times))
 
     def join(self, other: Antichain) -> Antichain:
-        """The first frontier that both precede; beyond it is what is beyond both.
+        """Return the first frontier that both precede: the times beyond it are beyond both.
 
         >>> Antichain.of((0, 2)).join(Antichain.of((1, 1)))
         {(1, 2)}
@@ -118,7 +102,7 @@ class Antichain:
         return Antichain(lattice.join(a, b) for a in self._times for b in other._times)
 
     def enter(self) -> Antichain:
-        """The same frontier inside a loop, at its first round.
+        """Return the same frontier inside a loop, at its first round.
 
         >>> Antichain.of((5,)).enter()
         {(5, 0)}
@@ -126,17 +110,8 @@ class Antichain:
         return Antichain((*time, 0) for time in self._times)
 
     @property
-    def is_empty(self) -> bool:
-        """Is no time beyond it?
-
-        >>> Antichain().is_empty
-        True
-        """
-        return not self._times
-
-    @property
     def dimensions(self) -> int | None:
-        """How many coordinates its times have; None when it is empty.
+        """The number of coordinates of its times; None if it is empty.
 
         >>> Antichain.of((5, 0)).dimensions
         2
@@ -153,7 +128,7 @@ class Antichain:
         return iter(self._times)
 
     def __contains__(self, time: object) -> bool:
-        """Is `time` one of the elements? (Not: beyond it. That is `less_equal`.)"""
+        """Is `time` one of the elements? (To test whether it is beyond the frontier, use `less_equal`.)"""
         return time in self._times
 
     def __eq__(self, other: object) -> bool:
@@ -167,21 +142,21 @@ class Antichain:
 
 
 def _checked(time: Iterable[int]) -> Time:
-    """The time as a plain tuple of Python integers, whatever it is made of."""
+    """Convert a time to a tuple of Python integers."""
     try:
         return tuple(map(index, time))
     except TypeError:
         raise TimeError(
             f"not a time: {time!r}",
             detail="a time is a tuple of integers, such as (5, 0)",
-            hint="give an antichain its times as a list, or separately: Antichain.of((5, 0))",
+            hint="pass the times as a list, or separately: Antichain.of((5, 0))",
         ) from None
 
 
 def _minimal(times: Iterable[Time]) -> tuple[Time, ...]:
-    """The times that none of the others is before, sorted."""
-    kept: list[Time] = []
-    for time in sorted(set(times)):  # whatever is before a time also sorts before it
-        if not any(lattice.less_equal(element, time) for element in kept):
-            kept.append(time)
-    return tuple(kept)
+    """Return the minimal times, sorted."""
+    minimal: list[Time] = []
+    for time in sorted(set(times)):  # times before a time also sort before it
+        if not any(lattice.less_equal(element, time) for element in minimal):
+            minimal.append(time)
+    return tuple(minimal)

@@ -10,8 +10,8 @@ times before it.
 
 Cost: a few hundred nanoseconds a call. Loops over many times belong in the kernels.
 
-Not guaranteed: coordinates are taken as they come. The engine uses integers from 0 that fit 64
-bits; nothing here checks it. Only times of different length are refused.
+Not guaranteed: coordinates are not checked. The engine uses non-negative integers that fit into 64
+bits. Only times of different length raise an error.
 """
 
 from __future__ import annotations
@@ -36,17 +36,8 @@ def less_equal(a: Time, b: Time) -> bool:
     return all(map(le, a, b))
 
 
-def less_than(a: Time, b: Time) -> bool:
-    """Is `a` before `b`: less or equal, and not equal?
-
-    >>> less_than((0, 1), (0, 2)), less_than((0, 1), (0, 1))
-    (True, False)
-    """
-    return less_equal(a, b) and a != b
-
-
 def join(a: Time, b: Time) -> Time:
-    """The least time that is at or after both.
+    """Return the least time that is at or after both.
 
     >>> join((0, 3), (2, 1))
     (2, 3)
@@ -57,7 +48,7 @@ def join(a: Time, b: Time) -> Time:
 
 
 def meet(a: Time, b: Time) -> Time:
-    """The greatest time that is at or before both.
+    """Return the greatest time that is at or before both.
 
     >>> meet((0, 3), (2, 1))
     (0, 1)
@@ -68,29 +59,29 @@ def meet(a: Time, b: Time) -> Time:
 
 
 def minimum(dimensions: int) -> Time:
-    """The first time: as many zeros as there are coordinates.
+    """Return the first time: a tuple of `dimensions` zeros.
 
     >>> minimum(2)
     (0, 0)
     """
     if dimensions < 1:
         raise TimeError(
-            f"cannot make a time with {dimensions} coordinates",
+            f"cannot create a time with {dimensions} coordinates",
             detail="a time has an epoch and one coordinate per enclosing loop",
-            hint="ask for at least 1 coordinate",
+            hint="use at least 1 coordinate",
         )
     return (0,) * dimensions
 
 
 def advance(time: Time, frontier: Iterable[Time]) -> Time:
-    """The representative of `time` for readers that only look at times beyond `frontier`.
+    """Return the representative of `time` for readers that only read at times beyond `frontier`.
 
     It is the meet, over the elements `f` of the frontier, of `join(time, f)` (appendix A of the paper).
-    It is *correct*: for every `u` beyond the frontier, `time <= u` exactly when the representative is.
-    It is *optimal*: times that no such `u` tells apart have the same representative.
+    It is *correct*: for every `u` beyond the frontier, `time <= u` exactly if the representative is.
+    It is *optimal*: times that no such `u` distinguishes have the same representative.
 
-    Beyond the empty frontier there is no time and so no reader, and every choice is correct; the time
-    is returned as it is. (Optimality needs a frontier with at least one element.)
+    No time, and so no reader, is beyond the empty frontier, and every choice is correct: the time
+    is returned unchanged. (Optimality requires a frontier with at least one element.)
 
     >>> advance((0, 7), [(5, 0)]), advance((9, 7), [(5, 0)])
     ((5, 7), (9, 7))
@@ -107,9 +98,9 @@ def advance(time: Time, frontier: Iterable[Time]) -> Time:
 
 
 def mismatch(a: Time, b: Time) -> TimeError:
-    """The error for two times that are not of the same shape."""
+    """Return the error for two times of different length."""
     return TimeError(
         f"cannot combine the times {a} and {b}",
-        detail=f"the one has {len(a)} coordinates, the other {len(b)}",
+        detail=f"the first has {len(a)} coordinates, the second {len(b)}",
         hint="a time has an epoch and one coordinate per enclosing loop: enter or leave the loop first",
     )

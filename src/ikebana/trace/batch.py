@@ -1,24 +1,23 @@
 """Batches: immutable, sorted, columnar updates for exactly the times in [lower, upper).
 
-`Batch` is all that readers use: find the rows of some keys, and gather rows with their data. Whatever offers
-it can be read by every operator, be it stored or a view of something stored (`ikebana.trace.views`).
+`Batch` is the interface that readers use: find the rows of some keys, and gather rows with their data. Operators
+read anything that implements it, whether stored or a view of a stored batch (`ikebana.trace.views`).
 
-`StoredBatch` is what the spine keeps and merges: it also shows its rows as lanes, a window at a time.
-`Layout` makes stored batches, from sorted updates or by merging two. Another layout is another pair of
-classes with these methods; neither spine nor operators know the difference. Two exist: `FLAT` below, a lane
-for each field, and `EDGES` in `ikebana.trace.edges`, which holds each key once.
+`StoredBatch` is what the spine keeps and merges: sorted updates as lanes. `BatchBuilder` is the space into which a
+merge writes its output.
 
-Invariants of a stored batch: rows are in order of (key lane, ident, value lane, time); no two are equal in
+Invariants of a stored batch: rows are in order of (key lane, ident, value lane, time); no two rows are equal in
 all four; no diff is zero. `ident` is 0 except in the key lanes listed in `collided`.
 
-Cost: `seek` gallops; `gather` copies the rows asked for; `window` is free in the flat layout.
+Cost: `seek` gallops; `gather` copies the requested rows; `window` is free.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, Self
+from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -29,9 +28,9 @@ from ikebana.encoding.lanes import (
     Lane,
     constant,
     constant_diffs,
+    empty_diffs,
+    empty_lane,
     held_bytes,
-    room,
-    room_for_diffs,
     trimmed,
 )
 from ikebana.encoding.payload import Payload
@@ -40,9 +39,12 @@ from ikebana.kernels import expand_ranges, match_keys, narrow_ranges, seek_range
 from ikebana.trace.description import Description
 from ikebana.trace.updates import Sorted, Updates
 
+CACHED_PREDICATES = 64
+"""A stored batch caches the flags of at most this many predicates."""
+
 
 class Batch(Protocol):
-    """What readers see of a batch."""
+    """The interface of a batch to its readers."""
 
     @property
     def schema(self) -> Schema: ...
@@ -50,40 +52,39 @@ class Batch(Protocol):
     def description(self) -> Description: ...
     @property
     def times(self) -> Lane:
-        """The table of the times that occur."""
+        """The table of the distinct times of the rows."""
         ...
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the batch keeps in memory."""
+        """The number of bytes that the batch takes in memory."""
         ...
 
     def __len__(self) -> int:
-        """How many rows are stored; a view may show fewer."""
+        """The number of stored rows; a view may show fewer."""
         ...
 
     def seek(self, keys: Lane) -> tuple[Lane, Lane]:
-        """For each key lane (ascending) where its rows start and end."""
+        """Return where the rows of each key lane start and end; `keys` is ascending."""
         ...
 
     def seek_values(self, keys: Lane, vals: Lane) -> tuple[Lane, Lane]:
-        """The same for each key lane and value lane (ascending together); both are exact."""
+        """Like `seek`, for pairs of a key lane and a value lane, in ascending order; both lanes are exact."""
         ...
 
     def match(self, keys: Lane) -> Lane:
-        """The key lanes in common with `keys` (ascending, repeats allowed): start and end there, start and
-        end here.
+        """Return, for each key lane that is also in `keys`, its start and end in `keys` and its start and end here.
 
-        Unlike `seek` it costs as little where `keys` is the longer of the two.
+        `keys` is ascending and may repeat. Unlike `seek`, this is as cheap if `keys` is the longer of the two.
         """
         ...
 
     def gather(self, rows: Lane | None = None) -> Updates:
-        """The named rows with their data, in the given order, or all; a view may leave some out."""
+        """Return the rows at the given positions, in that order, or all rows; a view may leave out some."""
         ...
 
     def pick(self, rows: Lane | None = None, columns: Collection[str] | None = None) -> Updates:
-        """The same for somebody who compares no values: these may only be carried, and columns not named left out."""
+        """Like `gather`, but the value lanes may be meaningless and only `columns` are returned."""
         ...
 
 
@@ -97,85 +98,47 @@ class LaneSlice(NamedTuple):
     diffs: Lane
 
 
-class StoredBatch(Batch, Protocol):
-    """What the spine sees of a batch."""
-
-    @property
-    def payload(self) -> Payload: ...
-    @property
-    def collided(self) -> Lane:
-        """The key lanes, ascending, in which the lanes of unequal data agree."""
-        ...
-
-    def window(self, start: int, end: int) -> LaneSlice:
-        """The lanes of the rows from `start` up to `end`."""
-        ...
-
-    def described(self, description: Description) -> Self:
-        """The same rows under another description."""
-        ...
-
-
-class Layout(Protocol):
-    """How a spine stores its batches."""
-
-    @property
-    def name(self) -> str: ...
-
-    def store(self, rows: Sorted, description: Description) -> StoredBatch:
-        """A batch of sorted, consolidated updates."""
-        ...
-
-    def builder(self, schema: Schema, times: Lane, rows: int, collided: Lane) -> Builder:
-        """Room for the output of a merge: at most `rows` rows with times from the table `times`."""
-        ...
-
-
-class Builder(Protocol):
-    """A stored batch in the making: a merge writes into `out`, and says how many rows are final."""
-
-    @property
-    def out(self) -> LaneSlice: ...
-
-    def commit(self, final: int) -> None:
-        """The first `final` rows will not change any more."""
-        ...
-
-    def finish(self, payload: Payload, description: Description, varied: bool) -> StoredBatch:
-        """The batch of the rows committed; `varied` says whether their diffs are not all equal."""
-        ...
-
-
 def rows_of(starts: Lane, ends: Lane) -> Lane:
-    """Every row of the ranges that `seek` gives.
+    """Return the positions of all rows of the ranges that `seek` returns.
 
     >>> rows_of(np.array([0, 5]), np.array([2, 6])).tolist()
     [0, 1, 5]
     """
-    rows = room(int((ends - starts).sum()))
+    rows = empty_lane(int((ends - starts).sum()))
     expand_ranges(starts, ends, rows)
     return rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FlatBatch:
-    """The general layout: a lane for each field of the index, constant ones held once."""
+class StoredBatch:
+    """A batch in memory: a lane for each field of the index. Constant lanes are stored once.
+
+    `collided` lists, in ascending order, the key lanes in which rows with different data have equal lanes.
+    """
 
     updates: Updates
     ident: Lane
     collided: Lane
     description: Description
-    _remembered: dict[Any, Array] = field(default_factory=dict)
+    _flags_cache: dict[Any, Array] = dataclass_field(default_factory=dict)
+
+    @staticmethod
+    def of(rows: Sorted, description: Description) -> StoredBatch:
+        """Return a batch of sorted, consolidated updates."""
+        return StoredBatch(rows.updates, rows.ident, rows.collided, description)
 
     @property
     def schema(self) -> Schema:
         return self.updates.schema
 
-    def remembered(self, question: Any, answer: Callable[[], Array]) -> Array:
-        """What the answer to a question about all rows was, or is: batches do not change."""
-        if question not in self._remembered:
-            self._remembered[question] = answer()
-        return self._remembered[question]
+    def cached_flags(self, predicate: Any, compute: Callable[[], Array]) -> Array:
+        """Return a flag for each row, computed once for equal predicates: batches are immutable."""
+        cache = self._flags_cache
+        if predicate not in cache:
+            if len(cache) == CACHED_PREDICATES:
+                del cache[next(iter(cache))]
+            cache[predicate] = compute()
+        return cache[predicate]
 
     @property
     def times(self) -> Lane:
@@ -187,7 +150,7 @@ class FlatBatch:
 
     @property
     def nbytes(self) -> int:
-        return self.updates.nbytes + held_bytes(self.ident, self.collided, *self._remembered.values())
+        return self.updates.nbytes + held_bytes(self.ident, self.collided, *self._flags_cache.values())
 
     def __len__(self) -> int:
         return len(self.updates)
@@ -210,61 +173,48 @@ class FlatBatch:
             return self.gather(rows)
         split, carried = schema.key.payload_columns, schema.carrying_some(columns)
         fields = carried.val.fields
-        wanted = [at for at, each in enumerate(schema.val.fields) if each.name in columns]
-        few = replace(
+        positions = [split + at for at, field in enumerate(schema.val.fields) if field.name in columns]
+        narrowed = replace(
             updates,
             schema=carried,
             val=constant(0, len(updates)),
-            payload=(*updates.payload[:split], *(updates.payload[split + at] for at in wanted)),
+            payload=(*updates.payload[:split], *(updates.payload[at] for at in positions)),
         )
-        picked = few if rows is None else few.take(rows)
-        values = picked.payload[split:]
-        shown = (canonical.declared(array, each) for array, each in zip(values, fields, strict=True))
-        return replace(picked, payload=(*picked.payload[:split], *shown))
+        picked = narrowed if rows is None else narrowed.take(rows)
+        stored = picked.payload[split:]
+        values = (canonical.declared(array, field) for array, field in zip(stored, fields, strict=True))
+        return replace(picked, payload=(*picked.payload[:split], *values))
 
     def window(self, start: int, end: int) -> LaneSlice:
+        """The lanes of the rows from `start` up to `end`, without a copy."""
         u, span = self.updates, slice(start, end)
         return LaneSlice(u.key[span], u.val[span], self.ident[span], u.tix[span], u.diffs[:, span])
 
-    def described(self, description: Description) -> FlatBatch:
+    def described(self, description: Description) -> StoredBatch:
+        """The same rows under another description."""
         return replace(self, description=description)
 
 
-class FlatBuilder:
-    """Room for a flat batch; lanes known to be constant take none."""
+class BatchBuilder:
+    """Space for the output of a merge: at most `rows` rows with times from the table `times`.
+
+    The merge writes into `out`. Lanes known to be constant take no space.
+    """
 
     def __init__(self, schema: Schema, times: Lane, rows: int, collided: Lane) -> None:
         self._schema, self._times, self._collided = schema, times, collided
-        self._final = 0
         self.out = LaneSlice(
-            room(rows) if schema.key.fields else constant(0, rows),
-            room(rows) if schema.val.fields else constant(0, rows),
-            room(rows) if len(collided) else constant(0, rows),
-            room(rows, np.int32) if len(times) > 1 else constant(0, rows, np.int32),
-            room_for_diffs(len(schema.diffs), rows),
+            empty_lane(rows) if schema.key.fields else constant(0, rows),
+            empty_lane(rows) if schema.val.fields else constant(0, rows),
+            empty_lane(rows) if len(collided) else constant(0, rows),
+            empty_lane(rows, np.int32) if len(times) > 1 else constant(0, rows, np.int32),
+            empty_diffs(len(schema.diffs), rows),
         )
 
-    def commit(self, final: int) -> None:
-        self._final = final
-
-    def finish(self, payload: Payload, description: Description, varied: bool) -> FlatBatch:
-        rows, out = self._final, self.out
+    def finish(self, rows: int, payload: Payload, description: Description, varied: bool) -> StoredBatch:
+        """Return the batch of the first `rows` rows; `varied` is false if all their diffs are equal."""
+        out = self.out
         diffs = trimmed(out.diffs, rows) if varied or not rows else constant_diffs(out.diffs[:, 0].copy(), rows)
         key, val, tix = trimmed(out.key, rows), trimmed(out.val, rows), trimmed(out.tix, rows)
         updates = Updates(self._times, tix, diffs, self._schema, key, val, payload)
-        return FlatBatch(updates, trimmed(out.ident, rows), self._collided, description)
-
-
-class FlatLayout:
-    """Makes flat batches."""
-
-    name = "flat"
-
-    def store(self, rows: Sorted, description: Description) -> FlatBatch:
-        return FlatBatch(rows.updates, rows.ident, rows.collided, description)
-
-    def builder(self, schema: Schema, times: Lane, rows: int, collided: Lane) -> FlatBuilder:
-        return FlatBuilder(schema, times, rows, collided)
-
-
-FLAT = FlatLayout()
+        return StoredBatch(updates, trimmed(out.ident, rows), self._collided, description)

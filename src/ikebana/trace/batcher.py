@@ -1,13 +1,13 @@
-"""The batcher: buffers updates as they come, and seals those whose time has passed into a batch.
+"""The batcher: buffers updates, and seals those whose time has passed into a batch.
 
 Invariants: every buffered update is at a time beyond the lower frontier. Sealing at `upper` takes exactly
-the updates that are not beyond `upper`; they become a batch [lower, upper), and `upper` the new lower
+the updates that are not beyond `upper`; they become a batch [lower, upper), and `upper` becomes the new lower
 frontier.
 
-Cost: appending is free; sealing sorts what it takes. When the buffer has doubled since it was last
-consolidated it is consolidated again, so an epoch in which updates cancel needs no more than twice the
-memory of what remains. `seal_in_steps` sorts `RUN` rows at a time and merges the runs, for those who must not be held
-up: that takes up to twice as long in all.
+Cost: appending is free; sealing sorts the updates that it takes. When the buffer has doubled since it was last
+consolidated it is consolidated again, so an epoch in which updates cancel needs at most twice the memory of the updates
+that remain. `seal_in_steps` sorts `RUN` rows at a time and merges the runs, so that the worker can do other work in
+between: that takes up to twice as long in total.
 """
 
 from __future__ import annotations
@@ -20,33 +20,31 @@ from ikebana.encoding.schema import Schema
 from ikebana.errors import TimeError
 from ikebana.time import Antichain
 from ikebana.trace import timetable
-from ikebana.trace.batch import Layout, StoredBatch
+from ikebana.trace.batch import StoredBatch
 from ikebana.trace.description import Description
 from ikebana.trace.merge import Merge
 from ikebana.trace.updates import Updates, check_times, consolidate
 
 CONSOLIDATE_FROM = 1 << 20
-"""Buffers of fewer rows are left as they are until they are sealed."""
-
+"""Buffers of fewer rows are not consolidated before they are sealed."""
 
 RUN = 1 << 22
-"""Rows that are sorted at a time, where others must not be held up: some tenths of a second."""
+"""The number of rows that `seal_in_steps` sorts in a step: some tenths of a second."""
 
 
 class Batcher:
     """Updates of one schema, waiting for their times to pass."""
 
-    def __init__(self, schema: Schema, lower: Antichain, layout: Layout, name: str) -> None:
-        self.schema, self.lower, self.layout, self.name = schema, lower, layout, name
+    def __init__(self, schema: Schema, lower: Antichain, name: str) -> None:
+        self.schema, self.lower, self.name = schema, lower, name
         self._dimensions = lower.dimensions or 1
         self._parts: list[Updates] = []
         self._rows = 0
         self._consolidate_at = CONSOLIDATE_FROM
         self._nothing = consolidate(Updates.empty(schema, self._dimensions))
-        layout.store(self._nothing, Description(lower, lower, lower))  # refuses a schema that it cannot hold
 
     def __len__(self) -> int:
-        """The updates buffered."""
+        """The number of buffered updates."""
         return self._rows
 
     def append(self, updates: Updates) -> None:
@@ -55,60 +53,60 @@ class Batcher:
             return
         check_times(updates, self._dimensions, self.name)
         late = timetable.beyond(updates.times, self.lower) == 0
-        if late.any() and late[updates.tix].any():  # the table may have times that do not occur
+        if late.any() and late[updates.tix].any():  # the table may have times of no row
             time = tuple(updates.times[updates.tix[late[updates.tix].argmax()]].tolist())
             raise TimeError(
-                f"cannot take an update at {time} into {self.name!r}",
+                f"cannot add an update at {time} to {self.name!r}",
                 detail=f"its frontier is {self.lower}, and {time} is not beyond it"
                 if self.lower
                 else "it is closed: its frontier is empty",
                 hint="give updates at times beyond the frontier" if self.lower else "open a new input",
             )
         if self._rows > self._consolidate_at:
-            self._hold(consolidate(Updates.concat(self._parts)).updates)
+            self._set_buffer(consolidate(Updates.concat(self._parts)).updates)
             self._consolidate_at = max(CONSOLIDATE_FROM, 2 * self._rows)
         self._parts.append(updates)
         self._rows += len(updates)
 
     def seal(self, upper: Antichain) -> StoredBatch:
-        """The batch of the updates at times in [lower, upper); the lower frontier becomes `upper`."""
+        """Return the batch of the updates at times in [lower, upper); the lower frontier becomes `upper`."""
         due, description = self._take_due(upper)
-        return self.layout.store(self._nothing if due is None else consolidate(due), description)
+        return StoredBatch.of(self._nothing if due is None else consolidate(due), description)
 
     def seal_in_steps(self, upper: Antichain) -> Generator[None, None, StoredBatch]:
-        """The same, with a pause after every `RUN` rows or so."""
+        """Like `seal`, with a pause after about every `RUN` rows."""
         due, description = self._take_due(upper)
         if due is None or not len(due):
-            return self.layout.store(self._nothing, description)
+            return StoredBatch.of(self._nothing, description)
         runs: list[StoredBatch] = []
         for start in range(0, len(due), RUN):
             if start:
                 yield
             part = due if len(due) <= RUN else due.take(np.arange(start, min(start + RUN, len(due))))
-            runs.append(self.layout.store(consolidate(part), description))
+            runs.append(StoredBatch.of(consolidate(part), description))
         del due
         while len(runs) > 1:
             merged: list[StoredBatch] = []
             for at in range(0, len(runs) - 1, 2):
                 merged.append((yield from self._merged(runs[at], runs[at + 1])))
-                runs[at] = runs[at + 1] = merged[-1]  # what was merged is not needed any more
+                runs[at] = runs[at + 1] = merged[-1]  # frees the merged runs
             runs = merged + runs[2 * len(merged) :]
         return runs[0].described(description)
 
     def _merged(self, one: StoredBatch, other: StoredBatch) -> Generator[None, None, StoredBatch]:
-        merge = Merge(one, other, one.description.since, self.layout)
+        merge = Merge(one, other, one.description.since)
         while merge.remaining:
             merge.work(RUN)
             yield
         return merge.finish()
 
     def _take_due(self, upper: Antichain) -> tuple[Updates | None, Description]:
-        """The updates at times in [lower, upper), if there are any; the lower frontier becomes `upper`."""
+        """Take the updates at times in [lower, upper), if any; the lower frontier becomes `upper`."""
         if not self.lower.precedes(upper):
             raise TimeError(
                 f"cannot move the frontier of {self.name!r} to {upper}",
-                detail=f"it is {self.lower} already, and frontiers only advance",
-                hint="give a frontier whose elements are all beyond the present one",
+                detail=f"it is already {self.lower}, and frontiers only advance",
+                hint="give a frontier whose elements are all beyond the current one",
             )
         description = Description(self.lower, upper, self.lower)
         self.lower = upper
@@ -116,10 +114,10 @@ class Batcher:
             return None, description
         buffered = Updates.concat(self._parts)
         later = timetable.beyond(buffered.times, upper)
-        due, rest = (buffered.at_times(1 - later), buffered.at_times(later)) if later.any() else (buffered, None)
-        self._hold(rest)
+        due, remaining = (buffered.at_times(1 - later), buffered.at_times(later)) if later.any() else (buffered, None)
+        self._set_buffer(remaining)
         return due.pruned(), description
 
-    def _hold(self, updates: Updates | None) -> None:
+    def _set_buffer(self, updates: Updates | None) -> None:
         self._parts = [updates] if updates is not None and len(updates) else []
         self._rows = sum(map(len, self._parts))

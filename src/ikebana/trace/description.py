@@ -1,7 +1,7 @@
-"""What a batch stands for: three frontiers.
+"""The meaning of a batch: three frontiers.
 
-A batch with lower frontier L, upper frontier U and since frontier S holds, of a collection's updates,
-exactly those at times in [L, U): beyond L and not beyond U. Their times may have been advanced, but only so
+A batch with lower frontier L, upper frontier U and since frontier S has exactly the updates of a collection
+at times in [L, U): beyond L and not beyond U. Their times may have been advanced, but only so
 far that accumulations at times beyond S are unaffected:
 
     for every time t beyond S:  sum of the batch's diffs at times <= t
@@ -21,7 +21,7 @@ from ikebana.time import Antichain
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The times of a batch, and since when they are exact.
+    """The times of a batch, and the frontier beyond which accumulations are exact.
 
     >>> Description(Antichain.of((0,)), Antichain.of((3,)), Antichain.of((0,)))
     [{(0,)}, {(3,)}) since {(0,)}
@@ -32,20 +32,20 @@ class Description:
     since: Antichain
 
     def enter(self) -> Description:
-        """The description of the same updates inside a loop."""
+        """Return the description of the same updates inside a loop."""
         return Description(self.lower.enter(), self.upper.enter(), self.since.enter())
 
     def __repr__(self) -> str:
         return f"[{self.lower}, {self.upper}) since {self.since}"
 
 
-def frontier_of(given: Any) -> Antichain:
-    """A frontier as users give it: an antichain, one time, or several.
+def frontier_of(times: Any) -> Antichain:
+    """Convert an antichain, a single time, or several times to a frontier.
 
     >>> frontier_of((3, 0)), frontier_of([(3, 0), (0, 3)])
     ({(3, 0)}, {(0, 3), (3, 0)})
     """
-    if isinstance(given, Antichain):
-        return given
-    several = isinstance(given, Iterable) and not isinstance(given, tuple)
-    return Antichain(given if several else [given])
+    if isinstance(times, Antichain):
+        return times
+    is_single = isinstance(times, tuple) or not isinstance(times, Iterable)
+    return Antichain([times] if is_single else times)

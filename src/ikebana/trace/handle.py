@@ -1,12 +1,12 @@
 """Handles: how readers share a trace, and how far its history may be compacted.
 
-A `Trace` is a spine with its readers. Each reader has a `Handle` with a frontier of its own: views at times
+A `Trace` is a spine with its readers. Each reader has a `Handle` with a frontier of its own: reads at times
 beyond it are exact; history before it may be compacted. Merges compact to the meet of all handles'
-frontiers, so the slowest reader bounds the memory, and nobody else notices.
+frontiers, so the slowest reader determines the memory, without any effect on the results of other readers.
 
-Ownership. Handles own the trace; whoever writes it holds it weakly (`Writer`). When the last handle is
-dropped, explicitly or because nothing refers to it any more, the spine is freed, while batches go on flowing
-to whom they are sent.
+Ownership. Handles own the trace; the operator that writes it has only a weak reference (`Writer`). When the last handle
+is dropped, explicitly or because nothing refers to it any more, the spine is freed; the operator continues to emit
+batches.
 
 Not guaranteed: anything under concurrent use. A trace belongs to one worker and is used by one thread.
 """
@@ -19,11 +19,10 @@ from collections.abc import Callable, Iterable
 from functools import reduce
 from typing import Self
 
-from ikebana import events
 from ikebana.encoding.schema import Schema
 from ikebana.errors import DroppedError, TimeError
 from ikebana.time import Antichain, Time
-from ikebana.trace.batch import FLAT, Batch, Layout, StoredBatch
+from ikebana.trace.batch import Batch, StoredBatch
 from ikebana.trace.description import frontier_of
 from ikebana.trace.reading import Reader, Wrap
 from ikebana.trace.spine import Spine
@@ -31,50 +30,38 @@ from ikebana.trace.views import Advanced
 
 
 class Trace:
-    """A spine and the frontiers of its readers. Reached through handles only."""
+    """A spine and the frontiers of its readers. Used through handles only."""
 
-    def __init__(
-        self,
-        schema: Schema,
-        lower: Antichain,
-        *,
-        name: str = "trace",
-        layout: Layout = FLAT,
-        effort: str = "default",
-        listener: events.Listener = events.ignore,
-    ) -> None:
+    def __init__(self, schema: Schema, lower: Antichain, *, name: str = "trace", effort: str = "default") -> None:
         self.schema, self.name = schema, name
-        self.spine = Spine(lower, name=name, layout=layout, effort=effort, listener=listener)
+        self.spine = Spine(lower, effort)
         self._frontiers: dict[int, Antichain] = {}
         self._moved = False
-        self._queues: weakref.WeakKeyDictionary[BatchQueue, None] = weakref.WeakKeyDictionary()  # in order of arrival
+        self._queues: weakref.WeakKeyDictionary[BatchQueue, None] = (
+            weakref.WeakKeyDictionary()
+        )  # in the order in which they were attached
         self._next = 0
-        self._tell = listener
 
     @property
     def readers(self) -> int:
-        """How many handles there are."""
+        """The number of handles."""
         return len(self._frontiers)
 
     def insert(self, batch: StoredBatch) -> None:
-        """Append a batch, and pass it to every import."""
+        """Append a batch, and pass it to every attached queue."""
         self._set_since()
         self.spine.insert(batch)
         for queue in list(self._queues):
             queue.push(batch)
 
-    def exert(self, fuel: int) -> bool:
-        """Spend spare time on merging; see `Spine.exert`."""
-        self._set_since()
-        return self.spine.exert(fuel)
-
     def _set_since(self) -> None:
-        """History may be compacted to the meet of the readers' frontiers."""
+        """Set the frontier of compaction to the meet of the readers' frontiers."""
         if self._moved:
             self.spine.since = reduce(Antichain.meet, set(self._frontiers.values()))
             self._moved = False
 
     def register(self, frontier: Antichain) -> int:
+        """Add a reader, and return its number."""
         self._next += 1
         self._frontiers[self._next] = frontier
         self._moved = True
@@ -87,8 +74,6 @@ class Trace:
     def release(self, reader: int) -> None:
         del self._frontiers[reader]
         self._moved = bool(self._frontiers)
-        if not self._frontiers:
-            self._tell(events.TraceFreed(self.name))
 
     def follow(self, queue: BatchQueue) -> None:
         self._queues[queue] = None
@@ -97,7 +82,7 @@ class Trace:
 class Handle(Reader):
     """A reader's reference to a trace.
 
-    `with handle:` drops it at the end; so does losing the last reference to it, sooner or later.
+    A handle is dropped at the end of `with handle:`, by `drop()`, or when nothing refers to it any more.
     """
 
     def __init__(self, trace: Trace, frontier: Antichain) -> None:
@@ -113,64 +98,64 @@ class Handle(Reader):
 
     @property
     def frontier(self) -> Antichain:
-        """Views at times beyond it are exact."""
+        """Reads at times beyond it are exact."""
         self._alive("ask for the frontier")
         return self._frontier
 
     @property
     def upper(self) -> Antichain:
-        """What the trace has not received yet: times not beyond it are complete."""
+        """The times that the trace has not received yet: times not beyond it are complete."""
         return self._alive("ask for the upper frontier").spine.upper
 
     @property
     def dropped(self) -> bool:
-        """Whether this handle was dropped."""
+        """Whether the handle was dropped."""
         return self._trace is None
 
     @property
     def nbytes(self) -> int:
-        """The bytes held by the trace, for all its readers together."""
+        """The number of bytes that the trace takes, for all its readers together."""
         return self._alive("measure it").spine.nbytes
 
     @property
     def readers(self) -> int:
-        """How many handles the trace has, this one included."""
+        """The number of handles on the trace, including this one."""
         return self._alive("count its readers").readers
+
+    @property
+    def rows_moved(self) -> int:
+        """The number of rows that merges of the trace have moved up to now: the cost of its maintenance."""
+        return self._alive("measure its merges").spine.rows_moved
 
     def batches(self) -> list[Batch]:
         return list(self._alive("read it").spine.batches())
 
     def advance(self, frontier: Antichain | Time | Iterable[Time]) -> None:
-        """Move the frontier on: this reader will look only at times beyond it from now on."""
+        """Advance the frontier: from now on this reader reads only at times beyond it."""
         trace = self._alive("advance it")
         frontier = frontier_of(frontier)
         if not self._frontier.precedes(frontier):
             raise TimeError(
                 f"cannot advance a handle on {self.name!r} to {frontier}",
-                detail=f"its frontier is {self._frontier} already, and history before it may be gone",
-                hint="advance to a frontier beyond the present one, or keep another handle that stays behind",
+                detail=f"its frontier is already {self._frontier}, and history before it may be compacted",
+                hint="advance to a frontier beyond the current one, or keep another handle that stays behind",
             )
         self._frontier = frontier
         trace.advance(self._reader, frontier)
 
     def clone(self) -> Handle:
-        """Another handle on the same trace, at the same frontier."""
+        """Return another handle on the same trace, at the same frontier."""
         return Handle(self._alive("clone it"), self._frontier)
 
     def drop(self) -> None:
-        """Give up the trace; dropping twice does nothing."""
+        """Release the trace; dropping a handle twice does nothing."""
         self._release()
         self._trace = None
 
-    def exert(self, fuel: int) -> bool:
-        """Spend spare time on merging; see `Spine.exert`."""
-        return self._alive("merge it").exert(fuel)
-
     def import_(self, wrap: Wrap = lambda batch: batch) -> BatchQueue:
-        """Attach to the trace: its history now, as compacted as this handle's frontier allows, then each new
-        batch.
+        """Return a queue with the history, compacted to this handle's frontier, and then each new batch.
 
-        To get the history in full, import through a handle whose frontier was never advanced.
+        To import the full history, use a handle whose frontier was never advanced.
         """
         frontier = self._frontier
         return BatchQueue(self._alive("import it"), lambda batch: Advanced(batch, frontier), wrap)
@@ -192,22 +177,21 @@ class Handle(Reader):
         if self._trace is None:
             raise DroppedError(
                 f"cannot {what}: this handle on {self.name!r} was dropped",
-                hint="keep a clone() of a handle for as long as you read its trace",
+                hint="keep a clone() of the handle for as long as you read the trace",
             )
         return self._trace
 
 
 class BatchQueue:
-    """A trace attached to a new reader: `history` is what there was, `take()` gives what has come since.
+    """The batches of a trace for a new reader: `history` has the batches up to now, `take()` returns later ones.
 
-    History and later batches follow each other without gap: the first batch taken starts where the history
-    ends. It holds the batches it has not yet handed over, not the trace: keep a handle to read the trace as
-    well.
+    There is no gap: the first batch taken starts where the history ends. The queue keeps the batches that were not
+    taken yet, but not the trace: to read the trace as well, keep a handle.
     """
 
-    def __init__(self, trace: Trace, of_history: Wrap, of_all: Wrap) -> None:
-        self.name, self._wrap = trace.name, of_all
-        self.history = [of_all(of_history(batch)) for batch in trace.spine.batches()]
+    def __init__(self, trace: Trace, wrap_history: Wrap, wrap: Wrap) -> None:
+        self.name, self._wrap = trace.name, wrap
+        self.history = [wrap(wrap_history(batch)) for batch in trace.spine.batches()]
         self.upper = trace.spine.upper
         self._waiting: deque[Batch] = deque()
         self.on_push: Callable[[], None] | None = None  # called for every batch that is not empty
@@ -219,7 +203,7 @@ class BatchQueue:
             self.on_push()
 
     def take(self) -> list[Batch]:
-        """The batches that have come since the last call, in order, empty ones included."""
+        """Return the batches added since the last call, in order, including empty ones."""
         batches = [self._wrap(batch) for batch in self._waiting]
         self._waiting.clear()
         if batches:
@@ -228,13 +212,13 @@ class BatchQueue:
 
 
 class Writer:
-    """The writing side of a trace, which does not keep it alive."""
+    """A weak reference to a trace, for the operator that writes it."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = weakref.ref(trace)
 
     def insert(self, batch: StoredBatch) -> None:
-        """Append a batch, if anybody still reads the trace."""
+        """Append a batch if the trace still has readers."""
         trace = self._trace()
         if trace is not None and trace.readers:
             trace.insert(batch)

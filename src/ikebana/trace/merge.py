@@ -1,25 +1,25 @@
 """A merge of two neighbouring batches, done a bounded number of rows at a time.
 
-The output holds the updates of both, with times advanced to the frontier `since`, which no reader will look
-behind; what cancels is gone. `work` takes rows from the inputs until its fuel is spent, and may be called
-again; the inputs stay readable until the output is complete, and then it takes their place.
+The output has the updates of both batches, with times advanced to the frontier `since`, before which no reader reads;
+updates that cancel are removed. `work` takes rows from the inputs until its fuel is spent, and may be called again. The
+inputs stay readable until the output is complete and replaces them.
 
-Starting a merge costs a pass over the inputs' tables of distinct times. If lanes are hashes, the rows taken
-to be equal are verified in each step; should that ever find a collision, the merge starts over, knowing it
-(once at the most).
+Cost: starting a merge takes a pass over the inputs' tables of distinct times. If lanes are hashes, each step verifies
+the data of rows with equal lanes. A collision that this detects makes the merge start over, with all collisions known;
+so that happens at most once.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ikebana.encoding.lanes import Lane, constant, room
+from ikebana.encoding.lanes import Lane, constant, empty_lane
 from ikebana.encoding.payload import PayloadMerge
 from ikebana.kernels import merge_rows, merge_untimed, union_times
 from ikebana.kernels.merge import AT_A, AT_B, FINAL, PAIRS, STATE_CELLS, VARIED
 from ikebana.time import Antichain
 from ikebana.trace import timetable
-from ikebana.trace.batch import LaneSlice, Layout, StoredBatch
+from ikebana.trace.batch import BatchBuilder, LaneSlice, StoredBatch
 from ikebana.trace.description import Description
 from ikebana.trace.updates import Updates, idents, same_data, sort_updates
 
@@ -27,10 +27,10 @@ _NO_PAIRS = np.empty((2, 0), np.int64)
 
 
 class Merge:
-    """Two batches, `older` and `newer`, becoming one."""
+    """A merge of two batches, `older` and `newer`, in progress."""
 
-    def __init__(self, older: StoredBatch, newer: StoredBatch, since: Antichain, layout: Layout) -> None:
-        self.older, self.newer, self._layout = older, newer, layout
+    def __init__(self, older: StoredBatch, newer: StoredBatch, since: Antichain) -> None:
+        self.older, self.newer = older, newer
         self._description = Description(older.description.lower, newer.description.upper, since)
         union, self._older_rank, self._newer_rank = union_times(older.times, newer.times)
         self._times, self._compacted = timetable.compacted_times(union, since)
@@ -41,21 +41,21 @@ class Merge:
         self._collided = collided
         self._idents = _common_idents(older, newer, collided) if len(collided) else None
         self._state = np.zeros(STATE_CELLS, np.int64)
-        self._builder = self._layout.builder(schema, self._times, len(self), collided)
+        self._builder = BatchBuilder(schema, self._times, len(self), collided)
         self._payload = PayloadMerge(older.payload, newer.payload) if schema.hashed else None
-        self._src = room(len(self)) if schema.hashed else constant(0, len(self))
+        self._src = empty_lane(len(self)) if schema.hashed else constant(0, len(self))
 
     def __len__(self) -> int:
-        """The rows of both inputs: how much there is to do, and at most to hold."""
+        """The number of rows of both inputs: the total work, and an upper bound of the output's rows."""
         return len(self.older) + len(self.newer)
 
     @property
     def remaining(self) -> int:
-        """The rows still to be taken."""
+        """The number of rows still to be taken."""
         return len(self) - int(self._state[AT_A] + self._state[AT_B])
 
     def work(self, fuel: int) -> int:
-        """Take up to `fuel` rows from the inputs; returns how many were taken."""
+        """Take up to `fuel` rows from the inputs, and return how many were taken."""
         limit = min(fuel, self.remaining)
         if limit <= 0:
             return 0
@@ -67,11 +67,10 @@ class Merge:
                 self._begin(_all_collisions(self.older, self.newer))
                 return taken + self.work(fuel)
             self._payload.append(self._src[final : self._state[FINAL]])
-        self._builder.commit(int(self._state[FINAL]))
         return taken
 
     def _take(self, limit: int, pairs: Lane) -> int:
-        """Take so many rows from the inputs, listing the pairs to verify; returns how many were taken."""
+        """Take up to `limit` rows from the inputs, list the pairs to verify, and return how many were taken."""
         older = self._window(self.older, int(self._state[AT_A]), limit, 0)
         newer = self._window(self.newer, int(self._state[AT_B]), limit, 1)
         out, progress = self._builder.out, (self._state, len(self.older), len(self.newer), limit)
@@ -83,9 +82,9 @@ class Merge:
         return int(merge_rows(*older, *newer, *ranks, *out, self._src, pairs, *progress, exact_keys))
 
     def finish(self) -> StoredBatch:
-        """The merged batch; every row must have been taken."""
+        """Return the merged batch; every row must have been taken."""
         payload = self._payload.finish() if self._payload else ()
-        return self._builder.finish(payload, self._description, bool(self._state[VARIED]))
+        return self._builder.finish(int(self._state[FINAL]), payload, self._description, bool(self._state[VARIED]))
 
     def _window(self, batch: StoredBatch, start: int, rows: int, side: int) -> LaneSlice:
         window = batch.window(start, min(start + rows, len(batch)))
@@ -94,7 +93,7 @@ class Merge:
         return window._replace(ident=self._idents[side][start : start + rows])
 
     def _verified(self, pairs: Lane) -> bool:
-        """Whether the rows that were taken to be of one key (and value) are."""
+        """Whether the rows of each pair, which have equal lanes, have equal keys (and values)."""
         if not pairs.shape[1]:
             return True
         is_older, places, parts = pairs < len(self.older), np.empty_like(pairs), list[Updates]()
@@ -107,13 +106,16 @@ class Merge:
 
 
 def _distinct(rows: Lane) -> tuple[Lane, Lane]:
-    """The distinct ones of rows that lie close together, ascending, and where each of those given is among them."""
+    """Return the distinct rows, ascending, and the position of each given row among them.
+
+    The rows lie close together, so that flags for the rows between the first and the last are cheap.
+    """
     if not len(rows):
         return rows, rows
     first = int(rows.min())
-    seen = np.zeros(int(rows.max()) - first + 1, bool)
-    seen[rows - first] = True
-    return first + np.flatnonzero(seen), (np.cumsum(seen) - 1)[rows - first]
+    is_present = np.zeros(int(rows.max()) - first + 1, bool)
+    is_present[rows - first] = True
+    return first + np.flatnonzero(is_present), (np.cumsum(is_present) - 1)[rows - first]
 
 
 def _all_collisions(older: StoredBatch, newer: StoredBatch) -> Lane:
@@ -122,7 +124,7 @@ def _all_collisions(older: StoredBatch, newer: StoredBatch) -> Lane:
 
 
 def _common_idents(older: StoredBatch, newer: StoredBatch, collided: Lane) -> tuple[Lane, Lane]:
-    """Idents for the rows of both batches: ranks of their data within each key lane that has collisions."""
+    """Return idents for the rows of both batches: the rank of their data within each key lane with collisions."""
     lanes = np.zeros(len(older), np.int64), np.zeros(len(newer), np.int64)
     older_ranges, newer_ranges = older.seek(collided), newer.seek(collided)
     for a_start, a_end, b_start, b_end in zip(*older_ranges, *newer_ranges, strict=True):

@@ -1,12 +1,11 @@
-"""Reading a trace: exact views at a time, look-ups by key, and the same trace seen differently.
+"""Reading a trace: exact contents at a time, look-ups by key, and views of a trace.
 
 A `Reader` has a list of batches, a frontier and an upper frontier. What the batches accumulate to at a time
-is exact if the time is beyond the frontier (else history may have been compacted past it) and not beyond the
-upper frontier (else updates may still come). Handles are readers, and so are the views of them that
-`filter`, `project`, `negate` and `enter` give: arrangements in their own right, which share the index they
-were made from.
+is exact if the time is beyond the frontier (otherwise history may have been compacted past it) and not beyond the
+upper frontier (otherwise updates may still arrive). Handles are readers, and so are the views of them that
+`filter`, `project`, `negate` and `enter` return: arrangements that share the index of the handle.
 
-Cost: `read` takes time in the order of the whole trace, `lookup` in that of the rows of its keys.
+Cost: `read` takes time in proportion to the whole trace, `lookup` in proportion to the rows of its keys.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ Wrap: TypeAlias = Callable[[Batch], Batch]
 
 
 class Reader(ABC):
-    """Whatever can be read at a time."""
+    """A changing collection that can be read at a time."""
 
     name: str
 
@@ -49,48 +48,48 @@ class Reader(ABC):
     @property
     @abstractmethod
     def frontier(self) -> Antichain:
-        """Views at times beyond it are exact."""
+        """Reads at times beyond it are exact."""
 
     @property
     @abstractmethod
     def upper(self) -> Antichain:
-        """What has not been received yet: times not beyond it are complete."""
+        """The times not received yet: times not beyond it are complete."""
 
     @abstractmethod
     def batches(self) -> list[Batch]:
-        """The batches, oldest first."""
+        """Return the batches, oldest first."""
 
     @abstractmethod
     def import_(self, wrap: Wrap = lambda batch: batch) -> BatchQueue:
-        """Attach: the history now, then each new batch, both seen through `wrap`."""
+        """Return a queue with the history and then each new batch, all seen through `wrap`."""
 
     def read(self, at: Time) -> pa.Table:
-        """The collection at a time: key columns, value columns and accumulated diffs, in no set order."""
+        """Return the collection at a time: key columns, value columns and accumulated diffs, in any order."""
         at = self.exact(at)
         return accumulate([batch.gather() for batch in self.batches()], self.schema, at).to_table()
 
     def lookup(self, keys: Any, at: Time) -> pa.Table:
-        """What the collection has at a time for some `keys`: a mapping from key column names to columns."""
+        """Like `read`, but only the rows of some `keys`: a mapping from the names of the key columns to columns."""
         at = self.exact(at)
-        wanted = Updates.of(self.schema.with_val(()), keys, at, dict.fromkeys(self.schema.diffs, 1))
-        lanes = np.unique(wanted.key)
+        probes = Updates.of(self.schema.with_val(()), keys, at, dict.fromkeys(self.schema.diffs, 1))
+        lanes = np.unique(probes.key)
         parts = [batch.gather(rows_of(*batch.seek(lanes))) for batch in self.batches()]
-        found = accumulate(parts, self.schema, at)
-        return (found if self.schema.key.exact else _with_key(found, wanted)).to_table()
+        rows = accumulate(parts, self.schema, at)
+        return (rows if self.schema.key.exact else _with_key(rows, probes)).to_table()
 
     def updates(self) -> Updates:
-        """Every update held, oldest batch first."""
+        """Return all stored updates, oldest batch first."""
         nothing = Updates.empty(self.schema, self.upper.dimensions or self.frontier.dimensions or 1)
         return Updates.concat([batch.gather() for batch in self.batches()] or [nothing])
 
     def filter(self, predicate: Predicate) -> Reader:
-        """The rows for which `predicate` holds, read from the same index."""
+        """Return a view of the rows for which `predicate` holds, read from the same index."""
         return ReaderView(self, self.schema, lambda batch: Filtered(batch, predicate))
 
     def project(self, val: Sequence[str] | Fields, projection: Projection | None = None) -> Reader:
-        """The same keys with other value columns, read from the same index.
+        """Return a view of the same keys with other value columns, read from the same index.
 
-        Either names of value columns to keep, or the new value columns' types and a function that computes
+        Give either the names of value columns to keep, or the types of new value columns and a function that computes
         them.
         """
         if projection is None:
@@ -108,48 +107,48 @@ class Reader(ABC):
             raise SchemaError(
                 f"{self.name!r} has no value column {name!r}",
                 detail=f"its value columns are {', '.join(map(repr, known)) or 'none'}",
-                hint="name value columns to keep, or give their types and a function that computes them",
+                hint="name existing value columns, or give the types of new ones and a function that computes them",
             )
         return known[name]
 
     def negate(self) -> Reader:
-        """Every diff with its sign changed, read from the same index."""
+        """Return a view with the sign of every diff changed, read from the same index."""
         return ReaderView(self, self.schema, Negated)
 
     def enter(self) -> Reader:
-        """The same collection inside a loop: its times get one more coordinate."""
+        """Return a view of the collection inside a loop: its times have one more coordinate."""
         return ReaderView(self, self.schema, EnteredBatch, Antichain.enter)
 
     def exact(self, at: Time) -> Time:
-        """The time, if what the batches accumulate to at it is exact."""
+        """Return the time, or raise if what the batches accumulate to at that time is not exact."""
         (at,) = Antichain.of(at)
         if not self.frontier.less_equal(at):
             raise TimeError(
                 f"cannot read {self.name!r} at {at}",
                 detail=f"its handle's frontier is {self.frontier}, and history before it may be compacted",
-                hint=f"read at a time beyond {self.frontier}, or keep a handle that has not advanced so far",
+                hint=f"read at a time beyond {self.frontier}, or keep a handle with an earlier frontier",
             )
         if self.upper.less_equal(at):
             raise TimeError(
                 f"cannot read {self.name!r} at {at} yet",
                 detail=f"it is complete only before {self.upper}",
-                hint="advance its input past that time first, or read at an earlier one",
+                hint="advance its input past that time first, or read at an earlier time",
             )
         return at
 
 
 class ReaderView(Reader):
-    """Another reader's batches, each seen through `wrap`. It lives as long as the handle behind it."""
+    """The batches of another reader, each seen through `wrap`. It is valid as long as the handle behind it."""
 
     def __init__(
         self,
         base: Reader,
         schema: Schema,
         wrap: Wrap,
-        of_frontier: Callable[[Antichain], Antichain] = lambda frontier: frontier,
+        map_frontier: Callable[[Antichain], Antichain] = lambda frontier: frontier,
     ) -> None:
         self.name = base.name
-        self._base, self._schema, self._wrap, self._of_frontier = base, schema, wrap, of_frontier
+        self._base, self._schema, self._wrap, self._map_frontier = base, schema, wrap, map_frontier
 
     @property
     def schema(self) -> Schema:
@@ -157,24 +156,24 @@ class ReaderView(Reader):
 
     @property
     def frontier(self) -> Antichain:
-        return self._of_frontier(self._base.frontier)
+        return self._map_frontier(self._base.frontier)
 
     @property
     def upper(self) -> Antichain:
-        return self._of_frontier(self._base.upper)
+        return self._map_frontier(self._base.upper)
 
     def batches(self) -> list[Batch]:
         return [self._wrap(batch) for batch in self._base.batches()]
 
     def import_(self, wrap: Wrap = lambda batch: batch) -> BatchQueue:
         inner = self._wrap  # not self, which would keep the handle alive
-        imported = self._base.import_(lambda batch: wrap(inner(batch)))
-        imported.upper = self.upper
-        return imported
+        queue = self._base.import_(lambda batch: wrap(inner(batch)))
+        queue.upper = self.upper
+        return queue
 
 
 def accumulate(parts: Sequence[Updates], schema: Schema, at: Time) -> Updates:
-    """What some updates add up to at a time: each (key, value) once, at that time, unless it cancels."""
+    """Return what some updates add up to at a time: each (key, value) once, unless its diffs cancel."""
     table = timetable.table_of([at], len(at))
     parts = [part for part in parts if len(part)]
     if not parts:
@@ -186,14 +185,13 @@ def accumulate(parts: Sequence[Updates], schema: Schema, at: Time) -> Updates:
     return replace(updates.take(rows), times=table, tix=constant(0, len(rows), np.int32), diffs=sums)
 
 
-def _with_key(updates: Updates, wanted: Updates) -> Updates:
-    """Of updates sorted by key lane, those whose key really is one of `wanted`."""
-    order = np.argsort(wanted.key, kind="stable")
-    ranges: Lane = match_keys(updates.key, wanted.key[order])
+def _with_key(updates: Updates, probes: Updates) -> Updates:
+    """Return, of updates sorted by key lane, those whose key, not just its lane, is one of `probes`."""
+    order = np.argsort(probes.key, kind="stable")
+    ranges: Lane = match_keys(updates.key, probes.key[order])
     pairs = int(((ranges[:, 1] - ranges[:, 0]) * (ranges[:, 3] - ranges[:, 2])).sum())
     rows, positions = np.empty(pairs, np.int64), np.empty(pairs, np.int64)
     expand_pairs(ranges, rows, positions, np.zeros(2, np.int64))
-    keys = updates.schema.key.payload_columns
-    found = payloads.take(updates.payload[:keys], rows)
-    same = payloads.rows_equal(found, payloads.take(wanted.payload, order[positions]), pairs)
+    keys = payloads.take(updates.payload[: updates.schema.key.payload_columns], rows)
+    same = payloads.rows_equal(keys, payloads.take(probes.payload, order[positions]), pairs)
     return updates.take(np.unique(rows[same]))

@@ -1,61 +1,59 @@
 """The spine: a trace's batches, merged a little at a time so that there are always few of them.
 
-Read in the order of time, a spine is a list of batches, old and large ones first. Two neighbours of similar
-size are merged, as a merge sort of the whole sequence would do, but each insertion only does a share of the
-work.
+In the order of time, a spine is a list of batches, old and large ones first. Two neighbours of similar size are
+merged, as a merge sort of the whole sequence would do, but each insertion does only a share of the work.
 
 **Levels.** A batch lies at a level: the batches at level k have at most `HEAD << k` rows. A level holds
-nothing, one batch, or two that are being merged; older batches lie at higher levels. A merged batch that is
-too large for its level moves up to the next, where it starts a merge with a batch that is already there. One
-that fits stays, and moves down while the levels below are vacant: as updates cancel, the spine shrinks.
+nothing, one batch, or two batches that are being merged; older batches lie at higher levels. A merged batch that is
+too large for its level moves up to the next level, where it starts a merge with the batch that is already there. A
+merged batch that fits stays, and moves down while the levels below are vacant: as updates cancel, the spine shrinks.
 
 **Fuel.** Inserting n rows, counted as the capacity of their level, gives `effort` times as many rows of work
 to every merge in progress. A merge at level k moves at most 2 * (HEAD << k) rows, and the next batch arrives
-at level k after about HEAD << k rows were inserted: with an effort of 4 or more merges are complete before
-their level is needed again, up to the small remainder that is then finished on the spot. `EFFORT` has the
-three efforts of the paper's figure 6e. More effort means that merges finish sooner after they start: fewer
-batches to read, but longer steps.
+at level k after about HEAD << k rows were inserted: with an effort of 4 or more, merges are complete before
+their level is needed again, except for a small remainder that is then finished at once. `EFFORT` lists the
+three efforts of the paper's figure 6e. With more effort, merges finish sooner after they start: there are fewer
+batches to read, but insertions take longer.
 
 **Small batches** count as HEAD rows: they are merged at once with the batch at level 0. That moves at most 2
-* HEAD rows and is cheaper than keeping track of them. **Tiny batches**, of half as many rows at most, wait until there
-are `RECENT` of them, or HEAD rows, and then become one: merging costs more than a reader spends on a few more batches.
+* HEAD rows and is cheaper than keeping track of them. **Tiny batches**, of at most half as many rows, wait until there
+are `RECENT` of them, or HEAD rows, and are then joined: a merge costs more than reading a few more batches.
 
-**Large batches** go directly to their level. What lies below is merged into one batch first; it is no more
-than about twice as large as the batch that arrives.
+**Large batches** go directly to their level. The batches below are merged into one first, which is at most about
+twice as large as the new batch.
 
-**Empty batches** move the upper frontier and are not stored: the next batch's description starts where the
-last one ended.
+**Empty batches** move the upper frontier and are not stored: the description of the next batch starts where the
+last stored one ended.
 
-**Compaction.** A merge advances times to what the frontier `since` is when it starts. The spine's owner sets
-it, to the meet of all readers' frontiers, before each call that may start one.
+**Compaction.** A merge advances times to the frontier `since`, as it is when the merge starts. The owner of the spine
+sets `since` to the meet of all readers' frontiers before each call that may start a merge.
 
-Invariants: at most two batches a level and `RECENT` - 1 besides, so at most 2 + 2*log2(updates) and these in all;
-descriptions are contiguous; an insertion of n rows moves at most `most_work(n, effort, levels)` rows: a constant
-times n (or HEAD, for smaller n) times the levels.
+Invariants: each level has at most two batches, and at most `RECENT` - 1 tiny batches wait, so that there are at most
+2 + 2*log2(updates) + RECENT - 1 batches; descriptions are contiguous; an insertion of n rows moves at most
+`most_work(n, effort, levels)` rows: a constant times n (or HEAD, if n is smaller) times the number of levels.
 
-Cost of an insertion: the rows moved, about 15 ns each, and some tens of microseconds for every merge that
-gets fuel.
+Cost of an insertion: about 15 ns for each row moved, and some tens of microseconds for every merge that gets fuel.
+
+Not guaranteed: that history is compacted soon after `since` advances. A batch is compacted when it is merged next, and
+a large batch is merged only when newer batches have grown to its size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
-from ikebana import events
 from ikebana.time import Antichain
-from ikebana.trace.batch import FLAT, Layout, StoredBatch
+from ikebana.trace.batch import StoredBatch
 from ikebana.trace.description import Description
 from ikebana.trace.merge import Merge
-from ikebana.trace.timetable import advanced, compacted_times
-from ikebana.trace.updates import NO_KEYS, Sorted, Updates, consolidate
+from ikebana.trace.timetable import advanced
+from ikebana.trace.updates import Updates, consolidate
 
 HEAD = 256
 """The capacity of level 0, in rows."""
 
 RECENT = 8
-"""How many tiny batches wait at most to become one."""
+"""As soon as this many tiny batches wait, they are joined."""
 
 EFFORT = {"eager": 32, "default": 8, "lazy": 4}
 """Rows of work given to each merge in progress for each row inserted."""
@@ -66,65 +64,57 @@ Slot = StoredBatch | Merge | None
 class Spine:
     """The batches of one trace."""
 
-    def __init__(
-        self,
-        lower: Antichain,
-        *,
-        name: str = "trace",
-        layout: Layout = FLAT,
-        effort: str = "default",
-        listener: events.Listener = events.ignore,
-    ) -> None:
-        self.name, self.layout, self.upper = name, layout, lower
-        self._stored_upper = self.lower = lower  # where the descriptions of stored batches end
+    def __init__(self, lower: Antichain, effort: str = "default") -> None:
+        self.upper = lower
+        self._stored_upper = self.lower = lower  # the upper frontier of the last stored batch
         self._effort = EFFORT[effort]
         self.since = lower
-        self._tell = listener
+        self.rows_moved = 0  # by all merges up to now
         self._levels: list[Slot] = []
-        self._recent: list[StoredBatch] = []  # tiny ones, newer than all at levels
+        self._recent: list[StoredBatch] = []  # tiny batches, newer than all batches at levels
 
     # Reading.
 
     def batches(self) -> list[StoredBatch]:
-        """The batches, oldest first. Those being merged are there until the merge is complete."""
+        """Return the batches, oldest first. The inputs of a merge are listed until it is complete."""
         return [*(batch for slot in reversed(self._levels) for batch in _batches(slot)), *self._recent]
 
     @property
     def levels(self) -> int:
-        """How many levels there are."""
+        """The number of levels."""
         return len(self._levels)
 
     @property
     def nbytes(self) -> int:
-        """The bytes held by the batches, without the unfinished output of merges."""
+        """The number of bytes that the batches take, without the unfinished output of merges."""
         return sum(batch.nbytes for batch in self.batches())
 
     def __len__(self) -> int:
-        """The updates held."""
+        """The number of stored updates."""
         return sum(map(len, self.batches()))
 
     # Writing.
 
     def insert(self, batch: StoredBatch) -> None:
-        """Append the next batch: its lower frontier must be the spine's upper."""
+        """Append the next batch; its lower frontier must be the upper frontier of the spine."""
         self.upper = batch.description.upper
         if not len(batch):
             return
         is_tiny = 2 * len(batch) <= HEAD
         if not is_tiny or sum(map(len, self._recent)) + len(batch) > HEAD:
-            self._gather_recent()
+            self._store_recent()
         d = batch.description
         batch = batch.described(Description(self._stored_upper, d.upper, d.since))
         self._stored_upper = d.upper
         if is_tiny:
             self._recent.append(batch)
             if len(self._recent) == RECENT:
-                self._gather_recent()
+                self._store_recent()
         else:
             self._store(batch)
 
-    def _gather_recent(self) -> None:
-        """Make the tiny batches one."""
+    def _store_recent(self) -> None:
+        """Join the tiny batches into one, and store it."""
         recent, self._recent = self._recent, []
         if not recent:
             return
@@ -135,20 +125,16 @@ class Spine:
             self._stored_upper = batch.description.lower
 
     def _joined(self, batches: list[StoredBatch]) -> StoredBatch:
-        """A few small batches as one, compacted."""
+        """Return a few small batches as one, compacted."""
         updates = Updates.concat([batch.gather() for batch in batches])
-        rows = len(updates)
-        self._tell(events.MergeStarted(self.name, rows))
-        self._tell(events.MergeStepped(self.name, rows))
+        self.rows_moved += len(updates)
         if self.since:
             updates = updates.with_times(advanced(updates.times, self.since))
         description = Description(batches[0].description.lower, batches[-1].description.upper, self.since)
-        batch = self.layout.store(consolidate(updates), description)
-        self._tell(events.MergeFinished(self.name, rows, len(batch)))
-        return batch
+        return StoredBatch.of(consolidate(updates), description)
 
     def _store(self, batch: StoredBatch) -> None:
-        """Place a batch that is newer than anything at levels, paying for the merges in progress."""
+        """Place a batch that is newer than all batches at levels, and give fuel to the merges in progress."""
         level = level_of(len(batch))
         self._fuel(self._effort * (HEAD << level))
         self._roll_up(level)
@@ -157,27 +143,8 @@ class Spine:
             self._complete(0)
         self._settle()
 
-    def exert(self, fuel: int) -> bool:
-        """Spend spare time: move up to `fuel` rows on in merges, starting new ones while there is more than
-        one batch.
-
-        Returns whether there is more to do. Called often enough, it leaves one batch, compacted as far as
-        readers allow.
-        """
-        self._gather_recent()
-        while fuel > 0:
-            slot = next((slot for slot in self._levels if isinstance(slot, Merge)), None) or self._idle_merge()
-            if slot is None:
-                return False
-            level = self._levels.index(slot)
-            fuel -= self._work(slot, fuel)
-            if not slot.remaining:
-                self._complete(level)
-                self._settle()
-        return True
-
     def _fuel(self, fuel: int) -> None:
-        """Give fuel to every merge in progress, lowest level first, and complete those that are done."""
+        """Give fuel to every merge in progress, lowest level first, and complete the merges that are done."""
         for level in range(len(self._levels)):
             slot = self._levels[level]
             if isinstance(slot, Merge):
@@ -186,7 +153,7 @@ class Spine:
                     self._complete(level)
 
     def _roll_up(self, level: int) -> None:
-        """Vacate all levels below `level`, and leave room at it for a batch newer than anything stored."""
+        """Vacate all levels below `level`, and make room at `level` for a batch newer than all stored ones."""
         carried: StoredBatch | None = None
         below = 0
         while below < min(level, len(self._levels)):  # completing a merge may add a level
@@ -204,7 +171,7 @@ class Spine:
             self._complete(level)
 
     def _put(self, batch: StoredBatch, level: int) -> None:
-        """Place a batch that is newer than all at or above `level`, merging it with what is there."""
+        """Place a batch newer than all at or above `level`; start a merge if there is a batch at `level`."""
         while len(self._levels) <= level:
             self._levels.append(None)
         self._complete(level)
@@ -212,7 +179,7 @@ class Spine:
         self._levels[level] = batch if slot is None else self._merge(slot, batch)
 
     def _complete(self, level: int) -> None:
-        """Finish the merge at a level, if there is one; the result stays if it fits, or moves up."""
+        """Finish the merge at a level, if any; the result stays if it fits, or moves up."""
         if isinstance(self._levels[level], Merge):
             batch = self._take(level)
             if batch is not None and len(batch) > HEAD << level:
@@ -221,18 +188,16 @@ class Spine:
                 self._levels[level] = batch
 
     def _take(self, level: int) -> StoredBatch | None:
-        """Remove what is at a level, as one batch."""
+        """Remove the content of a level, and return it as one batch."""
         slot, self._levels[level] = self._levels[level], None
         if not isinstance(slot, Merge):
             return slot
-        while slot.remaining:  # once, unless the merge finds a collision and starts over
+        while slot.remaining:  # once, unless the merge detects a collision and starts over
             self._work(slot, slot.remaining)
-        batch = slot.finish()
-        self._tell(events.MergeFinished(self.name, len(slot), len(batch)))
-        return batch
+        return slot.finish()
 
     def _settle(self) -> None:
-        """Drop vacant levels at the top, and move the topmost batch down to where it fits."""
+        """Drop vacant levels at the top, and move the topmost batch down to the lowest vacant level that fits."""
         while self._levels:
             top = self._levels[-1]
             if top is None:
@@ -246,44 +211,14 @@ class Spine:
 
     def _merge(self, older: Slot, newer: StoredBatch) -> Merge:
         assert older is not None and not isinstance(older, Merge)
-        merge = Merge(older, newer, self.since, self.layout)
-        self._tell(events.MergeStarted(self.name, len(merge)))
-        return merge
+        return Merge(older, newer, self.since)
 
-    def _work(self, merge: Merge, fuel: int) -> int:
-        moved = merge.work(fuel)
-        if moved:
-            self._tell(events.MergeStepped(self.name, moved))
-        return moved
-
-    def _idle_merge(self) -> Merge | None:
-        """Start a merge of the two newest batches, or of one with nothing if that compacts its times."""
-        used = [level for level, slot in enumerate(self._levels) if slot is not None]
-        if not used:
-            return None
-        newest = self._levels[used[0]]
-        assert newest is not None and not isinstance(newest, Merge)
-        if len(used) > 1:
-            level = used[1]
-            self._levels[used[0]] = None
-            merge = self._merge(self._levels[level], newest)
-        else:
-            level = used[0]
-            if not len(newest) or len(compacted_times(newest.times, self.since)[0]) == len(newest.times):
-                return None
-            merge = self._merge(newest, self._nothing(newest))
-        self._levels[level] = merge
-        return merge
-
-    def _nothing(self, after: StoredBatch) -> StoredBatch:
-        """An empty batch that follows another without moving the frontier."""
-        d = after.description
-        rows = Sorted(Updates.empty(after.schema, after.times.shape[1]), np.empty(0, np.int64), NO_KEYS)
-        return self.layout.store(rows, Description(d.upper, d.upper, d.since))
+    def _work(self, merge: Merge, fuel: int) -> None:
+        self.rows_moved += merge.work(fuel)
 
 
 def level_of(rows: int) -> int:
-    """The lowest level with room for so many rows.
+    """Return the lowest level with the capacity for a batch of `rows` rows.
 
     >>> level_of(1), level_of(HEAD), level_of(HEAD + 1), level_of(4 * HEAD)
     (0, 0, 1, 2)
@@ -292,10 +227,10 @@ def level_of(rows: int) -> int:
 
 
 def most_work(rows: int, effort: str, levels: int) -> int:
-    """The most rows that inserting so many may move in a spine of so many levels.
+    """Return an upper bound of the rows moved by inserting `rows` rows into a spine with `levels` levels.
 
     Fuel is given for the capacity of the batch's level, which is less than twice its rows. Vacating the
-    levels below and finishing what remains at its own level moves no more than twelve times that capacity.
+    levels below and finishing the merge at its own level moves at most twelve times that capacity.
     """
     return (EFFORT[effort] * max(1, levels) + 12) * 2 * max(rows, HEAD)
 

@@ -1,13 +1,13 @@
 """Tables of distinct times.
 
-A batch holds each time that occurs in it once, in a table (one row a time, one column a coordinate, rows
-distinct and in lexicographic order), and for each update the position of its time. Lexicographic order
+A batch stores each distinct time of its updates once, in a table (a row for each time, a column for each coordinate,
+rows distinct and in lexicographic order), and for each update the position of its time. Lexicographic order
 extends the partial order, so sorting updates by position visits every time after all times before it.
-Whatever concerns times alone (compaction, visibility, entering a loop) is done on the table, for all updates
+Operations on times alone (compaction, visibility, entering a loop) are applied to the table, for all updates
 at once.
 
-Cost: tables are as long as the distinct times, which compaction keeps few; in the worst case as long as the
-updates.
+Cost: a table is as long as the number of distinct times, which compaction keeps small; in the worst case as long as
+the number of updates.
 """
 
 from __future__ import annotations
@@ -21,20 +21,23 @@ from ikebana.encoding.lanes import Flags, Index, Lane, constant
 from ikebana.kernels import advance_times, rank_times, sort_order, times_beyond, times_visible
 from ikebana.time import Antichain, Time
 
-_FEW = 64
-"""Tables of so many times are sorted by insertion, which takes a microsecond or two."""
+INSERTION_SORT_TIMES = 64
+"""Tables of at most this many times are sorted by insertion, which takes a microsecond or two."""
+
+ALL_PAIRS = 1024
+"""Up to this many pairs of distinct times, joins are computed once for each pair rather than for each row."""
 
 
 @lru_cache(maxsize=64)
 def _frontier_table(frontier: Antichain, dimensions: int) -> Lane:
-    """The elements of a frontier as a table. Operators ask for the same few again and again."""
+    """Return the elements of a frontier as a table. Cached, since operators use the same few repeatedly."""
     table = table_of(frontier, dimensions)
     table.flags.writeable = False
     return table
 
 
 def table_of(times: Iterable[Time], dimensions: int) -> Lane:
-    """A table with the given times as its rows, in the given order.
+    """Return a table with the given times as its rows, in that order.
 
     >>> table_of([(0, 1), (2, 3)], 2).tolist()
     [[0, 1], [2, 3]]
@@ -43,13 +46,13 @@ def table_of(times: Iterable[Time], dimensions: int) -> Lane:
 
 
 def distinct_times(times: Lane) -> tuple[Lane, Index]:
-    """The distinct rows of `times` in order, and the position of each row among them.
+    """Return the distinct rows of `times` in order, and the position of each row among them.
 
     >>> table, positions = distinct_times(np.array([[5, 0], [3, 1], [5, 0]]))
     >>> table.tolist(), positions.tolist()
     ([[3, 1], [5, 0]], [1, 0, 1])
     """
-    if len(times) <= _FEW:
+    if len(times) <= INSERTION_SORT_TIMES:
         return rank_times(times)
     order = _order(times)
     ordered = times[order]
@@ -61,7 +64,7 @@ def distinct_times(times: Lane) -> tuple[Lane, Index]:
 
 
 def _order(times: Lane) -> Lane:
-    """The order of many times: that of updates, where two lanes hold the coordinates."""
+    """Return the order of many times; times of up to two coordinates are sorted like updates."""
     if times.shape[1] > 2:
         return np.lexsort(times.T[::-1])
     rows = len(times)
@@ -70,7 +73,7 @@ def _order(times: Lane) -> Lane:
 
 
 def ranked(numbers: Lane) -> tuple[Lane, Index]:
-    """The distinct numbers in order, and the position of each among them; there is at least one.
+    """Return the distinct numbers in order, and the position of each number among them; there is at least one.
 
     >>> distinct, positions = ranked(np.array([7, 5, 7]))
     >>> distinct.tolist(), positions.tolist()
@@ -78,36 +81,37 @@ def ranked(numbers: Lane) -> tuple[Lane, Index]:
     """
     first = int(numbers.min())
     if int(numbers.max()) - first > len(numbers):
-        distinct, positions = np.unique(numbers, return_inverse=True)
-        return distinct, positions.astype(np.int32)
-    there = np.bincount(numbers - first) > 0
-    return np.flatnonzero(there) + first, (np.cumsum(there, dtype=np.int32) - np.int32(1))[numbers - first]
+        distinct, inverse = np.unique(numbers, return_inverse=True)
+        return distinct, inverse.astype(np.int32)
+    is_present = np.bincount(numbers - first) > 0
+    positions: Index = np.cumsum(is_present, dtype=np.int32) - np.int32(1)
+    return np.flatnonzero(is_present) + first, positions[numbers - first]
 
 
 def compacted_times(table: Lane, frontier: Antichain) -> tuple[Lane, Index]:
-    """The table of the compaction representatives, and for each time the position of its representative."""
+    """Return the table of the compaction representatives, and the position of each time's representative."""
     if not frontier:
         return table, np.arange(len(table), dtype=np.int32)
     return distinct_times(advanced(table, frontier))
 
 
 def advanced(table: Lane, frontier: Antichain) -> Lane:
-    """The compaction representative of each time, in its place; the frontier is not empty."""
+    """Return the compaction representative of each time, in the same order; the frontier is not empty."""
     return advance_times(table, _frontier_table(frontier, table.shape[1]))
 
 
 def beyond(table: Lane, frontier: Antichain) -> Flags:
-    """Flags the times beyond the frontier."""
+    """Flag the times beyond the frontier."""
     return times_beyond(table, _frontier_table(frontier, table.shape[1]))
 
 
 def visible(table: Lane, at: Time) -> Flags:
-    """Flags the times that are visible at `at`: less than or equal to it."""
+    """Flag the times that are visible at `at`: less than or equal to it."""
     return times_visible(table, np.array(at, np.int64))
 
 
 def joined(a_times: Lane, a_tix: Index, b_times: Lane, b_tix: Index) -> tuple[Lane, Index]:
-    """The joins of pairs of times, row by row, as a table and positions.
+    """Return the joins of pairs of times, row by row, as a table and positions.
 
     >>> one, two = np.array([[0, 3]]), np.array([[2, 1], [4, 0]])
     >>> table, tix = joined(one, np.zeros(2, np.int32), two, np.array([1, 0], np.int32))
@@ -115,7 +119,7 @@ def joined(a_times: Lane, a_tix: Index, b_times: Lane, b_tix: Index) -> tuple[La
     [[4, 3], [2, 3]]
     """
     pairs = len(a_times) * len(b_times)
-    if pairs > max(len(a_tix), 1024):
+    if pairs > max(len(a_tix), ALL_PAIRS):
         return distinct_times(np.maximum(a_times[a_tix], b_times[b_tix]))
     table, positions = distinct_times(
         np.maximum(a_times[:, None, :], b_times[None, :, :]).reshape(pairs, a_times.shape[1])

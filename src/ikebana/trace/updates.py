@@ -1,17 +1,17 @@
-"""Updates as columns: what flows into traces and out of them.
+"""Updates as columns: the input and output of traces.
 
-`Updates` holds any number of updates `(key, val, time, diff)` of one schema, in any order, the same one
-possibly several times: a key lane, a value lane, the position of each time in a table, diff lanes, and the
-payload of hashed sides. It never changes once made.
+`Updates` has any number of updates `(key, val, time, diff)` of one schema, in any order, possibly with
+duplicates: a key lane, a value lane, the position of each time in a table, diff lanes, and the
+payload of hashed sides. It is immutable.
 
-`sort_updates` finds the order by key, value and time; `consolidate` also adds up equal updates. Both tell
-data apart exactly: where neighbours agree in a hashed lane their payload is compared, and the rows of a key
-lane in which that shows a collision get an `ident`, the rank of their data among the data of that lane. Rows
+`sort_updates` sorts by key, value and time; `consolidate` also adds up equal updates. Both distinguish data
+exactly: where neighbours are equal in a hashed lane their payload is compared, and if that reveals a collision, the
+rows of the key lane get an `ident`, the rank of their data among the data of that lane. Rows
 are then in order of (key lane, ident, value lane, time), and equal in data exactly when the first three are
 equal. The rank is by a fixed order of the data itself, so that two sorted runs of updates agree on it.
 
-Cost: about 10 ns a row to sort, plus the payload's copy. A collision costs Python time for the rows of its
-key lane.
+Cost: about 10 ns for each row to sort, plus a copy of the payload. The rows of a key lane with a collision are compared
+in Python.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from ikebana.encoding.lanes import (
     Lane,
     constant,
     constant_diffs,
+    empty_diffs,
+    empty_lane,
     gathered,
     held_bytes,
     is_constant,
-    room,
-    room_for_diffs,
-    spelled_out,
+    materialized,
     trimmed,
 )
 from ikebana.encoding.payload import Payload
@@ -66,10 +66,10 @@ class Updates(Timed):
 
     @staticmethod
     def of(schema: Schema, data: Any, times: Any, diffs: Any = 1) -> Updates:
-        """Updates from columns (see `Schema`), with one time for all rows or a time for each, and likewise
+        """Return updates of columns (see `Schema`), with one time for all rows or a time for each, and likewise
         diffs.
 
-        Several diff lanes are given as a mapping from lane name to column (or to one number for all rows).
+        Several diff lanes are given as a mapping from lane name to column (or to one integer for all rows).
         """
         key, val, payload = schema.encode(data, None if schema.names else _row_count(times, diffs))
         rows = len(key)
@@ -78,14 +78,14 @@ class Updates(Timed):
 
     @staticmethod
     def empty(schema: Schema, dimensions: int) -> Updates:
-        """No updates, with times of so many coordinates."""
+        """Return no updates, with times of `dimensions` coordinates."""
         columns = [no_values(field.type) for field in (*schema.key.fields, *schema.val.fields)]
         times, diffs = np.empty((0, dimensions), np.int64), np.empty((len(schema.diffs), 0), np.int64)
         return Updates(times, np.empty(0, np.int32), diffs, schema, *schema.lanes(columns, 0))
 
     @property
     def nbytes(self) -> int:
-        """The bytes that these updates keep in memory."""
+        """The number of bytes that the updates take in memory."""
         lanes = held_bytes(self.key, self.val, self.tix, self.diffs)
         return lanes + self.times.nbytes + payloads.nbytes(self.payload)
 
@@ -105,17 +105,17 @@ class Updates(Timed):
         }
 
     def columns(self) -> dict[str, pa.Array]:
-        """Key and value columns by name."""
+        """Return the key and value columns by name."""
         arrays = self.schema.decode(self.key, self.val, self.payload)
         return dict(zip(self.schema.names, arrays, strict=True))
 
     def to_table(self) -> pa.Table:
-        """Key columns, value columns and diff lanes as an Arrow table; times are left out."""
+        """Return key columns, value columns and diff lanes as an Arrow table, without times."""
         diffs = dict(zip(self.schema.diffs, map(np.ascontiguousarray, self.diffs), strict=True))
         return pa.table({**self.columns(), **diffs})
 
     def triples(self) -> list[tuple[tuple[Any, ...], Time, Any]]:
-        """Python values, for people and tests: (row, time, diff); a diff of several lanes is a tuple."""
+        """Return the updates as Python values (row, time, diff); a diff of several lanes is a tuple."""
         rows = zip(*(array.to_pylist() for array in self.columns().values()), strict=True)
         data: Iterable[tuple[Any, ...]] = rows if self.schema.names else iter([()] * len(self))
         times = [tuple(row) for row in self.times.tolist()]
@@ -127,47 +127,47 @@ class Updates(Timed):
 
 
 def _row_count(times: Any, diffs: Any) -> int:
-    """How many rows times or diffs stand for, where they say; needed only when there are no columns."""
-    for given in (*(diffs.values() if isinstance(diffs, dict) else [diffs]), times):
-        if not isinstance(given, tuple | str) and np.iterable(given):
-            return len(np.asarray(given))
+    """Return the number of rows according to diffs or times; needed only if there are no columns."""
+    for entries in (*(diffs.values() if isinstance(diffs, dict) else [diffs]), times):
+        if not isinstance(entries, tuple | str) and np.iterable(entries):
+            return len(np.asarray(entries))
     return 1
 
 
 def timed(times: Any, rows: int) -> tuple[Lane, Index]:
-    """Times as users give them, as a table and positions: one time for all rows, or one for each."""
-    given = _time_table(times)
+    """Convert one time for all rows, or a time for each row, to a table and positions."""
+    table = _time_table(times)
     if isinstance(times, tuple):
-        return given, constant(0, rows, np.int32)
-    if len(given) != rows:
+        return table, constant(0, rows, np.int32)
+    if len(table) != rows:
         raise SchemaError(
-            f"there are {rows} rows and {len(given)} times",
+            f"there are {rows} rows and {len(table)} times",
             hint="give one time as a tuple for all rows, or a time for each row",
         )
     if rows == 0:
-        return given, np.empty(0, np.int32)
-    if (given == given[0]).all():
-        return given[:1].copy(), constant(0, rows, np.int32)
-    return timetable.distinct_times(given)
+        return table, np.empty(0, np.int32)
+    if (table == table[0]).all():
+        return table[:1].copy(), constant(0, rows, np.int32)
+    return timetable.distinct_times(table)
 
 
 def _time_table(times: Any) -> Lane:
-    """A time, or a time for each row (numbers have one coordinate), as a table."""
-    given = whole_numbers([times] if isinstance(times, tuple) else times)
-    if given is None or given.ndim not in (1, 2) or (given.ndim == 2 and not given.shape[1]):
+    """Convert a time, or a time for each row (an integer is a time of one coordinate), to a table."""
+    table = as_integers([times] if isinstance(times, tuple) else times)
+    if table is None or table.ndim not in (1, 2) or (table.ndim == 2 and not table.shape[1]):
         raise TimeError(
             f"not a time, nor a time for each row: {reprlib.repr(times)}",
             detail="a time is a tuple of integers of up to 64 bits, such as (5, 0)",
             hint="give one time as a tuple for all rows, or a time for each row",
         )
-    return given.reshape(-1, 1) if given.ndim == 1 else given
+    return table.reshape(-1, 1) if table.ndim == 1 else table
 
 
-def whole_numbers(given: Any) -> Lane | None:
-    """The numbers as int64, in whatever shape; None if they are anything else, or do not fit."""
+def as_integers(values: Any) -> Lane | None:
+    """Convert values to an int64 array of any shape; return None if they are not integers or do not fit."""
     try:
-        array = np.asarray(given)
-    except ValueError:  # of no common shape
+        array = np.asarray(values)
+    except ValueError:  # the values have no common shape
         return None
     if array.size and array.dtype.kind not in "iu":
         return None
@@ -177,40 +177,40 @@ def whole_numbers(given: Any) -> Lane | None:
 
 
 def diffed(lane_names: Sequence[str], diffs: Any, rows: int) -> Lane:
-    """Diff lanes as users give them: one number for all rows, or one for each; several lanes by name."""
-    given = diffs if isinstance(diffs, dict) else {lane_names[0]: diffs}
-    if set(given) != set(lane_names):
+    """Convert diffs to lanes: one integer for all rows, or one for each; several lanes by name."""
+    by_name = diffs if isinstance(diffs, dict) else {lane_names[0]: diffs}
+    if set(by_name) != set(lane_names):
         raise SchemaError(
             "the diffs do not fit the schema",
-            detail=f"given: {', '.join(map(repr, given))}; known: {', '.join(map(repr, lane_names))}",
-            hint="give a mapping from every diff lane's name to its column, or to one number for all rows",
+            detail=f"given: {', '.join(map(repr, by_name))}; known: {', '.join(map(repr, lane_names))}",
+            hint="give a mapping from every diff lane's name to its column, or to one integer for all rows",
         )
     lanes = []
     for name in lane_names:
-        lane = whole_numbers(given[name])
+        lane = as_integers(by_name[name])
         if lane is None or lane.ndim > 1:
             raise SchemaError(
-                f"diff lane {name!r} is not a column of whole numbers",
-                detail=f"it is {reprlib.repr(given[name])}; diffs are 64-bit integers, so that they cancel exactly",
-                hint="give one number for all rows, or one for each; scale decimals to whole numbers first",
+                f"diff lane {name!r} is not a column of integers",
+                detail=f"it is {reprlib.repr(by_name[name])}; diffs are 64-bit integers, so that they cancel exactly",
+                hint="give one integer for all rows, or one for each; scale decimals to integers first",
             )
         lanes.append(lane)
         if lane.ndim and len(lane) != rows:
             raise SchemaError(
                 f"diff lane {name!r} has {len(lane)} entries for {rows} rows",
-                hint="give one number for all rows, or an entry for each row",
+                hint="give one integer for all rows, or an entry for each row",
             )
     if all(lane.ndim == 0 for lane in lanes):
         return constant_diffs(np.array(lanes, np.int64), rows)
     return np.stack([np.broadcast_to(lane, (rows,)) for lane in lanes])
 
 
-# Order, and telling data apart.
+# Order, and collisions.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sorted:
-    """Updates in order of (key, ident, value, time); `collided` lists key lanes in which data collides."""
+    """Updates in order of (key, ident, value, time); `collided` lists the key lanes with collisions."""
 
     updates: Updates
     ident: Lane
@@ -219,9 +219,12 @@ class Sorted:
 
 NO_KEYS: Lane = np.empty(0, np.int64)
 
+PLAIN_SORT_ROWS = 1024
+"""Up to this many rows, it is not worth checking whether rows fit into 64 bits, to sort them faster."""
+
 
 def sort_updates(updates: Updates) -> Sorted:
-    """The same updates, in order; nothing is added up."""
+    """Return the same updates in order, without adding up equal ones."""
     if len(updates) <= 1:
         return Sorted(updates, constant(0, len(updates)), NO_KEYS)
     order, ident, collided = _order(updates)
@@ -229,15 +232,15 @@ def sort_updates(updates: Updates) -> Sorted:
 
 
 def sorted_by_key(updates: Updates) -> Updates:
-    """The same updates in order of key lane; of one key in any order."""
+    """Return the same updates in order of key lane; those of one key are in any order."""
     return updates.take(sort_order(updates.key, constant(0, len(updates)), constant(0, len(updates), np.int32)))
 
 
 def consolidate(updates: Updates) -> Sorted:
-    """In order, with equal updates added up and those that cancel left out."""
+    """Return the updates in order, with equal updates added up and those that cancel left out."""
     if len(updates) <= 1 and updates.diffs.all():
         return Sorted(updates, constant(0, len(updates)), NO_KEYS)
-    if len(updates) > _FEW and len(updates.diffs) == 1 and not updates.schema.hashed:
+    if len(updates) > PLAIN_SORT_ROWS and len(updates.diffs) == 1 and not updates.schema.hashed:
         narrow = _consolidated_narrow(updates)
         if narrow is not None:
             return narrow
@@ -245,52 +248,48 @@ def consolidate(updates: Updates) -> Sorted:
     exact = not updates.schema.hashed
     key, val, tix = (gathered(lane, order) for lane in (updates.key, updates.val, updates.tix))
     ident = gathered(ident, order)
-    diffs = spelled_out(gathered(updates.diffs, order))
+    diffs = materialized(gathered(updates.diffs, order))
     src = constant(0, len(order)) if exact else order
-    kept = consolidate_rows(key, val, ident, tix, diffs, src)
+    remaining = consolidate_rows(key, val, ident, tix, diffs, src)
     rows = Updates(
         updates.times,
-        trimmed(tix, kept),
-        compressed_diffs(trimmed(diffs, kept)),
+        trimmed(tix, remaining),
+        compressed_diffs(trimmed(diffs, remaining)),
         updates.schema,
-        trimmed(key, kept),
-        trimmed(val, kept),
-        () if exact else payloads.take(updates.payload, src[:kept]),
+        trimmed(key, remaining),
+        trimmed(val, remaining),
+        () if exact else payloads.take(updates.payload, src[:remaining]),
     )
-    return Sorted(rows, trimmed(ident, kept), collided)
-
-
-_FEW = 1024
-"""So few rows are not worth looking for a way to sort them faster."""
+    return Sorted(rows, trimmed(ident, remaining), collided)
 
 
 def _consolidated_narrow(updates: Updates) -> Sorted | None:
-    """The same for exact lanes that fit into 64 bits together; None if they do not."""
-    rows, given = len(updates), (updates.key, updates.val, updates.tix)
-    key, val, tix = (_room_like(lane) for lane in given)
-    diffs = room_for_diffs(1, rows)
-    kept = consolidate_narrow(*given, updates.diffs[0], key, val, tix, diffs[0])
-    if kept < 0:
+    """Like `consolidate`, for exact lanes that fit into 64 bits together; None if they do not."""
+    rows, lanes = len(updates), (updates.key, updates.val, updates.tix)
+    key, val, tix = (_empty_like(lane) for lane in lanes)
+    diffs = empty_diffs(1, rows)
+    remaining = consolidate_narrow(*lanes, updates.diffs[0], key, val, tix, diffs[0])
+    if remaining < 0:
         return None
-    key, val, tix, diffs = (trimmed(lane, kept) for lane in (key, val, tix, diffs))
-    made = Updates(updates.times, tix, compressed_diffs(diffs), updates.schema, key, val, ())
-    return Sorted(made, constant(0, kept), NO_KEYS)
+    key, val, tix, diffs = (trimmed(lane, remaining) for lane in (key, val, tix, diffs))
+    consolidated = Updates(updates.times, tix, compressed_diffs(diffs), updates.schema, key, val, ())
+    return Sorted(consolidated, constant(0, remaining), NO_KEYS)
 
 
-def _room_like(lane: Array) -> Any:
-    """Room for as many rows, of one cell if the lane is constant."""
-    return constant(lane[0], len(lane), lane.dtype) if is_constant(lane) else room(len(lane), lane.dtype)
+def _empty_like(lane: Array) -> Any:
+    """Return space for as many rows as the lane has, of one cell if the lane is constant."""
+    return constant(lane[0], len(lane), lane.dtype) if is_constant(lane) else empty_lane(len(lane), lane.dtype)
 
 
 def compressed_diffs(diffs: Lane) -> Lane:
-    """The diff lanes, held once for all rows where they are all equal."""
+    """Return the diff lanes, stored once for all rows if they are all equal."""
     if diffs.shape[1] and (diffs == diffs[:, :1]).all():
         return constant_diffs(diffs[:, 0].copy(), diffs.shape[1])
     return diffs
 
 
 def _order(updates: Updates) -> tuple[Lane, Lane, Lane]:
-    """The order of the rows, the ident of each (before ordering), and the key lanes with collisions."""
+    """Return the order of the rows, their idents (before ordering), and the key lanes with collisions."""
     order = sort_order(updates.key, updates.val, updates.tix)
     collided = find_collisions(updates, order) if updates.schema.hashed else NO_KEYS
     if not len(collided):
@@ -305,7 +304,7 @@ def _order(updates: Updates) -> tuple[Lane, Lane, Lane]:
 
 
 def find_collisions(updates: Updates, order: Lane) -> Lane:
-    """The key lanes in which neighbouring rows agree in a lane but not in the data behind it."""
+    """Return the key lanes in which neighbouring rows are equal in a lane but not in the data behind it."""
     a, b = order[:-1], order[1:]
     key, val = updates.key[order], updates.val[order]
     agree = key[:-1] == key[1:]
@@ -319,7 +318,7 @@ def find_collisions(updates: Updates, order: Lane) -> Lane:
 
 
 def same_data(a: Updates, a_rows: Lane, b: Updates, b_rows: Lane) -> Any:
-    """For pairs of rows of equal key lanes: whether keys, and values of equal lanes, really are equal."""
+    """For pairs of rows with equal key lanes: whether their keys, and their values if of equal lanes, are equal."""
     split = a.schema.key.payload_columns
     left, right = payloads.take(a.payload, a_rows), payloads.take(b.payload, b_rows)
     same_key = payloads.rows_equal(left[:split], right[:split], len(a_rows))
@@ -328,9 +327,9 @@ def same_data(a: Updates, a_rows: Lane, b: Updates, b_rows: Lane) -> Any:
 
 
 def idents(parts: Sequence[Updates]) -> list[Lane]:
-    """The rank of each row's data among the data of all parts, by an order that depends on the data alone.
+    """Return the rank of each row's data among the data of all parts, by an order that depends on the data alone.
 
-    That order is by value lane first, as it is in a run of updates that has no collision by itself.
+    The order is by value lane first, like that of updates without collisions.
     """
     rows = [list(zip(part.val.tolist(), payloads.cells(part.payload), strict=True)) for part in parts]
     ranks = {data: rank for rank, data in enumerate(sorted({data for part in rows for data in part}))}
@@ -338,10 +337,10 @@ def idents(parts: Sequence[Updates]) -> list[Lane]:
 
 
 def check_times(updates: Updates, dimensions: int, name: str) -> None:
-    """Raise unless the updates' times have so many coordinates."""
+    """Raise unless the times of the updates have `dimensions` coordinates."""
     if updates.times.shape[1] != dimensions:
         raise TimeError(
-            f"cannot take updates into {name!r}",
+            f"cannot add updates to {name!r}",
             detail=f"their times have {updates.times.shape[1]} coordinates, its times have {dimensions}",
             hint="a time has an epoch and one coordinate for each enclosing loop",
         )

@@ -1,31 +1,30 @@
-"""Batches seen differently: wrappers that read the same index and copy nothing.
+"""Views of batches: wrappers that read the same index and copy nothing.
 
-Each wraps a batch and is a batch to its readers: keys are sought in the wrapped index, and what differs is
-applied to the rows that are gathered. The key stays as it is, which is what makes this possible.
+A view wraps a batch and is itself a batch to its readers: keys are sought in the wrapped index, and the view is
+applied to the rows that are gathered. This is possible because a view never changes the key.
 
 | view | shows |
 |---|---|
 | `Filtered` | the rows for which a predicate holds |
 | `Projected` | other value columns, computed from the row |
 | `Negated` | every diff with its sign changed |
-| `Entered` | times with one more coordinate, 0: the batch inside a loop |
-| `Restricted` | the updates at some times only |
-| `Advanced` | times advanced to a frontier: as compacted as a reader there may see it |
+| `EnteredBatch` | times with one more coordinate, 0: the batch inside a loop |
+| `Restricted` | only the updates at some times |
+| `Advanced` | times advanced to a frontier: as compacted as a reader at that frontier may see the batch |
 
-A predicate or projection takes the columns of some rows (a dict of Arrow arrays by name) and gives an array,
-or columns, as long. It is applied every time rows are gathered, and must depend on nothing but them. If it has an
-attribute `uses`, the names of the columns that it looks at, those who `pick` rows need not copy the others. Rows for
-which it raises are not shown.
+A predicate or projection takes the columns of some rows (Arrow arrays by name) and returns an array, or columns, of
+the same length. It is evaluated whenever rows are gathered, and must depend on nothing but the row. Rows for which it
+raises are not shown. It may declare more about itself: see `RowFunction`.
 
-Cost: that of the wrapped batch, plus the function for the rows gathered. Not guaranteed: that the rows of a
-key are in order of value, or that equal updates are added up; `len` counts the rows stored.
+Cost: that of the wrapped batch, plus the function for the gathered rows. Not guaranteed: that the rows of a key are in
+order of value, or that equal updates are added up; `len` counts the stored rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -37,18 +36,53 @@ from ikebana.encoding.schema import Schema
 from ikebana.errors import SchemaError
 from ikebana.time import Antichain
 from ikebana.trace import timetable
-from ikebana.trace.batch import Batch
+from ikebana.trace.batch import Batch, StoredBatch
 from ikebana.trace.description import Description
 from ikebana.trace.updates import Updates
 
+CACHING_FRACTION = 4
+"""A total predicate is evaluated for a whole batch once at least one in this many rows is read."""
+
 Columns: TypeAlias = dict[str, pa.Array]
-Predicate: TypeAlias = Callable[[Columns], Any]
-Projection: TypeAlias = Callable[[Columns], Mapping[str, Any]]
+
+
+class RowFunction(Protocol):
+    """A predicate or projection that declares which columns it reads and whether it may raise.
+
+    Equal functions must return equal results: what one of them returned may be used for the other. A plain function
+    declares nothing: it is given all columns, and evaluated whenever rows are gathered.
+    """
+
+    @property
+    def uses(self) -> Collection[str] | None:
+        """The names of the columns that it reads, None for all; `pick` need not copy the others."""
+        ...
+
+    @property
+    def is_total(self) -> bool:
+        """Whether it returns a result for every possible row, and never raises."""
+        ...
+
+    def __call__(self, columns: Columns, /) -> Any: ...
+
+
+Predicate: TypeAlias = RowFunction | Callable[[Columns], Any]
+Projection: TypeAlias = RowFunction | Callable[[Columns], Mapping[str, Any]]
+
+
+def used_columns(function: Predicate | Projection) -> Collection[str] | None:
+    """Return the columns that a function declares to read; None if it reads all or declares nothing."""
+    return getattr(function, "uses", None)
+
+
+def is_total(function: Predicate | Projection) -> bool:
+    """Whether a function declares that it never raises."""
+    return getattr(function, "is_total", False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _View:
-    """Everything as it is in the batch wrapped."""
+    """The wrapped batch unchanged: the base of the views."""
 
     batch: Batch
 
@@ -87,35 +121,39 @@ class _View:
         return self.shown(self.batch.pick(rows, columns))
 
     def shown(self, updates: Updates) -> Updates:
-        """What readers see of updates of the batch."""
+        """Return what readers see of updates of the batch."""
         return updates
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Filtered(_View):
-    """The rows for which `predicate` holds; where it is null it does not.
+    """The rows for which `predicate` is true: neither false nor null.
 
-    If the predicate says that it `is_total`, a stored batch remembers for which of its rows it holds: then it can be
-    asked about any row, without harm, and is equal to others that would say the same.
+    A stored batch caches for which of its rows a total predicate holds.
     """
 
     predicate: Predicate
 
     def pick(self, rows: Lane | None = None, columns: Collection[str] | None = None) -> Updates:
-        uses = used(self.predicate)
-        if self._pays_to_remember(rows):
-            flags = self.batch.remembered(self.predicate, self._flags)  # type: ignore[attr-defined]
+        flags = self._cached_flags(rows)
+        if flags is not None:
             return self.batch.pick(np.flatnonzero(flags) if rows is None else rows[flags[rows]], columns)
+        uses = used_columns(self.predicate)
         return self.shown(self.batch.pick(rows, None if columns is None or uses is None else {*columns, *uses}))
 
-    def _pays_to_remember(self, rows: Lane | None) -> bool:
-        """Whether so much of a stored batch is read that it may well be asked about all its rows, once and for all."""
-        can = hasattr(self.batch, "remembered") and getattr(self.predicate, "is_total", False)
-        return can and (rows is None or len(rows) * _PART >= len(self.batch))
+    def _cached_flags(self, rows: Lane | None) -> Array | None:
+        """Whether the predicate holds, for all rows of the batch, if it pays to compute and cache that."""
+        batch = self.batch
+        if not isinstance(batch, StoredBatch) or not is_total(self.predicate):
+            return None
+        if rows is not None and len(rows) * CACHING_FRACTION < len(batch):
+            return None
+        return batch.cached_flags(self.predicate, self._flags)
 
     def _flags(self) -> Array:
-        """For each row of the batch, whether the predicate holds."""
-        return row_flags(self.predicate(self.batch.pick(None, used(self.predicate)).columns()), len(self.batch))
+        """Whether the predicate holds, for each row of the batch."""
+        picked = self.batch.pick(None, used_columns(self.predicate))
+        return row_flags(self.predicate(picked.columns()), len(self.batch))
 
     def shown(self, updates: Updates) -> Updates:
         return without_bad_rows(self._shown, updates, self.schema)
@@ -124,12 +162,8 @@ class Filtered(_View):
         return updates.where(row_flags(self.predicate(updates.columns()), len(updates)))
 
 
-_PART = 4
-"""A predicate is asked about all of a batch when one of so many rows is read."""
-
-
 def without_bad_rows(function: Callable[[Updates], Updates], updates: Updates, schema: Schema) -> Updates:
-    """A function of updates that treats each row by itself, for those rows for which it does not raise."""
+    """Apply a function that treats each row by itself to the rows for which it does not raise."""
     try:
         return function(updates)
     except Exception:
@@ -137,29 +171,24 @@ def without_bad_rows(function: Callable[[Updates], Updates], updates: Updates, s
         return set_apart(lambda rows: function(updates.take(rows)), len(updates), lambda: nothing)[0]
 
 
-def used(function: Predicate | Projection) -> Collection[str] | None:
-    """The columns that a predicate or a projection looks at, if it says so."""
-    return getattr(function, "uses", None)
-
-
-def row_flags(chosen: Any, rows: int) -> Any:
-    """What a predicate gave for some rows, as a NumPy array of booleans; null is false."""
-    if isinstance(chosen, pa.Array | pa.ChunkedArray):
-        chosen = chosen.fill_null(False) if types.is_boolean(chosen.type) else chosen
-        chosen = chosen.to_numpy(zero_copy_only=False)
-    flags = np.asarray(chosen)
+def row_flags(result: Any, rows: int) -> Any:
+    """Convert the result of a predicate for some rows to a NumPy array of booleans; null becomes false."""
+    if isinstance(result, pa.Array | pa.ChunkedArray):
+        result = result.fill_null(False) if types.is_boolean(result.type) else result
+        result = result.to_numpy(zero_copy_only=False)
+    flags = np.asarray(result)
     if flags.dtype != bool or flags.shape != (rows,):
         raise SchemaError(
-            "a filter's predicate must give a boolean for each row",
-            detail=f"it gave {flags.shape} of type {flags.dtype} for {rows} rows",
-            hint="return a boolean Arrow or NumPy array as long as the columns it is given",
+            "a filter's predicate must return a boolean for each row",
+            detail=f"it returned an array of shape {flags.shape} and type {flags.dtype} for {rows} rows",
+            hint="return a boolean Arrow or NumPy array of the same length as the columns",
         )
     return flags
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Projected(_View):
-    """The key with the value columns of `projected`, computed by `projection`."""
+    """The key, and the value columns of the schema `projected`, computed by `projection`."""
 
     projected: Schema
     projection: Projection
@@ -172,7 +201,7 @@ class Projected(_View):
         return self._shown(self.batch.gather(rows), self.projected)
 
     def pick(self, rows: Lane | None = None, columns: Collection[str] | None = None) -> Updates:
-        picked = self.batch.pick(rows, used(self.projection))
+        picked = self.batch.pick(rows, used_columns(self.projection))
         return self._shown(picked, self.projected.carrying(self.projected.val.fields))
 
     def _shown(self, updates: Updates, schema: Schema) -> Updates:
@@ -184,13 +213,13 @@ class Projected(_View):
         computed = self.projection(columns)
         if not isinstance(computed, Mapping):
             raise SchemaError(
-                "a projection must give its columns by name",
-                detail=f"it gave a {type(computed).__name__}",
+                "a projection must return its columns by name",
+                detail=f"it returned a {type(computed).__name__}",
                 hint=f"return a mapping with the columns {', '.join(repr(f.name) for f in self.schema.val.fields)}",
             )
         _, val, payload = schema.encode({**computed, **keys}, len(updates))
-        kept = schema.key.payload_columns
-        return replace(updates, schema=schema, val=val, payload=(*updates.payload[:kept], *payload[kept:]))
+        split = schema.key.payload_columns
+        return replace(updates, schema=schema, val=val, payload=(*updates.payload[:split], *payload[split:]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,7 +232,7 @@ class Negated(_View):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EnteredBatch(_View):
-    """The batch inside a loop: its updates are there from the first round."""
+    """The batch inside a loop: its updates are at the first round."""
 
     @property
     def description(self) -> Description:
@@ -218,7 +247,7 @@ class EnteredBatch(_View):
 
 
 def enter_times(times: Lane) -> Lane:
-    """The times at the first round of a loop."""
+    """Return the times at the first round of a loop."""
     entered = np.zeros((len(times), times.shape[1] + 1), np.int64)
     entered[:, :-1] = times
     return entered
@@ -246,7 +275,7 @@ class Advanced(_View):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Restricted(_View):
-    """The updates whose times `choose` flags, given a table of times."""
+    """The updates at the times that `choose` flags in a table of times."""
 
     choose: Callable[[Lane], Any]
 
