@@ -12,7 +12,6 @@ import cloudpickle
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +21,7 @@ from ikebana.expressions import Column, ColumnBatch, Config, Expression, Literal
 from ikebana.expressions.core.base import BUILDERS
 from ikebana.expressions.core.scalars import each_distinct
 from ikebana.expressions.core.tree import Tree
-from ikebana.expressions.nested.lists import Lists, codes
+from ikebana.expressions.nested.lists import Lists, ranks
 from ikebana.expressions.strings.patterns import java, like
 from ikebana.expressions.temporal import calendar
 from ikebana.expressions.temporal.zones import to_clock, to_instant
@@ -231,18 +230,18 @@ def test_hashes_are_those_of_spark() -> None:
 
 
 @given(st.lists(st.one_of(st.none(), st.lists(st.one_of(st.none(), st.integers(0, 3))))))
-def test_lists_are_opened_and_closed(values: list[list[int | None] | None]) -> None:
+def test_lists_from_and_to_arrays(values: list[list[int | None] | None]) -> None:
     array = pa.array([[9], *values, None], pa.list_(pa.int64())).slice(1)
-    opened = Lists.of(array)
-    there = np.asarray(array.is_valid())
-    assert opened.closed(array.type, there).equals(array)
-    kept = opened.keep(pc.is_valid).closed(array.type, there).to_pylist()
-    assert kept == [each and [item for item in each if item is not None] for each in [*values, None]]
+    lists = Lists.from_array(array)
+    is_valid = np.asarray(array.is_valid())
+    assert lists.to_array(array.type, is_valid).equals(array)
+    without_nulls = lists.drop_nulls().to_array(array.type, is_valid).to_pylist()
+    assert without_nulls == [each and [item for item in each if item is not None] for each in [*values, None]]
 
 
-def test_codes_are_in_order() -> None:
-    assert codes(pa.array([2.0, math.nan, None, -0.0, 0.0, math.inf])).tolist() == [1, 3, -1, 0, 0, 2]
-    assert codes(pa.array(["é", "z", "a", "Z"])).tolist() == [3, 2, 1, 0]
+def test_ranks_are_in_order() -> None:
+    assert ranks(pa.array([2.0, math.nan, None, -0.0, 0.0, math.inf])).tolist() == [1, 3, -1, 0, 0, 2]
+    assert ranks(pa.array(["é", "z", "a", "Z"])).tolist() == [3, 2, 1, 0]
 
 
 # Unsupported functions.

@@ -309,8 +309,8 @@ def _joined(lists: Value, separator: Value) -> pa.Array:
     """The strings of each list as one, null for those that have none."""
     if isinstance(lists, pa.Scalar):
         lists = pa.array([lists.as_py()], lists.type)
-    opened = Lists.of(lists).keep(pc.is_valid)
-    whole = opened.closed(pa.list_(_TEXT))
+    opened = Lists.from_array(lists).drop_nulls()
+    whole = opened.to_array(pa.list_(_TEXT))
     return pc.if_else(pa.array(opened.counts > 0), pc.binary_join(whole, separator), pa.scalar(None, _TEXT))
 
 
