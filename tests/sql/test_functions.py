@@ -22,7 +22,7 @@ from ikebana.expressions.core.base import BUILDERS
 from ikebana.expressions.core.scalars import each_distinct
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.nested.lists import Lists, ranks
-from ikebana.expressions.strings.patterns import java, like
+from ikebana.expressions.strings.patterns import translate_java, translate_like
 from ikebana.expressions.temporal import calendar
 from ikebana.expressions.temporal.zones import to_clock, to_instant
 
@@ -87,7 +87,7 @@ def test_what_java_means_otherwise_is_refused(pattern: str) -> None:
 
 
 def test_an_escaped_quantifier_is_none() -> None:
-    assert java(r"a\++").python.fullmatch("a++")
+    assert translate_java(r"a\++").python.fullmatch("a++")
     assert run(build("RLike", S, text(r"^\?+$")), s=["??", "a"]) == [True, False]
 
 
@@ -116,7 +116,7 @@ PIECES = [
 def test_twin_regular_expressions_by_re2_and_by_python(pieces: list[str], texts: list[str]) -> None:
     pattern = "".join(pieces)
     column = ["", *texts]
-    searched = [java(pattern).python.search(string) is not None for string in column]
+    searched = [translate_java(pattern).python.search(each) is not None for each in column]
     assert run(build("RLike", S, text(pattern)), s=column) == searched
     replaced = build("RegExpReplace", S, text(pattern), text("<$0>"), number(1))
     assert run(replaced, s=column) == run(
@@ -130,7 +130,7 @@ def test_twin_like(pattern: str, texts: list[str]) -> None:
         re.fullmatch(pattern.replace("%", ".*").replace("_", "."), each, re.DOTALL) is not None for each in texts
     ]
     assert run(build("Like", S, text(pattern)), s=texts) == expected
-    assert [like(pattern).python.search(each) is not None for each in texts] == expected
+    assert [translate_like(pattern).python.search(each) is not None for each in texts] == expected
 
 
 @given(st.text("aé日", max_size=5), st.integers(-7, 7), st.integers(-2, 8))
