@@ -19,7 +19,7 @@ from urllib.parse import quote_plus
 import pyarrow as pa
 
 from ikebana.errors import EvaluationError, SqlError
-from ikebana.expressions.core.base import Call, Config, Expression, builds, function, is_nullable
+from ikebana.expressions.core.base import CASE_HINT, Call, Config, Expression, builds, function, is_nullable
 from ikebana.expressions.core.failing import fail_on_error, fails_on_error
 from ikebana.expressions.core.scalars import Arguments, Value, each_distinct, maps
 from ikebana.expressions.core.tree import Tree, short
@@ -75,7 +75,7 @@ def _unhex(call: Call, text: pa.Array) -> pa.Array:
             raise EvaluationError(
                 f"cannot evaluate {call}",
                 detail=f"{text!r} is not hexadecimal",
-                hint="unhex is null for such strings",
+                hint="use unhex, which is null for such strings",
             )
         return None
 
@@ -94,7 +94,7 @@ def _unbase64(call: Call, text: pa.Array) -> pa.Array:
         unpadded = encoded.rstrip("=")
         has_bad_length = len(unpadded) % 4 == 1 or (encoded != unpadded and len(encoded) % 4)
         if has_bad_length or re.search("[^A-Za-z0-9+/]", unpadded):
-            raise EvaluationError(f"cannot evaluate {call}", detail=f"{text!r} is not base64")
+            raise EvaluationError(f"cannot evaluate {call}", detail=f"{text!r} is not base64", hint=CASE_HINT)
         return base64.b64decode(unpadded + "=" * (-len(unpadded) % 4))
 
     return each_distinct(compute, _BINARY, text)
@@ -127,14 +127,18 @@ def _encode(value: str, charset: str, *_: bool) -> bytes:
     try:
         return value.encode(_charset(charset))
     except UnicodeError as error:
-        raise EvaluationError(f"encode cannot convert {value!r} to {charset}", detail=str(error)) from None
+        raise EvaluationError(
+            f"encode cannot convert {value!r} to {charset}", detail=str(error), hint="use 'utf-8'"
+        ) from None
 
 
 def _decode(value: bytes, charset: str, *_: bool) -> str:
     try:
         return value.decode(_charset(charset))
     except UnicodeError as error:
-        raise EvaluationError(f"decode cannot convert {value!r} from {charset}", detail=str(error)) from None
+        raise EvaluationError(
+            f"decode cannot convert {value!r} from {charset}", detail=str(error), hint=CASE_HINT
+        ) from None
 
 
 def _url_encode(text: str) -> str:

@@ -206,7 +206,7 @@ def _checked_group(compiled: re.Pattern[str], group: int) -> int:
         raise EvaluationError(
             f"the regular expression {compiled.pattern!r} has no group {group}",
             detail=f"it has {compiled.groups} groups",
-            hint="group 0 is the whole match",
+            hint="groups are numbered from 1; group 0 is the entire match",
         )
     return group
 
