@@ -136,7 +136,7 @@ def _fraction(width: int) -> _Formatter:
 
 
 def _offset(separator: str, zulu: str, minutes: bool = True) -> _Formatter:
-    """Offsets such as +02:00; `zulu`, if not empty, is offset 0; minutes that are 0 are omitted unless `minutes`."""
+    """Offsets such as +02:00. `zulu`, if not empty, is offset 0. Without `minutes`, minutes of 0 are omitted."""
 
     def format_offset(seconds: int) -> str:
         size = abs(seconds)
@@ -306,7 +306,7 @@ def _parsed(text: pa.Array, pattern: str, zone: str | None) -> tuple[Any, Any]:
 
 
 def _hours(number: Callable[[str, int], Any], fields: dict[str, pa.Array]) -> tuple[Any, Any]:
-    """The hour of the day by whichever of H, k, h and K the pattern has, and where it is in its range."""
+    """The hour of the day by the symbol H, k, h or K of the pattern, and where it is in the range of the symbol."""
     for symbol, first, last in (("H", 0, 23), ("k", 1, 24), ("h", 1, 12), ("K", 0, 11)):
         if symbol in fields:
             hour = number(symbol, first)

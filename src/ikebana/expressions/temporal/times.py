@@ -293,7 +293,7 @@ def _months_between(first: Any, last: Any) -> Any:
 
 @maps("MonthsBetween", gives=pa.float64(), options=zone_of)
 def _months(call: Call, one: Value, other: Value, rounded: Value) -> pa.Array:
-    """Whole months if both are the same day of the month or both the last one; otherwise with a fraction of 31 days."""
+    """An integer if the days of the month are equal or both are the last; else with a fraction in 31sts of a month."""
     zone = call.options[0]
     first, second = _clock(call, one), _clock(call, other)
     days, others = split_days(first)[0], split_days(second)[0]
