@@ -134,11 +134,13 @@ class _Translator:
             hint="write it with simple classes, groups and quantifiers",
         )
 
-    def _emit(self, regex: str) -> None:
-        self._python.append(regex)
-        self._re2.append(regex)
+    def _emit(self, python: str, re2: str | None = None) -> None:
+        """Append to both translations; the part for RE2 is the same as for Python unless given."""
+        self._python.append(python)
+        self._re2.append(python if re2 is None else re2)
 
     def _emit_python_only(self, regex: str) -> None:
+        """Append to the translation for Python; there is none for RE2."""
         self._python.append(regex)
         self._has_re2 = False
 
@@ -160,16 +162,13 @@ class _Translator:
             case "(":
                 self._group()
             case ".":
-                self._python.append("[\\s\\S]" if self._dot_matches_all else _PYTHON_DOT)
-                self._re2.append(".")
+                self._emit("[\\s\\S]" if self._dot_matches_all else _PYTHON_DOT, ".")
             case "^":
                 self._has_assertions = True
-                self._python.append(r"\A")
-                self._re2.append(r"\A")
+                self._emit(r"\A")
             case "$":
                 self._has_assertions = True
-                self._python.append(_PYTHON_END)
-                self._re2.append(r"\z")
+                self._emit(_PYTHON_END, r"\z")
             case "{":
                 self._repetition()
             case "+" if (
@@ -238,8 +237,7 @@ class _Translator:
             self._emit(("[" if character.islower() else "[^") + _SPACES[character.lower()] + "]")
         elif character == "z":
             self._has_assertions = True
-            self._python.append(r"\Z")
-            self._re2.append(r"\z")
+            self._emit(r"\Z", r"\z")
         elif character == "Z":
             self._has_assertions = True
             self._emit_python_only(_PYTHON_END)
@@ -255,8 +253,7 @@ class _Translator:
 
     def _emit_common_escape(self, character: str) -> None:
         """Emit an escape that all three have; but RE2's \\s lacks the vertical tab."""
-        self._python.append(f"\\{character}")
-        self._re2.append({"s": r"[\t-\r ]", "S": r"[^\t-\r ]"}.get(character, f"\\{character}"))
+        self._emit(f"\\{character}", {"s": r"[\t-\r ]", "S": r"[^\t-\r ]"}.get(character))
 
     def _escaped_inside(self, character: str) -> None:
         if character in "dDwWtnrf":
