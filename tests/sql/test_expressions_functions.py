@@ -1,7 +1,7 @@
-"""Functions of SQL: the same as Spark's, over rows with nulls, extremes and text beyond ASCII, in both modes.
+"""SQL functions against Spark: values and nullability, with and without ANSI mode.
 
-The expressions are in `functions/*.sql`, one on each line; each file has its own table. Exponentials and the like, of
-which the last digit may differ, are compared after rounding.
+The rows have nulls, extreme values and non-ASCII strings. The expressions are in `functions/*.sql`, one per line; each
+file is evaluated over one table. Exponentials and similar functions, whose last digit may differ, are rounded.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ DAY = 86_400_000_000
 BERLIN = "Europe/Berlin"
 
 
-def padded(given: list[Any], rest: Any) -> list[Any]:
-    """As many values as there are rows."""
-    return given + [rest(number) for number in range(ROWS - len(given))]
+def padded(values: list[Any], more: Any) -> list[Any]:
+    """A value for each row: `values`, then `more(0)`, `more(1)` and so on."""
+    return values + [more(number) for number in range(ROWS - len(values))]
 
 
 INTS = [1, 2, None, 0, -1, 3, -3, 5, 2**31 - 1, -(2**31), 2, 1, 4, 2, 3, 1, -2, 0, 7, 100, 300]
@@ -64,7 +64,7 @@ MICROS = [
     *(-2208988800000000, -129600000000000, 951782400000000, 10**15, 4102444800000000, 1719792000123456, 10**14),
     1583020800000000,
 ]
-"""Among them instants around which clocks in Berlin change."""
+"""They include instants around changes of the offset in Berlin."""
 
 COUNTS = [1, 2, None, 0, -1, 3, -3, 5, 12, -12, 25, 31, 60, 24, 2000, 29, -2, 30, 7, 100, 300]
 SECONDS = ["0.5", None, "-1.25", "59.999999", "60", "60.000001", "1583020800.123456", "61", "-1", "99999999.5"]
@@ -87,7 +87,7 @@ TIMES = pa.table(
         "l": padded([1, 2, None, 0, -1, 1583020800, 2**63 - 1, -(2**63), 10**12, 10**10], lambda n: n - 5),
         "sp": pa.array(SPANS, pa.duration("us")),
         "d": padded([0.5, None, math.nan, math.inf, 1e30, -1.5, 1583020800.1234567], float),
-        "dec": pa.array(padded([each and Decimal(each) for each in SECONDS], Decimal), pa.decimal128(16, 6)),
+        "dec": pa.array(padded([seconds and Decimal(seconds) for seconds in SECONDS], Decimal), pa.decimal128(16, 6)),
         "s": [
             *(None, "", "Mon", "TU", "wednesday", "month", "YEAR", "quarter", "week", "hour", "Asia/Tokyo", BERLIN),
             *("2020-02-29", "2020-02-30", "2020/02/29", "2020-02-29 10:11:12", "2020-02-29 10:11:12.123", "20200229"),
@@ -160,20 +160,21 @@ NUMBERS = pa.table(
     }
 )
 
-WHOLE = pa.list_(pa.int32())
+INTEGERS = pa.list_(pa.int32())
 NESTED = pa.table(
     {
         "a": pa.array(
-            padded([[1, 2], None, [], [None], [3, None, 4], [5, 5, 1], [2, 1, None, 2]], lambda n: [*range(n)]), WHOLE
+            padded([[1, 2], None, [], [None], [3, None, 4], [5, 5, 1], [2, 1, None, 2]], lambda n: [*range(n)]),
+            INTEGERS,
         ),
-        "a2": pa.array(padded([[9], [1], None, [7], [], [5, None], [2, 2]], lambda n: [n]), WHOLE),
+        "a2": pa.array(padded([[9], [1], None, [7], [], [5, None], [2, 2]], lambda n: [n]), INTEGERS),
         "sa": padded([["b", "a"], None, [], [None], ["x", None, "y"], ["é", "日本", "z"], [""]], lambda n: ["k"] * n),
         "da": padded(
             [[1.0, math.nan, -0.0, 0.0], None, [], [None], [math.inf, math.nan, None]], lambda n: [-n / 2, n / 2]
         ),
         "ll": pa.array(
             padded([[[1], [2, 3]], None, [], [None], [[1], None], [[], [None]]], lambda n: [[n], [n, n]]),
-            pa.list_(WHOLE),
+            pa.list_(INTEGERS),
         ),
         "st": pa.array(
             [None if n == 3 else {"p": None if n == 5 else n, "q": None if n == 4 else str(n)} for n in range(ROWS)],
@@ -195,11 +196,11 @@ NESTED = pa.table(
 )
 
 
-def texts(name: str) -> list[str]:
+def expressions(name: str) -> list[str]:
     return (Path(__file__).parent / "functions" / f"{name}.sql").read_text().splitlines()
 
 
-EACH = pytest.mark.parametrize(
+ALL_FILES = pytest.mark.parametrize(
     ("name", "table", "zone"),
     [
         ("strings", STRINGS, "UTC"),
@@ -217,23 +218,23 @@ EACH = pytest.mark.parametrize(
 MODES = pytest.mark.parametrize("ansi", [True, False], ids=["ansi", "not-ansi"])
 
 
-@EACH
+@ALL_FILES
 @MODES
 def test_oracle_functions(spark: SparkSession, name: str, table: pa.Table, zone: str, ansi: bool) -> None:
-    Oracle(spark, table, zone).check(texts(name), ansi=ansi)
+    Oracle(spark, table, zone).check(expressions(name), ansi=ansi)
 
 
-@EACH
+@ALL_FILES
 @MODES
 def test_oracle_nullability(spark: SparkSession, name: str, table: pa.Table, zone: str, ansi: bool) -> None:
-    """Whether functions of columns that are never null may be null is what Spark says."""
-    columns = {each: table[each].drop_null().slice(0, 1) for each in table.column_names}
-    never = pa.schema([pa.field(each.name, each.type, False) for each in table.schema])
-    oracle = Oracle(spark, pa.table(columns).cast(never), zone)
-    cases = [_Case(text, f"e{number}") for number, text in enumerate(texts(name))]
+    """The nullability of functions of columns that are not null is the same as in Spark."""
+    columns = {name: table[name].drop_null().slice(0, 1) for name in table.column_names}
+    not_null = pa.schema([pa.field(field.name, field.type, False) for field in table.schema])
+    oracle = Oracle(spark, pa.table(columns).cast(not_null), zone)
+    cases = [_Case(text, f"e{number}") for number, text in enumerate(expressions(name))]
     oracle._session.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
     oracle._translate(cases, ansi)
     output = oracle._select(cases)._jdf.queryExecution().optimizedPlan().output()
-    there = [output.apply(number).nullable() for number in range(len(cases))]
-    here = [case.expression and case.expression.nullable for case in cases]
-    assert [case.text for case, one, other in zip(cases, here, there, strict=True) if one != other] == []
+    expected = [output.apply(number).nullable() for number in range(len(cases))]
+    actual = [case.expression and case.expression.nullable for case in cases]
+    assert [case.text for case, one, other in zip(cases, actual, expected, strict=True) if one != other] == []

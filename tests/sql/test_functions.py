@@ -12,7 +12,6 @@ import cloudpickle
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,8 +21,8 @@ from ikebana.expressions import Column, ColumnBatch, Config, Expression, Literal
 from ikebana.expressions.core.base import BUILDERS
 from ikebana.expressions.core.scalars import each_distinct
 from ikebana.expressions.core.tree import Tree
-from ikebana.expressions.nested.lists import Lists, codes
-from ikebana.expressions.strings.patterns import java, like
+from ikebana.expressions.nested.lists import Lists, ranks
+from ikebana.expressions.strings.patterns import translate_java, translate_like
 from ikebana.expressions.temporal import calendar
 from ikebana.expressions.temporal.zones import to_clock, to_instant
 
@@ -88,7 +87,7 @@ def test_what_java_means_otherwise_is_refused(pattern: str) -> None:
 
 
 def test_an_escaped_quantifier_is_none() -> None:
-    assert java(r"a\++").python.fullmatch("a++")
+    assert translate_java(r"a\++").python.fullmatch("a++")
     assert run(build("RLike", S, text(r"^\?+$")), s=["??", "a"]) == [True, False]
 
 
@@ -117,7 +116,7 @@ PIECES = [
 def test_twin_regular_expressions_by_re2_and_by_python(pieces: list[str], texts: list[str]) -> None:
     pattern = "".join(pieces)
     column = ["", *texts]
-    searched = [java(pattern).python.search(string) is not None for string in column]
+    searched = [translate_java(pattern).python.search(each) is not None for each in column]
     assert run(build("RLike", S, text(pattern)), s=column) == searched
     replaced = build("RegExpReplace", S, text(pattern), text("<$0>"), number(1))
     assert run(replaced, s=column) == run(
@@ -131,7 +130,7 @@ def test_twin_like(pattern: str, texts: list[str]) -> None:
         re.fullmatch(pattern.replace("%", ".*").replace("_", "."), each, re.DOTALL) is not None for each in texts
     ]
     assert run(build("Like", S, text(pattern)), s=texts) == expected
-    assert [like(pattern).python.search(each) is not None for each in texts] == expected
+    assert [translate_like(pattern).python.search(each) is not None for each in texts] == expected
 
 
 @given(st.text("aé日", max_size=5), st.integers(-7, 7), st.integers(-2, 8))
@@ -231,18 +230,18 @@ def test_hashes_are_those_of_spark() -> None:
 
 
 @given(st.lists(st.one_of(st.none(), st.lists(st.one_of(st.none(), st.integers(0, 3))))))
-def test_lists_are_opened_and_closed(values: list[list[int | None] | None]) -> None:
+def test_lists_from_and_to_arrays(values: list[list[int | None] | None]) -> None:
     array = pa.array([[9], *values, None], pa.list_(pa.int64())).slice(1)
-    opened = Lists.of(array)
-    there = np.asarray(array.is_valid())
-    assert opened.closed(array.type, there).equals(array)
-    kept = opened.keep(pc.is_valid).closed(array.type, there).to_pylist()
-    assert kept == [each and [item for item in each if item is not None] for each in [*values, None]]
+    lists = Lists.from_array(array)
+    is_valid = np.asarray(array.is_valid())
+    assert lists.to_array(array.type, is_valid).equals(array)
+    without_nulls = lists.drop_nulls().to_array(array.type, is_valid).to_pylist()
+    assert without_nulls == [each and [item for item in each if item is not None] for each in [*values, None]]
 
 
-def test_codes_are_in_order() -> None:
-    assert codes(pa.array([2.0, math.nan, None, -0.0, 0.0, math.inf])).tolist() == [1, 3, -1, 0, 0, 2]
-    assert codes(pa.array(["é", "z", "a", "Z"])).tolist() == [3, 2, 1, 0]
+def test_ranks_are_in_order() -> None:
+    assert ranks(pa.array([2.0, math.nan, None, -0.0, 0.0, math.inf])).tolist() == [1, 3, -1, 0, 0, 2]
+    assert ranks(pa.array(["é", "z", "a", "Z"])).tolist() == [3, 2, 1, 0]
 
 
 # Unsupported functions.

@@ -7,7 +7,7 @@ from ikebana.expressions.hashing import functions as hashing_functions
 from ikebana.expressions.nested import functions as nested_functions
 from ikebana.expressions.nested import lambdas
 from ikebana.expressions.numbers import arithmetic, mathematics, rounding
-from ikebana.expressions.strings import encodings, printf, regexes
+from ikebana.expressions.strings import encodings, formatting, regexes
 from ikebana.expressions.strings import functions as string_functions
 from ikebana.expressions.temporal import dates, formats, intervals, times
 
@@ -16,7 +16,7 @@ __all__ = ["Call", "Column", "ColumnBatch", "Config", "Expression", "Literal", "
 FUNCTION_MODULES = (
     *(casts, comparison, conditional, literals, unsupported),
     *(arithmetic, mathematics, rounding),
-    *(string_functions, encodings, printf, regexes),
+    *(string_functions, encodings, formatting, regexes),
     *(dates, formats, intervals, times),
     *(nested_functions, lambdas),
     hashing_functions,

@@ -1,7 +1,11 @@
-"""Arrays, structs and maps: making them, taking them apart, and functions of arrays.
+"""Functions of arrays, structs and maps, except higher-order functions (`ikebana.expressions.nested.lambdas`).
 
-Whole columns of lists are opened into their elements, which are then handled together. Functions that compare elements
-are for elements that are not themselves nested.
+Columns of arrays are flattened into their elements (`Lists`), which are computed together. NaN equals NaN and is
+greater than all other values, and -0.0 equals 0.0. Positions count from 1 in element_at and slice (from the end if
+negative), but from 0 in `array[position]`. With Spark's `legacySizeOfNull`, the size of null is -1.
+
+Unsupported: comparing elements that are themselves nested, array_insert at positions other than the first and last,
+sequences of dates and timestamps.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from pyarrow import types
 from ikebana.encoding.arrow import from_numpy
 from ikebana.errors import SqlError
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, Literal, builds, function, is_nullable
+from ikebana.expressions.core.failing import fail_on_error, fails_on_error
 from ikebana.expressions.core.scalars import (
     Arguments,
     Value,
@@ -29,13 +34,16 @@ from ikebana.expressions.core.scalars import (
     wide,
 )
 from ikebana.expressions.core.tree import Tree, of_nodes
-from ikebana.expressions.nested.lists import Lists, codes
+from ikebana.expressions.nested.lists import Lists, ranks
 
-_INT, _TEXT, _LONG = pa.int32(), pa.string(), pa.int64()
+_INT, _STRING, _LONG = pa.int32(), pa.string(), pa.int64()
+
+
+_POSITION_ZERO = "the position must not be 0: the first element has position 1"
 
 
 def list_of(kind: pa.DataType, nullable: bool) -> pa.DataType:
-    """The type of an array, as Spark's is in Arrow."""
+    """The Arrow type of Spark's ARRAY of a type."""
     return pa.list_(pa.field("element", kind, nullable))
 
 
@@ -43,26 +51,24 @@ def _first_type(arguments: Arguments) -> pa.DataType:
     return arguments[0].type
 
 
-def _fails(tree: Tree, config: Config) -> tuple[Any, ...]:
-    return (bool(tree.fields["failOnError"]),)
-
-
 def _array(value: Value, rows: int) -> pa.Array:
-    """A column, also of a literal."""
+    """An argument as a column."""
     return value if isinstance(value, pa.Array) else pa.repeat(value, rows)
 
 
-def _check_plain(arguments: Arguments) -> None:
-    """Elements are compared: they must not be nested."""
+def _check_not_nested(arguments: Arguments) -> None:
+    """Raise for elements that are nested, which cannot be compared."""
     kind = arguments[0].type
-    if types.is_nested(kind.key_type if types.is_map(kind) else kind.value_type):
+    element = kind.key_type if types.is_map(kind) else kind.value_type
+    if types.is_nested(element):
         raise SqlError(
             "comparing elements that are arrays, structs or maps is not supported in a maintained view",
+            detail=f"the elements of {arguments[0]} have type {element}",
             hint="compute it in a Python UDF, or when the view is read",
         )
 
 
-# Making.
+# Constructors and fields.
 
 
 @maps(
@@ -71,23 +77,24 @@ def _check_plain(arguments: Arguments) -> None:
     nullable=False,
     strict=False,
 )
-def _create_array(call: Call, *given: Value) -> pa.Array:
-    rows = rows_of(*given)
-    columns = pa.concat_arrays([shaped(_array(each, rows), call.type.value_type) for each in given])
-    order = np.arange(rows * len(given)).reshape(len(given), rows).T.ravel()
-    return Lists(np.full(rows, len(given)), columns.take(pa.array(order))).closed(call.type)
+def _create_array(call: Call, *values: Value) -> pa.Array:
+    rows = rows_of(*values)
+    columns = pa.concat_arrays([shaped(_array(value, rows), call.type.value_type) for value in values])
+    order = np.arange(rows * len(values)).reshape(len(values), rows).T.ravel()
+    return Lists(np.full(rows, len(values)), columns.take(pa.array(order))).to_array(call.type)
 
 
 @builds("CreateNamedStruct")
 def _build_struct(tree: Tree, children: Arguments, config: Config) -> Expression:
-    names = [each.value if isinstance(each, Literal) else None for each in children[::2]]
-    fields = [pa.field(str(name), each.type, each.nullable) for name, each in zip(names, children[1::2], strict=True)]
-    return Call(pa.struct(fields), False, "struct", children[1::2])
+    names = [name.value if isinstance(name, Literal) else None for name in children[::2]]
+    values = children[1::2]
+    fields = [pa.field(str(name), value.type, value.nullable) for name, value in zip(names, values, strict=True)]
+    return Call(pa.struct(fields), False, "struct", values)
 
 
 @function("struct", lazy=True)
 def _struct(call: Call, rows: ColumnBatch) -> pa.Array:
-    columns = [each.evaluate(rows) for each in call.arguments]
+    columns = [value.evaluate(rows) for value in call.arguments]
     return pa.StructArray.from_arrays(columns, fields=list(call.type))
 
 
@@ -113,8 +120,8 @@ def _build_fields(tree: Tree, children: Arguments, config: Config) -> Expression
 
 @function("fields")
 def _fields(call: Call, arrays: pa.Array) -> pa.Array:
-    opened = Lists.of(arrays)
-    return Lists(opened.counts, opened.items.flatten()[call.options[0]]).closed(call.type, valid(arrays))
+    structs = Lists.from_array(arrays)
+    return Lists(structs.counts, structs.items.flatten()[call.options[0]]).to_array(call.type, valid(arrays))
 
 
 @builds("KnownNotContainsNull")
@@ -128,38 +135,36 @@ def _without_nulls(call: Call, arrays: pa.Array) -> pa.Array:
     return shaped(arrays, call.type)
 
 
-# Strings, bytes and arrays, end to end and backwards.
+# Concatenation and reversal of strings, binaries and arrays.
 
 
 def _concat_type(arguments: Arguments) -> pa.DataType:
     kind = arguments[0].type
     if not types.is_list(kind):
         return kind
-    return list_of(kind.value_type, any(each.type.value_field.nullable for each in arguments))
+    return list_of(kind.value_type, any(argument.type.value_field.nullable for argument in arguments))
 
 
 @maps("Concat", gives=_concat_type)
-def _concat(call: Call, *given: Value) -> pa.Array:
+def _concat(call: Call, *values: Value) -> pa.Array:
     if not types.is_list(call.type):
-        return pc.binary_join_element_wise(*given, pa.scalar("", _TEXT).cast(call.type))
-    rows = rows_of(*given)
-    opened = [Lists.of(_array(each, rows)) for each in given]
-    order = np.argsort(np.concatenate([each.parents for each in opened]), kind="stable")
-    items = pa.concat_arrays([shaped(each.items, call.type.value_type) for each in opened])
-    counts = np.sum([each.counts for each in opened], axis=0)
-    return Lists(counts, items.take(pa.array(order))).closed(call.type)
+        return pc.binary_join_element_wise(*values, pa.scalar("", _STRING).cast(call.type))
+    rows = rows_of(*values)
+    columns = [Lists.from_array(_array(value, rows)) for value in values]
+    order = np.argsort(np.concatenate([lists.parents for lists in columns]), kind="stable")
+    items = pa.concat_arrays([shaped(lists.items, call.type.value_type) for lists in columns])
+    counts = np.sum([lists.counts for lists in columns], axis=0)
+    return Lists(counts, items.take(pa.array(order))).to_array(call.type)
 
 
 @maps("Reverse", gives=_first_type)
 def _reverse(call: Call, value: pa.Array) -> pa.Array:
     if not types.is_list(value.type):
-        return pc.utf8_reverse(value) if value.type == _TEXT else each_distinct(_backwards, value.type, value)
-    opened = Lists.of(value)
-    return opened.ordered(np.lexsort((-opened.positions, opened.parents))).closed(call.type)
-
-
-def _backwards(value: bytes) -> bytes:
-    return value[::-1]
+        if value.type == _STRING:
+            return pc.utf8_reverse(value)
+        return each_distinct(lambda value: value[::-1], value.type, value)
+    lists = Lists.from_array(value)
+    return lists.sort(-lists.positions).to_array(call.type)
 
 
 # Elements.
@@ -169,19 +174,22 @@ def _backwards(value: bytes) -> bytes:
     "GetArrayItem",
     gives=lambda arguments: arguments[0].type.value_type,
     nullable=True,
-    options=_fails,
-    raises=lambda call: bool(call.options[0]),
+    options=fail_on_error,
+    raises=fails_on_error,
 )
 def _item(call: Call, array: Value, position: Value) -> pa.Array:
-    opened, at = _opened(array, position), wide(position)
-    inside = (at >= 0) & (at < opened.counts)
-    if call.options[0]:
-        refuse_where(~inside, call, "an array has no element at some position", array, position)
-    return opened.pick(at, inside)
+    lists, index = _lists(array, position), wide(position)
+    exists = (index >= 0) & (index < lists.counts)
+    if fails_on_error(call):
+        refuse_where(
+            ~exists, call, "the array has no element at the position (the first has position 0)", array, position
+        )
+    return lists.pick(index, exists)
 
 
-def _opened(array: Value, *others: Value) -> Lists:
-    return Lists.of(_array(array, rows_of(array, *others)))
+def _lists(array: Value, *others: Value) -> Lists:
+    """The lists of an argument, one for each row of all arguments."""
+    return Lists.from_array(_array(array, rows_of(array, *others)))
 
 
 def _element_type(arguments: Arguments) -> pa.DataType:
@@ -190,7 +198,7 @@ def _element_type(arguments: Arguments) -> pa.DataType:
 
 
 def _element_options(tree: Tree, config: Config) -> tuple[Any, ...]:
-    """Whether it fails, and what it is where there is no element: a text, or null."""
+    """Whether element_at raises for a position without element, and otherwise its value there: a string, or null."""
     nodes = tree.fields.get("defaultValueOutOfBound")
     return (bool(tree.fields["failOnError"]), of_nodes(nodes).fields["value"] if nodes else None)
 
@@ -204,39 +212,44 @@ def _element_options(tree: Tree, config: Config) -> tuple[Any, ...]:
 )
 def _element_at(call: Call, array: Value, position: Value) -> pa.Array:
     if types.is_map(array.type):
-        return _looked_up(array, position)
+        return _value_of_key(array, position)
     fails, default = call.options
-    opened, at = _opened(array, position), wide(position)
-    refuse_where(np.equal(at, 0), call, "positions begin at 1", array, position)
-    index = np.where(at > 0, at - 1, at + opened.counts)
-    inside = (index >= 0) & (index < opened.counts)
+    lists, number = _lists(array, position), wide(position)
+    refuse_where(np.equal(number, 0), call, _POSITION_ZERO, array, position)
+    index = _index(number, lists)
+    exists = (index >= 0) & (index < lists.counts)
     if fails:
-        refuse_where(~inside, call, "an array has no element at some position", array, position)
-    found = opened.pick(index, inside)
-    return found if default is None else pc.if_else(pa.array(inside), found, pa.scalar(default, call.type))
+        refuse_where(~exists, call, "the array has no element at the position", array, position)
+    elements = lists.pick(index, exists)
+    return elements if default is None else pc.if_else(pa.array(exists), elements, pa.scalar(default, call.type))
+
+
+def _index(position: Any, lists: Lists) -> Any:
+    """Positions that count from 1, or from the end if negative, as positions from 0."""
+    return np.where(position > 0, position - 1, position + lists.counts)
 
 
 @maps("GetMapValue", gives=_element_type, nullable=True)
-def _map_value(call: Call, given: Value, key: Value) -> pa.Array:
-    return _looked_up(given, key)
+def _map_value(call: Call, mapping: Value, key: Value) -> pa.Array:
+    return _value_of_key(mapping, key)
 
 
-def _looked_up(given: Value, key: Value) -> pa.Array:
-    """The values of keys in maps."""
-    rows = rows_of(given, key)
-    given = _array(given, rows)
-    keys = Lists.keys(given)
-    hits = _same(keys, _array(key, rows))
-    found = np.full(rows, -1)
-    found[keys.parents[hits]] = keys.positions[hits]
-    return Lists.values(given).pick(found, found >= 0)
+def _value_of_key(mapping: Value, key: Value) -> pa.Array:
+    """The value of a key in each map, null if the map does not have it."""
+    rows = rows_of(mapping, key)
+    mapping = _array(mapping, rows)
+    keys = Lists.from_map_keys(mapping)
+    matches = _equals(keys, _array(key, rows))
+    index = np.full(rows, -1)
+    index[keys.parents[matches]] = keys.positions[matches]
+    return Lists.from_map_values(mapping).pick(index, index >= 0)
 
 
-def _same(opened: Lists, wanted: pa.Array) -> Any:
-    """Which items are the same as what is wanted in their row, and not null."""
-    every = codes(pa.concat_arrays([opened.items, shaped(wanted, opened.items.type)]))
-    here, there = every[: len(opened.items)], every[len(opened.items) :]
-    return (here == there[opened.parents]) & (here >= 0)
+def _equals(lists: Lists, values: pa.Array) -> Any:
+    """Which items equal the value of their row; false for null items."""
+    combined = ranks(pa.concat_arrays([lists.items, shaped(values, lists.items.type)]))
+    items, others = combined[: len(lists.items)], combined[len(lists.items) :]
+    return (items == others[lists.parents]) & (items >= 0)
 
 
 @maps(
@@ -247,20 +260,20 @@ def _same(opened: Lists, wanted: pa.Array) -> Any:
     options=lambda tree, config: (bool(tree.fields["legacySizeOfNull"]),),
 )
 def _size(call: Call, array: pa.Array) -> pa.Array:
-    counts, there = np.diff(np.asarray(array.offsets)), valid(array)
-    if call.options[0] and there is not None:
-        return from_numpy(_INT, np.where(there, counts, -1))
-    return from_numpy(_INT, counts, there)
+    counts, is_valid = np.diff(np.asarray(array.offsets)), valid(array)
+    if call.options[0] and is_valid is not None:
+        return from_numpy(_INT, np.where(is_valid, counts, -1))
+    return from_numpy(_INT, counts, is_valid)
 
 
 @maps("MapKeys", gives=lambda arguments: list_of(arguments[0].type.key_type, True))
-def _map_keys(call: Call, given: pa.Array) -> pa.Array:
-    return Lists.keys(given).closed(call.type)
+def _map_keys(call: Call, mapping: pa.Array) -> pa.Array:
+    return Lists.from_map_keys(mapping).to_array(call.type)
 
 
 @maps("MapValues", gives=lambda arguments: list_of(arguments[0].type.item_type, arguments[0].type.item_field.nullable))
-def _map_values(call: Call, given: pa.Array) -> pa.Array:
-    return Lists.values(given).closed(call.type)
+def _map_values(call: Call, mapping: pa.Array) -> pa.Array:
+    return Lists.from_map_values(mapping).to_array(call.type)
 
 
 # Searching.
@@ -269,90 +282,80 @@ def _map_values(call: Call, given: pa.Array) -> pa.Array:
 @maps(
     "ArrayContains",
     gives=pa.bool_(),
-    check=_check_plain,
+    check=_check_not_nested,
     nullable=lambda tree, arguments: is_nullable(arguments) or arguments[0].type.value_field.nullable,
 )
-def _contains(call: Call, array: Value, wanted: Value) -> pa.Array:
-    """Null where it is not found, and there are nulls among which it might be."""
-    opened = _opened(array, wanted)
-    found = _rows_with(opened, _same(opened, _array(wanted, len(opened.counts))))
-    unsure = _rows_with(opened, codes(opened.items) < 0)
-    return from_numpy(pa.bool_(), found, found | ~unsure)
+def _contains(call: Call, array: Value, value: Value) -> pa.Array:
+    """Null if the array does not contain the value, but contains nulls."""
+    lists = _lists(array, value)
+    contains = lists.any(_equals(lists, _array(value, len(lists.counts))))
+    has_nulls = lists.any(ranks(lists.items) < 0)
+    return from_numpy(pa.bool_(), contains, contains | ~has_nulls)
 
 
-def _rows_with(opened: Lists, flags: Any) -> Any:
-    """Rows of which some item is marked."""
-    marked = np.zeros(len(opened.counts), bool)
-    marked[opened.parents[flags]] = True
-    return marked
+@maps("ArrayPosition", gives=_LONG, check=_check_not_nested)
+def _position(call: Call, array: Value, value: Value) -> pa.Array:
+    lists = _lists(array, value)
+    matches = np.flatnonzero(_equals(lists, _array(value, len(lists.counts))))[::-1]
+    position = np.zeros(len(lists.counts), np.int64)
+    position[lists.parents[matches]] = lists.positions[matches] + 1  # the first match of a row is written last
+    return from_numpy(_LONG, position)
 
 
-@maps("ArrayPosition", gives=_LONG, check=_check_plain)
-def _position(call: Call, array: Value, wanted: Value) -> pa.Array:
-    opened = _opened(array, wanted)
-    hits = np.flatnonzero(_same(opened, _array(wanted, len(opened.counts))))[::-1]
-    found = np.zeros(len(opened.counts), np.int64)
-    found[opened.parents[hits]] = opened.positions[hits] + 1  # the first one is the last that is written
-    return from_numpy(_LONG, found)
+@maps("ArrayRemove", gives=_first_type, check=_check_not_nested)
+def _remove(call: Call, array: Value, value: Value) -> pa.Array:
+    lists = _lists(array, value)
+    return lists.filter(~_equals(lists, _array(value, len(lists.counts)))).to_array(call.type)
 
 
-@maps("ArrayRemove", gives=_first_type, check=_check_plain)
-def _remove(call: Call, array: Value, unwanted: Value) -> pa.Array:
-    opened = _opened(array, unwanted)
-    return opened.where(~_same(opened, _array(unwanted, len(opened.counts)))).closed(call.type)
-
-
-@maps("ArrayDistinct", gives=_first_type, check=_check_plain)
+@maps("ArrayDistinct", gives=_first_type, check=_check_not_nested)
 def _distinct(call: Call, array: pa.Array) -> pa.Array:
-    opened = Lists.of(array)
-    numbers = codes(opened.items)
-    if types.is_floating(opened.items.type):
-        opened = Lists(opened.counts, pc.add(opened.items, pa.scalar(0.0, opened.items.type)))  # -0.0 is 0.0
-    first = np.unique(opened.parents * (len(numbers) + 2) + numbers + 1, return_index=True)[1]
-    flags = np.zeros(len(numbers), bool)
+    lists = Lists.from_array(array)
+    codes = ranks(lists.items)
+    if types.is_floating(lists.items.type):
+        lists = Lists(lists.counts, pc.add(lists.items, pa.scalar(0.0, lists.items.type)))  # -0.0 becomes 0.0
+    first = np.unique(lists.parents * (len(codes) + 2) + codes + 1, return_index=True)[1]
+    flags = np.zeros(len(codes), bool)
     flags[first] = True
-    return opened.where(flags).closed(call.type)
+    return lists.filter(flags).to_array(call.type)
 
 
 # Order.
 
 
-@maps("SortArray", gives=_first_type, check=_check_plain)
+@maps("SortArray", gives=_first_type, check=_check_not_nested)
 def _sort(call: Call, array: Value, ascending: Value) -> pa.Array:
-    """Nulls are less than all else."""
-    opened = _opened(array, ascending)
-    direction = np.broadcast_to(np.where(np.asarray(_array(ascending, len(opened.counts))), 1, -1), len(opened.counts))
-    return opened.ordered(np.lexsort((codes(opened.items) * direction[opened.parents], opened.parents))).closed(
-        call.type
-    )
+    """Nulls are less than all other values."""
+    lists = _lists(array, ascending)
+    direction = np.broadcast_to(np.where(np.asarray(_array(ascending, len(lists.counts))), 1, -1), len(lists.counts))
+    return lists.sort(ranks(lists.items) * direction[lists.parents]).to_array(call.type)
 
 
-def _extreme(kind: str, at: Callable[[Any], Any]) -> None:
-    @maps(kind, gives=lambda arguments: arguments[0].type.value_type, nullable=True, check=_check_plain)
+def _extreme(kind: str, position: Callable[[Any], Any]) -> None:
+    @maps(kind, gives=lambda arguments: arguments[0].type.value_type, nullable=True, check=_check_not_nested)
     def _(call: Call, array: pa.Array) -> pa.Array:
-        opened = Lists.of(array).keep(pc.is_valid)
-        ordered = opened.ordered(np.lexsort((codes(opened.items), opened.parents)))
-        return ordered.pick(at(opened.counts), opened.counts > 0)
+        lists = Lists.from_array(array).drop_nulls()
+        return lists.sort(ranks(lists.items)).pick(position(lists.counts), lists.counts > 0)
 
 
 _extreme("ArrayMin", lambda counts: 0)
 _extreme("ArrayMax", lambda counts: counts - 1)
 
 
-# Parts.
+# Slicing, flattening, repeating, inserting.
 
 
 @maps("Slice", gives=_first_type, raises=True)
 def _slice(call: Call, array: Value, start: Value, length: Value) -> pa.Array:
-    opened = _opened(array, start, length)
-    at, many = wide(start), wide(length)
-    refuse_where(np.equal(at, 0), call, "positions begin at 1", array, start, length)
-    refuse_where(np.less(many, 0), call, "a length is negative", array, start, length)
-    begin = np.where(at > 0, at - 1, at + opened.counts)
-    inside = (begin >= 0) & (begin < opened.counts)
-    begin = np.where(inside, begin, 0)
-    counts = np.where(inside, np.clip(many, 0, opened.counts - begin), 0)
-    return opened.part(begin, counts).closed(call.type)
+    lists = _lists(array, start, length)
+    position, size = wide(start), wide(length)
+    refuse_where(np.equal(position, 0), call, _POSITION_ZERO, array, start, length)
+    refuse_where(np.less(size, 0), call, "the length must not be negative", array, start, length)
+    begin = _index(position, lists)
+    exists = (begin >= 0) & (begin < lists.counts)
+    begin = np.where(exists, begin, 0)
+    counts = np.where(exists, np.clip(size, 0, lists.counts - begin), 0)
+    return lists.slice(begin, counts).to_array(call.type)
 
 
 @maps(
@@ -363,12 +366,12 @@ def _slice(call: Call, array: Value, start: Value, length: Value) -> pa.Array:
     nullable=lambda tree, arguments: is_nullable(arguments) or arguments[0].type.value_field.nullable,
 )
 def _flatten(call: Call, arrays: pa.Array) -> pa.Array:
-    """Null where one of the arrays is."""
-    outer = Lists.of(arrays)
-    inner = Lists.of(outer.items)
+    """Null if one of the inner arrays is null."""
+    outer = Lists.from_array(arrays)
+    inner = Lists.from_array(outer.items)
     counts = np.bincount(outer.parents, weights=inner.counts, minlength=len(arrays)).astype(np.int64)
-    lacking = _rows_with(outer, np.asarray(outer.items.is_null()))
-    return Lists(counts, inner.items).closed(call.type, ~lacking)
+    has_nulls = outer.any(np.asarray(outer.items.is_null()))
+    return Lists(counts, inner.items).to_array(call.type, ~has_nulls)
 
 
 @maps(
@@ -379,44 +382,50 @@ def _flatten(call: Call, arrays: pa.Array) -> pa.Array:
 )
 def _array_repeat(call: Call, value: Value, count: Value) -> pa.Array:
     rows = rows_of(value, count)
-    many = _array(count, rows)
-    counts = np.clip(wide(pc.fill_null(many, 0)), 0, None)
+    count = _array(count, rows)
+    counts = np.clip(wide(pc.fill_null(count, 0)), 0, None)
     items = _array(value, rows).take(pa.array(np.repeat(np.arange(rows), counts)))
-    return Lists(counts, items).closed(call.type, valid(many))
+    return Lists(counts, items).to_array(call.type, valid(count))
 
 
 @builds("ArrayInsert")
 def _build_insert(tree: Tree, children: Arguments, config: Config) -> Expression:
-    """Only array_append and array_prepend, which it is in plans."""
+    """Only positions 1 and -1 are supported: Spark plans array_prepend and array_append as these."""
     array, position, item = children
     if not isinstance(position, Literal) or position.value not in (1, -1):
-        raise SqlError("array_insert is not supported in a maintained view", hint="use array_append or array_prepend")
+        raise SqlError(
+            "array_insert is supported only at position 1 or -1 in a maintained view",
+            detail=f"the position is {position}",
+            hint="use array_prepend or array_append",
+        )
     kind = list_of(array.type.value_type, array.type.value_field.nullable or item.nullable)
     return Call(kind, array.nullable, "insert", (array, item), (position.value,))
 
 
 @function("insert")
 def _insert(call: Call, array: pa.Array, item: pa.Array) -> pa.Array:
-    opened = Lists.of(array)
-    before = opened.parents, np.arange(len(array))
-    items = pa.concat_arrays([shaped(each, call.type.value_type) for each in (opened.items, item)])
-    first = np.repeat([1, 0], [len(opened.items), len(array)]) * call.options[0]
-    order = np.lexsort((first, np.concatenate(before)))
-    return Lists(opened.counts + 1, items.take(pa.array(order))).closed(call.type, valid(array))
+    """The position is 1 to prepend the item, -1 to append it."""
+    lists = Lists.from_array(array)
+    parents = np.concatenate([lists.parents, np.arange(len(array))])
+    items = pa.concat_arrays([shaped(part, call.type.value_type) for part in (lists.items, item)])
+    is_old = np.repeat([1, 0], [len(lists.items), len(array)])
+    order = np.lexsort((is_old * call.options[0], parents))
+    return Lists(lists.counts + 1, items.take(pa.array(order))).to_array(call.type, valid(array))
 
 
 # Strings.
 
 
-@maps("ArrayJoin", gives=_TEXT)
-def _join(call: Call, array: Value, delimiter: Value, instead: Value | None = None) -> pa.Array:
-    opened = _opened(array, delimiter, *([] if instead is None else [instead]))
-    if instead is None:
-        opened = opened.keep(pc.is_valid)
+@maps("ArrayJoin", gives=_STRING)
+def _join(call: Call, array: Value, delimiter: Value, replacement: Value | None = None) -> pa.Array:
+    """Nulls are replaced, or omitted if there is no replacement."""
+    lists = _lists(array, delimiter, *([] if replacement is None else [replacement]))
+    if replacement is None:
+        lists = lists.drop_nulls()
     else:
-        by = _array(instead, len(opened.counts)).take(pa.array(opened.parents))
-        opened = Lists(opened.counts, pc.coalesce(opened.items, by))
-    return pc.binary_join(opened.closed(pa.list_(_TEXT)), delimiter)
+        replacements = _array(replacement, len(lists.counts)).take(pa.array(lists.parents))
+        lists = Lists(lists.counts, pc.coalesce(lists.items, replacements))
+    return pc.binary_join(lists.to_array(pa.list_(_STRING)), delimiter)
 
 
 # Sequences.
@@ -426,20 +435,26 @@ def _join(call: Call, array: Value, delimiter: Value, instead: Value | None = No
 def _build_sequence(tree: Tree, children: Arguments, config: Config) -> Expression:
     kind = children[0].type
     if not types.is_integer(kind):
-        raise SqlError("sequence is supported for whole numbers only in a maintained view")
+        raise SqlError(
+            f"sequence of {kind} is not supported in a maintained view",
+            detail="only sequences of integers are supported",
+            hint="generate a sequence of integers, and compute the values from it with transform",
+        )
     return Call(list_of(kind, False), is_nullable(children), "sequence", children)
 
 
 @function("sequence", raises=True)
 def _sequence(call: Call, start: pa.Array, stop: pa.Array, step: pa.Array | None = None) -> pa.Array:
-    given = [each for each in (start, stop, step) if each is not None]
+    arguments = [argument for argument in (start, stop, step) if argument is not None]
     first, last = wide(start), wide(stop)
-    by = wide(step) if step is not None else np.where(first <= last, 1, -1)
-    wrong = ((by > 0) & (first > last)) | ((by < 0) & (first < last)) | ((by == 0) & (first != last))
-    refuse_where(wrong, call, "a step does not lead from start to stop", *given)
-    there = valid(*given)
-    counts = (last - first) // np.where(by == 0, 1, by) + 1
-    counts = counts if there is None else np.where(there, counts, 0)
-    numbers = Lists(counts, pa.nulls(0))
-    items = first[numbers.parents] + by[numbers.parents] * numbers.positions
-    return Lists(counts, from_numpy(call.type.value_type, items)).closed(call.type, there)
+    increment = wide(step) if step is not None else np.where(first <= last, 1, -1)
+    is_wrong = (
+        ((increment > 0) & (first > last)) | ((increment < 0) & (first < last)) | ((increment == 0) & (first != last))
+    )
+    refuse_where(is_wrong, call, "the step does not lead from start to stop", *arguments)
+    is_valid = valid(*arguments)
+    counts = (last - first) // np.where(increment == 0, 1, increment) + 1
+    counts = counts if is_valid is None else np.where(is_valid, counts, 0)
+    lists = Lists(counts, pa.nulls(0))
+    items = first[lists.parents] + increment[lists.parents] * lists.positions
+    return Lists(counts, from_numpy(call.type.value_type, items)).to_array(call.type, is_valid)

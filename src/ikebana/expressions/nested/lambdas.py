@@ -1,8 +1,11 @@
-"""Functions of arrays that are given a function: transform, filter, exists, forall, aggregate, and array_sort.
+"""Higher-order functions of arrays: transform, filter, exists, forall, aggregate, and array_sort.
 
-The function's body is an expression of its parameters and of the columns around it. It is evaluated once for all
-elements of all arrays (`aggregate`: once for each position), with what is around it repeated for each element.
-Parameters are named by how deep their function is nested, not by the plan: the same text is the same expression.
+The body of a lambda function is an expression over its parameters and over columns and parameters of the enclosing
+scope (its captures). It is evaluated once for all elements of all arrays (`aggregate`: once for each position), with
+the captures repeated for each element. Parameters are named by the nesting depth of their function, not by Spark's
+expression ids: equal SQL gives equal expressions.
+
+Unsupported: array_sort with a comparison function, and of arrays whose elements are nested.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ikebana.encoding.arrow import Flags, flags_of, from_numpy
+from ikebana.encoding.arrow import flags_of, from_numpy
 from ikebana.errors import SqlError
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, builds, function, is_nullable
 from ikebana.expressions.core.buffers import is_true, scatter
@@ -22,12 +25,12 @@ from ikebana.expressions.core.scalars import Arguments, shaped, valid
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.core.types import arrow_type
 from ikebana.expressions.nested.functions import list_of
-from ikebana.expressions.nested.lists import Lists, codes
+from ikebana.expressions.nested.lists import Lists, ranks
 
 
 @dataclass(frozen=True)
 class Parameter(Expression):
-    """A parameter of a function: a column of the rows that its body is evaluated for."""
+    """A parameter of a lambda function: a column of the rows for which its body is evaluated."""
 
     name: str
 
@@ -40,9 +43,9 @@ class Parameter(Expression):
 
 @dataclass(frozen=True)
 class Lambda(Expression):
-    """A function: its body, the names of its parameters, and how many functions are nested in it.
+    """A lambda function: its body, the names of its parameters, and the depth of lambda functions nested in it.
 
-    It has the type of its body, and no value of its own.
+    Its type is the type of its body.
     """
 
     body: Expression
@@ -57,20 +60,20 @@ class Lambda(Expression):
         return replace(self, body=inputs[0])
 
     def evaluate(self, rows: ColumnBatch) -> pa.Array:
-        """The body, for rows that have the parameters among their columns."""
+        """The values of the body, for rows that have the parameters among their columns."""
         return self.body.evaluate(rows)
 
     @property
-    def around(self) -> frozenset[str]:
-        """The columns and parameters that it uses and that are not its own."""
-        named = {each.name for each in self.body.walk() if isinstance(each, Parameter)}
-        inner = {name for each in self.body.walk() if isinstance(each, Lambda) for name in each.parameters}
-        return self.body.columns | (named - inner - set(self.parameters))
+    def captures(self) -> frozenset[str]:
+        """The columns and parameters of the enclosing scope that the body uses."""
+        used = {node.name for node in self.body.walk() if isinstance(node, Parameter)}
+        inner = {name for node in self.body.walk() if isinstance(node, Lambda) for name in node.parameters}
+        return self.body.columns | (used - inner - set(self.parameters))
 
-    def applied(self, rows: ColumnBatch, index: Any, *arguments: pa.Array) -> pa.Array:
-        """The values of the body for arguments, each of which belongs to a row that `index` has."""
-        chosen = pa.array(index)
-        columns = {name: rows.columns[name].take(chosen) for name in self.around}
+    def apply(self, rows: ColumnBatch, index: Any, *arguments: pa.Array) -> pa.Array:
+        """The values of the body for arguments; captures are those of the row in `index` for each argument."""
+        taken = pa.array(index)
+        columns = {name: rows.columns[name].take(taken) for name in self.captures}
         columns.update(zip(self.parameters, arguments, strict=False))
         return self.body.evaluate(ColumnBatch(columns, len(index)))
 
@@ -86,31 +89,35 @@ def _parameter(tree: Tree, children: Arguments, config: Config) -> Expression:
 @builds("LambdaFunction")
 def _lambda(tree: Tree, children: Arguments, config: Config) -> Expression:
     body, *parameters = children
-    depth = max((each.depth + 1 for each in body.walk() if isinstance(each, Lambda)), default=0)
-    names = {each.name: f"lambda{depth}.{at}" for at, each in enumerate(parameters) if isinstance(each, Parameter)}
+    depth = max((node.depth + 1 for node in body.walk() if isinstance(node, Lambda)), default=0)
+    names = {
+        parameter.name: f"lambda{depth}.{number}"
+        for number, parameter in enumerate(parameters)
+        if isinstance(parameter, Parameter)
+    }
     return Lambda(body.type, body.nullable, _renamed(body, names), tuple(names.values()), depth)
 
 
 def _renamed(expression: Any, names: Mapping[str, str]) -> Any:
-    """An expression with other names for some parameters."""
+    """An expression with its parameters renamed."""
     if isinstance(expression, tuple):
-        return tuple(_renamed(each, names) for each in expression)
+        return tuple(_renamed(item, names) for item in expression)
     if not isinstance(expression, Expression):
         return expression
     if isinstance(expression, Parameter):
         return replace(expression, name=names.get(expression.name, expression.name))
     return replace(
-        expression, **{each.name: _renamed(getattr(expression, each.name), names) for each in fields(expression)}
+        expression, **{field.name: _renamed(getattr(expression, field.name), names) for field in fields(expression)}
     )
 
 
-def _parts(call: Call, rows: ColumnBatch) -> tuple[pa.Array, Lists, pa.Array]:
-    """The arrays, opened, and what the function gives for each element (and its position, if it wants it)."""
+def _apply_to_elements(call: Call, rows: ColumnBatch) -> tuple[pa.Array, Lists, pa.Array]:
+    """The arrays, their lists, and the result of the function for each element (and its position)."""
     array, compute = call.arguments[0].evaluate(rows), call.arguments[1]
     assert isinstance(compute, Lambda)
-    opened = Lists.of(array)
-    found = compute.applied(rows, opened.parents, opened.items, from_numpy(pa.int32(), opened.positions))
-    return array, opened, found
+    lists = Lists.from_array(array)
+    results = compute.apply(rows, lists.parents, lists.items, from_numpy(pa.int32(), lists.positions))
+    return array, lists, results
 
 
 @builds("ArrayTransform")
@@ -121,8 +128,8 @@ def _build_transform(tree: Tree, children: Arguments, config: Config) -> Express
 
 @function("transform", lazy=True)
 def _transform(call: Call, rows: ColumnBatch) -> pa.Array:
-    array, opened, found = _parts(call, rows)
-    return Lists(opened.counts, found).closed(call.type, valid(array))
+    array, lists, results = _apply_to_elements(call, rows)
+    return Lists(lists.counts, results).to_array(call.type, valid(array))
 
 
 @builds("ArrayFilter")
@@ -132,8 +139,8 @@ def _build_filter(tree: Tree, children: Arguments, config: Config) -> Expression
 
 @function("filter", lazy=True)
 def _filter(call: Call, rows: ColumnBatch) -> pa.Array:
-    array, opened, found = _parts(call, rows)
-    return opened.where(is_true(found)).closed(call.type, valid(array))
+    array, lists, results = _apply_to_elements(call, rows)
+    return lists.filter(is_true(results)).to_array(call.type, valid(array))
 
 
 @builds("ArrayExists", "ArrayForAll")
@@ -145,19 +152,19 @@ def _build_test(tree: Tree, children: Arguments, config: Config) -> Expression:
 
 @function("exists", lazy=True)
 def _exists(call: Call, rows: ColumnBatch) -> pa.Array:
-    """Whether an element passes (or none fails); null if it is not so, and might be for elements without an answer."""
-    wanted, three_valued = call.options
-    array, opened, found = _parts(call, rows)
-    answered = flags_of(found.is_valid())
-    decisive = _marked(opened, answered & (flags_of(found) == wanted))
-    there: Any = np.asarray(array.is_valid())
+    """exists: whether the predicate is true for an element; forall: whether it is false for none.
+
+    If no element decides the result but the predicate is null for some element, the result is null; without
+    three-valued logic (a legacy mode of exists), it is false.
+    """
+    decisive_value, three_valued = call.options
+    array, lists, results = _apply_to_elements(call, rows)
+    has_result = flags_of(results.is_valid())
+    is_decided = lists.any(has_result & (flags_of(results) == decisive_value))
+    is_valid: Any = np.asarray(array.is_valid())
     if three_valued:
-        there = there & (decisive | ~_marked(opened, ~answered))
-    return from_numpy(pa.bool_(), decisive == wanted, there)
-
-
-def _marked(opened: Lists, flags: Flags) -> Any:
-    return np.bincount(opened.parents[flags], minlength=len(opened.counts)) > 0
+        is_valid = is_valid & (is_decided | ~lists.any(~has_result))
+    return from_numpy(pa.bool_(), is_decided == decisive_value, is_valid)
 
 
 @builds("ArrayAggregate")
@@ -168,62 +175,46 @@ def _build_aggregate(tree: Tree, children: Arguments, config: Config) -> Express
 
 @function("aggregate", lazy=True)
 def _aggregate(call: Call, rows: ColumnBatch) -> pa.Array:
-    array, state = (each.evaluate(rows) for each in call.arguments[:2])
+    array, state = (argument.evaluate(rows) for argument in call.arguments[:2])
     merge, finish = call.arguments[2:]
     assert isinstance(merge, Lambda) and isinstance(finish, Lambda)
-    opened = Lists.of(array)
-    begins = np.cumsum(opened.counts) - opened.counts
-    for number in range(int(opened.counts.max(initial=0))):
-        longer = opened.counts > number
-        index = np.flatnonzero(longer)
-        items = opened.items.take(pa.array(begins[index] + number))
-        merged = shaped(merge.applied(rows, index, state.take(pa.array(index)), items), state.type)
-        state = scatter(state.type, rows.count, [(longer, merged), (~longer, state.filter(pa.array(~longer)))])
-    there = np.flatnonzero(np.asarray(array.is_valid()))
-    result = finish.applied(rows, there, state.take(pa.array(there)))
-    return scatter(call.type, rows.count, [(np.asarray(array.is_valid()), result)])
+    lists, is_valid = Lists.from_array(array), np.asarray(array.is_valid())
+    begins = np.cumsum(lists.counts) - lists.counts
+    for position in range(int(lists.counts.max(initial=0))):
+        has_item = lists.counts > position
+        index = np.flatnonzero(has_item)
+        items = lists.items.take(pa.array(begins[index] + position))
+        merged = shaped(merge.apply(rows, index, state.take(pa.array(index)), items), state.type)
+        state = scatter(state.type, rows.count, [(has_item, merged), (~has_item, state.filter(pa.array(~has_item)))])
+    index = np.flatnonzero(is_valid)
+    result = finish.apply(rows, index, state.take(pa.array(index)))
+    return scatter(call.type, rows.count, [(is_valid, result)])
 
 
 # Sorting.
 
-_DEFAULT = [
-    *(
-        "If",
-        "And",
-        "IsNull",
-        "left",
-        "IsNull",
-        "right",
-        "0",
-        "If",
-        "IsNull",
-        "left",
-        "1",
-        "If",
-        "IsNull",
-        "right",
-        "-1",
-    ),
-    *("If", "LessThan", "left", "right", "-1", "If", "GreaterThan", "left", "right", "1", "0"),
-]
-"""How elements are compared if nothing else is said: nulls come last."""
+_DEFAULT_COMPARATOR = (
+    "If And IsNull left IsNull right 0 If IsNull left 1 If IsNull right -1"
+    " If LessThan left right -1 If GreaterThan left right 1 0"
+)
+"""The body of the comparison function that Spark supplies by default, in pre-order: nulls come last."""
 
 
 @builds("ArraySort")
 def _build_sort(tree: Tree, children: Arguments, config: Config) -> Expression:
     body = tree.children[1].children[0]
-    told = [str(each.fields.get("name") or each.fields.get("value") or each.kind) for each in body.walk()]
-    if told != _DEFAULT or pa.types.is_nested(children[0].type.value_type):
+    words = [str(node.fields.get("name") or node.fields.get("value") or node.kind) for node in body.walk()]
+    if words != _DEFAULT_COMPARATOR.split() or pa.types.is_nested(children[0].type.value_type):
         raise SqlError(
-            "array_sort with a function of its own, or of nested elements, is not supported in a maintained view",
-            hint="use sort_array or array_sort(array)",
+            "array_sort with a comparison function, or of nested elements, is not supported in a maintained view",
+            hint="use array_sort(array) or sort_array(array), or compute it in a Python UDF",
         )
     return Call(children[0].type, is_nullable(children[:1]), "sort", children[:1])
 
 
 @function("sort")
 def _sort(call: Call, array: pa.Array) -> pa.Array:
-    opened = Lists.of(array)
-    numbers = codes(opened.items)
-    last = np.where(numbers < 0, len(numbers), numbers)
-    return opened.ordered(np.lexsort((last, opened.parents))).closed(call.type, valid(array))
+    lists = Lists.from_array(array)
+    codes = ranks(lists.items)
+    nulls_last = np.where(codes < 0, len(codes), codes)
+    return lists.sort(nulls_last).to_array(call.type, valid(array))

@@ -1,8 +1,10 @@
-"""Lists, opened: how many elements each row has, all elements one after the other, and the rows that they belong to."""
+"""Columns of lists in flat form: the length of each list, and the items of all lists in one array.
+
+Functions of arrays compute on all items at once, and use `parents` and `positions` to relate an item to its list.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,92 +16,99 @@ import pyarrow.compute as pc
 from ikebana.encoding.arrow import Flags, flags_of
 from ikebana.expressions.core.scalars import as_lists, shaped, valid
 
-Numbers = npt.NDArray[np.int64]
+Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """Rows that have some of the items each, in order; lists that are null have none."""
+    """One list per row: `counts` are the lengths, `items` the items of all lists in order. Null lists are empty."""
 
-    counts: Numbers
+    counts: Integers
     items: pa.Array
 
     @staticmethod
-    def of(array: pa.Array) -> Lists:
-        """The lists of an array of lists."""
-        return Lists._at(array, array.values)
+    def from_array(array: pa.Array) -> Lists:
+        """The lists of an Arrow array of lists."""
+        return Lists._from_offsets(array, array.values)
 
     @staticmethod
-    def keys(array: pa.Array) -> Lists:
-        """The keys of an array of maps."""
-        return Lists._at(array, array.keys)
+    def from_map_keys(array: pa.Array) -> Lists:
+        """The keys of an Arrow array of maps."""
+        return Lists._from_offsets(array, array.keys)
 
     @staticmethod
-    def values(array: pa.Array) -> Lists:
-        """The values of an array of maps."""
-        return Lists._at(array, array.items)
+    def from_map_values(array: pa.Array) -> Lists:
+        """The values of an Arrow array of maps."""
+        return Lists._from_offsets(array, array.items)
 
     @staticmethod
-    def _at(array: pa.Array, items: pa.Array) -> Lists:
+    def _from_offsets(array: pa.Array, items: pa.Array) -> Lists:
         offsets = np.asarray(array.offsets).astype(np.int64)
-        counts, there = np.diff(offsets), valid(array)
-        if there is not None:
-            counts = np.where(there, counts, 0)
+        counts, is_valid = np.diff(offsets), valid(array)
+        if is_valid is not None:
+            counts = np.where(is_valid, counts, 0)
         return Lists(counts, items.take(pa.array(_ranges(offsets[:-1], counts))))
 
     @property
-    def parents(self) -> Numbers:
+    def parents(self) -> Integers:
         """The row of each item."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
     @property
-    def positions(self) -> Numbers:
-        """Where each item is in its list, from 0."""
+    def positions(self) -> Integers:
+        """The position of each item in its list, from 0."""
         return _ranges(np.zeros(len(self.counts), np.int64), self.counts)
 
-    def keep(self, test: Callable[[pa.Array], Any]) -> Lists:
-        """Only the items that pass a test, which gives flags."""
-        flags = test(self.items)
-        return self.where(flags_of(flags) if isinstance(flags, pa.Array) else flags)
-
-    def where(self, flags: Flags) -> Lists:
-        """Only the items that flags mark."""
+    def filter(self, flags: Flags) -> Lists:
+        """The lists with only those items whose flag is set."""
         counts = np.bincount(self.parents[flags], minlength=len(self.counts)).astype(np.int64)
         return Lists(counts, self.items.filter(pa.array(flags)))
 
-    def ordered(self, order: Numbers) -> Lists:
-        """The items in another order, in which rows still follow each other."""
+    def drop_nulls(self) -> Lists:
+        """The lists without items that are null."""
+        return self.filter(flags_of(pc.is_valid(self.items)))
+
+    def any(self, flags: Flags) -> Flags:
+        """The rows that have an item whose flag is set."""
+        return np.bincount(self.parents[flags], minlength=len(self.counts)) > 0
+
+    def reorder(self, order: Integers) -> Lists:
+        """The items in the order of these indices, which must keep items of the same row together."""
         return Lists(self.counts, self.items.take(pa.array(order)))
 
-    def part(self, starts: Numbers, counts: Numbers) -> Lists:
-        """Some items of each row, from one on; there must be as many."""
+    def sort(self, keys: Integers) -> Lists:
+        """Each list ordered by the keys of its items; items with equal keys keep their order."""
+        return self.reorder(np.lexsort((keys, self.parents)))
+
+    def slice(self, starts: Integers, counts: Integers) -> Lists:
+        """For each row, `counts` items from position `starts` on. These items must exist."""
         begins = np.cumsum(self.counts) - self.counts + starts
         return Lists(counts, self.items.take(pa.array(_ranges(begins, counts))))
 
-    def pick(self, positions: Any, there: Any) -> pa.Array:
-        """One item of each row, null where flags say that there is none."""
+    def pick(self, positions: Any, exists: Any) -> pa.Array:
+        """The item at a position of each row, null where `exists` is false."""
         begins = np.cumsum(self.counts) - self.counts
-        index = np.where(there, begins + positions, 0)
-        return self.items.take(pa.array(index, mask=~np.broadcast_to(there, index.shape)))
+        index = np.where(exists, begins + positions, 0)
+        return self.items.take(pa.array(index, mask=~np.broadcast_to(exists, index.shape)))
 
-    def closed(self, kind: pa.DataType, there: Flags | None = None) -> pa.Array:
-        """An array of lists of a type, null where flags are not set."""
+    def to_array(self, kind: pa.DataType, is_valid: Flags | None = None) -> pa.Array:
+        """An Arrow array of lists of type `kind`, null where `is_valid` is false."""
         offsets = np.concatenate([[0], np.cumsum(self.counts)])
-        return as_lists(offsets, shaped(self.items, kind.value_type), kind, there)
+        return as_lists(offsets, shaped(self.items, kind.value_type), kind, is_valid)
 
 
-def _ranges(starts: Numbers, counts: Numbers) -> Numbers:
-    """For each start as many numbers as there are, one after the other."""
+def _ranges(starts: Integers, counts: Integers) -> Integers:
+    """The concatenation of `range(start, start + count)` for each start and count."""
     total = np.arange(int(counts.sum()))
     return total + np.repeat(starts - (np.cumsum(counts) - counts), counts)
 
 
-def codes(items: pa.Array) -> Numbers:
-    """A number for each item, in their order; -1 for nulls. NaN is the same as NaN and greater than all others."""
+def ranks(items: pa.Array) -> Integers:
+    """The rank of each item among the distinct items; -1 for nulls. NaN equals NaN and is greater than all others."""
     if pa.types.is_floating(items.type):
-        items = pc.add(items, pa.scalar(0.0, items.type))  # -0.0 is 0.0
+        items = pc.add(items, pa.scalar(0.0, items.type))  # -0.0 becomes 0.0
     encoded = items.dictionary_encode()
-    ranks = np.empty(len(encoded.dictionary) + 1, np.int64)
-    ranks[np.asarray(pc.array_sort_indices(encoded.dictionary))] = np.arange(len(encoded.dictionary))
-    ranks[-1] = -1
-    return ranks[np.asarray(pc.fill_null(encoded.indices, len(encoded.dictionary)))]
+    by_code = np.empty(len(encoded.dictionary) + 1, np.int64)
+    by_code[np.asarray(pc.array_sort_indices(encoded.dictionary))] = np.arange(len(encoded.dictionary))
+    by_code[-1] = -1
+    return by_code[np.asarray(pc.fill_null(encoded.indices, len(encoded.dictionary)))]

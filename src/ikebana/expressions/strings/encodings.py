@@ -1,6 +1,8 @@
-"""Strings and bytes as each other: digests, hexadecimal and base 64, character sets, numbers written out.
+"""Strings and binary values encoded as each other: digests, hexadecimal, base64, character sets, URL encoding.
 
-Digests and codes are computed by Python, once for each distinct value.
+Supported character sets are UTF-8, US-ASCII, ISO-8859-1, UTF-16BE and UTF-16LE; UTF-16 and UTF-32 are not supported.
+
+Cost: Python encodes each distinct value once.
 """
 
 from __future__ import annotations
@@ -11,43 +13,41 @@ import hashlib
 import re
 import zlib
 from collections.abc import Callable
-from decimal import ROUND_DOWN, ROUND_HALF_EVEN, ROUND_UP, Context, Decimal
 from typing import Any
 from urllib.parse import quote_plus
 
 import pyarrow as pa
-from pyarrow import types
 
 from ikebana.errors import EvaluationError, SqlError
-from ikebana.expressions.core.base import Call, Config, Expression, builds, function, is_nullable
+from ikebana.expressions.core.base import CASE_HINT, Call, Config, Expression, builds, function, is_nullable
+from ikebana.expressions.core.failing import fail_on_error, fails_on_error
 from ikebana.expressions.core.scalars import Arguments, Value, each_distinct, maps
 from ikebana.expressions.core.tree import Tree, short
 from ikebana.expressions.core.types import arrow_type
 
-_TEXT, _BYTES = pa.string(), pa.binary()
+_STRING, _BINARY = pa.string(), pa.binary()
 
 
-def _fails(tree: Tree, config: Config) -> tuple[bool]:
-    return (bool(tree.fields["failOnError"]),)
+# Digests.
 
 
-def _of_each(kind: str, compute: Callable[[Any], Any], gives: pa.DataType) -> None:
+def _digest(kind: str, compute: Callable[[bytes], Any], gives: pa.DataType) -> None:
     @maps(kind, gives=gives)
     def _(call: Call, value: pa.Array) -> pa.Array:
         return each_distinct(compute, gives, value)
 
 
-_of_each("Md5", lambda value: hashlib.md5(value).hexdigest(), _TEXT)
-_of_each("Sha1", lambda value: hashlib.sha1(value).hexdigest(), _TEXT)
-_of_each("Crc32", zlib.crc32, pa.int64())
+_digest("Md5", lambda value: hashlib.md5(value).hexdigest(), _STRING)
+_digest("Sha1", lambda value: hashlib.sha1(value).hexdigest(), _STRING)
+_digest("Crc32", zlib.crc32, pa.int64())
 
 
-@maps("Sha2", gives=_TEXT, nullable=True)
+@maps("Sha2", gives=_STRING, nullable=True)
 def _sha2(call: Call, value: Value, bits: Value) -> pa.Array:
-    return each_distinct(_digest, _TEXT, value, bits)
+    return each_distinct(_sha2_digest, _STRING, value, bits)
 
 
-def _digest(value: bytes, bits: int) -> str | None:
+def _sha2_digest(value: bytes, bits: int) -> str | None:
     name = {0: "sha256", 224: "sha224", 256: "sha256", 384: "sha384", 512: "sha512"}.get(bits)
     return hashlib.new(name, value).hexdigest() if name else None
 
@@ -55,44 +55,49 @@ def _digest(value: bytes, bits: int) -> str | None:
 # Hexadecimal.
 
 
-@maps("Hex", gives=_TEXT)
+@maps("Hex", gives=_STRING)
 def _hex(call: Call, value: pa.Array) -> pa.Array:
-    return each_distinct(_as_hex, _TEXT, value)
+    return each_distinct(_hex_digits, _STRING, value)
 
 
-def _as_hex(value: Any) -> str:
+def _hex_digits(value: Any) -> str:
     if isinstance(value, int):
         return f"{value & (2**64 - 1):X}"
     return (value.encode() if isinstance(value, str) else bytes(value)).hex().upper()
 
 
-@maps("Unhex", gives=_BYTES, nullable=True, options=_fails, raises=lambda call: bool(call.options[0]))
+@maps("Unhex", gives=_BINARY, nullable=True, options=fail_on_error, raises=fails_on_error)
 def _unhex(call: Call, text: pa.Array) -> pa.Array:
     def compute(text: str) -> bytes | None:
         if re.fullmatch("[0-9a-fA-F]*", text):
             return bytes.fromhex("0" * (len(text) % 2) + text)
-        if call.options[0]:
-            raise EvaluationError(f"cannot evaluate {call}", detail=f"{text!r} is not hexadecimal")
+        if fails_on_error(call):
+            raise EvaluationError(
+                f"cannot evaluate {call}",
+                detail=f"{text!r} is not hexadecimal",
+                hint="use unhex, which is null for such strings",
+            )
         return None
 
-    return each_distinct(compute, _BYTES, text)
+    return each_distinct(compute, _BINARY, text)
 
 
-# Base 64.
+# Base64.
 
 
-@maps("UnBase64", gives=_BYTES, raises=True, options=_fails)
+@maps("UnBase64", gives=_BINARY, raises=True, options=fail_on_error)
 def _unbase64(call: Call, text: pa.Array) -> pa.Array:
-    """What is not of the alphabet is left out, unless it must fail."""
+    """Characters outside the alphabet are skipped; with `failOnError`, only white space is."""
 
     def compute(text: str) -> bytes:
-        kept = re.sub(r"\s" if call.options[0] else "[^A-Za-z0-9+/=]", "", text)
-        bare = kept.rstrip("=")
-        if len(bare) % 4 == 1 or re.search("[^A-Za-z0-9+/]", bare) or (kept != bare and len(kept) % 4):
-            raise EvaluationError(f"cannot evaluate {call}", detail=f"{text!r} is not in base 64")
-        return base64.b64decode(bare + "=" * (-len(bare) % 4))
+        encoded = re.sub(r"\s" if fails_on_error(call) else "[^A-Za-z0-9+/=]", "", text)
+        unpadded = encoded.rstrip("=")
+        has_bad_length = len(unpadded) % 4 == 1 or (encoded != unpadded and len(encoded) % 4)
+        if has_bad_length or re.search("[^A-Za-z0-9+/]", unpadded):
+            raise EvaluationError(f"cannot evaluate {call}", detail=f"{text!r} is not base64", hint=CASE_HINT)
+        return base64.b64decode(unpadded + "=" * (-len(unpadded) % 4))
 
-    return each_distinct(compute, _BYTES, text)
+    return each_distinct(compute, _BINARY, text)
 
 
 def _base64(value: bytes, chunked: bool) -> str:
@@ -109,6 +114,7 @@ _CHARSETS = {
     "utf-16be": "utf-16-be",
     "utf-16le": "utf-16-le",
 }
+"""Python's name of each supported character set."""
 
 
 def _charset(name: str) -> str:
@@ -117,35 +123,43 @@ def _charset(name: str) -> str:
     return _CHARSETS[name.lower()]
 
 
-def _coded(code: Callable[[Any, str], Any]) -> Callable[..., Any]:
-    def compute(value: Any, charset: str, *_: bool) -> Any:
-        try:
-            return code(value, _charset(charset))
-        except UnicodeError as error:
-            raise EvaluationError(f"{value!r} cannot be converted", detail=str(error)) from None
+def _encode(value: str, charset: str, *_: bool) -> bytes:
+    try:
+        return value.encode(_charset(charset))
+    except UnicodeError as error:
+        raise EvaluationError(
+            f"encode cannot convert {value!r} to {charset}", detail=str(error), hint="use 'utf-8'"
+        ) from None
 
-    return compute
+
+def _decode(value: bytes, charset: str, *_: bool) -> str:
+    try:
+        return value.decode(_charset(charset))
+    except UnicodeError as error:
+        raise EvaluationError(
+            f"decode cannot convert {value!r} from {charset}", detail=str(error), hint=CASE_HINT
+        ) from None
 
 
-def _url_encoded(text: str) -> str:
+def _url_encode(text: str) -> str:
     return quote_plus(text, safe="*").replace("~", "%7E")
 
 
-# Functions that plans have as calls of Java methods.
+# Functions that appear in plans as calls of static Java methods.
 
-_INVOKED: dict[tuple[str, str], tuple[Callable[..., Any], bool]] = {
+_STATIC_METHODS: dict[tuple[str, str], tuple[Callable[..., Any], bool]] = {
     ("Base64", "encode"): (_base64, False),
-    ("Encode", "encode"): (_coded(lambda value, charset: value.encode(charset)), True),
-    ("StringDecode", "decode"): (_coded(lambda value, charset: value.decode(charset)), True),
-    ("UrlCodec", "encode"): (_url_encoded, False),
+    ("Encode", "encode"): (_encode, True),
+    ("StringDecode", "decode"): (_decode, True),
+    ("UrlCodec", "encode"): (_url_encode, False),
 }
-"""By object and method: what it computes, and whether it may raise."""
+"""By class and method: the function that computes it, and whether it can raise."""
 
 
 @builds("StaticInvoke")
-def _invoke(tree: Tree, children: Arguments, config: Config) -> Expression:
+def _build_static_invoke(tree: Tree, children: Arguments, config: Config) -> Expression:
     name = (short(tree.fields["staticObject"]), tree.fields["functionName"])
-    if name not in _INVOKED:
+    if name not in _STATIC_METHODS:
         raise SqlError(
             f"the function {'.'.join(name)} is not supported in a maintained view",
             detail=f"in {tree!r}",
@@ -155,53 +169,13 @@ def _invoke(tree: Tree, children: Arguments, config: Config) -> Expression:
     return Call(arrow_type(tree.fields["dataType"]), nullable, ".".join(name), children)
 
 
-def _register_invoked() -> None:
-    for (owner, method), (compute, raises) in _INVOKED.items():
+def _register_static_methods() -> None:
+    for (owner, method), (compute, raises) in _STATIC_METHODS.items():
 
-        def run(call: Call, *given: pa.Array, compute: Callable[..., Any] = compute) -> pa.Array:
-            return each_distinct(compute, call.type, *given)
+        def run(call: Call, *arguments: pa.Array, compute: Callable[..., Any] = compute) -> pa.Array:
+            return each_distinct(compute, call.type, *arguments)
 
         function(f"{owner}.{method}", raises=raises)(run)
 
 
-_register_invoked()
-
-
-# Numbers written out.
-
-
-def _check_places(arguments: Arguments) -> None:
-    if not types.is_integer(arguments[1].type):
-        raise SqlError("format_number with a pattern is not supported", hint="give the number of decimal places")
-
-
-@maps("FormatNumber", gives=_TEXT, nullable=True, check=_check_places, raises=True)
-def _format_number(call: Call, value: Value, places: Value) -> pa.Array:
-    return each_distinct(_formatted, _TEXT, value, places)
-
-
-_PLACES = 300
-_WIDE = Context(prec=700)
-
-
-def _formatted(value: Any, places: int) -> str | None:
-    """With commas between thousands, halves rounded to even digits."""
-    if places < 0:
-        return None
-    if places > _PLACES:
-        raise EvaluationError(f"a number cannot be written with {places} decimal places", hint=f"use at most {_PLACES}")
-    if isinstance(value, float):
-        if value != value or value in (float("inf"), float("-inf")):
-            return "NaN" if value != value else "∞" if value > 0 else "-∞"
-        return f"{_rounded(value, places):,.{places}f}"
-    return f"{Decimal(value).quantize(Decimal(1).scaleb(-places), ROUND_HALF_EVEN, _WIDE):,.{places}f}"
-
-
-def _rounded(value: float, places: int) -> Decimal:
-    """The digits that a float is written with, rounded; a half is one only if the float is exactly there."""
-    written, exact, step = Decimal(repr(value)), Decimal(value), Decimal(1).scaleb(-places)
-    mode = ROUND_HALF_EVEN
-    lower = written.quantize(step, ROUND_DOWN, _WIDE)
-    if exact != written and abs(written - lower) * 2 == step:
-        mode = ROUND_UP if abs(exact) > abs(written) else ROUND_DOWN
-    return written.quantize(step, mode, _WIDE)
+_register_static_methods()

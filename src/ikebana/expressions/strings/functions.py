@@ -1,8 +1,11 @@
-"""Functions of strings, and of binary values as strings of bytes.
+"""Functions of strings and binary values: case, substrings, trimming, padding, searching, replacing, codes.
 
-A string's characters are its code points. Where Arrow's kernels agree with Spark they are used: for columns against
-literal patterns and positions. All else is computed by Python once for each distinct combination of arguments.
-Collations other than UTF8_BINARY, and binary values that are not UTF-8 in a column of strings, are not supported.
+Characters are Unicode code points; positions count from 1. Only the space is trimmed by default, not other white space.
+
+Cost: Arrow's kernels are used where they agree with Spark, which is mostly for a column with literal patterns and
+positions. Otherwise Python computes the function once for each distinct combination of arguments.
+
+Unsupported: collations other than UTF8_BINARY, and strings that are not valid UTF-8.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import pyarrow.compute as pc
 
 from ikebana.expressions.core.base import Call, is_nullable
 from ikebana.expressions.core.buffers import is_true, scatter
+from ikebana.expressions.core.failing import fail_on_error, fails_on_error
 from ikebana.expressions.core.scalars import (
     Arguments,
     Value,
@@ -29,8 +33,8 @@ from ikebana.expressions.core.scalars import (
 )
 from ikebana.expressions.nested.lists import Lists
 
-_TEXT, _INT = pa.string(), pa.int32()
-_LAST = 2**31 - 1
+_STRING, _INT = pa.string(), pa.int32()
+_MAX_INT = 2**31 - 1
 
 
 def _first_type(arguments: Arguments) -> pa.DataType:
@@ -45,97 +49,97 @@ def _is_ascii(text: Value) -> bool:
 
 
 def _cased(text: pa.Array, kernel: Callable[[pa.Array], pa.Array], convert: Callable[[str], str]) -> pa.Array:
-    """ASCII by Arrow; all else by Python, since a character's other case may be several."""
+    """Convert ASCII strings with Arrow, others with Python, which may convert one character to several."""
     if _is_ascii(text):
         return kernel(text)
-    plain = is_true(pc.string_is_ascii(text))
-    slow = each_distinct(convert, _TEXT, text.filter(pa.array(~plain)))
-    return scatter(_TEXT, len(text), [(plain, kernel(text.filter(pa.array(plain)))), (~plain, slow)])
+    ascii_rows = is_true(pc.string_is_ascii(text))
+    others = each_distinct(convert, _STRING, text.filter(pa.array(~ascii_rows)))
+    return scatter(_STRING, len(text), [(ascii_rows, kernel(text.filter(pa.array(ascii_rows)))), (~ascii_rows, others)])
 
 
-@maps("Upper", gives=_TEXT)
+@maps("Upper", gives=_STRING)
 def _upper(call: Call, text: pa.Array) -> pa.Array:
     return _cased(text, pc.ascii_upper, str.upper)
 
 
-@maps("Lower", gives=_TEXT)
+@maps("Lower", gives=_STRING)
 def _lower(call: Call, text: pa.Array) -> pa.Array:
     return _cased(text, pc.ascii_lower, str.lower)
 
 
-@maps("InitCap", gives=_TEXT)
+@maps("InitCap", gives=_STRING)
 def _initcap(call: Call, text: pa.Array) -> pa.Array:
-    return each_distinct(_capitalised, _TEXT, text)
+    return each_distinct(_capitalised, _STRING, text)
 
 
 def _capitalised(text: str) -> str:
-    """Each word, which only spaces part, with its first letter in title case and the others in lower case."""
+    """Words, separated by spaces only, with the first character in title case and the others in lower case."""
     return " ".join(word[:1].title() + word[1:] for word in text.lower().split(" "))
 
 
-# Parts.
+# Substrings.
 
 
 @maps("Substring", gives=_first_type)
 def _substring(call: Call, text: Value, position: Value, length: Value) -> pa.Array:
-    at, count = constant(position), constant(length)
-    if at is None or count is None or not isinstance(text, pa.Array):
-        return each_distinct(part, call.type, text, position, length)
+    first, count = constant(position), constant(length)
+    if first is None or count is None or not isinstance(text, pa.Array):
+        return each_distinct(_slice, call.type, text, position, length)
     if count <= 0:
         return pc.binary_repeat(text, 0)
-    start = at - 1 if at > 0 else at
+    start = first - 1 if first > 0 else first
     stop: int | None = start + count
-    if (start < 0 and start + count >= 0) or (stop is not None and stop > _LAST):
+    if (start < 0 and start + count >= 0) or (stop is not None and stop > _MAX_INT):
         stop = None
     return (pc.binary_slice if pa.types.is_binary(text.type) else pc.utf8_slice_codeunits)(text, start, stop)
 
 
-def part(text: Any, position: int, length: int) -> Any:
-    """What SQL's substring gives: positions count from 1, or from the end if negative; 0 is as good as 1."""
+def _slice(text: Any, position: int, length: int) -> Any:
+    """The result of substring: positions count from 1, or from the end if negative; 0 means 1."""
     start = position - 1 if position > 0 else len(text) + position if position < 0 else 0
     return text[max(start, 0) : max(start + length, 0)]
 
 
-@maps("SubstringIndex", gives=_TEXT)
+@maps("SubstringIndex", gives=_STRING)
 def _substring_index(call: Call, text: Value, delimiter: Value, count: Value) -> pa.Array:
-    return each_distinct(_up_to, _TEXT, text, delimiter, count)
+    return each_distinct(_before_delimiter, _STRING, text, delimiter, count)
 
 
-def _up_to(text: str, delimiter: str, count: int) -> str:
-    """What is before the delimiter's count-th occurrence, or after it from the end; occurrences may overlap."""
+def _before_delimiter(text: str, delimiter: str, count: int) -> str:
+    """The text before the `count`-th delimiter, or after the `-count`-th from the end; delimiters may overlap."""
     if not delimiter or not count:
         return ""
     at = -1 if count > 0 else len(text) - len(delimiter) + 1
     for _ in range(abs(count)):
-        at = text.find(delimiter, at + 1) if count > 0 else _last(text, delimiter, at - 1)
+        at = text.find(delimiter, at + 1) if count > 0 else _last_start(text, delimiter, at - 1)
         if at < 0:
             return text
     return text[:at] if count > 0 else text[at + len(delimiter) :]
 
 
-def _last(text: str, delimiter: str, at: int) -> int:
-    """Where the delimiter begins for the last time, at a position or before it."""
+def _last_start(text: str, delimiter: str, at: int) -> int:
+    """The last position, not after `at`, at which the delimiter begins; -1 if there is none."""
     return text.rfind(delimiter, 0, at + len(delimiter)) if at >= 0 else -1
 
 
-@maps("StringSplitSQL", gives=pa.list_(pa.field("element", _TEXT, False)))
+@maps("StringSplitSQL", gives=pa.list_(pa.field("element", _STRING, False)))
 def _split_sql(call: Call, text: Value, delimiter: Value) -> pa.Array:
-    by = constant(delimiter)
-    if by and isinstance(text, pa.Array):
-        return pc.split_pattern(text, by)
-    return each_distinct(lambda whole, by: whole.split(by) if by else [whole], call.type, text, delimiter)
+    separator = constant(delimiter)
+    if separator and isinstance(text, pa.Array):
+        return pc.split_pattern(text, separator)
+    return each_distinct(lambda text, by: text.split(by) if by else [text], call.type, text, delimiter)
 
 
 # Trimming and padding.
 
 
 def _trims(kind: str, kernel: Callable[..., pa.Array], strip: Callable[[str, str], str]) -> None:
-    @maps(kind, gives=_TEXT)
+    @maps(kind, gives=_STRING)
     def _(call: Call, text: Value, characters: Value | None = None) -> pa.Array:
         if isinstance(characters, pa.Array) or not isinstance(text, pa.Array):
-            return each_distinct(strip, _TEXT, text, pa.scalar(" ") if characters is None else characters)
-        chosen = " " if characters is None else characters.as_py()
-        return kernel(text, characters=chosen) if chosen else text
+            return each_distinct(strip, _STRING, text, pa.scalar(" ") if characters is None else characters)
+        trimmed = " " if characters is None else characters.as_py()
+        return kernel(text, characters=trimmed) if trimmed else text
 
 
 _trims("StringTrim", pc.utf8_trim, str.strip)
@@ -144,25 +148,26 @@ _trims("StringTrimRight", pc.utf8_rtrim, str.rstrip)
 
 
 def _pads(kind: str, kernel: Callable[..., pa.Array], join: Callable[[str, str], str]) -> None:
-    def padded(text: str, width: int, filling: str) -> str:
-        lacks = width - len(text)
-        if lacks <= 0 or not filling:
+    def padded(text: str, width: int, padding: str) -> str:
+        missing = width - len(text)
+        if missing <= 0 or not padding:
             return text[: max(width, 0)]
-        return join(text, (filling * (lacks // len(filling) + 1))[:lacks])
+        return join(text, (padding * (missing // len(padding) + 1))[:missing])
 
-    @maps(kind, gives=_TEXT)
-    def _(call: Call, text: Value, width: Value, filling: Value) -> pa.Array:
-        wide, by = constant(width), constant(filling)
-        if isinstance(text, pa.Array) and wide is not None and by is not None and len(by) == 1 and wide > 0:
-            return kernel(pc.utf8_slice_codeunits(text, 0, wide), width=wide, padding=by)
-        return each_distinct(padded, _TEXT, text, width, filling)
-
-
-_pads("StringLPad", pc.utf8_lpad, lambda text, filling: filling + text)
-_pads("StringRPad", pc.utf8_rpad, lambda text, filling: text + filling)
+    @maps(kind, gives=_STRING)
+    def _(call: Call, text: Value, width: Value, padding: Value) -> pa.Array:
+        length, character = constant(width), constant(padding)
+        is_literal = length is not None and character is not None
+        if isinstance(text, pa.Array) and is_literal and len(character) == 1 and length > 0:
+            return kernel(pc.utf8_slice_codeunits(text, 0, length), width=length, padding=character)
+        return each_distinct(padded, _STRING, text, width, padding)
 
 
-# Sizes.
+_pads("StringLPad", pc.utf8_lpad, lambda text, padding: padding + text)
+_pads("StringRPad", pc.utf8_rpad, lambda text, padding: text + padding)
+
+
+# Lengths.
 
 
 @maps("Length", gives=_INT)
@@ -185,42 +190,42 @@ def _bits(call: Call, text: pa.Array) -> pa.Array:
 
 def _searches(kind: str, kernel: Callable[..., pa.Array], test: Callable[[Any, Any], bool]) -> None:
     @maps(kind, gives=pa.bool_())
-    def _(call: Call, text: Value, wanted: Value) -> pa.Array:
-        if isinstance(text, pa.Array) and isinstance(wanted, pa.Scalar):
-            return kernel(text, pattern=wanted.as_py())
-        return each_distinct(test, pa.bool_(), text, wanted)
+    def _(call: Call, text: Value, search: Value) -> pa.Array:
+        if isinstance(text, pa.Array) and isinstance(search, pa.Scalar):
+            return kernel(text, pattern=search.as_py())
+        return each_distinct(test, pa.bool_(), text, search)
 
 
-_searches("StartsWith", pc.starts_with, lambda text, wanted: text.startswith(wanted))
-_searches("EndsWith", pc.ends_with, lambda text, wanted: text.endswith(wanted))
-_searches("Contains", pc.match_substring, lambda text, wanted: wanted in text)
+_searches("StartsWith", pc.starts_with, lambda text, search: text.startswith(search))
+_searches("EndsWith", pc.ends_with, lambda text, search: text.endswith(search))
+_searches("Contains", pc.match_substring, lambda text, search: search in text)
 
 
 @maps("StringInstr", gives=_INT)
-def _instr(call: Call, text: Value, wanted: Value) -> pa.Array:
-    if isinstance(text, pa.Array) and isinstance(wanted, pa.Scalar) and _is_ascii(text):
-        return pc.add(pc.find_substring(text, pattern=wanted.as_py()), pa.scalar(1, _INT))
-    return each_distinct(lambda text, wanted: text.find(wanted) + 1, _INT, text, wanted)
+def _instr(call: Call, text: Value, search: Value) -> pa.Array:
+    if isinstance(text, pa.Array) and isinstance(search, pa.Scalar) and _is_ascii(text):
+        return pc.add(pc.find_substring(text, pattern=search.as_py()), pa.scalar(1, _INT))
+    return each_distinct(lambda text, search: text.find(search) + 1, _INT, text, search)
 
 
 @maps("StringLocate", gives=_INT, nullable=lambda tree, arguments: is_nullable(arguments[:2]), strict=False)
-def _locate(call: Call, wanted: Value, text: Value, start: Value) -> pa.Array:
-    """0 where the start is null, whatever the others are."""
-    rows = rows_of(wanted, text, start)
+def _locate(call: Call, search: Value, text: Value, start: Value) -> pa.Array:
+    """0 if the start is null, even if other arguments are null."""
+    rows = rows_of(search, text, start)
     if isinstance(start, pa.Scalar) and not start.is_valid:
         return pa.repeat(pa.scalar(0, _INT), rows)
-    if any(isinstance(each, pa.Scalar) and not each.is_valid for each in (wanted, text)):
-        found = pa.nulls(rows, _INT)
+    if any(isinstance(value, pa.Scalar) and not value.is_valid for value in (search, text)):
+        position = pa.nulls(rows, _INT)
     else:
-        found = each_distinct(_located, _INT, wanted, text, start)
-    started = valid(start)
-    return found if started is None else pc.if_else(pa.array(started), found, pa.scalar(0, _INT))
+        position = each_distinct(_located, _INT, search, text, start)
+    has_start = valid(start)
+    return position if has_start is None else pc.if_else(pa.array(has_start), position, pa.scalar(0, _INT))
 
 
-def _located(wanted: str, text: str, start: int) -> int:
+def _located(search: str, text: str, start: int) -> int:
     if start < 1:
         return 0
-    return text.find(wanted, start - 1) + 1 if wanted else 1
+    return text.find(search, start - 1) + 1 if search else 1
 
 
 @maps("FindInSet", gives=_INT)
@@ -229,39 +234,41 @@ def _find_in_set(call: Call, word: Value, words: Value) -> pa.Array:
 
 
 def _in_set(word: str, words: str) -> int:
-    every = words.split(",")
-    return every.index(word) + 1 if word in every else 0
+    items = words.split(",")
+    return items.index(word) + 1 if word in items else 0
 
 
 # Building.
 
 
-@maps("StringReplace", gives=_TEXT)
-def _replace(call: Call, text: Value, wanted: Value, by: Value) -> pa.Array:
-    if isinstance(text, pa.Array) and isinstance(wanted, pa.Scalar) and isinstance(by, pa.Scalar):
-        return pc.replace_substring(text, wanted.as_py(), by.as_py()) if wanted.as_py() else text
-    return each_distinct(lambda text, wanted, by: text.replace(wanted, by) if wanted else text, _TEXT, text, wanted, by)
+@maps("StringReplace", gives=_STRING)
+def _replace(call: Call, text: Value, search: Value, by: Value) -> pa.Array:
+    if isinstance(text, pa.Array) and isinstance(search, pa.Scalar) and isinstance(by, pa.Scalar):
+        return pc.replace_substring(text, search.as_py(), by.as_py()) if search.as_py() else text
+    return each_distinct(
+        lambda text, search, by: text.replace(search, by) if search else text, _STRING, text, search, by
+    )
 
 
-@maps("StringTranslate", gives=_TEXT)
+@maps("StringTranslate", gives=_STRING)
 def _translate(call: Call, text: Value, matching: Value, by: Value) -> pa.Array:
-    return each_distinct(_translated, _TEXT, text, matching, by)
+    return each_distinct(_translated, _STRING, text, matching, by)
 
 
 def _translated(text: str, matching: str, by: str) -> str:
-    """Characters replaced by those at the same position; by none where there is none, or a zero character."""
+    """Replace characters of `matching` by those of `by` at the same position; delete those without one, or with \\0."""
     table: dict[int, str | None] = {}
     for at, character in enumerate(matching):
         table.setdefault(ord(character), by[at] if at < len(by) and by[at] != "\0" else None)
     return text.translate(table)
 
 
-@maps("StringRepeat", gives=_TEXT)
+@maps("StringRepeat", gives=_STRING)
 def _repeat(call: Call, text: Value, times: Value) -> pa.Array:
     return pc.binary_repeat(text, pc.max_element_wise(times, pa.scalar(0, times.type)))
 
 
-@maps("StringSpace", gives=_TEXT)
+@maps("StringSpace", gives=_STRING)
 def _space(call: Call, length: pa.Array) -> pa.Array:
     return pc.binary_repeat(pa.scalar(" "), pc.max_element_wise(length, pa.scalar(0, length.type)))
 
@@ -273,7 +280,7 @@ def _overlay(call: Call, text: Value, by: Value, position: Value, length: Value)
 
 def _overlaid(text: Any, by: Any, position: int, length: int) -> Any:
     count = length if length >= 0 else len(by)
-    return part(text, 1, position - 1) + by + part(text, position + count, _LAST)
+    return _slice(text, 1, position - 1) + by + _slice(text, position + count, _MAX_INT)
 
 
 @maps(
@@ -281,37 +288,37 @@ def _overlaid(text: Any, by: Any, position: int, length: int) -> Any:
     gives=lambda arguments: arguments[1].type,
     nullable=True,
     strict=False,
-    raises=lambda call: bool(call.options[0]),
-    options=lambda tree, config: (tree.fields["failOnError"],),
+    raises=fails_on_error,
+    options=fail_on_error,
 )
 def _elt(call: Call, index: Value, *texts: Value) -> pa.Array:
     rows = rows_of(index, *texts)
-    chosen = np.broadcast_to(wide(index), rows)
-    inside = (chosen >= 1) & (chosen <= len(texts))
-    if call.options[0] and isinstance(index, pa.Array):
-        refuse_where(~inside, call, f"an index is not between 1 and {len(texts)}", index)
-    there = valid(index)
-    usable = inside if there is None else inside & there
-    return pc.choose(pa.array(chosen - 1, mask=~usable), *texts)
+    number = np.broadcast_to(wide(index), rows)
+    exists = (number >= 1) & (number <= len(texts))
+    if fails_on_error(call) and isinstance(index, pa.Array):
+        refuse_where(~exists, call, f"the index must be between 1 and {len(texts)}", index)
+    has_index = valid(index)
+    exists = exists if has_index is None else exists & has_index
+    return pc.choose(pa.array(number - 1, mask=~exists), *texts)
 
 
-@maps("ConcatWs", gives=_TEXT, nullable=lambda tree, arguments: arguments[0].nullable, strict=False)
+@maps("ConcatWs", gives=_STRING, nullable=lambda tree, arguments: arguments[0].nullable, strict=False)
 def _concat_ws(call: Call, separator: Value, *parts: Value) -> pa.Array:
-    """Nulls are left out, among arguments and in arrays; only a null separator makes it null."""
+    """Null arguments and null elements of arrays are skipped; the result is null only if the separator is null."""
     if not parts:
         return pc.binary_repeat(separator, 0)
-    texts = [_joined(each, separator) if pa.types.is_list(each.type) else each.cast(_TEXT) for each in parts]
-    texts[0] = pc.if_else(pc.is_null(pc.coalesce(*texts)), "", texts[0])  # Arrow loses rows that have nulls only
+    texts = [_joined(part, separator) if pa.types.is_list(part.type) else part.cast(_STRING) for part in parts]
+    texts[0] = pc.if_else(pc.is_null(pc.coalesce(*texts)), "", texts[0])  # Arrow loses rows whose parts are all null
     return pc.binary_join_element_wise(*texts, separator, null_handling="skip")
 
 
-def _joined(lists: Value, separator: Value) -> pa.Array:
-    """The strings of each list as one, null for those that have none."""
-    if isinstance(lists, pa.Scalar):
-        lists = pa.array([lists.as_py()], lists.type)
-    opened = Lists.of(lists).keep(pc.is_valid)
-    whole = opened.closed(pa.list_(_TEXT))
-    return pc.if_else(pa.array(opened.counts > 0), pc.binary_join(whole, separator), pa.scalar(None, _TEXT))
+def _joined(array: Value, separator: Value) -> pa.Array:
+    """The strings of each array joined, null for arrays without strings."""
+    if isinstance(array, pa.Scalar):
+        array = pa.array([array.as_py()], array.type)
+    lists = Lists.from_array(array).drop_nulls()
+    joined = pc.binary_join(lists.to_array(pa.list_(_STRING)), separator)
+    return pc.if_else(pa.array(lists.counts > 0), joined, pa.scalar(None, _STRING))
 
 
 # Codes.
@@ -325,7 +332,7 @@ def _ascii(call: Call, text: pa.Array) -> pa.Array:
 _CHARACTERS = pa.array([chr(code) for code in range(256)] + [""])
 
 
-@maps("Chr", gives=_TEXT)
+@maps("Chr", gives=_STRING)
 def _chr(call: Call, code: pa.Array) -> pa.Array:
     value = wide(code)
     return _CHARACTERS.take(pa.array(np.where(value < 0, 256, value & 0xFF)))
@@ -339,6 +346,7 @@ def _levenshtein(call: Call, left: Value, right: Value, limit: Value | None = No
 
 
 def _distance(left: str, right: str) -> int:
+    """The Levenshtein distance, in len(left) * len(right) steps."""
     row = list(range(len(right) + 1))
     for i, one in enumerate(left, 1):
         before, row[0] = row[0], i
@@ -352,25 +360,27 @@ def _distance_within(left: str, right: str, limit: int) -> int:
     return distance if distance <= limit else -1
 
 
-_SOUNDS = "01230127022455012623017202"
+_SOUNDEX_CODES = "01230127022455012623017202"
+"""By letter of the alphabet; 0 separates equal codes, 7 (H and W) does not."""
 
 
-@maps("SoundEx", gives=_TEXT)
+@maps("SoundEx", gives=_STRING)
 def _soundex(call: Call, text: pa.Array) -> pa.Array:
-    return each_distinct(_sound, _TEXT, text)
+    return each_distinct(_soundex_code, _STRING, text)
 
 
-def _sound(text: str) -> str:
-    codes = [_SOUNDS[ord(each) - 65] if "A" <= each <= "Z" else "" for each in _ascii_upper(text)]
+def _soundex_code(text: str) -> str:
+    """The Soundex code; text that does not begin with an ASCII letter is returned as it is."""
+    codes = [_SOUNDEX_CODES[ord(char) - 65] if "A" <= char <= "Z" else "" for char in _ascii_upper(text)]
     if not codes or not codes[0]:
         return text
-    found, last = text[0].upper(), codes[0]
+    result, last = text[0].upper(), codes[0]
     for code in codes[1:]:
         if code != "7":
-            found += code if code not in ("", "0", last) else ""
+            result += code if code not in ("", "0", last) else ""
             last = code or "0"
-    return found[:4].ljust(4, "0")
+    return result[:4].ljust(4, "0")
 
 
 def _ascii_upper(text: str) -> str:
-    return "".join(chr(ord(each) - 32) if "a" <= each <= "z" else each for each in text)
+    return "".join(chr(ord(char) - 32) if "a" <= char <= "z" else char for char in text)

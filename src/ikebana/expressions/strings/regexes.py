@@ -1,8 +1,12 @@
-"""LIKE and regular expressions over columns.
+"""LIKE, and functions of regular expressions: rlike, regexp_replace, regexp_extract, regexp_instr, split.
 
-A literal pattern is translated when the query is created, which may refuse it (`ikebana.expressions.strings.patterns`).
-Texts without line terminators are then matched by Arrow's RE2 where it can; all others, and columns of patterns, by
-Python, once for each distinct text and pattern. A pattern in a column that is not supported raises when it is met.
+Patterns are Java's (`ikebana.expressions.strings.patterns`). A literal pattern that is not supported is refused when
+the query is created; one in a column raises an EvaluationError when a row with it is computed.
+
+Cost: strings without line terminators are matched by Arrow (RE2) if the pattern is a literal and has a translation to
+RE2. Otherwise Python matches each distinct combination of string and pattern once.
+
+Unsupported: LIKE ALL and LIKE ANY, whose patterns are missing in Spark's plans.
 """
 
 from __future__ import annotations
@@ -20,16 +24,18 @@ from ikebana.expressions.core.base import Call, Config, Expression, Literal, bui
 from ikebana.expressions.core.buffers import is_true, scatter
 from ikebana.expressions.core.scalars import Arguments, Value, each_distinct, maps
 from ikebana.expressions.core.tree import Tree
-from ikebana.expressions.strings.patterns import TERMINATORS, Pattern, java, like
+from ikebana.expressions.strings.patterns import TERMINATORS, Pattern, translate_java, translate_like
 
-_TEXT, _INT = pa.string(), pa.int32()
-_TEXTS = pa.list_(pa.field("element", _TEXT, True))
-_PARTS = pa.list_(pa.field("element", _TEXT, False))
-_TERMINATED = f"[{TERMINATORS}]"
+_STRING, _INT = pa.string(), pa.int32()
+_NULLABLE_STRINGS = pa.list_(pa.field("element", _STRING, True))
+_STRINGS = pa.list_(pa.field("element", _STRING, False))
+_ANY_TERMINATOR = f"[{TERMINATORS}]"
+
+Translate = Callable[[str], Pattern]
 
 
-def _checks(translate: Callable[[str], Pattern]) -> Callable[[Arguments], None]:
-    """Translates a literal pattern, to have it refused when the query is created."""
+def _checks(translate: Translate) -> Callable[[Arguments], None]:
+    """A check that refuses a literal pattern which is not supported."""
 
     def check(arguments: Arguments) -> None:
         pattern = arguments[1]
@@ -43,8 +49,8 @@ def _pattern_varies(call: Call) -> bool:
     return not isinstance(call.arguments[1], Literal)
 
 
-def _at_run_time(translate: Callable[[str], Pattern], pattern: str) -> re.Pattern[str]:
-    """A pattern that was found in a column, or was translated before."""
+def _compiled(translate: Translate, pattern: str) -> re.Pattern[str]:
+    """The pattern for Python; raises an EvaluationError if it is not supported."""
     try:
         return translate(pattern).python
     except SqlError as error:
@@ -54,47 +60,47 @@ def _at_run_time(translate: Callable[[str], Pattern], pattern: str) -> re.Patter
 def _split_by_terminator(
     text: pa.Array, fast: Callable[[pa.Array], pa.Array], slow: Callable[[pa.Array], pa.Array]
 ) -> pa.Array:
-    """One way for texts without line terminators, another for those that have some."""
-    terminated = pc.fill_null(pc.match_substring_regex(text, _TERMINATED), False)
-    if not pc.any(terminated).as_py():
+    """Apply `fast` to strings without line terminators, `slow` to the others."""
+    has_terminator = pc.fill_null(pc.match_substring_regex(text, _ANY_TERMINATOR), False)
+    if not pc.any(has_terminator).as_py():
         return fast(text)
-    slowly = is_true(terminated)
-    parts = [(~slowly, fast(text.filter(pa.array(~slowly)))), (slowly, slow(text.filter(terminated)))]
+    flags = is_true(has_terminator)
+    parts = [(~flags, fast(text.filter(pa.array(~flags)))), (flags, slow(text.filter(has_terminator)))]
     return scatter(parts[0][1].type, len(text), parts)
 
 
-def _found(translate: Callable[[str], Pattern], text: Value, pattern: Value) -> pa.Array:
-    """Whether each text has a match."""
+def _has_match(translate: Translate, text: Value, pattern: Value) -> pa.Array:
+    """Whether the pattern matches somewhere in each string."""
 
     def slow(text: Value) -> pa.Array:
         return each_distinct(
-            lambda text, pattern: _at_run_time(translate, pattern).search(text) is not None, pa.bool_(), text, pattern
+            lambda text, pattern: _compiled(translate, pattern).search(text) is not None, pa.bool_(), text, pattern
         )
 
     if isinstance(text, pa.Array) and isinstance(pattern, pa.Scalar):
         re2 = translate(pattern.as_py()).re2
         if re2 is not None:
             fast = partial(pc.match_substring_regex, pattern=re2)
-            return fast(text) if translate is like else _split_by_terminator(text, fast, slow)
+            return fast(text) if translate is translate_like else _split_by_terminator(text, fast, slow)
     return slow(text)
 
 
-@maps("Like", gives=pa.bool_(), check=_checks(like), raises=_pattern_varies)
+@maps("Like", gives=pa.bool_(), check=_checks(translate_like), raises=_pattern_varies)
 def _like(call: Call, text: Value, pattern: Value) -> pa.Array:
-    return _found(like, text, pattern)
+    return _has_match(translate_like, text, pattern)
 
 
-@maps("RLike", gives=pa.bool_(), check=_checks(java), raises=_pattern_varies)
+@maps("RLike", gives=pa.bool_(), check=_checks(translate_java), raises=_pattern_varies)
 def _rlike(call: Call, text: Value, pattern: Value) -> pa.Array:
-    return _found(java, text, pattern)
+    return _has_match(translate_java, text, pattern)
 
 
 @builds("LikeAll", "LikeAny", "NotLikeAll", "NotLikeAny")
-def _many_likes(tree: Tree, children: Arguments, config: Config) -> Expression:
+def _build_several_patterns(tree: Tree, children: Arguments, config: Config) -> Expression:
     raise SqlError(
         f"the expression {tree.kind} is not supported in a maintained view",
-        detail="Spark's plan does not say which patterns it has",
-        hint="write LIKE ALL as several LIKE with AND, LIKE ANY as several with OR",
+        detail="Spark's plan does not contain its patterns",
+        hint="write LIKE ALL as several LIKE joined by AND, LIKE ANY as several LIKE joined by OR",
     )
 
 
@@ -102,8 +108,8 @@ def _many_likes(tree: Tree, children: Arguments, config: Config) -> Expression:
 
 
 @lru_cache(maxsize=512)
-def _replacement(text: str, names: tuple[str, ...], groups: int) -> tuple[str | int, ...]:
-    """A replacement of Java's: texts, and numbers of groups."""
+def _parse_replacement(text: str, names: tuple[str, ...], groups: int) -> tuple[str | int, ...]:
+    """The parts of a Java replacement: literal strings, and numbers of groups. `names` are the names of the groups."""
     parts: list[str | int] = []
     at = 0
     while at < len(text):
@@ -112,72 +118,78 @@ def _replacement(text: str, names: tuple[str, ...], groups: int) -> tuple[str | 
             at += 2
         elif named := re.compile(r"\$\{(\w+)\}").match(text, at):
             if named[1] not in names:
-                raise _bad_replacement(text, f"there is no group {named[1]}")
+                raise _invalid_replacement(text, f"the pattern has no group named {named[1]!r}")
             parts.append(names.index(named[1]))
             at = named.end()
         elif text[at] in "\\$":
             number = re.compile(r"\$(\d)").match(text, at)
             if not number or int(number[1]) > groups:
-                raise _bad_replacement(text, f"{text[at : at + 2]!r} names no group")
-            chosen, at = int(number[1]), number.end()
-            while at < len(text) and text[at] in "0123456789" and chosen * 10 + int(text[at]) <= groups:
-                chosen, at = chosen * 10 + int(text[at]), at + 1
-            parts.append(chosen)
+                raise _invalid_replacement(text, f"{text[at : at + 2]!r} does not refer to a group of the pattern")
+            group, at = int(number[1]), number.end()
+            while at < len(text) and text[at] in "0123456789" and group * 10 + int(text[at]) <= groups:
+                group, at = group * 10 + int(text[at]), at + 1
+            parts.append(group)
         else:
             parts.append(text[at])
             at += 1
     return tuple(parts)
 
 
-def _bad_replacement(text: str, detail: str) -> EvaluationError:
-    return EvaluationError(f"the replacement {text!r} of a regular expression is not valid", detail=detail)
+def _invalid_replacement(text: str, detail: str) -> EvaluationError:
+    return EvaluationError(
+        f"the replacement {text!r} of regexp_replace is invalid",
+        detail=detail,
+        hint="write \\\\$ for a dollar sign",
+    )
 
 
-def _parts_of(pattern: re.Pattern[str], replacement: str) -> tuple[str | int, ...]:
-    names = {number: name for name, number in pattern.groupindex.items()}
-    return _replacement(replacement, tuple(names.get(each, "") for each in range(pattern.groups + 1)), pattern.groups)
+def _replacement_parts(pattern: re.Pattern[str], replacement: str) -> tuple[str | int, ...]:
+    by_number = {number: name for name, number in pattern.groupindex.items()}
+    names = tuple(by_number.get(number, "") for number in range(pattern.groups + 1))
+    return _parse_replacement(replacement, names, pattern.groups)
 
 
 def _replaced(text: str, pattern: str, replacement: str, position: int) -> str:
-    compiled = _at_run_time(java, pattern)
+    compiled = _compiled(translate_java, pattern)
     start = max(position - 1, 0)
     if start and start >= len(text):
         return text
-    rest = text[start:]
 
-    def written(match: re.Match[str]) -> str:
-        parts = _parts_of(compiled, replacement)
-        return "".join(each if isinstance(each, str) else match[each] or "" for each in parts)
+    def expanded(match: re.Match[str]) -> str:
+        parts = _replacement_parts(compiled, replacement)
+        return "".join(part if isinstance(part, str) else match[part] or "" for part in parts)
 
-    return text[:start] + compiled.sub(written, rest)
+    return text[:start] + compiled.sub(expanded, text[start:])
 
 
 def _as_re2(pattern: Pattern, replacement: str) -> tuple[str, str] | None:
-    """The same replacement for RE2, if it finds the same matches: it leaves out empty ones after others."""
-    if pattern.re2 is None or pattern.matches_nothing:
+    """The pattern and replacement for RE2; None if its matches could differ: RE2 skips empty matches after others."""
+    if pattern.re2 is None or pattern.can_match_empty:
         return None
-    parts = _parts_of(pattern.python, replacement)
-    if any(isinstance(each, int) and each > 9 for each in parts):
+    parts = _replacement_parts(pattern.python, replacement)
+    if any(isinstance(part, int) and part > 9 for part in parts):
         return None
-    written = "".join(f"\\{each}" if isinstance(each, int) else each.replace("\\", "\\\\") for each in parts)
-    return pattern.re2, written
+    rewrite = "".join(f"\\{part}" if isinstance(part, int) else part.replace("\\", "\\\\") for part in parts)
+    return pattern.re2, rewrite
 
 
 def _check_replacement(arguments: Arguments) -> None:
-    _checks(java)(arguments)
+    _checks(translate_java)(arguments)
     position = arguments[3]
     if isinstance(position, Literal) and position.value is not None and position.value < 1:
-        raise SqlError("the position of regexp_replace is not valid", detail=f"{position.value} is less than 1")
+        raise SqlError(
+            f"the position {position.value} of regexp_replace is invalid", hint="use a position of at least 1"
+        )
 
 
-@maps("RegExpReplace", gives=_TEXT, check=_check_replacement, raises=True)
+@maps("RegExpReplace", gives=_STRING, check=_check_replacement, raises=True)
 def _regexp_replace(call: Call, text: Value, pattern: Value, replacement: Value, position: Value) -> pa.Array:
     def slow(text: Value) -> pa.Array:
-        return each_distinct(_replaced, _TEXT, text, pattern, replacement, position)
+        return each_distinct(_replaced, _STRING, text, pattern, replacement, position)
 
-    literal = all(isinstance(each, pa.Scalar) for each in (pattern, replacement, position))
-    if literal and isinstance(text, pa.Array) and position.as_py() == 1:
-        re2 = _as_re2(java(pattern.as_py()), replacement.as_py())
+    is_literal = all(isinstance(value, pa.Scalar) for value in (pattern, replacement, position))
+    if is_literal and isinstance(text, pa.Array) and position.as_py() == 1:
+        re2 = _as_re2(translate_java(pattern.as_py()), replacement.as_py())
         if re2 is not None:
             return _split_by_terminator(
                 text, partial(pc.replace_substring_regex, pattern=re2[0], replacement=re2[1]), slow
@@ -188,67 +200,70 @@ def _regexp_replace(call: Call, text: Value, pattern: Value, replacement: Value,
 # Extracting.
 
 
-def _in_range(compiled: re.Pattern[str], group: int) -> int:
+def _checked_group(compiled: re.Pattern[str], group: int) -> int:
+    """The number of a group; raises an EvaluationError if the pattern does not have it."""
     if not 0 <= group <= compiled.groups:
         raise EvaluationError(
-            f"the regular expression {compiled.pattern!r} has no group {group}", detail=f"it has {compiled.groups}"
+            f"the regular expression {compiled.pattern!r} has no group {group}",
+            detail=f"it has {compiled.groups} groups",
+            hint="groups are numbered from 1; group 0 is the entire match",
         )
     return group
 
 
 def _extracted(text: str, pattern: str, group: int) -> str:
-    compiled = _at_run_time(java, pattern)
+    compiled = _compiled(translate_java, pattern)
     match = compiled.search(text)
-    return match[_in_range(compiled, group)] or "" if match else ""
+    return match[_checked_group(compiled, group)] or "" if match else ""
 
 
 def _all_extracted(text: str, pattern: str, group: int) -> list[str]:
-    compiled = _at_run_time(java, pattern)
-    return [match[_in_range(compiled, group)] or "" for match in compiled.finditer(text)]
+    compiled = _compiled(translate_java, pattern)
+    return [match[_checked_group(compiled, group)] or "" for match in compiled.finditer(text)]
 
 
-def _where(text: str, pattern: str, group: int) -> int:
-    match = _at_run_time(java, pattern).search(text)
+def _match_position(text: str, pattern: str, group: int) -> int:
+    match = _compiled(translate_java, pattern).search(text)
     return match.start() + 1 if match else 0
 
 
 def _extracts(kind: str, compute: Callable[[str, str, int], Any], gives: pa.DataType) -> None:
-    @maps(kind, gives=gives, check=_checks(java), raises=True)
+    @maps(kind, gives=gives, check=_checks(translate_java), raises=True)
     def _(call: Call, text: Value, pattern: Value, group: Value) -> pa.Array:
         return each_distinct(compute, gives, text, pattern, group)
 
 
-_extracts("RegExpExtract", _extracted, _TEXT)
-_extracts("RegExpExtractAll", _all_extracted, _TEXTS)
-_extracts("RegExpInStr", _where, _INT)
+_extracts("RegExpExtract", _extracted, _STRING)
+_extracts("RegExpExtractAll", _all_extracted, _NULLABLE_STRINGS)
+_extracts("RegExpInStr", _match_position, _INT)
 
 
 # Splitting.
 
 
-@maps("StringSplit", gives=_PARTS, check=_checks(java), raises=_pattern_varies)
+@maps("StringSplit", gives=_STRINGS, check=_checks(translate_java), raises=_pattern_varies)
 def _split(call: Call, text: Value, pattern: Value, limit: Value) -> pa.Array:
     if isinstance(text, pa.Array) and isinstance(pattern, pa.Scalar) and isinstance(limit, pa.Scalar):
-        plain = _as_plain(pattern.as_py())
-        if plain and limit.as_py() <= 0:
-            return pc.split_pattern(text, plain)
-    return each_distinct(_pieces, _PARTS, text, pattern, limit)
+        separator = _as_literal_string(pattern.as_py())
+        if separator and limit.as_py() <= 0:
+            return pc.split_pattern(text, separator)
+    return each_distinct(_pieces, _STRINGS, text, pattern, limit)
 
 
-def _as_plain(pattern: str) -> str | None:
-    """The text that a pattern stands for, if it is one."""
-    bare = re.sub(r"\\([^a-zA-Z0-9])", "", pattern)
-    return None if re.search(r"[\\^$.|?*+()\[\]{}]", bare) else re.sub(r"\\(.)", r"\1", pattern)
+def _as_literal_string(pattern: str) -> str | None:
+    """The string that a pattern without special characters matches, None if it has any."""
+    unescaped = re.sub(r"\\([^a-zA-Z0-9])", "", pattern)
+    return None if re.search(r"[\\^$.|?*+()\[\]{}]", unescaped) else re.sub(r"\\(.)", r"\1", pattern)
 
 
 def _pieces(text: str, pattern: str, limit: int) -> list[str]:
-    """What Java's split gives, with empty strings at the end; an empty pattern parts all characters."""
+    """The result of Java's split, including trailing empty strings; an empty pattern splits between all characters."""
     if not pattern and text:
-        shown = min(limit, len(text)) if limit > 0 else len(text)
-        return [*text[: shown - 1], text[shown - 1 :]]
+        count = min(limit, len(text)) if limit > 0 else len(text)
+        return [*text[: count - 1], text[count - 1 :]]
     pieces: list[str] = []
     at = 0
-    for match in _at_run_time(java, pattern).finditer(text):
+    for match in _compiled(translate_java, pattern).finditer(text):
         if at == 0 and match.end() == 0:
             continue
         if limit > 0 and len(pieces) == limit - 1:

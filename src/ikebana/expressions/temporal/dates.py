@@ -1,6 +1,7 @@
-"""Functions of dates.
+"""Functions of dates: fields (year, month, ...), date arithmetic, make_date, next_day, trunc.
 
-Dates are days since 1970-01-01; sums that leave their range wrap, as in Spark, except where months are added.
+Dates are days since 1970-01-01 in 32 bits. As in Spark, adding days beyond this range wraps silently, while adding
+months raises. The names of days and months are English.
 """
 
 from __future__ import annotations
@@ -12,24 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.encoding.arrow import from_numpy
-from ikebana.expressions.core.base import Call, Config
+from ikebana.expressions.core.base import Call
+from ikebana.expressions.core.failing import fail_on_error, fails_on_error
 from ikebana.expressions.core.scalars import Value, maps, numbers, refuse_where, unless_it_fails, wide
-from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.temporal import calendar
 from ikebana.expressions.temporal.zones import DAY
 
 _INT, _DATE = pa.int32(), pa.date32()
 _INT_RANGE = np.iinfo(np.int32)
-
-
-def fails(tree: Tree, config: Config) -> tuple[Any, ...]:
-    """Whether values that make no sense raise, or are null."""
-    return (bool(tree.fields["failOnError"]),)
-
-
-def may_fail(call: Call) -> bool:
-    """Whether a call raises for values that make no sense."""
-    return bool(call.options[0])
 
 
 # Fields.
@@ -54,18 +45,18 @@ _field("UnixDate", lambda days: days)
 
 
 def _named(kind: str, names: tuple[str, ...], compute: Callable[[Any], Any]) -> None:
-    short = pa.array([name[:3] for name in names])
+    abbreviations = pa.array([name[:3] for name in names])
 
     @maps(kind, gives=pa.string())
     def _(call: Call, date: pa.Array) -> pa.Array:
-        return short.take(pa.array(compute(wide(date))))
+        return abbreviations.take(pa.array(compute(wide(date))))
 
 
 _named("DayName", calendar.DAY_NAMES, calendar.weekday)
 _named("MonthName", calendar.MONTH_NAMES, lambda days: calendar.month(days) - 1)
 
 
-# Sums and differences.
+# Arithmetic.
 
 
 @maps("DateFromUnixDate", gives=_DATE)
@@ -91,14 +82,18 @@ def _diff(call: Call, end: Value, start: Value) -> pa.Array:
 @maps("SubtractDates", gives=pa.duration("us"), raises=True)
 def _subtract(call: Call, end: Value, start: Value) -> pa.Array:
     days = wide(end) - wide(start)
-    refuse_where(abs(days) > np.iinfo(np.int64).max // DAY, call, "the interval is too long", end, start)
+    refuse_where(
+        abs(days) > np.iinfo(np.int64).max // DAY, call, "the difference is too long for an interval", end, start
+    )
     return from_numpy(call.type, days * DAY)
 
 
 @maps("AddMonths", "DateAddYMInterval", gives=_DATE, raises=True)
 def _add_months(call: Call, date: Value, count: Value) -> pa.Array:
     days = calendar.plus_months(wide(date), wide(count))
-    refuse_where((days < _INT_RANGE.min) | (days > _INT_RANGE.max), call, "there is no such date", date, count)
+    refuse_where(
+        (days < _INT_RANGE.min) | (days > _INT_RANGE.max), call, "the result is out of the range of dates", date, count
+    )
     return from_numpy(_DATE, days)
 
 
@@ -114,38 +109,38 @@ _WEEKDAYS = {
 }
 
 
-@maps("NextDay", gives=_DATE, nullable=True, options=fails, raises=may_fail)
+@maps("NextDay", gives=_DATE, nullable=True, options=fail_on_error, raises=fails_on_error)
 def _next_day(call: Call, date: Value, name: Value) -> pa.Array:
-    wanted = _codes(name, lambda text: _WEEKDAYS.get(text.upper(), -1))
-    if may_fail(call):
-        refuse_where(wanted < 0, call, "there is no such day of the week", date, name)
+    weekday = codes_of_strings(name, lambda name: _WEEKDAYS.get(name.upper(), -1))
+    if fails_on_error(call):
+        refuse_where(weekday < 0, call, "the day of the week must be a name such as MONDAY, MON or MO", date, name)
     days = wide(date)
-    result = days + 1 + (wanted - 1 - calendar.weekday(days)) % 7
-    return from_numpy(_DATE, result, np.broadcast_to(wanted >= 0, result.shape))
+    result = days + 1 + (weekday - 1 - calendar.weekday(days)) % 7
+    return from_numpy(_DATE, result, np.broadcast_to(weekday >= 0, result.shape))
 
 
-def _codes(text: Value, code: Callable[[str], int]) -> Any:
-    """A number for each text; what it is for null is arbitrary."""
-    if isinstance(text, pa.Scalar):
-        return np.int64(code(text.as_py()))
-    encoded = text.dictionary_encode()
-    known = np.array([*(code(each) for each in encoded.dictionary.to_pylist()), -1], np.int64)
-    return known[np.asarray(encoded.indices.fill_null(len(known) - 1))]
+def codes_of_strings(strings: Value, code: Callable[[str], int]) -> Any:
+    """The integer that `code` returns for each string, called once per distinct string; arbitrary for null."""
+    if isinstance(strings, pa.Scalar):
+        return np.int64(code(strings.as_py()))
+    encoded = strings.dictionary_encode()
+    codes = np.array([*(code(string) for string in encoded.dictionary.to_pylist()), -1], np.int64)
+    return codes[np.asarray(encoded.indices.fill_null(len(codes) - 1))]
 
 
 @maps(
     "MakeDate",
     gives=_DATE,
     nullable=unless_it_fails,
-    options=fails,
-    raises=may_fail,
+    options=fail_on_error,
+    raises=fails_on_error,
 )
 def _make_date(call: Call, year: Value, month: Value, day: Value) -> pa.Array:
-    days, there = calendar.date(wide(year), wide(month), wide(day))
-    there = there & (days >= _INT_RANGE.min) & (days <= _INT_RANGE.max)
-    if may_fail(call):
-        refuse_where(~there, call, "there is no such date", year, month, day)
-    return from_numpy(_DATE, days, there)
+    days, exists = calendar.date(wide(year), wide(month), wide(day))
+    exists = exists & (days >= _INT_RANGE.min) & (days <= _INT_RANGE.max)
+    if fails_on_error(call):
+        refuse_where(~exists, call, "the year, month and day are not a valid date", year, month, day)
+    return from_numpy(_DATE, days, exists)
 
 
 # Truncating.
@@ -162,7 +157,7 @@ LEVELS = {
     "MILLISECOND": "millisecond",
     "MICROSECOND": "microsecond",
 }
-"""What fields may be called."""
+"""The level of each name that trunc and date_trunc accept, in upper case."""
 
 DATE_LEVELS = ("year", "quarter", "month", "week")
 
@@ -176,8 +171,10 @@ def first_day(days: Any, level: str) -> Any:
 
 
 def by_level(levels: tuple[str, ...], name: Value, compute: Callable[[str], Any]) -> tuple[Any, Any]:
-    """What is computed for the level that each row names, and where it names one of those that there are."""
-    codes = _codes(name, lambda text: levels.index(found) if (found := LEVELS.get(text.upper())) in levels else -1)
+    """The result of `compute` for the level that each row names, and where a row names one of `levels`."""
+    codes = codes_of_strings(
+        name, lambda name: levels.index(level) if (level := LEVELS.get(name.upper())) in levels else -1
+    )
     result: Any = np.int64(0)
     for code in np.unique(codes).tolist():
         if code >= 0:
@@ -188,6 +185,6 @@ def by_level(levels: tuple[str, ...], name: Value, compute: Callable[[str], Any]
 @maps("TruncDate", gives=_DATE, nullable=True)
 def _trunc(call: Call, date: Value, name: Value) -> pa.Array:
     days = wide(date)
-    result, there = by_level(DATE_LEVELS, name, lambda level: first_day(days, level))
-    result = np.broadcast_to(result, np.broadcast_shapes(np.shape(days), np.shape(there)))
-    return from_numpy(_DATE, result, np.broadcast_to(there, result.shape))
+    result, is_level = by_level(DATE_LEVELS, name, lambda level: first_day(days, level))
+    result = np.broadcast_to(result, np.broadcast_shapes(np.shape(days), np.shape(is_level)))
+    return from_numpy(_DATE, result, np.broadcast_to(is_level, result.shape))

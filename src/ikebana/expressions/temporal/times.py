@@ -1,7 +1,11 @@
-"""Functions of timestamps, with a zone (instants) and without one (what a clock shows), and of intervals.
+"""Functions of timestamps: fields, conversion from and to numbers, date_trunc, arithmetic, time zones.
 
-Fields, days and months are those of clocks in the session's time zone; durations are added to instants. A clock that
-shows the same time twice keeps the offset that it had before something was added.
+TIMESTAMP is an instant, TIMESTAMP_NTZ a clock time; both are microseconds since 1970-01-01 00:00:00. Fields of an
+instant are those of the clock time in the session's time zone. Days and months are added to the clock time, hours and
+smaller units to the instant: across a change of the offset, a day is not 24 hours. Where a clock time occurs twice, the
+result keeps the offset of the timestamp to which something is added.
+
+Unsupported: adding an interval that has both months and days.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from pyarrow import types
 from ikebana.encoding.arrow import from_numpy
 from ikebana.errors import EvaluationError, SqlError
 from ikebana.expressions.core.base import Call, Config, Expression, builds, is_nullable
+from ikebana.expressions.core.failing import fail_on_error
 from ikebana.expressions.core.scalars import (
     Arguments,
     Value,
@@ -32,23 +37,28 @@ from ikebana.expressions.core.scalars import (
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.numbers.decimals import made_decimal
 from ikebana.expressions.temporal import calendar
-from ikebana.expressions.temporal.calendar import HOUR, MINUTE, quotient, split
+from ikebana.expressions.temporal.calendar import HOUR, MINUTE, split_days, truncated_quotient
 from ikebana.expressions.temporal.dates import DATE_LEVELS, by_level, first_day
 from ikebana.expressions.temporal.zones import DAY, SECOND, to_clock, to_instant
 
 _INT, _LONG, _BYTE = pa.int32(), pa.int64(), pa.int8()
-_SECONDS = pa.decimal128(8, 6)
-INSTANT, CLOCK, SPAN = pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.duration("us")
-_LIMIT = 2**63
+INSTANT, CLOCK, DURATION = pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.duration("us")
+SECONDS_WITH_FRACTION = pa.decimal128(8, 6)
+_LONG_LIMIT = 2**63
 
 
 def zone_of(tree: Tree, config: Config) -> tuple[Any, ...]:
-    """The time zone that an expression has, else that of the session."""
+    """The time zone of an expression, by default that of the session."""
     return (tree.fields.get("timeZoneId") or config.time_zone,)
 
 
-def clock(call: Call, time: Value) -> Any:
-    """What the clock shows: microseconds, for timestamps with and without a zone."""
+def zone_and_failing(tree: Tree, config: Config) -> tuple[Any, ...]:
+    """The time zone of an expression, and whether it raises for invalid values."""
+    return (*zone_of(tree, config), *fail_on_error(tree, config))
+
+
+def _clock(call: Call, time: Value) -> Any:
+    """The clock times of timestamps with and without a zone, in microseconds."""
     micros = np.atleast_1d(wide(time))
     return to_clock(micros, call.options[0]) if time.type.tz else micros
 
@@ -57,9 +67,9 @@ def _first_type(arguments: Arguments) -> pa.DataType:
     return arguments[0].type
 
 
-def _checked(call: Call, exact: Any, *given: Value) -> Any:
-    """Sums that were made as floats too, to see whether they fit."""
-    refuse_where(np.abs(exact) >= _LIMIT, call, "the result is out of range", *given)
+def _check_range(call: Call, approximate: Any, *arguments: Value) -> None:
+    """Raise where a result, computed in floating point, does not fit 64 bits."""
+    refuse_where(np.abs(approximate) >= _LONG_LIMIT, call, "the result is out of range", *arguments)
 
 
 # Fields.
@@ -68,7 +78,7 @@ def _checked(call: Call, exact: Any, *given: Value) -> Any:
 def _field(kind: str, compute: Callable[[Any], Any]) -> None:
     @maps(kind, gives=_INT, options=zone_of)
     def _(call: Call, time: pa.Array) -> pa.Array:
-        return from_numpy(_INT, compute(split(clock(call, time))[1]))
+        return from_numpy(_INT, compute(split_days(_clock(call, time))[1]))
 
 
 _field("Hour", lambda micros: micros // HOUR)
@@ -76,9 +86,9 @@ _field("Minute", lambda micros: micros // MINUTE % 60)
 _field("Second", lambda micros: micros // SECOND % 60)
 
 
-@maps("SecondWithFraction", gives=_SECONDS, options=zone_of)
+@maps("SecondWithFraction", gives=SECONDS_WITH_FRACTION, options=zone_of)
 def _seconds(call: Call, time: pa.Array) -> pa.Array:
-    return made_decimal(_SECONDS, clock(call, time) % MINUTE, None)
+    return made_decimal(SECONDS_WITH_FRACTION, _clock(call, time) % MINUTE, None)
 
 
 def _unix(kind: str, unit: int) -> None:
@@ -103,9 +113,9 @@ def _from_micros(call: Call, count: pa.Array) -> pa.Array:
 
 
 def _from_units(call: Call, count: pa.Array, unit: int) -> pa.Array:
-    whole = wide(count)
-    refuse_where(abs(whole.astype(float)) > _LIMIT / unit, call, "the timestamp is out of range", count)
-    return from_numpy(INSTANT, whole * unit)
+    integers = wide(count)
+    refuse_where(abs(integers.astype(float)) > _LONG_LIMIT / unit, call, "the timestamp is out of range", count)
+    return from_numpy(INSTANT, integers * unit)
 
 
 @maps(
@@ -124,21 +134,25 @@ def _from_seconds(call: Call, count: pa.Array) -> pa.Array:
 
 
 def _saturated(value: Any) -> Any:
-    """Floats as whole numbers of 64 bits, the nearest one for those that are out of range."""
-    inside = np.where(np.isfinite(value) & (np.abs(value) < _LIMIT), value, 0).astype(np.int64)
+    """Floats as 64-bit integers; values out of range become the smallest or largest integer."""
+    in_range = np.where(np.isfinite(value) & (np.abs(value) < _LONG_LIMIT), value, 0).astype(np.int64)
     limits = np.iinfo(np.int64)
-    return np.where(value >= _LIMIT, limits.max, np.where(value < -_LIMIT, limits.min, inside))
+    return np.where(value >= _LONG_LIMIT, limits.max, np.where(value < -_LONG_LIMIT, limits.min, in_range))
 
 
 def _exact_micros(seconds: Decimal) -> int:
     micros = seconds * SECOND
-    if micros != int(micros) or abs(micros) >= _LIMIT:
-        raise EvaluationError(f"{seconds} seconds are no timestamp", detail="it is not a number of microseconds")
+    if micros != int(micros) or abs(micros) >= _LONG_LIMIT:
+        raise EvaluationError(
+            f"timestamp_seconds cannot convert {seconds}",
+            detail="the value is out of range, or has more than 6 decimal places",
+            hint="round the seconds to microseconds",
+        )
     return int(micros)
 
 
 @builds("PreciseTimestampConversion")
-def _reinterpreted(tree: Tree, children: Arguments, config: Config) -> Expression:
+def _build_conversion(tree: Tree, children: Arguments, config: Config) -> Expression:
     (child,) = children
     kind = _LONG if tree.fields["toType"] == "long" else CLOCK if "ntz" in str(tree.fields["toType"]) else INSTANT
     return Call(kind, child.nullable, "UnixMicros" if kind == _LONG else "MicrosToTimestamp", children)
@@ -146,70 +160,70 @@ def _reinterpreted(tree: Tree, children: Arguments, config: Config) -> Expressio
 
 # Truncating.
 
-_UNITS = {"day": DAY, "hour": HOUR, "minute": MINUTE, "second": SECOND, "millisecond": 1000, "microsecond": 1}
+_LEVEL_MICROS = {"day": DAY, "hour": HOUR, "minute": MINUTE, "second": SECOND, "millisecond": 1000, "microsecond": 1}
 
 
 @maps("TruncTimestamp", gives=lambda arguments: arguments[1].type, nullable=True, options=zone_of)
 def _truncate(call: Call, name: Value, time: Value) -> pa.Array:
-    micros, shown = np.atleast_1d(wide(time)), clock(call, time)
+    micros, clock = np.atleast_1d(wide(time)), _clock(call, time)
 
     def truncated(level: str) -> Any:
         if level in DATE_LEVELS:
-            return to_instant(first_day(split(shown)[0], level) * DAY, call.options[0])
-        if _UNITS[level] <= SECOND:
-            return micros - micros % _UNITS[level]
-        return _resolved(call, shown - shown % _UNITS[level], shown - micros)
+            return to_instant(first_day(split_days(clock)[0], level) * DAY, call.options[0])
+        if _LEVEL_MICROS[level] <= SECOND:
+            return micros - micros % _LEVEL_MICROS[level]
+        return _instant_with_offset(call, clock - clock % _LEVEL_MICROS[level], clock - micros)
 
-    result, there = by_level((*DATE_LEVELS, *_UNITS), name, truncated)
+    result, is_level = by_level((*DATE_LEVELS, *_LEVEL_MICROS), name, truncated)
     result = np.broadcast_to(result, rows_of(name, time))
-    return from_numpy(call.type, result, np.broadcast_to(there, result.shape))
+    return from_numpy(call.type, result, np.broadcast_to(is_level, result.shape))
 
 
-def _resolved(call: Call, shown: Any, offset: Any) -> Any:
-    """When clocks show something: with an offset, if they then have it."""
-    kept = shown - offset
+def _instant_with_offset(call: Call, clock: Any, offset: Any) -> Any:
+    """The instants of clock times: with the given offset, if it is in force then."""
+    instant = clock - offset
     zone = call.options[0]
-    return np.where(to_clock(kept, zone) == shown, kept, to_instant(shown, zone))
+    return np.where(to_clock(instant, zone) == clock, instant, to_instant(clock, zone))
 
 
 # Adding.
 
 
 def _plus(call: Call, time: Value, days: Any, months: Any, micros: Any) -> Any:
-    """A timestamp some months and days later on the clock, and then some microseconds."""
+    """Add months (if not None) and days to the clock times of timestamps, then microseconds to the instants."""
     start = np.atleast_1d(wide(time))
-    shown = clock(call, time)
-    date, rest = split(shown)
+    clock = _clock(call, time)
+    date, micros_of_day = split_days(clock)
     later = calendar.plus_months(date, months) if months is not None else date
-    moved = (later + days) * DAY + rest
-    moved, shown, start = np.broadcast_arrays(moved, shown, start)
+    result = (later + days) * DAY + micros_of_day
+    result, clock, start = np.broadcast_arrays(result, clock, start)
     if time.type.tz:
-        moved = np.where(moved == shown, start, _resolved(call, moved, shown - start))
-    return moved + micros
+        result = np.where(result == clock, start, _instant_with_offset(call, result, clock - start))
+    return result + micros
 
 
-def _add_span(call: Call, time: Value, span: Any, *given: Value) -> pa.Array:
-    days = quotient(span, DAY)
-    _checked(call, wide(time).astype(float) + np.asarray(span, float), time, *given)
-    return from_numpy(call.type, _plus(call, time, days, None, span - days * DAY))
+def _add_duration(call: Call, time: Value, duration: Any, *arguments: Value) -> pa.Array:
+    days = truncated_quotient(duration, DAY)
+    _check_range(call, wide(time).astype(float) + np.asarray(duration, float), time, *arguments)
+    return from_numpy(call.type, _plus(call, time, days, None, duration - days * DAY))
 
 
-def _add_months(call: Call, time: Value, months: Any, *given: Value) -> pa.Array:
-    _checked(call, wide(time).astype(float) + np.asarray(months, float) * 31.0 * DAY, time, *given)
+def _add_months(call: Call, time: Value, months: Any, *arguments: Value) -> pa.Array:
+    _check_range(call, wide(time).astype(float) + np.asarray(months, float) * 31.0 * DAY, time, *arguments)
     return from_numpy(call.type, _plus(call, time, 0, months, 0))
 
 
 def _check_interval(arguments: Arguments) -> None:
     if not types.is_duration(arguments[1].type):
         raise SqlError(
-            "an interval of both months and days cannot be added in a maintained view",
-            hint="add an interval of months, and another of days",
+            "adding an interval of both months and days is not supported in a maintained view",
+            hint="add a year-month interval and a day-time interval one after the other",
         )
 
 
 @maps("TimestampAddInterval", gives=_first_type, options=zone_of, raises=True, check=_check_interval)
-def _add_interval(call: Call, time: Value, span: Value) -> pa.Array:
-    return _add_span(call, time, wide(span), span)
+def _add_interval(call: Call, time: Value, duration: Value) -> pa.Array:
+    return _add_duration(call, time, wide(duration), duration)
 
 
 @maps("TimestampAddYMInterval", gives=_first_type, options=zone_of, raises=True)
@@ -217,7 +231,7 @@ def _add_ym_interval(call: Call, time: Value, months: Value) -> pa.Array:
     return _add_months(call, time, wide(months), months)
 
 
-_SPANS = {
+_UNIT_MICROS = {
     "MICROSECOND": 1,
     "MILLISECOND": 1000,
     "SECOND": SECOND,
@@ -227,7 +241,7 @@ _SPANS = {
     "DAYOFYEAR": DAY,
     "WEEK": 7 * DAY,
 }
-_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+_UNIT_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 
 
 def _unit(tree: Tree, config: Config) -> tuple[Any, ...]:
@@ -236,75 +250,83 @@ def _unit(tree: Tree, config: Config) -> tuple[Any, ...]:
 
 @maps("TimestampAdd", gives=lambda arguments: arguments[1].type, options=_unit, raises=True)
 def _timestamp_add(call: Call, count: Value, time: Value) -> pa.Array:
-    unit, many = call.options[1], wide(count)
-    if unit in _MONTHS:
-        refuse_where(np.abs(many.astype(float)) * _MONTHS[unit] > 2**31 - 1, call, "too many months", count, time)
-        return _add_months(call, time, many * _MONTHS[unit], count)
-    _checked(call, many.astype(float) * _SPANS[unit], count, time)
-    if _SPANS[unit] >= DAY:
-        return _add_span(call, time, many * _SPANS[unit], count)
-    _checked(call, wide(time).astype(float) + many.astype(float) * _SPANS[unit], count, time)
-    return from_numpy(call.type, wide(time) + many * _SPANS[unit])
+    unit, units = call.options[1], wide(count)
+    if unit in _UNIT_MONTHS:
+        refuse_where(
+            np.abs(units.astype(float)) * _UNIT_MONTHS[unit] > 2**31 - 1,
+            call,
+            "the count in months does not fit 32 bits",
+            count,
+            time,
+        )
+        return _add_months(call, time, units * _UNIT_MONTHS[unit], count)
+    _check_range(call, units.astype(float) * _UNIT_MICROS[unit], count, time)
+    if _UNIT_MICROS[unit] >= DAY:
+        return _add_duration(call, time, units * _UNIT_MICROS[unit], count)
+    _check_range(call, wide(time).astype(float) + units.astype(float) * _UNIT_MICROS[unit], count, time)
+    return from_numpy(call.type, wide(time) + units * _UNIT_MICROS[unit])
 
 
 # Differences.
 
 
-@maps("SubtractTimestamps", gives=SPAN, options=zone_of)
+@maps("SubtractTimestamps", gives=DURATION, options=zone_of)
 def _subtract(call: Call, end: Value, start: Value) -> pa.Array:
-    return from_numpy(SPAN, clock(call, end) - clock(call, start))
+    return from_numpy(DURATION, _clock(call, end) - _clock(call, start))
 
 
 @maps("TimestampDiff", gives=_LONG, options=_unit)
 def _timestamp_diff(call: Call, start: Value, end: Value) -> pa.Array:
-    unit, first, last = call.options[1], clock(call, start), clock(call, end)
-    if unit in _SPANS:
-        return from_numpy(_LONG, quotient(last - first, _SPANS[unit]))
-    return from_numpy(_LONG, quotient(_months_between(first, last), _MONTHS[unit]))
+    unit, first, last = call.options[1], _clock(call, start), _clock(call, end)
+    if unit in _UNIT_MICROS:
+        return from_numpy(_LONG, truncated_quotient(last - first, _UNIT_MICROS[unit]))
+    return from_numpy(_LONG, truncated_quotient(_months_between(first, last), _UNIT_MONTHS[unit]))
 
 
 def _months_between(first: Any, last: Any) -> Any:
-    """Whole months from one time to another, towards zero."""
-    (days, rest), (later, more) = split(first), split(last)
-    later = later - ((later > days) & (more < rest)) + ((later < days) & (more > rest))
-    packed = [32 * calendar.months(each) + calendar.day(each) for each in (days, later)]
-    return quotient(packed[1] - packed[0], 32)
+    """The complete months from one clock time to another, negative if the second is earlier."""
+    (start, start_micros), (end, end_micros) = split_days(first), split_days(last)
+    end = end - ((end > start) & (end_micros < start_micros)) + ((end < start) & (end_micros > start_micros))
+    packed = [32 * calendar.months(days) + calendar.day(days) for days in (start, end)]
+    return truncated_quotient(packed[1] - packed[0], 32)
 
 
 @maps("MonthsBetween", gives=pa.float64(), options=zone_of)
 def _months(call: Call, one: Value, other: Value, rounded: Value) -> pa.Array:
+    """An integer if the days of the month are equal or both are the last; else with a fraction in 31sts of a month."""
     zone = call.options[0]
-    first, second = clock(call, one), clock(call, other)
-    days, others = split(first)[0], split(second)[0]
+    first, second = _clock(call, one), _clock(call, other)
+    days, others = split_days(first)[0], split_days(second)[0]
     months = (calendar.months(days) - calendar.months(others)).astype(float)
     same = calendar.day(days) == calendar.day(others)
     both_last = (calendar.day(days + 1) == 1) & (calendar.day(others + 1) == 1)
     seconds = (calendar.day(days) - calendar.day(others)) * 86400
-    seconds = seconds + quotient(wide(one) - to_instant(days * DAY, zone), SECOND)
-    seconds = seconds - quotient(wide(other) - to_instant(others * DAY, zone), SECOND)
-    parts = months + seconds / (31 * 86400.0)
-    result = np.where(numbers(rounded), np.floor(parts * 1e8 + 0.5) / 1e8, parts)
+    seconds = seconds + truncated_quotient(wide(one) - to_instant(days * DAY, zone), SECOND)
+    seconds = seconds - truncated_quotient(wide(other) - to_instant(others * DAY, zone), SECOND)
+    fractional = months + seconds / (31 * 86400.0)
+    result = np.where(numbers(rounded), np.floor(fractional * 1e8 + 0.5) / 1e8, fractional)
     return from_numpy(pa.float64(), np.where(same | both_last, months, result))
 
 
 # Zones.
 
 
-def moved(time: Value, zone: Value, move: Callable[[Any, str], Any]) -> Any:
-    """What is computed for each row with the zone that it names."""
+def convert_by_zone(time: Value, zone: Value, convert: Callable[[Any, str], Any]) -> Any:
+    """Apply `convert(micros, zone)` to the rows of each zone."""
     micros = np.atleast_1d(wide(time))
     name = constant(zone)
     if name is not None:
-        return move(micros, _known(name))
+        return convert(micros, _checked_zone(name))
     micros, result = np.broadcast_to(micros, len(zone)), np.zeros(len(zone), np.int64)
-    for each in zone.unique().to_pylist():
-        if each is not None:
-            here = np.asarray(pc.fill_null(pc.equal(zone, each), False))
-            result[here] = move(micros[here], _known(each))
+    for name in zone.unique().to_pylist():
+        if name is not None:
+            rows = np.asarray(pc.fill_null(pc.equal(zone, name), False))
+            result[rows] = convert(micros[rows], _checked_zone(name))
     return result
 
 
-def _known(name: str) -> str:
+def _checked_zone(name: str) -> str:
+    """The name of a zone; raises an EvaluationError if the zone does not exist."""
     try:
         to_clock(np.zeros(0, np.int64), name)
     except SqlError as error:
@@ -314,15 +336,17 @@ def _known(name: str) -> str:
 
 @maps("FromUTCTimestamp", gives=_first_type, raises=True)
 def _from_utc(call: Call, time: Value, zone: Value) -> pa.Array:
-    return from_numpy(call.type, moved(time, zone, to_clock))
+    return from_numpy(call.type, convert_by_zone(time, zone, to_clock))
 
 
 @maps("ToUTCTimestamp", gives=_first_type, raises=True)
 def _to_utc(call: Call, time: Value, zone: Value) -> pa.Array:
-    return from_numpy(call.type, moved(time, zone, to_instant))
+    return from_numpy(call.type, convert_by_zone(time, zone, to_instant))
 
 
 @maps("ConvertTimezone", gives=CLOCK, raises=True)
 def _convert(call: Call, source: Value, target: Value, time: Value) -> pa.Array:
-    instants = from_numpy(CLOCK, np.broadcast_to(moved(time, source, to_instant), rows_of(source, target, time)))
-    return from_numpy(CLOCK, moved(instants, target, to_clock))
+    instants = from_numpy(
+        CLOCK, np.broadcast_to(convert_by_zone(time, source, to_instant), rows_of(source, target, time))
+    )
+    return from_numpy(CLOCK, convert_by_zone(instants, target, to_clock))
