@@ -64,13 +64,17 @@ class InnerJoin:
         self._residual: list[Expression] = []
         self._same: dict[str, str] = {}
         self._reserved = {name for part in parts for name in part.source.columns}  # the names in indexes of parts
-        ids = [self._column(at, column, BINDING_ID) for at, part in enumerate(parts) for _, column in part.binding]
-        self._openings = [each.name for each in ids]
-        for name in self._openings[1:]:
-            self._unite(self._openings[0], name)
+        self._bindings = self._bound_columns()
+        for name in self._bindings[1:]:
+            self._unite(self._bindings[0], name)
         for at, part in enumerate(parts):
             for attribute, output in part.outputs.items():
                 self.columns[attribute] = self._column(at, output, part.names[attribute])
+
+    def _bound_columns(self) -> list[str]:
+        """The binding columns of the parts: only rows of the same binding are joined."""
+        bindings = ((at, part.binding) for at, part in enumerate(self._parts))
+        return [self._column(at, binding, BINDING_ID).name for at, binding in bindings if binding is not None]
 
     def _column(self, at: int, output: Expression, name: str) -> Column:
         """One more column of the join: an expression over the source of a part."""
@@ -124,8 +128,8 @@ class InnerJoin:
         """The join, with some of the attributes."""
         pairs: list[tuple[int, str]] = []
         for each in attributes:
-            pairs.append((each, unique_name(names[each], {BINDING_ID, *(name for _, name in pairs)})))
-        wanted = [(BINDING_ID, name) for name in self._openings[:1]] + [
+            pairs.append((each, unique_name(names[each], [name for _, name in pairs])))
+        wanted = [(BINDING_ID, name) for name in self._bindings[:1]] + [
             (n, self.columns[each].name) for each, n in pairs
         ]
         wanted = wanted or [("any", self._any_column())]
@@ -334,7 +338,7 @@ class _Paths:
             (each, side.columns[each]) for each in side.columns if self._is_needed(each, {at}, self._residual)
         )
         part = replace(side.part, source=side.part.source.later()) if later else side.part
-        path = _Path(part.rows(named or _ANY_ROW), {at}, list(self._residual))
+        path = _Path(part.project(named or _ANY_ROW), {at}, list(self._residual))
         self._filter(path)
         return path
 
@@ -409,7 +413,7 @@ class _Paths:
     def _indexed(self, side: _Side, shared: Sequence[str], at: int, path: _Path) -> Arrangement:
         """An index of a side's own rows."""
         named = (*((each, side.columns[each]) for each in shared), *self._values(side, shared, at, path))
-        return not_null(side.part.rows(named or _ANY_ROW), shared).arrange_by(shared)
+        return not_null(side.part.project(named or _ANY_ROW), shared).arrange_by(shared)
 
     def _settle(self, path: _Path, at: int) -> None:
         """A side has been looked up: check what must agree and what can be decided now, drop what is not needed."""

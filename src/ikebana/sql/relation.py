@@ -84,14 +84,18 @@ class Relation:
 
     # What it is as a collection.
 
-    def rows(self, named: Named) -> Collection:
-        """Expressions over the source's columns, for the rows that are left."""
-        kept = {column for _, each in named for column in each.columns}
-        return projected(filtered(self.source, self.filters, kept), named)
+    def rows(self, named: Iterable[tuple[str, Expression]]) -> Collection:
+        """The rows that pass the filters: the binding column, if there is one, and expressions over the source."""
+        return self.project(self.with_binding(named))
+
+    def project(self, named: Named) -> Collection:
+        """Like `rows`, but without the binding column: for joins, which have a name of their own for it."""
+        columns = {column for _, expression in named for column in expression.columns}
+        return projected(filtered(self.source, self.filters, columns), named)
 
     def columns(self, attributes: Iterable[int] | None = None) -> list[tuple[int, str]]:
         """Attributes (all, or some) with names that no two of them share: those of users as far as possible."""
-        taken = {BINDING_ID}
+        taken = set[str]()
         found = []
         for attribute in self.outputs if attributes is None else attributes:
             name = unique_name(self.names[attribute], taken)
@@ -102,13 +106,32 @@ class Relation:
     def materialised(self, attributes: Sequence[int] | None = None) -> Relation:
         """The same as a collection that has exactly the attributes (all, or some) as columns."""
         columns = self.columns(attributes)
-        named = tuple((name, self.outputs[attribute]) for attribute, name in columns)
-        return from_collection(self.rows((*self.binding, *named)), columns, self.names)
+        rows = self.rows((name, self.outputs[attribute]) for attribute, name in columns)
+        return from_collection(rows, columns, self.names)
+
+    # Parameters of a prepared statement.
 
     @property
-    def binding(self) -> Named:
-        """The column that says to which opening of a prepared statement a row belongs; none if that does not matter."""
-        return tuple((BINDING_ID, column_of(field)) for field in self.source.node.columns if field.name == BINDING_ID)
+    def binding(self) -> Column | None:
+        """The binding column; None if the relation does not depend on parameters."""
+        fields = (field for field in self.source.node.columns if field.name == BINDING_ID)
+        return next(map(column_of, fields), None)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the relation depends on parameters: its rows exist once for each binding."""
+        return self.binding is not None
+
+    def with_binding(self, named: Iterable[tuple[str, Expression]]) -> Named:
+        """Named expressions, preceded by the binding column if there is one."""
+        return (*([] if self.binding is None else [(BINDING_ID, self.binding)]), *named)
+
+    def key(self, names: Iterable[str] = ()) -> tuple[str, ...]:
+        """A key of the collections that `rows` returns, for groups, partitions and indexes.
+
+        The names, preceded by the binding column if there is one: groups of different bindings are separate.
+        """
+        return (*([BINDING_ID] if self.is_bound else []), *names)
 
 
 def from_collection(
@@ -128,7 +151,7 @@ def union_all(parts: Sequence[Relation]) -> Relation:
     """The rows of all parts, under the attributes of the first; by position."""
     columns = parts[0].columns()
     names = [name for _, name in columns]
-    rows = [part.rows((*part.binding, *zip(names, part.outputs.values(), strict=True))) for part in parts]
+    rows = [part.rows(zip(names, part.outputs.values(), strict=True)) for part in parts]
     return from_collection(rows[0].concat(*rows[1:]), columns, parts[0].names)
 
 
@@ -148,7 +171,7 @@ def unique_name(name: str, taken: Iterable[str]) -> str:
     >>> unique_name("n_name", {"n_name", "n_name 2"})
     'n_name 3'
     """
-    known = {DIFF, *taken}
+    known = {DIFF, BINDING_ID, *taken}
     if name not in known:
         return name
     number = 2

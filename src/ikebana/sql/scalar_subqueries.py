@@ -11,13 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.encoding import Schema
-from ikebana.engine.collection import Collection
 from ikebana.errors import EvaluationError
 from ikebana.expressions import Literal
 from ikebana.operators.changes import Fields
 from ikebana.operators.reducers import Groups, ReducedRows, Reducer
 from ikebana.sql.relation import Relation, from_collection
-from ikebana.sql.steps import projected
 
 _THERE, _VALUE = "there", "value"
 
@@ -40,17 +38,17 @@ class Single(Reducer):
         return ReducedRows(rows, [groups.values.columns()[_VALUE].take(pa.array(rows))], np.ones(len(rows), np.int64))
 
 
-def single_value(part: Relation, attribute: int, number: int, always: Collection) -> Relation:
+def single_value(part: Relation, attribute: int, number: int, always: Relation) -> Relation:
     """The only value of an attribute, as an attribute of another number.
 
     There is a row for each that `always` has: see `Lowering.always`.
     """
     names = {number: part.names[attribute]}
-    key = tuple(name for name, _ in part.binding)
+    key = part.key()
     value = part.outputs[attribute]
     if part.unique == key and not part.filters:  # an aggregate of everything: it has one row
         return Relation(part.source, {number: value}, names, unique=key)
-    found = part.rows((*part.binding, (_THERE, Literal(pa.bool_(), False, True)), (_VALUE, value)))
-    nothing = ((_THERE, Literal(pa.bool_(), False, False)), (_VALUE, Literal(value.type, True, None)))
-    rows = found.concat(projected(always, (*part.binding, *nothing)))
+    found = part.rows([(_THERE, Literal(pa.bool_(), False, True)), (_VALUE, value)])
+    nothing = always.rows([(_THERE, Literal(pa.bool_(), False, False)), (_VALUE, Literal(value.type, True, None))])
+    rows = found.concat(nothing)
     return from_collection(rows.arrange_by(key).reduce(Single()).rows(), [(number, _VALUE)], names, unique=key)

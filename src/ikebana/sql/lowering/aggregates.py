@@ -38,7 +38,6 @@ from ikebana.sql.joins import ANY
 from ikebana.sql.lowering.context import Lowering, Wanted, all_references, joined, lowers, scalar_subqueries
 from ikebana.sql.lowering.limits import ordered
 from ikebana.sql.relation import Relation, columns_of, from_collection, substituted, unique_name
-from ikebana.sql.steps import projected
 
 _REFUSED = {
     "HyperLogLogPlusPlus": ("approx_count_distinct", "count(DISTINCT ...) is exact, and maintained"),
@@ -59,7 +58,7 @@ def _aggregate(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
     results = {each.expr_id: grouped.output(each) for each in outputs}
     rows = grouped.rows()
     columns = columns_of(rows.node.columns)
-    found = Relation(rows, {}, {}, unique=tuple(grouped.key))
+    found = Relation(rows, {}, {}, unique=grouped.key)
     if later:
         known = {lowering.new_attribute(): name for name in rows.columns}
         found = joined([from_collection(rows, known.items(), known), *later])
@@ -96,7 +95,7 @@ class Grouped:
             for number, each in subquery.outputs.items()
         }
         self._groups: dict[Expression, Column] = {}
-        self._key: list[tuple[str, Expression]] = [(self._new(name), column) for name, column in part.binding]
+        self._key: list[tuple[str, Expression]] = []
         for grouping in groupings:
             expression = lowering.expression(grouping, part.outputs)
             if expression not in self._groups:
@@ -113,9 +112,9 @@ class Grouped:
         """What each aggregate is for a group without rows."""
 
     @property
-    def key(self) -> list[str]:
+    def key(self) -> tuple[str, ...]:
         """The columns that make groups."""
-        return [name for name, _ in self._key]
+        return self._part.key(name for name, _ in self._key)
 
     @property
     def later(self) -> dict[int, str]:
@@ -219,7 +218,7 @@ class Grouped:
     def rows(self) -> Collection:
         """A row for each group: its key, and a column for each aggregate."""
         if not self._groups and not self._calls:
-            return projected(self._lowering.always(self._part), (*self._part.binding, ("any", ANY)))
+            return self._lowering.always(self._part).rows([("any", ANY)])
         pieces = list(self._pieces()) or [self._given([]).distinct()]
         found = reduce(lambda one, two: one.arrange_by(self.key).join(two.arrange_by(self.key)), pieces)
         return found if self._groups else self._with_empty(found)
@@ -251,8 +250,7 @@ class Grouped:
 
     def _with_empty(self, rows: Collection) -> Collection:
         """The rows, and one of an empty group where there is none."""
-        always = self._lowering.always(self._part)
-        empty = projected(always, (*self._part.binding, *self._empty))
+        empty = self._lowering.always(self._part).rows(self._empty)
         return rows.concat(empty.antijoin(rows.select(*self.key)).select(*rows.columns))
 
 

@@ -14,7 +14,7 @@ from itertools import count
 
 import pyarrow as pa
 
-from ikebana.engine.collection import Collection, constant
+from ikebana.engine.collection import constant
 from ikebana.errors import SqlError
 from ikebana.expressions import Expression, PythonFunction, translate
 from ikebana.expressions.core.base import refused
@@ -156,13 +156,17 @@ class Lowering:
         outputs = {each.expr_id: self.expression(each, part.outputs) for each in named}
         return part.with_outputs(outputs, {each.expr_id: each.fields["name"] for each in named})
 
-    def always(self, part: Relation) -> Collection:
+    def always(self, part: Relation) -> Relation:
         """A row for each result that there must be in any case: for each opening of the statement, or just one."""
-        return self.table(PARAMETERS).rows if part.binding else ONE_ROW
+        return self._parameters({}) if part.is_bound else Relation(ONE_ROW, {}, {})
 
-    def dependent(self, part: Relation) -> Relation:
-        """The part once for each opening of the statement, unless it depends on parameters already."""
-        return part if part.binding else joined([part, self._parameters({})])
+    def bound(self, part: Relation) -> Relation:
+        """The rows of a relation once for each binding, unless the relation depends on parameters already."""
+        return part if part.is_bound else joined([part, self._parameters({})])
+
+    def bound_alike(self, parts: Sequence[Relation], others: Sequence[Relation] = ()) -> list[Relation]:
+        """The parts; if any of them or of `others` depends on parameters, all are made to."""
+        return [self.bound(part) for part in parts] if any(each.is_bound for each in (*parts, *others)) else list(parts)
 
 
 ONE_ROW = constant(pa.table({"one": pa.array([True])}, pa.schema([pa.field("one", pa.bool_(), nullable=False)])))

@@ -20,7 +20,7 @@ from ikebana.expressions.core.tree import Tree
 from ikebana.operators import linear
 from ikebana.operators.changes import Fields
 from ikebana.sql.lowering.context import Lowering, Wanted, lowers
-from ikebana.sql.relation import BINDING_ID, Relation, from_collection, union_all, unique_name
+from ikebana.sql.relation import Relation, from_collection, union_all, unique_name
 from ikebana.sql.steps import Named, Repeat, fields_of, filtered
 
 Generator = Callable[[Relation, Sequence[Expression], dict[int, str], bool], Relation]
@@ -90,7 +90,7 @@ def _elements(*, position: bool = False, inline: bool = False) -> Generator:
         (values,) = inputs
         spread = inline or types.is_map(values.type)
         columns = _columns(part, made)
-        kept = (*part.binding, *((name, part.outputs[each]) for each, name in columns if each not in made))
+        kept = part.with_binding((name, part.outputs[each]) for each, name in columns if each not in made)
         names = [name for each, name in columns if each in made]
         kinds = [pa.int32()] * position + _element_types(values.type, spread)
         fields = tuple(pa.field(name, kind, nullable=True) for name, kind in zip(names, kinds, strict=True))
@@ -111,7 +111,7 @@ def _columns(part: Relation, made: dict[int, str]) -> list[tuple[int, str]]:
     """The attributes that are kept and made, with names that no two of them share."""
     columns = part.columns()
     for attribute, name in made.items():
-        columns.append((attribute, unique_name(name, {BINDING_ID, *(taken for _, taken in columns)})))
+        columns.append((attribute, unique_name(name, [taken for _, taken in columns])))
     return columns
 
 
@@ -120,8 +120,8 @@ def _repeated(part: Relation, inputs: Sequence[Expression], made: dict[int, str]
     times, *others = inputs
     given = part.with_outputs({**part.outputs, **dict(zip(made, others, strict=True))}, {**part.names, **made})
     columns = given.columns()
-    count = unique_name("times", {BINDING_ID, *(name for _, name in columns)})
-    named = (*given.binding, (count, times), *((name, given.outputs[each]) for each, name in columns))
+    count = unique_name("times", [name for _, name in columns])
+    named = ((count, times), *((name, given.outputs[each]) for each, name in columns))
     return from_collection(given.rows(named).step(Repeat(count)), columns, given.names)
 
 

@@ -125,11 +125,10 @@ def _join(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
 
 
 def _match(lowering: Lowering, tree: Tree) -> Match:
-    left, right = (lowering.part(child) for child in tree.children)
     conditions = conjuncts(tree.maybe("condition"))
-    if any(part.binding for part in (left, right, *lowering.subqueries(conditions))):
-        # a row may be missing for one opening and not for another
-        left, right = lowering.dependent(left), lowering.dependent(right)
+    parts = [lowering.part(child) for child in tree.children]
+    # A row may have a match for one set of parameter values and none for another.
+    left, right = lowering.bound_alike(parts, lowering.subqueries(conditions))
     return Match(lowering, left, right, conditions)
 
 

@@ -15,7 +15,7 @@ from ikebana.expressions.core.tree import Tree
 from ikebana.reducers.ordering import top_rows
 from ikebana.reducers.sort_keys import SortKey
 from ikebana.sql.lowering.context import Lowering, Wanted, lowers
-from ikebana.sql.relation import BINDING_ID, Relation, from_collection, unique_name
+from ikebana.sql.relation import Relation, from_collection, unique_name
 
 
 @lowers("GlobalLimit", "Offset")
@@ -59,10 +59,10 @@ def _top(lowering: Lowering, tree: Tree, limit: int | None, offset: int) -> Rela
         expression = ordered(lowering.expression(order.only, part.outputs))
         found = next((name for name, output in named if output == expression), None)
         if found is None:
-            found = unique_name("order", [BINDING_ID, *(name for name, _ in named)])
+            found = unique_name("order", [name for name, _ in named])
             named.append((found, expression))
         keys.append(sort_key(order, found))
-    rows = top_rows(part.rows((*part.binding, *named)), [name for name, _ in part.binding], limit, offset, keys)
+    rows = top_rows(part.rows(named), part.key(), limit, offset, keys)
     return from_collection(rows, attributes, part.names)
 
 

@@ -112,7 +112,7 @@ def distinct_keys(lowering: Lowering, part: Relation, keys: Sequence[Key]) -> Re
     columns = [(lowering.new_attribute(), f"key {at}") for at in range(len(keys))]
     outputs = (key.aspect(lowering.expression(key.theirs, part.outputs)) for key in keys)
     named = tuple((name, output) for (_, name), output in zip(columns, outputs, strict=True))
-    rows = not_null(part.rows((*part.binding, *named)), [name for name, _ in named]).distinct()
+    rows = not_null(part.rows(named), [name for name, _ in named]).distinct()
     return from_collection(rows, columns, dict(columns), unique=tuple(rows.columns))
 
 
@@ -193,22 +193,20 @@ class Match:
             (f"key {at}", key.aspect(self.lowering.expression(key.theirs, outputs))) for at, key in enumerate(keys)
         )
         value = ("value", outputs[comparison.theirs.expr_id])
-        names = [*(name for name, _ in part.binding), *(name for name, _ in by)]
-        rows = not_null(part.rows((*part.binding, *by, value)), [*names, "value"])
+        names = part.key(name for name, _ in by)
+        rows = not_null(part.rows((*by, value)), [*names, "value"])
         rows = rows.arrange_by(names).reduce(Foremost(comparison.places, ("value",), comparison.greatest)).rows()
-        columns = [(self.lowering.new_attribute(), name) for name in rows.columns if name not in dict(part.binding)]
-        return from_collection(rows, columns, dict(columns), unique=tuple(names))
+        columns = [(self.lowering.new_attribute(), name) for name in rows.columns if name not in part.key()]
+        return from_collection(rows, columns, dict(columns), unique=names)
 
     def _found_by_columns(self) -> Relation:
         looked_at = [each for each in self.left.outputs if each in all_references(self.conditions)]
         left = self.left.materialised()
         columns = dict(left.columns())
-        names = [*(name for name, _ in left.binding), *(columns[each] for each in looked_at)]
-        values = from_collection(
-            left.source.select(*names).distinct(), [(each, columns[each]) for each in looked_at], left.names
-        )
+        compared = left.rows((columns[each], left.outputs[each]) for each in looked_at)
+        values = from_collection(compared.distinct(), [(each, columns[each]) for each in looked_at], left.names)
         matched = self._joined_with(values).result(looked_at, left.names)
-        keys = matched.rows((*matched.binding, *((columns[each], matched.outputs[each]) for each in looked_at)))
+        keys = matched.rows((columns[each], matched.outputs[each]) for each in looked_at)
         return from_collection(left.source.semijoin(keys), left.columns(), left.names)
 
     def _joined_with(self, left: Relation) -> InnerJoin:

@@ -48,7 +48,7 @@ def lower(planned: Planned, tables: Mapping[str, SourceTable]) -> Lowered:
 def _lowered(planned: Planned, tables: Mapping[str, SourceTable], names: Sequence[str]) -> Lowered:
     lowering, tree = Lowering(planned, tables), parse(planned.plan)
     part = lowering.part(tree)
-    named = (*part.binding, *zip(names, part.outputs.values(), strict=True))
+    named = zip(names, part.outputs.values(), strict=True)
     return Lowered(part.rows(named), shown_order(lowering, tree, part, names))
 
 

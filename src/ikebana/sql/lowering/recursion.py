@@ -14,6 +14,7 @@ are kept, and of the last of these the least. Rows that are not kept do not go o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +33,7 @@ from ikebana.reducers import sums
 from ikebana.reducers.ordering import top_rows
 from ikebana.reducers.sort_keys import SortKey
 from ikebana.sql.lowering.context import Lowering, Wanted, lowers
-from ikebana.sql.relation import BINDING_ID, Relation, columns_of, from_collection
+from ikebana.sql.relation import Relation, columns_of, from_collection
 from ikebana.sql.steps import projected
 
 _ROUND, _COUNT = "round", "count"
@@ -124,7 +125,7 @@ def _loop(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
     start = lowering.part(anchor)
     found = _iterated(lowering, tree, start, recursion)
     if found is None:  # it depends on parameters that the anchor does not depend on
-        found = _iterated(lowering, tree, lowering.dependent(start), recursion)
+        found = _iterated(lowering, tree, lowering.bound(start), recursion)
     assert found is not None
     return found
 
@@ -140,20 +141,20 @@ def _iterated(lowering: Lowering, tree: Tree, start: Relation, recursion: Tree) 
     columns = [(each, f"column {at}") for at, each in enumerate(attributes)]
     names = {each: f"column {at}" for at, each in enumerate(attributes)}  # a UnionLoopRef has those of users
     named = ((name, output) for (_, name), output in zip(columns, _listed(tree.children[0], start), strict=True))
-    first = start.rows((*start.binding, *named))
-    first = first.declare([field.with_nullable(field.name != BINDING_ID) for field in first.node.columns])
-    limits = _Limits(tree, [name for name, _ in start.binding], first)
+    first = start.rows(named)
+    first = first.declare([field.with_nullable(field.name not in start.key()) for field in first.node.columns])
+    limits = _Limits(tree, start.key(), first)
     differs = False
 
     def body(variable: Collection) -> Collection:
         nonlocal differs
         lowering.loops[int(tree.fields["id"])] = from_collection(variable, columns, names)
         part = lowering.part(recursion)
-        differs = bool(part.binding) != bool(start.binding)
+        differs = part.is_bound != start.is_bound
         if differs:
             return variable
         named = ((name, output) for (_, name), output in zip(columns, _listed(recursion, part), strict=True))
-        return limits.kept(part.rows((*part.binding, *named)).declare(first.node.columns))
+        return limits.kept(part.rows(named).declare(first.node.columns))
 
     rows = limits.first.iterate(body)
     return None if differs else from_collection(limits.checked(rows), columns, names)
@@ -169,7 +170,7 @@ def _listed(tree: Tree, part: Relation) -> list[Expression]:
 class _Limits:
     """What Spark limits of a loop: its rounds, and its rows."""
 
-    def __init__(self, tree: Tree, key: list[str], first: Collection) -> None:
+    def __init__(self, tree: Tree, key: Sequence[str], first: Collection) -> None:
         """`first` is the anchor, `key` tells the loops of a statement's openings apart."""
         self._limit = None if tree.fields.get("limit") is None else int(tree.fields["limit"])
         self._rounds, self._rows = int(tree.fields["maxDepth"]), int(tree.fields["maxRows"])

@@ -55,10 +55,7 @@ def filtered_by(lowering: Lowering, part: Relation, conditions: Sequence[Tree]) 
 
 @lowers("Union")
 def _union(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
-    parts = [lowering.part(child) for child in tree.children]
-    if any(part.binding for part in parts):
-        parts = [lowering.dependent(part) for part in parts]
-    return union_all(parts)
+    return union_all(lowering.bound_alike([lowering.part(child) for child in tree.children]))
 
 
 @lowers("Expand")

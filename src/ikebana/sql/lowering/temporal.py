@@ -23,7 +23,7 @@ from ikebana.expressions.core.base import BUILDERS
 from ikebana.expressions.core.tree import Tree
 from ikebana.sql.lowering.context import Lowering, is_clock, scalar_subqueries
 from ikebana.sql.planned import CLOCK
-from ikebana.sql.relation import BINDING_ID, Relation, from_collection, unique_name
+from ikebana.sql.relation import Relation, from_collection, unique_name
 from ikebana.sql.steps import not_null
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -47,12 +47,10 @@ def while_valid(lowering: Lowering, part: Relation, conditions: Sequence[Tree]) 
     """The rows of a part for which conditions on the present time hold, while they do."""
     bounds = [bound for each in conditions for bound in _solved(lowering, part, each)]
     columns = part.columns()
-    rows = part.rows((*part.binding, *((name, part.outputs[each]) for each, name in columns), *_named(bounds, columns)))
+    rows = part.rows([*((name, part.outputs[each]) for each, name in columns), *_named(bounds, columns)])
     for bound, (name, _) in zip(bounds, _named(bounds, columns), strict=True):
         rows = _valid(not_null(rows, [name]), lowering.table(CLOCK).rows, name, bound)
-    return from_collection(
-        rows.select(*(name for name, _ in part.binding), *(name for _, name in columns)), columns, part.names
-    )
+    return from_collection(rows, columns, part.names).materialised()
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class _Bound:
 
 
 def _named(bounds: Sequence[_Bound], columns: Sequence[tuple[int, str]]) -> list[tuple[str, Expression]]:
-    taken = [BINDING_ID, *(name for _, name in columns)]
+    taken = [name for _, name in columns]
     named = []
     for bound in bounds:
         taken.append(unique_name("until" if bound.is_end else "since", taken))

@@ -24,7 +24,7 @@ from ikebana.reducers.sums import Count, Mean, Sum
 from ikebana.reducers.windows import VALUE, Bound, Frame
 from ikebana.sql.lowering.context import Lowering, Wanted, lowers
 from ikebana.sql.lowering.limits import ordered, sort_key
-from ikebana.sql.relation import BINDING_ID, Relation, from_collection, unique_name
+from ikebana.sql.relation import Relation, from_collection, unique_name
 
 
 @lowers("Window")
@@ -43,8 +43,8 @@ def windowed(lowering: Lowering, tree: Tree, most: int | None) -> Relation:
     )
     named = {each.expr_id: each for each in _calls(tree)}
     calls = {number: given.call(each.only) for number, each in named.items()}
-    key = [*(name for name, _ in part.binding), *dict.fromkeys(by)]
-    rows = part.rows((*part.binding, *given.named))
+    key = part.key(dict.fromkeys(by))
+    rows = part.rows(given.named)
     if most is not None:
         rows = top_rows(rows, key, most, 0, order)
     made = rows.arrange_by(key).reduce(windows.WindowLogic(order, tuple(calls.values()))).rows()
@@ -121,7 +121,7 @@ class _Given:
         self._lowering, self._part = lowering, part
         self.attributes = part.columns()
         self.named = [(name, part.outputs[attribute]) for attribute, name in self.attributes]
-        self._taken = {BINDING_ID, *(name for name, _ in self.named)}
+        self._taken = {name for name, _ in self.named}
 
     def new(self, name: str) -> str:
         """A name that no column has."""
