@@ -165,8 +165,10 @@ def filtered(
     """The rows for which all conditions are true; a filter drops the columns that are not `needed`."""
     if not conditions:
         return collection
-    wanted = None if needed is None else set(needed)
-    names = None if wanted is None else tuple(name for name in collection.columns if name in wanted)
+    names = None
+    if needed is not None:
+        kept = set(needed)
+        names = tuple(name for name in collection.columns if name in kept)
     return collection.step(RowCondition(conjunction(conditions), names or None))
 
 

@@ -95,7 +95,7 @@ class InnerJoin:
     def require_equal(self, left: Expression, right: Expression) -> None:
         """Require that two expressions on the columns of the join are equal."""
         owners = [self._owners(left), self._owners(right)]
-        if owners[0] == owners[1] or any(len(each) != 1 for each in owners) or left.type != right.type:
+        if owners[0] == owners[1] or any(len(relations) != 1 for relations in owners) or left.type != right.type:
             self.require(equal(left, right))
         else:
             self._unite(self._name_of(left), self._name_of(right))
@@ -132,14 +132,14 @@ class InnerJoin:
         pairs: list[tuple[int, str]] = []
         for attribute in attributes:
             pairs.append((attribute, unique_name(names[attribute], [name for _, name in pairs])))
-        wanted = [(BINDING_ID, name) for name in self._bindings[:1]]
-        wanted += [(name, self.columns[attribute].name) for attribute, name in pairs]
-        wanted = wanted or [("any", self._any_column())]
+        outputs = [(BINDING_ID, name) for name in self._bindings[:1]]
+        outputs += [(name, self.columns[attribute].name) for attribute, name in pairs]
+        outputs = outputs or [("any", self._any_column())]
         classes = {name: self._class(name) for name in self._outputs}
         residual = [self._of_classes(condition, classes) for condition in self._residual]
-        rows = _Paths(self._sides(classes), residual, {classes[name] for _, name in wanted}).rows()
+        rows = _Paths(self._sides(classes), residual, {classes[name] for _, name in outputs}).rows()
         columns = columns_of(rows.node.columns)
-        named = tuple((name, columns[classes[column]]) for name, column in wanted)
+        named = tuple((name, columns[classes[column]]) for name, column in outputs)
         return from_collection(projected(rows, named), pairs, names)
 
     def _any_column(self) -> str:
@@ -148,10 +148,9 @@ class InnerJoin:
 
     def _of_classes(self, condition: Expression, classes: Mapping[str, str]) -> Expression:
         """A condition over classes in place of columns."""
-        columns = {name: self._outputs[name][1] for name in condition.columns}
-        return substituted(
-            condition, {name: Column(each.type, each.nullable, classes[name]) for name, each in columns.items()}
-        )
+        outputs = {name: self._outputs[name][1] for name in condition.columns}
+        columns = {name: Column(output.type, output.nullable, classes[name]) for name, output in outputs.items()}
+        return substituted(condition, columns)
 
     def _sides(self, classes: Mapping[str, str]) -> list[_Side]:
         """The relations, each with one column for each class; further columns of a class become filters."""
@@ -319,8 +318,8 @@ class _Paths:
             other = self._next(path.joined, path.known)
             for probe in self._probes(other, path):
                 known = path.rows.columns
-                found = not_null(path.rows, probe.key).lookup(probe.index, on=probe.key, strict=other in before)
-                path.rows = probe.finished(found, known)
+                matches = not_null(path.rows, probe.key).lookup(probe.index, on=probe.key, strict=other in before)
+                path.rows = probe.finished(matches, known)
             self._settle(path, other)
         return path.rows
 
@@ -331,8 +330,8 @@ class _Paths:
             other = self._next(path.joined, path.known)
             (probe,) = self._probes(other, path, at_once=True)
             known = path.rows.columns
-            found = not_null(path.rows, probe.key).arrange_by(probe.key).join(probe.index)
-            path.rows = probe.finished(found, known)
+            matches = not_null(path.rows, probe.key).arrange_by(probe.key).join(probe.index)
+            path.rows = probe.finished(matches, known)
             self._settle(path, other)
         return path.rows
 

@@ -12,7 +12,7 @@ Every reduction is by the same key and leaves an index by that key, through whic
 without GROUP BY has a row even if there are no input rows: that of an empty group.
 
 A FILTER replaces the argument of sums and extremes by null where its condition is not true; they ignore nulls. Other
-aggregates take a column that says which rows satisfy the condition: `first` prefers such rows, and aggregates that
+aggregates take the condition as a column: `first` prefers such rows, and aggregates that
 gather values are given no others. Where SQL does not define which row is meant (first, any_value), it is the least.
 """
 
@@ -164,7 +164,7 @@ class Grouped:
         """The column of an aggregate's result; equal calls have one column."""
         function, *conditions = tree.children
         arguments = [self._lowering.expression(child, self._relation.outputs) for child in function.children]
-        where = next((is_true(self._lowering.expression(each, self._relation.outputs)) for each in conditions), None)
+        where = next((is_true(self._lowering.expression(node, self._relation.outputs)) for node in conditions), None)
         is_distinct = bool(tree.fields["isDistinct"])
         options = tuple(function.fields.get(option) for option in _OPTIONS)
         identity = (function.kind, tuple(arguments), where, is_distinct, options)
@@ -336,7 +336,7 @@ def _percentile(*, discrete: bool) -> Callable[[str, Tree, Arguments], GatherCal
         if not isinstance(fraction, Literal):
             raise SqlError("the fraction of a percentile must be a constant in a maintained view")
         is_list = isinstance(fraction.value, Sequence)
-        fractions = tuple(float(each) for each in (fraction.value if is_list else [fraction.value]))
+        fractions = tuple(map(float, fraction.value if is_list else [fraction.value]))
         frequency = next((_name(column) for column in frequencies if isinstance(column, Column)), None)
         return Percentile(name, _name(value), fractions, is_list, discrete, bool(tree.fields.get("reverse")), frequency)
 

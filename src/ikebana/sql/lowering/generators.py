@@ -92,7 +92,7 @@ def _elements(*, has_position: bool = False, inline: bool = False) -> Generator:
         (values,) = inputs
         spread = inline or types.is_map(values.type)
         columns = _columns(relation, generated)
-        outputs = ((name, relation.outputs[each]) for each, name in columns if each not in generated)
+        outputs = ((name, relation.outputs[key]) for key, name in columns if key not in generated)
         passed_on = relation.with_binding(outputs)  # explicit, since this step computes all columns of its rows
         names = [name for attribute, name in columns if attribute in generated]
         kinds = [pa.int32()] * has_position + _element_types(values.type, spread)

@@ -115,8 +115,8 @@ class _Chain:
         for keys, distinct in self.semijoins:
             require_key(self.lowering, inner_join, keys, distinct)
         names = {attribute: name for relation in self.relations for attribute, name in relation.names.items()}
-        visible = [each for relation in self.relations for each in relation.outputs if each not in self.hidden]
-        return inner_join.result([each for each in visible if required is None or each in required], names)
+        visible = [key for relation in self.relations for key in relation.outputs if key not in self.hidden]
+        return inner_join.result([key for key in visible if required is None or key in required], names)
 
 
 def join(lowering: Lowering, tree: Tree, required: Required) -> Relation:
@@ -166,7 +166,7 @@ def _full_outer(match: Match, tree: Tree) -> Relation:
 def _left_single(match: Match, tree: Tree) -> Relation:
     """A correlated scalar subquery: an outer join with at most one match for each row."""
     keys = keys_of(match.lowering, conjuncts(tree.maybe("condition")), match.right) or []
-    compared = {match.lowering.expression(key.theirs, match.right.outputs) for key in keys}
+    compared = {match.lowering.expression(key.right, match.right.outputs) for key in keys}
     names = {column.name for column in compared if isinstance(column, Column)}
     table = match.right.table
     unique = match.right.unique if table is None or not table.key else table.key

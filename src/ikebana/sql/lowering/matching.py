@@ -43,10 +43,10 @@ _NULL_SAFE: tuple[Aspect, ...] = (is_null, or_some)
 
 @dataclass(frozen=True)
 class Key:
-    """An equality: an expression of this side and one of the other, of which an aspect must be equal."""
+    """An equality: expressions of the left and of the right side, of which an aspect must be equal."""
 
-    ours: Tree
-    theirs: Tree
+    left: Tree
+    right: Tree
     aspect: Aspect = itself
 
 
@@ -59,15 +59,15 @@ def _keys_of(lowering: Lowering, condition: Tree, right: Relation) -> list[Key]:
         return []
     attributes = set(right.outputs)
     first, second = condition.children
-    for ours, theirs in ((first, second), (second, first)):
-        our_references, their_references = references(ours), references(theirs)
-        if not our_references or not their_references:
+    for left_tree, right_tree in ((first, second), (second, first)):
+        left_references, right_references = references(left_tree), references(right_tree)
+        if not left_references or not right_references:
             continue
-        if their_references <= attributes and not our_references & attributes:
+        if right_references <= attributes and not left_references & attributes:
             if condition.kind == "EqualTo":
-                return [Key(ours, theirs)]
-            if has_some(lowering.expression(theirs, right.outputs).type):
-                return [Key(ours, theirs, aspect) for aspect in _NULL_SAFE]
+                return [Key(left_tree, right_tree)]
+            if has_some(lowering.expression(right_tree, right.outputs).type):
+                return [Key(left_tree, right_tree, aspect) for aspect in _NULL_SAFE]
     return []
 
 
@@ -85,14 +85,14 @@ _COMPARISONS = {"LessThan": True, "LessThanOrEqual": True, "GreaterThan": False,
 
 @dataclass(frozen=True)
 class Comparison:
-    """A condition that compares a value of this side with an attribute of the other.
+    """A condition that compares a value of the left side with an attribute of the right side.
 
     For a given value it holds for one of several values of the attribute if it holds for one of the `places` least (or
     greatest) of them.
     """
 
     condition: Tree
-    theirs: Tree
+    attribute: int
     places: int
     greatest: bool
 
@@ -103,16 +103,16 @@ def comparison_of(condition: Tree, left: Relation, right: Relation) -> Compariso
     if condition.kind not in _COMPARISONS and not is_unequal:
         return None
     first, second = (condition.only if is_unequal else condition).children
-    for ours, theirs in ((first, second), (second, first)):
-        if theirs.kind != "AttributeReference" or theirs.expr_id not in right.outputs:
+    for value, attribute in ((first, second), (second, first)):
+        if attribute.kind != "AttributeReference" or attribute.expr_id not in right.outputs:
             continue
-        if not references(ours) <= set(left.outputs):
+        if not references(value) <= set(left.outputs):
             continue
-        value = right.outputs[theirs.expr_id]
-        if (bits(pa.field("value", value.type)) or _TOO_MANY_BITS) >= _TOO_MANY_BITS:
+        compared = right.outputs[attribute.expr_id]
+        if (bits(pa.field("value", compared.type)) or _TOO_MANY_BITS) >= _TOO_MANY_BITS:
             continue
-        greatest = _COMPARISONS.get(condition.kind) == (ours is first)
-        return Comparison(condition, theirs, 2 if is_unequal else 1, greatest)
+        greatest = _COMPARISONS.get(condition.kind) == (value is first)
+        return Comparison(condition, attribute.expr_id, 2 if is_unequal else 1, greatest)
     return None
 
 
@@ -123,7 +123,7 @@ _TOO_MANY_BITS = 66
 def distinct_keys(lowering: Lowering, relation: Relation, keys: Sequence[Key]) -> Relation:
     """The distinct values of the relation's side of keys, without nulls: an attribute for each key."""
     columns = [(lowering.new_attribute(), f"key {at}") for at in range(len(keys))]
-    outputs = (key.aspect(lowering.expression(key.theirs, relation.outputs)) for key in keys)
+    outputs = (key.aspect(lowering.expression(key.right, relation.outputs)) for key in keys)
     names = [name for _, name in columns]
     rows = not_null(relation.rows(zip(names, outputs, strict=True)), names).distinct()
     return from_collection(rows, columns, dict(columns), unique=tuple(rows.columns))
@@ -147,7 +147,7 @@ def require(lowering: Lowering, join: InnerJoin, condition: Tree) -> None:
 def require_key(lowering: Lowering, join: InnerJoin, keys: Sequence[Key], distinct: Relation) -> None:
     """Require that keys of one side are equal to the attributes of distinct keys."""
     for key, attribute in zip(keys, distinct.outputs, strict=True):
-        join.require_equal(key.aspect(lowering.expression(key.ours, join.columns)), join.columns[attribute])
+        join.require_equal(key.aspect(lowering.expression(key.left, join.columns)), join.columns[attribute])
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,8 +186,8 @@ class Match:
 
     def _matched_by_comparison(self) -> Relation | None:
         """The rows that match if all conditions but one are equalities, and that one is a comparison."""
-        others = [each for each in self.conditions if not _keys_of(self.lowering, each, self.right)]
-        keys = keys_of(self.lowering, [each for each in self.conditions if each not in others], self.right)
+        others = [tree for tree in self.conditions if not _keys_of(self.lowering, tree, self.right)]
+        keys = keys_of(self.lowering, [tree for tree in self.conditions if tree not in others], self.right)
         comparison = comparison_of(others[0], self.left, self.right) if len(others) == 1 else None
         if keys is None or comparison is None or scalar_subqueries(others):
             return None
@@ -195,15 +195,15 @@ class Match:
         join = InnerJoin([self.left, foremost])
         key_attributes, values = list(foremost.outputs)[: len(keys)], list(foremost.outputs)[len(keys) :]
         require_key(self.lowering, join, keys, foremost.select(key_attributes))
-        compared = ({**join.columns, comparison.theirs.expr_id: join.columns[value]} for value in values)
-        join.require(disjunction([self.lowering.expression(comparison.condition, each) for each in compared]))
+        compared = ({**join.columns, comparison.attribute: join.columns[value]} for value in values)
+        join.require(disjunction([self.lowering.expression(comparison.condition, columns) for columns in compared]))
         return join.result(list(self.left.outputs), self.left.names)
 
     def _foremost(self, keys: Sequence[Key], comparison: Comparison) -> Relation:
         """The keys of the right relation, each with the foremost of the compared values: an attribute for each."""
         relation, outputs = self.right, self.right.outputs
-        by = [(f"key {at}", key.aspect(self.lowering.expression(key.theirs, outputs))) for at, key in enumerate(keys)]
-        value = ("value", outputs[comparison.theirs.expr_id])
+        by = [(f"key {at}", key.aspect(self.lowering.expression(key.right, outputs))) for at, key in enumerate(keys)]
+        value = ("value", outputs[comparison.attribute])
         names = relation.key(name for name, _ in by)
         rows = not_null(relation.rows([*by, value]), [*names, "value"])
         rows = rows.arrange_by(names).reduce(Foremost(comparison.places, ("value",), comparison.greatest)).rows()

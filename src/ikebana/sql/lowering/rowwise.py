@@ -35,9 +35,10 @@ def filter_rows(lowering: Lowering, tree: Tree, required: Required) -> Relation:
     if temporal:
         needed = None if required is None else required | all_references(conditions)
         inner = lowering.relation(tree.only, needed)
-        plain = filtered_by(lowering, inner, [each for each in timeless if not scalar_subqueries([each])])
-        valid = while_valid(lowering, plain, temporal)
-        return restricted(lowering, valid, [each for each in timeless if scalar_subqueries([each])])
+        with_subqueries = [condition for condition in timeless if scalar_subqueries([condition])]
+        plain = [condition for condition in timeless if condition not in with_subqueries]
+        valid = while_valid(lowering, filtered_by(lowering, inner, plain), temporal)
+        return restricted(lowering, valid, with_subqueries)
     limit = row_number_limit(tree.only, conditions)
     if limit is not None:
         return restricted(lowering, windowed(lowering, tree.only, limit), conditions)

@@ -37,17 +37,17 @@ def windowed(lowering: Lowering, tree: Tree, limit: int | None) -> Relation:
     child, orders = _child_and_order(tree)
     relation = lowering.relation(child)
     inputs = _Inputs(lowering, relation)
-    by = [inputs.column(lowering.expression(each, relation.outputs)).name for each in tree.many("partitionSpec")]
-    order = tuple(
-        sort_key(each, inputs.column(ordered(lowering.expression(each.only, relation.outputs))).name) for each in orders
-    )
+    partition = [lowering.expression(expression, relation.outputs) for expression in tree.many("partitionSpec")]
+    by = [inputs.column(expression).name for expression in partition]
+    sorted_by = [(order, ordered(lowering.expression(order.only, relation.outputs))) for order in orders]
+    sort_keys = tuple(sort_key(order, inputs.column(expression).name) for order, expression in sorted_by)
     aliases = {alias.expr_id: alias for alias in _calls(tree)}
     calls = {attribute: inputs.call(alias.only) for attribute, alias in aliases.items()}
     key = relation.key(dict.fromkeys(by))
     rows = relation.rows(inputs.named)
     if limit is not None:
-        rows = top_rows(rows, key, limit, 0, order)
-    result = rows.arrange_by(key).reduce(windows.WindowLogic(order, tuple(calls.values()))).rows()
+        rows = top_rows(rows, key, limit, 0, sort_keys)
+    result = rows.arrange_by(key).reduce(windows.WindowLogic(sort_keys, tuple(calls.values()))).rows()
     columns = [*inputs.attributes, *((attribute, call.name) for attribute, call in calls.items())]
     names = {**relation.names, **{attribute: alias.fields["name"] for attribute, alias in aliases.items()}}
     return from_collection(result, columns, names)
@@ -165,7 +165,7 @@ class _Inputs:
     def _aggregate(self, tree: Tree, name: str, frame: Frame) -> windows.WindowCall:
         function, *conditions = tree.children
         arguments = self.arguments(function)
-        where = next((is_true(self._lowering.expression(each, self._relation.outputs)) for each in conditions), None)
+        where = next((is_true(self._lowering.expression(tree, self._relation.outputs)) for tree in conditions), None)
         if where is not None:
             arguments[0] = only_if(where, arguments[0])
         columns = [self.column(argument) for argument in arguments]
