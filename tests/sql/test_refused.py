@@ -77,11 +77,11 @@ def test_expressions_that_are_nested_too_deeply(world: World) -> None:
     check(world, negated(LEVELS), f"nested more than {LEVELS} levels deep")
 
 
-# Plans that no recorded statement has, made of those that there are.
+# Plans that no recorded statement has, made by editing recorded plans.
 
 
 def edited(name: str, *edits: tuple[str, str]) -> Planned:
-    """A recorded plan with parts of its text replaced; each must be there."""
+    """A recorded plan with parts of its JSON replaced; each pattern must match."""
 
     def edit(text: str) -> str:
         for old, new in edits:
