@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ikebana.errors import SqlError
-from ikebana.expressions.core.tree import Tree, of_nodes, parse
+from ikebana.expressions.core.tree import Tree, of_nodes
 from ikebana.spark import Session, connect
 from ikebana.spark.planning import Planner
 from ikebana.spark.planning.leaves import MOST_ROWS, numbered
@@ -58,14 +58,14 @@ def leaves(found: Planned) -> list[str | int]:
     """The tables of a plan, and the numbers of its constants."""
     return [
         (metadata := leaf.fields["output"][0][0]["metadata"]).get(TABLE, metadata.get(CONSTANT))
-        for leaf in numbered(parse(found.plan))
+        for leaf in numbered(of_nodes(found.nodes))
         if not leaf.children and leaf.kind not in ("OneRowRelation", "UnionLoopRef")
     ]
 
 
 def expressions(found: Planned) -> list[Tree]:
     """All expressions of a plan, those of its subqueries too."""
-    return list(_expressions(parse(found.plan)))
+    return list(_expressions(of_nodes(found.nodes)))
 
 
 def _expressions(tree: Tree) -> Iterator[Tree]:
@@ -112,7 +112,7 @@ def test_recorded_plans_with_parameters_are_what_spark_makes(planner: Planner, s
 
 
 def assert_same(found: Planned, recorded: Planned) -> None:
-    assert repr(parse(found.plan)) == repr(parse(recorded.plan))
+    assert repr(of_nodes(found.nodes)) == repr(of_nodes(recorded.nodes))
     assert [each.kind for each in expressions(found)] == [each.kind for each in expressions(recorded)]
     assert found.columns == recorded.columns
     assert found.config == recorded.config
@@ -352,7 +352,7 @@ def test_constants_are_numbered_as_they_occur(spark: SparkSession, planner: Plan
         ("y",): 1,
         ("id",): 3,
     }
-    for leaf in numbered(parse(found.plan)):
+    for leaf in numbered(of_nodes(found.nodes)):
         metadata = leaf.fields["output"][0][0]["metadata"] if not leaf.children else {}
         if CONSTANT in metadata:
             names = [attribute["name"] for (attribute,) in leaf.fields["output"]]

@@ -120,7 +120,7 @@ class TestFaults:
             ("SELEC * FROM orders", "SELEC"),
             ("SELECT rand() AS r FROM orders", "rand"),
             ("SELECT approx_count_distinct(id) AS n FROM orders", "approx_count_distinct"),
-            ("SELECT now() AS now FROM orders", "present time"),
+            ("SELECT now() AS now FROM orders", "current time"),
         ],
     )
     def test_what_is_refused_is_named_and_leaves_nothing(self, shop: Session, text: str, said: str) -> None:

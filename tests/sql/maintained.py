@@ -1,8 +1,8 @@
-"""What tests of reductions share: random changes of small tables, and an engine that follows them.
+"""Shared by tests of reductions: random changes of small tables, and an engine that maintains a query through them.
 
-A test says which columns there are and which values they have, how a query is made of a collection, and what a plain
-function makes of the rows. `check` draws changes (no row is retracted that is not there), maintains the query, and
-compares after each epoch. `applied` is for a logic by itself, without an engine.
+A test gives columns with their possible values, a query over a collection, and a plain function of the rows that is its
+specification. `check` applies changes (it never retracts a row that is absent), maintains the query, and compares both
+after each epoch. `applied` tests a reducer by itself, without an engine.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ikebana.trace.updates import consolidate
 Row = tuple[Any, ...]
 Rows = Counter[Row]
 Domain = tuple[pa.Field, list[Any]]
-"""A column, and the values it may have."""
+"""A column, and its possible values."""
 
 
 def maybe(name: str, kind: pa.DataType) -> pa.Field:
@@ -39,21 +39,21 @@ def never(name: str, kind: pa.DataType) -> pa.Field:
 
 
 def plain(value: Any) -> Any:
-    """The same for what is equal to the engine: all NaNs, and both zeros."""
+    """A value that is the same for values the engine considers equal: all NaNs, and both zeros."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else struct.pack(">d", value + 0.0)
     return tuple(map(plain, value)) if isinstance(value, list) else value
 
 
 def plain_rows(rows: Rows) -> Rows:
-    found: Rows = Counter()
+    counts: Rows = Counter()
     for row, count in rows.items():
-        found[tuple(map(plain, row))] += count
-    return found
+        counts[tuple(map(plain, row))] += count
+    return counts
 
 
 def place(value: Any) -> Any:
-    """Where a value that is not null stands in ascending order: NaN after all else, strings by their bytes."""
+    """A sort key for values that are not null: NaN is the greatest, strings are compared by their bytes."""
     if isinstance(value, float):
         return (1, 0.0) if math.isnan(value) else (0, value)
     return value.encode() if isinstance(value, str) else value
@@ -75,32 +75,32 @@ def check(
     twin: Callable[[list[Row]], Rows],
     workers: int = 1,
 ) -> None:
-    """Follow the changes, and compare what is maintained with the twin's rows after each epoch."""
+    """Apply the changes, and compare the maintained rows with those of the twin after each epoch."""
     fields = tuple(field for field, _ in domains)
     with Engine(workers=workers) as engine:
         source = engine.input("rows", fields)
         view = engine.install("view", query(source))
         rows: Rows = Counter()
         for changes in history:
-            kept = []
+            applicable = []
             for row, diff in changes:
                 diff = max(diff, -rows[row])
                 rows[row] += diff
-                kept.append((row, diff))
-            source.push(arrays(fields, [row for row, _ in kept]), np.array([diff for _, diff in kept]))
+                applicable.append((row, diff))
+            source.push(arrays(fields, [row for row, _ in applicable]), np.array([diff for _, diff in applicable]))
             engine.advance()
-            there = [row for row, count in rows.items() for _ in range(count)]
-            assert read(view) == plain_rows(+twin(there))
+            present = [row for row, count in rows.items() for _ in range(count)]
+            assert read(view) == plain_rows(+twin(present))
 
 
 def read(view: Any) -> Rows:
     *columns, diffs = view.read().columns
     count = len(diffs)
     rows = zip(*(column.to_pylist() for column in columns), strict=True) if columns else [()] * count
-    found: Rows = Counter()
+    counts: Rows = Counter()
     for row, diff in zip(rows, diffs.to_pylist(), strict=True):
-        found[tuple(map(plain, row))] += diff
-    return found
+        counts[tuple(map(plain, row))] += diff
+    return counts
 
 
 def arrays(fields: Sequence[pa.Field], rows: Sequence[Row]) -> dict[str, pa.Array]:
@@ -108,21 +108,21 @@ def arrays(fields: Sequence[pa.Field], rows: Sequence[Row]) -> dict[str, pa.Arra
 
 
 def applied(logic: Reducer, key: Sequence[pa.Field], val: Sequence[pa.Field], rows: Rows) -> Rows:
-    """What a logic makes of rows: key columns and its own, with diffs; values as `plain` has them."""
+    """The rows that a reducer computes: key columns and its own, with diffs; values as `plain` returns them."""
     schema = Schema(key, val)
     data = list(rows)
-    given = Updates.of(schema, arrays((*key, *val), data), (0,), np.array([rows[row] for row in data], np.int64))
-    updates = consolidate(given).updates
+    inputs = Updates.of(schema, arrays((*key, *val), data), (0,), np.array([rows[row] for row in data], np.int64))
+    updates = consolidate(inputs).updates
     group = np.cumsum(np.append(False, updates.key[1:] != updates.key[:-1])) if len(updates) else updates.key
-    made = logic.apply(Groups(group.astype(np.int64), updates, updates.diffs))
+    reduced = logic.apply(Groups(group.astype(np.int64), updates, updates.diffs))
     outputs = logic.fields(schema)
-    assert [column.type for column in made.columns] == [field.type for field in outputs]
+    assert [column.type for column in reduced.columns] == [field.type for field in outputs]
     assert not any(
-        column.null_count and not field.nullable for column, field in zip(made.columns, outputs, strict=True)
+        column.null_count and not field.nullable for column, field in zip(reduced.columns, outputs, strict=True)
     )
-    keys = [row[: len(key)] for row, _, _ in updates.take(made.rows).triples()]
-    columns = [column.to_pylist() for column in made.columns]
-    found: Rows = Counter()
-    for at, (row, diff) in enumerate(zip(keys, made.diffs.tolist(), strict=True)):
-        found[(*row, *(plain(column[at]) for column in columns))] += diff
-    return found
+    keys = [row[: len(key)] for row, _, _ in updates.take(reduced.rows).triples()]
+    columns = [column.to_pylist() for column in reduced.columns]
+    counts: Rows = Counter()
+    for at, (row, diff) in enumerate(zip(keys, reduced.diffs.tolist(), strict=True)):
+        counts[(*row, *(plain(column[at]) for column in columns))] += diff
+    return counts

@@ -49,7 +49,7 @@ _CONF = {
 
 @dataclass
 class _Case:
-    """A text, what it was translated to, and where it raises here."""
+    """A text, its translation, and the rows for which it raises here."""
 
     text: str
     name: str
@@ -78,12 +78,12 @@ class Oracle:
         self._count = len(table)
 
     def check(self, texts: Sequence[str], *, ansi: bool) -> None:
-        """Fail with all differences between Spark and us."""
+        """Fail with all differences between Spark and Ikebana."""
         differences = self.differences(texts, ansi=ansi)
         assert not differences, f"{len(differences)} differences (ansi={ansi})\n" + "\n".join(differences)
 
     def differences(self, texts: Sequence[str], *, ansi: bool) -> list[str]:
-        """What differs between Spark and us, one line each."""
+        """The differences between Spark and Ikebana, one line each."""
         self._use(ansi)
         cases = [_Case(text, f"e{number}") for number, text in enumerate(dict.fromkeys(texts))]
         self._translate(planned := self._planned(cases), ansi)
@@ -108,7 +108,7 @@ class Oracle:
         return self._frame.selectExpr(*(f"{case.text} as {case.name}" for case in cases))
 
     def _planned(self, cases: Sequence[_Case]) -> list[_Case]:
-        """Those that Spark can plan."""
+        """The cases that Spark can plan."""
         try:
             self._select(cases)
             return list(cases)
@@ -139,7 +139,7 @@ class Oracle:
     # Evaluating here.
 
     def _rows(self, expression: Expression, numbers: Sequence[int]) -> ColumnBatch:
-        """What an expression needs of some of the rows, as slices of longer arrays."""
+        """The columns that an expression reads, for some of the rows, as slices of longer arrays."""
         index = pa.array([0, *numbers, 0])
         columns = {name: self._columns[name].take(index).slice(1, len(numbers)) for name in expression.columns}
         return ColumnBatch(columns, len(numbers))
@@ -176,7 +176,7 @@ class Oracle:
         case.values = plain(found)
 
     def _check_alone(self, case: _Case, together: list[Any]) -> None:
-        """A row alone must have the value that it has among others: some of the rows."""
+        """Check for some of the rows that a row alone has the same value as among others."""
         assert case.expression is not None
         for row, value in list(zip(case.good, together, strict=True))[::_SAMPLED]:
             alone = plain(case.expression.evaluate(self._rows(case.expression, [row])))
@@ -211,7 +211,7 @@ class Oracle:
         return {name: plain(rows.columns[name])[0] for name in sorted(case.expression.columns)}
 
     def _in_spark(self, cases: Sequence[_Case]) -> list[tuple[pa.DataType, Any]]:
-        """For each case its type, and the values of all good rows; instead of values, the error that Spark raises."""
+        """The type of each case, and its values for all good rows, or the error that Spark raises."""
         if not cases:
             return []
         try:
@@ -243,7 +243,7 @@ class Oracle:
         return f"case when {_ROW} in ({good}) then {case.text} end"
 
     def _compare_errors(self, case: _Case) -> None:
-        """Whether Spark raises for rows for which it is raised here: a dozen of them, spread evenly."""
+        """Check that Spark raises for rows that raise here: for a dozen of them, spread evenly."""
         if not case.bad:
             return
         nodes = [self._select([case])._jdf.queryExecution().optimizedPlan()]
@@ -268,34 +268,34 @@ class Oracle:
 
 
 class _Below:
-    """What the attributes of a plan's topmost projection are: columns, or expressions of projections below it."""
+    """The attributes of a plan's topmost projection: columns, or expressions of projections below it."""
 
     def __init__(self, plan: Tree, config: Config) -> None:
         self.config = config
-        self._made: dict[int, Tree] = {}
+        self._computed: dict[int, Tree] = {}
         while plan.children:
             plan = plan.only
             if plan.kind == "Project":
                 aliases = [each for each in plan.many("projectList") if each.kind == "Alias"]
-                self._made.update({each.expr_id: each for each in aliases})
+                self._computed.update({each.expr_id: each for each in aliases})
 
     def leaf(self, tree: Tree) -> Expression | None:
         if tree.kind != "AttributeReference":
             return None
-        if tree.expr_id in self._made:
-            return translate(self._made[tree.expr_id], self.leaf, self.config)
+        if tree.expr_id in self._computed:
+            return translate(self._computed[tree.expr_id], self.leaf, self.config)
         return Column(arrow_type(tree.fields["dataType"]), tree.fields["nullable"], tree.fields["name"])
 
 
 def _in_months(name: str, kind: YearMonthIntervalType) -> Any:
-    """An interval as a number, which Arrow has a type for."""
+    """An interval as a number, for which Arrow has a type."""
     if kind.startField == kind.endField:
         return functions.expr(f"cast({name} as int) * {12 if kind.startField == kind.YEAR else 1}")
     return functions.expr(f"cast(extract(year from {name}) * 12 + extract(month from {name}) as int)")
 
 
 def plain(array: pa.Array) -> list[Any]:
-    """Values that are equal exactly if they are the same: times as whole numbers, floats as text."""
+    """Values that are equal only if they are identical: times as integers, floats as strings."""
     kind = array.type
     if pa.types.is_temporal(kind):
         return array.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).to_pylist()

@@ -35,6 +35,7 @@ from tests.sql.statements import (
     TABLES,
     VALUES,
     dumps,
+    edited,
     is_answered,
     write_answers,
 )
@@ -114,9 +115,9 @@ def write(name: str, planned: Planned) -> None:
 def renumbered(planned: Planned) -> Planned:
     """The same plan, its expressions numbered from zero."""
     numbers, loops = _Numbers(), _Numbers()
-    plan = _LOOP.sub(loops, _ID.sub(numbers, planned.plan))
+    plan = edited(planned, lambda text: _LOOP.sub(loops, _ID.sub(numbers, text)))
     functions: dict[int, Any] = {numbers.given[str(key)]: code for key, code in planned.functions.items()}
-    return replace(planned, plan=plan, functions=functions)
+    return replace(plan, functions=functions)
 
 
 class _Numbers:

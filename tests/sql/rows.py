@@ -1,8 +1,8 @@
-"""Rows for the tables of the statements, without Java: what `tests.sql.record_plans` has Spark answer over.
+"""Rows for the tables of the statements, without Java: the input of Spark's answers (`tests.sql.record_plans`).
 
-They have nulls, duplicates and matching keys, and such values that every statement has an answer which SQL leaves no
-choice about: no ties where an order decides, no errors, and edges that lead upward, so that recursions end. `drawn` has
-further rows of the same kind, for changes; among these there may be ties.
+The rows have nulls, duplicates and matching keys. Their values are such that SQL defines the answer of every statement:
+no ties where an order decides, no errors, and edges that lead upward, so that recursions end. `drawn` returns further
+rows of the same kind, for changes; among these there may be ties.
 """
 
 from __future__ import annotations
@@ -144,40 +144,40 @@ _MAKERS: dict[str, tuple[Callable[[int, random.Random], Row], range]] = {
     "events": (_event, range(100)),
     "stock": (_shop, range(12)),
 }
-"""How a row is made of its key, and which keys there may be."""
+"""A function that makes a row of a key, and the possible keys, by table."""
 
 _COUNTS = {"orders": 45, "items": 60, "customers": 16, "nations": 7, "edges": 22, "events": 34, "stock": 8}
 
 
 def drawn(table: str, chance: random.Random) -> Row:
-    """Any row of a table."""
+    """A random row of a table."""
     make, keys = _MAKERS[table]
     return make(chance.choice(keys), chance)
 
 
 def rows() -> Rows:
-    """The rows that statements were answered over."""
+    """The rows over which Spark answered the statements."""
     chance = random.Random(11)
-    found = {
+    tables = {
         name: [make(key, chance) for key in sorted(chance.sample(keys, _COUNTS[name]))]
         for name, (make, keys) in _MAKERS.items()
     }
-    _untied(found["orders"])
-    for order in found["orders"]:
+    _untied(tables["orders"])
+    for order in tables["orders"]:
         if order["status"] == "shipped":  # a subquery about these has no nulls
             order["customer"] = order["customer"] or 4
-    prices = {order["id"]: order["price"] for order in found["orders"]}
-    for at, item in enumerate(found["items"]):
+    prices = {order["id"]: order["price"] for order in tables["orders"]}
+    for at, item in enumerate(tables["items"]):
         if at % 5 == 0:
             item["price"] = prices.get(item["order_id"], item["price"])
-    found["edges"] += [{"src": 1, "dst": dst, "weight": 1} for dst in (2, 4)]
-    for name in ("edges", "events"):  # which have no key
-        found[name] += [dict(found[name][at]) for at in (3, 8, 8)]
-    return found
+    tables["edges"] += [{"src": 1, "dst": dst, "weight": 1} for dst in (2, 4)]
+    for name in ("edges", "events"):  # tables without a key
+        tables[name] += [dict(tables[name][at]) for at in (3, 8, 8)]
+    return tables
 
 
 def _untied(orders: Sequence[Row]) -> None:
-    """No two orders of a status on one day: frames of rows are ordered by it."""
+    """Make the days of orders of the same status distinct: frames of rows are ordered by day."""
     taken = set()
     for order in orders:
         while (order["status"], order["day"]) in taken:

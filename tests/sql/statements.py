@@ -8,7 +8,8 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -559,7 +560,7 @@ def loads(data: bytes) -> Planned:
     """A plan from what a file has."""
     found: dict[str, Any] = json.loads(data)
     return Planned(
-        plan=json.dumps(found["plan"], separators=(",", ":")),
+        nodes=found["plan"],
         config=Config(found["ansi"], found["time_zone"]),
         columns=_schema(found["columns"]),
         constants=tuple(map(_table, found["constants"])),
@@ -573,7 +574,7 @@ def loads(data: bytes) -> Planned:
 def dumps(planned: Planned) -> bytes:
     """A plan as a file has it."""
     found = {
-        "plan": json.loads(planned.plan),
+        "plan": planned.nodes,
         "ansi": planned.config.ansi,
         "time_zone": planned.config.time_zone,
         "columns": _schema_text(planned.columns),
@@ -584,6 +585,11 @@ def dumps(planned: Planned) -> bytes:
         },
     }
     return json.dumps(found, separators=(",", ":")).encode()
+
+
+def edited(planned: Planned, edit: Callable[[str], str]) -> Planned:
+    """A plan with its JSON replaced by a function of it."""
+    return replace(planned, nodes=json.loads(edit(json.dumps(planned.nodes, separators=(",", ":")))))
 
 
 def answers(over: str = "rows") -> dict[str, list[pa.Table]]:

@@ -1,6 +1,6 @@
-"""How statements are planned: the texts of `explained/`, and who shares what with whom.
+"""How statements are planned: the golden files of `explained/`, and which arrangements plans share.
 
-`python -m tests.sql.test_explain` writes the texts anew, after a change of plans that is meant.
+`python -m tests.sql.test_explain` rewrites the golden files, after an intended change of plans.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ GOLDEN = {
     "tpch/q3": "three tables, an aggregate and the first rows",
     "tpch/q5": "a delta join of six tables",
 }
-"""What to see in each text."""
+"""What each file shows."""
 
 
 def engine_for(name: str) -> tuple[Engine, dict[str, SourceTable]]:
-    """An engine with empty tables, for which nothing is estimated."""
+    """An engine with empty tables, so that plans do not depend on estimates."""
     engine = Engine()
     if name.startswith("tpch"):
         return engine, tpch_tables(engine)
@@ -78,7 +78,7 @@ def test_q5_builds_of_orders_and_customer_only_what_q3_has_not() -> None:
         "by l_orderkey  <- shared with q3",
         "by c_nationkey  <- built here",
     } <= arranged
-    assert not any(each.startswith("by o_") and each.endswith("built here") for each in arranged)
+    assert not any(text.startswith("by o_") and text.endswith("built here") for text in arranged)
 
 
 def test_statements_that_say_the_same_are_one() -> None:

@@ -228,7 +228,7 @@ class TestOnSpark:
         outcome = run(session, tmp_path)
         assert not outcome.failures, "\n\n".join(outcome.failures)
         assert {what: len(texts) for what, texts in outcome.refused.items()} == {
-            "a frame whose bounds are not numbers is not supported in a maintained view": 1,
+            "a frame whose bounds are not constants is not supported in a maintained view": 1,
             "a recursive query inside another, which it reads in each round, is not supported in a maintained view": 1,
         }
         assert outcome.compared == 1  # the last, which its LIMIT ends

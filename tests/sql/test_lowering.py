@@ -1,8 +1,8 @@
 """Lowering without Java: the answers of all statements, maintained through changes, against Spark's recorded ones.
 
-All views live on one engine, where they share what they can. Tables are filled before the views are installed, or in
-steps after: after each step answers are those of an engine that has seen nothing else and shares nothing, and at last
-those that Spark gave (`tests.sql.record_plans`).
+All views are on one engine and share indexes. Tables are filled before the views are installed, or in steps afterwards:
+after each step the answers are those of a fresh engine without sharing, and finally those that Spark gave
+(`tests.sql.record_plans`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tests.sql.world import World, difference, problems, wandering
 
 NAMES = [name for name in STATEMENTS if is_answered(name)]
 CHOSEN = {"limit", "first_any"}
-"""Statements that leave it open which rows, or values, are meant."""
+"""Statements that do not define which rows, or values, are chosen."""
 UNORDERED = {"collect_set", "collect_distinct", "collect_nulls", "filter_of_values"}
-"""Statements that leave the order of lists open."""
+"""Statements that do not define the order of lists."""
 STEPS = 3
 
 
@@ -32,23 +32,23 @@ def spark_answers(over: str = "rows") -> dict[str, pa.Table]:
     return {name: tables[0] for name, tables in answers(over).items()}
 
 
-def against_spark(name: str, found: pa.Table | str) -> str:
+def against_spark(name: str, actual: pa.Table | str) -> str:
     """How an answer differs from Spark's."""
-    wanted = spark_answers()[name]
-    if name in CHOSEN and not isinstance(found, str):
-        return difference(chosen(name, found), chosen(name, wanted))
-    return difference(found, wanted, free_lists=name in UNORDERED)
+    expected = spark_answers()[name]
+    if name in CHOSEN and not isinstance(actual, str):
+        return difference(chosen(name, actual), chosen(name, expected))
+    return difference(actual, expected, free_lists=name in UNORDERED)
 
 
-def chosen(name: str, found: pa.Table) -> pa.Table:
-    """What an answer has in common with all that are right."""
+def chosen(name: str, actual: pa.Table) -> pa.Table:
+    """The part of an answer that all correct answers have in common."""
     if name == "limit":
         ids = {row["id"] for row in rows()["orders"]}
-        return pa.table({"valid": [each in ids for each in found["id"].to_pylist()]})
+        return pa.table({"valid": [number in ids for number in actual["id"].to_pylist()]})
     statuses = defaultdict(set)
     for row in rows()["orders"]:
         statuses[row["customer"]].add(row["status"])
-    pairs = zip(found["customer"].to_pylist(), found["status"].to_pylist(), strict=True)
+    pairs = zip(actual["customer"].to_pylist(), actual["status"].to_pylist(), strict=True)
     valid = [(customer, status in statuses[customer]) for customer, status in pairs]
     return pa.table({"customer": [customer for customer, _ in valid], "valid": [is_right for _, is_right in valid]})
 
@@ -62,29 +62,29 @@ def installed(workers: int, world_rows: dict[str, list[dict[str, object]]], *, s
 
 @functools.cache
 def history() -> list[tuple[dict[str, list[dict[str, object]]], dict[str, pa.Table | str]]]:
-    """The steps, and what is right after each."""
-    found = []
+    """The steps, and the expected answers after each."""
+    steps = []
     for state in wandering(rows(), STEPS, seed=5):
         with installed(1, state, share=False) as world:
-            found.append((state, world.answers()))
-    return found
+            steps.append((state, world.answers()))
+    return steps
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_oracle_rows_before_views(workers: int) -> None:
     with installed(workers, rows()) as world:
-        found = world.answers()
-    assert not [f"{name}: {text}" for name in NAMES if (text := against_spark(name, found[name]))]
+        actual = world.answers()
+    assert not [f"{name}: {text}" for name in NAMES if (text := against_spark(name, actual[name]))]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_oracle_views_before_rows(workers: int) -> None:
     with installed(workers, history()[0][0]) as world:
-        for number, (state, wanted) in enumerate(history()):
+        for number, (state, expected) in enumerate(history()):
             world.change_to(state)
-            found = world.answers()
-            assert not problems(found, wanted, NAMES), f"after step {number}"
-        assert not [f"{name}: {text}" for name in NAMES if (text := against_spark(name, found[name]))]
+            actual = world.answers()
+            assert not problems(actual, expected, NAMES), f"after step {number}"
+        assert not [f"{name}: {text}" for name in NAMES if (text := against_spark(name, actual[name]))]
 
 
 def test_oracle_tables_without_rows() -> None:
@@ -93,13 +93,13 @@ def test_oracle_tables_without_rows() -> None:
         emptied = world.answers()
     with installed(2, {name: [] for name in rows()}) as world:
         never_filled = world.answers()
-    for found in (emptied, never_filled):
-        assert not problems(found, spark_answers("nothing"), NAMES)
+    for actual in (emptied, never_filled):
+        assert not problems(actual, spark_answers("nothing"), NAMES)
 
 
 def test_the_tests_are_worth_their_while() -> None:
-    found = [each for _, each in history()]
-    same = {name for name in NAMES if not any(difference(each[name], found[-1][name]) for each in found)}
+    steps = [expected for _, expected in history()]
+    same = {name for name in NAMES if not any(difference(step[name], steps[-1][name]) for step in steps)}
     assert same == {"values", "one_row", "recursive_numbers", "not_in_nullable", "aggregate_nothing"}
     empty = {name for name in NAMES if not spark_answers()[name].num_rows}
     assert empty == {"not_in_nullable"}
@@ -109,8 +109,8 @@ def test_columns_are_those_that_spark_has() -> None:
     with World() as world:
         for name in NAMES:
             plan = planned(name)
-            found = lower(plan, world.tables).rows.node.columns
-            assert [(each.name, each.type) for each in found] == [(each.name, each.type) for each in plan.columns], name
+            fields = lower(plan, world.tables).rows.node.columns
+            assert [(f.name, f.type) for f in fields] == [(f.name, f.type) for f in plan.columns], name
 
 
 def test_the_order_in_which_rows_are_shown() -> None:
@@ -120,8 +120,8 @@ def test_the_order_in_which_rows_are_shown() -> None:
             lowered = lower(planned(name), world.tables)
             if lowered.order:
                 ordered.append(name)
-                found = sort_table(world.engine.install(name, lowered.rows).to_arrow(), lowered.order)
-                assert not difference(found, spark_answers()[name], in_order=True)
+                actual = sort_table(world.engine.install(name, lowered.rows).to_arrow(), lowered.order)
+                assert not difference(actual, spark_answers()[name], in_order=True)
     assert ordered == ["order_by", "top", "top_offset", "offset", "top_of_groups"]
 
 
@@ -135,9 +135,9 @@ def test_queries_see_of_a_stream_what_comes_later(workers: int) -> None:
         for name in names:
             world.install(name)
         world.engine.tables["orders"].insert(arrow("orders", late))
-        world.change_to(rows() | {"orders": []})  # changes of other tables meet what has come
-        found = world.answers()
+        world.change_to(rows() | {"orders": []})  # changes of other tables meet the rows that have arrived
+        actual = world.answers()
     with World(1, rows() | {"orders": late}) as world:
         for name in names:
             world.install(name)
-        assert not problems(found, world.answers(), names)
+        assert not problems(actual, world.answers(), names)

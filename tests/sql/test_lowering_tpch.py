@@ -1,4 +1,4 @@
-"""The 22 queries of TPC-H, lowered without Java: maintained through changes they are what they are when computed anew.
+"""The 22 queries of TPC-H, lowered without Java: maintained answers equal answers computed from scratch.
 
 `tests.sql.test_tpch` compares them with Spark's own answers.
 """
@@ -23,13 +23,13 @@ from tests.sql import tpch
 from tests.sql.statements import planned
 from tests.sql.world import difference, problems
 
-SCALE, ORDERS = 0.01, 10  # one order in so many is kept
+SCALE, ORDERS = 0.01, 10  # every tenth order is used
 NAMES = [f"q{number}" for number in QUERIES]
 
 
 @pytest.fixture(scope="module")
 def stream(tmp_path_factory: pytest.TempPathFactory) -> RefreshStream:
-    """All tables, of orders and line items only some."""
+    """All tables, with a fraction of orders and line items."""
     tables = data.read(data.tables(SCALE, tmp_path_factory.mktemp("tpch")))
     for name, column in (("orders", "o_orderkey"), ("lineitem", "l_orderkey")):
         tables[name] = tables[name].filter(pa.array(tables[name][column].to_numpy() % ORDERS == 1))
@@ -37,12 +37,12 @@ def stream(tmp_path_factory: pytest.TempPathFactory) -> RefreshStream:
 
 
 def installed(rows: Mapping[str, pa.Table], workers: int = 1, *, stream: bool = False) -> Engine:
-    """An engine with these rows, and all queries as views; if `lineitem` is a stream, these see none of its rows."""
+    """An engine with these rows and all queries as views, which see none of the rows if `lineitem` is a stream."""
     engine = Engine(workers)
     tables = tpch.tables(engine, stream=stream)
     with engine.transaction():
-        for name, each in rows.items():
-            engine.tables[name].insert(each)
+        for name, table_rows in rows.items():
+            engine.tables[name].insert(table_rows)
     for name in NAMES:
         engine.install(name, lower(planned(f"tpch/{name}"), tables).rows)
     return engine
@@ -57,27 +57,27 @@ def test_all_queries_after_a_round_of_changes(stream: RefreshStream) -> None:
     before = answers(engines[0])
     changes = stream.next_round()
     with installed(stream.snapshot) as fresh:
-        wanted = answers(fresh)
+        expected = answers(fresh)
     for engine in engines:
         tpch.apply(engine, changes)
-        assert not problems(answers(engine), wanted, NAMES)
+        assert not problems(answers(engine), expected, NAMES)
         engine.close()
-    assert not [name for name in NAMES if not difference(before[name], wanted[name])]
+    assert not [name for name in NAMES if not difference(before[name], expected[name])]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_line_items_that_stream_by_while_other_tables_change(stream: RefreshStream, workers: int) -> None:
     first, rounds = dict(stream.snapshot), [stream.next_round() for _ in range(3)]
     first["lineitem"] = first["lineitem"].slice(0, 0)
-    with installed(first, workers, stream=True) as engine, installed(first) as kept:
+    with installed(first, workers, stream=True) as engine, installed(first) as reference:
         for changes in rounds:
-            if lines := changes.get("lineitem"):  # a table has them as the stream does: each once, and for ever
+            if lines := changes.get("lineitem"):  # in the table too, rows are only added
                 changes["lineitem"] = Changes(numbered(lines.upserts, engine.epoch), lines.deletes.slice(0, 0))
-            for each in (engine, kept):
-                tpch.apply(each, changes)
-            wanted = answers(kept)
-            assert not problems(answers(engine), wanted, NAMES)
-    assert len([name for name in NAMES if wanted[name].num_rows]) > len(NAMES) / 2
+            for either in (engine, reference):
+                tpch.apply(either, changes)
+            expected = answers(reference)
+            assert not problems(answers(engine), expected, NAMES)
+    assert len([name for name in NAMES if expected[name].num_rows]) > len(NAMES) / 2
 
 
 def test_a_stream_is_joined_one_table_at_a_time_and_shares_their_indexes() -> None:
@@ -93,12 +93,12 @@ def test_a_stream_is_joined_one_table_at_a_time_and_shares_their_indexes() -> No
 def test_exists_with_a_comparison_looks_at_the_foremost_values() -> None:
     with Engine() as engine:
         plan = walk(lower(planned("tpch/q21"), tpch.tables(engine)).rows.node)
-        found = [node.reducer for node in plan if isinstance(node, ir.Reduce)]
-    assert [logic.k for logic in found if isinstance(logic, Foremost)] == [2, 2]
+        reducers = [node.reducer for node in plan if isinstance(node, ir.Reduce)]
+    assert [reducer.k for reducer in reducers if isinstance(reducer, Foremost)] == [2, 2]
 
 
 def numbered(lines: pa.Table, epoch: int) -> pa.Table:
-    """Line items with numbers that those of no other epoch have."""
+    """Line items with line numbers that are unique to the epoch."""
     at = lines.column_names.index("l_linenumber")
     return lines.set_column(at, lines.field(at), pc.add(lines["l_linenumber"], 1000 * epoch).cast(lines.field(at).type))
 
@@ -107,5 +107,5 @@ def test_columns_are_those_that_spark_has() -> None:
     tables = tpch.tables(Engine())
     for name in NAMES:
         plan = planned(f"tpch/{name}")
-        found = lower(plan, tables).rows.node.columns
-        assert [(each.name, each.type) for each in found] == [(each.name, each.type) for each in plan.columns], name
+        fields = lower(plan, tables).rows.node.columns
+        assert [(f.name, f.type) for f in fields] == [(f.name, f.type) for f in plan.columns], name

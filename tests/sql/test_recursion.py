@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from ikebana.sql.planned import Planned
 from tests.sql.rows import rows
-from tests.sql.statements import planned
+from tests.sql.statements import edited, planned
 from tests.sql.world import World
 
 
@@ -17,10 +17,14 @@ def limited(**limits: int) -> Planned:
     """The numbers from 1 to 10, one in each round, with other limits."""
     plan = planned("recursive_numbers")
     for name, value in limits.items():
-        text, count = re.subn(f'"{name}":-?[0-9]+', f'"{name}":{value}', plan.plan)
-        assert count == 1
-        plan = replace(plan, plan=text)
+        plan = edited(plan, partial(_replaced_once, f'"{name}":-?[0-9]+', f'"{name}":{value}'))
     return plan
+
+
+def _replaced_once(old: str, new: str, text: str) -> str:
+    replaced, count = re.subn(old, new, text)
+    assert count == 1
+    return replaced
 
 
 @pytest.mark.parametrize(

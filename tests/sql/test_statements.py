@@ -1,4 +1,4 @@
-"""Prepared statements without Java: each opening has the answer for its values, whatever others there are.
+"""Prepared statements without Java: each binding has the result for its values, independent of others.
 
 Answers are compared with Spark's (`tests.sql.record_plans`), and on the way to the rows that Spark answered over with
 those of an engine that has seen nothing else.
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from ikebana.errors import ChangeError, DataflowError, DroppedError, IkebanaError, SchemaError, SqlError
-from ikebana.sql.statements import Opening, Statement
+from ikebana.sql.statements import Binding, Statement
 from tests.sql.rows import Rows, rows
 from tests.sql.statements import PREPARED, STATEMENTS, VALUES, answers, planned
 from tests.sql.world import World, difference, wandering
@@ -27,7 +27,7 @@ def spark_answers(over: str = "rows") -> dict[str, list[pa.Table]]:
     return answers(over)
 
 
-def wrong(found: dict[str, Opening], wanted: dict[str, pa.Table]) -> list[str]:
+def wrong(found: dict[str, Binding], wanted: dict[str, pa.Table]) -> list[str]:
     return [f"{name}: {text}" for name, each in found.items() if (text := difference(each.to_arrow(), wanted[name]))]
 
 
@@ -47,19 +47,19 @@ def history() -> list[tuple[Rows, list[dict[str, pa.Table]]]]:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_oracle_two_openings_at_once(workers: int) -> None:
+def test_oracle_two_bindings_at_once(workers: int) -> None:
     with World(workers, rows()) as world:
         statements = {name: world.statement(name) for name in PREPARED}
         for which in (0, 1):
             found = {name: each.open(**VALUES[name][which]) for name, each in statements.items()}
             assert not wrong(found, {name: spark_answers()[name][which] for name in PREPARED})
         for name, each in statements.items():
-            both = [opening.to_arrow() for opening in each.openings.values()]
+            both = [binding.to_arrow() for binding in each.bindings.values()]
             assert [difference(*pair) for pair in zip(both, spark_answers()[name], strict=True)] == ["", ""], name
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_oracle_openings_come_and_go_while_rows_change(workers: int) -> None:
+def test_oracle_bindings_come_and_go_while_rows_change(workers: int) -> None:
     (start, _), *_ = history()
     with World(workers, start) as world:
         statements = {name: world.statement(name) for name in PREPARED}
@@ -83,7 +83,7 @@ def test_oracle_tables_without_rows() -> None:
         assert not wrong(found, {name: spark_answers("nothing")[name][0] for name in PREPARED})
 
 
-# Openings.
+# Bindings.
 
 
 @pytest.fixture(params=[1, 2])
@@ -97,8 +97,8 @@ def by_key(world: World) -> Statement:
     return world.statement("by_key")
 
 
-def ids(opening: Opening) -> list[int]:
-    return sorted(opening.to_arrow()["id"].to_pylist())
+def ids(binding: Binding) -> list[int]:
+    return sorted(binding.to_arrow()["id"].to_pylist())
 
 
 def order(world: World, **values: Any) -> dict[str, list[Any]]:
@@ -106,7 +106,7 @@ def order(world: World, **values: Any) -> dict[str, list[Any]]:
     return {name: [value] for name, value in (world.rows["orders"][0] | values).items()}
 
 
-def test_openings_are_independent(world: World, by_key: Statement) -> None:
+def test_bindings_are_independent(world: World, by_key: Statement) -> None:
     one, two, same = by_key.open(id=7), by_key.open(id=12), by_key.open(id=7)
     assert (ids(one), ids(two), ids(same)) == ([7], [12], [7])
     assert (repr(by_key), repr(two)) == ("<statement by_key: 3 open>", "<by_key(id=12)>")
@@ -117,7 +117,7 @@ def test_openings_are_independent(world: World, by_key: Statement) -> None:
     assert (ids(two), ids(same)) == ([12], [])
     with by_key.open(id=8) as three:
         assert ids(three) == [8]
-    assert list(by_key.openings.values()) == [two, same]
+    assert list(by_key.bindings.values()) == [two, same]
     with pytest.raises(DroppedError, match="'by_key' was closed"):
         three.to_arrow()
     with pytest.raises(DroppedError, match="'by_key' was closed"):
@@ -156,21 +156,21 @@ def test_opening_inside_a_transaction_is_a_transaction_of_its_own(world: World, 
         again = by_key.open(id=1001)
         raise RuntimeError
     assert ids(again) == [1001]
-    assert list(by_key.openings.values()) == [other, again]
+    assert list(by_key.bindings.values()) == [other, again]
 
 
 @pytest.mark.parametrize("values", [{}, {"id": 7, "more": 1}, {"ID": 7}])
 def test_all_parameters_must_be_given_and_no_others(by_key: Statement, values: dict[str, Any]) -> None:
     with pytest.raises(SqlError, match="its parameters are id"):
         by_key.open(**values)
-    assert not by_key.openings
+    assert not by_key.bindings
 
 
 @pytest.mark.parametrize("value", ["seven", 7.5, None, [7], 2**70])
 def test_values_must_be_of_their_types(world: World, by_key: Statement, value: Any) -> None:
     with pytest.raises((SchemaError, ChangeError)):
         by_key.open(id=value)
-    assert not by_key.openings
+    assert not by_key.bindings
     assert ids(by_key.open(id=7)) == [7]
 
 
@@ -181,7 +181,7 @@ def signed(changes: pa.Table) -> list[tuple[Any, ...]]:
     return sorted(zip(*(changes[name].to_pylist() for name in ("id", "diff")), strict=True))
 
 
-def test_changes_are_those_of_one_opening(world: World) -> None:
+def test_changes_are_those_of_one_binding(world: World) -> None:
     listed, orders = world.statement("by_semijoin"), world.engine.tables["orders"]
     customers = {nation: [] for nation in (1, 2)}
     for row in world.rows["customers"]:
@@ -198,7 +198,7 @@ def test_changes_are_those_of_one_opening(world: World) -> None:
     assert 1001 in ids(two)
 
 
-def test_changes_end_with_the_opening(world: World, by_key: Statement) -> None:
+def test_changes_end_with_the_binding(world: World, by_key: Statement) -> None:
     one, two, nothing = by_key.open(id=7), by_key.open(id=12), by_key.open(id=-1)
     iterators = [each.changes("now") for each in (one, nothing, two)]
     seen: list[list[Any]] = [[], [], []]
@@ -225,13 +225,13 @@ def test_changes_end_with_the_opening(world: World, by_key: Statement) -> None:
 def test_a_statement_that_is_closed_leaves_nothing(world: World) -> None:
     before = len(world.engine.status())
     with world.statement("by_join") as statement:
-        opening = statement.open(**VALUES["by_join"][0])
+        binding = statement.open(**VALUES["by_join"][0])
         assert len(world.engine.status()) > before
     statement.close()
-    for use in (lambda: statement.open(**VALUES["by_join"][0]), opening.to_arrow):
+    for use in (lambda: statement.open(**VALUES["by_join"][0]), binding.to_arrow):
         with pytest.raises(DroppedError, match="closed"):
             use()
-    opening.close()
+    binding.close()
     world.engine.run()
     assert len(world.engine.status()) == before
     with world.statement("by_join") as again:  # the name is free

@@ -9,25 +9,25 @@ from ikebana_bench.tpch.stream import Round
 
 
 def tables(engine: Engine, *, stream: bool = False) -> dict[str, SourceTable]:
-    """The eight tables, empty; `lineitem` as a stream if so."""
+    """The eight tables, empty; `lineitem` as a stream if `stream`."""
     return {name: _table(engine, name, stream and name == "lineitem") for name in SCHEMAS}
 
 
 def _table(engine: Engine, name: str, is_stream: bool) -> SourceTable:
     key = () if is_stream else KEYS[name]
-    made = engine.table(name, list(SCHEMAS[name]), key or None, "stream" if is_stream else "table")
-    return SourceTable(name, made, tuple(key), is_stream)
+    table = engine.table(name, list(SCHEMAS[name]), key or None, "stream" if is_stream else "table")
+    return SourceTable(name, table, tuple(key), is_stream)
 
 
 def apply(engine: Engine, changes: Round) -> None:
-    """One round of changes, as one transaction; to a stream rows are only added."""
+    """Apply a round of changes as one transaction; rows are only added to a stream."""
     with engine.transaction():
-        for name, each in changes.items():
+        for name, change in changes.items():
             table = engine.tables[name]
             if table.kind == "stream":
-                table.insert(each.upserts)
+                table.insert(change.upserts)
                 continue
-            if each.deletes.num_rows:
-                table.delete(each.deletes)
-            if each.upserts.num_rows:
-                table.upsert(each.upserts)
+            if change.deletes.num_rows:
+                table.delete(change.deletes)
+            if change.upserts.num_rows:
+                table.upsert(change.upserts)

@@ -1,4 +1,4 @@
-"""An engine with the tables of the statements, for tests of lowering without Java; and how answers compare."""
+"""An engine with the tables of the statements, for tests of lowering without Java; and comparison of answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.sql.rows import FIELDS, Row, Rows, arrow, drawn
 from tests.sql.statements import KEYS, PREPARED, planned
 
 TOLERANCE = 1e-12
-"""How much floating-point numbers may differ: sums depend on the order of summation."""
+"""The tolerance for floating-point numbers: sums depend on the order of summation."""
 
 
 class World:
@@ -39,39 +39,39 @@ class World:
 
     def _table(self, name: str, is_stream: bool) -> SourceTable:
         key = () if is_stream else KEYS.get(name, ())
-        made = self.engine.table(name, FIELDS[name], key or None, "stream" if is_stream else "table")
-        return SourceTable(name, made, key, is_stream)
+        table = self.engine.table(name, FIELDS[name], key or None, "stream" if is_stream else "table")
+        return SourceTable(name, table, key, is_stream)
 
     def install(self, name: str, plan: Planned | None = None) -> None:
-        """A view for a statement."""
+        """Install a view for a statement."""
         lowered = lower(plan or planned(name), self.tables)
         self.engine.install(name, lowered.rows)
 
     def statement(self, name: str) -> Statement:
         """A prepared statement."""
-        fields = [pa.field(each, _kind(kind), nullable=False) for each, kind in PREPARED[name][1].items()]
+        fields = [pa.field(parameter, _kind(kind), nullable=False) for parameter, kind in PREPARED[name][1].items()]
         return Statement(self.engine, name, planned(name), fields, self.tables)
 
     def change_to(self, rows: Rows) -> None:
-        """One transaction that leaves exactly these rows."""
+        """Change all tables to exactly these rows, in one transaction."""
         with self.engine.transaction():
-            for name, wanted in rows.items():
-                self._change_table(name, wanted)
-        self.rows = {name: list(each) for name, each in rows.items()}
+            for name, target in rows.items():
+                self._change_table(name, target)
+        self.rows = {name: list(table_rows) for name, table_rows in rows.items()}
 
-    def _change_table(self, name: str, wanted: list[Row]) -> None:
+    def _change_table(self, name: str, target: list[Row]) -> None:
         table, key = self.engine.tables[name], KEYS.get(name)
         if key:
-            before, after = ({_key(name, row): row for row in each} for each in (self.rows[name], wanted))
-            gone = [row for each, row in before.items() if each not in after]
-            new = [row for each, row in after.items() if before.get(each) != row]
+            before, after = ({_key(name, row): row for row in state} for state in (self.rows[name], target))
+            gone = [row for row_key, row in before.items() if row_key not in after]
+            new = [row for row_key, row in after.items() if before.get(row_key) != row]
             add = table.upsert
         else:
-            known = {repr(row): row for row in [*self.rows[name], *wanted]}
-            counts = Counter(map(repr, wanted))
+            known = {repr(row): row for row in [*self.rows[name], *target]}
+            counts = Counter(map(repr, target))
             counts.subtract(map(repr, self.rows[name]))
-            gone = [known[each] for each, count in counts.items() for _ in range(-count)]
-            new = [known[each] for each, count in counts.items() for _ in range(count)]
+            gone = [known[text] for text, count in counts.items() for _ in range(-count)]
+            new = [known[text] for text, count in counts.items() for _ in range(count)]
             add = table.insert
         if gone:
             table.delete(arrow(name, gone).select(key) if key else arrow(name, gone))
@@ -79,11 +79,11 @@ class World:
             add(arrow(name, new))
 
     def answers(self) -> dict[str, pa.Table | str]:
-        """What each view has, or why it has nothing."""
+        """The rows of each view, or its error."""
         return {name: self.answer(name) for name in self.engine.views}
 
     def answer(self, name: str) -> pa.Table | str:
-        """What a view has, or why it has nothing."""
+        """The rows of a view, or its error."""
         try:
             return self.engine.views[name].to_arrow()
         except IkebanaError as error:
@@ -100,7 +100,7 @@ class World:
 
 
 def _kind(text: str) -> pa.DataType:
-    """The type of a parameter, as plans know it."""
+    """The Arrow type of a parameter, given its SQL type."""
     return arrow_type({"bigint": "long", "int": "integer"}.get(text.lower(), text.lower()))
 
 
@@ -112,18 +112,18 @@ def _key(table: str, row: Row) -> tuple[Any, ...]:
 
 
 def wandering(target: Rows, steps: int, seed: int) -> list[Rows]:
-    """Rows that change a bit from step to step: at first some of the target and others, at last exactly the target."""
+    """Rows that change a bit from step to step, from some of the target and others to exactly the target."""
     chance = random.Random(seed)
-    found = [{name: _perturbed(name, _nearer(name, [], rows, chance), chance) for name, rows in target.items()}]
+    states = [{name: _perturbed(name, _nearer(name, [], rows, chance), chance) for name, rows in target.items()}]
     for _ in range(steps - 2):
-        found.append(
-            {name: _perturbed(name, _nearer(name, found[-1][name], target[name], chance), chance) for name in target}
+        states.append(
+            {name: _perturbed(name, _nearer(name, states[-1][name], target[name], chance), chance) for name in target}
         )
-    return [*found, target]
+    return [*states, target]
 
 
 def _perturbed(table: str, rows: list[Row], chance: random.Random) -> list[Row]:
-    """The rows, and some others, which take the place of those with the same keys."""
+    """The rows and some random others, which replace rows with the same keys."""
     others = [drawn(table, chance) for _ in range(2 + len(rows) // 6)]
     if table not in KEYS:
         return [*rows, *others]
@@ -131,7 +131,7 @@ def _perturbed(table: str, rows: list[Row], chance: random.Random) -> list[Row]:
 
 
 def _nearer(table: str, rows: list[Row], target: list[Row], chance: random.Random) -> list[Row]:
-    """Half of the rows that should not be there left out, and half of those that should be there put in."""
+    """The rows without half of those that are not in the target, and with half of those that are missing."""
     left = [row for row in rows if row in target or chance.random() < 0.5]
     new = [row for row in target if row not in left and chance.random() < 0.5]
     if table not in KEYS:
@@ -143,39 +143,39 @@ def _nearer(table: str, rows: list[Row], target: list[Row], chance: random.Rando
 
 
 def difference(
-    found: pa.Table | str, wanted: pa.Table | str, *, in_order: bool = False, free_lists: bool = False
+    actual: pa.Table | str, expected: pa.Table | str, *, in_order: bool = False, free_lists: bool = False
 ) -> str:
-    """How an answer differs from the one wanted; nothing if it does not. With `free_lists` their order is left open."""
-    if isinstance(found, str) or isinstance(wanted, str):
-        return "" if found == wanted else f"{found} in place of {wanted}"
-    ours, theirs = ([(field.name, _plain(field.type)) for field in each.schema] for each in (found, wanted))
-    if ours != theirs:
-        return f"columns {ours} in place of {theirs}"
-    one, two = (_listed(each, in_order, free_lists) for each in (found, wanted))
+    """How an answer differs from the expected one, or ""; with `free_lists`, the order of lists does not matter."""
+    if isinstance(actual, str) or isinstance(expected, str):
+        return "" if actual == expected else f"{actual} in place of {expected}"
+    actual_columns, expected_columns = (_columns(table) for table in (actual, expected))
+    if actual_columns != expected_columns:
+        return f"columns {actual_columns} in place of {expected_columns}"
+    one, two = (_listed(table, in_order, free_lists) for table in (actual, expected))
     if len(one) == len(two) and all(map(_alike, one, two)):
         return ""
     pairs = [(a, b) for a, b in zip(one, two, strict=False) if not _alike(a, b)]
     return f"{len(one)} rows in place of {len(two)}; {pairs[:3]}"
 
 
-def _plain(kind: pa.DataType) -> str:
-    return str(kind).replace(" not null", "")
+def _columns(table: pa.Table) -> list[tuple[str, str]]:
+    return [(field.name, str(field.type).replace(" not null", "")) for field in table.schema]
 
 
 def _listed(table: pa.Table, in_order: bool, free_lists: bool) -> list[Any]:
     rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
     if free_lists:
-        rows = [tuple(sorted(each, key=_place) if isinstance(each, list) else each for each in row) for row in rows]
+        rows = [tuple(sorted(value, key=_place) if isinstance(value, list) else value for value in row) for row in rows]
     return rows if in_order else sorted(rows, key=_place)
 
 
 def _place(value: Any) -> str:
-    """Something by which rows can be sorted: the same for numbers that may differ."""
+    """A sort key for rows: the same for numbers that are equal within the tolerance."""
     if isinstance(value, float):
         return f"{value + 0.0:.6e}"
     if isinstance(value, dict):
-        return str([_place(each) for each in value.values()])
-    return str([_place(each) for each in value]) if isinstance(value, list | tuple) else repr(value)
+        return str(list(map(_place, value.values())))
+    return str(list(map(_place, value))) if isinstance(value, list | tuple) else repr(value)
 
 
 def _alike(one: Any, two: Any) -> bool:
@@ -189,7 +189,7 @@ def _alike(one: Any, two: Any) -> bool:
 
 
 def problems(
-    found: Mapping[str, pa.Table | str], wanted: Mapping[str, pa.Table | str], names: Iterable[str]
+    actual: Mapping[str, pa.Table | str], expected: Mapping[str, pa.Table | str], names: Iterable[str]
 ) -> list[str]:
     """The statements whose answers differ, and how."""
-    return [f"{name}: {text}" for name in names if (text := difference(found[name], wanted[name]))]
+    return [f"{name}: {text}" for name in names if (text := difference(actual[name], expected[name]))]

@@ -1,6 +1,6 @@
 """SQL: plans that Spark's optimizer made, lowered to Ikebana's. Nothing here needs Spark.
 
-`lower` turns a `Planned` query into a collection over `Table`s.
+`lower` turns a `Planned` query into a collection over `SourceTable`s.
 """
 
 from ikebana.sql.lowering.query import Lowered, lower

@@ -1,28 +1,31 @@
-"""A query as Spark has planned it: all that lowering needs to know, without Spark.
+"""A query as Spark has planned it: everything that lowering needs, without Spark.
 
-The plan is the JSON of an optimised logical plan (`ikebana.expressions.core.tree` parses it), to which something was
-added. What its leaves stand for, which Spark's JSON does not say, is in the `metadata` of each of their output
-attributes:
+The plan is the parsed JSON of an optimised logical plan (`ikebana.expressions.core.tree` makes trees of it), with
+additions. The `metadata` of a leaf's output attributes says what the leaf reads, which Spark's JSON does not:
 
-    {"ikebana.table": "orders"}     a table or view; `CLOCK` and `PARAMETERS` are two that every session has
-    {..., "ikebana.identity": "7c"} of a DataFrame: which one of those that have had the name
+    {"ikebana.table": "orders"}     a table or view; every session has two more, `CLOCK` and `PARAMETERS`
+    {..., "ikebana.identity": "7c"} of a DataFrame: which of the tables that have had this name
     {"ikebana.constant": 2}         rows that are part of the query: `constants[2]`
 
-A leaf has one of both, or is an `OneRowRelation` or a reference of a recursive query to itself.
+A leaf has a table or a constant, or is an `OneRowRelation` or a reference of a recursive query to itself.
 
-`Generate` has in `unrequiredChildIndex` the positions of those columns of its child that it does not pass on.
-A CASE that has others inside is an `UnresolvedFunction`, and they are too: its children are what `CaseWhen` has.
-`UnionLoop` has in `maxDepth` and `maxRows` how many rounds and rows it may have; -1 for any number. Literals of type
-timestamp are in UTC, and say so with a Z at the end, whichever time zone the session has.
+Other nodes that differ from Spark's JSON:
 
-The clock has one row, with one column, `NOW`: what `now()` reads. Parameters have a row for each set of values, with
-a column for each parameter. In a plan both occur in scalar subqueries, as the one column that these select.
+- `Generate` has in `unrequiredChildIndex` the positions of the columns of its child that it drops.
+- A CASE that contains other CASEs is an `UnresolvedFunction`, and so are those: its children are those of `CaseWhen`.
+- `UnionLoop` has in `maxDepth` and `maxRows` the most rounds and rows that it may have; -1 is no limit.
+- Literals of type timestamp are in UTC and end with a Z, whatever the session's time zone is.
+
+The clock has one row with one column, `NOW`: what `now()` reads. The table of parameters has a row for each set of
+parameter values, with a column for each parameter. Plans read both in scalar subqueries, each of which selects one
+column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -33,10 +36,10 @@ IDENTITY = "ikebana.identity"
 CONSTANT = "ikebana.constant"
 
 CLOCK = "ikebana.clock"
-"""The table that knows what time it is."""
+"""The table that contains the current time."""
 
 NOW = "now"
-"""Its one column, a timestamp."""
+"""The one column of the clock, a timestamp."""
 
 PARAMETERS = "ikebana.parameters"
 """The table of a prepared statement's parameters."""
@@ -44,30 +47,30 @@ PARAMETERS = "ikebana.parameters"
 
 @dataclass(frozen=True)
 class PythonCode:
-    """A user's Python function: pickled, as it is called by rows or, with another `eval_type`, by columns."""
+    """A user's Python function, pickled; `eval_type` is Spark's, and says whether it takes rows or columns."""
 
     name: str
     function: bytes
     eval_type: int
     type: pa.DataType
-    """Of what it returns."""
+    """The type of its result."""
 
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A query, planned."""
+    """A query, planned. Compared by identity, so that it can be a key of caches."""
 
-    plan: str
-    """The JSON of the optimised logical plan."""
+    nodes: Sequence[Mapping[str, Any]]
+    """The optimised logical plan, as parsed from JSON: nodes in pre-order. Never modified."""
     config: Config
-    """What the user's session had set."""
+    """The settings of the user's session."""
     columns: tuple[pa.Field, ...]
-    """Names and types of the answer, and what in it may be null, as the query declares them."""
+    """Names, types and nullability of the result's columns, as the query declares them."""
     constants: tuple[pa.Table, ...] = ()
-    """Rows that are part of the query, in the order in which leaves that have them occur in the JSON."""
+    """Rows that are part of the query, in the order in which leaves with constants occur in `nodes`."""
     functions: Mapping[int, PythonCode] = field(default_factory=dict)
-    """Python functions by the number of the `resultId` that the expression `PythonUDF` has in the plan."""
+    """Python functions by the `resultId` of the plan's `PythonUDF` expressions."""
     computed: tuple[str, ...] = ()
-    """The columns of rows of a DataFrame that were there, or were computed, before it was planned."""
+    """Of a DataFrame: the columns of leaves whose rows were given or computed before it was planned."""
     is_constant: bool = False
     """Whether a DataFrame reads no table at all."""

@@ -1,6 +1,6 @@
-"""The value of a scalar subquery: exactly one row, null where the subquery has none.
+"""The value of a scalar subquery: exactly one row, null if the subquery has none.
 
-A subquery with more than one row is an error, which Spark too only finds when it runs.
+A subquery with more than one row is an error, which Spark too finds only when it runs.
 """
 
 from __future__ import annotations
@@ -11,46 +11,42 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.encoding import Schema
-from ikebana.engine.collection import Collection
 from ikebana.errors import EvaluationError
 from ikebana.expressions import Literal
 from ikebana.operators.changes import Fields
 from ikebana.operators.reducers import Groups, ReducedRows, Reducer
 from ikebana.sql.relation import Relation, from_collection
-from ikebana.sql.steps import projected
 
-_THERE, _VALUE = "there", "value"
+_IS_PRESENT, _VALUE = "is present", "value"
 
 
 @dataclass(frozen=True)
 class Single(Reducer):
-    """The one value that is there; the row that stands for none, where there is none."""
+    """The value of the only row that is present; if there is none, the value of the row that stands for no rows."""
 
     def fields(self, schema: Schema) -> Fields:
         return tuple(field for field in schema.val.fields if field.name == _VALUE)
 
     def apply(self, groups: Groups) -> ReducedRows:
-        there = groups.values.columns()[_THERE].to_numpy(zero_copy_only=False).astype(bool)
-        counts = np.bincount(groups.group, np.where(there, groups.sums[0], 0))
+        columns = groups.values.columns()
+        is_present = columns[_IS_PRESENT].to_numpy(zero_copy_only=False).astype(bool)
+        counts = np.bincount(groups.group, np.where(is_present, groups.sums[0], 0))
         if (counts > 1).any():
             raise EvaluationError(
                 "a scalar subquery has more than one row", hint="aggregate it, or use IN or EXISTS instead"
             )
-        rows = np.flatnonzero(there | (counts[groups.group] == 0))
-        return ReducedRows(rows, [groups.values.columns()[_VALUE].take(pa.array(rows))], np.ones(len(rows), np.int64))
+        rows = np.flatnonzero(is_present | (counts[groups.group] == 0))
+        return ReducedRows(rows, [columns[_VALUE].take(pa.array(rows))], np.ones(len(rows), np.int64))
 
 
-def single_value(part: Relation, attribute: int, number: int, always: Collection) -> Relation:
-    """The only value of an attribute, as an attribute of another number.
-
-    There is a row for each that `always` has: see `Lowering.always`.
-    """
-    names = {number: part.names[attribute]}
-    key = tuple(name for name, _ in part.binding)
-    value = part.outputs[attribute]
-    if part.unique == key and not part.filters:  # an aggregate of everything: it has one row
-        return Relation(part.source, {number: value}, names, unique=key)
-    found = part.rows((*part.binding, (_THERE, Literal(pa.bool_(), False, True)), (_VALUE, value)))
-    nothing = ((_THERE, Literal(pa.bool_(), False, False)), (_VALUE, Literal(value.type, True, None)))
-    rows = found.concat(projected(always, (*part.binding, *nothing)))
-    return from_collection(rows.arrange_by(key).reduce(Single()).rows(), [(number, _VALUE)], names, unique=key)
+def single_value(relation: Relation, attribute: int, number: int, always: Relation) -> Relation:
+    """The only value of an attribute, as attribute `number`; a row for each row of `always` (`Lowering.always`)."""
+    names = {number: relation.names[attribute]}
+    key = relation.key()
+    value = relation.outputs[attribute]
+    if relation.unique == key and not relation.filters:  # an aggregate of all rows: it has one row
+        return Relation(relation.source, {number: value}, names, unique=key)
+    present = relation.rows([(_IS_PRESENT, Literal(pa.bool_(), False, True)), (_VALUE, value)])
+    absent = always.rows([(_IS_PRESENT, Literal(pa.bool_(), False, False)), (_VALUE, Literal(value.type, True, None))])
+    rows = present.concat(absent).arrange_by(key).reduce(Single()).rows()
+    return from_collection(rows, [(number, _VALUE)], names, unique=key)

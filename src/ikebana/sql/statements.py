@@ -1,21 +1,23 @@
-"""Prepared statements: one dataflow for all values that a query's parameters are given.
+"""Prepared statements: one dataflow for all parameter values of a query.
 
     statement = Statement(engine, "by customer", planned, parameters, tables)
-    mine = statement.open(customer=7)       # a row more in the table of parameters: milliseconds
-    mine.to_arrow()
-    mine.close()
+    orders = statement.open(customer=7)       # one more row in the table of parameters: milliseconds
+    orders.to_arrow()
+    orders.close()
 
-Parameters are a table with a row for each opening. The query is joined with it: each row of the result says to which
-opening it belongs, groups and limits are those of an opening. So a thousand openings share all indexes and all
-operators, and a change costs what it changes in any of them.
+A *binding* is a set of parameter values. The parameters are a table with a row for each binding, and the query is
+joined with it: each row of the result belongs to a binding, and groups, limits and windows are evaluated separately for
+each binding. So a thousand bindings share all indexes and operators, and a change costs time in proportion to the
+results that it changes.
 
-Opening and closing is a transaction of its own, even inside the block of another: an answer can be read at once.
+Opening and closing a binding is a transaction of its own, even inside a block of another transaction, so the result can
+be read at once.
 
-Cost: opening and closing is a transaction of one row, and what follows from it. Reading is a look-up in the result,
-which is indexed by opening. Whoever follows the changes of an opening gets those of all, and leaves the others out.
+Cost: opening and closing is a transaction of one row, and its consequences. Reading is a lookup in the result, which is
+indexed by binding. An iterator over the changes of one binding receives those of all bindings, and drops the others.
 
-Errors. An opening has the errors of its own rows, and of those that depend on no parameter: a bad value of a parameter
-concerns the opening that was given it, and no other.
+Errors. A binding has the errors of its own rows, and of rows that depend on no parameter: a bad parameter value is an
+error of its own binding only.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ from ikebana.sql.planned import PARAMETERS, Planned
 from ikebana.sql.relation import BINDING_ID, SourceTable
 
 
-class _Known(Mapping[str, SourceTable]):
-    """Tables, and that of the parameters."""
+class _WithParameters(Mapping[str, SourceTable]):
+    """Tables by name, and the table of parameters, which is not listed."""
 
     def __init__(self, tables: Mapping[str, SourceTable], parameters: SourceTable) -> None:
         self._tables, self._parameters = tables, parameters
@@ -72,33 +74,35 @@ class Statement:
             f"parameters of {name}", [pa.field(BINDING_ID, pa.int64()), *parameters], BINDING_ID
         )
         try:
-            lowered = lower(planned, _Known(tables, SourceTable(PARAMETERS, self._values, (BINDING_ID,))))
+            lowered = lower(planned, _WithParameters(tables, SourceTable(PARAMETERS, self._values, (BINDING_ID,))))
             if BINDING_ID not in lowered.rows.columns:
-                raise SqlError(f"statement {name!r} has no parameters", hint="write them as :name, or make it a view")
+                raise SqlError(
+                    f"statement {name!r} has no parameters", hint="write parameters as :name, or create a view"
+                )
             self.order = lowered.order
             self._view = engine.install(name, lowered.rows.arrange(BINDING_ID))
         except BaseException:
             engine.drop_table(self._values.name)
             raise
-        self.openings: dict[int, Opening] = {}
-        """Those that are open, by number."""
+        self.bindings: dict[int, Binding] = {}
+        """The open bindings, by number."""
         self._closed = False
 
     @property
     def columns(self) -> list[str]:
-        """The names of the columns of each answer."""
+        """The names of the result's columns."""
         return [field.name for field in self._view.plan.columns if field.name != BINDING_ID]
 
-    def open(self, given: Mapping[str, Any] | None = None, /, **values: Any) -> Opening:
-        """Give values to the parameters: an answer that is kept up to date until it is closed.
+    def open(self, given: Mapping[str, Any] | None = None, /, **values: Any) -> Binding:
+        """Bind the parameters to values: the result for them is kept up to date until it is closed.
 
-        Values are given by name, or as a mapping. `timeout` is how many seconds that may take, unless it is a parameter
-        whose value is given by no mapping.
+        Values are given by name, or as a mapping. `timeout` limits the seconds that opening may take; if the statement
+        has a parameter of that name, `timeout` is its value, unless the mapping has one for it.
         """
         self._check()
         names = [field.name for field in self.parameters]
-        has_own = "timeout" in names and "timeout" not in (given or {})
-        timeout = None if has_own else values.pop("timeout", None)
+        is_parameter = "timeout" in names and "timeout" not in (given or {})
+        timeout = None if is_parameter else values.pop("timeout", None)
         values = {**(given or {}), **values}
         if values.keys() != set(names):
             raise SqlError(
@@ -108,26 +112,26 @@ class Statement:
             )
         number = next(self._numbers)
         self._change({BINDING_ID: [number], **{name: [values[name]] for name in names}}, "insert", timeout)
-        opening = self.openings[number] = Opening(self, number, values)
-        return opening
+        binding = self.bindings[number] = Binding(self, number, values)
+        return binding
 
     def close(self) -> None:
-        """Close all openings, and release what only they used; closing twice does nothing."""
+        """Close all bindings, and release everything that only this statement uses; closing twice does nothing."""
         if not self._closed:
             self._closed = True
-            self.openings.clear()
+            self.bindings.clear()
             self._view.drop()
             self._engine.drop_table(self._values.name)
 
     def end(self, number: int, timeout: float | None = None) -> None:
-        """Take the values of an opening away; one that could not be taken away stays open."""
-        opening = self.openings.pop(number, None)
-        if opening is None:
+        """Delete a binding; if that fails, it stays open."""
+        binding = self.bindings.pop(number, None)
+        if binding is None:
             return
         try:
             self._change({BINDING_ID: [number]}, "delete", timeout)
-        except BaseException:  # it can be closed again
-            self.openings[number] = opening
+        except BaseException:  # so that it can be closed again
+            self.bindings[number] = binding
             raise
 
     def _change(self, rows: Mapping[str, Any], op: str, timeout: float | None) -> None:
@@ -140,13 +144,13 @@ class Statement:
             raise
 
     def rows_of(self, number: int, at: int | None, timeout: float | None = None) -> pa.Table:
-        """The answer of an opening."""
-        found = self._view.read(at, {BINDING_ID: [number]}, opening=number, timeout=timeout)
-        found = plain_rows(found, self.name).drop_columns([BINDING_ID])
-        return sort_table(found, self.order) if self.order else found
+        """The result for a binding."""
+        rows = self._view.read(at, {BINDING_ID: [number]}, opening=number, timeout=timeout)
+        rows = plain_rows(rows, self.name).drop_columns([BINDING_ID])
+        return sort_table(rows, self.order) if self.order else rows
 
     def changes(self, number: int, since: str | None, timeout: float | None) -> Subscription:
-        """The changes of all answers, with the number of the opening that each row is of; the errors of one."""
+        """The changes for all bindings, with the number of each row's binding; the errors of binding `number`."""
         return self._view.changes(since, timeout=timeout, opening=number)
 
     def _check(self) -> None:
@@ -160,11 +164,11 @@ class Statement:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<statement {self.name}: {len(self.openings)} open>"
+        return f"<statement {self.name}: {len(self.bindings)} open>"
 
 
-class Opening:
-    """The answer of a prepared statement for some values of its parameters."""
+class Binding:
+    """The result of a prepared statement for one set of parameter values."""
 
     def __init__(self, statement: Statement, number: int, values: Mapping[str, Any]) -> None:
         self._statement, self._number = statement, number
@@ -172,30 +176,30 @@ class Opening:
         self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
 
     def to_arrow(self, at: int | None = None, *, timeout: float | None = None) -> pa.Table:
-        """The answer as an Arrow table, at the last closed epoch or at one that is held."""
+        """The result as an Arrow table, at the last closed epoch or at one that is held."""
         self._check()
         return self._statement.rows_of(self._number, at, timeout)
 
     def to_pandas(self, at: int | None = None, *, timeout: float | None = None) -> Any:
-        """The answer as a pandas frame."""
+        """The result as a pandas DataFrame."""
         return self.to_arrow(at, timeout=timeout).to_pandas()
 
-    def changes(self, since: str | None = None, *, timeout: float | None = None) -> OpeningChanges:
-        """An iterator of (epoch, Arrow table with a column `diff`): as `View.changes`, of this answer alone."""
+    def changes(self, since: str | None = None, *, timeout: float | None = None) -> BindingChanges:
+        """An iterator of (epoch, Arrow table with a column `diff`): like `View.changes`, of this result alone."""
         self._check()
-        found = self._statement.changes(self._number, since, timeout)
-        self._subscriptions.add(found)
-        return OpeningChanges(self._number, found)
+        subscription = self._statement.changes(self._number, since, timeout)
+        self._subscriptions.add(subscription)
+        return BindingChanges(self._number, subscription)
 
     def close(self, *, timeout: float | None = None) -> None:
-        """Let the answer go, and end iterators over its changes; closing twice does nothing."""
-        for each in list(self._subscriptions):
-            each.close()
+        """Stop maintaining the result, and end iterators over its changes; closing twice does nothing."""
+        for subscription in list(self._subscriptions):
+            subscription.close()
         self._statement.end(self._number, timeout)
 
     def _check(self) -> None:
-        if self._number not in self._statement.openings:
-            raise DroppedError(f"this answer of statement {self._statement.name!r} was closed", hint="open it again")
+        if self._number not in self._statement.bindings:
+            raise DroppedError(f"this result of statement {self._statement.name!r} was closed", hint="open it again")
 
     def __enter__(self) -> Self:
         return self
@@ -208,8 +212,8 @@ class Opening:
         return f"<{self._statement.name}({shown})>"
 
 
-class OpeningChanges(Iterator[tuple[int, pa.Table]]):
-    """The changes of the answer of an opening, each epoch once; goes on after the errors that it raises."""
+class BindingChanges(Iterator[tuple[int, pa.Table]]):
+    """The changes of a binding's result, each epoch once; can be iterated further after it has raised an error."""
 
     def __init__(self, number: int, subscription: Subscription) -> None:
         self._number, self._subscription, self._had_errors = number, subscription, False
@@ -221,7 +225,7 @@ class OpeningChanges(Iterator[tuple[int, pa.Table]]):
             except EvaluationError:
                 self._had_errors = True
                 raise
-            mine = changes.filter(pc.equal(changes[BINDING_ID], self._number))
-            if mine.num_rows or self._had_errors:
+            own = changes.filter(pc.equal(changes[BINDING_ID], self._number))
+            if own.num_rows or self._had_errors:
                 self._had_errors = False
-                return epoch, mine.drop_columns([BINDING_ID])
+                return epoch, own.drop_columns([BINDING_ID])

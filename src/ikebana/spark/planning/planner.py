@@ -192,8 +192,7 @@ class Planner:
         nodes = json.loads(text)
         leaves = Leaves(self._catalyst, self._owner, optimized, bench.recursion)
         leaves.explain(nodes)
-        plan = json.dumps(nodes, separators=(",", ":"))
-        return Planned(plan, config, columns, tuple(leaves.constants), leaves.functions), is_fixed, leaves
+        return Planned(nodes, config, columns, tuple(leaves.constants), leaves.functions), is_fixed, leaves
 
 
 def _written(names: list[str], text: str) -> str:

@@ -1,25 +1,25 @@
-"""Aggregates: functions of groups of rows, made of pieces that are maintained apart.
+"""Aggregates: functions of groups of rows, computed by reductions that are maintained separately.
 
-| piece | aggregates | a change costs |
+| reduction | aggregates | cost of a change |
 |---|---|---|
 | sums | count, sum, avg, stddev, variance (`ikebana.reducers.sums`) | an addition, however large the group |
-| sums of distinct values | the same, with DISTINCT | the same, and a look at whether the value is new |
-| an extreme | min, max; first and any_value of what is not null | a few rows at the end of the group |
+| sums of distinct values | the same, with DISTINCT | the same, and a check whether the value is new |
+| an extreme | min, max; first and any_value with IGNORE NULLS | a few rows at the end of the group |
 | one row | first, any_value: the same row for all of them | a few rows |
-| gathered values | collect_set, percentile, max_by and so on (`ikebana.reducers.gathering`) | the whole group |
+| gathered values | collect_set, percentile, max_by etc. (`ikebana.reducers.gathering`) | the whole group |
 
-Each piece is a reduction by the same key, which leaves an index by it; pieces are joined through these. An aggregate of
-everything, by no key, has a row even where there are no rows: that of an empty group.
+Every reduction is by the same key and leaves an index by that key, through which the results are joined. An aggregate
+without GROUP BY has a row even if there are no input rows: that of an empty group.
 
-A FILTER makes the argument of sums and extremes null where it is not true, which these leave out. What does not leave
-nulls out has a column that says which rows count: of `first`, rows that count are chosen first; what gathers values is
-given no others. Where SQL leaves open which row is meant (first, any_value), it is the least.
+A FILTER replaces the argument of sums and extremes by null where its condition is not true; they ignore nulls. Other
+aggregates take the condition as a column: `first` prefers such rows, and aggregates that
+gather values are given no others. Where SQL does not define which row is meant (first, any_value), it is the least.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -34,11 +34,11 @@ from ikebana.reducers import sums
 from ikebana.reducers.gathering import Collect, ExtremeBy, FilteredCall, GatherCall, Mode, Percentile, gather
 from ikebana.reducers.ordering import top_rows
 from ikebana.reducers.sort_keys import SortKey
-from ikebana.sql.joins import ANY
-from ikebana.sql.lowering.context import Lowering, Wanted, all_references, joined, lowers, scalar_subqueries
+from ikebana.sql.inner_joins import PLACEHOLDER
+from ikebana.sql.lowering.context import Lowering, Required, cross_join
 from ikebana.sql.lowering.limits import ordered
+from ikebana.sql.lowering.trees import all_references, scalar_subqueries
 from ikebana.sql.relation import Relation, columns_of, from_collection, substituted, unique_name
-from ikebana.sql.steps import projected
 
 _REFUSED = {
     "HyperLogLogPlusPlus": ("approx_count_distinct", "count(DISTINCT ...) is exact, and maintained"),
@@ -46,185 +46,204 @@ _REFUSED = {
     "PivotFirst": ("PIVOT", "write an aggregate with FILTER (WHERE ...) for each column"),
     "Last": ("last", "say which row is meant: max_by(value, order)"),
 }
-"""Aggregates that cannot be maintained, what users call them, and what they can use instead."""
+"""Aggregates that cannot be maintained: the SQL name, and what to use instead."""
 
 
-@lowers("Aggregate")
-def _aggregate(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
+def aggregate(lowering: Lowering, tree: Tree, required: Required) -> Relation:
+    """GROUP BY, or aggregates of all rows."""
     groupings, outputs = tree.many("groupingExpressions"), tree.many("aggregateExpressions")
-    part = lowering.part(tree.only, all_references([*groupings, *outputs]))
-    before = [*groupings, *(each for output in outputs for each in output.walk() if each.kind == "AggregateExpression")]
-    later = lowering.subqueries([each for output in outputs for each in _later(output, groupings)])
-    grouped = Grouped(lowering, lowering.with_subqueries(part, before), groupings, later)
-    results = {each.expr_id: grouped.output(each) for each in outputs}
+    relation = lowering.relation(tree.only, all_references([*groupings, *outputs]))
+    calls = [node for output in outputs for node in output.walk() if node.kind == "AggregateExpression"]
+    late = lowering.subqueries([subquery for output in outputs for subquery in _late_subqueries(output, groupings)])
+    grouped = Grouped(lowering, lowering.with_subqueries(relation, [*groupings, *calls]), groupings, late)
+    results = {output.expr_id: grouped.output(output) for output in outputs}
     rows = grouped.rows()
     columns = columns_of(rows.node.columns)
-    found = Relation(rows, {}, {}, unique=tuple(grouped.key))
-    if later:
-        known = {lowering.new_attribute(): name for name in rows.columns}
-        found = joined([from_collection(rows, known.items(), known), *later])
-        columns = {name: found.outputs[each] for each, name in (known | grouped.later).items()}
-    return found.with_outputs(
-        {attribute: substituted(each, columns) for attribute, each in results.items()},
-        {each.expr_id: each.fields["name"] for each in outputs},
+    result = Relation(rows, {}, {}, unique=grouped.key)
+    if late:
+        attributes = {lowering.new_attribute(): name for name in rows.columns}
+        result = cross_join([from_collection(rows, attributes.items(), attributes), *late])
+        columns = {name: result.outputs[attribute] for attribute, name in (attributes | grouped.late_columns).items()}
+    return result.with_outputs(
+        {attribute: substituted(expression, columns) for attribute, expression in results.items()},
+        {output.expr_id: output.fields["name"] for output in outputs},
     )
 
 
-def _later(tree: Tree, groupings: Sequence[Tree]) -> Iterator[Tree]:
-    """The scalar subqueries of an output that are no matter of rows nor of groups: their values are put in at last."""
+def _late_subqueries(tree: Tree, groupings: Sequence[Tree]) -> Iterator[Tree]:
+    """The scalar subqueries of an output that neither groupings nor aggregates use: they are joined after grouping."""
     if tree.kind == "ScalarSubquery" and tree.expr_id not in scalar_subqueries(groupings):
         yield tree
     elif tree.kind != "AggregateExpression":
         for child in tree.children:
-            yield from _later(child, groupings)
+            yield from _late_subqueries(child, groupings)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call of an aggregate function: of the rows in which `where` is true."""
+
+    name: str
+    """The column that its result becomes."""
+    function: Tree
+    arguments: Sequence[Expression]
+    where: Expression | None
+    is_distinct: bool
+
+    def filtered_arguments(self) -> list[Expression]:
+        """The arguments, the first of them null where `where` is not true."""
+        first, *others = self.arguments
+        return [first if self.where is None else only_if(self.where, first), *others]
 
 
 class Grouped:
-    """A part in groups, and the aggregates that are asked for, each of which becomes a column.
+    """A relation in groups, and the aggregates that are computed of them, each of which becomes a column.
 
-    What subqueries give that are put in `later` are columns too, which `rows` does not have.
+    The values of `late` subqueries are columns of the outputs too, but not of `rows`.
     """
 
     def __init__(
-        self, lowering: Lowering, part: Relation, groupings: Sequence[Tree], later: Sequence[Relation]
+        self, lowering: Lowering, relation: Relation, groupings: Sequence[Tree], late: Sequence[Relation]
     ) -> None:
-        self._lowering, self._part = lowering, part
+        self._lowering, self._relation = lowering, relation
         self._taken: list[str] = []
-        self._later = {
-            number: Column(each.type, each.nullable, self._new("subquery"))
-            for subquery in later
-            for number, each in subquery.outputs.items()
+        self._late = {
+            number: Column(value.type, value.nullable, self._new("subquery"))
+            for subquery in late
+            for number, value in subquery.outputs.items()
         }
         self._groups: dict[Expression, Column] = {}
-        self._key: list[tuple[str, Expression]] = [(self._new(name), column) for name, column in part.binding]
         for grouping in groupings:
-            expression = lowering.expression(grouping, part.outputs)
+            expression = lowering.expression(grouping, relation.outputs)
             if expression not in self._groups:
                 name = self._new(grouping.fields.get("name", "group"))
                 self._groups[expression] = Column(expression.type, expression.nullable, name)
-                self._key.append((name, expression))
         self._inputs: dict[Expression, Column] = {}
         self._calls: dict[Any, Column] = {}
-        self._sums: dict[tuple[Column, ...] | None, list[tuple[str, sums.Aggregate]]] = {}  # by what is distinct
+        self._sums: dict[tuple[Column, ...] | None, list[tuple[str, sums.Aggregate]]] = {}  # by the distinct columns
         self._extremes: list[tuple[str, Column, bool]] = []
-        self._firsts: dict[Column | None, list[tuple[str, Column]]] = {}  # by the column that says which rows count
+        self._firsts: dict[Column | None, list[tuple[str, Column]]] = {}  # by the column of the FILTER
         self._gathered: list[GatherCall] = []
         self._empty: list[tuple[str, Expression]] = []
-        """What each aggregate is for a group without rows."""
+        """The value of each aggregate for a group without rows."""
 
     @property
-    def key(self) -> list[str]:
+    def key(self) -> tuple[str, ...]:
         """The columns that make groups."""
-        return [name for name, _ in self._key]
+        return self._relation.key(column.name for column in self._groups.values())
 
     @property
-    def later(self) -> dict[int, str]:
-        """The columns that subqueries become which are put in later."""
-        return {number: column.name for number, column in self._later.items()}
+    def late_columns(self) -> dict[int, str]:
+        """The columns that late subqueries become, by expression id."""
+        return {number: column.name for number, column in self._late.items()}
 
     def _new(self, name: str) -> str:
         self._taken.append(unique_name(name, self._taken))
         return self._taken[-1]
 
-    # What is asked for.
+    # Calls of aggregates.
 
     def output(self, tree: Tree) -> Expression:
-        """An expression over groups and aggregates, over the columns of `rows`."""
+        """An expression on groups and aggregates, over the columns of `rows`."""
         return translate(tree, self._leaf, self._lowering.config)
 
     def _leaf(self, tree: Tree) -> Expression | None:
         if tree.kind == "AggregateExpression":
-            return self._called(tree)
-        if tree.kind == "ScalarSubquery" and tree.expr_id in self._later:
-            return self._later[tree.expr_id]
-        if any(self._is_of_groups(each) for each in tree.walk()) or tree.kind in ("Alias", "Literal"):
+            return self._result_of(tree)
+        if tree.kind == "ScalarSubquery" and tree.expr_id in self._late:
+            return self._late[tree.expr_id]
+        if any(self._is_of_groups(node) for node in tree.walk()) or tree.kind in ("Alias", "Literal"):
             return None
-        found = self._lowering.expression(tree, self._part.outputs)
-        return self._groups.get(found) if tree.kind != "AttributeReference" else self._groups[found]
+        expression = self._lowering.expression(tree, self._relation.outputs)
+        return self._groups.get(expression) if tree.kind != "AttributeReference" else self._groups[expression]
 
     def _is_of_groups(self, tree: Tree) -> bool:
-        return tree.kind == "AggregateExpression" or (tree.kind == "ScalarSubquery" and tree.expr_id in self._later)
+        return tree.kind == "AggregateExpression" or (tree.kind == "ScalarSubquery" and tree.expr_id in self._late)
 
-    def _called(self, tree: Tree) -> Column:
+    def _result_of(self, tree: Tree) -> Column:
+        """The column of an aggregate's result; equal calls have one column."""
         function, *conditions = tree.children
-        arguments = [self._lowering.expression(each, self._part.outputs) for each in function.children]
-        where = next((is_true(self._lowering.expression(each, self._part.outputs)) for each in conditions), None)
+        arguments = [self._lowering.expression(child, self._relation.outputs) for child in function.children]
+        where = next((is_true(self._lowering.expression(node, self._relation.outputs)) for node in conditions), None)
         is_distinct = bool(tree.fields["isDistinct"])
-        options = tuple(
-            function.fields.get(each) for each in ("ignoreNulls", "reverse", "reverseOpt", "nullOnDivideByZero")
-        )
-        call = (function.kind, tuple(arguments), where, is_distinct, options)
-        if call not in self._calls:
-            self._calls[call] = self._piece(function, arguments, where, is_distinct)
-        return self._calls[call]
+        options = tuple(function.fields.get(option) for option in _OPTIONS)
+        identity = (function.kind, tuple(arguments), where, is_distinct, options)
+        if identity not in self._calls:
+            self._calls[identity] = self._add(_Call(self._new("result"), function, arguments, where, is_distinct))
+        return self._calls[identity]
 
-    def _piece(
-        self, function: Tree, arguments: Sequence[Expression], where: Expression | None, is_distinct: bool
-    ) -> Column:
-        """One more aggregate, as a column, of the rows in which `where` is true."""
-        kind, name = function.kind, self._new("result")
+    def _add(self, call: _Call) -> Column:
+        """Add an aggregate to the reduction that computes it."""
+        kind = call.function.kind
         if kind in _REFUSED:
-            called, hint = _REFUSED[kind]
-            raise SqlError(f"{called} is not supported in a maintained view", hint=hint)
+            sql_name, hint = _REFUSED[kind]
+            raise SqlError(f"{sql_name} is not supported in a maintained view", hint=hint)
         if kind in _GATHERED:
-            return self._gather(name, function, arguments, where, is_distinct)
-        if where is not None:
-            arguments = [only_if(where, arguments[0]), *arguments[1:]]
+            return self._add_gathered(call)
         if kind in _SUMS:
-            columns = [self._input(each) for each in arguments]
-            call = _SUMS[kind](columns, self._lowering.config.ansi)
-            if isinstance(call, sums.Variance) and not function.fields.get("nullOnDivideByZero", True):
-                call = replace(call, undefined_is_nan=True)
-            distinct = tuple(columns) if is_distinct else None
-            self._sums.setdefault(distinct, []).append((name, call))
-            empty = Literal(call.type, kind != "Count", 0 if kind == "Count" else None)
-            return self._result(name, call.type, call.nullable, empty)
-        if kind in ("Min", "Max") or (kind == "First" and function.fields["ignoreNulls"]):
-            column = self._input(arguments[0] if kind == "First" else ordered(arguments[0]))
-            self._extremes.append((name, column, kind == "Max"))
-            return self._result(name, column.type, column.nullable)
+            return self._add_sum(call)
+        if kind in ("Min", "Max"):
+            return self._add_extreme(call, ordered(call.filtered_arguments()[0]))
         if kind == "First":
-            column = self._input(arguments[0])
-            self._firsts.setdefault(None if where is None else self._input(where), []).append((name, column))
-            return self._result(name, column.type, column.nullable)
+            ignores_nulls = call.function.fields["ignoreNulls"]
+            return self._add_extreme(call, call.filtered_arguments()[0]) if ignores_nulls else self._add_first(call)
         raise SqlError(f"the aggregate {kind} is not supported in a maintained view")
 
-    def _gather(
-        self, name: str, function: Tree, arguments: Sequence[Expression], where: Expression | None, is_distinct: bool
-    ) -> Column:
-        """One more aggregate that needs the values of a group."""
-        kind = function.kind
-        written_out = kind.startswith("Percentile")  # fractions are
-        given: list[Expression] = [self._input(arguments[0])]
-        for each in arguments[1:]:
-            given.append(each if written_out and isinstance(each, Literal) else self._input(each))
-        gathered = _GATHERED[_distinct_kind(kind) if is_distinct else kind](name, function, given)
-        self._gathered.append(gathered if where is None else FilteredCall(name, gathered, self._input(where).name))
-        made = gathered.field({each.name: _field(each) for each in given if isinstance(each, Column)})
-        nothing = Literal(made.type, made.nullable, None if made.nullable else ())
-        return self._result(name, made.type, made.nullable, nothing)
+    def _add_sum(self, call: _Call) -> Column:
+        kind, columns = call.function.kind, [self._input(argument) for argument in call.filtered_arguments()]
+        how = _SUMS[kind](columns, self._lowering.config.ansi)
+        if isinstance(how, sums.Variance) and not call.function.fields.get("nullOnDivideByZero", True):
+            how = replace(how, undefined_is_nan=True)
+        self._sums.setdefault(tuple(columns) if call.is_distinct else None, []).append((call.name, how))
+        empty = Literal(how.type, kind != "Count", 0 if kind == "Count" else None)
+        return self._result(call.name, how.type, how.nullable, empty)
+
+    def _add_extreme(self, call: _Call, argument: Expression) -> Column:
+        column = self._input(argument)
+        self._extremes.append((call.name, column, call.function.kind == "Max"))
+        return self._result(call.name, column.type, column.nullable)
+
+    def _add_first(self, call: _Call) -> Column:
+        column = self._input(call.filtered_arguments()[0])
+        where = None if call.where is None else self._input(call.where)
+        self._firsts.setdefault(where, []).append((call.name, column))
+        return self._result(call.name, column.type, column.nullable)
+
+    def _add_gathered(self, call: _Call) -> Column:
+        kind = call.function.kind
+        has_literals = kind.startswith("Percentile")  # its fractions
+        first, *others = call.arguments
+        inputs: list[Expression] = [self._input(first)]
+        for argument in others:
+            inputs.append(argument if has_literals and isinstance(argument, Literal) else self._input(argument))
+        gathered = _GATHERED[_distinct_kind(kind) if call.is_distinct else kind](call.name, call.function, inputs)
+        where = call.where
+        self._gathered.append(gathered if where is None else FilteredCall(call.name, gathered, self._input(where).name))
+        field = gathered.field({column.name: _field(column) for column in inputs if isinstance(column, Column)})
+        empty = Literal(field.type, field.nullable, None if field.nullable else ())
+        return self._result(call.name, field.type, field.nullable, empty)
 
     def _result(self, name: str, kind: pa.DataType, nullable: bool, empty: Expression | None = None) -> Column:
         self._empty.append((name, empty or Literal(kind, True, None)))
         return Column(kind, nullable, name)
 
     def _input(self, expression: Expression) -> Column:
-        """The column that an argument is, before it is aggregated."""
+        """The column of an argument, before it is aggregated."""
         if expression not in self._inputs:
             self._inputs[expression] = Column(expression.type, expression.nullable, self._new("input"))
         return self._inputs[expression]
 
-    # What there is.
+    # Collections.
 
     def rows(self) -> Collection:
         """A row for each group: its key, and a column for each aggregate."""
         if not self._groups and not self._calls:
-            return projected(self._lowering.always(self._part), (*self._part.binding, ("any", ANY)))
-        pieces = list(self._pieces()) or [self._given([]).distinct()]
-        found = reduce(lambda one, two: one.arrange_by(self.key).join(two.arrange_by(self.key)), pieces)
-        return found if self._groups else self._with_empty(found)
+            return self._lowering.always(self._relation).rows([("any", PLACEHOLDER)])
+        reductions = list(self._reductions()) or [self._given([]).distinct()]
+        rows = reduce(lambda one, two: one.arrange_by(self.key).join(two.arrange_by(self.key)), reductions)
+        return rows if self._groups else self._with_empty(rows)
 
-    def _pieces(self) -> Iterator[Collection]:
+    def _reductions(self) -> Iterator[Collection]:
         for distinct, calls in self._sums.items():
             if distinct is None:
                 rows = self._given(list(self._inputs.values()))
@@ -235,9 +254,9 @@ class Grouped:
             order = [SortKey(column.name, ascending=not greatest, nulls_first=False)]
             yield top_rows(self._given([column]), self.key, 1, 0, order).select(*self.key, **{name: column.name})
         for where, firsts in self._firsts.items():
-            counted = [] if where is None else [where]
-            rows = self._given([*counted, *(column for _, column in firsts)])
-            order = [SortKey(each.name, ascending=False) for each in counted]
+            conditions = [] if where is None else [where]
+            rows = self._given([*conditions, *(column for _, column in firsts)])
+            order = [SortKey(column.name, ascending=False) for column in conditions]
             renamed = {name: column.name for name, column in firsts}
             yield top_rows(rows, self.key, 1, 0, order).select(*self.key, **renamed)
         if self._gathered:
@@ -245,15 +264,22 @@ class Grouped:
 
     def _given(self, columns: Sequence[Column]) -> Collection:
         """The rows to be aggregated: the key, and some of the arguments."""
-        wanted = {column.name for column in columns}
-        inputs = tuple((column.name, each) for each, column in self._inputs.items() if column.name in wanted)
-        return self._part.rows((*self._key, *inputs))
+        names = {column.name for column in columns}
+        groups = [(column.name, expression) for expression, column in self._groups.items()]
+        inputs = [(column.name, expression) for expression, column in self._inputs.items() if column.name in names]
+        return self._relation.rows([*groups, *inputs])
 
     def _with_empty(self, rows: Collection) -> Collection:
-        """The rows, and one of an empty group where there is none."""
-        always = self._lowering.always(self._part)
-        empty = projected(always, (*self._part.binding, *self._empty))
+        """The rows, and that of an empty group where there is none."""
+        empty = self._lowering.always(self._relation).rows(self._empty)
         return rows.concat(empty.antijoin(rows.select(*self.key)).select(*rows.columns))
+
+
+_OPTIONS = ("ignoreNulls", "reverse", "reverseOpt", "nullOnDivideByZero")
+"""The fields of Catalyst's aggregate functions that distinguish calls with the same arguments."""
+
+
+# Sums.
 
 
 def _count(columns: Sequence[Column], ansi: bool) -> sums.Aggregate:
@@ -287,38 +313,38 @@ def _field(column: Column) -> pa.Field:
     return pa.field(column.name, column.type, nullable=column.nullable)
 
 
-# Aggregates that need a group's values.
+# Gathered values.
 
 Arguments = Sequence[Expression]
 
 
 def _collect(*, distinct: bool) -> Callable[[str, Tree, Arguments], GatherCall]:
-    return lambda name, tree, given: Collect(name, _name(given[0]), distinct, tree.fields.get("ignoreNulls") is False)
+    return lambda name, tree, inputs: Collect(name, _name(inputs[0]), distinct, tree.fields.get("ignoreNulls") is False)
 
 
 def _extreme_by(*, greatest: bool) -> Callable[[str, Tree, Arguments], GatherCall]:
-    return lambda name, tree, given: ExtremeBy(name, _name(given[0]), _name(ordered(given[1])), greatest)
+    return lambda name, tree, inputs: ExtremeBy(name, _name(inputs[0]), _name(ordered(inputs[1])), greatest)
 
 
-def _mode(name: str, tree: Tree, given: Arguments) -> GatherCall:
-    return Mode(name, _name(given[0]), greatest=tree.fields.get("reverseOpt") is False)
+def _mode(name: str, tree: Tree, inputs: Arguments) -> GatherCall:
+    return Mode(name, _name(inputs[0]), greatest=tree.fields.get("reverseOpt") is False)
 
 
 def _percentile(*, discrete: bool) -> Callable[[str, Tree, Arguments], GatherCall]:
-    def made(name: str, tree: Tree, given: Arguments) -> GatherCall:
-        value, fraction, *frequency = given
+    def percentile(name: str, tree: Tree, inputs: Arguments) -> GatherCall:
+        value, fraction, *frequencies = inputs
         if not isinstance(fraction, Literal):
-            raise SqlError("the fraction of a percentile must be written out in a maintained view")
-        many = isinstance(fraction.value, Sequence)
-        fractions = tuple(float(each) for each in (fraction.value if many else [fraction.value]))
-        counted = next((_name(each) for each in frequency if isinstance(each, Column)), None)
-        return Percentile(name, _name(value), fractions, many, discrete, bool(tree.fields.get("reverse")), counted)
+            raise SqlError("the fraction of a percentile must be a constant in a maintained view")
+        is_list = isinstance(fraction.value, Sequence)
+        fractions = tuple(map(float, fraction.value if is_list else [fraction.value]))
+        frequency = next((_name(column) for column in frequencies if isinstance(column, Column)), None)
+        return Percentile(name, _name(value), fractions, is_list, discrete, bool(tree.fields.get("reverse")), frequency)
 
-    return made
+    return percentile
 
 
 def _distinct_kind(kind: str) -> str:
-    """The aggregate that one with DISTINCT is."""
+    """The aggregate that is equivalent to another one with DISTINCT."""
     if kind == "CollectList":
         return "CollectSet"
     if kind in ("CollectSet", "MaxBy", "MinBy"):
@@ -330,7 +356,7 @@ def _distinct_kind(kind: str) -> str:
 
 
 def _name(argument: Expression) -> str:
-    """The column that an argument is."""
+    """The name of an argument that is a column."""
     if not isinstance(argument, Column):
         raise SqlError("an aggregate of a constant is not supported in a maintained view", detail=f"of {argument}")
     return argument.name

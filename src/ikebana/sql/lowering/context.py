@@ -1,208 +1,183 @@
-"""Lowering: Catalyst's optimised plan becomes a collection.
+"""The state of lowering one query, and what all handlers share.
 
-`lower` walks the plan from its leaves. Tables are found by name; what each node gives is a `Part`
-(`ikebana.sql.relation`), in which filters and projections are collected rather than applied. Handlers of nodes are in
-`ikebana.sql.lowering`, registered by the name of Catalyst's class (`lowers`).
+`Lowering.relation` dispatches a node of Catalyst's plan to its handler, by the name of the node's class; the table of
+handlers is `ikebana.sql.lowering.handlers`. A handler lowers the node's children through the same method and returns a
+`Relation` (`ikebana.sql.relation`), in which filters and projections are collected rather than applied.
 
 What is not supported is refused here, before anything is installed, by an error that names it.
+
+Prepared statements: a relation that depends on parameters carries the binding column by itself. A handler that combines
+relations other than by `InnerJoin` makes them depend on parameters alike first (`Lowering.bound_alike`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import count
 
 import pyarrow as pa
 
-from ikebana.engine.collection import Collection, constant
+from ikebana.engine.collection import constant
 from ikebana.errors import SqlError
 from ikebana.expressions import Expression, PythonFunction, translate
 from ikebana.expressions.core.base import refused
 from ikebana.expressions.core.tree import Tree, of_nodes
-from ikebana.sql.joins import InnerJoin
-from ikebana.sql.planned import CLOCK, PARAMETERS, TABLE, Planned
+from ikebana.sql.inner_joins import InnerJoin
+from ikebana.sql.lowering.trees import is_clock, scalar_subqueries
+from ikebana.sql.planned import PARAMETERS, Planned
 from ikebana.sql.relation import Relation, SourceTable, column_of
 from ikebana.sql.scalar_subqueries import single_value
 
-Wanted = set[int] | None
-"""The attributes of a node's result that are of use; None for all."""
+Required = set[int] | None
+"""The attributes of a node's result that its parent reads; None for all.
 
-Handler = Callable[["Lowering", Tree, Wanted], Relation]
+A hint: a handler may ignore it and return more attributes.
+"""
 
-_HANDLERS: dict[str, Handler] = {}
-
-
-def lowers(*kinds: str) -> Callable[[Handler], Handler]:
-    """Register how nodes of some classes of Catalyst's are lowered."""
-
-    def register(handler: Handler) -> Handler:
-        for kind in kinds:
-            assert kind not in _HANDLERS, kind
-            _HANDLERS[kind] = handler
-        return handler
-
-    return register
+Handler = Callable[["Lowering", Tree, Required], Relation]
+"""How a class of nodes is lowered: the context, the node, and the attributes that are required of it."""
 
 
 class Lowering:
     """The lowering of one query."""
 
-    def __init__(self, planned: Planned, tables: Mapping[str, SourceTable]) -> None:
-        self.planned, self._tables = planned, tables
+    def __init__(self, planned: Planned, tables: Mapping[str, SourceTable], handlers: Mapping[str, Handler]) -> None:
+        self.planned, self._tables, self._handlers = planned, tables, handlers
         self.config = planned.config
         self._synthetic = count(-1, -1)
         self.loops: dict[int, Relation] = {}
-        """What the variable of a recursive query is, while its body is lowered, by the number of its loop."""
+        """The variables of recursive queries whose bodies are being lowered, by loop id."""
 
-    def part(self, tree: Tree, wanted: Wanted = None) -> Relation:
-        """The result of a node; what is not wanted may be left out."""
-        handler = _HANDLERS.get(tree.kind)
+    def relation(self, tree: Tree, required: Required = None) -> Relation:
+        """The result of a node; attributes that are not required may be missing."""
+        handler = self._handlers.get(tree.kind)
         if handler is None:
             raise SqlError(
                 f"{tree.kind} is not supported in a maintained view",
                 hint="compute it when the view is read, or write the query differently",
             )
-        try:
-            return handler(self, tree, wanted)
-        except SqlError:
-            raise
-        except Exception as error:
-            raise refused(error, tree.kind) from error
+        with unexpected_errors_refused(tree.kind):
+            return handler(self, tree, required)
 
     def expression(self, tree: Tree, columns: Mapping[int, Expression]) -> Expression:
-        """An expression of Catalyst's, over attributes and subqueries that are known."""
+        """An expression of Catalyst's over known attributes and subqueries."""
 
-        def leaf(each: Tree) -> Expression | None:
-            if each.kind == "PythonUDF":
-                return self._python(each, tuple(self.expression(child, columns) for child in each.children))
-            if each.kind not in ("AttributeReference", "ScalarSubquery"):
+        def leaf(node: Tree) -> Expression | None:
+            if node.kind == "PythonUDF":
+                return self._python(node, tuple(self.expression(child, columns) for child in node.children))
+            if node.kind not in ("AttributeReference", "ScalarSubquery"):
                 return None
-            if each.expr_id not in columns:
+            if node.expr_id not in columns:
                 raise SqlError(
-                    f"the query reads {each.fields.get('name', 'a subquery')!r} where Spark's plan does not have it",
+                    f"the query reads {node.fields.get('name', 'a subquery')!r} where Spark's plan does not have it",
                     hint="write the query differently: Spark itself may not be able to run it",
                 )
-            return columns[each.expr_id]
+            return columns[node.expr_id]
 
         return translate(tree, leaf, self.config)
 
     def _python(self, tree: Tree, arguments: tuple[Expression, ...]) -> Expression:
-        """A call of a Python function of the user's."""
+        """A call of a user's Python function."""
         if not tree.fields["udfDeterministic"]:
             raise SqlError(
                 f"the Python function {tree.fields['name']!r} is not deterministic",
-                detail="a maintained view calls it again for a row that is deleted",
-                hint="leave out asNondeterministic() if it always gives the same result for the same arguments",
+                detail="a maintained view calls it again when a row is deleted",
+                hint="leave out asNondeterministic() if it always returns the same result for the same arguments",
             )
         code = self.planned.functions[int(tree.fields["resultId"]["id"])]
         return PythonFunction(code.type, True, code.name, code.function, arguments, code.eval_type)
 
     def table(self, name: str, identity: str | None = None) -> SourceTable:
-        """A table by name; with an identity, that one and no other that has the name by now."""
+        """A table by name; with an identity, exactly that table and not a later one of the same name."""
         try:
-            found = self._tables[name]
+            table = self._tables[name]
         except KeyError:
             known = ", ".join(map(repr, self._tables))
             raise SqlError(f"there is no table {name!r}", detail=f"there are {known}") from None
-        if identity not in (None, found.identity):
+        if identity not in (None, table.identity):
             raise SqlError(
                 f"the DataFrame reads {name!r}, which was dropped",
-                detail="what has this name now was created later",
-                hint="make the DataFrame again, with to_df() of the table or view that there is now",
+                detail="the table or view that has this name now was created later",
+                hint="create the DataFrame again, with to_df() of the current table or view",
             )
-        return found
+        return table
 
     def new_attribute(self) -> int:
-        """The number of an attribute that Catalyst does not have."""
+        """The id of an attribute that is not Catalyst's."""
         return next(self._synthetic)
 
-    # Subqueries in expressions, and parameters.
+    # Scalar subqueries and parameters.
 
     def subqueries(self, trees: Sequence[Tree]) -> list[Relation]:
-        """Parts for the scalar subqueries in expressions: one row each, with its number as attribute.
+        """Relations for the scalar subqueries in expressions: one row each, the subquery's id as attribute.
 
-        Parameters are one part, with as many rows as there are openings of the statement.
+        All parameters together are one relation, with a row for each binding.
         """
-        parts, parameters = list[Relation](), dict[int, str]()
-        for number, each in scalar_subqueries(trees).items():
-            if is_clock(each):
+        relations, parameters = list[Relation](), dict[int, str]()
+        for number, subquery in scalar_subqueries(trees).items():
+            if is_clock(subquery):
                 raise SqlError(
-                    "the present time can only be compared with, in conditions of WHERE, in a maintained view",
+                    "the current time can only be used in comparisons in WHERE, in a maintained view",
                     hint="for example: WHERE at >= now() - INTERVAL 5 MINUTES",
                 )
-            inner = self.part(of_nodes(each.fields["plan"]))
+            inner = self.relation(of_nodes(subquery.fields["plan"]))
             attribute = next(iter(inner.outputs))
             if inner.table is not None and inner.table.name == PARAMETERS:
                 parameters[number] = inner.names[attribute]
             else:
-                parts.append(single_value(inner, attribute, number, self.always(inner)))
-        return [*parts, self._parameters(parameters)] if parameters else parts
+                relations.append(single_value(inner, attribute, number, self.always(inner)))
+        return [*relations, self._parameters(parameters)] if parameters else relations
 
-    def _parameters(self, used: Mapping[int, str]) -> Relation:
-        """The openings of the statement, with some of their parameters as attributes."""
+    def _parameters(self, names: Mapping[int, str]) -> Relation:
+        """The bindings of the statement, with the named parameters as attributes."""
         table = self.table(PARAMETERS)
         fields = {field.name: field for field in table.rows.node.columns}
-        outputs = {number: column_of(fields[name]) for number, name in used.items()}
-        return Relation(table.rows, outputs, used, table=table)
+        outputs = {number: column_of(fields[name]) for number, name in names.items()}
+        return Relation(table.rows, outputs, names, table=table)
 
-    def with_subqueries(self, part: Relation, trees: Sequence[Tree]) -> Relation:
-        """The part, with the scalar subqueries of expressions as further attributes."""
+    def with_subqueries(self, relation: Relation, trees: Sequence[Tree]) -> Relation:
+        """The relation, with the scalar subqueries of expressions as further attributes."""
         others = self.subqueries(trees)
-        return joined([part, *others]) if others else part
+        return cross_join([relation, *others]) if others else relation
 
-    def computed(self, part: Relation, named: Sequence[Tree]) -> Relation:
-        """The part with other attributes: named expressions over its own."""
-        part = self.with_subqueries(part, named)
-        outputs = {each.expr_id: self.expression(each, part.outputs) for each in named}
-        return part.with_outputs(outputs, {each.expr_id: each.fields["name"] for each in named})
+    def computed(self, relation: Relation, named: Sequence[Tree]) -> Relation:
+        """The relation with other attributes: named expressions over its own."""
+        relation = self.with_subqueries(relation, named)
+        outputs = {tree.expr_id: self.expression(tree, relation.outputs) for tree in named}
+        return relation.with_outputs(outputs, {tree.expr_id: tree.fields["name"] for tree in named})
 
-    def always(self, part: Relation) -> Collection:
-        """A row for each result that there must be in any case: for each opening of the statement, or just one."""
-        return self.table(PARAMETERS).rows if part.binding else ONE_ROW
+    def always(self, relation: Relation) -> Relation:
+        """A row for each result that must exist even if `relation` is empty: one for each binding, or just one."""
+        return self._parameters({}) if relation.is_bound else Relation(ONE_ROW, {}, {})
 
-    def dependent(self, part: Relation) -> Relation:
-        """The part once for each opening of the statement, unless it depends on parameters already."""
-        return part if part.binding else joined([part, self._parameters({})])
+    def bound(self, relation: Relation) -> Relation:
+        """The relation once for each binding; unchanged if it depends on parameters already."""
+        return relation if relation.is_bound else cross_join([relation, self._parameters({})])
+
+    def bound_alike(self, relations: Sequence[Relation], others: Sequence[Relation] = ()) -> list[Relation]:
+        """The relations; if any of them or of `others` depends on parameters, all of them do."""
+        if any(relation.is_bound for relation in (*relations, *others)):
+            return [self.bound(relation) for relation in relations]
+        return list(relations)
 
 
 ONE_ROW = constant(pa.table({"one": pa.array([True])}, pa.schema([pa.field("one", pa.bool_(), nullable=False)])))
-"""A collection of one row, which says nothing."""
+"""A collection of one row, whose value is not used."""
 
 
-def joined(parts: Sequence[Relation]) -> Relation:
-    """All pairs of the rows of parts, with all their attributes."""
-    names = {attribute: name for part in parts for attribute, name in part.names.items()}
-    return InnerJoin(parts).result([attribute for part in parts for attribute in part.outputs], names)
+def cross_join(relations: Sequence[Relation]) -> Relation:
+    """All combinations of the rows of relations, with all attributes."""
+    names = {attribute: name for relation in relations for attribute, name in relation.names.items()}
+    return InnerJoin(relations).result([attribute for relation in relations for attribute in relation.outputs], names)
 
 
-def scalar_subqueries(trees: Sequence[Tree]) -> dict[int, Tree]:
-    """The scalar subqueries in expressions, by their numbers."""
-    return {each.expr_id: each for tree in trees for each in tree.walk() if each.kind == "ScalarSubquery"}
-
-
-def is_clock(subquery: Tree) -> bool:
-    """Whether a scalar subquery is what the clock shows."""
-    leaf = of_nodes(subquery.fields["plan"])
-    while len(leaf.children) == 1:
-        leaf = leaf.only
-    outputs = leaf.many("output") if "output" in leaf.fields else []
-    return any(each.fields["metadata"].get(TABLE) == CLOCK for each in outputs)
-
-
-def references(tree: Tree) -> set[int]:
-    """The attributes that an expression refers to."""
-    return {each.expr_id for each in tree.walk() if each.kind == "AttributeReference"}
-
-
-def all_references(trees: Sequence[Tree]) -> set[int]:
-    """The attributes that some expressions refer to."""
-    return {attribute for tree in trees for attribute in references(tree)}
-
-
-def conjuncts(tree: Tree | None) -> list[Tree]:
-    """The conditions that AND combines."""
-    if tree is None:
-        return []
-    if tree.kind != "And":
-        return [tree]
-    return [each for child in tree.children for each in conjuncts(child)]
+@contextmanager
+def unexpected_errors_refused(what: str) -> Iterator[None]:
+    """Raise any error that is not an `SqlError` as one, which says that `what` could not be lowered."""
+    try:
+        yield
+    except SqlError:
+        raise
+    except Exception as error:
+        raise refused(error, what) from error

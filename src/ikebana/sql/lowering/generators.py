@@ -1,6 +1,6 @@
 """Rows made of rows: explode, posexplode, inline, stack, and the repetition that EXCEPT ALL and INTERSECT ALL need.
 
-Lists are flattened as a whole, each element with the position of the row that it stems from.
+All lists of a column are flattened at once, each element with the position of its row.
 """
 
 from __future__ import annotations
@@ -19,41 +19,42 @@ from ikebana.expressions import ColumnBatch, Expression, Literal
 from ikebana.expressions.core.tree import Tree
 from ikebana.operators import linear
 from ikebana.operators.changes import Fields
-from ikebana.sql.lowering.context import Lowering, Wanted, lowers
-from ikebana.sql.relation import BINDING_ID, Relation, from_collection, union_all, unique_name
-from ikebana.sql.steps import Named, Repeat, fields_of, filtered
+from ikebana.sql.expression_steps import Named, Repeat, fields_of, filtered
+from ikebana.sql.lowering.context import Lowering, Required
+from ikebana.sql.relation import Relation, from_collection, union_all, unique_name
 
 Generator = Callable[[Relation, Sequence[Expression], dict[int, str], bool], Relation]
-"""The part whose attributes are kept, the generator's inputs, what it makes, and whether it is an outer one."""
+"""A function of the relation whose attributes are passed on, the generator's inputs, the attributes that it generates
+with their names, and whether it is an OUTER one."""
 
 
-@lowers("Generate")
-def _generate(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
-    generator, inner = tree.one("generator"), lowering.part(tree.only)
-    left_out = set(tree.fields["unrequiredChildIndex"] or ())
-    part = lowering.with_subqueries(inner, [generator])
-    kept = part.select([each for at, each in enumerate(inner.outputs) if at not in left_out])
-    made = {each.expr_id: each.fields["name"] for each in tree.many("generatorOutput")}
-    inputs = [lowering.expression(each, part.outputs) for each in generator.children]
+def generate(lowering: Lowering, tree: Tree, required: Required) -> Relation:
+    """LATERAL VIEW, or a generator in SELECT."""
+    generator, inner = tree.one("generator"), lowering.relation(tree.only)
+    dropped = set(tree.fields["unrequiredChildIndex"] or ())
+    relation = lowering.with_subqueries(inner, [generator])
+    passed_on = relation.select([attribute for at, attribute in enumerate(inner.outputs) if at not in dropped])
+    generated = {attribute.expr_id: attribute.fields["name"] for attribute in tree.many("generatorOutput")}
+    inputs = [lowering.expression(child, relation.outputs) for child in generator.children]
     if generator.kind not in _GENERATORS:
         raise SqlError(f"the generator {generator.kind} is not supported in a maintained view")
-    return _GENERATORS[generator.kind](kept, inputs, made, bool(tree.fields["outer"]))
+    return _GENERATORS[generator.kind](passed_on, inputs, generated, bool(tree.fields["outer"]))
 
 
 @dataclass(frozen=True)
 class Elements:
-    """For `FlatMap`: each row once for each element of a list or map, with columns for what the element has.
+    """For `FlatMap`: each row once for each element of a list or map, with columns for the element.
 
-    With `outer`, a row without elements is there once, with nulls.
+    With `outer`, a row without elements occurs once, with nulls.
     """
 
-    kept: Named
+    passed_on: Named
     values: Expression
-    made: Fields
-    position: bool
-    """Whether the first column that is made is the element's position."""
+    generated: Fields
+    has_position: bool
+    """Whether the first generated column is the element's position."""
     spread: bool
-    """Whether an element has a column for each of its fields."""
+    """Whether each field of an element is a column."""
     outer: bool
 
     def __call__(self, columns: linear.Columns, count: int) -> tuple[Any, dict[str, Any]]:
@@ -64,41 +65,44 @@ class Elements:
         origin = np.repeat(np.arange(count), times)
         missing = np.repeat(lengths == 0, times)
         elements = _flattened(lists, pa.array(np.cumsum(~missing) - 1, mask=missing), self.spread)
-        if self.position:
-            place = np.arange(len(origin)) - np.repeat(np.cumsum(times) - times, times)
-            elements = [pa.array(place.astype(np.int32), mask=missing), *elements]
-        kept = {name: each.evaluate(rows).take(pa.array(origin)) for name, each in self.kept}
-        return origin, {**kept, **{field.name: each for field, each in zip(self.made, elements, strict=True)}}
+        if self.has_position:
+            position = np.arange(len(origin)) - np.repeat(np.cumsum(times) - times, times)
+            elements = [pa.array(position.astype(np.int32), mask=missing), *elements]
+        passed_on = {name: value.evaluate(rows).take(pa.array(origin)) for name, value in self.passed_on}
+        generated = {field.name: column for field, column in zip(self.generated, elements, strict=True)}
+        return origin, {**passed_on, **generated}
 
 
 def _as_lists(values: pa.Array) -> pa.Array:
-    """Lists as they are; maps as lists of structs, of a key and a value each."""
+    """Lists as they are; maps as lists of structs of key and value."""
     kind = values.type
     return values.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))) if types.is_map(kind) else values
 
 
-def _flattened(lists: pa.Array, rows: pa.Array, spread: bool) -> list[pa.Array]:
-    """Some of all elements, by their positions; with `spread` a column for each field of theirs."""
-    elements = pc.list_flatten(lists).take(rows)
+def _flattened(lists: pa.Array, positions: pa.Array, spread: bool) -> list[pa.Array]:
+    """The elements of all lists at some positions; with `spread`, a column for each of their fields."""
+    elements = pc.list_flatten(lists).take(positions)
     return elements.flatten() if spread else [elements]
 
 
-def _elements(*, position: bool = False, inline: bool = False) -> Generator:
+def _elements(*, has_position: bool = False, inline: bool = False) -> Generator:
     """The elements of a list or map; `inline`, those of a list of structs, a column for each field."""
 
-    def generate(part: Relation, inputs: Sequence[Expression], made: dict[int, str], outer: bool) -> Relation:
+    def elements(relation: Relation, inputs: Sequence[Expression], generated: dict[int, str], outer: bool) -> Relation:
         (values,) = inputs
         spread = inline or types.is_map(values.type)
-        columns = _columns(part, made)
-        kept = (*part.binding, *((name, part.outputs[each]) for each, name in columns if each not in made))
-        names = [name for each, name in columns if each in made]
-        kinds = [pa.int32()] * position + _element_types(values.type, spread)
+        columns = _columns(relation, generated)
+        outputs = ((name, relation.outputs[key]) for key, name in columns if key not in generated)
+        passed_on = relation.with_binding(outputs)  # explicit, since this step computes all columns of its rows
+        names = [name for attribute, name in columns if attribute in generated]
+        kinds = [pa.int32()] * has_position + _element_types(values.type, spread)
         fields = tuple(pa.field(name, kind, nullable=True) for name, kind in zip(names, kinds, strict=True))
-        function = Elements(kept, values, fields, position, spread, outer)
-        rows = filtered(part.source, part.filters).step(linear.FlatMap((*fields_of(kept), *fields), function))
-        return from_collection(rows, columns, {**part.names, **made})
+        function = Elements(passed_on, values, fields, has_position, spread, outer)
+        step = linear.FlatMap((*fields_of(passed_on), *fields), function)
+        rows = filtered(relation.source, relation.filters).step(step)
+        return from_collection(rows, columns, {**relation.names, **generated})
 
-    return generate
+    return elements
 
 
 def _element_types(kind: pa.DataType, spread: bool) -> list[pa.DataType]:
@@ -107,41 +111,43 @@ def _element_types(kind: pa.DataType, spread: bool) -> list[pa.DataType]:
     return [field.type for field in kind.value_type] if spread else [kind.value_type]
 
 
-def _columns(part: Relation, made: dict[int, str]) -> list[tuple[int, str]]:
-    """The attributes that are kept and made, with names that no two of them share."""
-    columns = part.columns()
-    for attribute, name in made.items():
-        columns.append((attribute, unique_name(name, {BINDING_ID, *(taken for _, taken in columns)})))
+def _columns(relation: Relation, generated: dict[int, str]) -> list[tuple[int, str]]:
+    """The attributes that are passed on and those that are generated, with unique names."""
+    columns = relation.columns()
+    for attribute, name in generated.items():
+        columns.append((attribute, unique_name(name, [taken for _, taken in columns])))
     return columns
 
 
-def _repeated(part: Relation, inputs: Sequence[Expression], made: dict[int, str], outer: bool) -> Relation:
-    """Each row as often as its first input says, with the other inputs."""
+def _repeat(relation: Relation, inputs: Sequence[Expression], generated: dict[int, str], outer: bool) -> Relation:
+    """Each row as many times as its first input says, with the other inputs as generated attributes."""
     times, *others = inputs
-    given = part.with_outputs({**part.outputs, **dict(zip(made, others, strict=True))}, {**part.names, **made})
-    columns = given.columns()
-    count = unique_name("times", {BINDING_ID, *(name for _, name in columns)})
-    named = (*given.binding, (count, times), *((name, given.outputs[each]) for each, name in columns))
-    return from_collection(given.rows(named).step(Repeat(count)), columns, given.names)
+    outputs = {**relation.outputs, **dict(zip(generated, others, strict=True))}
+    relation = relation.with_outputs(outputs, {**relation.names, **generated})
+    columns = relation.columns()
+    count = unique_name("times", [name for _, name in columns])
+    rows = relation.rows([(count, times), *((name, outputs[attribute]) for attribute, name in columns)])
+    return from_collection(rows.step(Repeat(count)), columns, relation.names)
 
 
-def _stacked(part: Relation, inputs: Sequence[Expression], made: dict[int, str], outer: bool) -> Relation:
-    """The inputs as so many rows as the first says."""
+def _stack(relation: Relation, inputs: Sequence[Expression], generated: dict[int, str], outer: bool) -> Relation:
+    """The inputs after the first, divided into as many rows as the first says."""
     count, *values = inputs
     if not isinstance(count, Literal):
-        raise SqlError("the number of rows that stack makes must be a number, not an expression")
-    width, parts = len(made), []
+        raise SqlError("the number of rows of stack must be a constant")
+    width, relations = len(generated), []
     for at in range(int(count.value)):
         row = values[at * width : (at + 1) * width]
-        row += [Literal(each.type, True, None) for each in values[len(row) : width]]
-        parts.append(part.with_outputs({**part.outputs, **dict(zip(made, row, strict=True))}, {**part.names, **made}))
-    return union_all(parts)
+        row += [Literal(value.type, True, None) for value in values[len(row) : width]]
+        outputs = {**relation.outputs, **dict(zip(generated, row, strict=True))}
+        relations.append(relation.with_outputs(outputs, {**relation.names, **generated}))
+    return union_all(relations)
 
 
 _GENERATORS: dict[str, Generator] = {
     "Explode": _elements(),
-    "PosExplode": _elements(position=True),
+    "PosExplode": _elements(has_position=True),
     "Inline": _elements(inline=True),
-    "Stack": _stacked,
-    "ReplicateRows": _repeated,
+    "Stack": _stack,
+    "ReplicateRows": _repeat,
 }

@@ -9,14 +9,14 @@ import pyarrow as pa
 from ikebana.engine.collection import constant
 from ikebana.errors import SqlError
 from ikebana.expressions.core.tree import Tree
-from ikebana.sql.lowering.context import ONE_ROW, Lowering, Wanted, lowers
+from ikebana.sql.lowering.context import ONE_ROW, Lowering, Required
 from ikebana.sql.planned import CONSTANT, IDENTITY, TABLE
 from ikebana.sql.relation import Relation, column_of, from_collection, unique_name
 
 
-@lowers("LogicalRelation", "LogicalRDD", "DataSourceV2Relation", "DataSourceV2ScanRelation", "LocalRelation", "Range")
-def _leaf(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
-    name, number = table_name(tree), _said(tree, CONSTANT)
+def leaf(lowering: Lowering, tree: Tree, required: Required) -> Relation:
+    """A table, or rows that are part of the query."""
+    name, number = table_name(tree), _annotation(tree, CONSTANT)
     if name is not None:
         return _table(lowering, tree, name)
     if number is None:
@@ -24,34 +24,39 @@ def _leaf(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
     return _constant(tree, lowering.planned.constants[int(number)])
 
 
-@lowers("OneRowRelation")
-def _one_row(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
+def one_row(lowering: Lowering, tree: Tree, required: Required) -> Relation:
+    """The row of a SELECT without FROM."""
     return Relation(ONE_ROW, {}, {})
 
 
 def table_name(tree: Tree) -> str | None:
-    """The name of the table that a leaf reads."""
+    """The name of the table that a leaf reads, if it reads one."""
     catalogued = tree.fields.get("catalogTable")
-    name = catalogued["identifier"]["table"] if catalogued else _said(tree, TABLE)
+    name = catalogued["identifier"]["table"] if catalogued else _annotation(tree, TABLE)
     return None if name is None else str(name)
 
 
-def _said(tree: Tree, key: str) -> Any:
-    """What the attributes of a leaf say in their metadata, or the leaf itself where it has none."""
+def _annotation(tree: Tree, key: str) -> Any:
+    """A value from the metadata of a leaf's first attribute, or from the leaf itself if it has no attributes."""
     for attribute in tree.many("output"):
         return attribute.fields["metadata"].get(key)
     return tree.fields.get(key)
 
 
+def _names(tree: Tree) -> dict[int, str]:
+    return {attribute.expr_id: attribute.fields["name"] for attribute in tree.many("output")}
+
+
 def _table(lowering: Lowering, tree: Tree, name: str) -> Relation:
-    table = lowering.table(name, _said(tree, IDENTITY))
+    table = lowering.table(name, _annotation(tree, IDENTITY))
     fields = {field.name: field for field in table.rows.node.columns}
-    names = {each.expr_id: each.fields["name"] for each in tree.many("output")}
-    return Relation(table.rows, {each: column_of(fields[column]) for each, column in names.items()}, names, table=table)
+    names = _names(tree)
+    outputs = {attribute: column_of(fields[column]) for attribute, column in names.items()}
+    return Relation(table.rows, outputs, names, table=table)
 
 
 def _constant(tree: Tree, rows: pa.Table) -> Relation:
-    names = {each.expr_id: each.fields["name"] for each in tree.many("output")}
+    names = _names(tree)
     if not names:
         rows = pa.table({"row": pa.array(range(rows.num_rows))})
     columns: list[str] = []

@@ -1,6 +1,7 @@
-"""LIMIT and OFFSET, and the order in which the rows of a view are shown.
+"""LIMIT and OFFSET, and the order in which the rows of a view are displayed.
 
-The rows that a limit leaves are maintained. Without an ORDER BY, SQL leaves open which ones; here they are the least.
+The rows that a limit selects are maintained. Without an ORDER BY, SQL does not define which rows these are; here they
+are the least.
 """
 
 from __future__ import annotations
@@ -14,60 +15,62 @@ from ikebana.expressions import Expression
 from ikebana.expressions.core.tree import Tree
 from ikebana.reducers.ordering import top_rows
 from ikebana.reducers.sort_keys import SortKey
-from ikebana.sql.lowering.context import Lowering, Wanted, lowers
-from ikebana.sql.relation import BINDING_ID, Relation, from_collection, unique_name
+from ikebana.sql.lowering.context import Lowering, Required
+from ikebana.sql.relation import Relation, from_collection, unique_name
 
 
-@lowers("GlobalLimit", "Offset")
-def _limit(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
-    limit, offset = None, 0
+def limit(lowering: Lowering, tree: Tree, required: Required) -> Relation:
+    """LIMIT and OFFSET: a chain of these nodes is one limit and one offset."""
+    most, offset = None, 0
     while tree.kind in ("GlobalLimit", "LocalLimit", "Offset"):
         if tree.kind == "Offset":
-            offset += _whole(tree.one("offsetExpr"))
+            offset += _integer(tree.one("offsetExpr"))
         elif tree.kind == "GlobalLimit":
-            here = _whole(tree.one("limitExpr"))
-            left = max(0, here - offset)  # what is skipped counts
-            limit = left if limit is None else min(limit, left)
+            remaining = max(0, _integer(tree.one("limitExpr")) - offset)  # skipped rows count
+            most = remaining if most is None else min(most, remaining)
         tree = tree.only
-    return _limited(lowering, tree, limit, offset)
+    return _limited(lowering, tree, most, offset)
 
 
-def _limited(lowering: Lowering, tree: Tree, limit: int | None, offset: int) -> Relation:
-    """The first rows of a node; where their order is below projections, which may not have it any more, of that."""
+def _limited(lowering: Lowering, tree: Tree, most: int | None, offset: int) -> Relation:
+    """The first rows of a node.
+
+    Projections above a Sort are computed after the limit: their result may lack the columns of the order.
+    """
     if tree.kind == "Project" and _is_sorted(tree.only):
-        return lowering.computed(_limited(lowering, tree.only, limit, offset), tree.many("projectList"))
-    return _top(lowering, tree, limit, offset)
+        return lowering.computed(_limited(lowering, tree.only, most, offset), tree.many("projectList"))
+    return _top(lowering, tree, most, offset)
 
 
 def _is_sorted(tree: Tree) -> bool:
     return tree.kind == "Sort" or (tree.kind == "Project" and _is_sorted(tree.only))
 
 
-def _whole(tree: Tree) -> int:
+def _integer(tree: Tree) -> int:
     if tree.kind != "Literal":
         raise SqlError("a LIMIT or OFFSET that is not a number is not supported in a maintained view")
     return int(tree.fields["value"])
 
 
-def _top(lowering: Lowering, tree: Tree, limit: int | None, offset: int) -> Relation:
+def _top(lowering: Lowering, tree: Tree, most: int | None, offset: int) -> Relation:
     orders = tree.many("order") if tree.kind == "Sort" else []
-    inner = lowering.part(tree)
-    part = lowering.with_subqueries(inner, orders)
-    attributes = part.columns(inner.outputs)
-    keys, named = list[SortKey](), [(name, part.outputs[attribute]) for attribute, name in attributes]
+    inner = lowering.relation(tree)
+    relation = lowering.with_subqueries(inner, orders)
+    attributes = relation.columns(inner.outputs)
+    keys, named = list[SortKey](), [(name, relation.outputs[attribute]) for attribute, name in attributes]
     for order in orders:
-        expression = ordered(lowering.expression(order.only, part.outputs))
-        found = next((name for name, output in named if output == expression), None)
-        if found is None:
-            found = unique_name("order", [BINDING_ID, *(name for name, _ in named)])
-            named.append((found, expression))
-        keys.append(sort_key(order, found))
-    rows = top_rows(part.rows((*part.binding, *named)), [name for name, _ in part.binding], limit, offset, keys)
-    return from_collection(rows, attributes, part.names)
+        expression = ordered(lowering.expression(order.only, relation.outputs))
+        column = next((name for name, output in named if output == expression), None)
+        if column is None:
+            column = unique_name("order", [name for name, _ in named])
+            named.append((column, expression))
+        keys.append(sort_key(order, column))
+    rows = top_rows(relation.rows(named), relation.key(), most, offset, keys)
+    return from_collection(rows, attributes, relation.names)
 
 
 def ordered(expression: Expression) -> Expression:
-    """The expression, if its values have an order here."""
+    """The expression; an error if values of its type cannot be ordered."""
     if types.is_nested(expression.type):
         raise SqlError(
             f"values of type {expression.type} have no order in a maintained view",
@@ -77,13 +80,17 @@ def ordered(expression: Expression) -> Expression:
 
 
 def sort_key(order: Tree, column: str) -> SortKey:
-    """How Catalyst orders by a column."""
+    """Catalyst's sort order of a column."""
     return SortKey(column, order.case("direction") == "Ascending", order.case("nullOrdering") == "NullsFirst")
 
 
-def shown_order(lowering: Lowering, tree: Tree, part: Relation, names: Sequence[str]) -> tuple[SortKey, ...]:
-    """The order in which the rows of a query are to be shown, as far as its columns, by these names, have it."""
-    visible = {output: name for output, name in zip(part.outputs, names, strict=True)}
+def display_order(tree: Tree, relation: Relation, names: Sequence[str]) -> tuple[SortKey, ...]:
+    """The order in which the rows of a query are displayed, by the columns `names`.
+
+    A collection has no order, so lowering drops the final ORDER BY, and this function finds it in the plan a second
+    time: below projections and limits. Only the leading sort keys that are columns of the result are used.
+    """
+    visible = dict(zip(relation.outputs, names, strict=True))
     while tree.kind in ("Project", "GlobalLimit", "LocalLimit", "Offset"):
         tree = tree.only
     keys = []

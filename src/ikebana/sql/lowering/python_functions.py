@@ -1,16 +1,17 @@
-"""Python functions of users: columns that they compute, once for each row."""
+"""Python functions of users: columns that the functions compute, once for each row."""
 
 from __future__ import annotations
 
 from ikebana.expressions.core.tree import Tree
-from ikebana.sql.lowering.context import Lowering, Wanted, lowers
+from ikebana.sql.lowering.context import Lowering, Required
 from ikebana.sql.relation import Relation
 
 
-@lowers("BatchEvalPython", "ArrowEvalPython")
-def _evaluated(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
-    part = lowering.part(tree.only)
-    results = {each.expr_id: each.fields["name"] for each in tree.many("resultAttrs")}
-    computed = (lowering.expression(each, part.outputs) for each in tree.many("udfs"))
-    outputs = {**part.outputs, **dict(zip(results, computed, strict=True))}
-    return part.with_outputs(outputs, {**part.names, **results}).materialised()  # or each use would call it again
+def evaluate(lowering: Lowering, tree: Tree, required: Required) -> Relation:
+    """The child's rows, with the results of Python functions as further attributes."""
+    relation = lowering.relation(tree.only)
+    names = {attribute.expr_id: attribute.fields["name"] for attribute in tree.many("resultAttrs")}
+    results = (lowering.expression(function, relation.outputs) for function in tree.many("udfs"))
+    outputs = {**relation.outputs, **dict(zip(names, results, strict=True))}
+    # Materialised, or every use of a result would call its function again.
+    return relation.with_outputs(outputs, {**relation.names, **names}).materialised()

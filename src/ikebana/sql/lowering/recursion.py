@@ -1,19 +1,20 @@
-"""WITH RECURSIVE: a loop. Its result is what the anchor has and what the recursive part makes of the result.
+"""WITH RECURSIVE: a loop. Its result consists of the rows of the anchor and the recursive part's rows of the result.
 
-Spark applies the recursive part to the rows of the round before, until there are none, and keeps the rows of all
-rounds; where the recursive part treats rows one by one, as Spark demands, that is the least collection x that is
-anchor + part(x). The anchor is round 0. In the loop's time, what the recursive part makes of a round has that round's
-number: it is the next round.
+Spark applies the recursive part to the rows of the previous round until there are none, and returns the rows of all
+rounds. The recursive part treats rows one by one, as Spark requires, so the result is the least collection x with
+x = anchor + part(x). The anchor is round 0. In the loop's time, the rows that the recursive part computes from a round
+have that round's number, and make up the next round.
 
-As in Spark a loop fails, and the view with it, if it has rows in a round beyond `maxDepth`, or `maxRows` rows or more;
-planning puts both into the plan. -1 is no limit.
+As in Spark a loop fails, and the view with it, if it has rows in round `maxDepth` or later, or `maxRows` rows or more;
+planning puts both limits into the plan. -1 is no limit.
 
-A LIMIT that Spark lets end the loop is part of it (`limit`): of the rows of all rounds, those of the earliest rounds
-are kept, and of the last of these the least. Rows that are not kept do not go on to the next round, so the loop ends.
+A LIMIT that ends the loop in Spark is part of the loop (`limit`): the rows of the earliest rounds are kept, and of the
+last of these rounds the least rows. Rows that are not kept do not reach the next round, so the loop ends.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,17 +32,19 @@ from ikebana.operators.changes import Changes, Fields
 from ikebana.reducers import sums
 from ikebana.reducers.ordering import top_rows
 from ikebana.reducers.sort_keys import SortKey
-from ikebana.sql.lowering.context import Lowering, Wanted, lowers
-from ikebana.sql.relation import BINDING_ID, Relation, columns_of, from_collection
-from ikebana.sql.steps import projected
+from ikebana.sql.expression_steps import projected
+from ikebana.sql.lowering.context import Lowering, Required
+from ikebana.sql.relation import Relation, columns_of, from_collection
 
 _ROUND, _COUNT = "round", "count"
 _ROUND_FIELD = pa.field(_ROUND, pa.int64(), nullable=False)
 
 
 @dataclass(frozen=True)
-class Rounds:
-    """A linear step inside a loop, on what the recursive part makes: one more column, the round of each row."""
+class AddRound:
+    """A linear step inside a loop, on rows of the recursive part: adds a column, the round of each row."""
+
+    label = "add round"
 
     def fields(self, given: Fields) -> Fields:
         return (*given, _ROUND_FIELD)
@@ -51,20 +54,22 @@ class Rounds:
         return changes.with_columns(self.fields(changes.fields), (*changes.columns, rounds))
 
 
-def _check_rounds(rounds: Any, most: int) -> None:
-    """Raise if rows are in a round that there must not be; they are to blame, and no others."""
-    late = np.flatnonzero(rounds >= most)
+def _check_rounds(rounds: Any, limit: int) -> None:
+    """Raise if rows are in a round beyond the limit; the error blames exactly these rows."""
+    late = np.flatnonzero(rounds >= limit)
     if len(late):
-        error = _endless(most)
+        error = _endless(limit)
         error.bad_rows = BadRows(late, lambda at: error)
         raise error
 
 
 @dataclass(frozen=True)
-class Early:
-    """A linear step inside a loop, on what the recursive part makes: rows of the first so many rounds, or an error."""
+class CheckRounds:
+    """A linear step inside a loop, on rows of the recursive part: an error for rows after the first `rounds` rounds."""
 
     rounds: int
+
+    label = "check rounds"
 
     def fields(self, given: Fields) -> Fields:
         return given
@@ -75,10 +80,12 @@ class Early:
 
 
 @dataclass(frozen=True)
-class EarlyKept:
-    """The same on rows of which a column says in which round they are."""
+class CheckRoundColumn:
+    """Like `CheckRounds`, on rows that have their round in a column."""
 
     rounds: int
+
+    label = "check rounds"
 
     def fields(self, given: Fields) -> Fields:
         return given
@@ -98,8 +105,8 @@ def _endless(rounds: int) -> EvaluationError:
 
 
 @dataclass(frozen=True)
-class TooMany:
-    """For `FlatMap`, on the number of rows that a loop has: no rows, but an error where there are too many."""
+class CheckRowCount:
+    """For `FlatMap`, on the number of rows of a loop: no rows, but an error if there are `rows` rows or more."""
 
     rows: int
     outputs: Fields
@@ -108,101 +115,108 @@ class TooMany:
         if count and pc.max(columns[_COUNT]).as_py() >= self.rows:
             raise EvaluationError(
                 f"a recursive query has {self.rows} rows or more",
-                hint="end the recursion by a condition, or allow more: spark.sql.cteRecursionRowLimit",
+                hint="end the recursion by a condition, or allow more rows: spark.sql.cteRecursionRowLimit",
             )
         return [], {field.name: pa.array([], field.type) for field in self.outputs}
 
 
-@lowers("UnionLoop")
-def _loop(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
+def loop(lowering: Lowering, tree: Tree, required: Required) -> Relation:
+    """A recursive query."""
     anchor, recursion = tree.children
     if _outer_loops(tree, recursion) and not _outer_loops(tree, anchor):
         raise SqlError(
             "a recursive query inside another, which it reads in each round, is not supported in a maintained view",
-            hint="let it read the other where it begins",
+            hint="read the outer query only in the anchor of the inner one",
         )
-    start = lowering.part(anchor)
-    found = _iterated(lowering, tree, start, recursion)
-    if found is None:  # it depends on parameters that the anchor does not depend on
-        found = _iterated(lowering, tree, lowering.dependent(start), recursion)
-    assert found is not None
-    return found
+    start = lowering.relation(anchor)
+    result = _iterated(lowering, tree, start)
+    if result is None:
+        result = _iterated(lowering, tree, lowering.bound(start))
+    assert result is not None
+    return result
 
 
-def _outer_loops(loop: Tree, part: Tree) -> set[int]:
-    """The loops around one of them that a part of it reads."""
-    inside = {int(each.fields["id"]) for each in loop.walk() if each.kind == "UnionLoop"}
-    return {int(each.fields["loopId"]) for each in part.walk() if each.kind == "UnionLoopRef"} - inside
+def _outer_loops(tree: Tree, part: Tree) -> set[int]:
+    """The loops around `tree` that a part of it reads."""
+    inside = {int(node.fields["id"]) for node in tree.walk() if node.kind == "UnionLoop"}
+    return {int(node.fields["loopId"]) for node in part.walk() if node.kind == "UnionLoopRef"} - inside
 
 
-def _iterated(lowering: Lowering, tree: Tree, start: Relation, recursion: Tree) -> Relation | None:
-    attributes = [int(each["id"]) for each in tree.fields["outputAttrIds"]]
-    columns = [(each, f"column {at}") for at, each in enumerate(attributes)]
-    names = {each: f"column {at}" for at, each in enumerate(attributes)}  # a UnionLoopRef has those of users
-    named = ((name, output) for (_, name), output in zip(columns, _listed(tree.children[0], start), strict=True))
-    first = start.rows((*start.binding, *named))
-    first = first.declare([field.with_nullable(field.name != BINDING_ID) for field in first.node.columns])
-    limits = _Limits(tree, [name for name, _ in start.binding], first)
-    differs = False
+def _iterated(lowering: Lowering, tree: Tree, start: Relation) -> Relation | None:
+    """The loop that begins with `start`; None if only its recursive part depends on parameters.
+
+    Then there is a loop for each set of parameter values, and the anchor must be there for each of them too. Whether
+    that is so is known only once the recursive part has been lowered.
+    """
+    anchor, recursion = tree.children
+    columns = [(int(attribute["id"]), f"column {at}") for at, attribute in enumerate(tree.fields["outputAttrIds"])]
+    names = dict(columns)  # not the users' names: a UnionLoopRef has those
+
+    def named(part: Tree, relation: Relation) -> Iterator[tuple[str, Expression]]:
+        return zip((name for _, name in columns), _listed(part, relation), strict=True)
+
+    first = start.rows(named(anchor, start))
+    first = first.declare([field.with_nullable(field.name not in start.key()) for field in first.node.columns])
+    limits = _Limits(tree, start.key(), first)
+    is_bound = start.is_bound
 
     def body(variable: Collection) -> Collection:
-        nonlocal differs
+        nonlocal is_bound
         lowering.loops[int(tree.fields["id"])] = from_collection(variable, columns, names)
-        part = lowering.part(recursion)
-        differs = bool(part.binding) != bool(start.binding)
-        if differs:
+        relation = lowering.relation(recursion)
+        is_bound = relation.is_bound
+        if is_bound != start.is_bound:
             return variable
-        named = ((name, output) for (_, name), output in zip(columns, _listed(recursion, part), strict=True))
-        return limits.kept(part.rows((*part.binding, *named)).declare(first.node.columns))
+        return limits.apply(relation.rows(named(recursion, relation)).declare(first.node.columns))
 
     rows = limits.first.iterate(body)
-    return None if differs else from_collection(limits.checked(rows), columns, names)
+    return from_collection(limits.checked(rows), columns, names) if is_bound == start.is_bound else None
 
 
-def _listed(tree: Tree, part: Relation) -> list[Expression]:
-    """The columns of a node: a projection may have an attribute twice, which the part has once."""
+def _listed(tree: Tree, relation: Relation) -> list[Expression]:
+    """The columns of a node: a projection may list an attribute twice, which its relation has once."""
     if tree.kind != "Project":
-        return list(part.outputs.values())
-    return [part.outputs[each.expr_id] for each in tree.many("projectList")]
+        return list(relation.outputs.values())
+    return [relation.outputs[named.expr_id] for named in tree.many("projectList")]
 
 
 class _Limits:
-    """What Spark limits of a loop: its rounds, and its rows."""
+    """The limits of a loop, as Spark has them: on its rounds, and on its rows."""
 
-    def __init__(self, tree: Tree, key: list[str], first: Collection) -> None:
-        """`first` is the anchor, `key` tells the loops of a statement's openings apart."""
+    def __init__(self, tree: Tree, key: Sequence[str], first: Collection) -> None:
+        """`first` is the anchor; rows that differ in `key` belong to separate loops."""
         self._limit = None if tree.fields.get("limit") is None else int(tree.fields["limit"])
         self._rounds, self._rows = int(tree.fields["maxDepth"]), int(tree.fields["maxRows"])
         if self._rounds == 0:
-            raise SqlError("a recursive query that may have no rounds is not supported in a maintained view")
+            raise SqlError("a recursive query without rounds is not supported in a maintained view")
         self._key, self._fields, self._anchor = key, tuple(first.node.columns), first
         self.first = first if self._limit is None else self._top(first)
-        """What the loop begins with."""
+        """The rows that the loop begins with."""
 
-    def kept(self, more: Collection) -> Collection:
-        """The rows of the loop: the anchor and what the recursive part has made."""
+    def apply(self, rows: Collection) -> Collection:
+        """The rows of the loop: the anchor and rows of the recursive part, within the limits."""
         if self._limit is not None:
-            return self._top(self._anchor, more.step(Rounds()))
-        return self._anchor.concat(more if self._rounds < 0 else more.step(Early(self._rounds)))
+            return self._top(self._anchor, rows.step(AddRound()))
+        return self._anchor.concat(rows if self._rounds < 0 else rows.step(CheckRounds(self._rounds)))
 
     def _top(self, anchor: Collection, *others: Collection) -> Collection:
-        """The rows that the LIMIT leaves, of the anchor and of others with their rounds."""
+        """The rows within the LIMIT, of the anchor and of others that have a column for their round."""
         rows = projected(anchor, (*columns_of(self._fields).items(), (_ROUND, Literal(_ROUND_FIELD.type, False, 0))))
         rows = top_rows(rows.concat(*others), self._key, self._limit, 0, [SortKey(_ROUND)])
         if self._rounds > 0:
-            rows = rows.step(EarlyKept(self._rounds))
+            rows = rows.step(CheckRoundColumn(self._rounds))
         return rows.select(*(field.name for field in self._fields))
 
     def checked(self, rows: Collection) -> Collection:
-        """The result of the loop, which must not have too many rows; a LIMIT says itself how many these are."""
+        """The result of the loop, with an error if it has too many rows; a LIMIT makes the check unnecessary."""
         if self._limit is not None or self._rows < 0:
             return rows
         counted = sums.aggregate(rows, self._key, ((_COUNT, sums.Count()),))
-        return rows.concat(counted.step(linear.FlatMap(self._fields, TooMany(self._rows, self._fields))))
+        return rows.concat(counted.step(linear.FlatMap(self._fields, CheckRowCount(self._rows, self._fields))))
 
 
-@lowers("UnionLoopRef")
-def _variable(lowering: Lowering, tree: Tree, wanted: Wanted) -> Relation:
-    loop = lowering.loops[int(tree.fields["loopId"])]
-    names = {each.expr_id: each.fields["name"] for each in tree.many("output")}
-    return loop.with_outputs(dict(zip(names, loop.outputs.values(), strict=True)), names)
+def loop_variable(lowering: Lowering, tree: Tree, required: Required) -> Relation:
+    """The reference of a recursive query to itself."""
+    variable = lowering.loops[int(tree.fields["loopId"])]
+    names = {attribute.expr_id: attribute.fields["name"] for attribute in tree.many("output")}
+    return variable.with_outputs(dict(zip(names, variable.outputs.values(), strict=True)), names)
