@@ -40,7 +40,7 @@ def test_a_request_comes_after_the_commands_before_it(engine: Engine) -> None:
 def test_a_ping_is_answered_unless_the_dataflow_has_failed(engine: Engine) -> None:
     assert engine.cluster.ask(Ping("counts")) == [None, None, None]
     assert engine.cluster.ask(Ping("counts"), 1) == [None]
-    with patch.object(engine, "_check_sources"):  # so that only the workers notice
+    with patch.object(engine._sources, "check"):  # so that only the workers notice
         engine.install("broken", pairs_input(Engine(), "strange"))
     with pytest.raises(DataflowError, match="'broken' has failed"):
         engine.cluster.ask(Ping("broken"))

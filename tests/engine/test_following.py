@@ -177,7 +177,7 @@ def test_a_subscription_that_is_lost_is_forgotten(engine: Engine) -> None:
     engine.run()
     assert isinstance(engine.cluster, InProcess)
     assert not any(worker._subscriptions._all for worker in engine.cluster.workers)
-    assert set(engine.coordinator._followers) == {FAILURES}
+    assert set(engine.coordinator._listeners) == {FAILURES}
 
 
 def wait_until(condition: Any) -> None:

@@ -241,7 +241,7 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
 
     def _wait(self, seconds: float) -> None:
         """Wait for news, or for so long."""
-        if self._coordinator.is_driven:
+        if not self._coordinator.cluster.runs_by_itself:
             before = self._uppers[:], self._reason
             self._coordinator.run()
             if (self._uppers, self._reason) != before:

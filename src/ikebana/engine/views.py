@@ -29,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.cluster.interrupts import deferred
+from ikebana.engine.catalog import Use
 from ikebana.engine.collection import Arrangement, Collection
 from ikebana.engine.coordinator import Coordinator
 from ikebana.engine.deadline import Deadline
@@ -48,7 +49,7 @@ class View:
         name: str,
         plan: ir.Node,
         dataflow: str,
-        uses: list[str],
+        uses: list[Use],
         retire: Callable[[View], None],
     ) -> None:
         self.name, self.dataflow, self.uses, self.plan = name, dataflow, uses, plan
