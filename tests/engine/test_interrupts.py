@@ -157,7 +157,7 @@ def test_regression_changes_go_on_after_an_interrupt(engine: Engine, table: Tabl
     changes = view.changes()
     epochs = [table.insert({"k": [1], "v": [1]})]
     assert next(changes)[0] == epochs[0]
-    interrupted_when(lambda: changes._news._waiters, lambda: next(changes))  # type: ignore[attr-defined]
+    interrupted_when(lambda: changes._received._waiters, lambda: next(changes))  # type: ignore[attr-defined]
     epochs = [table.insert({"k": [k], "v": [1]}) for k in range(2, 40)]
     assert [next(changes)[0] for _ in epochs] == epochs
     with pytest.raises(KeyboardInterrupt), view.hold() as held:
