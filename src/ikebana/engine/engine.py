@@ -35,7 +35,8 @@ from ikebana.cluster import Cluster
 from ikebana.cluster.inprocess import InProcess
 from ikebana.cluster.interrupts import completed, deferred
 from ikebana.engine.catalog import User
-from ikebana.engine.collection import Arrangement, Collection, Types, fields_of
+from ikebana.engine.collection import Arrangement, Collection
+from ikebana.engine.columns import Types, fields_of
 from ikebana.engine.coordinator import Coordinator
 from ikebana.engine.inputs import Input
 from ikebana.engine.inspection import EMPTY, explain_plan, names_by_dataflow, sizes_by_dataflow

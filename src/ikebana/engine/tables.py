@@ -39,7 +39,8 @@ import numpy as np
 
 from ikebana.cluster.interrupts import deferred
 from ikebana.engine.catalog import Use, User
-from ikebana.engine.collection import Arrangement, Collection, Types, fields_of
+from ikebana.engine.collection import Arrangement, Collection
+from ikebana.engine.columns import Types, fields_of
 from ikebana.engine.coordinator import Coordinator
 from ikebana.engine.deadline import Deadline
 from ikebana.engine.maintenance import Maintenance, Need
