@@ -57,7 +57,7 @@ class Collection:
         """The names of the columns."""
         return [field.name for field in self.node.columns]
 
-    # Linear.
+    # Linear operations.
 
     def map(self, columns: Types, function: Callable[[linear.Columns], Mapping[str, Any]]) -> Collection:
         """Replace the columns of every row.
@@ -127,7 +127,7 @@ class Collection:
         return Collection(declared(self.node, fields_of(columns)))
 
     def consolidate(self) -> Collection:
-        """Add up equal changes of a visit before they are passed on. The collection stays the same."""
+        """Add up equal changes before they are passed on. The collection itself is not changed."""
         return self.step(linear.Consolidate())
 
     def later(self) -> Collection:
@@ -174,10 +174,10 @@ class Collection:
         """
         self._check(key)
         node = self.node
-        if isinstance(node, ir.AsStream) and [field.name for field in ir.schema_of(node.source).key.fields] == list(
-            key
-        ):
-            return Arrangement(node.source)
+        if isinstance(node, ir.AsStream):
+            existing_key = [field.name for field in ir.schema_of(node.source).key.fields]
+            if existing_key == list(key):
+                return Arrangement(node.source)
         return Arrangement(ir.make(ir.Arrange, source=node, key=tuple(key)))
 
     def _arranged_alike(self, other: Collection, key: Sequence[str]) -> tuple[Arrangement, Arrangement]:
@@ -215,12 +215,12 @@ class Collection:
         fields = ir.schema_of(index.node).key.fields
         key = tuple(field.name for field in fields) if on is None else tuple(on)
         self._check(key)
-        source, at = in_one_scope([self.node, index.node])
+        source, index_node = in_one_scope([self.node, index.node])
         may_be_null = {name for name, field in zip(key, fields, strict=True) if field.nullable}
         source = declared_nullable(source, may_be_null)
         known = {field.name: field for field in source.columns}
         check_keys(tuple(known[name] for name in key), fields)
-        return Collection(ir.make(ir.Lookup, source=source, index=at, key=key, strict=strict))
+        return Collection(ir.make(ir.Lookup, source=source, index=index_node, key=key, strict=strict))
 
     def semijoin(self, keys: Collection) -> Collection:
         """Keep only rows that match a row of `keys` in all columns of `keys`.
@@ -576,22 +576,25 @@ def iterate(
             detail=f"the variables are {sorted(initial)}",
             hint="return a collection for each variable",
         )
-    results = []
-    for name, variable in variables.items():
-        result = inside(next_round[name].node, variable.scope)
-        check_alike(f"replace variable {name!r} of a loop by rows", variable, result)
-        for before, after in zip(variable.columns, result.columns, strict=True):
-            if after.nullable and not before.nullable:
-                raise SchemaError(
-                    f"column {after.name!r} of variable {name!r} is nullable after a round, but not at the start",
-                    hint="declare the initial column nullable: declare([pyarrow.field(..., nullable=True), ...])",
-                )
-        results.append(declared(result, variable.columns))
-    node = ir.make(ir.Loop, id=loop, variables=tuple(variables.values()), results=tuple(results), rounds=rounds)
+    results = tuple(_next_variable(variable, next_round[name].node) for name, variable in variables.items())
+    node = ir.make(ir.Loop, id=loop, variables=tuple(variables.values()), results=results, rounds=rounds)
     return {
         name: Collection(ir.make(ir.Leave, source=result, loop=node))
         for name, result in zip(initial, node.results, strict=True)
     }
+
+
+def _next_variable(variable: ir.LoopVariable, result: ir.Node) -> ir.Node:
+    """The result of a loop's body for a variable, checked to be a replacement for it."""
+    result = inside(result, variable.scope)
+    check_alike(f"replace variable {variable.name!r} of a loop by rows", variable, result)
+    for before, after in zip(variable.columns, result.columns, strict=True):
+        if after.nullable and not before.nullable:
+            raise SchemaError(
+                f"column {after.name!r} of variable {variable.name!r} is nullable after a round, but not at the start",
+                hint="declare the initial column nullable: declare([pyarrow.field(..., nullable=True), ...])",
+            )
+    return declared(result, variable.columns)
 
 
 # Levels of `top_k`.

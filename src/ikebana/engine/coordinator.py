@@ -53,7 +53,7 @@ _PROBLEMS = {
         "delete only rows that exist",
     ),
 }
-"""The message and the hint for each `Problem.why`."""
+"""The message and the hint for each kind of problem."""
 
 
 class Coordinator:

@@ -15,14 +15,14 @@ An input accepts all changes, at the open epoch, which `advance` closes. Tables 
 and applied in transactions, each of which closes the epoch (`ikebana.engine.tables`).
 
 An interrupt (Ctrl-C) ends the call that waits and leaves the engine as it was before the call: a view or table under
-construction is dropped, a transaction is aborted. An exception are workers of this process, which work in the calling
-thread: an interrupt may hit them in the middle of their work, and the engine cannot be used afterwards.
+construction is dropped, a transaction is aborted. Workers of this process are an exception: they work in the calling
+thread, where an interrupt may hit them in the middle of their work. The engine cannot be used afterwards.
 
 The parts: `catalog` (which arrangements exist), `maintenance` (dataflows for them), `sharing` (what a new query
 shares), `sources` (what queries may read), `coordinator` (epochs, and everything that is sent to workers).
 
-Any number of threads can use an engine. Not guaranteed: that the changes of inputs which one thread makes are closed
-by that thread; any transaction closes the epoch for all threads.
+Any number of threads can use an engine. Not guaranteed: that a thread closes the epoch of its own changes to inputs; a
+transaction of any thread closes the epoch for all.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class View:
         `at`: the epoch, by default the last closed one. Earlier epochs can be read only while they are held (`hold`).
         `keys`: a mapping of the result's key columns to values; only rows with these keys are returned. This takes time
         in proportion to the rows returned, not to the size of the result.
-        `opening`: for views of prepared statements; ignore errors of other openings.
+        `binding`: for views of prepared statements; ignore errors that concern only other bindings of parameters.
         `timeout`: the seconds that the call may take.
         """
         epoch = self._coordinator.epoch - 1 if at is None else at
@@ -178,7 +178,7 @@ class View:
         `timeout`: the iteration ends if there is no change for this many seconds; None to wait without limit.
         `backlog`, `backlog_bytes`: how many rows and bytes may wait on each worker until they are consumed; if there
         are more, iterating raises.
-        `opening`: for views of prepared statements; ignore errors of other openings.
+        `binding`: for views of prepared statements; ignore errors that concern only other bindings of parameters.
         """
         self.check()
         subscription = Subscription(
