@@ -312,17 +312,17 @@ def test_further_arrangements_are_kept_and_shared(engine: Engine, people: Table)
     people.arrange(by=["name", "n"])
     people.arrange(by="name")
     assert people.arrange(by="name").node is people.arrange("name").node
-    kept = {(each.names, each.key) for each in engine.status()}
+    kept = {(status.names, status.key) for status in engine.status()}
     assert kept == {(("people",), ("id",)), (("people",), ("name", "n")), (("people",), ("name",))}
     view = engine.install("by name", people.distinct("name"))
     assert collected(view.read()) == {("a", 1, 1): 1, (None, 2, 2): 1, ("c", 3, 3): 1}
-    flows = {each.dataflow for each in engine.status()}
+    flows = {status.dataflow for status in engine.status()}
     assert len(flows) == 4
     people.drop_arrangement("name")
-    assert {each.dataflow for each in engine.status()} == flows  # the view needs it
+    assert {status.dataflow for status in engine.status()} == flows  # the view needs it
     view.drop()
     engine.run()
-    assert len({each.dataflow for each in engine.status()}) == 2
+    assert len({status.dataflow for status in engine.status()}) == 2
     with pytest.raises(DataflowError, match=r"keeps no further arrangement by name\n.*name, n"):
         people.drop_arrangement("name")
 
@@ -330,10 +330,10 @@ def test_further_arrangements_are_kept_and_shared(engine: Engine, people: Table)
 def test_status_says_how_large_arrangements_are(engine: Engine, people: Table) -> None:
     view = engine.install("all by name", people.select("name", "n"))
     view.read()
-    found = engine.status()
-    assert [each.worker for each in found] == sorted(list(range(engine.cluster.size)) * 2)
+    statuses = engine.status()
+    assert [status.worker for status in statuses] == sorted(list(range(engine.cluster.size)) * 2)
     for name, columns in (("people", ("id", "name", "n")), ("all by name", ("name", "n"))):
-        ours = [each for each in found if each.names == (name,)]
-        assert sum(each.rows for each in ours) == 3
-        assert all(each.columns == columns and each.upper == 1 and each.readers >= 1 for each in ours)
-        assert all(each.bytes > 0 for each in ours if each.rows)
+        ours = [status for status in statuses if status.names == (name,)]
+        assert sum(status.rows for status in ours) == 3
+        assert all(status.columns == columns and status.upper == 1 and status.readers >= 1 for status in ours)
+        assert all(status.bytes > 0 for status in ours if status.rows)
