@@ -1,7 +1,7 @@
-"""Names that the doctests of `ikebana.engine.collection` may use without saying where they come from.
+"""Names that the doctests of `ikebana.engine.collection` can use without an import.
 
-`numbers`: a collection of rows (k, v): (1, 10), (1, 20), (2, 30). `show(collection)`: its rows, as an engine
-computes them.
+`numbers`: a collection of rows (k, v): (1, 10), (1, 20), (2, 30). `show(collection)`: the rows that an
+engine computes for a collection.
 """
 
 from __future__ import annotations

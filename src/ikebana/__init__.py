@@ -1,8 +1,8 @@
 """Ikebana: shared arrangements for Spark.
 
-Many standing queries over changing data, each kept up to date change by change, all reading the same
-in-memory, multiversioned indexes. See README.md for a first program, `ikebana.model` for what everything
-means, and docs/ARCHITECTURE.md for how it is built.
+Many standing queries over changing data, all kept up to date incrementally, all reading the same multiversioned indexes
+in memory. See README.md for a first program, `ikebana.model` for the semantics, and docs/ARCHITECTURE.md for the
+design.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ikebana.cluster.processes import Processes
 from ikebana.encoding import Schema
 from ikebana.engine import Engine, Input, View
-from ikebana.engine.collection import Arrangement, Collection, iterate, natural_join
+from ikebana.engine.collection import Arrangement, Collection, iterate
+from ikebana.engine.delta_join import natural_join
 from ikebana.errors import (
     ChangeError,
     ConstantRowsWarning,

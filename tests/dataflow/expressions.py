@@ -27,7 +27,8 @@ from hypothesis import strategies as st
 
 from ikebana import model
 from ikebana.engine import collection
-from ikebana.engine.collection import Collection, natural_join
+from ikebana.engine.collection import Collection
+from ikebana.engine.delta_join import natural_join
 from tests.dataflow.harness import Domain, Row, frozen
 
 Data = dict[Row, int]

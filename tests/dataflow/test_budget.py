@@ -90,7 +90,9 @@ def test_rows_that_would_not_fit_are_refused_whole(memory: list[int]) -> None:
     view = engine.install("all", table)
     table.insert({"k": [1]})
     memory[0] = 2 * GB - 100
-    with pytest.raises(ChangeError, match=r"no memory for \d+ rows or more(.|\n)*of its 2.0 GB in use, .* asked for"):
+    with pytest.raises(
+        ChangeError, match=r"not enough memory for \d+ rows or more(.|\n)*of its 2.0 GB in use, .* asked for"
+    ):
         table.insert({"k": np.arange(10, 1000)})
     memory[0] = GB
     assert view.to_arrow()["k"].to_pylist() == [1]

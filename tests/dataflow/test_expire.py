@@ -299,10 +299,10 @@ def test_a_clock_that_stands_still(engine: Engine, rows: Input) -> None:
 def test_what_is_refused(rows: Input, clock: Input) -> None:
     with pytest.raises(SchemaError, match="there is no column 'finish'"):
         rows.expire(clock, valid_until="finish")
-    with pytest.raises(SchemaError, match="'name' and the clock do not show the same kind of time"):
+    with pytest.raises(SchemaError, match="'name' and the clock have different types"):
         rows.expire(clock, valid_until="name")
     for bad in (rows, rows.select("start"), rows.select("name"), rows.select()):
-        with pytest.raises(SchemaError, match="a clock is a collection of one column"):
+        with pytest.raises(SchemaError, match="a clock must have exactly one column"):
             rows.expire(bad, valid_until="end")
 
     def body(inside: Collection) -> Collection:

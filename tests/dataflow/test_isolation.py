@@ -26,7 +26,7 @@ def test_a_plan_that_cannot_be_rendered_fails_alone() -> None:
     engine, elsewhere = Engine(2), Engine()
     numbers, strange = pairs_input(engine), pairs_input(elsewhere, "strange")
     counts = engine.install("counts", numbers.count("k"))
-    with patch.object(engine, "_check_sources"):  # which would refuse it before workers see it
+    with patch.object(engine._sources, "check"):  # which would refuse it before workers see it
         bad = engine.install("bad", numbers.concat(strange))
     numbers.insert(pairs((1, 1)))
     engine.advance()

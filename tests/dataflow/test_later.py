@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from ikebana.engine import Engine, Table, View
-from ikebana.engine.collection import natural_join
+from ikebana.engine.delta_join import natural_join
 
 TABLES = {"a": ("x", "y"), "b": ("y", "z"), "c": ("z", "w")}
 Rows = dict[str, Counter[tuple[int, int]]]

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from ikebana.engine import Engine, Table
-from ikebana.engine.collection import Collection, natural_join
+from ikebana.engine.collection import Collection
+from ikebana.engine.delta_join import natural_join
 from ikebana.operators import lookup
 from ikebana.operators.join import Pairs
 

@@ -1,4 +1,4 @@
-"""Interrupts (Ctrl-C) of whoever waits for workers in processes: the engine goes on as if nothing had been asked."""
+"""Interrupts (Ctrl-C) while a call waits for worker processes: the engine goes on as if there had been no call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from ikebana.cluster.interrupts import deferred
 from ikebana.cluster.processes import Processes
 from ikebana.engine import Engine, Table
-from ikebana.runtime.messages import Commit, Install, Read, Wait
+from ikebana.runtime.messages import Commit, Install, Ping, Read
 from tests.clusters import within
 from tests.dataflow.harness import collected
 
@@ -46,7 +46,7 @@ def interrupt() -> None:
 
 
 def interrupted_when(condition: Callable[[], object], wait: Callable[[], object]) -> None:
-    """Wait for something, and be interrupted once a condition holds, which only does while that is waited for."""
+    """Call `wait`, which is interrupted once a condition holds; the condition only holds while `wait` waits."""
 
     def watch() -> None:
         assert within(LONG, lambda: bool(condition()))
@@ -60,7 +60,7 @@ def interrupted_when(condition: Callable[[], object], wait: Callable[[], object]
 
 
 class Brake:
-    """A function of workers that says when it works, and returns when it is let go."""
+    """A function for workers that reports when it runs, and returns when it is released."""
 
     def __init__(self, folder: Path) -> None:
         self._works, self._free = folder / "works", folder / "free"
@@ -76,7 +76,7 @@ class Brake:
     def works(self) -> bool:
         return self._works.exists()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._free.touch()
 
 
@@ -85,7 +85,7 @@ def calls_under_way(engine: Engine) -> int:
     return len(engine.cluster._line._calls)
 
 
-def test_regression_a_late_reply_is_for_nobody(engine: Engine, table: Table, tmp_path: Path) -> None:
+def test_regression_a_late_reply_is_ignored(engine: Engine, table: Table, tmp_path: Path) -> None:
     brake = Brake(tmp_path)
     slow = engine.install("slow", table.filter(brake))
     quick = engine.install("quick", table.count("v"))
@@ -93,7 +93,7 @@ def test_regression_a_late_reply_is_for_nobody(engine: Engine, table: Table, tmp
     for wait in (slow.read, lambda: slow.wait(engine.epoch - 1), engine.wait):
         interrupted_when(lambda: brake.works() and calls_under_way(engine), wait)
     assert not calls_under_way(engine)
-    brake.let_go()
+    brake.release()
     assert collected(quick.read()) == {(7, 2): 1, (8, 1): 1}  # not the rows that the first one asked for
     assert collected(slow.read()) == {(1, 7): 1, (2, 7): 1, (3, 8): 1}
     table.delete({"k": [3]})
@@ -119,7 +119,7 @@ def test_regression_an_interrupted_transaction_leaves_nothing(engine: Engine, ta
         table.insert({"k": [3], "v": [3]})
     engine.coordinator.cluster.ask = ask  # type: ignore[method-assign]
     assert engine.epoch == epoch and not engine.coordinator._open
-    brake.let_go()
+    brake.release()
     table.insert({"k": [2], "v": [5]})
     assert collected(engine.install("all", table).read()) == {(1, 1): 1, (2, 5): 1}
 
@@ -128,7 +128,7 @@ def test_regression_a_view_whose_installation_is_interrupted_is_removed(
     engine: Engine, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table.insert({"k": [1, 2], "v": [1, 1]})
-    before = {each.dataflow for each in engine.status()}
+    before = {status.dataflow for status in engine.status()}
     send = Processes.command
 
     def interrupted(self: Processes, command: Any, worker: int | None = None) -> None:
@@ -147,7 +147,7 @@ def test_regression_a_view_whose_installation_is_interrupted_is_removed(
         table.insert({"k": [3], "v": [1]})  # checked, and on its way: it counts
     monkeypatch.undo()
     assert list(engine.views) == [] and list(engine.tables) == ["t"]
-    assert {each.dataflow for each in engine.status()} == before
+    assert {status.dataflow for status in engine.status()} == before
     assert collected(engine.install("counts", table.count("v")).read()) == {(1, 3): 1}
     assert engine.table("more", {"k": pa.int64()}, key="k").insert({"k": [1]}) == engine.epoch - 1
 
@@ -157,14 +157,14 @@ def test_regression_changes_go_on_after_an_interrupt(engine: Engine, table: Tabl
     changes = view.changes()
     epochs = [table.insert({"k": [1], "v": [1]})]
     assert next(changes)[0] == epochs[0]
-    interrupted_when(lambda: changes._news._waiters, lambda: next(changes))  # type: ignore[attr-defined]
+    interrupted_when(lambda: changes._received._waiters, lambda: next(changes))  # type: ignore[attr-defined]
     epochs = [table.insert({"k": [k], "v": [1]}) for k in range(2, 40)]
     assert [next(changes)[0] for _ in epochs] == epochs
     with pytest.raises(KeyboardInterrupt), view.hold() as held:
         interrupt()
         held.read()
-    assert engine.coordinator.ask(Wait(view.dataflow, 0)) == [None, None]
-    assert sum(each.rows.num_rows for each in engine.coordinator.ask(Read(view.dataflow, (engine.epoch - 1,)))) == 39
+    assert engine.coordinator.ask(Ping(view.dataflow)) == [None, None]
+    assert sum(shard.rows.num_rows for shard in engine.coordinator.ask(Read(view.dataflow, (engine.epoch - 1,)))) == 39
 
 
 def test_deferred_interrupts_come_at_the_end() -> None:

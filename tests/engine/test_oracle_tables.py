@@ -1,4 +1,4 @@
-"""Tables are what a plain model says they are, after any transactions, on any number of workers, staged by anybody."""
+"""Tables equal a plain model after any transactions, on any number of workers, staged by the driver or by clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.dataflow.harness import Setup, cluster_of, collected, engine_of, exam
 from tests.engine.world import Feed, Model, allowed, apply, columns_of, create, expected, models, transactions
 
 
-def by_guests(engine: Engine, transaction: Transaction, table: Table, model: Model, feed: Feed) -> None:
+def stage_by_clients(engine: Engine, transaction: Transaction, table: Table, model: Model, feed: Feed) -> None:
     """Stage a feed as tasks do: in parts, some of whose attempts fail, or are sent twice, straight to the owners."""
     size, counted = engine.cluster.size, []
     for part in range(feed.parts):
@@ -35,7 +35,7 @@ def by_guests(engine: Engine, transaction: Transaction, table: Table, model: Mod
 
 @examples(1.5)
 @given(st.data(), setups(3), st.booleans())
-def test_oracle_transactions(data: Any, setup: Setup, guests: bool) -> None:
+def test_oracle_transactions(data: Any, setup: Setup, by_clients: bool) -> None:
     tables = models()
     with engine_of(setup) as engine:
         real = [create(engine, model) for model in tables]
@@ -47,8 +47,8 @@ def test_oracle_transactions(data: Any, setup: Setup, guests: bool) -> None:
             after, before = expected(tables, transaction), engine.epoch
             new = engine.transaction()
             for feed in transaction:
-                if guests:
-                    by_guests(engine, new, real[feed.table], tables[feed.table], feed)
+                if by_clients:
+                    stage_by_clients(engine, new, real[feed.table], tables[feed.table], feed)
                 else:
                     apply(new, real[feed.table], tables[feed.table], feed)
             cluster_of(engine).run_some(data.draw(st.integers(0, 40)))  # so that it may be asked amid a sweep
@@ -72,7 +72,7 @@ def test_oracle_transactions(data: Any, setup: Setup, guests: bool) -> None:
 
 def check_tables(tables: list[Model], views: list[View]) -> None:
     for view, model in zip(views, tables, strict=True):
-        names = [each.name for each in model.fields]
+        names = [column.name for column in model.fields]
         assert collected(view.read().select([*names, "diff"])) == dict(model.rows)
 
 
@@ -86,8 +86,8 @@ class Follower:
 
     def check(self) -> None:
         read = collected(self.view.read())
-        while (found := self.changes.take(0)) is not None:
-            epoch, table = found
+        while (item := self.changes.take(0)) is not None:
+            epoch, table = item
             assert self.epoch < epoch < self.view._coordinator.epoch
             self.epoch = epoch
             changes = collected(table)

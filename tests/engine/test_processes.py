@@ -1,4 +1,4 @@
-"""Tables and readers with workers in processes: several threads at once, guests that stage, workers that die."""
+"""Tables and readers with workers in processes: several threads at once, clients that stage, workers that die."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def counted(engine: Engine, table: Table) -> View:
 
 
 def test_threads_insert_and_read_at_once(engine: Engine, table: Table) -> None:
-    insert_and_read(engine, table, counted(engine, table), threads=4, each=25)
+    insert_and_read(engine, table, counted(engine, table), threads=4, inserts=25)
 
 
 def test_all_views_are_waited_for_at_once(engine: Engine, table: Table) -> None:
@@ -82,7 +82,7 @@ def test_guests_stage_with_the_owners_and_read_from_them(engine: Engine, table: 
     view = engine.install("all", table)
     transaction = engine.transaction()
     assert isinstance(engine.cluster, Processes)
-    with Client(engine.cluster.invitation) as guest:
+    with Client(engine.cluster.invitation) as client:
         for part in range(4):
             data = {"k": range(part * 1000, (part + 1) * 1000), "v": [part] * 1000}
             for attempt in (0, 1):
@@ -90,14 +90,14 @@ def test_guests_stage_with_the_owners_and_read_from_them(engine: Engine, table: 
                 for worker, stage in stages(
                     table.spec, sent, "insert", transaction=transaction.number, part=part, attempt=attempt, workers=2
                 ):
-                    guest.send(worker, stage)
-        guest.finish()
+                    client.send(worker, stage)
+        client.finish()
         transaction.adopt(table, [(part, 1) for part in range(4)])
         epoch = transaction.commit()
         with view.hold() as held:
             table.delete({"k": range(4000)})
             parts = [
-                guest.ask(worker, Read(view.dataflow, (epoch,), held.number, wait=True)).rows for worker in range(2)
+                client.ask(worker, Read(view.dataflow, (epoch,), held.number, wait=True)).rows for worker in range(2)
             ]
             assert collected(pa.concat_tables(parts)) == {(k, k // 1000): 1 for k in range(4000)}
     assert view.to_arrow().num_rows == 0
@@ -118,16 +118,16 @@ def test_changes_of_many_epochs_reach_slow_and_quick_readers(engine: Engine, tab
 
 def test_waiting_for_changes_does_not_keep_others_from_working(engine: Engine, table: Table) -> None:
     view = counted(engine, table)
-    found: list[int] = []
+    epochs: list[int] = []
     changes = view.changes()
-    waiting = threading.Thread(target=lambda: found.extend(epoch for epoch, _ in changes))
+    waiting = threading.Thread(target=lambda: epochs.extend(epoch for epoch, _ in changes))
     waiting.start()
     time.sleep(0.05)
     epoch = table.insert({"k": [1], "v": [1]})
     view.wait(epoch or 0)
     view.drop()
     waiting.join(10)
-    assert found == [epoch]
+    assert epochs == [epoch]
 
 
 def test_a_worker_that_dies_ends_the_waiting() -> None:

@@ -133,6 +133,6 @@ def test_following_ends_in_time_while_workers_do_not_answer(engine: Engine) -> N
     with (
         engine.views["all"].changes(since="now") as changes,
         busy(engine),
-        patch("ikebana.engine.subscriptions._LOOK", 0.0),
+        patch("ikebana.engine.subscriptions._HEALTH_CHECK_SECONDS", 0.0),
     ):
         assert changes.take(timeout=SOON) is None

@@ -20,7 +20,7 @@ ROW = tuple[Any, ...]
 
 @dataclass
 class Model:
-    """A table as a user thinks of it: rows by key, or rows and how often each is there."""
+    """A table as a user thinks of it: rows by key, or rows with multiplicities."""
 
     name: str
     fields: list[pa.Field]
@@ -28,14 +28,14 @@ class Model:
     rows: Counter[ROW] = field(default_factory=Counter)
 
     def key_of(self, row: ROW) -> ROW:
-        return tuple(cell for each, cell in zip(self.fields, row, strict=True) if each.name in self.key)
+        return tuple(cell for column, cell in zip(self.fields, row, strict=True) if column.name in self.key)
 
     def change(self, row: ROW, op: str) -> bool:
-        """Change a row; returns whether that is allowed."""
+        """Change a row; return whether that is allowed."""
         if not self.key:
             self.rows[row] += 1 if op == "insert" else -1
             return True
-        (old,) = [each for each in self.rows if self.key_of(each) == self.key_of(row)] or [None]
+        (old,) = [other for other in self.rows if self.key_of(other) == self.key_of(row)] or [None]
         if (op == "insert" and old is not None) or (op == "delete" and old is None):
             return False
         if old is not None:
@@ -45,7 +45,7 @@ class Model:
         return True
 
     def settle(self) -> bool:
-        """The end of a transaction; returns whether it is allowed."""
+        """End a transaction; return whether it is allowed."""
         self.rows = Counter({row: count for row, count in self.rows.items() if count})
         return all(count > 0 for count in self.rows.values())
 
@@ -68,24 +68,24 @@ CELLS: dict[str, list[Any]] = {"int64": [0, 1, 2, -7], "int8": [None, 0, -1], "s
 
 
 def rows_of(model: Model) -> SearchStrategy[ROW]:
-    """Few different rows, so that they meet."""
+    """Rows from a small domain, so that equal keys and rows are frequent."""
     cells = []
-    for each in model.fields:
-        values = CELLS[str(each.type)]
-        may_be_null = each.nullable and each.name not in model.key
+    for column in model.fields:
+        values = CELLS[str(column.type)]
+        may_be_null = column.nullable and column.name not in model.key
         cells.append(st.sampled_from([None, *values] if may_be_null and None not in values else values))
     return st.tuples(*cells)
 
 
 @dataclass(frozen=True)
 class Feed:
-    """Rows for a table, each with an op; how many parts they come in, and what goes wrong on the way."""
+    """Rows for a table, each with an op; the number of parts in which they are sent, and failures on the way."""
 
     table: int
     rows: list[tuple[ROW, str]]
     parts: int
-    failures: list[int]  # for each part, how many attempts failed before one did not
-    repeats: int  # how often each attempt is sent again
+    failures: list[int]  # for each part, the number of attempts that failed before one succeeded
+    repeats: int  # the number of times that each attempt is sent again
 
 
 @st.composite
@@ -104,7 +104,7 @@ def transactions(tables: list[Model]) -> SearchStrategy[list[Feed]]:
 
 
 def columns_of(fields: list[pa.Field], rows: list[ROW]) -> dict[str, pa.Array]:
-    return {each.name: pa.array([row[at] for row in rows], each.type) for at, each in enumerate(fields)}
+    return {column.name: pa.array([row[at] for row in rows], column.type) for at, column in enumerate(fields)}
 
 
 def create(engine: Engine, model: Model) -> Table:
@@ -113,11 +113,11 @@ def create(engine: Engine, model: Model) -> Table:
 
 def expected(tables: list[Model], transaction: list[Feed]) -> list[Model] | None:
     """The tables after a transaction, None if it is not allowed."""
-    after = [each.copy() for each in tables]
+    after = [table.copy() for table in tables]
     for feed in transaction:
         if not all([after[feed.table].change(row, op) for row, op in feed.rows]):
             return None
-    return after if all([each.settle() for each in after]) else None
+    return after if all([table.settle() for table in after]) else None
 
 
 def apply(transaction: Transaction, table: Table, model: Model, feed: Feed) -> None:

@@ -1,4 +1,4 @@
-"""What graph programs must compute, by networkx or in plain Python: from a set of edges and roots to a set of rows."""
+"""Oracles for graph programs, with networkx or in plain Python: from sets of edges and roots to a set of rows."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ def weight(edge: Edge) -> int:
 
 
 def digraph(edges: Iterable[Edge]) -> nx.DiGraph:
-    found = nx.DiGraph()
-    found.add_weighted_edges_from((*edge, weight(edge)) for edge in edges)
-    return found
+    network = nx.DiGraph()
+    network.add_weighted_edges_from((*edge, weight(edge)) for edge in edges)
+    return network
 
 
 def degrees(edges: set[Edge], roots: set[int]) -> Rows:
-    found = digraph(edges)
-    return {(node, found.out_degree(node), found.in_degree(node)) for node in found}
+    network = digraph(edges)
+    return {(node, network.out_degree(node), network.in_degree(node)) for node in network}
 
 
 def reach(edges: set[Edge], roots: set[int]) -> Rows:
-    found = digraph(edges)
-    found.add_nodes_from(roots)
-    return {(node,) for root in roots for node in ({root} | nx.descendants(found, root))}
+    network = digraph(edges)
+    network.add_nodes_from(roots)
+    return {(node,) for root in roots for node in ({root} | nx.descendants(network, root))}
 
 
 def paths(edges: set[Edge], roots: set[int], column: str | None) -> Rows:
-    found = digraph(edges)
-    found.add_nodes_from(roots)
+    network = digraph(edges)
+    network.add_nodes_from(roots)
     if not roots:
         return set()
     length = column or (lambda a, b, data: 1)
-    return set(nx.multi_source_dijkstra_path_length(found, roots, weight=length).items())
+    return set(nx.multi_source_dijkstra_path_length(network, roots, weight=length).items())
 
 
 def named(components: Iterable[set[int]]) -> Rows:
@@ -64,12 +64,12 @@ def closure(edges: set[Edge], roots: set[int]) -> Rows:
 
 
 def same_generation(edges: set[Edge], roots: set[int]) -> Rows:
-    found = {(x, y) for a, x in edges for b, y in edges if a == b and x != y}
+    peers = {(x, y) for a, x in edges for b, y in edges if a == b and x != y}
     while True:
-        below = {(x, y) for a, x in edges for b, y in edges if (a, b) in found}
-        if below <= found:
-            return found
-        found |= below
+        below = {(x, y) for a, x in edges for b, y in edges if (a, b) in peers}
+        if below <= peers:
+            return peers
+        peers |= below
 
 
 def pagerank(edges: set[Edge], roots: set[int], rounds: int) -> Rows:
@@ -84,13 +84,13 @@ def pagerank(edges: set[Edge], roots: set[int], rounds: int) -> Rows:
 
 
 def k_core(edges: set[Edge], roots: set[int], k: int) -> Rows:
-    found = nx.Graph(edge for edge in edges if edge[0] != edge[1])
-    return {(node,) for node in nx.k_core(found, k)}
+    network = nx.Graph(edge for edge in edges if edge[0] != edge[1])
+    return {(node,) for node in nx.k_core(network, k)}
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program, and the rows it must give."""
+    """A program, and a function that computes its expected rows."""
 
     plan: Callable[[Collection, Collection], Collection]
     rows: Callable[[set[Edge], set[int]], Rows]
@@ -115,6 +115,6 @@ PROGRAMS = {
 
 
 def rows_of(table: pa.Table) -> Rows:
-    """The rows of a result, each of which must be there once."""
+    """The rows of a result, each of which must have multiplicity 1."""
     assert set(table["diff"].to_pylist()) <= {1}
     return set(zip(*table.drop_columns("diff").to_pydict().values(), strict=True))

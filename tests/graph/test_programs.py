@@ -21,7 +21,7 @@ from tests.profiles import examples
 
 
 class World:
-    """An engine with changing edges and roots, what they are now, and some programs."""
+    """An engine with changing edges and roots, their present values, and some programs."""
 
     def __init__(self, **options: Any) -> None:
         kind = options.pop("kind", pa.int64())
@@ -39,7 +39,7 @@ class World:
             self.views[name] = self.engine.install(name, plan)
 
     def toggle(self, edges: set[Edge], roots: set[int] = frozenset()) -> None:
-        """One epoch: what is there is removed, what is not is inserted."""
+        """One epoch: edges and roots that exist are removed, others are inserted."""
         for change, chosen in ((1, edges - self.edges), (-1, edges & self.edges)):
             rows = sorted(chosen)
             data = {"src": [a for a, _ in rows], "dst": [b for _, b in rows], "weight": [weight(row) for row in rows]}
@@ -162,7 +162,7 @@ def test_invariance_duplicates_do_not_matter_where_programs_say_so() -> None:
 
 
 def arrangements(plan: ir.Node) -> tuple[list[str], list[str]]:
-    """What a plan indexes outside and inside loops, as the key columns of each index."""
+    """The arrangements of a plan outside and inside loops, by their key columns."""
     keys = [(node.scope, ",".join(node.key)) for node in walk(plan) if isinstance(node, ir.Arrange)]
     return [key for scope, key in keys if not scope], [key for scope, key in keys if scope]
 
@@ -179,11 +179,11 @@ def arrangements(plan: ir.Node) -> tuple[list[str], list[str]]:
     ],
 )
 def test_plans_index_nothing_twice(name: str, outside: list[str], inside: list[str]) -> None:
-    """In a loop just the offers are indexed: the reduction's output is joined as it is, the edges come from outside."""
+    """A loop indexes only the offers: the output of the reduction is joined directly, the edges come from outside."""
     world = World()
     plan = PROGRAMS[name].plan(world.edge_input, world.root_input).node
-    found = arrangements(plan)
-    assert (sorted(found[0]), sorted(found[1])) == (sorted(outside), sorted(inside))
+    keys = arrangements(plan)
+    assert (sorted(keys[0]), sorted(keys[1])) == (sorted(outside), sorted(inside))
 
 
 def test_programs_share_the_index_of_the_edges() -> None:
@@ -208,7 +208,7 @@ def test_columns_are_checked() -> None:
     engine = Engine()
     wrong = engine.input("wrong", {"src": pa.int64(), "dst": pa.string()})
     for program in (graph.degrees, graph.connected_components, graph.transitive_closure):
-        with pytest.raises(SchemaError, match="one integer type"):
+        with pytest.raises(SchemaError, match="same integer type"):
             program(wrong)
     with pytest.raises(SchemaError, match="rounds"):
         graph.pagerank(engine.input("edges", {"src": pa.int64(), "dst": pa.int64()}), 0)

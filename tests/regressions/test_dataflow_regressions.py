@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 
 from ikebana.engine import Engine
-from ikebana.engine.collection import Collection, constant, iterate, natural_join
+from ikebana.engine.collection import Collection, constant, iterate
+from ikebana.engine.delta_join import natural_join
 from ikebana.errors import DataflowError, SchemaError, TimeError
 from ikebana.operators import join
 from tests.dataflow.harness import cluster_of, pairs, pairs_input, read, settle
@@ -353,7 +354,7 @@ def test_regression_collections_from_outside_had_to_enter_a_loop_by_hand() -> No
     assert [read(view) for view in views] == [{(1, 2): 1, (2, 3): 1}, {(2, 1): 1}, {(1, 2): 1, (2, 3): 1}]
     leaked: list[Collection] = []
     numbers.iterate(lambda x: leaked.append(x) or x)  # type: ignore[func-returns-value]
-    with pytest.raises(SchemaError, match="outside of it"):
+    with pytest.raises(SchemaError, match="outside of the loop"):
         numbers.iterate(lambda x: x.concat(leaked[0]))
     with pytest.raises(DataflowError, match="inside a loop"):
         engine.install("leaked", leaked[0])
@@ -410,7 +411,7 @@ def test_regression_a_nested_loop_that_starts_from_a_constant_is_told_to_enter_i
 
         return numbers.iterate(lambda outer: outer.concat(inner(outer)).distinct())
 
-    with pytest.raises(SchemaError, match=r"enter\(\) what it starts from"):
+    with pytest.raises(SchemaError, match=r"enter\(\) its initial collection"):
         program(lambda outer: few)
     view = engine.install("view", program(few.enter))
     numbers.insert(pairs((2, 3)))

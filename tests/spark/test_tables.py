@@ -442,7 +442,7 @@ BAD: dict[str, tuple[Callable[[Table, SparkSession], Any], type[IkebanaError], s
     "deleting what is not there": (
         lambda t, s: t.load(s.range(3, 5), "delete"),
         ChangeError,
-        r"cannot delete from table 'people': 1 row that is not there\n  detail: \(id=4\)",
+        r"cannot delete from table 'people': 1 row that does not exist\n  detail: \(id=4\)",
     ),
     "a function that raises": (
         lambda t, s: t.load(
@@ -480,7 +480,7 @@ BAD: dict[str, tuple[Callable[[Table, SparkSession], Any], type[IkebanaError], s
     "a key that is null": (lambda t, s: t.insert([("x", None, 1)]), SchemaError, "key column 'id' has a null in 1 row"),
     "a key twice": (lambda t, s: t.insert([("x", 9, 1), ("y", 9, 1)]), ChangeError, r"inserted before.*\n.*\(id=9\)"),
     "a key that exists": (lambda t, s: t.insert(ROWS[:1]), ChangeError, r"exists already\n  detail: \(id=1\)"),
-    "a key that does not": (lambda t, s: t.delete({"id": 9}), ChangeError, r"1 row that is not there\n.*\(id=9\)"),
+    "a key that does not": (lambda t, s: t.delete({"id": 9}), ChangeError, r"1 row that does not exist\n.*\(id=9\)"),
     "text": (lambda t, s: t.insert("ann"), SchemaError, "cannot make rows of a str"),
     "nothing": (lambda t, s: t.insert(None), SchemaError, "cannot make rows of a NoneType"),
     "a name that is taken": (

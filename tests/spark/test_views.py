@@ -399,7 +399,7 @@ def test_many_threads_at_once(session: Session, spark: SparkSession, orders: Tab
     assert found["i"] > 3 and found["l"] >= 100
     assert Counter(row.region for row in orders.to_df().select("region").collect()) == found
     assert [each.name for each in session.views()] == ["counts"]
-    with pytest.raises(IkebanaError, match="under way in this thread"), session.transaction(), session.transaction():
+    with pytest.raises(IkebanaError, match="already open in this thread"), session.transaction(), session.transaction():
         pass
     with pytest.raises(DroppedError, match="the transaction has ended"), session.transaction() as transaction:
         transaction.abort()

@@ -29,6 +29,14 @@ class Cluster(Protocol):
         """How many workers there are."""
         ...
 
+    @property
+    def runs_by_itself(self) -> bool:
+        """Whether workers run on their own; if not, they only make progress inside `run` and `ask`.
+
+        If not, only one thread may use the cluster at a time.
+        """
+        ...
+
     def command(self, command: Command, worker: int | None = None) -> None:
         """Send a command to every worker, or to one. Each worker gets its commands in the order they were sent."""
         ...

@@ -119,6 +119,11 @@ class Driver:
         """How many workers there are."""
         return self._line.size
 
+    @property
+    def runs_by_itself(self) -> bool:
+        """True: workers run in processes of their own."""
+        return True
+
     # What the engine asks for (`ikebana.cluster.Cluster`).
 
     def command(self, command: Command, worker: int | None = None) -> None:

@@ -96,6 +96,11 @@ class InProcess:
         """How many workers there are."""
         return len(self.workers)
 
+    @property
+    def runs_by_itself(self) -> bool:
+        """False: workers only make progress inside `run` and `ask`, in the calling thread."""
+        return False
+
     def run(self) -> None:
         """Run until nothing is left to do."""
         while not self.run_some(1 << 30):

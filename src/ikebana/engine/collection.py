@@ -1,8 +1,11 @@
-"""Collections: what a user writes by hand.
+"""Collections: the API in which queries are written by hand.
 
-A `Collection` is a plan for a changing collection of rows with named, typed columns; an `Arrangement` is one
-that is indexed by key. Methods make new plans and compute nothing; an `Engine` installs them. Functions work
-on whole columns (dicts of Arrow arrays by name), or on rows where a method says so.
+A `Collection` is a plan for a changing collection of rows with named, typed columns; an `Arrangement` is a plan for a
+collection that is indexed by key. Methods return new plans and compute nothing; `Engine.install` runs a plan. Functions
+that users pass work on whole columns (dictionaries of Arrow arrays by name), or on rows where a method says so.
+
+Cost: building a plan is independent of the data. Plans are immutable, and equal plans are the same object, which is how
+queries come to share arrangements.
 """
 
 from __future__ import annotations
@@ -15,21 +18,36 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.encoding import Schema
-from ikebana.encoding.columns import is_nested, is_plain_integer, matched
+from ikebana.encoding.columns import matched
+from ikebana.engine.columns import (
+    Types,
+    check_alike,
+    check_clock,
+    check_keys,
+    check_ordered,
+    declared,
+    declared_nullable,
+    fields_of,
+    with_step,
+)
+from ikebana.engine.scopes import entered, in_one_scope, inside
 from ikebana.errors import SchemaError
 from ikebana.operators import arrangement_views, linear, reducers
 from ikebana.operators.buckets import Bucket
-from ikebana.operators.changes import Fields
 from ikebana.operators.join import Result
 from ikebana.plan import ir
 
-Types = Mapping[str, pa.DataType] | Iterable[pa.Field]
 _loops = itertools.count()
-_BUCKETS, _MOST_LEVELS = 1024, 4
+
+_BUCKETS = 1024
+"""The number of buckets of a level in `Collection.top_k`."""
+
+_MAX_LEVELS = 4
+"""The greatest number of levels in `Collection.top_k`."""
 
 
 class Collection:
-    """A changing collection of rows."""
+    """A changing collection of rows with named, typed columns."""
 
     def __init__(self, node: ir.Node) -> None:
         self.node = node
@@ -39,10 +57,13 @@ class Collection:
         """The names of the columns."""
         return [field.name for field in self.node.columns]
 
-    # Linear.
+    # Linear operations.
 
     def map(self, columns: Types, function: Callable[[linear.Columns], Mapping[str, Any]]) -> Collection:
-        """Rows with other columns, computed by a function of the columns; `columns` names their types.
+        """Replace the columns of every row.
+
+        `function` computes the new columns from the old ones, whole columns at a time; `columns` declares the names and
+        types of the new ones.
 
         >>> show(numbers.map({"x": pa.int64()}, lambda c: {"x": pc.add(c["k"], c["v"])}))
         [(11, 1), (21, 1), (32, 1)]
@@ -50,7 +71,7 @@ class Collection:
         return self.step(linear.Map(fields_of(columns), function))
 
     def select(self, *names: str, **renamed: str) -> Collection:
-        """Some columns: those named, and others under a new name (`new=old`).
+        """Keep only some columns: those named, and others under a new name (`new=old`).
 
         >>> numbers.select("v", key="k")
         Collection(v, key)
@@ -60,7 +81,7 @@ class Collection:
         return self.step(linear.Select(pairs))
 
     def filter(self, predicate: Callable[[linear.Columns], Any]) -> Collection:
-        """The rows for which a function of the columns is true.
+        """Keep only rows for which the predicate, a function of whole columns, is true.
 
         >>> show(numbers.filter(lambda c: pc.greater(c["v"], 10)))
         [(1, 20, 1), (2, 30, 1)]
@@ -68,7 +89,10 @@ class Collection:
         return self.step(linear.Filter(predicate))
 
     def flat_map(self, columns: Types, function: Callable[[dict[str, Any]], Iterable[Any]]) -> Collection:
-        """For each row (a dict) any number of rows (tuples or dicts): a plain Python function, row by row.
+        """Replace each row by any number of rows.
+
+        `function` is a plain Python function that gets one row (a dict) and returns rows (tuples or dicts); `columns`
+        declares the columns of these rows.
 
         >>> show(numbers.flat_map({"x": pa.int64()}, lambda row: [(row["v"] + i,) for i in range(row["k"])]))
         [(10, 1), (20, 1), (30, 1), (31, 1)]
@@ -77,7 +101,7 @@ class Collection:
         return self.step(linear.FlatMap(fields, linear.RowByRow(fields, function)))
 
     def negate(self) -> Collection:
-        """Every multiplicity with its sign changed.
+        """Change the sign of every multiplicity.
 
         >>> show(numbers.concat(numbers.negate()))
         []
@@ -85,49 +109,52 @@ class Collection:
         return self.step(linear.Negate())
 
     def explode(self, keep: Sequence[str], function: Callable[[linear.Columns], Sequence[Any]]) -> Collection:
-        """Keep some columns, and multiply diffs by whole numbers; one for each diff lane of the result."""
+        """Keep some columns, and multiply the multiplicity of each row by integers, one for each diff lane.
+
+        `function` computes these integers from whole columns: an integer for all rows, or an array, for each lane. This
+        is how sums are kept in multiplicities; see `aggregate`.
+        """
         self._check(keep)
         lanes = len(function({f.name: pa.array([], f.type) for f in self.node.columns}))
         return self.step(linear.Explode(function, tuple(keep)), lanes)
 
     def inspect(self, function: Callable[[Any], object]) -> Collection:
-        """Show each worker's changes to a function, as they flow by."""
+        """Call a function with the changes of each worker as they pass; the collection itself is not changed."""
         return self.step(linear.Inspect(function))
 
     def declare(self, columns: Types) -> Collection:
-        """The same columns, declared differently: as to whether they may be null."""
-        return Collection(_declared(self.node, fields_of(columns)))
+        """Declare the same columns with a different nullability."""
+        return Collection(declared(self.node, fields_of(columns)))
 
     def consolidate(self) -> Collection:
-        """Add up equal changes of a visit before they flow on."""
+        """Add up equal changes before they are passed on. The collection itself is not changed."""
         return self.step(linear.Consolidate())
 
     def later(self) -> Collection:
-        """The changes after the epoch at which a query starts, without what there was: for paths of delta joins.
+        """Only changes after the query starts, without existing rows (used to build delta joins).
 
-        In a sum of lookups that make up a join, one path meets all that there was; see `natural_join`.
+        In a delta join, one path covers all rows that exist when the query starts; see `natural_join`.
         """
         return Collection(ir.make(ir.AfterStart, source=self.node))
 
     def concat(self, *others: Collection) -> Collection:
-        """The sum of collections with the same columns.
+        """Add collections with the same columns: multiplicities of equal rows add up.
 
         >>> show(numbers.concat(numbers))
         [(1, 10, 2), (1, 20, 2), (2, 30, 2)]
         """
-        nodes = _in_one_scope([each.node for each in (self, *others)])
+        nodes = in_one_scope([collection.node for collection in (self, *others)])
         for node in nodes[1:]:
-            _check_alike("concatenate collections", nodes[0], node)
+            check_alike("concatenate collections", nodes[0], node)
         may_be_null = {field.name for node in nodes for field in node.columns if field.nullable}
-        return Collection(ir.make(ir.Union, sources=tuple(_declared_nullable(node, may_be_null) for node in nodes)))
+        return Collection(ir.make(ir.Union, sources=tuple(declared_nullable(node, may_be_null) for node in nodes)))
 
     def step(self, step: linear.Step, lanes: int | None = None) -> Collection:
-        """One more linear step, of any kind; a chain of steps is one operator."""
-        node = self.node
-        lanes = lanes or node.lanes
-        if isinstance(node, ir.Steps):
-            return Collection(ir.make(ir.Steps, source=node.source, steps=(*node.steps, step), diff_lanes=lanes))
-        return Collection(ir.make(ir.Steps, source=node, steps=(step,), diff_lanes=lanes))
+        """Append a linear step of any kind (`ikebana.operators.linear`); a chain of steps is one operator.
+
+        `lanes` is the number of diff lanes after the step, by default the same as before.
+        """
+        return Collection(with_step(self.node, step, lanes))
 
     def _check(self, names: Iterable[str]) -> None:
         unknown = [name for name in names if name not in self.columns]
@@ -137,33 +164,35 @@ class Collection:
     # Arrangements.
 
     def arrange(self, *key: str) -> Arrangement:
-        """Indexed by key columns; all columns where none is named."""
+        """Index the collection by key columns, by default by all columns."""
         return self.arrange_by(key or tuple(self.columns))
 
     def arrange_by(self, key: Sequence[str]) -> Arrangement:
-        """Indexed by these columns; all rows under one key, on one worker, if there are none.
+        """Index the collection by these columns; if there are none, all rows are under one key, on one worker.
 
-        Rows of such an index are not indexed again.
+        The rows of an arrangement with this key are not indexed again: the result is that arrangement.
         """
         self._check(key)
         node = self.node
-        if isinstance(node, ir.AsStream) and [field.name for field in ir.schema_of(node.source).key.fields] == list(
-            key
-        ):
-            return Arrangement(node.source)
+        if isinstance(node, ir.AsStream):
+            existing_key = [field.name for field in ir.schema_of(node.source).key.fields]
+            if existing_key == list(key):
+                return Arrangement(node.source)
         return Arrangement(ir.make(ir.Arrange, source=node, key=tuple(key)))
 
     def _arranged_alike(self, other: Collection, key: Sequence[str]) -> tuple[Arrangement, Arrangement]:
-        """Both indexed by the same columns, declared in the same way: what may be null has another index."""
-        for each in (self, other):
-            each._check(key)
-        may_be_null = {field.name for each in (self, other) for field in each.node.columns if field.nullable} & set(key)
-        nodes = (_declared_nullable(each.node, may_be_null) for each in (self, other))
-        left, right = (Collection(node).arrange_by(key) for node in nodes)
+        """Both collections, indexed by the same columns with the same nullability, on which the index depends."""
+        both = (self, other)
+        for side in both:
+            side._check(key)
+        may_be_null = {field.name for side in both for field in side.node.columns if field.nullable} & set(key)
+        left, right = (Collection(declared_nullable(side.node, may_be_null)).arrange_by(key) for side in both)
         return left, right
 
     def join(self, other: Collection, on: str | Sequence[str]) -> Collection:
-        """Pairs of rows that agree in the columns `on`: these, then the others of both sides.
+        """Join two collections: pairs of rows that are equal in the columns `on`.
+
+        The result has the columns `on`, then the other columns of this collection, then those of `other`.
 
         >>> show(numbers.join(numbers.select("k", w="v"), on="k"))
         [(1, 10, 10, 1), (1, 10, 20, 1), (1, 20, 10, 1), (1, 20, 20, 1), (2, 30, 30, 1)]
@@ -172,33 +201,38 @@ class Collection:
         return left.join(right)
 
     def lookup(self, index: Arrangement, *, on: Sequence[str] | None = None, strict: bool = False) -> Collection:
-        """Each change with what `index` has for its key by then; see `natural_join` for what it is good for.
+        """Extend each change by the rows that `index` has for its key at that time. Used to build delta joins.
 
-        The key columns of `index` are columns here, those named `on` if they have other names; its other columns are
-        added. Inside a loop, what is found may be due at a later round: looking that up in turn meets what the other
-        index has by then, not by now.
+        Unlike with `join`, changes of `index` do not cause changes of the result; see `natural_join`.
+
+        `index`: an arrangement, whose value columns are added to the result.
+        `on`: the columns of this collection to look up, by default those named like the key columns of `index`.
+        `strict`: look up only what `index` had strictly before the time of the change.
+
+        Inside a loop, a match may be due at a later round. Looking up that match in another index meets the rows that
+        the index has at the later round.
         """
         fields = ir.schema_of(index.node).key.fields
         key = tuple(field.name for field in fields) if on is None else tuple(on)
         self._check(key)
-        source, at = _in_one_scope([self.node, index.node])
+        source, index_node = in_one_scope([self.node, index.node])
         may_be_null = {name for name, field in zip(key, fields, strict=True) if field.nullable}
-        source = _declared_nullable(source, may_be_null)
+        source = declared_nullable(source, may_be_null)
         known = {field.name: field for field in source.columns}
-        _check_keys(tuple(known[name] for name in key), fields)
-        return Collection(ir.make(ir.Lookup, source=source, index=at, key=key, strict=strict))
+        check_keys(tuple(known[name] for name in key), fields)
+        return Collection(ir.make(ir.Lookup, source=source, index=index_node, key=key, strict=strict))
 
     def semijoin(self, keys: Collection) -> Collection:
-        """The rows whose key, named as in `keys`, is in `keys`.
+        """Keep only rows that match a row of `keys` in all columns of `keys`.
 
         >>> show(numbers.semijoin(numbers.filter(lambda c: pc.equal(c["v"], 10)).select("k")))
         [(1, 10, 1), (1, 20, 1)]
         """
         left, right = self._arranged_alike(keys.distinct(), keys.columns)
-        return Collection(_declared(left.join(right).select(*self.columns).node, self.node.columns))
+        return Collection(declared(left.join(right).select(*self.columns).node, self.node.columns))
 
     def antijoin(self, keys: Collection) -> Collection:
-        """The rows whose key is not in `keys`.
+        """Keep only rows that match no row of `keys` in the columns of `keys`.
 
         >>> show(numbers.antijoin(numbers.filter(lambda c: pc.equal(c["v"], 10)).select("k")))
         [(2, 30, 1)]
@@ -206,15 +240,16 @@ class Collection:
         return self.concat(self.semijoin(keys).negate())
 
     def expire(self, clock: Collection, *, valid_from: str | None = None, valid_until: str | None = None) -> Collection:
-        """The rows that are valid at what `clock` shows: from a time in one column on, and before that in another.
+        """Keep only rows that are valid now: those with `valid_from <= now < valid_until`.
 
-        Rows for which `valid_from <= now < valid_until`, where a null is no bound, and neither is a column that is not
-        named. `now` is the value in the only row of `clock`, which has one column of the same type, never null: a
-        timestamp, a date or a whole number. It may only grow, and advancing it costs what changes then, however many
-        rows there are. See `ikebana.operators.expire`.
+        `clock`: a collection with one row and one column, which is `now`: a timestamp, a date or an integer, not
+        nullable. It must never go back. Advancing it takes time in proportion to the rows that become valid or invalid,
+        not to all rows.
+        `valid_from`, `valid_until`: columns of the same type as the clock. A null, or a column that is not given, is no
+        bound.
 
-        To keep what is not older than an hour (`at >= now - hour`), let it be valid until `at + hour`, and a
-        microsecond more.
+        To keep rows that are not older than an hour (`at >= now - hour`), let them be valid until `at + hour` plus one
+        microsecond. See `ikebana.operators.expire`.
 
         >>> ten = constant(pa.table({"now": [10]}, pa.schema([pa.field("now", pa.int64(), nullable=False)])))
         >>> show(numbers.expire(ten, valid_from="k", valid_until="v"))
@@ -222,9 +257,9 @@ class Collection:
         """
         named = [name for name in (valid_from, valid_until) if name is not None]
         self._check(named)
-        _check_clock(clock.node, [field for field in self.node.columns if field.name in named])
+        check_clock(clock.node, [field for field in self.node.columns if field.name in named])
         if self.node.scope:
-            raise SchemaError("rows cannot expire inside a loop", hint="let them expire before they enter it")
+            raise SchemaError("rows cannot expire inside a loop", hint="call expire() before the rows enter the loop")
         bounds = {"valid_from": valid_from or "", "valid_until": valid_until or ""}
         return Collection(ir.make(ir.Expire, source=self.node, clock=clock.node, **bounds))
 
@@ -236,9 +271,12 @@ class Collection:
         columns: Types,
         function: Callable[[tuple[Any, ...], list[tuple[tuple[Any, ...], int]]], Iterable[tuple[Any, int]]],
     ) -> Collection:
-        """For each key rows that a Python function makes of its values: (key, [(value, count), ...]) -> pairs.
+        """Compute rows for each key with a Python function of the key and its values.
 
-        Keys and values are tuples, with an entry for each column.
+        `by`: the key columns.
+        `columns`: the value columns of the result, which come after the key columns.
+        `function(key, values)`: `values` is a list of pairs (value, multiplicity); the result is an iterable of such
+        pairs. Keys and values are tuples, with an entry for each column.
 
         >>> spread = lambda key, values: [(values[-1][0][0] - values[0][0][0], 1)]
         >>> show(numbers.reduce("k", {"spread": pa.int64()}, spread))
@@ -247,9 +285,10 @@ class Collection:
         return self.reduce_by(by, reducers.PythonReducer(fields_of(columns), function))
 
     def distinct(self, *key: str) -> Collection:
-        """Each row of positive multiplicity, once. The index that this takes is by `key`, or by all columns.
+        """Keep each row of positive multiplicity exactly once.
 
-        With a key, what follows on that key (a join, say) needs no other index.
+        The rows are indexed by the columns `key`, by default by all columns. Further operations on the same key, such
+        as a join, use that index.
 
         >>> show(numbers.select("k").distinct())
         [(1, 1), (2, 1)]
@@ -257,7 +296,7 @@ class Collection:
         return self.reduce_by(key or self.columns, reducers.DISTINCT)
 
     def threshold(self, multiplicity: Callable[[Any], Any]) -> Collection:
-        """Each row with a multiplicity that is a function (of whole columns) of the one it has.
+        """Replace the multiplicity of each row by a function of it; the function gets an array of multiplicities.
 
         >>> show(numbers.select("k").threshold(lambda count: count // 2))
         [(1, 1)]
@@ -265,7 +304,7 @@ class Collection:
         return self.reduce_by(self.columns, reducers.Threshold(multiplicity))
 
     def count(self, by: str | Sequence[str], name: str = "count") -> Collection:
-        """For each key the number of its rows.
+        """Count the rows of each key; `name` is the name of the column with the count.
 
         >>> show(numbers.count("k"))
         [(1, 2, 1), (2, 1, 1)]
@@ -275,7 +314,7 @@ class Collection:
         return self.aggregate(by, {name: pa.int64()}, lambda columns: [1], lambda sums: [sums[0]])
 
     def sum(self, by: str | Sequence[str], column: str, name: str = "sum") -> Collection:
-        """For each key the sum of a column of whole numbers.
+        """Add up a column of integers for each key; `name` is the name of the column with the sum.
 
         >>> show(numbers.sum("k", "v"))
         [(1, 30, 1), (2, 30, 1)]
@@ -295,16 +334,18 @@ class Collection:
         lanes: Callable[[linear.Columns], Sequence[Any]],
         finish: Callable[[Any], Sequence[Any]],
     ) -> Collection:
-        """Linear aggregates, kept in the diffs: a change costs an addition, however large its group.
+        """Compute linear aggregates for each key. A change costs one addition, however large its group is.
 
-        `lanes` gives whole numbers for each row, the first of them 1 (the count); `finish` computes the
-        columns from their sums.
+        `by`: the key columns.
+        `columns`: the value columns of the result.
+        `lanes`: computes, from whole columns, integers to be added up for each row, the first of them 1 (the count).
+        `finish`: computes the value columns from the sums.
         """
         key = (by,) if isinstance(by, str) else tuple(by)
         return self.explode(key, lanes).reduce_by(key, reducers.LinearAggregate(fields_of(columns), finish))
 
     def min(self, by: str | Sequence[str], *columns: str, levels: int | None = None) -> Collection:
-        """For each key the row with the least value, by `columns` or by all others.
+        """Keep, for each key, the row with the least value of `columns`, by default of all columns not in the key.
 
         See `top_k` for `levels`.
 
@@ -314,7 +355,7 @@ class Collection:
         return self._top(by, 1, columns, greatest=False, distinct=True, levels=levels)
 
     def max(self, by: str | Sequence[str], *columns: str, levels: int | None = None) -> Collection:
-        """For each key the row with the greatest value, by `columns` or by all others.
+        """Keep, for each key, the row with the greatest value of `columns`, by default of all columns not in the key.
 
         See `top_k` for `levels`.
 
@@ -324,14 +365,15 @@ class Collection:
         return self._top(by, 1, columns, greatest=True, distinct=True, levels=levels)
 
     def top_k(self, by: str | Sequence[str], k: int, *columns: str, levels: int | None = None) -> Collection:
-        """For each key the `k` rows with the greatest values, by `columns` or by all others.
+        """Keep, for each key, the `k` rows with the greatest values of `columns`, by default of all others.
 
-        A change costs far less than its group. Where the other columns fit into 64 bits together, the index has them
-        in order and its ends are read. Where they do not (strings, for example), rows compete in two levels: in one of
-        1024 buckets first (fewer for large `k`), then with the winners of the others. `levels` says how many levels
-        instead: 1 where all groups are small (two levels index rows twice, and cannot share the index by key); 3 for
-        groups of tens of millions, or of which many rows change at once; 2 for large groups of numbers inside
-        loops, where whole groups are read.
+        A change costs far less than reading its group. If the other columns fit into 64 bits together, the index has
+        them in order, and only its ends are read. Otherwise (strings, for example) rows compete in two levels: first
+        within one of 1024 buckets (fewer for a large `k`), then with the winners of the other buckets.
+
+        `levels` sets the number of levels instead: 1 if all groups are small (two levels index rows twice, and cannot
+        share the index by key); 3 for groups of tens of millions of rows, or groups of which many rows change at once;
+        2 for large groups of numbers inside loops, where whole groups are read.
 
         >>> show(numbers.top_k("k", 1))
         [(1, 20, 1), (2, 30, 1)]
@@ -350,11 +392,11 @@ class Collection:
     ) -> Collection:
         key = (by,) if isinstance(by, str) else tuple(by)
         self._check([*key, *columns])
-        _check_ordered(field for field in self.node.columns if field.name in columns)
+        check_ordered(field for field in self.node.columns if field.name in columns)
         values = tuple(name for name in self.columns if name not in key)
         order = tuple(dict.fromkeys(name for name in columns if name not in key)) or values
         how = reducers.TopK(k, order, greatest, distinct)
-        in_order = _fit_into_a_lane([field for field in self.node.columns if field.name in values])
+        in_order = _fit_into_lane([field for field in self.node.columns if field.name in values])
         levels = (1 if in_order else 2) if levels is None else levels
         in_loop = bool(self.node.scope)  # where whole groups are read
         if levels == 1 and in_order and order != values[: len(order)] and not in_loop:
@@ -365,25 +407,25 @@ class Collection:
     def _top_in_levels(
         self, key: tuple[str, ...], values: tuple[str, ...], how: reducers.TopK, levels: int
     ) -> Collection:
-        """The rows that win in their bucket, then among the winners of some buckets, and so on; at last among all."""
-        if not 1 <= levels <= _MOST_LEVELS:
-            raise SchemaError(f"there can be 1 to {_MOST_LEVELS} levels", detail=f"{levels} were asked for")
+        """The rows that win in their bucket, then among the winners of several buckets, and so on, up to all rows."""
+        if not 1 <= levels <= _MAX_LEVELS:
+            raise SchemaError(f"there can be 1 to {_MAX_LEVELS} levels", detail=f"`levels` is {levels}")
         bucket, buckets = _new_name("bucket", self.columns), _buckets(how.k)
-        found = self
+        winners = self
         for level in range(levels - 1 if values else 0, 0, -1):
-            parted = found.step(Bucket(bucket, values, buckets**level))
-            found = parted.reduce_by((*key, bucket), how).select(*self.columns)
-        return found.reduce_by(key, how)
+            in_buckets = winners.step(Bucket(bucket, values, buckets**level))
+            winners = in_buckets.reduce_by((*key, bucket), how).select(*self.columns)
+        return winners.reduce_by(key, how)
 
     def reduce_by(self, by: str | Sequence[str], how: reducers.Reducer) -> Collection:
-        """For each key what a logic makes of its values: see `ikebana.operators.reducers`."""
+        """Compute rows for each key with a reducer (`ikebana.operators.reducers`)."""
         key = (by,) if isinstance(by, str) else tuple(by)
         return self.arrange_by(key).reduce(how).rows()
 
     # Loops.
 
     def iterate(self, body: Callable[[Collection], Collection], rounds: int | None = None) -> Collection:
-        """The body applied again and again, until nothing changes or for a number of rounds.
+        """Apply `body` to the collection repeatedly, until nothing changes, or for a number of rounds.
 
         >>> halve = lambda c: {"n": pc.divide(c["n"], 2)}
         >>> show(numbers.select(n="v").iterate(lambda x: x.concat(x.map({"n": pa.int64()}, halve)).distinct()))
@@ -392,18 +434,19 @@ class Collection:
         return iterate(lambda variables: {"it": body(variables["it"])}, {"it": self}, rounds)["it"]
 
     def enter(self, loop: Collection) -> Collection:
-        """This collection inside the loop of another."""
-        return Collection(_inside(self.node, loop.node.scope))
+        """Bring the collection into the loop (or loops) that another collection is inside."""
+        return Collection(inside(self.node, loop.node.scope))
 
     def enter_at(self, loop: Collection, delay: Callable[[linear.Columns], Any]) -> Collection:
-        """This collection inside the innermost loop of another, each row from the round that `delay` computes on.
+        """Bring the collection into the innermost loop of another, each row at the round that `delay` computes.
 
-        For loops in which some rows had better wait, until others have had their effect.
+        `delay` is a function of whole columns. Useful if some rows should take effect only after others, such as long
+        edges after short ones in a search for shortest paths.
         """
         node = self.node
         *outer, last = loop.node.scope[len(node.scope) :]
         for id_ in outer:
-            node = _entered(node, id_)
+            node = entered(node, id_)
         return Collection(ir.make(ir.EnterAt, source=node, loop=last, delay=delay))
 
     def __repr__(self) -> str:
@@ -411,39 +454,43 @@ class Collection:
 
 
 class Arrangement:
-    """A collection indexed by key."""
+    """A collection that is indexed by key: what queries share."""
 
     def __init__(self, node: ir.Node) -> None:
         self.node = node
 
     def rows(self) -> Collection:
-        """The same collection as rows."""
+        """Return the collection that is indexed."""
         return Collection(ir.make(ir.AsStream, source=self.node))
 
     def enter(self, loop: Collection) -> Arrangement:
-        """The same index inside the loop of another collection: nothing is copied."""
-        return Arrangement(_inside(self.node, loop.node.scope))
+        """Bring the index into the loop (or loops) that a collection is inside. Nothing is copied."""
+        return Arrangement(inside(self.node, loop.node.scope))
 
-    # The same index, seen differently: nothing is copied, and functions are called when it is read.
+    # Views of the same index: nothing is copied, and functions are called whenever the index is read.
 
     def filter(self, predicate: Callable[[linear.Columns], Any]) -> Arrangement:
-        """The rows for which a function of the columns is true, read from the same index.
+        """Keep only rows for which the predicate, a function of whole columns, is true.
+
+        The index is shared, not copied; the predicate is called whenever rows are read.
 
         >>> show(numbers.arrange("k").filter(lambda c: pc.greater(c["v"], 10)).rows())
         [(1, 20, 1), (2, 30, 1)]
         """
-        return self._seen(arrangement_views.FilterView(predicate))
+        return self._view(arrangement_views.FilterView(predicate))
 
     def map(self, columns: Types, function: Callable[[linear.Columns], Mapping[str, Any]]) -> Arrangement:
-        """The same keys with other value columns, computed by a function of the columns.
+        """Replace the value columns; keys stay the same. The index is shared, not copied.
+
+        `function` computes the new value columns from all columns; `columns` declares their names and types.
 
         >>> show(numbers.arrange("k").map({"w": pa.int64()}, lambda c: {"w": pc.negate(c["v"])}).rows())
         [(1, -20, 1), (1, -10, 1), (2, -30, 1)]
         """
-        return self._seen(arrangement_views.ProjectView(fields_of(columns), function))
+        return self._view(arrangement_views.ProjectView(fields_of(columns), function))
 
     def select(self, *names: str, **renamed: str) -> Arrangement:
-        """The same keys with some of the value columns, or columns under a new name (`new=old`).
+        """Keep some value columns, or columns under a new name (`new=old`). The index is shared, not copied.
 
         >>> show(numbers.arrange("k").select(w="v").rows())
         [(1, 10, 1), (1, 20, 1), (2, 30, 1)]
@@ -452,91 +499,53 @@ class Arrangement:
         self.rows()._check(source for _, source in pairs)
         known = {field.name: field for field in self.node.columns}
         fields = tuple(known[source].with_name(name) for name, source in pairs)
-        return self._seen(arrangement_views.ProjectView(fields, arrangement_views.Keep(pairs)))
+        return self._view(arrangement_views.ProjectView(fields, arrangement_views.Keep(pairs)))
 
     def negate(self) -> Arrangement:
-        """Every multiplicity with its sign changed."""
-        return self._seen(arrangement_views.NegateView())
+        """Change the sign of every multiplicity. The index is shared, not copied."""
+        return self._view(arrangement_views.NegateView())
 
-    def _seen(self, wrapper: arrangement_views.ViewStep) -> Arrangement:
+    def _view(self, wrapper: arrangement_views.ViewStep) -> Arrangement:
         return Arrangement(ir.make(ir.ArrangementView, source=self.node, wrapper=wrapper))
 
     def join(self, other: Arrangement) -> Collection:
-        """Pairs of rows with equal keys: the key columns, then the others of both sides."""
+        """Join two arrangements on their keys.
+
+        The result has the key columns, then the value columns of this arrangement, then those of `other`.
+        """
         left, right = ir.schema_of(self.node), ir.schema_of(other.node)
         keys = [field.name for field in left.key.fields]
-        mine = [field.name for field in left.val.fields]
-        theirs = [field.name for field in right.val.fields]
-        _check_keys(left.key.fields, right.key.fields)
-        clash = {*keys, *mine} & set(theirs)
+        left_values = [field.name for field in left.val.fields]
+        right_values = [field.name for field in right.val.fields]
+        check_keys(left.key.fields, right.key.fields)
+        clash = {*keys, *left_values} & set(right_values)
         if clash:
             raise SchemaError(
                 f"both sides of a join have a column {min(clash)!r}",
                 hint="rename one of them first: select(..., new=old)",
             )
-        pairs = tuple((name, name) for name in (*keys, *mine))
-        result = Result((*keys, *mine, *theirs), pairs, tuple((name, name) for name in theirs))
-        one, two = _in_one_scope([self.node, other.node])
-        return Collection(ir.make(ir.Join, left=one, right=two, result=result))
+        pairs = tuple((name, name) for name in (*keys, *left_values))
+        result = Result((*keys, *left_values, *right_values), pairs, tuple((name, name) for name in right_values))
+        left_node, right_node = in_one_scope([self.node, other.node])
+        return Collection(ir.make(ir.Join, left=left_node, right=right_node, result=result))
 
     def reduce(self, how: reducers.Reducer) -> Arrangement:
-        """For each key a function of its values; indexed by the same key."""
+        """Compute rows for each key with a reducer (`ikebana.operators.reducers`), indexed by the same key."""
         return Arrangement(ir.make(ir.Reduce, source=self.node, reducer=how))
 
 
 def constant(table: pa.Table) -> Collection:
-    """The rows of a table, for ever. They are part of the plan, so let them be few; they are copied.
+    """Return a collection of the rows of a table, which never changes.
+
+    The rows are copied into the plan, so there should be few.
 
     >>> show(constant(pa.table({"k": [1, 2, 2]})).join(numbers, on="k"))
     [(1, 10, 1), (1, 20, 1), (2, 30, 2)]
     """
     fields = tuple(field.remove_metadata() for field in table.schema)
-    everything = pa.array(np.arange(table.num_rows))
-    arrays = tuple(array.take(everything) for array in matched(table, fields))
+    all_rows = pa.array(np.arange(table.num_rows))
+    arrays = tuple(array.take(all_rows) for array in matched(table, fields))
     return Collection(ir.make(ir.Constant, fields=fields, arrays=arrays, rows=table.num_rows))
-
-
-def natural_join(*collections: Collection) -> Collection:
-    """Rows that agree in all columns of the same name, of any number of collections: a delta join.
-
-    For each collection its changes are looked up in arrangements of all the others, one after the other, by the
-    columns known so far. No intermediate result is indexed; the arrangements are shared with other queries.
-
-    Inside loops that holds for two at a time, and what two make is indexed: what a change finds may be due at a later
-    round, and by then the other collections are no longer what they were for the change.
-    """
-    names = list(dict.fromkeys(name for each in collections for name in each.columns))
-    if len(collections) > 2 and any(each.node.scope for each in collections):
-        first, *others = collections
-        best = max(others, key=lambda each: len({*each.columns} & {*first.columns}))
-        others.remove(best)
-        return natural_join(natural_join(first, best), *others).select(*names)
-    paths = [_delta_path(collections, start).select(*names) for start in range(len(collections))]
-    return paths[0].concat(*paths[1:])
-
-
-def _delta_path(collections: Sequence[Collection], start: int) -> Collection:
-    """The changes of one collection, looked up in all the others; those before it strictly.
-
-    So what there is when a query starts is all met by the changes of the first: the others need only later ones.
-    """
-    in_loop = any(each.node.scope for each in collections)
-    found = collections[start].later() if start and not in_loop else collections[start]
-    waiting = [at for at in range(len(collections)) if at != start]
-    while waiting:
-        shared = {at: [n for n in collections[at].columns if n in found.columns] for at in waiting}
-        best = max(waiting, key=lambda at: len(shared[at]))
-        if not shared[best]:
-            raise SchemaError(
-                "cannot join collections that have no column in common",
-                detail=f"{collections[best].columns} shares no name with {found.columns}",
-                hint="give columns that should agree the same name: select(new=old)",
-            )
-        may_be_null = {field.name for field in found.node.columns if field.nullable} & set(shared[best])
-        other = Collection(_declared_nullable(collections[best].node, may_be_null))
-        found = found.lookup(other.arrange_by(shared[best]), strict=best < start)
-        waiting.remove(best)
-    return found
 
 
 def iterate(
@@ -544,151 +553,63 @@ def iterate(
     initial: Mapping[str, Collection],
     rounds: int | None = None,
 ) -> dict[str, Collection]:
-    """Mutually recursive variables: all are replaced at once by what `body` makes of them, until nothing changes.
+    """Compute mutually recursive variables: a loop.
 
-    With `rounds`, only so many times. Collections from outside that the body uses enter the loop by themselves. A loop
-    inside another is where it starts: if that is a collection from outside, `enter` it first.
+    `body` maps the variables of one round to those of the next; it is applied to all of them at once, until nothing
+    changes. `initial` has the variables of the first round. `rounds` limits the number of rounds.
+
+    Collections from outside that the body uses enter the loop by themselves. A loop inside another loop belongs to the
+    scope of its initial collections: if these are from outside of the outer loop, `enter` them first.
     """
     if rounds is not None and rounds <= 0:
         return dict(initial)
-    loop = f"loop {next(_loops)}"  # while its body is built: see `ikebana.plan.ir`
-    starts = _in_one_scope([start.node for start in initial.values()])
+    loop = f"loop {next(_loops)}"  # a temporary name, while the body is built: see `ikebana.plan.ir`
+    starts = in_one_scope([start.node for start in initial.values()])
     variables = {
-        name: ir.make(ir.LoopVariable, name=name, loop=loop, initial=_entered(start, loop))
+        name: ir.make(ir.LoopVariable, name=name, loop=loop, initial=entered(start, loop))
         for name, start in zip(initial, starts, strict=True)
     }
-    made = body({name: Collection(node) for name, node in variables.items()})
-    if made.keys() != initial.keys():
-        raise SchemaError(f"the body of a loop gave {sorted(made)}", detail=f"the variables are {sorted(initial)}")
-    results = []
-    for name, variable in variables.items():
-        result = _inside(made[name].node, variable.scope)
-        _check_alike(f"replace variable {name!r} of a loop by rows", variable, result)
-        for before, after in zip(variable.columns, result.columns, strict=True):
-            if after.nullable and not before.nullable:
-                raise SchemaError(
-                    f"column {after.name!r} of variable {name!r} may be null after a round, but not at the start",
-                    hint="declare it at the start: map([pyarrow.field(..., nullable=True), ...], ...)",
-                )
-        results.append(_declared(result, variable.columns))
-    node = ir.make(ir.Loop, id=loop, variables=tuple(variables.values()), results=tuple(results), rounds=rounds)
+    next_round = body({name: Collection(node) for name, node in variables.items()})
+    if next_round.keys() != initial.keys():
+        raise SchemaError(
+            f"the body of a loop returned {sorted(next_round)}",
+            detail=f"the variables are {sorted(initial)}",
+            hint="return a collection for each variable",
+        )
+    results = tuple(_next_variable(variable, next_round[name].node) for name, variable in variables.items())
+    node = ir.make(ir.Loop, id=loop, variables=tuple(variables.values()), results=results, rounds=rounds)
     return {
         name: Collection(ir.make(ir.Leave, source=result, loop=node))
         for name, result in zip(initial, node.results, strict=True)
     }
 
 
-# Loops: collections from outside.
+def _next_variable(variable: ir.LoopVariable, result: ir.Node) -> ir.Node:
+    """The result of a loop's body for a variable, checked to be a replacement for it."""
+    result = inside(result, variable.scope)
+    check_alike(f"replace variable {variable.name!r} of a loop by rows", variable, result)
+    for before, after in zip(variable.columns, result.columns, strict=True):
+        if after.nullable and not before.nullable:
+            raise SchemaError(
+                f"column {after.name!r} of variable {variable.name!r} is nullable after a round, but not at the start",
+                hint="declare the initial column nullable: declare([pyarrow.field(..., nullable=True), ...])",
+            )
+    return declared(result, variable.columns)
 
 
-def _entered(node: ir.Node, loop: str) -> ir.Node:
-    """A collection inside a loop; of an arrangement's rows, the arrangement enters."""
-    if isinstance(node, ir.AsStream):
-        return ir.make(ir.AsStream, source=ir.make(ir.Enter, source=node.source, loop=loop))
-    return ir.make(ir.Enter, source=node, loop=loop)
-
-
-def _inside(node: ir.Node, scope: ir.Scope) -> ir.Node:
-    """A collection inside loops, from outside all or some of them."""
-    if scope[: len(node.scope)] != node.scope:
-        raise SchemaError(
-            "cannot use a variable of a loop outside of it",
-            detail=f"it belongs to {' in '.join(reversed(node.scope))}",
-            hint="use what iterate returns; a loop inside another must start there: enter() what it starts from",
-        )
-    for loop in scope[len(node.scope) :]:
-        node = _entered(node, loop)
-    return node
-
-
-def _in_one_scope(nodes: Sequence[ir.Node]) -> list[ir.Node]:
-    """All inside the loops that the innermost of them is in."""
-    scope = max((node.scope for node in nodes), key=len)
-    return [_inside(node, scope) for node in nodes]
-
-
-# Levels of competition.
+# Levels of `top_k`.
 
 
 def _buckets(k: int) -> int:
-    """How many buckets compete in a level; fewer where more than one row wins in each, since all winners are read."""
+    """The number of buckets of a level; fewer if several rows win in each bucket, since all winners are read."""
     return max(2, _BUCKETS >> max(0, k.bit_length() - 1) // 2)
 
 
-def _fit_into_a_lane(fields: Iterable[pa.Field]) -> bool:
-    """Whether an index keeps these columns in order."""
+def _fit_into_lane(fields: Iterable[pa.Field]) -> bool:
+    """Whether the columns fit into one lane, so that an index keeps them in order."""
     return Schema((), fields).val.exact
 
 
 def _new_name(name: str, taken: Sequence[str]) -> str:
+    """A column name that is not taken yet."""
     return name if name not in taken else _new_name(f"{name}_", taken)
-
-
-# Columns that must fit.
-
-
-def _check_alike(what: str, one: ir.Node, other: ir.Node) -> None:
-    if [(f.name, f.type) for f in one.columns] != [(f.name, f.type) for f in other.columns]:
-        shown = [", ".join(f"{f.name}: {f.type}" for f in node.columns) for node in (one, other)]
-        raise SchemaError(
-            f"cannot {what} with different columns",
-            detail=f"the one has {shown[0]}; the other has {shown[1]}",
-            hint="select or map to the same columns, in the same order, first",
-        )
-    if one.lanes != other.lanes:
-        raise SchemaError(
-            f"cannot {what} with different numbers of diff lanes",
-            detail=f"the one has {one.lanes}, the other has {other.lanes}",
-            hint="explode both into as many",
-        )
-
-
-def _check_clock(clock: ir.Node, bounds: Sequence[pa.Field]) -> None:
-    if len(clock.columns) != 1 or not is_plain_integer(clock.columns[0]) or clock.lanes != 1 or clock.scope:
-        raise SchemaError(
-            "a clock is a collection of one column: a timestamp, a date or a whole number, never null",
-            detail=f"this one has {', '.join(f'{f.name}: {f.type}' for f in clock.columns) or 'no columns'}",
-            hint="select that column, and declare it as never null; clocks are outside of loops",
-        )
-    for field in bounds:
-        if field.type != clock.columns[0].type:
-            raise SchemaError(
-                f"column {field.name!r} and the clock do not show the same kind of time",
-                detail=f"it is of type {field.type}, the clock is of type {clock.columns[0].type}",
-                hint="map one to the type of the other",
-            )
-
-
-def _check_ordered(fields: Iterable[pa.Field]) -> None:
-    for field in fields:
-        if is_nested(field.type):
-            raise SchemaError(
-                f"column {field.name!r} is of type {field.type}, whose values have no order here",
-                hint="order by columns that are made of what is in it",
-            )
-
-
-def _check_keys(left: Fields, right: Fields) -> None:
-    if [(f.type, f.nullable) for f in left] != [(f.type, f.nullable) for f in right]:
-        shown = [", ".join(f"{f.name}: {f.type}{'?' if f.nullable else ''}" for f in each) for each in (left, right)]
-        raise SchemaError(
-            "cannot join on keys of different types",
-            detail=f"left {shown[0]}; right {shown[1]} (? if it may be null)",
-            hint="map to the same types before arranging",
-        )
-
-
-def _declared(node: ir.Node, fields: Fields) -> ir.Node:
-    """The same columns, but for whether they may be null."""
-    return node if node.columns == fields else Collection(node).step(linear.Declare(fields)).node
-
-
-def _declared_nullable(node: ir.Node, names: Iterable[str]) -> ir.Node:
-    names = set(names)
-    return _declared(node, tuple(field.with_nullable(field.nullable or field.name in names) for field in node.columns))
-
-
-def fields_of(columns: Types) -> Fields:
-    """Fields of named types, never null unless a `pyarrow.Field` says so."""
-    pairs = columns.items() if isinstance(columns, Mapping) else columns
-    return tuple(each if isinstance(each, pa.Field) else pa.field(each[0], each[1], nullable=False) for each in pairs)

@@ -1,19 +1,19 @@
-"""The coordinator: the one place in the driver where epochs advance, for whatever number of threads.
+"""The coordinator: the one place in the driver where epochs advance, for any number of threads.
 
-It owns the workers, the present epoch and the transactions' numbers. What must be one step is done under its `lock`:
-reading the epoch and sending what depends on it, checking a transaction and committing it. Waiting for workers is done
-without the lock, except for a verdict: transactions are checked and committed one at a time, so that each is checked
-against all that were committed before it.
+The coordinator owns the workers, the open epoch and the numbers of transactions. Steps that belong together are taken
+under its `lock`: reading the epoch and sending messages that depend on it, checking a transaction and committing it.
+Threads wait for workers without holding the lock, with one exception: transactions are checked and committed one at a
+time, so that each is checked against all that were committed before it.
 
-Workers take commands in the order in which they were sent, all in the same order. So whatever is sent under the lock
-meets every worker at the same epoch.
+All workers receive commands in the same order, the order in which they were sent. Commands that are sent under the lock
+therefore reach every worker at the same epoch.
 
-Workers of this process do nothing by themselves: they work when somebody asks, one thread at a time.
+Workers of this process do not run by themselves: they work inside `ask` and `run`, for one thread at a time.
 
-Interrupts (Ctrl-C) end the waiting for workers, and nothing else: what is sent together is sent
-(`ikebana.cluster.interrupts`). A transaction that is interrupted before all its verdicts are there is aborted.
+An interrupt (Ctrl-C) ends waiting for workers, and nothing else: messages that belong together are all sent
+(`ikebana.cluster.interrupts`). A transaction that is interrupted before all its verdicts have arrived is aborted.
 
-Cost: committing takes one request to the workers that have rows of the transaction, and one command to all.
+Cost: a commit takes one request to the workers that have rows of the transaction, and one command to all workers.
 """
 
 from __future__ import annotations
@@ -27,110 +27,115 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ikebana.cluster import Cluster
-from ikebana.cluster.inprocess import InProcess
 from ikebana.cluster.interrupts import deferred
 from ikebana.engine.deadline import Deadline
 from ikebana.errors import ChangeError, TimeError
 from ikebana.runtime.messages import Abort, Advance, Check, Command, Commit, Problem, Request, Verdict
 
-_EXAMPLES = 3
-_WHY = {
+_MAX_EXAMPLES = 3
+"""The number of rejected rows that an error shows."""
+
+_PROBLEMS = {
     "exists": (
         "cannot insert into table {table!r}: {rows} with a key that exists already",
         "use upsert to replace rows, or delete them first",
     ),
     "twice": (
         "cannot insert into table {table!r}: {rows} with a key that was inserted before in the same transaction",
-        "insert each key once, or use upsert, with which the last row counts",
+        "insert each key once, or use upsert, with which the last row of a key wins",
     ),
     "memory": (
-        "cannot insert into table {table!r}: there is no memory for {rows} or more",
+        "cannot insert into table {table!r}: not enough memory for {rows} or more",
         "drop views or rows, or give the workers more memory: memory=...",
     ),
     "missing": (
-        "cannot delete from table {table!r}: {rows} that {are} not there",
-        "delete only what is there",
+        "cannot delete from table {table!r}: {rows} that {verb} not exist",
+        "delete only rows that exist",
     ),
 }
+"""The message and the hint for each kind of problem."""
 
 
 class Coordinator:
-    """The driver's side of W workers."""
+    """The driver's side of a cluster of workers."""
 
     def __init__(self, cluster: Cluster, timeout: float | None = None) -> None:
+        """`timeout` is the default limit, in seconds, of calls that wait for workers; None for no limit."""
         self.cluster, self.epoch, self.timeout = cluster, 0, timeout
         self.lock = threading.RLock()
-        self.mine = threading.local()  # what is under way in a thread
-        self._turn: AbstractContextManager[Any] = threading.RLock() if isinstance(cluster, InProcess) else nullcontext()
-        self._numbers, self._open, self._lost = itertools.count(), set[int](), deque[int]()
-        self._followers: dict[int, weakref.WeakMethod[Callable[[int, Any], None]]] = {}
-        cluster.listen(self._hear)
+        self._cluster_lock: AbstractContextManager[Any] = nullcontext() if cluster.runs_by_itself else threading.RLock()
+        self._numbers, self._open, self._abandoned = itertools.count(), set[int](), deque[int]()
+        self._listeners: dict[int, weakref.WeakMethod[Callable[[int, Any], None]]] = {}
+        self._pushes = itertools.count(1)
+        cluster.listen(self._on_notification)
 
     # Workers.
 
     def command(self, command: Command, worker: int | None = None) -> None:
         """Send a command to every worker, or to one."""
-        with self._turn:
+        with self._cluster_lock:
             self.cluster.command(command, worker)
 
     def deadline(self, timeout: float | None, what: str) -> Deadline:
-        """The time that a call has: so many seconds, or as many as is usual here."""
+        """Return a deadline in `timeout` seconds, or else the default limit; `what` names the call in errors."""
         return Deadline(self.timeout if timeout is None else timeout, what)
 
     def ask(self, request: Request, worker: int | None = None, deadline: Deadline | None = None) -> list[Any]:
-        """The answers of all workers, or of one; raises when they have not come in time."""
+        """Return the answers of all workers, or of one; raise if they have not arrived by the deadline."""
 
         def work() -> list[Any]:
-            with self._turn:
+            with self._cluster_lock:
                 return self.cluster.ask(request, worker)
 
         return work() if deadline is None else deadline.run(work)
 
     def run(self, deadline: Deadline | None = None) -> None:
-        """Work until nothing is left to do."""
+        """Let the workers work until nothing is left to do."""
 
         def work() -> None:
-            with self._turn:
+            with self._cluster_lock:
                 self.cluster.run()
 
         return work() if deadline is None else deadline.run(work)
 
-    @property
-    def is_driven(self) -> bool:
-        """Whether workers work only when somebody asks."""
-        return isinstance(self.cluster, InProcess)
-
     def new_number(self) -> int:
-        """A number that nothing else has."""
+        """Return a number that identifies a transaction, a hold or a subscription in messages to workers."""
         return next(self._numbers)
 
-    # News.
+    def next_worker(self) -> int:
+        """Return the worker that takes the next push to an input: each in turn. Arranging moves rows to owners."""
+        return next(self._pushes) % self.cluster.size
+
+    # Notifications of workers.
 
     def follow(self, number: int, listener: Callable[[int, Any], None]) -> None:
-        """Give news with a number to a method: which worker they are from, and what they are. It must be quick.
+        """Call a method with the sender and each notification that carries a number. The method must be quick.
 
-        That does not keep the method's object alive.
+        The coordinator does not keep the method's object alive.
         """
-        self._followers[number] = weakref.WeakMethod(listener)
+        self._listeners[number] = weakref.WeakMethod(listener)
 
     def unfollow(self, number: int) -> None:
-        """Nobody waits for news with a number any more."""
-        self._followers.pop(number, None)
+        """Ignore notifications that carry a number from now on."""
+        self._listeners.pop(number, None)
 
-    def _hear(self, worker: int, item: Any) -> None:
-        follower = self._followers.get(item.number)
-        listener = follower() if follower is not None else None
+    def _on_notification(self, worker: int, notification: Any) -> None:
+        reference = self._listeners.get(notification.number)
+        listener = reference() if reference is not None else None
         if listener is not None:
-            listener(worker, item)
+            listener(worker, notification)
 
     # Epochs.
 
     def advance(self, epoch: int | None = None) -> int:
-        """Close the present epoch, or all before `epoch`; returns the epoch that is now open."""
+        """Close the open epoch, or with `epoch` all epochs before that one; return the epoch that is now open."""
         with self.lock, deferred():
             target = self.epoch + 1 if epoch is None else epoch
             if target < self.epoch:
-                raise TimeError(f"cannot go back to epoch {target}", detail=f"the present epoch is {self.epoch}")
+                raise TimeError(
+                    f"cannot go back to epoch {target}",
+                    detail=f"epoch {self.epoch} is open, and all epochs before it are closed",
+                )
             self.epoch = target
             self.command(Advance(target))
             return target
@@ -138,10 +143,10 @@ class Coordinator:
     # Transactions.
 
     def begin(self) -> int:
-        """The number of a new transaction."""
+        """Begin a transaction; return its number."""
         with self.lock, deferred():
-            while self._lost:
-                self.abort(self._lost.popleft())
+            while self._abandoned:
+                self.abort(self._abandoned.popleft())
             number = self.new_number()
             self._open.add(number)
             return number
@@ -149,20 +154,20 @@ class Coordinator:
     def commit(
         self, transaction: int, parts: Any, workers: Sequence[int] | None = None, deadline: Deadline | None = None
     ) -> int:
-        """Apply a transaction everywhere, or raise and leave everything as it was; returns its epoch.
+        """Apply a transaction on all workers and return its epoch, or raise and change nothing.
 
-        `parts` are those that count, as in `Check`; `workers` those that may have rows, None if any may. What is not
-        checked in time is not applied.
+        `parts` are the parts to apply, as in `Check`; `workers` are the workers that may have rows of the transaction,
+        None if any may. A transaction that is not checked by the deadline is not applied.
         """
         with self.lock:
             try:
-                _raise(self._verdicts(Check(transaction, parts), workers, deadline))
+                _raise_problems(self._verdicts(Check(transaction, parts), workers, deadline))
             except BaseException:
                 self.abort(transaction)
                 raise
             with deferred():
                 epoch, self.epoch = self.epoch, self.epoch + 1
-                self.command(Commit(transaction, epoch + 1, self._ended(transaction)))
+                self.command(Commit(transaction, epoch + 1, self._end(transaction)))
             return epoch
 
     def _verdicts(self, check: Check, workers: Sequence[int] | None, deadline: Deadline | None) -> list[Verdict]:
@@ -171,38 +176,44 @@ class Coordinator:
         return self.ask(check, deadline=deadline)
 
     def abort(self, transaction: int) -> None:
-        """Drop a transaction everywhere."""
+        """Discard a transaction on all workers."""
         with self.lock, deferred():
-            self.command(Abort(transaction, self._ended(transaction)))
+            self.command(Abort(transaction, self._end(transaction)))
 
     def abandon(self, transaction: int) -> None:
-        """Nobody has a transaction any more: drop it some time. Waits for nothing, wherever it is called."""
-        self._lost.append(transaction)
+        """Abort a transaction when the next one begins. Never waits, so that finalizers can call it."""
+        self._abandoned.append(transaction)
 
-    def _ended(self, transaction: int) -> int:
-        """A transaction has ended; returns the oldest that has not."""
+    def _end(self, transaction: int) -> int:
+        """Record that a transaction has ended; return the oldest that has not."""
         self._open.discard(transaction)
         return min(self._open, default=transaction + 1)
 
 
-def _raise(verdicts: list[Verdict]) -> None:
-    """Raise the first kind of problem that any worker found, with the rows of all of them."""
+def _raise_problems(verdicts: list[Verdict]) -> None:
+    """Raise if workers found problems: an error about the first kind of problem, with the rows of all workers."""
     problems = [problem for verdict in verdicts for problem in verdict.problems]
     if not problems:
         return
     first = problems[0]
-    alike = [each for each in problems if (each.table, each.why) == (first.table, first.why)]
-    others = {(each.table, each.why): each for each in problems if each not in alike}
-    raise _error(first, alike, len(others))
+    same_kind = [problem for problem in problems if (problem.table, problem.why) == (first.table, first.why)]
+    other_kinds = {(problem.table, problem.why) for problem in problems if problem not in same_kind}
+    raise _change_error(same_kind, len(other_kinds))
 
 
-def _error(first: Problem, alike: list[Problem], others: int) -> ChangeError:
-    rows = sum(each.rows for each in alike)
-    examples = [example for each in alike for example in each.examples][:_EXAMPLES]
-    what, hint = _WHY[first.why]
-    what = what.format(table=first.table, rows=f"{rows} row{'s' if rows > 1 else ''}", are="are" if rows > 1 else "is")
-    listed = "; ".join(f"({example})" for example in examples)
-    detail = f"{'for instance ' if rows > len(examples) else ''}{listed}"
-    if others:
-        detail += f"; and {others} other kind{'s' if others > 1 else ''} of problem"
+def _change_error(problems: list[Problem], other_kinds: int) -> ChangeError:
+    """The error for problems of one kind with one table."""
+    rows = sum(problem.rows for problem in problems)
+    examples = [example for problem in problems for example in problem.examples][:_MAX_EXAMPLES]
+    what, hint = _PROBLEMS[problems[0].why]
+    what = what.format(
+        table=problems[0].table,
+        rows=f"{rows} row{'s' if rows > 1 else ''}",
+        verb="do" if rows > 1 else "does",
+    )
+    detail = "; ".join(f"({example})" for example in examples)
+    if rows > len(examples):
+        detail = f"for instance {detail}"
+    if other_kinds:
+        detail += f"; and {other_kinds} other kind{'s' if other_kinds > 1 else ''} of problem"
     return ChangeError(what, detail=detail, hint=f"{hint}; nothing of the transaction was applied")

@@ -1,13 +1,14 @@
-"""Waiting no longer than asked: for what workers answer, and for locks.
+"""Deadlines: waiting for answers of workers, and for locks, no longer than a limit.
 
     within(work, 5.0, "reading view 'late'")       # the result of work(), or a WaitTimeoutError after five seconds
 
-The work is done by a thread of its own, which goes on when the time is over and whose outcome is then dropped: a
-request that was sent cannot be taken back. So it must be such that nobody misses its outcome; what the caller has begun
-with it (a transaction, a hold) the caller ends. Without a limit the work is done by the calling thread, as ever.
+Work with a limit runs in a thread of its own. When the time is over, the thread goes on and its outcome is discarded,
+since a request cannot be recalled once it was sent. The work must therefore be such that its outcome can be ignored; if
+the caller has begun something with it (a transaction, a hold), the caller has to end that. Without a limit the work
+runs in the calling thread.
 
-Cost: a thread for each call that has a limit, about a tenth of a millisecond.
-Not guaranteed: that a call ends in time while workers of this very process work, which hold up everything else here.
+Cost: a thread for each call with a limit, about 0.1 ms. Not guaranteed: that a call ends in time while workers of this
+very process work, since they block all other threads.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Result = TypeVar("Result")
 
 
 class Lock(Protocol):
-    """What `threading.RLock` gives."""
+    """The interface of `threading.RLock`."""
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
 
@@ -33,26 +34,27 @@ class Lock(Protocol):
 
 
 class Deadline:
-    """How much time is left for a call; None, or infinity, for any amount."""
+    """The time limit of a call."""
 
     def __init__(self, seconds: float | None, what: str) -> None:
+        """`seconds` from now; None or infinity for no limit. `what` names the call in the error."""
         self.seconds, self.what = None if seconds is None or math.isinf(seconds) else max(0.0, seconds), what
         self._end = None if self.seconds is None else time.monotonic() + self.seconds
 
     def left(self) -> float:
-        """The seconds that are left: zero at the end, infinity if there is none."""
+        """Return the seconds that remain: zero when the time is over, infinity if there is no limit."""
         return math.inf if self._end is None else max(0.0, self._end - time.monotonic())
 
     def expired(self) -> WaitTimeoutError:
-        """What is raised when the time is over."""
+        """Return the error to raise when the time is over."""
         return WaitTimeoutError(
             f"{self.what} took longer than {self.seconds:g} s",
-            detail="the workers have not answered by then: they are busy, or wait for each other",
-            hint="give it more seconds with timeout=..., or as many as it takes with timeout=float('inf')",
+            detail="the workers did not answer in time: they are busy, or wait for each other",
+            hint="raise the limit with timeout=..., or remove it with timeout=float('inf')",
         )
 
     def run(self, work: Callable[[], Result]) -> Result:
-        """The result of some work, if it is there in time."""
+        """Return the result of `work()`; raise if the time is over before it ends."""
         if self._end is None:
             return work()
         done, outcome = threading.Event(), list[Any]()
@@ -74,7 +76,7 @@ class Deadline:
 
     @contextmanager
     def holding(self, lock: Lock) -> Iterator[None]:
-        """A block in which a lock is held, if it can be had in time."""
+        """A block in which a lock is held; raises if the lock is not available in time."""
         if not lock.acquire(timeout=-1 if self._end is None else self.left()):
             raise self.expired()
         try:
@@ -84,5 +86,5 @@ class Deadline:
 
 
 def within(work: Callable[[], Result], seconds: float | None, what: str) -> Result:
-    """The result of some work, if it is there within so many seconds."""
+    """Return the result of `work()`; raise if it takes longer than `seconds`. `what` names the work in the error."""
     return Deadline(seconds, what).run(work)

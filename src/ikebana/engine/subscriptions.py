@@ -1,24 +1,25 @@
-"""Subscriptions: a view's changes, each epoch once, in order, over all workers.
+"""Subscriptions: the changes of a view, every epoch exactly once, in order, from all workers together.
 
-Workers tell what has changed as news, when it is complete (`ikebana.runtime.subscribers`). An epoch is handed out
-when all of them have told that much; since every row lives on one worker, their changes together are consolidated.
+Workers send the changes of an epoch as notifications when the epoch is complete (`ikebana.runtime.subscribers` is their
+side). An epoch is handed out when all workers have sent it; since every row lives on one worker, their changes together
+are consolidated.
 
-Pace. News are taken by a thread that must not wait, so they are only put aside here; splitting them into epochs is up
-to the consumer. Workers may send so many messages ahead of it (`CREDIT` each, of `CREDIT_BYTES` in all), then wait:
-a slow consumer bounds what lies here, and the rest waits on the workers, where nobody else is held up by it. When more
-than `backlog` rows or `backlog_bytes` bytes wait on a worker the subscription ends with an error that says so. It never
-leaves out an epoch, nor merges two.
+Pace. Notifications arrive in a thread that must not block, so it only stores them; the consumer splits them into
+epochs. Each worker may be `CREDIT` messages (of `CREDIT_BYTES` in all) ahead of the consumer, and then waits. This
+bounds the memory that a slow consumer uses here; further changes wait on the workers, where they delay no other reader.
+When more than `backlog` rows or `backlog_bytes` bytes wait on a worker, the subscription ends with an error. Epochs are
+never skipped or merged.
 
-Errors. While a view has errors (`ikebana.operators.row_errors`) there is nothing to hand out. The subscriber is told at
-the epoch at which they come: iterating raises an `EvaluationError`, once, and a callback's `on_error` is called. The
-subscription goes on: the first epoch without errors is handed out, also if nothing has changed in the end, with all
-changes since the last epoch that was; `backlog` bounds what may wait until then.
+Errors. While a view has errors (`ikebana.operators.row_errors`), no changes are handed out. At the epoch at which the
+errors appear, iterating raises an `EvaluationError` once, or the callback `on_error` is called. The subscription goes
+on: the first epoch without errors is handed out with all changes since the last epoch without errors, even if there are
+none; `backlog` bounds the changes that may wait until then.
 
-Ends. Iterating ends quietly when the subscription is closed or its view dropped (after what was complete by then), and
-raises when the view fails, a worker dies, or the consumer is too slow. Waiting can be interrupted (Ctrl-C); the next
-call then goes on where it was.
+Ends. Iterating stops when the subscription is closed or its view is dropped (after all epochs that were complete by
+then), and raises when the view fails, a worker dies, or the consumer is too slow. An interrupt (Ctrl-C) ends waiting;
+the next call continues at the same place.
 
-Cost: one message from each worker for each sweep of the view, and one to them for every few of these.
+Cost: one message from each worker for each sweep of the view, and one message to the workers for every few of those.
 Not guaranteed: the use of one subscription by several threads.
 """
 
@@ -43,39 +44,39 @@ from ikebana.engine.deadline import Deadline
 from ikebana.errors import DataflowError, EvaluationError, IkebanaError, WaitTimeoutError
 from ikebana.operators.row_errors import Errors, exception_of, present, total
 from ikebana.plan.estimates import shown_bytes
-from ikebana.runtime.messages import Changed, Demand, Resume, Subscribe, SubscriptionEnded, Unsubscribe, Wait
+from ikebana.runtime.messages import Changed, Demand, Ping, Resume, Subscribe, SubscriptionEnded, Unsubscribe
 from ikebana.trace import Updates
 from ikebana.trace.updates import consolidate
 
 CREDIT = 32
-"""So many messages with rows each worker may be ahead of the consumer."""
+"""The number of messages with rows that each worker may be ahead of the consumer."""
 
 CREDIT_BYTES = 64 << 20
-"""Of so many bytes these messages may be in all; a single one may be larger."""
+"""The size of these messages together; a single message may be larger."""
 
 BACKLOG = 10_000_000
-"""So many rows may wait on each worker for a slow consumer, unless told otherwise."""
+"""The default number of rows that may wait on each worker for a slow consumer."""
 
 BACKLOG_BYTES = 1_000_000_000
-"""And so many bytes."""
+"""The default number of bytes that may wait on each worker for a slow consumer."""
 
-_LOOK = 1.0
-"""Look after the workers at least this often (seconds) while nothing comes."""
+_HEALTH_CHECK_SECONDS = 1.0
+"""While there are no changes, check this often whether all workers are alive."""
 
-_DRIVE = 0.02
-"""Let workers of this process work at least this often (seconds)."""
+_RUN_SECONDS = 0.02
+"""While there are no changes, let workers that do not run by themselves work this often."""
 
 OnChange: TypeAlias = Callable[[int, pa.Table], object]
-"""Called with an epoch and its changes."""
+"""A function that is called with an epoch and its changes."""
 
 OnError: TypeAlias = Callable[[EvaluationError], object]
-"""Called with the error of a view, when it comes."""
+"""A function that is called with the error when a view gets errors."""
 
 log = logging.getLogger("ikebana")
 
 
 class Subscription(Iterator[tuple[int, pa.Table]]):
-    """A view's changes: an iterator over (epoch, Arrow table with `diff`)."""
+    """The changes of a view: an iterator over pairs (epoch, Arrow table with `diff`). See `View.changes`."""
 
     def __init__(
         self,
@@ -90,47 +91,49 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
         backlog_bytes: int = BACKLOG_BYTES,
         opening: int | None = None,
     ) -> None:
-        """`opening`, of a prepared statement: errors of others do not count."""
+        """Subscribe to the changes of `dataflow`, which maintains `view`. The other parameters are as for `changes`."""
         if since not in (None, "now"):
             raise DataflowError(
-                f"cannot follow view {view!r} since {since!r}", hint='give None, for all there is, or "now"'
+                f"cannot follow view {view!r} since {since!r}",
+                hint='`since` is None, to begin with the present result, or "now"',
             )
         self.view, self._dataflow, self._coordinator, self._timeout = view, dataflow, coordinator, timeout
         self.error: BaseException | None = None
-        """What a callback has raised."""
-        self._news = threading.Condition()
-        self._uppers = [0] * coordinator.cluster.size
-        self._told: list[tuple[Any, pa.Table]] = []
-        self._told_errors: list[tuple[int, Errors]] = []
-        self._items: deque[tuple[int, pa.Table | IkebanaError]] = deque()
+        """The exception that ended the subscription in `call`, if any."""
+        self._received = threading.Condition()  # guards what the notification thread stores
+        self._uppers = [0] * coordinator.cluster.size  # each worker has sent all changes before this epoch
+        self._changes: list[tuple[Any, pa.Table]] = []  # received, not yet split: the epoch of each row, and the rows
+        self._error_changes: list[tuple[int, Errors]] = []
+        self._items: deque[tuple[int, pa.Table | IkebanaError]] = deque()  # ready to be handed out
         self._schema, self._opening, self._backlog, self._backlog_bytes = schema, opening, backlog, backlog_bytes
-        self._errors: Errors = Counter()  # at the last epoch that was looked at
-        self._has_errors = False  # that count
+        self._errors: Errors = Counter()  # all errors of the view at the last epoch that was processed
+        self._has_errors = False  # whether any of them concerns this subscription
         self._withheld: list[pa.Table] = []  # changes at epochs with errors
-        self._used, self._used_bytes, self._handed = 0, 0, -1
-        self._closed, self._reason, self._hint = False, "", ""
+        self._used_messages, self._used_bytes = 0, 0  # credit used up since the last `Resume`
+        self._upper = -1  # epochs before this one have been processed
+        self._closed, self._end_reason, self._end_hint = False, "", ""
         with coordinator.lock, deferred():
             self._number, at = coordinator.new_number(), coordinator.epoch - 1
-            coordinator.follow(self._number, self._hear)
+            coordinator.follow(self._number, self._on_notification)
             limits = CREDIT, CREDIT_BYTES, backlog, backlog_bytes
             coordinator.command(Subscribe(self._number, dataflow, at, since is None, *limits))
             coordinator.command(Demand(dataflow, at + 1))
-            self._leave = weakref.finalize(self, _leave, coordinator, self._number)
-            self._leave.atexit = False
+            self._unsubscribe = weakref.finalize(self, _unsubscribe, coordinator, self._number)
+            self._unsubscribe.atexit = False
 
-    # News, from the thread that takes them.
+    # Notifications, in the thread that receives them.
 
-    def _hear(self, worker: int, item: Changed | SubscriptionEnded) -> None:
-        with self._news:
-            if isinstance(item, SubscriptionEnded):
-                if not self._reason:
-                    self._reason, self._hint = item.reason, item.hint
+    def _on_notification(self, worker: int, notification: Changed | SubscriptionEnded) -> None:
+        with self._received:
+            if isinstance(notification, SubscriptionEnded):
+                if not self._end_reason:
+                    self._end_reason, self._end_hint = notification.reason, notification.hint
             else:
-                self._uppers[worker] = item.upper
-                if item.changes is not None:
-                    self._told.append((item.epochs, item.changes))
-                self._told_errors += item.errors
-            self._news.notify_all()
+                self._uppers[worker] = notification.upper
+                if notification.changes is not None:
+                    self._changes.append((notification.epochs, notification.changes))
+                self._error_changes += notification.errors
+            self._received.notify_all()
 
     # The consumer.
 
@@ -138,139 +141,144 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
         return self
 
     def __next__(self) -> tuple[int, pa.Table]:
-        found = self.take(self._timeout)
-        if found is None:
+        item = self.take(self._timeout)
+        if item is None:
             raise StopIteration
-        return found
+        return item
 
     def take(self, timeout: float | None = None) -> tuple[int, pa.Table] | None:
-        """The next epoch with changes; None when the subscription has ended, or nothing came for so many seconds.
+        """Return the next epoch with changes, and its changes.
 
-        Raises, once, when the view has errors.
+        Returns None when the subscription has ended, or when there was no change for `timeout` seconds. Raises an
+        `EvaluationError`, once, when the view gets errors.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        looked = time.monotonic()
-        while not self._items and not self._gather():
-            if self._reason and not self._closed:
+        end = None if timeout is None else time.monotonic() + timeout
+        checked = time.monotonic()
+        while not self._items and not self._process():
+            if self._end_reason and not self._closed:
                 self._fail()
             now = time.monotonic()
-            if self._closed or (deadline is not None and now >= deadline):
+            if self._closed or (end is not None and now >= end):
                 return None
-            if now - looked > _LOOK:
-                looked = now
-                if not self._check_workers(None if deadline is None else deadline - now):
+            if now - checked > _HEALTH_CHECK_SECONDS:
+                checked = now
+                if not self._check_workers(None if end is None else end - now):
                     return None
-            self._wait(_LOOK if deadline is None else min(_LOOK, deadline - now))
-        epoch, found = self._items.popleft()
-        if isinstance(found, IkebanaError):
-            raise found
-        return epoch, found
+            self._wait(_HEALTH_CHECK_SECONDS if end is None else min(_HEALTH_CHECK_SECONDS, end - now))
+        epoch, item = self._items.popleft()
+        if isinstance(item, IkebanaError):
+            raise item
+        return epoch, item
 
     def _check_workers(self, seconds: float | None) -> bool:
-        """Raise if a worker has died; returns whether all have answered within so many seconds."""
+        """Raise if a worker has died; return whether all workers have answered within some seconds."""
         try:
-            self._coordinator.ask(Wait(self._dataflow, 0), deadline=Deadline(seconds, f"following {self.view!r}"))
+            self._coordinator.ask(Ping(self._dataflow), deadline=Deadline(seconds, f"following {self.view!r}"))
         except WaitTimeoutError:
             return False
         except IkebanaError:
-            if not self._closed and not self._reason:
+            if not self._closed and not self._end_reason:
                 raise
         return True
 
-    def _gather(self) -> bool:
-        """Take what is complete, epoch by epoch; returns whether there was anything. An interrupt loses none of it."""
+    def _process(self) -> bool:
+        """Turn complete epochs into items; return whether there are any. An interrupt does not lose changes."""
         with deferred():
-            return self._gathered()
+            return self._process_complete_epochs()
 
-    def _gathered(self) -> bool:
-        with self._news:
+    def _process_complete_epochs(self) -> bool:
+        with self._received:
             upper = min(self._uppers)
-            if upper <= self._handed:
+            if upper <= self._upper:
                 return False
-            told, self._told = self._told, []
-            errors = [each for each in self._told_errors if each[0] < upper]
-            self._told_errors = [each for each in self._told_errors if each[0] >= upper]
-            self._handed = upper
-        now, later = [], []
-        for epochs, table in told:
-            if epochs.max() < upper:
-                now.append((epochs, table))
-            else:
-                done = epochs < upper
-                now.append((epochs[done], table.filter(pa.array(done))))
-                later.append((epochs[~done], table.filter(pa.array(~done))))
-        with self._news:
-            self._told = later + self._told
+            received, self._changes = self._changes, []
+            errors = [change for change in self._error_changes if change[0] < upper]
+            self._error_changes = [change for change in self._error_changes if change[0] >= upper]
+            self._upper = upper
+        complete, incomplete = _split_at(received, upper)
+        with self._received:
+            self._changes = incomplete + self._changes
         if errors or self._errors:
-            self._take_errors(dict(by_epoch(now)), errors)
+            self._process_with_errors(dict(by_epoch(complete)), errors)
         else:
-            self._items.extend(by_epoch(now))
-        self._used += len(told)
-        self._used_bytes += sum(table.nbytes for _, table in told)
-        if self._used >= CREDIT // 2 or self._used_bytes >= CREDIT_BYTES // 2:
-            self._used = self._used_bytes = 0
-            self._coordinator.command(Resume(self._number, CREDIT, CREDIT_BYTES))
+            self._items.extend(by_epoch(complete))
+        self._return_credit(len(received), sum(table.nbytes for _, table in received))
         return bool(self._items)
 
-    def _take_errors(self, changes: dict[int, pa.Table], errors: Sequence[tuple[int, Errors]]) -> None:
-        """Hand out what there is at epochs without errors; tell when they come, and keep what comes while they last."""
+    def _return_credit(self, messages: int, size: int) -> None:
+        """Let the workers send more once half of their credit is used up."""
+        self._used_messages += messages
+        self._used_bytes += size
+        if self._used_messages >= CREDIT // 2 or self._used_bytes >= CREDIT_BYTES // 2:
+            self._used_messages = self._used_bytes = 0
+            self._coordinator.command(Resume(self._number, CREDIT, CREDIT_BYTES))
+
+    def _process_with_errors(self, changes: dict[int, pa.Table], errors: Sequence[tuple[int, Errors]]) -> None:
+        """Turn epochs without errors into items, withhold the changes of the others, and report when errors appear."""
         for epoch in sorted({*changes, *(epoch for epoch, _ in errors)}):
             had_errors = self._has_errors
-            self._errors = total([self._errors, *(each for at, each in errors if at == epoch)])
-            there = present(self._errors, self._opening)
-            self._has_errors = bool(there)
+            self._errors = total([self._errors, *(change for at, change in errors if at == epoch)])
+            present_errors = present(self._errors, self._opening)
+            self._has_errors = bool(present_errors)
             table = changes.get(epoch)
-            if there:
+            if present_errors:
                 self._withhold(table)
                 if not had_errors:
-                    self._items.append((epoch, exception_of(self.view, there)))
+                    self._items.append((epoch, exception_of(self.view, present_errors)))
             elif had_errors:
                 parts = self._withheld if table is None else [*self._withheld, table]
                 self._withheld = []
-                self._items.append((epoch, added_up(parts, self._schema)))
+                self._items.append((epoch, consolidated(parts, self._schema)))
             elif table is not None:
                 self._items.append((epoch, table))
 
     def _withhold(self, table: pa.Table | None) -> None:
         if table is not None:
             self._withheld.append(table)
-        rows, size = sum(map(len, self._withheld)), sum(each.nbytes for each in self._withheld)
+        rows, size = sum(map(len, self._withheld)), sum(part.nbytes for part in self._withheld)
         if rows > self._backlog or size > self._backlog_bytes:
-            self._reason = f"{rows} rows of changes ({shown_bytes(size)}) wait for the errors of the view to end"
-            self._hint = "correct the rows that errors() lists, and follow the view again; or give a larger `backlog`"
+            self._end_reason = (
+                f"{rows} rows of changes ({shown_bytes(size)}) wait until the view has no errors any more"
+            )
+            self._end_hint = (
+                "correct the rows that errors() lists and subscribe again, or allow more with a larger `backlog`"
+            )
 
     def _wait(self, seconds: float) -> None:
-        """Wait for news, or for so long."""
-        if self._coordinator.is_driven:
-            before = self._uppers[:], self._reason
+        """Wait for notifications, for some seconds at most."""
+        if not self._coordinator.cluster.runs_by_itself:
+            before = self._uppers[:], self._end_reason
             self._coordinator.run()
-            if (self._uppers, self._reason) != before:
+            if (self._uppers, self._end_reason) != before:
                 return
-            seconds = min(seconds, _DRIVE)
-        with self._news:
-            if min(self._uppers) <= self._handed and not self._reason and not self._closed:
-                self._news.wait(seconds)
+            seconds = min(seconds, _RUN_SECONDS)
+        with self._received:
+            if min(self._uppers) <= self._upper and not self._end_reason and not self._closed:
+                self._received.wait(seconds)
 
     def _fail(self) -> None:
         self.close()
         raise DataflowError(
             f"cannot follow view {self.view!r} any further",
-            detail=self._reason,
-            hint=self._hint or "read() says how the view is; follow it again from now on",
+            detail=self._end_reason,
+            hint=self._end_hint or "read() shows whether the view has failed; if not, subscribe again",
         )
 
-    # Ends.
+    # The end.
 
     def close(self) -> None:
-        """Follow no longer; iterating ends. Closing twice does nothing; losing the last reference closes it too."""
-        with self._news:
+        """End the subscription; iterating stops. Closing it twice does nothing.
+
+        A subscription that is garbage-collected is closed, too.
+        """
+        with self._received:
             self._closed = True
-            self._news.notify_all()
-        self._leave()
+            self._received.notify_all()
+        self._unsubscribe()
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, or has ended."""
+        """Whether the subscription was closed, or has ended."""
         return self._closed
 
     def __enter__(self) -> Self:
@@ -282,7 +290,7 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
     # Callbacks.
 
     def call(self, callback: OnChange, on_error: OnError | None = None) -> None:
-        """Call a function for each item, in a thread of its own; `on_error` when the view gets errors."""
+        """Call `callback(epoch, table)` for each item in a background thread; see `View.subscribe`."""
         target, name = self._call, f"changes of {self.view}"
         threading.Thread(target=target, args=(callback, on_error), name=name, daemon=True).start()
 
@@ -290,31 +298,34 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
         try:
             while True:
                 try:
-                    found = self.take(self._timeout)
+                    item = self.take(self._timeout)
                 except EvaluationError as error:
                     if on_error is None:
                         log.warning("%s", error)
                     else:
                         on_error(error)
                     continue
-                if found is None or self._closed:
+                if item is None or self._closed:
                     return
-                callback(*found)
-        except BaseException as error:  # a subscriber's fault is nobody else's
+                callback(*item)
+        except BaseException as error:  # an error of one subscriber must not affect others
             self.error = error
             log.exception("a subscription to view %r has ended", self.view)
         finally:
             self.close()
 
 
-def _leave(coordinator: Coordinator, number: int) -> None:
+def _unsubscribe(coordinator: Coordinator, number: int) -> None:
     coordinator.unfollow(number)
-    with suppress(IkebanaError):  # the workers are gone
+    with suppress(IkebanaError):  # the workers have ended
         coordinator.command(Unsubscribe(number))
 
 
-def added_up(tables: Sequence[pa.Table], schema: Schema) -> pa.Table:
-    """The changes of several epochs as one: equal rows added up, those that cancel left out."""
+# Tables of changes.
+
+
+def consolidated(tables: Sequence[pa.Table], schema: Schema) -> pa.Table:
+    """The changes of several epochs as one table: diffs of equal rows added up, rows with diff zero left out."""
     if not tables:
         return Updates.empty(schema, 1).to_table()
     table = pa.concat_tables(tables)
@@ -323,17 +334,32 @@ def added_up(tables: Sequence[pa.Table], schema: Schema) -> pa.Table:
 
 
 def by_epoch(parts: Sequence[tuple[Any, pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of some tables, whose epochs are given, put together by epoch, in order."""
+    """Pairs (epoch, rows), in order of epochs, from tables that come with the epoch of each row."""
     pieces: dict[int, list[pa.Table]] = {}
     for epochs, table in parts:
-        for epoch, piece in _split(epochs, table):
+        for epoch, piece in _split_by_epoch(epochs, table):
             pieces.setdefault(epoch, []).append(piece)
     for epoch in sorted(pieces):
         yield epoch, pa.concat_tables(pieces[epoch])
 
 
-def _split(epochs: Any, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """A table's rows by epoch."""
+def _split_at(
+    parts: Sequence[tuple[Any, pa.Table]], upper: int
+) -> tuple[list[tuple[Any, pa.Table]], list[tuple[Any, pa.Table]]]:
+    """The rows at epochs before `upper`, and the others; both with the epoch of each row."""
+    before, after = [], []
+    for epochs, table in parts:
+        if epochs.max() < upper:
+            before.append((epochs, table))
+        else:
+            is_before = epochs < upper
+            before.append((epochs[is_before], table.filter(pa.array(is_before))))
+            after.append((epochs[~is_before], table.filter(pa.array(~is_before))))
+    return before, after
+
+
+def _split_by_epoch(epochs: Any, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of a table, grouped by epoch."""
     if not len(epochs):
         return
     if (epochs == epochs[0]).all():

@@ -1,82 +1,94 @@
 """Tables and transactions: changes that are checked before they are applied.
 
     orders = engine.table("orders", {"id": pa.int64(), "total": pa.int64()}, key="id")
-    orders.insert({"id": [1, 2], "total": [10, 20]})        # a transaction by itself: an epoch
+    orders.insert({"id": [1, 2], "total": [10, 20]})        # a transaction of its own: one epoch
     with engine.transaction():                              # several changes, several tables, one epoch
         orders.upsert({"id": [2], "total": [25]})
         lines.delete({"id": [7]})
 
-Three kinds. A *keyed* table has at most one row for each key, and is arranged by it. A *bag* has rows with
-multiplicities, and is arranged by all columns. A *stream* is not kept: a query sees the rows that come after it was
-installed.
+There are three kinds of tables. A *keyed* table has at most one row for each key, and is arranged by its key. A *bag*
+has rows with multiplicities, and is arranged by all columns. The rows of a *stream* are not kept: a query sees those
+that arrive after it was installed.
 
-A transaction's rows travel to the workers that own them, are checked there against the table, and are applied
-everywhere at one epoch, or nowhere: if anything is refused, or an error leaves the `with` block, all of it is dropped.
-So it is, some time, when a transaction is lost without having ended.
-Inside a block a table's methods belong to the thread's transaction; what they stage is seen by nobody, themselves
-included, before the end.
+The rows of a transaction are sent to the workers that own them, checked there against the table, and applied on all
+workers at one epoch. If a worker finds a problem, or an error leaves the `with` block, nothing is applied. A
+transaction that is garbage-collected before it has ended is aborted some time later.
 
-Other processes can stage rows too, straight with their owners (`ikebana.runtime.staging.stages`): the transaction
-then has to `adopt` the attempts at parts that succeeded.
+Inside a `with` block the methods of tables belong to the transaction of that thread (`enlisted`). Staged rows are not
+visible to any reader before the transaction is committed, not even to the thread itself.
+
+Other processes can also stage rows, directly with the workers that own them (`ikebana.runtime.staging.stages`). The
+transaction must then `adopt` the attempts that succeeded.
+
+The workers' side: `ikebana.runtime.staging` splits rows by owner, `ikebana.runtime.transactions` checks them.
 
 Cost: see `ikebana.engine.coordinator` and `ikebana.runtime.transactions`. Not guaranteed: the use of one transaction by
-several threads at once; different ones may use different transactions at any time.
+several threads at once. Different threads may use different transactions at any time.
 """
 
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
 
 from ikebana.cluster.interrupts import deferred
+from ikebana.engine.catalog import Use, User
 from ikebana.engine.collection import Arrangement, Collection
+from ikebana.engine.columns import Types, fields_of
 from ikebana.engine.coordinator import Coordinator
 from ikebana.engine.deadline import Deadline
-from ikebana.errors import DataflowError, DroppedError, WaitTimeoutError
+from ikebana.engine.maintenance import Maintenance, Need
+from ikebana.errors import DataflowError, DroppedError, SchemaError, WaitTimeoutError
+from ikebana.operators.changes import Fields
 from ikebana.plan import ir
 from ikebana.runtime.messages import TableSpec
 from ikebana.runtime.staging import stages
 
 
 class Transaction:
-    """Changes that are applied together, at one epoch, or not at all."""
+    """Changes of tables that are applied together, at one epoch, or not at all. See `Engine.transaction`."""
 
     def __init__(self, coordinator: Coordinator, timeout: float | None = None) -> None:
-        """`timeout` is how many seconds applying it may take, at the end of its block."""
+        """Begin a transaction. `timeout` limits the seconds that applying it may take."""
         self._coordinator, self._timeout = coordinator, timeout
         self.epoch: int | None = None
-        """The epoch at which it was applied."""
+        """The epoch at which the transaction was applied; None before."""
         self._tables: dict[str, Table] = {}
         self._parts: dict[str, list[tuple[Any, int]]] = {}
-        self._workers: set[int] | None = set()  # those that may have rows of it; None if all may
-        self._names = itertools.count()
+        self._workers: set[int] | None = set()  # the workers that may have rows of it; None if any may
+        self._part_numbers = itertools.count()
         self._ended = False
         with deferred():
             self.number = coordinator.begin()
-            """What workers know it by."""
-            self._lost = weakref.finalize(self, coordinator.abandon, self.number)
-            self._lost.atexit = False
+            """Identifies the transaction in messages to workers."""
+            self._abandon = weakref.finalize(self, coordinator.abandon, self.number)
+            self._abandon.atexit = False
 
     def insert(self, table: Table, data: Any) -> None:
-        """Add rows; in a keyed table their keys must not be there yet."""
+        """Add rows to a table; see `Table.insert`."""
         self.change(table, data, "insert")
 
     def upsert(self, table: Table, data: Any) -> None:
-        """Add rows to a keyed table, in place of those with the same keys."""
+        """Add rows to a keyed table, replacing rows with the same keys; see `Table.upsert`."""
         self.change(table, data, "upsert")
 
     def delete(self, table: Table, data: Any) -> None:
-        """Take rows away: those with the given keys, or in a bag one copy of each row given."""
+        """Remove rows from a table; see `Table.delete`."""
         self.change(table, data, "delete")
 
     def change(self, table: Table, data: Any, ops: Any) -> None:
-        """Stage rows, with an op ("insert", "upsert" or "update", "delete") for all, or one for each, in order."""
+        """Stage rows with an operation: "insert", "upsert" (or "update") or "delete".
+
+        `ops` is one operation for all rows, or a sequence with one for each row; rows take effect in order.
+        """
         parts = self._parts_of(table)
-        part = "driver", next(self._names)
+        part = "driver", next(self._part_numbers)
         size = self._coordinator.cluster.size
         staged = stages(
             table.spec,
@@ -85,7 +97,7 @@ class Transaction:
             transaction=self.number,
             part=part,
             workers=size,
-            near=self.number % size,
+            near=self.number % size,  # spreads the rows of streams, which have no owner, over the workers
         )
         for worker, stage in staged:
             self._coordinator.command(stage, worker)
@@ -94,21 +106,25 @@ class Transaction:
         parts.append((part, 0))
 
     def adopt(self, table: Table, parts: Iterable[tuple[Any, int]]) -> None:
-        """Count what others have staged in this transaction: pairs of part and attempt, in order."""
+        """Make rows that other processes have staged part of this transaction.
+
+        `parts` are pairs of part and attempt, in the order in which their rows take effect.
+        """
         self._parts_of(table).extend(parts)
         self._workers = None
 
     def _parts_of(self, table: Table) -> list[tuple[Any, int]]:
-        """The parts that count for a table, to be added to."""
+        """The parts of a table that belong to the transaction, to be appended to."""
         self._check_open()
         table.check()
         self._tables[table.name] = table
         return self._parts.setdefault(table.name, [])
 
     def commit(self, *, timeout: float | None = None) -> int:
-        """Apply everything, and close the epoch; returns it. Raises, and applies nothing, if a table refuses.
+        """Apply all changes and close the epoch; return that epoch.
 
-        So it does when workers have not checked it within `timeout` seconds.
+        Raises, and applies nothing, if a table rejects a change, or if the workers have not checked the transaction
+        within `timeout` seconds.
         """
         self._check_open()
         tables = ", ".join(map(repr, self._parts)) or "nothing"
@@ -118,17 +134,17 @@ class Transaction:
             with deadline.holding(self._coordinator.lock):
                 return self._committed(deadline)
         except WaitTimeoutError:
-            if not self._ended:  # the lock was not to be had, and aborting would wait for it too
+            if not self._ended:  # the lock was not available in time, and aborting would wait for it too
                 self._end()
                 self._coordinator.abandon(self.number)
             raise
 
     def _committed(self, deadline: Deadline) -> int:
-        """Apply everything; the lock is held."""
+        """Apply all changes; the lock is held."""
         parts = tuple((name, tuple(parts)) for name, parts in self._parts.items())
         workers = None if self._workers is None else sorted(self._workers)
         try:
-            for table in self._tables.values():
+            for table in self._tables.values():  # another thread may have dropped one since its rows were staged
                 table.check()
             self.epoch = self._coordinator.commit(self.number, parts, workers, deadline)
         except BaseException:
@@ -138,7 +154,7 @@ class Transaction:
         return self.epoch
 
     def abort(self) -> None:
-        """Drop everything; does nothing after the end."""
+        """Discard all changes. Does nothing if the transaction has ended."""
         with deferred():
             if not self._ended:
                 self._end()
@@ -146,20 +162,20 @@ class Transaction:
 
     def _end(self) -> None:
         self._ended = True
-        self._lost.detach()
+        self._abandon.detach()
 
     def __enter__(self) -> Self:
         self._check_open()
         if current(self._coordinator) is not None:
             raise DataflowError(
-                "a transaction is under way in this thread already",
-                hint="end its `with` block first, or use methods of the transaction itself",
+                "a transaction is already open in this thread",
+                hint="end its `with` block first, or call the methods of the transaction itself",
             )
-        self._coordinator.mine.transaction = self
+        _thread.transactions[self._coordinator] = self
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        self._coordinator.mine.transaction = None
+        _thread.transactions.pop(self._coordinator, None)
         if kind is not None:
             self.abort()
         elif not self._ended:
@@ -167,75 +183,113 @@ class Transaction:
 
     def _check_open(self) -> None:
         if self._ended:
-            raise DroppedError("the transaction has ended", hint="begin another")
+            raise DroppedError("the transaction has ended", hint="begin another transaction")
+
+
+# The transaction of a thread.
+
+
+class _Thread(threading.local):
+    """The transactions whose `with` blocks a thread is in, by engine: at most one of each."""
+
+    def __init__(self) -> None:
+        self.transactions: weakref.WeakKeyDictionary[Coordinator, Transaction] = weakref.WeakKeyDictionary()
+
+
+_thread = _Thread()
 
 
 def current(coordinator: Coordinator) -> Transaction | None:
-    """The transaction whose block this thread is in."""
-    return getattr(coordinator.mine, "transaction", None)
+    """Return the transaction whose `with` block the calling thread is in."""
+    return _thread.transactions.get(coordinator)
+
+
+@contextmanager
+def enlisted(coordinator: Coordinator, timeout: float | None = None) -> Iterator[Transaction]:
+    """A block whose changes belong to the thread's transaction, or else to one that is committed when the block ends.
+
+    `timeout` limits the seconds of that commit. If the block raises, its own transaction is aborted; the thread's
+    transaction is left open.
+    """
+    outer = current(coordinator)
+    if outer is not None:
+        yield outer
+        return
+    own = Transaction(coordinator, timeout)
+    try:
+        yield own
+        own.commit()
+    except BaseException:
+        own.abort()
+        raise
 
 
 def defensive_copy(data: Any) -> Any:
-    """The data, safe from changes that the caller makes to its NumPy arrays before they are taken in."""
+    """The data, with its NumPy arrays copied, so that the caller may change them before they are encoded."""
     if not isinstance(data, Mapping):
         return data
     return {name: column.copy() if isinstance(column, np.ndarray) else column for name, column in data.items()}
 
 
+# Tables.
+
+
 class Table(Collection):
-    """A collection of rows whose changes are checked. See `Engine.table`."""
+    """A collection of rows whose changes are checked and applied in transactions. See `Engine.table`."""
 
     def __init__(
         self,
         coordinator: Coordinator,
         node: ir.Node,
         spec: TableSpec,
-        maintain: Callable[[ir.Node, str], str],
-        release: Callable[[str], None],
+        maintenance: Maintenance,
+        primary: Use | None,
     ) -> None:
+        """`primary` is the use of the arrangement that holds the rows; None for a stream."""
         super().__init__(node)
         self.name, self.spec, self.kind = spec.name, spec, spec.kind
         self.key = [field.name for field in spec.key]
         self.dropped = False
-        self._coordinator, self._maintain, self._release = coordinator, maintain, release
-        self._arrangements: dict[tuple[str, ...], str] = {}  # the dataflows that keep them
+        self._coordinator, self._maintenance, self._primary = coordinator, maintenance, primary
+        self._indexes: dict[tuple[str, ...], Use] = {}  # the arrangements kept in addition, by key columns
 
     def insert(self, data: Any, *, timeout: float | None = None) -> int | None:
-        """Add rows: a mapping of columns, an Arrow table or a record batch. Their keys must not be there yet.
+        """Add rows. In a keyed table, the keys must not exist yet.
 
-        Returns the epoch at which they are there; None inside a transaction, which is not over yet.
+        `data` is a mapping of column names to values, an Arrow table or a record batch. Returns the epoch at which the
+        rows were added, or None inside a transaction. `timeout` limits the seconds that this may take.
         """
         return self.change(data, "insert", timeout=timeout)
 
     def upsert(self, data: Any, *, timeout: float | None = None) -> int | None:
-        """Add rows in place of those with the same keys."""
+        """Add rows to a keyed table, replacing rows with the same keys. Parameters and result are as for `insert`."""
         return self.change(data, "upsert", timeout=timeout)
 
     def delete(self, data: Any, *, timeout: float | None = None) -> int | None:
-        """Take rows away. Of a keyed table: those with the given keys; other columns are not looked at."""
+        """Remove rows, which must exist.
+
+        From a keyed table: the rows with the given keys; other columns are ignored and may be missing. From a bag: one
+        copy of each given row. Parameters and result are as for `insert`.
+        """
         return self.change(data, "delete", timeout=timeout)
 
     def change(self, data: Any, ops: Any, *, timeout: float | None = None) -> int | None:
-        """Rows of a change feed, each with an op: "insert", "upsert" or "update", "delete". The last for a key wins.
+        """Apply the rows of a change feed, in order: of several rows with the same key the last one wins.
 
-        Inside a transaction nothing is waited for: its end has a `timeout` of its own.
+        `ops` is "insert", "upsert" (or "update") or "delete" for all rows, or a sequence with one of these for each
+        row. Returns the epoch at which the changes were applied. Inside a transaction the rows are only staged: the
+        result is None, and `timeout` is ignored in favour of the transaction's own.
         """
-        transaction = current(self._coordinator)
-        if transaction is not None:
+        with enlisted(self._coordinator, timeout) as transaction:
             transaction.change(self, data, ops)
-            return None
-        alone = Transaction(self._coordinator)
-        try:
-            alone.change(self, data, ops)
-            return alone.commit(timeout=timeout)
-        except BaseException:
-            alone.abort()
-            raise
+        return transaction.epoch
 
     def arrange(self, *key: str, by: str | Sequence[str] | None = None) -> Arrangement:
-        """Indexed by key columns. With `by` the arrangement is kept from now on, until `drop_arrangement`.
+        """Return the table arranged by key columns, by default by all columns.
 
-        All queries share it either way; kept, it is there before the first of them and after the last.
+        An arrangement exists as long as a query uses it, and all queries share it. With `by`, in place of `key`, the
+        table itself keeps the arrangement from now on, before the first query and after the last, until
+        `drop_arrangement`.
         """
         if by is None:
             return super().arrange(*key)
@@ -243,36 +297,59 @@ class Table(Collection):
         if self.kind == "stream":
             raise DataflowError(
                 f"cannot keep an arrangement of {self.name!r}",
-                detail="it is a stream, of which nothing is kept",
-                hint="queries arrange what they see of it themselves",
+                detail="it is a stream, whose rows are not kept",
+                hint="install a query: it arranges the rows of the stream that it sees",
             )
         by = (by,) if isinstance(by, str) else tuple(by)
-        made = super().arrange(*by)
-        ir.schema_of(made.node)  # raises if there can be no such arrangement
+        arrangement = super().arrange(*by)
+        ir.schema_of(arrangement.node)  # raises if there can be no such arrangement
         with self._coordinator.lock:
-            if by not in self._arrangements:
-                self._arrangements[by] = self._maintain(made.node, f"table {self.name} by {', '.join(by)}")
-        return made
+            if by not in self._indexes:
+                name = f"table {self.name} by {', '.join(by)}"
+                self._indexes[by] = self._maintenance.use(Need(arrangement.node, name, User("table", self.name)))
+        return arrangement
 
     def drop_arrangement(self, by: str | Sequence[str]) -> None:
-        """Let go of an arrangement; queries that use it keep it as long as they need it."""
+        """Stop keeping an arrangement that was created with `arrange(by=...)`. Queries that use it are not affected."""
         key = (by,) if isinstance(by, str) else tuple(by)
         with self._coordinator.lock:
-            if key not in self._arrangements:
-                kept = "; ".join(", ".join(each) for each in self._arrangements) or "none"
+            if key not in self._indexes:
+                existing = "; ".join(", ".join(columns) for columns in self._indexes) or "none"
                 raise DataflowError(
                     f"table {self.name!r} keeps no further arrangement by {', '.join(key)}",
-                    detail=f"those it keeps: {kept}",
+                    detail=f"further arrangements are by: {existing}",
                 )
-            self._release(self._arrangements.pop(key))
+            self._maintenance.release(self._indexes.pop(key))
 
-    def drop_arrangements(self) -> None:
-        """Let go of all further arrangements."""
+    def mark_dropped(self) -> None:
+        """Release all arrangements and refuse further changes: the part of `Engine.drop_table` that is the table's."""
         with self._coordinator.lock:
-            for key in list(self._arrangements):
+            for key in list(self._indexes):
                 self.drop_arrangement(key)
+            self.dropped = True
+            if self._primary is not None:
+                self._maintenance.release(self._primary)
 
     def check(self) -> None:
         """Raise if the table was dropped."""
         if self.dropped:
             raise DroppedError(f"table {self.name!r} was dropped", hint="create it again")
+
+
+def table_fields(name: str, columns: Types, key: Sequence[str], kind: str) -> Fields:
+    """The checked columns of a new table, those of the key not nullable."""
+    fields = fields_of(columns)
+    names = [field.name for field in fields]
+    if kind not in ("table", "stream"):
+        raise SchemaError(f"cannot create {name!r} with kind {kind!r}", hint='`kind` is "table" or "stream"')
+    if not fields:
+        raise SchemaError(f"table {name!r} has no columns", hint="give at least one column")
+    unknown = [column for column in key if column not in names]
+    if unknown:
+        raise SchemaError(
+            f"table {name!r} has no column {unknown[0]!r} to be its key",
+            detail=f"the columns are {', '.join(names)}",
+        )
+    if key and kind == "stream":
+        raise SchemaError(f"stream {name!r} cannot have a key", detail="the rows of a stream are not kept")
+    return tuple(field.with_nullable(False) if field.name in key else field for field in fields)

@@ -1,4 +1,4 @@
-"""Views: standing queries' results, as readers see them.
+"""Views: the results of standing queries, as readers see them.
 
     view.read()                              # the result at the last closed epoch, with multiplicities
     view.to_arrow()                          # the same as plain rows
@@ -6,16 +6,16 @@
     with view.hold() as held:                # this epoch and later ones stay readable
         held.read(held.epoch)
 
-A view is an arrangement, maintained by a dataflow; reading it accumulates its trace at an epoch, on all workers. What
-is read at an epoch is exact for that epoch, across tables and views. The last closed epoch can always be read, earlier
-ones only while they are held.
+A view is an arrangement that a dataflow maintains; reading the view accumulates its trace at an epoch, on all workers.
+The rows that are read at an epoch are exact for that epoch, across tables and views. The last closed epoch can always
+be read, earlier epochs only while they are held.
 
-A row for which an expression has no value (a division by zero, an overflow, a function of the user's that raises) makes
-reading raise an `EvaluationError` that names it, as long as the row is there; `errors()` lists such rows.
+If an expression has no value for a row (a division by zero, an overflow, a user's function that raises), reading the
+view raises an `EvaluationError` that names the row, until the row is corrected or deleted; `errors()` lists such rows.
 
-Whatever waits takes a `timeout`, in seconds, and raises a `WaitTimeoutError` when these are over; None is what the
-engine was made with. `ikebana.engine.subscriptions` says what holds for changes. Any number of threads can read; none
-waits for another.
+Calls that wait take a `timeout` in seconds and raise a `WaitTimeoutError` when it is over; None means the engine's
+default. For the guarantees about changes see `ikebana.engine.subscriptions`. Any number of threads can read a view
+without waiting for each other.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.cluster.interrupts import deferred
+from ikebana.engine.catalog import Use
 from ikebana.engine.collection import Arrangement, Collection
 from ikebana.engine.coordinator import Coordinator
 from ikebana.engine.deadline import Deadline
@@ -36,11 +37,11 @@ from ikebana.engine.subscriptions import BACKLOG, BACKLOG_BYTES, OnChange, OnErr
 from ikebana.errors import DataflowError, DroppedError, IkebanaError, TimeError
 from ikebana.operators.row_errors import Errors, present, raise_present, total
 from ikebana.plan import ir
-from ikebana.runtime.messages import Demand, Hold, Keys, Read, ReadChanges, ReadErrors, Release, Shard, Wait
+from ikebana.runtime.messages import Demand, Hold, Keys, Ping, Read, ReadChanges, ReadErrors, Release, Shard, Wait
 
 
 class View:
-    """A standing query's result."""
+    """The result of a standing query, kept up to date. See `Engine.install`."""
 
     def __init__(
         self,
@@ -48,10 +49,17 @@ class View:
         name: str,
         plan: ir.Node,
         dataflow: str,
-        uses: list[str],
+        uses: list[Use],
         retire: Callable[[View], None],
+        *,
+        kind: str = "view",
     ) -> None:
-        self.name, self.dataflow, self.uses, self.plan = name, dataflow, uses, plan
+        """A view of the arrangement `plan`, which `dataflow` maintains.
+
+        `uses` are released by `retire`, which is called when the view is dropped. `kind` says in error messages whether
+        users know the rows as a view or as a table.
+        """
+        self.name, self.dataflow, self.uses, self.plan, self.kind = name, dataflow, uses, plan, kind
         self._coordinator, self._retire, self._dropped = coordinator, retire, False
         self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
 
@@ -65,33 +73,44 @@ class View:
         opening: int | None = None,
         timeout: float | None = None,
     ) -> pa.Table:
-        """The result at an epoch, by default the last that is closed: its columns, and `diff`.
+        """Return the result at an epoch as an Arrow table: its columns, and the multiplicities in a column `diff`.
 
-        With `keys`, columns by the names of the key that the result is indexed by, only the rows of these: that costs
-        what is found, however large the result. Epochs before the last closed one can be read only while they are held
-        (`hold`). `opening` is for views of prepared statements: errors of other openings do not count.
+        `at`: the epoch, by default the last closed one. Earlier epochs can be read only while they are held (`hold`).
+        `keys`: a mapping of the result's key columns to values; only rows with these keys are returned. This takes time
+        in proportion to the rows returned, not to the size of the result.
+        `binding`: for views of prepared statements; ignore errors that concern only other bindings of parameters.
+        `timeout`: the seconds that the call may take.
         """
         epoch = self._coordinator.epoch - 1 if at is None else at
         deadline = self._coordinator.deadline(timeout, f"reading {self.name!r} at epoch {epoch}")
         self.demand(epoch)
-        read = Read(self.dataflow, (epoch,), wait=True, keys=keys)
+        request = Read(self.dataflow, (epoch,), wait=True, keys=keys)
         try:
-            return self.put_together(self._coordinator.ask(read, deadline=deadline), opening)
+            return self.combine(self._coordinator.ask(request, deadline=deadline), opening)
         except TimeError:
             if at is not None or epoch == self._coordinator.epoch - 1:
-                raise
-        with self.hold(timeout=deadline.left()) as held:  # others advance so fast that the epoch was gone
+                raise self._not_kept(epoch) from None
+        with self.hold(timeout=deadline.left()) as held:  # other threads advance so fast that the epoch is gone
             return held.read(held.epoch, keys, opening=opening, timeout=deadline.left())
 
-    def put_together(self, shards: Sequence[Shard], opening: int | None) -> pa.Table:
-        """The rows of all workers; raises if there are errors."""
+    def _not_kept(self, epoch: int) -> TimeError:
+        """The error for reading an epoch whose rows have been merged into those of later epochs."""
+        return TimeError(
+            f"cannot read {self.kind} {self.name!r} at epoch {epoch}",
+            detail=f"only epoch {self._coordinator.epoch - 1} and later are kept",
+            hint="use hold() to keep an epoch readable",
+        )
+
+    def combine(self, shards: Sequence[Shard], opening: int | None) -> pa.Table:
+        """Return the rows of all workers as one table; raise if there are errors."""
         raise_present(self.name, (shard.errors for shard in shards), opening)
         return pa.concat_tables([shard.rows for shard in shards])
 
     def errors(self, at: int | None = None, *, timeout: float | None = None) -> pa.Table:
-        """The rows for which the view has no value at an epoch, by default the last that is closed, and why.
+        """Return the rows for which the query cannot be evaluated at an epoch, by default the last closed one.
 
-        Columns are `error`, `row`, and `diff`, how often that is so. While there are none, the view can be read.
+        The columns are `error` (the reason), `row`, and `diff` (how many times the error occurs). The view can be read
+        only while this table is empty.
         """
         epoch = self._coordinator.epoch - 1 if at is None else at
         deadline = self._coordinator.deadline(timeout, f"reading the errors of {self.name!r} at epoch {epoch}")
@@ -106,36 +125,39 @@ class View:
         return self._coordinator.ask(ReadErrors(self.dataflow, epoch, hold), deadline=deadline)
 
     def to_arrow(self, at: int | None = None, *, timeout: float | None = None) -> pa.Table:
-        """The rows of the result at an epoch, each as often as it is there."""
+        """Return the rows of the result at an epoch as an Arrow table, duplicates included.
+
+        Unlike with `read`, a row of multiplicity 2 occurs twice, and there is no column `diff`.
+        """
         return plain_rows(self.read(at, timeout=timeout), self.name)
 
     def to_pandas(self, at: int | None = None, *, timeout: float | None = None) -> Any:
-        """The same as a pandas DataFrame."""
+        """Return the rows of the result at an epoch as a pandas DataFrame, duplicates included."""
         return self.to_arrow(at, timeout=timeout).to_pandas()
 
     def wait(self, epoch: int, *, timeout: float | None = None) -> None:
-        """Work until the result at an epoch is complete."""
+        """Wait until the result at a closed epoch is complete."""
         self.demand(epoch)
         deadline = self._coordinator.deadline(timeout, f"waiting for epoch {epoch} of {self.name!r}")
         self._coordinator.ask(Wait(self.dataflow, epoch + 1), deadline=deadline)
 
     def demand(self, epoch: int) -> None:
-        """Have the result at an epoch computed, without waiting for it."""
+        """Request that the result at a closed epoch is computed, without waiting for it."""
         self.check()
         if epoch >= self._coordinator.epoch:
             raise TimeError(
                 f"cannot wait for epoch {epoch} of {self.name!r}",
-                detail=f"it is still open: the present epoch is {self._coordinator.epoch}",
-                hint="advance the engine past it first",
+                detail=f"epoch {self._coordinator.epoch} is still open",
+                hint=f"close epoch {epoch} first: advance() the engine, or commit a transaction",
             )
         self._coordinator.command(Demand(self.dataflow, epoch + 1))
 
     def hold(self, *, timeout: float | None = None) -> HeldEpoch:
-        """Keep the last closed epoch and all later ones readable: `with view.hold() as held: ...`."""
+        """Keep the last closed epoch and all later ones readable until the block ends: `with view.hold() as held:`."""
         self.check()
         return HeldEpoch(self, self._coordinator, timeout)
 
-    # Following.
+    # Following changes.
 
     def changes(
         self,
@@ -146,15 +168,20 @@ class View:
         backlog_bytes: int = BACKLOG_BYTES,
         opening: int | None = None,
     ) -> Subscription:
-        """Iterate over (epoch, changes): an Arrow table of the columns and `diff`, for each epoch with changes, once.
+        """Iterate over the changes of the view: pairs (epoch, Arrow table of the columns and `diff`).
 
-        The first has what there is, at the last closed epoch; with `since="now"` it is left out. It waits for the
-        next, but with `timeout` no longer than so many seconds, and ends then. `backlog` rows and `backlog_bytes` bytes
-        may wait on each worker until they are taken; with more it raises. When the view gets errors it raises too; the
-        next item is then what has changed when they are gone. `opening` is as for `read`.
+        Every epoch with changes appears exactly once, in order. The first item is the result at the last closed epoch,
+        as insertions. If the view gets errors, iterating raises an `EvaluationError` once; the next item has all
+        changes since the last epoch without errors.
+
+        `since`: "now" to leave out the first item; None for everything.
+        `timeout`: the iteration ends if there is no change for this many seconds; None to wait without limit.
+        `backlog`, `backlog_bytes`: how many rows and bytes may wait on each worker until they are consumed; if there
+        are more, iterating raises.
+        `binding`: for views of prepared statements; ignore errors that concern only other bindings of parameters.
         """
         self.check()
-        found = Subscription(
+        subscription = Subscription(
             self._coordinator,
             self.name,
             self.dataflow,
@@ -165,8 +192,8 @@ class View:
             backlog_bytes=backlog_bytes,
             opening=opening,
         )
-        self._subscriptions.add(found)
-        return found
+        self._subscriptions.add(subscription)
+        return subscription
 
     def subscribe(
         self,
@@ -177,25 +204,28 @@ class View:
         backlog_bytes: int = BACKLOG_BYTES,
         on_error: OnError | None = None,
     ) -> Subscription:
-        """Call a function with each epoch and its changes, in a thread of its own, until `close()`.
+        """Call `callback(epoch, table)` for every epoch with changes; returns a handle with `close()`.
 
-        `on_error` is called when the view gets errors, with an `EvaluationError`; the next call of `callback` says that
-        they are gone, and what has changed since. Without it such an error is logged.
-        If it raises, that subscription is closed; the exception is logged, and kept as its `error`.
+        The callback runs in a background thread, and gets the items that `changes` iterates over; `since`, `backlog`
+        and `backlog_bytes` are as for `changes`. If the callback raises, the subscription is closed; the exception is
+        logged, and is the `error` of the handle.
+
+        `on_error(error)` is called with an `EvaluationError` when the view gets errors; by default the error is logged.
+        The next call of `callback` means that the errors are gone; its table has all changes since then.
         """
-        found = self.changes(since, backlog=backlog, backlog_bytes=backlog_bytes)
-        found.call(callback, on_error)
-        return found
+        subscription = self.changes(since, backlog=backlog, backlog_bytes=backlog_bytes)
+        subscription.call(callback, on_error)
+        return subscription
 
-    # Using and dropping it.
+    # Using and dropping the view.
 
     def rows(self) -> Collection:
-        """The result as a collection, for further queries: they share it while this view lives."""
+        """Return the result as a collection, for further queries. They share the arrangement while the view exists."""
         self.check()
         return Arrangement(self.plan).rows()
 
     def drop(self) -> None:
-        """Retire the query, and release what only it used. Iterators over its changes end."""
+        """Stop maintaining the query, and release everything that only this query used. All its subscriptions end."""
         with self._coordinator.lock, deferred():
             if not self._dropped:
                 self._dropped = True
@@ -203,9 +233,9 @@ class View:
                 self._retire(self)
 
     def end_changes(self) -> None:
-        """End all iterators over changes and all subscriptions."""
-        for each in list(self._subscriptions):
-            each.close()
+        """End all subscriptions, including iterators over changes."""
+        for subscription in list(self._subscriptions):
+            subscription.close()
 
     def check(self) -> None:
         """Raise if the view was dropped."""
@@ -214,22 +244,22 @@ class View:
 
 
 class HeldEpoch:
-    """A view's result from an epoch on, kept readable until the block ends."""
+    """The result of a view from an epoch on, kept readable until the block ends. See `View.hold`."""
 
     def __init__(self, view: View, coordinator: Coordinator, timeout: float | None = None) -> None:
-        self._view, self._engine = view, coordinator
+        self._view, self._coordinator = view, coordinator
         self.dataflow = view.dataflow
         with coordinator.lock, deferred():
             self.number = coordinator.new_number()
-            """What workers know it by: whoever reads from them directly has to say it."""
+            """Identifies the hold in requests that are sent to workers directly."""
             self.epoch = coordinator.epoch - 1
             """The first epoch that can be read."""
             coordinator.command(Hold(self.number, view.dataflow, max(0, self.epoch)))
-            self._release = weakref.finalize(self, _let_go, coordinator, self.number)
+            self._release = weakref.finalize(self, _release_hold, coordinator, self.number)
             self._release.atexit = False
         deadline = coordinator.deadline(timeout, f"holding {view.name!r} at epoch {self.epoch}")
         try:
-            coordinator.ask(Wait(view.dataflow, 0), deadline=deadline)  # others, who read directly, find it held
+            coordinator.ask(Ping(view.dataflow), deadline=deadline)  # from now on clients of workers see the hold too
         except BaseException:
             self.release()
             raise
@@ -242,38 +272,42 @@ class HeldEpoch:
         opening: int | None = None,
         timeout: float | None = None,
     ) -> pa.Table:
-        """The result at an epoch that is closed, by default the first held: its columns, and `diff`."""
+        """Return the result at a closed epoch, by default the first held one; otherwise like `View.read`."""
         epoch = self.epoch if epoch is None else epoch
         self._check(epoch)
         self._view.demand(epoch)
-        deadline = self._engine.deadline(timeout, f"reading {self._view.name!r} at epoch {epoch}")
-        read = Read(self.dataflow, (epoch,), self.number, wait=True, keys=keys)
-        return self._view.put_together(self._engine.ask(read, deadline=deadline), opening)
+        deadline = self._coordinator.deadline(timeout, f"reading {self._view.name!r} at epoch {epoch}")
+        request = Read(self.dataflow, (epoch,), self.number, wait=True, keys=keys)
+        return self._view.combine(self._coordinator.ask(request, deadline=deadline), opening)
 
     def to_arrow(self, epoch: int | None = None, *, timeout: float | None = None) -> pa.Table:
-        """The rows of the result at an epoch, each as often as it is there."""
+        """Return the rows of the result at an epoch, by default the first held one, duplicates included."""
         return plain_rows(self.read(epoch, timeout=timeout), self._view.name)
 
     def changes(self, after: int, at: int, *, timeout: float | None = None) -> Iterator[tuple[int, pa.Table]]:
-        """The changes at epochs after `after` up to `at`, which is closed: for each that has any, in order."""
+        """Iterate over the changes at epochs after `after` up to the closed epoch `at`: pairs (epoch, table), in order.
+
+        Epochs without changes are left out.
+        """
         self._check(after)
-        deadline = self._engine.deadline(timeout, f"reading changes of {self._view.name!r} up to epoch {at}")
+        deadline = self._coordinator.deadline(timeout, f"reading changes of {self._view.name!r} up to epoch {at}")
         self._view.check_errors(at, self.number, deadline)
-        answers = self._engine.ask(ReadChanges(self.dataflow, after, at, self.number), deadline=deadline)
+        answers = self._coordinator.ask(ReadChanges(self.dataflow, after, at, self.number), deadline=deadline)
         return by_epoch([answer for answer in answers if answer[1] is not None])
 
     def release(self) -> None:
-        """Let go; does nothing the second time."""
+        """Stop holding the epoch. Releasing it twice does nothing."""
         self._release()
 
     def _check(self, epoch: int) -> None:
+        view = self._view
         if not self._release.alive:
-            raise DroppedError(f"view {self._view.name!r} is not held any more", hint="read inside the block")
+            raise DroppedError(f"{view.kind} {view.name!r} is not held any more", hint="read inside the `with` block")
         if epoch < self.epoch:
             raise TimeError(
-                f"cannot read view {self._view.name!r} at epoch {epoch}",
+                f"cannot read {view.kind} {view.name!r} at epoch {epoch}",
                 detail=f"it is held from epoch {self.epoch} on",
-                hint="hold it earlier",
+                hint="call hold() while the epoch is the last closed one",
             )
 
     def __enter__(self) -> Self:
@@ -283,8 +317,8 @@ class HeldEpoch:
         self.release()
 
 
-def _let_go(coordinator: Coordinator, number: int) -> None:
-    with suppress(IkebanaError):  # the workers are gone, and with them what was held
+def _release_hold(coordinator: Coordinator, number: int) -> None:
+    with suppress(IkebanaError):  # the workers have ended, and the hold with them
         coordinator.command(Release(number))
 
 
@@ -300,11 +334,11 @@ def _errors_table(errors: Errors) -> pa.Table:
 
 
 def plain_rows(table: pa.Table, name: str) -> pa.Table:
-    """A result without its diffs, each row as often as they say."""
+    """A result without the column `diff`: each row occurs as many times as its multiplicity says."""
     if table.schema.names[-1] != "diff":
         raise DataflowError(
             f"view {name!r} has no plain rows",
-            detail="its rows have several diffs each, which are sums rather than multiplicities",
+            detail="its rows have several diffs each, which are sums and not multiplicities",
             hint="use read()",
         )
     counts = table.column("diff").to_numpy()
@@ -313,8 +347,8 @@ def plain_rows(table: pa.Table, name: str) -> pa.Table:
         raise DataflowError(
             f"view {name!r} has rows with negative multiplicities",
             detail=f"{int((counts < 0).sum())} of them, for instance {example}",
-            hint="use read(), which shows multiplicities, or change the query: more is taken away than there is",
+            hint="use read(), which returns multiplicities, or do not subtract more rows than there are",
         )
     if not (counts == 1).all():
         table = table.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
-    return table.drop_columns(["diff"])  # last: a table without columns could not be taken from
+    return table.drop_columns(["diff"])  # after take: a table without columns has no rows to take

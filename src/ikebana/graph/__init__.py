@@ -1,8 +1,7 @@
-"""Graph programs: functions from collections to collections, kept up to date as edges come and go.
+"""Graph programs: functions from collections to collections, kept up to date as edges are added and removed.
 
-Edges are a collection with columns `src` and `dst` of one integer type; further columns are let be. Where a
-program starts from given nodes they are a collection with a column `node` of that type. Results name a node in
-column `node`.
+Edges are a collection with columns `src` and `dst` of the same integer type; further columns are ignored. Programs
+that start from some nodes take these as a collection with a column `node` of that type. Results have a column `node`.
 
     from ikebana import graph
 
@@ -21,12 +20,12 @@ column `node`.
 | `pagerank` | node, rank | arrange, reduce, join |
 | `k_core` | node | arrange, threshold, join |
 
-All of them read the indexes of the edges by `src` and by `dst` from outside their loops: any number of programs,
-and whoever else wants them, share these two.
+All programs read the arrangements of the edges by `src` and by `dst` from outside their loops. Any number of programs
+and other queries share these two arrangements.
 
-Cost. A change costs what it changes in each round of the loop, plus some overhead for each round in which it
-changes anything. Columns of at most 32 bits are faster than wider ones where a program keeps pairs of nodes
-(`transitive_closure`, `same_generation`, `strongly_connected_components`): a pair then fits into one lane.
+Cost. A change takes time in proportion to the rows that it changes in each round of the loop, plus some overhead for
+each round with changes. Programs that keep pairs of nodes (`transitive_closure`, `same_generation`,
+`strongly_connected_components`) are faster on columns of at most 32 bits, since a pair then fits into one lane.
 
 Not guaranteed: anything about edges or nodes of negative multiplicity.
 """

@@ -1,12 +1,11 @@
 """All pairs: transitive closure and same generation, the classics of Datalog.
 
-The variables of these loops are the pairs known so far. A pair is told from others by both of its columns but joined
-by one of them, so no reduction's output can be joined as it is, and feeding back what is known is less than feeding
-back what is offered.
+The variable of each loop is the pairs offered for the next round. A reduction keeps the distinct pairs, indexed by the
+one column on which the next join needs them.
 
-Cost: see each program. Pairs of columns of up to 32 bits fit into one lane; wider ones are hashed.
+Cost: see each program. A pair of columns of up to 32 bits fits into one lane; wider pairs are hashed.
 
-Not guaranteed: that results fit into memory. They grow with the square of the graph.
+Not guaranteed: that results fit into memory. They may grow with the square of the number of nodes.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from ikebana.graph.plans import Variables, fixpoint, node_type, pairs
 
 
 def transitive_closure(edges: Collection) -> Collection:
-    """All pairs of nodes such that a way of one or more edges leads from `src` to `dst`.
+    """All pairs of nodes with a path of one or more edges from `src` to `dst`.
 
         closure(x, y) :- edge(x, y).
         closure(x, z) :- closure(x, y), edge(y, z).
 
-    Cost: for each pair the edges out of its end; as many rounds as the longest way has edges. The result may have
-    as many rows as there are pairs of nodes.
+    Cost: for each pair, the outgoing edges of its second node; as many rounds as the longest of all shortest paths has
+    edges. The result may have as many rows as there are pairs of nodes.
 
     >>> import pyarrow as pa
     >>> from ikebana.engine import Engine
@@ -54,7 +53,7 @@ def same_generation(edges: Collection) -> Collection:
         same(x, y) :- edge(p, x), edge(p, y), x != y.
         same(x, y) :- edge(a, x), same(a, b), edge(b, y).
 
-    A node may be its own peer, by two ways of the same length from an ancestor.
+    A node is its own peer if two paths of the same length lead to it from an ancestor.
 
     Cost: for each pair of peers, the pairs of their children; as many rounds as there are generations.
 

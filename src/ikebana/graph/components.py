@@ -1,10 +1,12 @@
-"""Components: connected, and strongly connected. A component is named after its least node.
+"""Connected and strongly connected components. A component is named after its least node.
 
-Both let the least label spread along edges (see `ikebana.graph.labels`), read through indexes from outside the loop.
+Both propagate the least label along edges (see `ikebana.graph.labels`), which they read from arrangements outside the
+loop.
 
 Cost: see each program.
 
-Not guaranteed: few rounds. A label crosses one edge a round, so a chain takes as many as it is long.
+Not guaranteed: a small number of rounds. A label crosses one edge per round, so a chain takes as many rounds as it
+has edges.
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ from ikebana.operators.linear import Columns
 
 
 def connected_components(edges: Collection) -> Collection:
-    """For each node of an edge, the least node of its component; edges connect both ways.
+    """For each node that has an edge, the least node of its component, as `component`. Edges are undirected.
 
-    The least label spreads along edges, forward through the index by `src` and backward through the one by `dst`.
+    The least label propagates forward through the arrangement by `src` and backward through the one by `dst`.
 
-    Cost: about one pass over the edges in each direction (see `ikebana.graph.labels`), as many rounds as the
-    longest way from a least node; a change costs the edges of nodes that get their label in another way.
+    Cost: about one pass over the edges in each direction (see `ikebana.graph.labels`), in as many rounds as the longest
+    shortest path from a least node has edges. A change costs the edges of the nodes that get their label on another
+    path than before.
 
     >>> import pyarrow as pa
     >>> from ikebana.engine import Engine
@@ -48,14 +51,14 @@ def connected_components(edges: Collection) -> Collection:
 
 
 def strongly_connected_components(edges: Collection) -> Collection:
-    """For each node of an edge, the least node with which it is on a cycle; itself, if it is on none.
+    """For each node that has an edge, the least node that shares a cycle with it, as `component`; else the node itself.
 
-    Two nested loops. The outer keeps the edges that may be on a cycle, at first all. Inside, the least label spreads
-    forward along them; an edge whose ends have different labels leads from one component to another, and goes.
-    Then the same backward. When no edge goes any more, the labels name the components.
+    There are two nested loops. The outer loop keeps the edges that may be on a cycle, initially all. Inside, the least
+    label propagates forward along these edges; an edge whose ends get different labels connects two components and is
+    removed. Then the same is done backward. When no more edges are removed, the labels name the components.
 
-    Cost: for each round of the outer loop what changes since the round before, of two such labellings and two
-    joins of the edges with their labels. Random graphs take two or three rounds.
+    Cost: for each round of the outer loop, the differences from the previous round of two labellings and of two joins
+    of the edges with their labels. Random graphs take two or three rounds.
 
     >>> import pyarrow as pa
     >>> from ikebana.engine import Engine

@@ -1,12 +1,11 @@
-"""Degrees, and what is left when nodes of low degree are taken away.
+"""Degrees, and k-cores.
 
-Degrees are linear aggregates: counts that live in diffs. A k-core is a loop that only ever takes away: in round r
-the nodes that have enough neighbours among those of round r - 1.
+Degrees are linear aggregates: counts that are kept in diffs. A k-core is a loop that only removes nodes: round r keeps
+those that have enough neighbours among the nodes of round r - 1.
 
 Cost: see each program.
 
-Not guaranteed: that a k-core of long chains is found in few rounds; it takes one for each node that goes after
-another.
+Not guaranteed: a small number of rounds for a k-core. Nodes of a long chain are removed one per round.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from ikebana.operators import reducers
 
 
 def degrees(edges: Collection) -> Collection:
-    """For each node of an edge, how many edges go out of it and come into it; an edge counts as often as it is there.
+    """For each node that has an edge, the number of its `outgoing` and `incoming` edges, duplicates included.
 
-    The counts live in the diffs: a change costs a constant, whatever the degree.
+    The counts are kept in diffs: a change takes constant time, whatever the degree.
 
     >>> from ikebana.engine import Engine
     >>> engine = Engine()
@@ -39,7 +38,7 @@ def degrees(edges: Collection) -> Collection:
     fields = {"node": node_type(edges), "out": pa.int8()}
 
     def ends(name: str, out: int) -> Collection:
-        return edges.map(fields, lambda columns: {"node": columns[name], "out": _all(columns[name], out)})
+        return edges.map(fields, lambda columns: {"node": columns[name], "out": _constant_array(columns[name], out)})
 
     return (
         ends("src", 1)
@@ -56,10 +55,10 @@ def degrees(edges: Collection) -> Collection:
 def k_core(edges: Collection, k: int) -> Collection:
     """The nodes of the k-core: the largest set in which each node has at least `k` neighbours, edges undirected.
 
-    Edges may be given in one direction or both, and more than once; edges from a node to itself do not count.
-    A node is offered to stay once by each neighbour that stays; those with fewer than `k` offers go.
+    Edges may be given in one direction or both, and more than once; edges from a node to itself are ignored.
+    A node gets one offer from each neighbour that is still in the set; nodes with fewer than `k` offers are removed.
 
-    Cost: a change costs the degrees of its two nodes, and the edges of every node that comes or goes with it.
+    Cost: a change costs the degrees of its two nodes, and the edges of every node that it adds to the core or removes.
 
     >>> from ikebana.engine import Engine
     >>> engine = Engine()
@@ -81,12 +80,12 @@ def k_core(edges: Collection, k: int) -> Collection:
 
 
 def _neighbours(edges: Collection) -> Arrangement:
-    """Each edge in both directions, once, indexed by `src`; none from a node to itself."""
+    """Each edge in both directions, once, indexed by `src`, without edges from a node to itself."""
     node_type(edges)
-    there, back = edges.select("src", "dst"), edges.select(src="dst", dst="src")
-    others = there.concat(back).filter(lambda columns: pc.not_equal(columns["src"], columns["dst"]))
-    return others.arrange("src").reduce(reducers.DISTINCT)
+    forward, backward = edges.select("src", "dst"), edges.select(src="dst", dst="src")
+    proper = forward.concat(backward).filter(lambda columns: pc.not_equal(columns["src"], columns["dst"]))
+    return proper.arrange("src").reduce(reducers.DISTINCT)
 
 
-def _all(column: Any, value: int) -> Any:
+def _constant_array(column: Any, value: int) -> Any:
     return np.full(len(column), value, np.int8)

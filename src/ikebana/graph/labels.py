@@ -1,15 +1,15 @@
-"""The least label that reaches each node: what connected components are made of.
+"""The least label that reaches each node: the basis of connected components.
 
-Every node starts with its own number as a label, and labels spread along edges; a node keeps the least. If all
-labels set out together, nearly every node takes up and passes on several labels before it gets its last. So
-they set out in *stages*: a label of b bits in round 256 * b. Most nodes then know the least label of their component
-before their own sets out, which goes nowhere. Rounds in which nothing happens cost nothing. (Differential Dataflow
-does the same.)
+The label of a node is its own number at first. Labels propagate along edges, and every node keeps the least one. If all
+labels started in the same round, nearly every node would accept and pass on several labels before the final one.
+Therefore labels start in *stages*: a label of b bits starts in round 256 * b. Most nodes then have the least label of
+their component before their own label starts, which is discarded at once. Rounds without changes cost nothing.
+(Differential Dataflow does the same.)
 
-Cost: close to once along each edge, rather than once for each label that a node ever has.
+Cost: each edge is followed about once, and not once for every label that a node has in the course of the loop.
 
-Not guaranteed: stages help less the farther small numbers are from the rest, and not where they are more than some
-thousand steps away; negative numbers are all in the first stage. The result does not depend on it.
+Not guaranteed: the benefit of stages. It decreases with the distance of small numbers from the other nodes, and is
+lost beyond a few thousand edges; negative numbers are all in the first stage. Results do not depend on stages.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from ikebana.engine.collection import Arrangement, Collection
 from ikebana.graph.plans import Variables, fixpoint, pairs
 from ikebana.operators.linear import Columns
 
-ROUNDS = 256
-"""Rounds between stages."""
+ROUNDS_PER_STAGE = 256
+"""The number of rounds between stages."""
 
 Step = tuple[Arrangement, str]
-"""Edges to follow: indexed by the node they start from, and the column of the node they lead to."""
+"""Edges to follow: an arrangement by the node at which they start, and the column of the node to which they lead."""
 
 
 def least_labels(nodes: Collection, steps: Sequence[Step], scope: Collection | None = None) -> Collection:
-    """For each of the nodes (column `node`, any multiplicity), and each that edges lead to from them, the least
-    from which they do, itself included, as `label`.
+    """For each node that can be reached from `nodes`, these included, the least of `nodes` that reaches it, as `label`.
 
-    With `scope` the loop is inside that of `scope`, where the steps are.
+    `nodes` has a column `node`; multiplicities do not matter. `steps` are the edges to follow. With `scope`, the loop
+    is nested in the loop that `scope` is inside; `steps` must be inside it too.
     """
     outside = nodes if scope is None else nodes.enter(scope)
     nothing = outside.filter(_none).select(label="node", node="node")
@@ -50,9 +50,9 @@ def least_labels(nodes: Collection, steps: Sequence[Step], scope: Collection | N
 
 
 def _stage(columns: Columns) -> Any:
-    """The round in which a label sets out: by the bits of the number."""
+    """The round in which a label starts, by the number of its bits."""
     values = np.maximum(columns["node"].to_numpy(zero_copy_only=False), 0)
-    return ROUNDS * np.frexp(values.astype(np.float64))[1].astype(np.int64)
+    return ROUNDS_PER_STAGE * np.frexp(values.astype(np.float64))[1].astype(np.int64)
 
 
 def _none(columns: Columns) -> Any:

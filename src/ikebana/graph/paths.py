@@ -1,11 +1,11 @@
 """Reachability and shortest paths.
 
-Both offer something to nodes (to be reached, a distance), keep the best offer of each node, and offer along its
-edges in the next round. The edges are read through their index by `src`, shared with the world outside.
+Nodes get offers (to be reached, a distance), keep the best offer, and pass it on along their edges in the next round.
+The edges are read from their arrangement by `src`, which is shared with other queries.
 
-Cost: see each program; as many rounds as the way with the most edges that is best for some node.
+Cost: see each program. The number of rounds is the greatest number of edges on a best path to any node.
 
-Not guaranteed: an end, where lengths are negative.
+Not guaranteed: termination, if weights are negative.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ikebana.operators.linear import Columns
 
 
 def reach(edges: Collection, roots: Collection) -> Collection:
-    """The nodes that can be reached from the roots along edges, the roots included.
+    """The nodes that can be reached from the roots along edges, including the roots.
 
-    Cost: at first the edges of all nodes reached; after that the edges of nodes that are reached in another round
-    than before.
+    Cost: initially the edges of all reached nodes; then, for each change, the edges of the nodes that are reached in
+    another round than before.
 
     >>> from ikebana.engine import Engine
     >>> engine = Engine()
@@ -58,10 +58,11 @@ def reach(edges: Collection, roots: Collection) -> Collection:
 def shortest_paths(edges: Collection, roots: Collection, weight: str | None = None) -> Collection:
     """For each node that can be reached, its distance from the nearest root.
 
-    Every edge is of length 1, or as long as its whole-number column `weight` says. Lengths must not be negative: a
-    cycle of negative length would have no end.
+    `weight` names an integer column with the length of each edge; by default every edge has length 1. Lengths must not
+    be negative: on a cycle of negative length the loop would not terminate.
 
-    Cost: as `reach`, for each distance that a node has on the way to its least. With lengths of 1 there is only one.
+    Cost: like `reach`, for each distance that a node has before it gets the least one. If all lengths are 1, there is
+    only one distance.
 
     >>> from ikebana.engine import Engine
     >>> engine = Engine()
@@ -78,8 +79,8 @@ def shortest_paths(edges: Collection, roots: Collection, weight: str | None = No
     fields = {"node": node_type(edges), "distance": pa.int64()}
     steps = edges.arrange("src")
     start = roots.map(fields, lambda columns: {"node": columns["node"], "distance": _zeros(columns["node"])})
-    # With a space, no name of a user's column is like it.
-    theirs = {"node": "dst"} if weight is None else {"node": "dst", "length ": weight}
+    # The trailing space avoids a clash with columns of users.
+    of_edge = {"node": "dst"} if weight is None else {"node": "dst", "length ": weight}
 
     def along(columns: Columns) -> Mapping[str, Any]:
         length = 1 if weight is None else columns["length "].cast(pa.int64())
@@ -88,7 +89,7 @@ def shortest_paths(edges: Collection, roots: Collection, weight: str | None = No
     def body(variables: Variables) -> tuple[Variables, Collection]:
         offered = variables["offered"]
         nearest = offered.min("node").arrange("node")
-        onward = pairs(nearest, steps.enter(offered), {"distance": "distance"}, theirs).map(fields, along)
+        onward = pairs(nearest, steps.enter(offered), {"distance": "distance"}, of_edge).map(fields, along)
         return {"offered": onward.concat(start.enter(offered))}, nearest.rows()
 
     return fixpoint({"offered": start}, body)

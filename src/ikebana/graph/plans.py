@@ -1,13 +1,13 @@
-"""Plans that graph programs have in common: joins that give just the wanted columns, and loops over offers.
+"""Building blocks of graph programs: joins that return only some columns, and loops over offers.
 
-A join followed by `select` is two operators; `pairs` names the columns of the join itself.
+A join followed by `select` is two operators; `pairs` selects the columns in the join itself.
 
-`fixpoint` is a loop whose variable is not the result. In most programs the variable is what nodes are *offered* by
-their neighbours (to be reached, a distance, a label). The body reduces the offers, and joins the reduction's own
-output arrangement with the edges to make the next offers. So a round is one arrangement, one reduction and one
-join; nothing is indexed twice. What leaves the loop is the reduction.
+`fixpoint` is a loop whose variable is not its result. In most programs the variable holds the *offers* that nodes get
+from their neighbours (to be reached, a distance, a label). The body reduces the offers, and joins the arrangement that
+the reduction returns with the edges; these are the next offers. A round is thus one arrangement, one reduction and one
+join, and nothing is indexed twice. The result of the reduction leaves the loop.
 
-Cost: none of their own; they make plans.
+Cost: none; the functions build plans.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ Variables = dict[str, Collection]
 
 
 def node_type(edges: Collection) -> pa.DataType:
-    """The type of nodes; raises unless `src` and `dst` are there and of one integer type."""
+    """The type of nodes; raises unless `src` and `dst` exist and have the same integer type."""
     types = {field.name: field.type for field in edges.node.columns}
     source, target = types.get("src"), types.get("dst")
     if source is None or source != target or not pa.types.is_integer(source):
         raise SchemaError(
-            "edges need columns 'src' and 'dst' of one integer type",
+            "edges must have columns 'src' and 'dst' of the same integer type",
             detail=f"the columns are {', '.join(f'{name}: {kind}' for name, kind in types.items())}",
             hint="select(src=..., dst=...) or map to such columns first",
         )
     return source
 
 
-def pairs(left: Arrangement, right: Arrangement, mine: Mapping[str, str], theirs: Mapping[str, str]) -> Collection:
-    """Pairs of rows with equal keys; of the left side the columns `mine` (`new: old`), of the right side `theirs`."""
-    result = Result((*mine, *theirs), tuple(mine.items()), tuple(theirs.items()))
+def pairs(left: Arrangement, right: Arrangement, of_left: Mapping[str, str], of_right: Mapping[str, str]) -> Collection:
+    """Join two arrangements on their keys; return only the columns `of_left` and `of_right` (`new: old`)."""
+    result = Result((*of_left, *of_right), tuple(of_left.items()), tuple(of_right.items()))
     return Collection(ir.make(ir.Join, left=left.node, right=right.node, result=result))
 
 
@@ -48,13 +48,13 @@ def fixpoint(
     body: Callable[[Variables], tuple[Variables, Collection]],
     rounds: int | None = None,
 ) -> Collection:
-    """A loop whose body gives the next variables, and a collection: that, after the last round."""
+    """A loop whose body returns the variables of the next round, and a collection: the result after the last round."""
     inner: list[Collection] = []
 
     def step(variables: Variables) -> Variables:
-        following, result = body(variables)
+        next_round, result = body(variables)
         inner.append(result)
-        return following
+        return next_round
 
     after = iterate(step, initial, rounds)
     loop = next(iter(after.values())).node.loop  # type: ignore[attr-defined]

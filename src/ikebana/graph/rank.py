@@ -1,16 +1,17 @@
-"""PageRank in whole numbers: as reproducible as a sum.
+"""PageRank in integer arithmetic, which makes results reproducible.
 
-Every node starts with a million units. In each round it gives 85 percent of what it has to the nodes its edges
-lead to, in equal shares rounded down, and is given 150,000 units from outside. What a node without edges out has is
-lost, and so are the remainders of rounding.
+Every node starts with a million units. In each round it passes 85 percent of its units on along its outgoing edges, in
+equal shares rounded down, and receives 150,000 units from outside. The units of a node without outgoing edges are lost,
+and so are the remainders of rounding.
 
-Units are multiplicities: a node's row is there as often as it has units. So joining shares with edges and adding
-up what arrives is all done by the diffs of ordinary rows. What a node has and the number of its edges are two
-lanes of one arrangement; the reduction that divides the one by the other gives an arrangement to join the edges with.
+Units are multiplicities: the row of a node has the number of its units as multiplicity. Diffs of ordinary rows thus do
+all the work of joining shares with edges and adding up what a node receives. The units of a node and the number of its
+edges are two lanes of one arrangement; a reduction divides the one by the other, and its result is joined with the
+edges.
 
 Cost: see `pagerank`.
 
-Not guaranteed: sums beyond 64 bits, which takes a hundred billion nodes.
+Not guaranteed: correct results if sums exceed 64 bits, which takes a hundred billion nodes.
 """
 
 from __future__ import annotations
@@ -28,24 +29,24 @@ from ikebana.operators.changes import Fields
 from ikebana.operators.reducers import Groups, ReducedRows, Reducer
 
 UNITS = 1_000_000
-"""What each node has to begin with."""
+"""The units of each node at the start."""
 
-GIVEN = 150_000
-"""What each node is given in each round."""
+UNITS_PER_ROUND = 150_000
+"""The units that each node receives from outside in each round."""
 
 PERCENT = 85
-"""Of a hundred units, those that a node passes on."""
+"""The percentage of its units that a node passes on."""
 
 
 def pagerank(edges: Collection, rounds: int) -> Collection:
-    """For each node of an edge its `rank` after a number of rounds, in units (see the module).
+    """For each node that has an edge, its `rank` after a number of rounds, in units (see the module).
 
         rank(n) = 150,000 + the sum over edges m -> n of (85 * rank(m)) // (100 * edges out of m)
 
-    An edge counts as often as it is there. Nodes of rank 0 have no row.
+    Duplicate edges count separately. Nodes of rank 0 have no row.
 
-    Cost: each round passes over the edges of nodes whose rank changes in it. A single edge changes the ranks of all
-    nodes within `rounds` steps of it, up to rounding: in a well connected graph, of most.
+    Cost: each round processes the edges of the nodes whose rank changes in it. A single edge changes the ranks of all
+    nodes within `rounds` steps, up to rounding: in a well-connected graph, most nodes.
 
     >>> import pyarrow as pa
     >>> from ikebana.engine import Engine
@@ -58,18 +59,18 @@ def pagerank(edges: Collection, rounds: int) -> Collection:
     150000
     """
     if rounds < 1:
-        raise SchemaError(f"cannot compute ranks in {rounds} rounds", hint="ask for one round or more")
+        raise SchemaError(f"cannot compute ranks in {rounds} rounds", hint="`rounds` must be at least 1")
     node_type(edges)
     steps = edges.arrange("src")
     nodes = edges.select(node="src").concat(edges.select(node="dst")).distinct()
-    given = nodes.explode(["node"], lambda columns: [GIVEN])
+    added = nodes.explode(["node"], lambda columns: [UNITS_PER_ROUND])
     out = edges.select(node="src").explode(["node"], lambda columns: [0, 1])
 
     def body(variables: Variables) -> tuple[Variables, Collection]:
         ranks = variables["ranks"]
-        divided = ranks.explode(["node"], lambda columns: [1, 0]).concat(out.enter(ranks))
-        shares = divided.arrange("node").reduce(Shares())
-        received = pairs(shares, steps.enter(ranks), {}, {"node": "dst"}).concat(given.enter(ranks))
+        units_and_edges = ranks.explode(["node"], lambda columns: [1, 0]).concat(out.enter(ranks))
+        shares = units_and_edges.arrange("node").reduce(Shares())
+        received = pairs(shares, steps.enter(ranks), {}, {"node": "dst"}).concat(added.enter(ranks))
         return {"ranks": received}, received
 
     start = nodes.explode(["node"], lambda columns: [UNITS])
@@ -78,7 +79,7 @@ def pagerank(edges: Collection, rounds: int) -> Collection:
 
 @dataclass(frozen=True)
 class Shares(Reducer):
-    """For a key with lanes (units, edges out), the units that go along each edge, as the multiplicity of the key."""
+    """The units that a node passes on along each edge, as a multiplicity, from lanes (units, outgoing edges)."""
 
     def fields(self, schema: Schema) -> Fields:
         return ()

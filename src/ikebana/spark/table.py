@@ -43,7 +43,7 @@ class Table(Collection):
         self._followings: list[Following] = []
         self._last: dict[str, int] = {}  # the last micro-batch of each stream that it has followed
         coordinator, dataflow = session.engine.coordinator, inner.spec.dataflow
-        self._rows = views.View(coordinator, inner.name, inner.node, dataflow, [], lambda view: None)
+        self._rows = views.View(coordinator, inner.name, inner.node, dataflow, [], lambda view: None, kind="table")
 
     @property
     def schema(self) -> StructType:

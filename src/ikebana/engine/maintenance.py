@@ -1,0 +1,73 @@
+"""Maintenance: every arrangement in use is maintained by exactly one dataflow, on all workers.
+
+`Maintenance` keeps the catalogue (`ikebana.engine.catalog`) and the workers in step: the first user of an arrangement
+installs a dataflow for it, the last one to release it retires the dataflow. A dataflow that has failed is replaced when
+the next user comes.
+
+The coordinator's lock must be held around every call. Cost: one command to all workers for the first and last user of
+an arrangement, nothing for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ikebana.engine.catalog import Catalog, Use, User
+from ikebana.engine.coordinator import Coordinator
+from ikebana.plan import ir
+from ikebana.runtime.messages import FAILURES, DataflowFailed, Install, Retire
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """An arrangement that a user needs, and the name of the dataflow that maintains it if no dataflow does so yet."""
+
+    arrangement: ir.Node
+    dataflow_name: str
+    user: User
+
+
+class Maintenance:
+    """Installs and retires dataflows as the catalogue's arrangements gain and lose users."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.catalog = Catalog()
+        self._coordinator = coordinator
+        coordinator.follow(FAILURES, self._on_failure)
+
+    def _on_failure(self, worker: int, notification: DataflowFailed) -> None:
+        self.catalog.mark_failed(notification.dataflow)
+
+    def use(self, need: Need, memory: int | None = None) -> Use:
+        """Use an arrangement; install a dataflow for it if none maintains it.
+
+        `memory` limits the bytes that a new dataflow may use on each worker.
+        """
+        dataflow = self.catalog.maintainer(need.arrangement)
+        if dataflow is None:
+            dataflow = self.catalog.new_dataflow_name(need.dataflow_name)
+            self._coordinator.command(Install(dataflow, need.arrangement, memory))
+            self.catalog.add(dataflow, need.arrangement)
+        return self.catalog.use(dataflow, need.user)
+
+    def use_all(self, needs: Iterable[Need], memory: int | None = None) -> list[Use]:
+        """Use several arrangements, or, if one of them cannot be installed, none."""
+        uses: list[Use] = []
+        try:
+            for need in needs:
+                uses.append(self.use(need, memory))
+        except BaseException:
+            self.release_all(uses)
+            raise
+        return uses
+
+    def release(self, use: Use) -> None:
+        """Release one use of an arrangement; the last one retires its dataflow."""
+        if self.catalog.release(use):
+            self._coordinator.command(Retire(use.dataflow))
+
+    def release_all(self, uses: list[Use]) -> None:
+        """Release several uses, the latest first: a dataflow is retired before those whose arrangements it imports."""
+        for use in reversed(uses):
+            self.release(use)
