@@ -80,7 +80,7 @@ CALLS = {
     "read": protocol.Ask(2, messages.Read("view", (3, 0))),
     "check": protocol.Ask(4, messages.Check(5, (("people", ((("driver", 1), 0), (3, 1))),))),
     "status": protocol.Ask(5, messages.Status()),
-    "verdict": protocol.Answer(4, messages.Verdict((messages.Problem("people", "exists", 1, ("name='x'",)),), 0)),
+    "verdict": protocol.Answer(4, messages.Verdict((messages.Problem("people", "exists", 1, ("name='x'",)),))),
     "changed": protocol.Notification(
         [messages.Changed(9, 4, np.arange(4), updates(4).to_table()), messages.SubscriptionEnded(9, "no")]
     ),

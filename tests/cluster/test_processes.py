@@ -302,7 +302,7 @@ def speaking(columns: dict[str, pa.Array]) -> Any:
 
     for each in gc.get_objects():
         if isinstance(each, Worker):
-            each.news.extend(columns["src"].to_pylist())
+            each.notifications.extend(columns["src"].to_pylist())
     return columns["src"].is_valid()
 
 

@@ -190,7 +190,7 @@ class InProcess:
             alone = self._faults.reorder and self._random.random() < self._faults.reorder
             way = next(self._new_ways) if alone else 0
             self._letters.setdefault((index, peer, way), deque()).append(letter)
-        news = self.workers[index].news
+        news = self.workers[index].notifications
         while news:
             self._listener(index, news.popleft())
 

@@ -50,7 +50,7 @@ from ikebana.cluster.protocol import (
 )
 from ikebana.cluster.shared_memory import Sender, SharedMemory
 from ikebana.errors import DataflowError, IkebanaError
-from ikebana.runtime.memory_budget import Budget, default_limit, give_memory_back, limit_process
+from ikebana.runtime.memory_budget import Budget, default_limit, limit_process, release_unused_memory
 from ikebana.runtime.messages import Command, Failed, PeerMessage
 from ikebana.runtime.worker import PENDING, Worker
 
@@ -195,7 +195,7 @@ class WorkerProcess:
         if not self.worker.step():
             return False
         end = time.perf_counter() + _SPELL
-        while not (self.worker.outbox or self.worker.news) and time.perf_counter() < end:
+        while not (self.worker.outbox or self.worker.notifications) and time.perf_counter() < end:
             if not self.worker.step():
                 break
         return True
@@ -204,7 +204,7 @@ class WorkerProcess:
         came = self._poller.poll(_REST_MS)
         if not came:
             self._memory.rest()
-            give_memory_back()
+            release_unused_memory()
             came = self._poller.poll()
         for socket, _ in came:
             if socket is self._sockets.gate:
@@ -239,9 +239,9 @@ class WorkerProcess:
             codec.send(self._peers[peer], codec.encode(letters), link=self._links[peer])
 
     def _tell_news(self) -> None:
-        if self.worker.news:
-            items = list(self.worker.news)
-            self.worker.news.clear()
+        if self.worker.notifications:
+            items = list(self.worker.notifications)
+            self.worker.notifications.clear()
             self._tell(Notification(items))
 
     # The driver.
