@@ -260,9 +260,9 @@ def test_a_fork_frees_nothing(pair: Pair) -> None:
 
 SENDER = """
 import sys, time
-from ikebana.cluster.shared_memory import Memory
+from ikebana.cluster.shared_memory import SharedMemory
 
-memory = Memory(1)
+memory = SharedMemory(1)
 print(*memory.address, flush=True)
 link = memory.link(bytes.fromhex(sys.stdin.readline()))
 print(link.share([b"x" * 1_000_000]).hex(), flush=True)
