@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from ikebana.cluster import codec
 from ikebana.cluster import shared_memory as module
 from ikebana.cluster.processes import Processes
-from ikebana.cluster.shared_memory import SHARED, Sender, SharedMemory, is_descriptor
+from ikebana.cluster.shared_memory import MIN_SHARED_BYTES, Sender, SharedMemory, is_descriptor
 from ikebana.engine import Engine
 from ikebana.errors import DataflowError
 from tests.clusters import EDGES, is_running, within
@@ -50,9 +50,9 @@ def held_here() -> int:
 class Pair:
     """A sender and a receiver, both in this process."""
 
-    def __init__(self, *, links: int = 1, copies: bool = False) -> None:
-        self.sender, self.receiver = SharedMemory(links), SharedMemory(1, copies=copies)
-        link = self.sender.link(self.receiver.meet(self.sender.address))
+    def __init__(self, *, receivers: int = 1, copies: bool = False) -> None:
+        self.sender, self.receiver = SharedMemory(receivers), SharedMemory(1, copies=copies)
+        link = self.sender.connect(self.receiver.attach(self.sender.address))
         assert link is not None
         self.link: Sender = link
 
@@ -86,7 +86,7 @@ def bytes_of(count: int, seed: int = 0) -> bytes:
 
 
 def test_frames_come_out_as_they_went_in_and_cannot_be_changed(pair: Pair) -> None:
-    given = [bytes_of(SHARED), b"", bytes_of(17), bytes_of(3 * SHARED + 5)]
+    given = [bytes_of(MIN_SHARED_BYTES), b"", bytes_of(17), bytes_of(3 * MIN_SHARED_BYTES + 5)]
     received = pair.pass_on(given)
     assert [bytes(each) for each in received] == given
     assert all(each.__array_interface__["data"][0] % 64 == 0 for each in received)
@@ -96,41 +96,41 @@ def test_frames_come_out_as_they_went_in_and_cannot_be_changed(pair: Pair) -> No
 
 
 def test_messages_lie_on_top_of_it(pair: Pair) -> None:
-    given = {"a": np.arange(SHARED), "b": np.arange(SHARED)[::-1], "c": "small"}
+    given = {"a": np.arange(MIN_SHARED_BYTES), "b": np.arange(MIN_SHARED_BYTES)[::-1], "c": "small"}
     frames = codec.encode(given)
     received = codec.decode([frames[0], *pair.pass_on(frames[1:])])
     assert all(np.array_equal(received[name], given[name]) for name in "ab") and received["c"] == "small"
     kept = received["b"][5:10]
     del received
     gc.collect()
-    pair.pass_on([bytes(8 * SHARED)])
+    pair.pass_on([bytes(8 * MIN_SHARED_BYTES)])
     assert len(pair.segments()) == 2, "a slice of one array keeps all of it"
     assert kept.tolist() == given["b"][5:10].tolist()
 
 
 def test_small_messages_are_left_to_sockets(pair: Pair) -> None:
-    assert pair.link.share([bytes(SHARED - 64)]) is None
+    assert pair.link.share([bytes(MIN_SHARED_BYTES - 64)]) is None
     assert pair.link.share([]) is None
-    assert pair.link.share([bytes(SHARED // 2), bytes(SHARED // 2)]) is not None
+    assert pair.link.share([bytes(MIN_SHARED_BYTES // 2), bytes(MIN_SHARED_BYTES // 2)]) is not None
     assert not is_descriptor(codec.encode(7)[0])
 
 
 def test_segments_are_used_again(pair: Pair) -> None:
     for attempt in range(100):
-        given = bytes_of(SHARED + 1000 * attempt, attempt)
+        given = bytes_of(MIN_SHARED_BYTES + 1000 * attempt, attempt)
         assert bytes(pair.pass_on([given])[0]) == given
     assert len(pair.segments()) <= 3
-    assert pair.link.share([bytes(SHARED)]) is not None  # not received yet: it is nobody else's
-    assert pair.link.share([bytes(SHARED)]) is not None
+    assert pair.link.share([bytes(MIN_SHARED_BYTES)]) is not None  # not received yet: it is nobody else's
+    assert pair.link.share([bytes(MIN_SHARED_BYTES)]) is not None
     assert len(set(pair.segments())) >= 2
 
 
-@given(st.lists(st.tuples(st.integers(0, 5 * SHARED), st.integers(0, 5), st.booleans()), max_size=30))
+@given(st.lists(st.tuples(st.integers(0, 5 * MIN_SHARED_BYTES), st.integers(0, 5), st.booleans()), max_size=30))
 def test_what_is_held_does_not_change(steps: list[tuple[int, int, bool]]) -> None:
     """Messages of all sizes, of which some are kept for a while."""
-    pair, held = Pair(links=8), list[tuple[bytes, Any]]()
+    pair, held = Pair(receivers=8), list[tuple[bytes, Any]]()
     for at, (size, dropped, rests) in enumerate(steps):
-        sent = [bytes_of(size, at), bytes_of(SHARED, at + 1)]
+        sent = [bytes_of(size, at), bytes_of(MIN_SHARED_BYTES, at + 1)]
         descriptor = pair.link.share(sent)
         received = sent if descriptor is None else pair.receiver.frames(descriptor)
         held += zip(sent, received, strict=True)
@@ -138,8 +138,8 @@ def test_what_is_held_does_not_change(steps: list[tuple[int, int, bool]]) -> Non
         if dropped < len(held):
             del held[dropped]
         if rests:
-            pair.sender.rest()
-            pair.receiver.rest()
+            pair.sender.trim()
+            pair.receiver.trim()
         assert all(bytes(now) == then for then, now in held)
     pair.close()
     assert all(bytes(now) == then for then, now in held), "arrays outlive what they came through"
@@ -149,15 +149,15 @@ def test_what_is_held_does_not_change(steps: list[tuple[int, int, bool]]) -> Non
 
 
 def test_a_receiver_that_keeps_much_gets_copies() -> None:
-    pair = Pair(links=8)
-    kept = [pair.pass_on([bytes_of(SHARED, at)])[0] for at in range(100)]
+    pair = Pair(receivers=8)
+    kept = [pair.pass_on([bytes_of(MIN_SHARED_BYTES, at)])[0] for at in range(100)]
     assert len(pair.segments()) <= 8
-    assert all(bytes(each) == bytes_of(SHARED, at) for at, each in enumerate(kept))
+    assert all(bytes(each) == bytes_of(MIN_SHARED_BYTES, at) for at, each in enumerate(kept))
     pair.close()
 
 
 def test_what_does_not_fit_is_left_to_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LIMIT", 4 << 20)
+    monkeypatch.setattr(module, "_MAX_BYTES", 4 << 20)
     pair = Pair()
     assert pair.link.share([bytes(3 << 20)]) is None
     descriptors = [pair.link.share([bytes([at]) * (1 << 20)]) for at in range(6)]
@@ -181,37 +181,37 @@ def test_want_of_memory_or_descriptors_leaves_it_to_sockets(
         calls += 1
         raise OSError(errno.ENOSPC, "no space")
 
-    pair.pass_on([bytes(SHARED)])
-    pair.sender.rest()
+    pair.pass_on([bytes(MIN_SHARED_BYTES)])
+    pair.sender.trim()
     descriptors = len(os.listdir("/proc/self/fd"))
     with monkeypatch.context() as patch:
         patch.setattr(os, call, fail)
-        assert [pair.link.share([bytes(SHARED)]) for _ in range(50)] == [None] * 50
+        assert [pair.link.share([bytes(MIN_SHARED_BYTES)]) for _ in range(50)] == [None] * 50
         assert calls == 1, "it is not asked for all the time"
     assert len(os.listdir("/proc/self/fd")) == descriptors
-    monkeypatch.setattr(module, "_PAUSE", 0.0)
-    pair.link._wait_until = 0.0
-    assert pair.link.share([bytes(SHARED)]) is not None
+    monkeypatch.setattr(module, "_RETRY_SECONDS", 0.0)
+    pair.link._retry_at = 0.0
+    assert pair.link.share([bytes(MIN_SHARED_BYTES)]) is not None
 
 
 def test_rest_gives_everything_back_that_is_not_in_use(pair: Pair) -> None:
-    kept = pair.pass_on([bytes_of(SHARED)])
+    kept = pair.pass_on([bytes_of(MIN_SHARED_BYTES)])
     before = held_here()
     for size in (1, 2, 5, 20):
-        pair.pass_on([bytes(size * SHARED)])
+        pair.pass_on([bytes(size * MIN_SHARED_BYTES)])
     assert held_here() > before
-    pair.sender.rest()
-    pair.receiver.rest()
+    pair.sender.trim()
+    pair.receiver.trim()
     assert held_here() <= before
-    assert bytes(kept[0]) == bytes_of(SHARED)
-    assert bytes(pair.pass_on([bytes_of(SHARED, 2)])[0]) == bytes_of(SHARED, 2)
+    assert bytes(kept[0]) == bytes_of(MIN_SHARED_BYTES)
+    assert bytes(pair.pass_on([bytes_of(MIN_SHARED_BYTES, 2)])[0]) == bytes_of(MIN_SHARED_BYTES, 2)
 
 
 def test_a_receiver_can_have_copies_of_its_own() -> None:
     pair = Pair(copies=True)
-    received = [pair.pass_on([bytes_of(SHARED, at)]) for at in range(5)]
+    received = [pair.pass_on([bytes_of(MIN_SHARED_BYTES, at)]) for at in range(5)]
     assert len(pair.segments()) == 1
-    assert all(bytes(each[0]) == bytes_of(SHARED, at) for at, each in enumerate(received))
+    assert all(bytes(each[0]) == bytes_of(MIN_SHARED_BYTES, at) for at, each in enumerate(received))
     pair.close()
 
 
@@ -219,14 +219,14 @@ def test_a_receiver_can_have_copies_of_its_own() -> None:
 
 
 def test_only_who_has_read_the_token_gets_segments(pair: Pair, tmp_path: Path) -> None:
-    assert pair.sender.link(b"") is None and pair.sender.link(bytes(32)) is None
+    assert pair.sender.connect(b"") is None and pair.sender.connect(bytes(32)) is None
     other = SharedMemory(1)
     reading, writing = os.pipe()
     with (tmp_path / "file").open("w+b") as file:
         for stranger in (reading, writing, file.fileno(), 9999):
-            assert other.meet((os.getpid(), stranger)) == b""
-    assert other.meet((2**22 + 1, 3)) == b"" and other.meet(None) == b"" and other.meet([]) == b""
-    descriptor = pair.link.share([bytes(SHARED)])
+            assert other.attach((os.getpid(), stranger)) == b""
+    assert other.attach((2**22 + 1, 3)) == b"" and other.attach(None) == b"" and other.attach([]) == b""
+    descriptor = pair.link.share([bytes(MIN_SHARED_BYTES)])
     assert descriptor is not None
     with pytest.raises(DataflowError, match="not known here"):
         other.frames(descriptor)
@@ -238,21 +238,21 @@ def test_only_who_has_read_the_token_gets_segments(pair: Pair, tmp_path: Path) -
 def test_systems_without_such_memory_share_none(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
     none = SharedMemory(2)
-    assert none.address is None and none.link(b"") is None
-    assert none.meet(pair.sender.address) == pair.sender._token, "it can still receive"
-    none.rest()
+    assert none.address is None and none.connect(b"") is None
+    assert none.attach(pair.sender.address) == pair.sender._token, "it can still receive"
+    none.trim()
     none.close()
 
 
 def test_a_fork_frees_nothing(pair: Pair) -> None:
-    kept = pair.pass_on([bytes_of(SHARED)])
+    kept = pair.pass_on([bytes_of(MIN_SHARED_BYTES)])
     child = os.fork()
     if not child:
         del kept
         os._exit(0)
     os.waitpid(child, 0)
-    pair.pass_on([bytes(SHARED)])
-    assert bytes(kept[0]) == bytes_of(SHARED)
+    pair.pass_on([bytes(MIN_SHARED_BYTES)])
+    assert bytes(kept[0]) == bytes_of(MIN_SHARED_BYTES)
     assert len(pair.segments()) == 2
 
 
@@ -264,7 +264,7 @@ from ikebana.cluster.shared_memory import SharedMemory
 
 memory = SharedMemory(1)
 print(*memory.address, flush=True)
-link = memory.link(bytes.fromhex(sys.stdin.readline()))
+link = memory.connect(bytes.fromhex(sys.stdin.readline()))
 print(link.share([b"x" * 1_000_000]).hex(), flush=True)
 time.sleep(1000)
 """
@@ -275,7 +275,7 @@ def test_arrays_outlive_a_killed_sender() -> None:
     sender = subprocess.Popen([sys.executable, "-c", SENDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert sender.stdin is not None and sender.stdout is not None
     memory = SharedMemory(1)
-    token = memory.meet([int(each) for each in sender.stdout.readline().split()])
+    token = memory.attach([int(each) for each in sender.stdout.readline().split()])
     assert len(token) == 32
     print(token.hex(), file=sender.stdin, flush=True)
     (frame,) = memory.frames(bytes.fromhex(sender.stdout.readline()))
@@ -289,14 +289,14 @@ def test_arrays_outlive_a_killed_sender() -> None:
 
 
 def test_a_message_that_nobody_receives_goes_with_its_sender(pair: Pair) -> None:
-    assert pair.link.share([bytes(SHARED)]) is not None  # the fixture looks what is left
+    assert pair.link.share([bytes(MIN_SHARED_BYTES)]) is not None  # the fixture looks what is left
 
 
 # Clusters.
 
 
 def shares(cluster: Processes) -> bool:
-    return all(link is not None for link in cluster._line._links.values())
+    return all(link is not None for link in cluster._connections._shared_senders.values())
 
 
 def large(cluster: Processes, name: str) -> int:
@@ -329,9 +329,9 @@ def test_clusters_on_one_host_share_memory_and_leave_nothing() -> None:
 
 def test_idle_clusters_give_memory_back() -> None:
     with Processes(2) as cluster:
-        ledgers = held_here()
+        control_blocks = held_here()
         assert large(cluster, "idle") == 0
-        assert within(SOON, lambda: held_here() <= ledgers)
+        assert within(SOON, lambda: held_here() <= control_blocks)
         assert large(cluster, "idle again") == 0
 
 
