@@ -235,23 +235,26 @@ def test_many_threads_ask_at_once(two: Processes) -> None:
     views = [engine.install(f"many {at}", edges.filter(slowly(0.01 * at)).count("src")) for at in range(4)]
     edges.insert({"src": [1, 2, 3], "dst": [0, 0, 0]})
     engine.advance()
-    wrong: list[Any] = []
+    errors: list[BaseException] = []
 
     def use(at: int) -> None:
-        for _ in range(50):
-            found = two.ask(Wait(views[at % 4].dataflow, 1), at % 2)
-            shards = two.ask(Read(views[at % 4].dataflow, (0,)))
-            if found != [None] or sum(each.rows.num_rows for each in shards) != 3:
-                wrong.append((found, shards))
+        try:
+            for _ in range(50):
+                assert two.ask(Wait(views[at % 4].dataflow, 1), at % 2) == [None]
+                shards = two.ask(Read(views[at % 4].dataflow, (0,)))
+                assert sum(shard.rows.num_rows for shard in shards) == 3
+        except BaseException as error:
+            errors.append(error)
 
     for view in views:
         view.wait(0)
     threads = [threading.Thread(target=use, args=(at,)) for at in range(8)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(SOON)
-    assert not wrong and not any(each.is_alive() for each in threads)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SOON)
+    assert not errors, errors
+    assert not any(thread.is_alive() for thread in threads)
     assert not two._connections._calls
 
 
