@@ -1,4 +1,4 @@
-"""Memory between processes: what is put in comes out, is used again when nobody needs it, and is never left behind."""
+"""Shared memory: frames arrive unchanged, free segments are used again, and no memory is left behind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.clusters import EDGES, is_running, within
 
 pytestmark = [
     pytest.mark.xdist_group("processes"),
-    pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no memory without names"),
+    pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no anonymous memory"),
 ]
 
 SOON = 8.0
@@ -52,17 +52,17 @@ class Pair:
 
     def __init__(self, *, receivers: int = 1, copies: bool = False) -> None:
         self.sender, self.receiver = SharedMemory(receivers), SharedMemory(1, copies=copies)
-        link = self.sender.connect(self.receiver.attach(self.sender.address))
-        assert link is not None
-        self.link: Sender = link
+        channel = self.sender.connect(self.receiver.attach(self.sender.address))
+        assert channel is not None
+        self.channel: Sender = channel
 
     def pass_on(self, frames: list[Any]) -> list[Any]:
-        descriptor = self.link.share(frames)
+        descriptor = self.channel.share(frames)
         assert descriptor is not None and is_descriptor(descriptor) and len(descriptor) < 200
         return self.receiver.frames(descriptor)
 
     def segments(self) -> list[int]:
-        return [each.serial for each in self.link._segments]
+        return [each.serial for each in self.channel._segments]
 
     def close(self) -> None:
         self.sender.close()
@@ -95,7 +95,7 @@ def test_frames_come_out_as_they_went_in_and_cannot_be_changed(pair: Pair) -> No
         received[0].flags.writeable = True
 
 
-def test_messages_lie_on_top_of_it(pair: Pair) -> None:
+def test_arrays_are_on_top_of_shared_memory(pair: Pair) -> None:
     given = {"a": np.arange(MIN_SHARED_BYTES), "b": np.arange(MIN_SHARED_BYTES)[::-1], "c": "small"}
     frames = codec.encode(given)
     received = codec.decode([frames[0], *pair.pass_on(frames[1:])])
@@ -108,10 +108,10 @@ def test_messages_lie_on_top_of_it(pair: Pair) -> None:
     assert kept.tolist() == given["b"][5:10].tolist()
 
 
-def test_small_messages_are_left_to_sockets(pair: Pair) -> None:
-    assert pair.link.share([bytes(MIN_SHARED_BYTES - 64)]) is None
-    assert pair.link.share([]) is None
-    assert pair.link.share([bytes(MIN_SHARED_BYTES // 2), bytes(MIN_SHARED_BYTES // 2)]) is not None
+def test_small_messages_go_through_sockets(pair: Pair) -> None:
+    assert pair.channel.share([bytes(MIN_SHARED_BYTES - 64)]) is None
+    assert pair.channel.share([]) is None
+    assert pair.channel.share([bytes(MIN_SHARED_BYTES // 2), bytes(MIN_SHARED_BYTES // 2)]) is not None
     assert not is_descriptor(codec.encode(7)[0])
 
 
@@ -120,8 +120,8 @@ def test_segments_are_used_again(pair: Pair) -> None:
         given = bytes_of(MIN_SHARED_BYTES + 1000 * attempt, attempt)
         assert bytes(pair.pass_on([given])[0]) == given
     assert len(pair.segments()) <= 3
-    assert pair.link.share([bytes(MIN_SHARED_BYTES)]) is not None  # not received yet: it is nobody else's
-    assert pair.link.share([bytes(MIN_SHARED_BYTES)]) is not None
+    assert pair.channel.share([bytes(MIN_SHARED_BYTES)]) is not None  # not received yet: it must not be used again
+    assert pair.channel.share([bytes(MIN_SHARED_BYTES)]) is not None
     assert len(set(pair.segments())) >= 2
 
 
@@ -129,15 +129,15 @@ def test_segments_are_used_again(pair: Pair) -> None:
 def test_what_is_held_does_not_change(steps: list[tuple[int, int, bool]]) -> None:
     """Messages of all sizes, of which some are kept for a while."""
     pair, held = Pair(receivers=8), list[tuple[bytes, Any]]()
-    for at, (size, dropped, rests) in enumerate(steps):
+    for at, (size, dropped, trims) in enumerate(steps):
         sent = [bytes_of(size, at), bytes_of(MIN_SHARED_BYTES, at + 1)]
-        descriptor = pair.link.share(sent)
+        descriptor = pair.channel.share(sent)
         received = sent if descriptor is None else pair.receiver.frames(descriptor)
         held += zip(sent, received, strict=True)
         del received
         if dropped < len(held):
             del held[dropped]
-        if rests:
+        if trims:
             pair.sender.trim()
             pair.receiver.trim()
         assert all(bytes(now) == then for then, now in held)
@@ -156,22 +156,22 @@ def test_a_receiver_that_keeps_much_gets_copies() -> None:
     pair.close()
 
 
-def test_what_does_not_fit_is_left_to_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_goes_through_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_BYTES", 4 << 20)
     pair = Pair()
-    assert pair.link.share([bytes(3 << 20)]) is None
-    descriptors = [pair.link.share([bytes([at]) * (1 << 20)]) for at in range(6)]
+    assert pair.channel.share([bytes(3 << 20)]) is None
+    descriptors = [pair.channel.share([bytes([at]) * (1 << 20)]) for at in range(6)]
     assert [each is not None for each in descriptors] == [True] * 4 + [False] * 2
     for at, each in enumerate(descriptors[:4]):
         assert each is not None
         assert set(bytes(pair.receiver.frames(each)[0])) == {at}
-    assert pair.link.share([bytes(2 << 20)]) is not None, "free segments make room for larger ones"
-    assert sum(each.capacity for each in pair.link._segments) <= 4 << 20
+    assert pair.channel.share([bytes(2 << 20)]) is not None, "free segments make room for larger ones"
+    assert sum(each.capacity for each in pair.channel._segments) <= 4 << 20
     pair.close()
 
 
 @pytest.mark.parametrize("call", ["memfd_create", "posix_fallocate"])
-def test_want_of_memory_or_descriptors_leaves_it_to_sockets(
+def test_without_memory_or_descriptors_messages_go_through_sockets(
     pair: Pair, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = 0
@@ -186,15 +186,15 @@ def test_want_of_memory_or_descriptors_leaves_it_to_sockets(
     descriptors = len(os.listdir("/proc/self/fd"))
     with monkeypatch.context() as patch:
         patch.setattr(os, call, fail)
-        assert [pair.link.share([bytes(MIN_SHARED_BYTES)]) for _ in range(50)] == [None] * 50
-        assert calls == 1, "it is not asked for all the time"
+        assert [pair.channel.share([bytes(MIN_SHARED_BYTES)]) for _ in range(50)] == [None] * 50
+        assert calls == 1, "the system is not asked again at once"
     assert len(os.listdir("/proc/self/fd")) == descriptors
     monkeypatch.setattr(module, "_RETRY_SECONDS", 0.0)
-    pair.link._retry_at = 0.0
-    assert pair.link.share([bytes(MIN_SHARED_BYTES)]) is not None
+    pair.channel._retry_at = 0.0
+    assert pair.channel.share([bytes(MIN_SHARED_BYTES)]) is not None
 
 
-def test_rest_gives_everything_back_that_is_not_in_use(pair: Pair) -> None:
+def test_trim_releases_everything_that_is_not_in_use(pair: Pair) -> None:
     kept = pair.pass_on([bytes_of(MIN_SHARED_BYTES)])
     before = held_here()
     for size in (1, 2, 5, 20):
@@ -215,10 +215,10 @@ def test_a_receiver_can_have_copies_of_its_own() -> None:
     pair.close()
 
 
-# Who shares with whom.
+# Tokens.
 
 
-def test_only_who_has_read_the_token_gets_segments(pair: Pair, tmp_path: Path) -> None:
+def test_only_processes_that_have_read_the_token_get_segments(pair: Pair, tmp_path: Path) -> None:
     assert pair.sender.connect(b"") is None and pair.sender.connect(bytes(32)) is None
     other = SharedMemory(1)
     reading, writing = os.pipe()
@@ -226,7 +226,7 @@ def test_only_who_has_read_the_token_gets_segments(pair: Pair, tmp_path: Path) -
         for stranger in (reading, writing, file.fileno(), 9999):
             assert other.attach((os.getpid(), stranger)) == b""
     assert other.attach((2**22 + 1, 3)) == b"" and other.attach(None) == b"" and other.attach([]) == b""
-    descriptor = pair.link.share([bytes(MIN_SHARED_BYTES)])
+    descriptor = pair.channel.share([bytes(MIN_SHARED_BYTES)])
     assert descriptor is not None
     with pytest.raises(DataflowError, match="not known here"):
         other.frames(descriptor)
@@ -256,7 +256,7 @@ def test_a_fork_frees_nothing(pair: Pair) -> None:
     assert len(pair.segments()) == 2
 
 
-# Ends.
+# End.
 
 SENDER = """
 import sys, time
@@ -264,8 +264,8 @@ from ikebana.cluster.shared_memory import SharedMemory
 
 memory = SharedMemory(1)
 print(*memory.address, flush=True)
-link = memory.connect(bytes.fromhex(sys.stdin.readline()))
-print(link.share([b"x" * 1_000_000]).hex(), flush=True)
+channel = memory.connect(bytes.fromhex(sys.stdin.readline()))
+print(channel.share([b"x" * 1_000_000]).hex(), flush=True)
 time.sleep(1000)
 """
 
@@ -288,15 +288,15 @@ def test_arrays_outlive_a_killed_sender() -> None:
     assert held_here() <= before
 
 
-def test_a_message_that_nobody_receives_goes_with_its_sender(pair: Pair) -> None:
-    assert pair.link.share([bytes(MIN_SHARED_BYTES)]) is not None  # the fixture looks what is left
+def test_a_message_that_is_not_received_disappears_with_its_sender(pair: Pair) -> None:
+    assert pair.channel.share([bytes(MIN_SHARED_BYTES)]) is not None  # the fixture checks that nothing is left
 
 
 # Clusters.
 
 
 def shares(cluster: Processes) -> bool:
-    return all(link is not None for link in cluster._connections._shared_senders.values())
+    return all(sender is not None for sender in cluster._connections._shared_senders.values())
 
 
 def large(cluster: Processes, name: str) -> int:
@@ -327,11 +327,11 @@ def test_clusters_on_one_host_share_memory_and_leave_nothing() -> None:
     assert held_here() <= before and set(os.listdir("/dev/shm")) == files
 
 
-def test_idle_clusters_give_memory_back() -> None:
+def test_idle_clusters_release_memory() -> None:
     with Processes(2) as cluster:
-        control_blocks = held_here()
+        before = held_here()
         assert large(cluster, "idle") == 0
-        assert within(SOON, lambda: held_here() <= control_blocks)
+        assert within(SOON, lambda: held_here() <= before)
         assert large(cluster, "idle again") == 0
 
 
@@ -380,4 +380,4 @@ def test_a_killed_driver_leaves_nothing_at_all() -> None:
     driver.wait(SOON)
     driver.communicate()
     assert len(pids) == 2 and within(SOON, lambda: not any(map(is_running, pids)))
-    assert set(os.listdir("/dev/shm")) == files  # memory without a name goes with the processes
+    assert set(os.listdir("/dev/shm")) == files  # anonymous memory disappears with the processes

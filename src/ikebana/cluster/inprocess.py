@@ -46,7 +46,7 @@ class Faults:
 
     def __post_init__(self) -> None:
         if max(self.delay, self.pause) >= 1 or self.longest < 1:
-            raise ValueError(f"nothing would ever happen with {self}: `delay` and `pause` must be less than 1")
+            raise ValueError(f"nothing would ever happen with {self}: `delay` and `pause` must be below 1")
 
 
 NO_FAULTS = Faults()
@@ -74,7 +74,7 @@ class InProcess:
         self.workers = [Worker(index, workers, effort, Budget(limit, view_memory)) for index in range(workers)]
         self._random = random.Random(seed)
         self._faults, self._faulty = faults, faults != NO_FAULTS
-        self._clock, self._held_until = 0, dict[Choice, int]()  # delayed actions, and when they may happen
+        self._clock, self._delayed_until = 0, dict[Choice, int]()  # delayed actions, and when they may happen
         self._commands: list[deque[Command]] = [deque() for _ in self.workers]
         self._in_transit: dict[Link, deque[PeerMessage]] = {}
         self._queue_numbers = itertools.count(1)
@@ -116,9 +116,9 @@ class InProcess:
             if not choices:
                 return True
             if self._faulty:
-                choices = self._not_held(choices)
+                choices = self._not_delayed(choices)
             choice = self._random.choice(choices) if len(choices) > 1 else choices[0]
-            if self._faulty and self._hold_back(choice):
+            if self._faulty and self._delay(choice):
                 continue
             self._do(choice, idle)
         return False
@@ -154,18 +154,18 @@ class InProcess:
         choices += [step for step in self._steps if step[1] not in idle]
         return choices
 
-    def _not_held(self, choices: list[Choice]) -> list[Choice]:
+    def _not_delayed(self, choices: list[Choice]) -> list[Choice]:
         """The actions that are not delayed; all actions, if all are delayed."""
         self._clock += 1
-        return [choice for choice in choices if self._held_until.get(choice, 0) <= self._clock] or choices
+        return [choice for choice in choices if self._delayed_until.get(choice, 0) <= self._clock] or choices
 
-    def _hold_back(self, choice: Choice) -> bool:
+    def _delay(self, choice: Choice) -> bool:
         """Delay an action, at random. Return whether it was delayed."""
         chance = self._faults.pause if choice[0] == "step" else self._faults.delay
         if self._random.random() < chance:
-            self._held_until[choice] = self._clock + self._random.randint(1, self._faults.longest)
+            self._delayed_until[choice] = self._clock + self._random.randint(1, self._faults.longest)
             return True
-        self._held_until.pop(choice, None)
+        self._delayed_until.pop(choice, None)
         return False
 
     def _do(self, choice: Choice, idle: set[int]) -> None:

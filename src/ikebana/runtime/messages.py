@@ -191,7 +191,9 @@ class Check:
 class Problem:
     """Rows that a table rejects: why, how many, and examples as strings.
 
-    `why` is "exists", "twice", "missing" or "memory". For "memory", the only example is the memory in use.
+    The reason is "exists" (an inserted key is in the table), "twice" (it was inserted before in the same transaction),
+    "missing" (a deleted row does not exist) or "memory" (the rows do not fit: the only example says how much is in
+    use).
     """
 
     table: str

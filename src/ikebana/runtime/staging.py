@@ -84,7 +84,7 @@ def stages(
 ) -> Iterator[tuple[int, Stage]]:
     """The messages that stage rows, each with the worker to send it to. `op` is one of `OPS`, or one for each row.
 
-    Rows of a stream have no owner: worker `near` gets them, or every worker a part if there are many.
+    Rows of a stream have no owner: worker `stream_worker` gets them, or every worker a part if there are many.
     """
     for worker, rows in split_by_owner(table, checked(table, data, op), workers, near).items():
         yield worker, Stage(transaction, table.name, part, attempt, rows.columns, rows.ops)
@@ -100,7 +100,7 @@ def owners(schema: Schema, columns: Sequence[pa.Array], workers: int) -> Lane:
     return shard_rows(lane, workers)
 
 
-def split_by_owner(table: TableSpec, rows: StagedRows, workers: int, near: int = 0) -> dict[int, StagedRows]:
+def split_by_owner(table: TableSpec, rows: StagedRows, workers: int, stream_worker: int = 0) -> dict[int, StagedRows]:
     """The rows by the worker that owns them, in order; workers without rows are left out.
 
     The rows of a stream have no owner, and are distributed by `_spread`.
@@ -108,15 +108,15 @@ def split_by_owner(table: TableSpec, rows: StagedRows, workers: int, near: int =
     if not len(rows):
         return {}
     if workers == 1 or table.schema is None:
-        return _spread(rows, workers, near % workers)
+        return _spread(rows, workers, stream_worker % workers)
     parts = split_by_shard(rows, owners(table.schema, rows.columns, workers), workers)
     return {worker: part for worker, part in enumerate(parts) if part is not None}
 
 
-def _spread(rows: StagedRows, workers: int, near: int) -> dict[int, StagedRows]:
-    """Distribute rows without an owner: all to worker `near`, or a part to every worker if there are many."""
+def _spread(rows: StagedRows, workers: int, stream_worker: int) -> dict[int, StagedRows]:
+    """Distribute rows without an owner: all to `stream_worker`, or a part to every worker if there are many."""
     if workers == 1 or len(rows) < SPREAD_ROWS:
-        return {near: rows}
+        return {stream_worker: rows}
     bounds = [len(rows) * worker // workers for worker in range(workers + 1)]
     return {worker: rows.slice(start, end - start) for worker, (start, end) in enumerate(pairwise(bounds))}
 

@@ -1,4 +1,4 @@
-"""Transactions on a worker: what a transaction would change in the rows that the worker owns, and whether it may.
+"""Transactions on a worker: the changes that a transaction makes to the rows of the worker, and whether they are valid.
 
 A worker keeps staged rows as it received them. When it receives a `Check`, it computes the net change of each table
 against the table's trace, and keeps the net change; a commit hands it to the table's inputs. Nothing else sees a
@@ -112,7 +112,7 @@ class OpenTransactions:
 
 def _table(tables: dict[str, TableSpec], name: str) -> TableSpec:
     if name not in tables:
-        raise DataflowError(f"there is no table {name!r}", hint="it was dropped while the transaction was under way")
+        raise DataflowError(f"there is no table {name!r}", hint="it was dropped during the transaction")
     return tables[name]
 
 
@@ -307,8 +307,8 @@ def _net(
         b     1, 2, 5         1        5              remove 1, add 5; none if their values are equal
         c     4               none     4              add 4
 
-    Below, staged rows are numbered from 0: `after` is [1, 3, 2], and the flags are those of the rows 2 and 3. A key
-    without a staged row is there only because its lane collides with that of a staged key; it does not change.
+    In `after` and in the flags, staged rows are numbered from 0: `after` is [1, 3, 2], and rows 2 and 3 are flagged. A
+    key without a staged row, which appears only if its lane collides with that of a staged key, does not change.
     """
     count = len(existing)
     before, after = order[first], order[np.append(first[1:], True)] - count
