@@ -20,13 +20,13 @@ import pytest
 
 from ikebana.cluster import authentication
 from ikebana.cluster import client as client_module
-from ikebana.cluster.authentication import Keys
+from ikebana.cluster.authentication import KeyPair
 from ikebana.cluster.client import Client, ClientCredentials
 from ikebana.cluster.processes import Processes
 from ikebana.engine import Engine, Input, View
 from ikebana.errors import DataflowError, TimeError
 from ikebana.operators.changes import Changes
-from ikebana.runtime.messages import Push, Read, Wait
+from ikebana.runtime.messages import Ping, Push, Read, Wait
 
 pytestmark = pytest.mark.xdist_group("processes")
 
@@ -98,15 +98,15 @@ def test_an_answer_is_waited_for_but_not_forever(two: Processes, client: Client)
 
 
 def test_regression_a_busy_worker_is_waited_for(
-    two: Processes, client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    two: Processes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     engine = Engine(cluster=two)
     numbers, view = counted(engine, "busy")
     free = tmp_path / "free"
     slow = engine.install("slow", numbers.filter(lambda columns: waits_for(free, columns["n"])))
+    two.ask(Ping(slow.dataflow))  # the workers know the dataflows, before clients ask for them
     numbers.insert({"n": range(10)})
     engine.advance()
-    client.ask(0, Wait(view.dataflow, 0))
     hours = SimpleNamespace(monotonic=itertools.count(0, 3600).__next__)  # pass whenever the time is read
     monkeypatch.setattr(client_module, "time", hours)
     threading.Timer(0.1, free.touch).start()
@@ -152,7 +152,7 @@ def test_what_is_unanswered_is_bounded(two: Processes) -> None:
 
 
 def test_only_clients_connect_to_the_client_endpoint(two: Processes) -> None:
-    stranger = Client(replace(two.invitation, keys=Keys.new()), timeout=5)
+    stranger = Client(replace(two.invitation, keys=KeyPair.new()), timeout=5)
     for _ in range(3):  # trying again does not help, and does not hang
         with pytest.raises(DataflowError, match=r"is gone|has not answered"):
             stranger.ask(0, Wait("x", 1))

@@ -13,7 +13,7 @@ import pytest
 import zmq
 
 from ikebana.cluster import codec, protocol
-from ikebana.cluster.authentication import Keys, Sockets
+from ikebana.cluster.authentication import KeyPair, Sockets
 from ikebana.encoding import Schema
 from ikebana.encoding.lanes import constant, constant_diffs, is_constant
 from ikebana.engine.collection import Collection
@@ -276,7 +276,7 @@ def test_memory_that_kernels_cannot_read_is_copied() -> None:
 
 
 def test_through_authenticated_sockets() -> None:
-    keys, other = Keys.new(), Keys.new()
+    keys, other = KeyPair.new(), KeyPair.new()
     server, client = Sockets(keys, [other.public], "127.0.0.1"), Sockets(other, [], "127.0.0.1")
     try:
         inbox, endpoint = server.listen(zmq.PULL)

@@ -56,8 +56,8 @@ class Cluster(Protocol):
     def listen(self, listener: Listener) -> None:
         """Call a function with every notification of a worker, in order. Replaces the previous function.
 
-        The function may be called by any thread. It must be quick, and must not call `ask`. A bound method does not
-        keep its object alive.
+        The function may be called by any thread. It must be quick, and must not call `ask`. A cluster of processes does
+        not keep the object of a bound method alive.
         """
         ...
 

@@ -33,7 +33,7 @@ Socket: TypeAlias = "zmq.Socket[bytes]"
 MEMBERS, CLIENTS = b"members", b"clients"
 """Which keys may connect to a socket: its ZAP domain."""
 
-LOST = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+LOST_EVENTS = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 """Events after which a connection is unusable."""
 
 READABLE = int(zmq.POLLIN)
@@ -48,16 +48,16 @@ _HANDSHAKE_MS = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class KeyPair:
     """The key pair of one process."""
 
     public: bytes
     secret: bytes = field(repr=False)
 
     @staticmethod
-    def new() -> Keys:
+    def new() -> KeyPair:
         """A new key pair."""
-        return Keys(*zmq.curve_keypair())
+        return KeyPair(*zmq.curve_keypair())
 
 
 class Sockets:
@@ -65,7 +65,7 @@ class Sockets:
 
     def __init__(
         self,
-        keys: Keys,
+        keys: KeyPair,
         members: Iterable[bytes],
         host: str,
         *,
@@ -104,7 +104,7 @@ class Sockets:
         return socket
 
     @staticmethod
-    def watch(socket: Socket, events: int = LOST) -> Socket:
+    def watch(socket: Socket, events: int = LOST_EVENTS) -> Socket:
         """A socket that becomes readable after any of the events. It may be polled by any one thread."""
         return socket.get_monitor_socket(events)
 

@@ -35,12 +35,12 @@ from typing import Any, Self
 import zmq
 
 from ikebana.cluster import codec
-from ikebana.cluster.authentication import LOST, Keys, Socket, Sockets
+from ikebana.cluster.authentication import LOST_EVENTS, KeyPair, Socket, Sockets
 from ikebana.cluster.protocol import Ask, CancelRequest, Refusal, Reply
 from ikebana.errors import DataflowError
 from ikebana.runtime.messages import Command, Request
 
-_LOST_EVENTS = LOST | zmq.EVENT_CONNECT_RETRIED
+_LOST_OR_REFUSED_EVENTS = LOST_EVENTS | zmq.EVENT_CONNECT_RETRIED
 """Workers listen before there are any credentials: if a connection is refused, the worker has ended."""
 
 
@@ -50,7 +50,7 @@ class ClientCredentials:
 
     endpoints: tuple[str, ...]  # of each worker, for clients
     worker_keys: tuple[bytes, ...]  # the public key of each worker
-    keys: Keys = field(repr=False)  # the key pair of all clients
+    keys: KeyPair = field(repr=False)  # the key pair of all clients
 
     @property
     def size(self) -> int:
@@ -145,7 +145,7 @@ class Client:
         endpoint, key = self.credentials.endpoints[worker], self.credentials.worker_keys[worker]
         socket = self._sockets_by_worker[worker] = self._sockets.connect(zmq.DEALER, endpoint, key)
         socket.set(zmq.SNDTIMEO, 0)  # the queue is unbounded: sending only fails if the connection is lost
-        monitor = self._monitors[worker] = Sockets.watch(socket, _LOST_EVENTS)
+        monitor = self._monitors[worker] = Sockets.watch(socket, _LOST_OR_REFUSED_EVENTS)
         self._poller.register(socket, zmq.POLLIN)
         self._poller.register(monitor, zmq.POLLIN)
 

@@ -205,7 +205,7 @@ class WorkerConnections:
         """Wake the connection thread. It resets `_wakeup_pending` before it takes items, so it misses none."""
         if always or not self._wakeup_pending:
             with deferred(), suppress(OSError):  # the socket is full of wake-ups, or the thread has ended
-                self._wakeup_pending = True  # only together with the wake-up, hence `deferred`
+                self._wakeup_pending = True  # only together with the wake-up
                 self._wakeup_sender.send(b"\0")
 
     # The thread.

@@ -37,7 +37,7 @@ from functools import partial
 from typing import Any, Self
 
 from ikebana.cluster import Listener, codec
-from ikebana.cluster.authentication import Keys, Sockets
+from ikebana.cluster.authentication import KeyPair, Sockets
 from ikebana.cluster.client import ClientCredentials
 from ikebana.cluster.connections import PendingCall, WorkerConnections
 from ikebana.cluster.hosts import WorkerHost
@@ -79,7 +79,7 @@ class Driver:
         """
         if workers < 1:
             raise DataflowError(f"cannot start {workers} workers", hint="give at least one")
-        keys, client_keys, worker_keys = Keys.new(), Keys.new(), [Keys.new() for _ in range(workers)]
+        keys, client_keys, worker_keys = KeyPair.new(), KeyPair.new(), [KeyPair.new() for _ in range(workers)]
         public_keys = [pair.public for pair in worker_keys]
         sockets = Sockets(keys, public_keys, host, heartbeat=worker_host.watches_connections)
         shared = SharedMemory(workers, copies=True)  # received arrays are handed to users

@@ -1,6 +1,6 @@
 """Blocks of code that interrupts (Ctrl-C, a notebook's stop button) must not divide: there, interrupts are deferred.
 
-    with deferred():
+    with defer_interrupts():
         epoch = next_epoch()          # never one without the other
         send(Commit(epoch))
 
@@ -9,7 +9,7 @@ change together with what workers are sent, an interrupt is deferred until the b
 handler that was installed before. Such blocks only send: code that waits is outside of them, and can be interrupted.
 
 Blocks may be nested; the outermost one delivers the interrupt. Python only interrupts the main thread, so in other
-threads `deferred` does nothing. A handler that is installed inside a block remains installed.
+threads `defer_interrupts` does nothing. A handler that is installed inside a block remains installed.
 
 Cost: 3 us. Not guaranteed: anything about exceptions that other threads inject.
 """

@@ -36,7 +36,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 import zmq
 
-from ikebana.cluster.authentication import Keys, Socket
+from ikebana.cluster.authentication import KeyPair, Socket
 from ikebana.cluster.hosts import WorkerExit, how_ended
 from ikebana.errors import DataflowError
 
@@ -90,9 +90,9 @@ class WorkerConfig:
         return WorkerConfig(**json.loads(line))
 
     @property
-    def keys(self) -> Keys:
+    def keys(self) -> KeyPair:
         """The worker's own key pair."""
-        return Keys(self.worker_keys[self.index].encode(), self.secret.encode())
+        return KeyPair(self.worker_keys[self.index].encode(), self.secret.encode())
 
 
 class ChildProcesses:

@@ -117,9 +117,9 @@ class WorkerProcess:
         self._poller = zmq.Poller()
         for socket in (self._sockets.zap, self._driver, self._inbox, self._clients):
             self._poller.register(socket, zmq.POLLIN)
-        self._end_watches: list[Callable[[], None]] = []
+        self._stop_watching: list[Callable[[], None]] = []
         if config.watches_connections:
-            self._end_watches.append(launch.exit_with([Sockets.watch(self._driver)]))
+            self._stop_watching.append(launch.exit_with([Sockets.watch(self._driver)]))
         limit = default_limit(config.workers) if config.memory is None else config.memory
         limit_process(limit)
         self.worker = Worker(config.index, config.workers, config.effort, Budget(limit, config.view_memory))
@@ -144,8 +144,8 @@ class WorkerProcess:
         return 0
 
     def _close(self, linger: int = 0) -> None:
-        for end_watch in self._end_watches:
-            end_watch()
+        for stop in self._stop_watching:
+            stop()
         self._driver.close(linger=linger)
         self._sockets.close()
 
@@ -163,18 +163,20 @@ class WorkerProcess:
                 codec.send(self._peers[index], codec.encode(Greeting(self._config.index, token)))
         if self._config.watches_connections:
             watches = [Sockets.watch(peer) for peer in self._peers.values()]
-            self._end_watches.append(launch.exit_with(watches, grace=True))
+            self._stop_watching.append(launch.exit_with(watches, grace=True))
         while len(self._shared_senders) < len(self._peers):
             greeting: Greeting = self._next(self._inbox)
             self._shared_senders[greeting.sender] = self._memory.connect(greeting.token)
         self._send_to_driver(Ready())
 
     def _next(self, socket: Socket) -> Any:
+        """Wait for the next message on a socket."""
         while not codec.is_readable(socket):
             self._block()
         return codec.receive(socket)
 
     def _turn(self) -> None:
+        """Receive, work and send once; if there is nothing left to do, answer `Idle` and wait."""
         self._sockets.authenticate()
         received = self._receive(self._driver, self._handle_driver)
         received |= self._receive(self._inbox, self._deliver)
@@ -201,6 +203,7 @@ class WorkerProcess:
         return True
 
     def _block(self) -> None:
+        """Wait until something arrives; after a while, release unused memory."""
         events = self._poller.poll(_IDLE_MS)
         if not events:
             self._memory.trim()

@@ -322,7 +322,7 @@ class Inquiry:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The driver's answer to an `Inquiry`, or the error to raise instead."""
+    """The driver's answer to a question of a client, or the error to raise instead."""
 
     ticket: int
     value: Any = None

@@ -86,7 +86,7 @@ def stages(
 
     Rows of a stream have no owner: worker `stream_worker` gets them, or every worker a part if there are many.
     """
-    for worker, rows in split_by_owner(table, checked(table, data, op), workers, near).items():
+    for worker, rows in split_by_owner(table, validated(table, data, op), workers, near).items():
         yield worker, Stage(transaction, table.name, part, attempt, rows.columns, rows.ops)
 
 
@@ -128,7 +128,7 @@ SPREAD_ROWS = 10_000
 # Validation.
 
 
-def checked(table: TableSpec, data: Any, op: Any) -> StagedRows:
+def validated(table: TableSpec, data: Any, op: Any) -> StagedRows:
     """Validate rows; raises a `SchemaError` that names the table and the column."""
     ops, count = _ops(table, op)
     try:
@@ -189,7 +189,7 @@ def _columns(table: TableSpec, data: Any, ops: Any) -> tuple[pa.Array, ...]:
         fields, data = table.key, _without(data, table.schema.val.fields)
     columns = tuple(matched(data, _relaxed(table, fields, ops)))
     if not isinstance(ops, int) and len(ops) != len(columns[0]):
-        return columns  # `checked` raises
+        return columns  # `validated` raises
     for field, column in zip(fields, columns, strict=True):
         if column.null_count and not field.nullable:
             _check_nulls(field, column, ops, is_key=field in table.key)
