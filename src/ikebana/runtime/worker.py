@@ -100,7 +100,7 @@ class Worker:
         self._last_change: dict[str, int] = {}  # the last epoch at which a table's rows changed on this worker
         self._transactions = OpenTransactions()
         self._subscriptions = Subscriptions(self.notifications.append)
-        self._questions: dict[int, Reply | None] = {}  # clients' questions to the driver, by ticket, and its answers
+        self._questions: dict[int, Reply | None] = {}  # of clients to the driver, by ticket, and its answers
         self._holds: dict[int, _Hold] = {}  # by number
         self._undelivered: dict[str, list[PeerMessage]] = {}  # of dataflows that are not installed yet
         self._retired: set[str] = set()
