@@ -13,7 +13,7 @@ import pytest
 import zmq
 
 from ikebana.cluster import codec, protocol
-from ikebana.cluster.authentication import Keys, Sockets
+from ikebana.cluster.authentication import KeyPair, Sockets
 from ikebana.encoding import Schema
 from ikebana.encoding.lanes import constant, constant_diffs, is_constant
 from ikebana.engine.collection import Collection
@@ -43,7 +43,7 @@ def message(body: Any) -> messages.DataflowMessage:
     return messages.DataflowMessage("view", 2, 17, 1, body)
 
 
-LETTERS = {
+PEER_MESSAGES = {
     "nothing": [],
     "proposals": [message((5, 0)), messages.DataflowMessage("other", 0, 1, 1, (2, 2))],
     "round": [message(None), message(3)],
@@ -80,7 +80,7 @@ CALLS = {
     "read": protocol.Ask(2, messages.Read("view", (3, 0))),
     "check": protocol.Ask(4, messages.Check(5, (("people", ((("driver", 1), 0), (3, 1))),))),
     "status": protocol.Ask(5, messages.Status()),
-    "verdict": protocol.Answer(4, messages.Verdict((messages.Problem("people", "exists", 1, ("name='x'",)),), 0)),
+    "verdict": protocol.Answer(4, messages.Verdict((messages.Problem("people", "exists", 1, ("name='x'",)),))),
     "changed": protocol.Notification(
         [messages.Changed(9, 4, np.arange(4), updates(4).to_table()), messages.SubscriptionEnded(9, "no")]
     ),
@@ -91,7 +91,7 @@ CALLS = {
     "ready": protocol.Ready(),
     "counts": protocol.Answer(3, protocol.Counts(10, 11, 5)),
     "count": protocol.Counts(10, 11, 5),
-    "news": protocol.Notification([("view", 3), updates(4).to_table()]),
+    "notification": protocol.Notification([("view", 3), updates(4).to_table()]),
     "small table": protocol.Answer(2, updates(4).to_table()),
     "large table": protocol.Answer(2, updates(MANY).to_table()),
     "refusal": protocol.Refusal(2, TimeError, "what", "detail", "hint"),
@@ -120,7 +120,7 @@ def assert_same(one: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "message", [*LETTERS.values(), *COMMANDS.values(), *CALLS.values()], ids=[*LETTERS, *COMMANDS, *CALLS]
+    "message", [*PEER_MESSAGES.values(), *COMMANDS.values(), *CALLS.values()], ids=[*PEER_MESSAGES, *COMMANDS, *CALLS]
 )
 def test_round_trip(message: Any) -> None:
     assert_same(message, codec.decode(codec.encode(message)))
@@ -154,8 +154,8 @@ def _below(node: ir.Node) -> list[ir.Node]:
     return [node, *(each for source in node.inputs for each in _below(source))]
 
 
-class Unwelcome:
-    """A function that can be sent, but not be made again."""
+class CannotBeUnpickled:
+    """A function that can be pickled, but not unpickled."""
 
     def __call__(self, columns: Any) -> Any:
         return True
@@ -169,7 +169,7 @@ def _refuse() -> None:
 
 
 def test_a_plan_stays_sealed_until_it_is_opened() -> None:
-    sealed = codec.decode(codec.encode([codec.seal(install(Unwelcome()))]))[0]
+    sealed = codec.decode(codec.encode([codec.seal(install(CannotBeUnpickled()))]))[0]
     with pytest.raises(LookupError, match="not here"):
         sealed.open()
 
@@ -223,7 +223,7 @@ def test_arrays_of_any_form(array: Any) -> None:
     assert received.dtype == array.dtype and received.shape == array.shape and (received == array).all()
 
 
-@pytest.mark.parametrize("array", [pa.array(np.arange(MANY)), pa.array(["abc", None] * MANY)], ids=["fixed", "text"])
+@pytest.mark.parametrize("array", [pa.array(np.arange(MANY)), pa.array(["abc", None] * MANY)], ids=["fixed", "string"])
 def test_of_a_slice_only_the_slice_is_sent(array: pa.Array) -> None:
     for part in (array[50:60], array[:10], array[:0]):
         frames = codec.encode(part)
@@ -237,15 +237,15 @@ KINDS: dict[str, Any] = {
     "dates": pa.array(range(40), pa.date32()),
     "decimals": pa.array([None, *map(Decimal, range(40))], pa.decimal128(12, 2)),
     "fixed bytes": pa.array([b"abc", None] * 20, pa.binary(3)),
-    "texts": pa.array(["", "abc", None, "de", "f"] * 8),
-    "large texts": pa.array(["", "abc", None, "de", "f"] * 8, pa.large_string()),
+    "strings": pa.array(["", "abc", None, "de", "f"] * 8),
+    "large strings": pa.array(["", "abc", None, "de", "f"] * 8, pa.large_string()),
     "bytes": pa.array([b"", b"abc", None, b"de", b"f"] * 8),
-    "empty texts": pa.array([""] * 40),
+    "empty strings": pa.array([""] * 40),
     "nothing": pa.nulls(40),
     "lists": pa.array([[1, 2], None, [], [3]] * 10),
     "structs": pa.array([{"x": 1, "y": "a"}, None] * 20),
     "dictionary": pa.array(["a", "b", None, "a"] * 10).dictionary_encode(),
-    "text views": pa.array(["", "abc", None, "a text that is longer than others"] * 10, pa.string_view()),
+    "string views": pa.array(["", "abc", None, "a text that is longer than others"] * 10, pa.string_view()),
 }
 
 
@@ -276,21 +276,21 @@ def test_memory_that_kernels_cannot_read_is_copied() -> None:
 
 
 def test_through_authenticated_sockets() -> None:
-    keys, guest = Keys.new(), Keys.new()
-    here, there = Sockets(keys, [guest.public], "127.0.0.1"), Sockets(guest, [], "127.0.0.1")
+    keys, other = KeyPair.new(), KeyPair.new()
+    server, client = Sockets(keys, [other.public], "127.0.0.1"), Sockets(other, [], "127.0.0.1")
     try:
-        inbox, endpoint = here.listen(zmq.PULL)
-        outbox = there.connect(zmq.PUSH, endpoint, keys.public)
-        sent = [*LETTERS.values(), *COMMANDS.values()]
-        for each in sent:
-            codec.send(outbox, codec.encode(each))
-        assert here.gate.poll(5000)
-        here.authenticate()
-        for each in sent:
+        inbox, endpoint = server.listen(zmq.PULL)
+        outbox = client.connect(zmq.PUSH, endpoint, keys.public)
+        sent = [*PEER_MESSAGES.values(), *COMMANDS.values()]
+        for message in sent:
+            codec.send(outbox, codec.encode(message))
+        assert server.zap.poll(5000)
+        server.authenticate()
+        for message in sent:
             assert inbox.poll(5000)
-            assert codec.has_mail(inbox)
-            assert_same(each, codec.receive(inbox))
-        assert not codec.has_mail(inbox)
+            assert codec.is_readable(inbox)
+            assert_same(message, codec.receive(inbox))
+        assert not codec.is_readable(inbox)
     finally:
-        there.close()
-        here.close()
+        client.close()
+        server.close()

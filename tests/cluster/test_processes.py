@@ -91,7 +91,7 @@ def test_run_returns_when_nothing_is_left_to_do(two: Processes) -> None:
         roots.insert({"node": [epoch]})
         engine.advance()
         engine.run()
-        shards = two.ask(Read(view.dataflow, (epoch,)))  # nobody has asked for it before
+        shards = two.ask(Read(view.dataflow, (epoch,)))  # no request has demanded it before
         assert sum(shard.rows.num_rows for shard in shards) == 10 * (epoch + 1) + 1
 
 
@@ -118,8 +118,8 @@ def test_a_function_that_raises_takes_the_answer_of_its_query_alone(two: Process
     engine.run()
 
 
-class Unwelcome:
-    """A function that can be sent, but not be made again."""
+class CannotBeUnpickled:
+    """A function that can be pickled, but not unpickled."""
 
     def __call__(self, columns: Any) -> Any:
         return True
@@ -130,13 +130,13 @@ class Unwelcome:
 
 def test_a_plan_that_cannot_be_opened_fails_its_dataflow_alone(two: Processes) -> None:
     engine = Engine(cluster=two)
-    edges = engine.input("unwelcome edges", EDGES)
-    ill = engine.install("unwelcome", edges.filter(Unwelcome()).distinct())
+    edges = engine.input("unpickled edges", EDGES)
+    ill = engine.install("cannot be unpickled", edges.filter(CannotBeUnpickled()).distinct())
     edges.insert({"src": [1], "dst": [2]})
     engine.advance()
     with pytest.raises(DataflowError, match="invalid literal"):
         ill.read()
-    assert rows(engine.install("welcome", edges.distinct()).read()) == [(1, 2, 1)]
+    assert rows(engine.install("plain", edges.distinct()).read()) == [(1, 2, 1)]
 
 
 def test_what_cannot_be_answered_is_refused(two: Processes) -> None:
@@ -185,7 +185,7 @@ def test_an_interrupted_call_leaves_the_cluster_usable(two: Processes) -> None:
     assert rows(view.read()) == [(1, 1, 1)]
 
 
-# Threads and news.
+# Threads and notifications.
 
 
 def slowly(seconds: float) -> Callable[[dict[str, pa.Array]], Any]:
@@ -210,7 +210,7 @@ def test_requests_are_answered_by_all_workers_or_by_one(two: Processes) -> None:
     ]
 
 
-def test_a_thread_that_waits_is_in_nobodys_way(two: Processes) -> None:
+def test_a_waiting_thread_does_not_block_others(two: Processes) -> None:
     engine = Engine(cluster=two)
     edges, others = engine.input("thread edges", EDGES), engine.input("thread others", EDGES)
     slow = engine.install("thread slow", edges.filter(slowly(0.7)).count("src"))
@@ -235,24 +235,27 @@ def test_many_threads_ask_at_once(two: Processes) -> None:
     views = [engine.install(f"many {at}", edges.filter(slowly(0.01 * at)).count("src")) for at in range(4)]
     edges.insert({"src": [1, 2, 3], "dst": [0, 0, 0]})
     engine.advance()
-    wrong: list[Any] = []
+    errors: list[BaseException] = []
 
     def use(at: int) -> None:
-        for _ in range(50):
-            found = two.ask(Wait(views[at % 4].dataflow, 1), at % 2)
-            shards = two.ask(Read(views[at % 4].dataflow, (0,)))
-            if found != [None] or sum(each.rows.num_rows for each in shards) != 3:
-                wrong.append((found, shards))
+        try:
+            for _ in range(50):
+                assert two.ask(Wait(views[at % 4].dataflow, 1), at % 2) == [None]
+                shards = two.ask(Read(views[at % 4].dataflow, (0,)))
+                assert sum(shard.rows.num_rows for shard in shards) == 3
+        except BaseException as error:
+            errors.append(error)
 
     for view in views:
         view.wait(0)
     threads = [threading.Thread(target=use, args=(at,)) for at in range(8)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(SOON)
-    assert not wrong and not any(each.is_alive() for each in threads)
-    assert not two._line._calls
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SOON)
+    assert not errors, errors
+    assert not any(thread.is_alive() for thread in threads)
+    assert not two._connections._calls
 
 
 def test_a_death_reaches_every_thread_that_waits() -> None:
@@ -266,14 +269,14 @@ def test_a_death_reaches_every_thread_that_waits() -> None:
             errors.append(error)
 
     threads = [threading.Thread(target=wait) for _ in range(3)]
-    for each in threads:
-        each.start()
+    for thread in threads:
+        thread.start()
     time.sleep(0.2)
     os.kill(cluster.pids[0], signal.SIGKILL)
-    for each in threads:
-        each.join(SOON)
-    assert len({id(each) for each in errors}) == 3
-    assert all("worker 0 has died" in str(each) for each in errors)
+    for thread in threads:
+        thread.join(SOON)
+    assert len({id(error) for error in errors}) == 3
+    assert all("worker 0 has died" in str(error) for error in errors)
 
 
 def test_closing_ends_the_waiting_of_others() -> None:
@@ -294,44 +297,44 @@ def test_closing_ends_the_waiting_of_others() -> None:
     assert len(errors) == 1
 
 
-def speaking(columns: dict[str, pa.Array]) -> Any:
-    """A function that puts what it sees into the worker's news."""
+def notifying(columns: dict[str, pa.Array]) -> Any:
+    """A function that adds its rows to the worker's notifications."""
     import gc
 
     from ikebana.runtime.worker import Worker
 
-    for each in gc.get_objects():
-        if isinstance(each, Worker):
-            each.news.extend(columns["src"].to_pylist())
+    for value in gc.get_objects():
+        if isinstance(value, Worker):
+            value.notifications.extend(columns["src"].to_pylist())
     return columns["src"].is_valid()
 
 
 @pytest.mark.parametrize("in_process", [True, False], ids=["in process", "processes"])
-def test_news_come_in_order_and_before_the_answer(two: Processes, in_process: bool) -> None:
+def test_notifications_come_in_order_and_before_the_answer(two: Processes, in_process: bool) -> None:
     cluster: Cluster = InProcess(2) if in_process else two
     engine = Engine(cluster=cluster)
-    edges = engine.input("news edges", EDGES)
-    view = engine.install("news", edges.filter(speaking).count("src"))
-    heard: dict[int, list[int]] = {0: [], 1: []}
+    edges = engine.input("notified edges", EDGES)
+    view = engine.install("notified", edges.filter(notifying).count("src"))
+    received: dict[int, list[int]] = {0: [], 1: []}
 
     def listen(worker: int, item: Any) -> None:
-        heard[worker].append(item)
+        received[worker].append(item)
         if item == 50 and not in_process:
             with pytest.raises(DataflowError, match="a listener cannot ask"):
                 cluster.ask(Wait(view.dataflow, 1))
         if item == 60:
-            raise ValueError("a listener's fault is its own")
+            raise ValueError("an error of the listener, which must not end the workers")
 
     if in_process:
-        cluster.listen(lambda worker, item: heard[worker].append(item))
+        cluster.listen(lambda worker, item: received[worker].append(item))
     else:
         cluster.listen(listen)
     for at in range(30):
         edges.insert({"src": [at * 10], "dst": [0]})
         engine.advance()
         view.wait(at)
-        assert at * 10 in {*heard[0], *heard[1]}
-    assert all(items and items == sorted(items) for items in heard.values())
+        assert at * 10 in {*received[0], *received[1]}
+    assert all(items and items == sorted(items) for items in received.values())
 
 
 def test_a_listening_method_does_not_keep_its_object(two: Processes) -> None:
@@ -347,7 +350,7 @@ def test_a_listening_method_does_not_keep_its_object(two: Processes) -> None:
     two.run()
 
 
-def test_a_cluster_that_nobody_holds_ends() -> None:
+def test_a_cluster_without_references_ends() -> None:
     cluster = Processes(1)
     pids, gone = cluster.pids, weakref.ref(cluster)
     del cluster
@@ -384,8 +387,8 @@ def listening(pid: int) -> list[str]:
 
 @pytest.mark.parametrize("with_keys", [False, True], ids=["without keys", "with keys of its own"])
 def test_strangers_are_refused_and_do_not_disturb(two: Processes, with_keys: bool, tmp_path: Path) -> None:
-    sockets = two._line._sockets
-    endpoints = [two._line.endpoint, *(each for pid in two.pids for each in listening(pid))]
+    sockets = two._connections._sockets
+    endpoints = [two._connections.endpoint, *(each for pid in two.pids for each in listening(pid))]
     assert len(endpoints) == 5 and all(each.startswith("tcp://127.0.0.1:") for each in endpoints)
     servers = [sockets._keys.public, *map(z85.encode, sockets._allowed[MEMBERS])] if with_keys else [b""]
     context = zmq.Context()
@@ -412,8 +415,8 @@ def test_strangers_are_refused_and_do_not_disturb(two: Processes, with_keys: boo
 def test_keys_are_on_no_command_line_and_in_no_environment(two: Processes) -> None:
     for pid in two.pids:
         process = psutil.Process(pid)
-        told = [*process.cmdline(), *process.environ().values()]
-        assert not any(two._line._sockets._keys.public.decode() in each or "secret" in each for each in told)
+        visible = [*process.cmdline(), *process.environ().values()]
+        assert not any(two._connections._sockets._keys.public.decode() in text or "secret" in text for text in visible)
 
 
 # Ends.

@@ -1,4 +1,4 @@
-"""Memory between processes: what is put in comes out, is used again when nobody needs it, and is never left behind."""
+"""Shared memory: frames arrive unchanged, free segments are used again, and no memory is left behind."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from hypothesis import strategies as st
 from ikebana.cluster import codec
 from ikebana.cluster import shared_memory as module
 from ikebana.cluster.processes import Processes
-from ikebana.cluster.shared_memory import SHARED, Sender, SharedMemory, is_descriptor
+from ikebana.cluster.shared_memory import MIN_SHARED_BYTES, Sender, SharedMemory, is_descriptor
 from ikebana.engine import Engine
 from ikebana.errors import DataflowError
 from tests.clusters import EDGES, is_running, within
 
 pytestmark = [
     pytest.mark.xdist_group("processes"),
-    pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no memory without names"),
+    pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no anonymous memory"),
 ]
 
 SOON = 8.0
@@ -50,19 +50,19 @@ def held_here() -> int:
 class Pair:
     """A sender and a receiver, both in this process."""
 
-    def __init__(self, *, links: int = 1, copies: bool = False) -> None:
-        self.sender, self.receiver = SharedMemory(links), SharedMemory(1, copies=copies)
-        link = self.sender.link(self.receiver.meet(self.sender.address))
-        assert link is not None
-        self.link: Sender = link
+    def __init__(self, *, receivers: int = 1, copies: bool = False) -> None:
+        self.sender, self.receiver = SharedMemory(receivers), SharedMemory(1, copies=copies)
+        channel = self.sender.connect(self.receiver.attach(self.sender.address))
+        assert channel is not None
+        self.channel: Sender = channel
 
     def pass_on(self, frames: list[Any]) -> list[Any]:
-        descriptor = self.link.share(frames)
+        descriptor = self.channel.share(frames)
         assert descriptor is not None and is_descriptor(descriptor) and len(descriptor) < 200
         return self.receiver.frames(descriptor)
 
     def segments(self) -> list[int]:
-        return [each.serial for each in self.link._segments]
+        return [each.serial for each in self.channel._segments]
 
     def close(self) -> None:
         self.sender.close()
@@ -86,7 +86,7 @@ def bytes_of(count: int, seed: int = 0) -> bytes:
 
 
 def test_frames_come_out_as_they_went_in_and_cannot_be_changed(pair: Pair) -> None:
-    given = [bytes_of(SHARED), b"", bytes_of(17), bytes_of(3 * SHARED + 5)]
+    given = [bytes_of(MIN_SHARED_BYTES), b"", bytes_of(17), bytes_of(3 * MIN_SHARED_BYTES + 5)]
     received = pair.pass_on(given)
     assert [bytes(each) for each in received] == given
     assert all(each.__array_interface__["data"][0] % 64 == 0 for each in received)
@@ -95,51 +95,51 @@ def test_frames_come_out_as_they_went_in_and_cannot_be_changed(pair: Pair) -> No
         received[0].flags.writeable = True
 
 
-def test_messages_lie_on_top_of_it(pair: Pair) -> None:
-    given = {"a": np.arange(SHARED), "b": np.arange(SHARED)[::-1], "c": "small"}
+def test_arrays_are_on_top_of_shared_memory(pair: Pair) -> None:
+    given = {"a": np.arange(MIN_SHARED_BYTES), "b": np.arange(MIN_SHARED_BYTES)[::-1], "c": "small"}
     frames = codec.encode(given)
     received = codec.decode([frames[0], *pair.pass_on(frames[1:])])
     assert all(np.array_equal(received[name], given[name]) for name in "ab") and received["c"] == "small"
     kept = received["b"][5:10]
     del received
     gc.collect()
-    pair.pass_on([bytes(8 * SHARED)])
+    pair.pass_on([bytes(8 * MIN_SHARED_BYTES)])
     assert len(pair.segments()) == 2, "a slice of one array keeps all of it"
     assert kept.tolist() == given["b"][5:10].tolist()
 
 
-def test_small_messages_are_left_to_sockets(pair: Pair) -> None:
-    assert pair.link.share([bytes(SHARED - 64)]) is None
-    assert pair.link.share([]) is None
-    assert pair.link.share([bytes(SHARED // 2), bytes(SHARED // 2)]) is not None
+def test_small_messages_go_through_sockets(pair: Pair) -> None:
+    assert pair.channel.share([bytes(MIN_SHARED_BYTES - 64)]) is None
+    assert pair.channel.share([]) is None
+    assert pair.channel.share([bytes(MIN_SHARED_BYTES // 2), bytes(MIN_SHARED_BYTES // 2)]) is not None
     assert not is_descriptor(codec.encode(7)[0])
 
 
 def test_segments_are_used_again(pair: Pair) -> None:
     for attempt in range(100):
-        given = bytes_of(SHARED + 1000 * attempt, attempt)
+        given = bytes_of(MIN_SHARED_BYTES + 1000 * attempt, attempt)
         assert bytes(pair.pass_on([given])[0]) == given
     assert len(pair.segments()) <= 3
-    assert pair.link.share([bytes(SHARED)]) is not None  # not received yet: it is nobody else's
-    assert pair.link.share([bytes(SHARED)]) is not None
+    assert pair.channel.share([bytes(MIN_SHARED_BYTES)]) is not None  # not received yet: it must not be used again
+    assert pair.channel.share([bytes(MIN_SHARED_BYTES)]) is not None
     assert len(set(pair.segments())) >= 2
 
 
-@given(st.lists(st.tuples(st.integers(0, 5 * SHARED), st.integers(0, 5), st.booleans()), max_size=30))
+@given(st.lists(st.tuples(st.integers(0, 5 * MIN_SHARED_BYTES), st.integers(0, 5), st.booleans()), max_size=30))
 def test_what_is_held_does_not_change(steps: list[tuple[int, int, bool]]) -> None:
     """Messages of all sizes, of which some are kept for a while."""
-    pair, held = Pair(links=8), list[tuple[bytes, Any]]()
-    for at, (size, dropped, rests) in enumerate(steps):
-        sent = [bytes_of(size, at), bytes_of(SHARED, at + 1)]
-        descriptor = pair.link.share(sent)
+    pair, held = Pair(receivers=8), list[tuple[bytes, Any]]()
+    for at, (size, dropped, trims) in enumerate(steps):
+        sent = [bytes_of(size, at), bytes_of(MIN_SHARED_BYTES, at + 1)]
+        descriptor = pair.channel.share(sent)
         received = sent if descriptor is None else pair.receiver.frames(descriptor)
         held += zip(sent, received, strict=True)
         del received
         if dropped < len(held):
             del held[dropped]
-        if rests:
-            pair.sender.rest()
-            pair.receiver.rest()
+        if trims:
+            pair.sender.trim()
+            pair.receiver.trim()
         assert all(bytes(now) == then for then, now in held)
     pair.close()
     assert all(bytes(now) == then for then, now in held), "arrays outlive what they came through"
@@ -149,29 +149,29 @@ def test_what_is_held_does_not_change(steps: list[tuple[int, int, bool]]) -> Non
 
 
 def test_a_receiver_that_keeps_much_gets_copies() -> None:
-    pair = Pair(links=8)
-    kept = [pair.pass_on([bytes_of(SHARED, at)])[0] for at in range(100)]
+    pair = Pair(receivers=8)
+    kept = [pair.pass_on([bytes_of(MIN_SHARED_BYTES, at)])[0] for at in range(100)]
     assert len(pair.segments()) <= 8
-    assert all(bytes(each) == bytes_of(SHARED, at) for at, each in enumerate(kept))
+    assert all(bytes(each) == bytes_of(MIN_SHARED_BYTES, at) for at, each in enumerate(kept))
     pair.close()
 
 
-def test_what_does_not_fit_is_left_to_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LIMIT", 4 << 20)
+def test_what_does_not_fit_goes_through_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_BYTES", 4 << 20)
     pair = Pair()
-    assert pair.link.share([bytes(3 << 20)]) is None
-    descriptors = [pair.link.share([bytes([at]) * (1 << 20)]) for at in range(6)]
+    assert pair.channel.share([bytes(3 << 20)]) is None
+    descriptors = [pair.channel.share([bytes([at]) * (1 << 20)]) for at in range(6)]
     assert [each is not None for each in descriptors] == [True] * 4 + [False] * 2
     for at, each in enumerate(descriptors[:4]):
         assert each is not None
         assert set(bytes(pair.receiver.frames(each)[0])) == {at}
-    assert pair.link.share([bytes(2 << 20)]) is not None, "free segments make room for larger ones"
-    assert sum(each.capacity for each in pair.link._segments) <= 4 << 20
+    assert pair.channel.share([bytes(2 << 20)]) is not None, "free segments make room for larger ones"
+    assert sum(each.capacity for each in pair.channel._segments) <= 4 << 20
     pair.close()
 
 
 @pytest.mark.parametrize("call", ["memfd_create", "posix_fallocate"])
-def test_want_of_memory_or_descriptors_leaves_it_to_sockets(
+def test_without_memory_or_descriptors_messages_go_through_sockets(
     pair: Pair, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = 0
@@ -181,52 +181,52 @@ def test_want_of_memory_or_descriptors_leaves_it_to_sockets(
         calls += 1
         raise OSError(errno.ENOSPC, "no space")
 
-    pair.pass_on([bytes(SHARED)])
-    pair.sender.rest()
+    pair.pass_on([bytes(MIN_SHARED_BYTES)])
+    pair.sender.trim()
     descriptors = len(os.listdir("/proc/self/fd"))
     with monkeypatch.context() as patch:
         patch.setattr(os, call, fail)
-        assert [pair.link.share([bytes(SHARED)]) for _ in range(50)] == [None] * 50
-        assert calls == 1, "it is not asked for all the time"
+        assert [pair.channel.share([bytes(MIN_SHARED_BYTES)]) for _ in range(50)] == [None] * 50
+        assert calls == 1, "the system is not asked again at once"
     assert len(os.listdir("/proc/self/fd")) == descriptors
-    monkeypatch.setattr(module, "_PAUSE", 0.0)
-    pair.link._wait_until = 0.0
-    assert pair.link.share([bytes(SHARED)]) is not None
+    monkeypatch.setattr(module, "_RETRY_SECONDS", 0.0)
+    pair.channel._retry_at = 0.0
+    assert pair.channel.share([bytes(MIN_SHARED_BYTES)]) is not None
 
 
-def test_rest_gives_everything_back_that_is_not_in_use(pair: Pair) -> None:
-    kept = pair.pass_on([bytes_of(SHARED)])
+def test_trim_releases_everything_that_is_not_in_use(pair: Pair) -> None:
+    kept = pair.pass_on([bytes_of(MIN_SHARED_BYTES)])
     before = held_here()
     for size in (1, 2, 5, 20):
-        pair.pass_on([bytes(size * SHARED)])
+        pair.pass_on([bytes(size * MIN_SHARED_BYTES)])
     assert held_here() > before
-    pair.sender.rest()
-    pair.receiver.rest()
+    pair.sender.trim()
+    pair.receiver.trim()
     assert held_here() <= before
-    assert bytes(kept[0]) == bytes_of(SHARED)
-    assert bytes(pair.pass_on([bytes_of(SHARED, 2)])[0]) == bytes_of(SHARED, 2)
+    assert bytes(kept[0]) == bytes_of(MIN_SHARED_BYTES)
+    assert bytes(pair.pass_on([bytes_of(MIN_SHARED_BYTES, 2)])[0]) == bytes_of(MIN_SHARED_BYTES, 2)
 
 
 def test_a_receiver_can_have_copies_of_its_own() -> None:
     pair = Pair(copies=True)
-    received = [pair.pass_on([bytes_of(SHARED, at)]) for at in range(5)]
+    received = [pair.pass_on([bytes_of(MIN_SHARED_BYTES, at)]) for at in range(5)]
     assert len(pair.segments()) == 1
-    assert all(bytes(each[0]) == bytes_of(SHARED, at) for at, each in enumerate(received))
+    assert all(bytes(each[0]) == bytes_of(MIN_SHARED_BYTES, at) for at, each in enumerate(received))
     pair.close()
 
 
-# Who shares with whom.
+# Tokens.
 
 
-def test_only_who_has_read_the_token_gets_segments(pair: Pair, tmp_path: Path) -> None:
-    assert pair.sender.link(b"") is None and pair.sender.link(bytes(32)) is None
+def test_only_processes_that_have_read_the_token_get_segments(pair: Pair, tmp_path: Path) -> None:
+    assert pair.sender.connect(b"") is None and pair.sender.connect(bytes(32)) is None
     other = SharedMemory(1)
     reading, writing = os.pipe()
     with (tmp_path / "file").open("w+b") as file:
         for stranger in (reading, writing, file.fileno(), 9999):
-            assert other.meet((os.getpid(), stranger)) == b""
-    assert other.meet((2**22 + 1, 3)) == b"" and other.meet(None) == b"" and other.meet([]) == b""
-    descriptor = pair.link.share([bytes(SHARED)])
+            assert other.attach((os.getpid(), stranger)) == b""
+    assert other.attach((2**22 + 1, 3)) == b"" and other.attach(None) == b"" and other.attach([]) == b""
+    descriptor = pair.channel.share([bytes(MIN_SHARED_BYTES)])
     assert descriptor is not None
     with pytest.raises(DataflowError, match="not known here"):
         other.frames(descriptor)
@@ -238,25 +238,25 @@ def test_only_who_has_read_the_token_gets_segments(pair: Pair, tmp_path: Path) -
 def test_systems_without_such_memory_share_none(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
     none = SharedMemory(2)
-    assert none.address is None and none.link(b"") is None
-    assert none.meet(pair.sender.address) == pair.sender._token, "it can still receive"
-    none.rest()
+    assert none.address is None and none.connect(b"") is None
+    assert none.attach(pair.sender.address) == pair.sender._token, "it can still receive"
+    none.trim()
     none.close()
 
 
 def test_a_fork_frees_nothing(pair: Pair) -> None:
-    kept = pair.pass_on([bytes_of(SHARED)])
+    kept = pair.pass_on([bytes_of(MIN_SHARED_BYTES)])
     child = os.fork()
     if not child:
         del kept
         os._exit(0)
     os.waitpid(child, 0)
-    pair.pass_on([bytes(SHARED)])
-    assert bytes(kept[0]) == bytes_of(SHARED)
+    pair.pass_on([bytes(MIN_SHARED_BYTES)])
+    assert bytes(kept[0]) == bytes_of(MIN_SHARED_BYTES)
     assert len(pair.segments()) == 2
 
 
-# Ends.
+# End.
 
 SENDER = """
 import sys, time
@@ -264,8 +264,8 @@ from ikebana.cluster.shared_memory import SharedMemory
 
 memory = SharedMemory(1)
 print(*memory.address, flush=True)
-link = memory.link(bytes.fromhex(sys.stdin.readline()))
-print(link.share([b"x" * 1_000_000]).hex(), flush=True)
+channel = memory.connect(bytes.fromhex(sys.stdin.readline()))
+print(channel.share([b"x" * 1_000_000]).hex(), flush=True)
 time.sleep(1000)
 """
 
@@ -275,7 +275,7 @@ def test_arrays_outlive_a_killed_sender() -> None:
     sender = subprocess.Popen([sys.executable, "-c", SENDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert sender.stdin is not None and sender.stdout is not None
     memory = SharedMemory(1)
-    token = memory.meet([int(each) for each in sender.stdout.readline().split()])
+    token = memory.attach([int(each) for each in sender.stdout.readline().split()])
     assert len(token) == 32
     print(token.hex(), file=sender.stdin, flush=True)
     (frame,) = memory.frames(bytes.fromhex(sender.stdout.readline()))
@@ -288,15 +288,15 @@ def test_arrays_outlive_a_killed_sender() -> None:
     assert held_here() <= before
 
 
-def test_a_message_that_nobody_receives_goes_with_its_sender(pair: Pair) -> None:
-    assert pair.link.share([bytes(SHARED)]) is not None  # the fixture looks what is left
+def test_a_message_that_is_not_received_disappears_with_its_sender(pair: Pair) -> None:
+    assert pair.channel.share([bytes(MIN_SHARED_BYTES)]) is not None  # the fixture checks that nothing is left
 
 
 # Clusters.
 
 
 def shares(cluster: Processes) -> bool:
-    return all(link is not None for link in cluster._line._links.values())
+    return all(sender is not None for sender in cluster._connections._shared_senders.values())
 
 
 def large(cluster: Processes, name: str) -> int:
@@ -327,11 +327,11 @@ def test_clusters_on_one_host_share_memory_and_leave_nothing() -> None:
     assert held_here() <= before and set(os.listdir("/dev/shm")) == files
 
 
-def test_idle_clusters_give_memory_back() -> None:
+def test_idle_clusters_release_memory() -> None:
     with Processes(2) as cluster:
-        ledgers = held_here()
+        before = held_here()
         assert large(cluster, "idle") == 0
-        assert within(SOON, lambda: held_here() <= ledgers)
+        assert within(SOON, lambda: held_here() <= before)
         assert large(cluster, "idle again") == 0
 
 
@@ -380,4 +380,4 @@ def test_a_killed_driver_leaves_nothing_at_all() -> None:
     driver.wait(SOON)
     driver.communicate()
     assert len(pids) == 2 and within(SOON, lambda: not any(map(is_running, pids)))
-    assert set(os.listdir("/dev/shm")) == files  # memory without a name goes with the processes
+    assert set(os.listdir("/dev/shm")) == files  # anonymous memory disappears with the processes

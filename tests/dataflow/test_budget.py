@@ -24,7 +24,7 @@ NUMBERS = {"k": pa.int64(), "v": pa.int64()}
 def memory(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """What the process seems to use, which every look at it takes for work that is worth one."""
     used = [GB]
-    monkeypatch.setattr(memory_budget, "LOOK_SECONDS", -1.0)
+    monkeypatch.setattr(memory_budget, "MEASURE_EVERY_SECONDS", -1.0)
     return used
 
 
@@ -104,7 +104,7 @@ def test_limits_are_shares_of_the_machine() -> None:
     assert 0 < resident_bytes() < default_limit(1)
     assert default_limit(4) == pytest.approx(default_limit(1) / 4, abs=4)
     plain = Budget(None)
-    assert plain.refusal(1 << 60) is None
+    assert plain.rejection(1 << 60) is None
     plain.check(1 << 60, None)
     with pytest.raises(MemoryBudgetError):
         plain.check(2, 1)

@@ -23,7 +23,7 @@ class Clerk:
 
     def __init__(self, index: int, last: int, log: list[Any]) -> None:
         self.index, self.last, self.log = index, last, log
-        self.outbox, self.news = deque[Any](), deque[Any]()
+        self.outbox, self.notifications = deque[Any](), deque[Any]()
         self.sent = 0
 
     def step(self) -> bool:

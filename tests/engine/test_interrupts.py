@@ -82,7 +82,7 @@ class Brake:
 
 def calls_under_way(engine: Engine) -> int:
     assert isinstance(engine.cluster, Processes)
-    return len(engine.cluster._line._calls)
+    return len(engine.cluster._connections._calls)
 
 
 def test_regression_a_late_reply_is_ignored(engine: Engine, table: Table, tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def on_users_spark(folder: Path, done: Callable[[], object]) -> None:
     (session,) = sessions
     world = World(session, folder, done)
 
-    line = session._cluster._line
+    line = session._cluster._connections
     for read, is_asked in (
         (lambda view: view.to_arrow(), lambda: line._calls),
         (lambda view: view.to_df().collect(), lambda: running_tasks(spark) > session.workers),

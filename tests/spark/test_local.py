@@ -170,7 +170,7 @@ def test_a_failed_start_leaves_nothing(spark: SparkSession) -> None:
         SparkWorkers(spark, 1, host="203.0.113.7")
     with pytest.raises(DataflowError, match=r"worker \d has died\n.*exit code 1"):
         SparkWorkers(spark, 2, workers_host="203.0.113.7")
-    with pytest.raises(DataflowError, match=r"worker 0 did not start in time(.|\n)*patience"):
+    with pytest.raises(DataflowError, match=r"worker 0 did not start in time(.|\n)*start_timeout"):
         SparkWorkers(spark, 1, patience=0.01)
     assert not occupied[spark.sparkContext]
     assert within(SOON, lambda: not workers_running())

@@ -422,7 +422,7 @@ BAD: dict[str, tuple[Callable[[Table, SparkSession], Any], type[IkebanaError], s
     "a null in a key": (
         lambda t, s: t.load(frame(s, "nullif(id, 6) AS id", "1 AS n")),
         SchemaError,
-        r"cannot change table 'people': key column 'id' has a null in 1 row\n  detail: .*a key is never null\n  hint",
+        r"cannot change table 'people': key column 'id' has a null in 1 row\n  detail: .*a key cannot be null\n  hint",
     ),
     "a null in a key to delete": (
         lambda t, s: t.load(frame(s, "nullif(id, 6) AS id"), "delete"),

@@ -1,6 +1,6 @@
-"""Transports: how commands and letters reach workers. In one process, or between processes over sockets.
+"""Clusters: workers in this process, or in processes connected by sockets. Transports carry messages between them.
 
-A `Cluster` is what the engine sees of either.
+The engine uses any cluster through the protocol `Cluster`.
 """
 
 from __future__ import annotations
@@ -11,56 +11,56 @@ from typing import Any, Protocol, TypeAlias
 from ikebana.runtime.messages import Command, Request
 
 Listener: TypeAlias = Callable[[int, Any], None]
-"""Takes news: which worker they are from, and what they are."""
+"""Called with a notification: the worker that sent it, and the notification."""
 
 
 def ignore(worker: int, item: Any) -> None:
-    """The listener of a cluster to which nobody listens."""
+    """A listener that ignores all notifications: the default."""
 
 
 class Cluster(Protocol):
-    """W workers, wherever they are. Every method raises `DataflowError` once a worker has died.
+    """W workers, in this process or in others. Every method raises `DataflowError` once a worker has died.
 
-    Between processes, any number of threads can use a cluster at once, and none waits for what another asked.
+    Any number of threads can use a cluster of processes at once; none waits for the requests of another.
     """
 
     @property
     def size(self) -> int:
-        """How many workers there are."""
+        """The number of workers."""
         ...
 
     @property
     def runs_by_itself(self) -> bool:
-        """Whether workers run on their own; if not, they only make progress inside `run` and `ask`.
+        """Whether workers run on their own.
 
-        If not, only one thread may use the cluster at a time.
+        If not, they only make progress inside `run` and `ask`, and only one thread may use the cluster at a time.
         """
         ...
 
     def command(self, command: Command, worker: int | None = None) -> None:
-        """Send a command to every worker, or to one. Each worker gets its commands in the order they were sent."""
+        """Send a command to every worker, or to one. A worker gets its commands in the order they were sent."""
         ...
 
     def run(self) -> None:
-        """Return when all commands sent so far were taken, and nothing is left to do."""
+        """Return when all commands sent so far have been carried out, and nothing is left to do."""
         ...
 
     def ask(self, request: Request, worker: int | None = None) -> list[Any]:
-        """The answers of all workers in order, or of one, given after they took this thread's earlier commands.
+        """Return the answers of all workers in order, or of one worker, as a list.
 
-        Waits as long as it takes. Raises what a worker refuses with, and when nothing is left to do that could lead
-        to an answer.
+        A worker answers after it has carried out all earlier commands of this thread. Waits without a limit. Raises if
+        a worker refuses the request, or if it is unanswered and nothing is left to do.
         """
         ...
 
     def listen(self, listener: Listener) -> None:
-        """Give news of workers to a function, in the order of each worker, in place of the one before.
+        """Call a function with every notification of a worker, in order. Replaces the previous function.
 
-        It is called by whichever thread takes the news: it must be quick, and may not ask. A method does not keep
-        its object alive.
+        The function may be called by any thread. It must be quick, and must not call `ask`. A cluster of processes does
+        not keep the object of a bound method alive.
         """
         ...
 
     def close(self) -> None:
-        """End the workers; leaves no process, socket or file behind. Closing twice does nothing."""
+        """End the workers, and leave no process, socket or file behind. Closing a second time does nothing."""
         ...

@@ -1,7 +1,7 @@
 """The program of a worker process: `python -m ikebana.cluster`.
 
-Only a driver can start it usefully: what the worker must know comes through its standard input (see `launch`), and
-it ends when that is closed. It is a module of its own so that what workers pickle is not named after `__main__`.
+Only a driver starts it: the worker reads its configuration from its standard input (see `launch`), and exits when that
+is closed. It is a separate module so that the classes that workers pickle are not named after `__main__`.
 """
 
 from ikebana.cluster.worker_process import main

@@ -1,21 +1,20 @@
-"""Sockets that only the processes of one cluster, and its guests, can use.
+"""Authenticated and encrypted sockets, for the processes of one cluster and its clients (ZeroMQ with CURVE).
 
-Every process of a cluster has a pair of keys, made when the cluster starts; guests share one more. A socket that
-listens proves that it is the process it should be, and asks whoever connects to prove the same; a connection whose
-key is not among those allowed *at that socket* is refused before any of its bytes reach us, and one that speaks
-without keys never gets that far. All traffic is encrypted.
+Every process of a cluster has its own key pair, generated when the cluster starts; all clients share one more. When a
+connection is made, both sides prove that they have their keys. A connection whose key is not allowed *at that socket*
+is rejected before any of its bytes reach this code, and so is one without keys. All traffic is encrypted.
 
-Who may connect is decided by the `gate`, a socket on which ZeroMQ asks within this process (its protocol is named
-ZAP). It is there before any socket listens: without it ZeroMQ would let in every key. Whoever polls a
-process's sockets polls the gate too, and lets it `answer`; until then a connection waits.
+ZeroMQ asks this process which keys are allowed, on the socket `zap` (ZeroMQ Authentication Protocol). That socket is
+bound before any other listens: without it ZeroMQ would accept every key. The code that polls the sockets of a process
+must also poll `zap` and call `authenticate`; until then new connections wait.
 
-A connection can be watched: `watch` gives a socket on which something can be read once the connection is lost, at once
-when the process at its other end has ended, and with `heartbeat` also when its machine has been out of reach for 20 s.
-ZeroMQ's own threads see to the heartbeats, so that a process which computes is not taken for dead.
+Connections can be monitored: `watch` returns a socket that becomes readable once a connection is lost. This happens at
+once when the other process has ended, and with `heartbeat` also when its machine has been unreachable for 20 s.
+ZeroMQ's own threads answer heartbeats, so a process that is busy computing is not taken for dead.
 
-Cost: encryption takes 3 us a message, and 1.5 ns a byte in the background (80 MB took 0.26 s with it and 0.13 s
-without). No message is dropped for want of room: queues are as long as they need to be, and nothing slows down a
-sender. Not guaranteed: delivery over a connection that breaks while both its ends live.
+Cost: encryption takes 3 us a message, and 1.5 ns a byte in the background (80 MB took 0.26 s with encryption and
+0.13 s without). Queues are unbounded: no message is dropped for lack of space, and senders are never blocked. Not
+guaranteed: delivery over a connection that breaks while both processes are alive.
 """
 
 from __future__ import annotations
@@ -31,34 +30,34 @@ from ikebana.errors import DataflowError
 
 Socket: TypeAlias = "zmq.Socket[bytes]"
 
-MEMBERS, GUESTS = b"members", b"guests"
-"""Who may connect to a socket."""
+MEMBERS, CLIENTS = b"members", b"clients"
+"""Which keys may connect to a socket: its ZAP domain."""
 
-LOST = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-"""Events after which a connection will not do any more."""
+LOST_EVENTS = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+"""Events after which a connection is unusable."""
 
-IN = int(zmq.POLLIN)
-"""That there is something to read; a plain number, because operations on ZeroMQ's own take 7 us."""
+READABLE = int(zmq.POLLIN)
+"""The event that a message can be received; a plain integer, because operations on ZeroMQ's enum take 7 us."""
 
-_GATE = "inproc://zeromq.zap.01"
-_BEAT_MS, _SILENCE_MS = 1000, 20_000
-"""How often a connection is tried, and after how long a silence it is given up; one large message is silence too."""
+_ZAP_ENDPOINT = "inproc://zeromq.zap.01"
+_HEARTBEAT_MS, _HEARTBEAT_TIMEOUT_MS = 1000, 20_000
+"""How often heartbeats are sent, and after how long a silence a connection is lost; a large message is silence too."""
 
 _HANDSHAKE_MS = 0
-"""How long a connection may take to be let in: without limit, since whoever decides so may be busy."""
+"""How long a handshake may take: unlimited, since the process that calls `authenticate` may be busy."""
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
-    """The keys of one process."""
+class KeyPair:
+    """The key pair of one process."""
 
     public: bytes
     secret: bytes = field(repr=False)
 
     @staticmethod
-    def new() -> Keys:
-        """A new pair."""
-        return Keys(*zmq.curve_keypair())
+    def new() -> KeyPair:
+        """A new key pair."""
+        return KeyPair(*zmq.curve_keypair())
 
 
 class Sockets:
@@ -66,25 +65,25 @@ class Sockets:
 
     def __init__(
         self,
-        keys: Keys,
+        keys: KeyPair,
         members: Iterable[bytes],
         host: str,
         *,
-        guests: Iterable[bytes] = (),
+        clients: Iterable[bytes] = (),
         heartbeat: bool = False,
     ) -> None:
-        """`members` and `guests` are the public keys of those who may connect to what listens for them."""
+        """`members` and `clients` are the public keys that may connect to sockets of that domain."""
         self._keys, self._host, self._heartbeat = keys, host, heartbeat
-        self._allowed = {MEMBERS: _decoded(members), GUESTS: _decoded(guests)}
+        self._allowed = {MEMBERS: _decode(members), CLIENTS: _decode(clients)}
         self._context = zmq.Context()
-        self.gate: Socket = self._context.socket(zmq.REP)
-        self.gate.bind(_GATE)
+        self.zap: Socket = self._context.socket(zmq.REP)
+        self.zap.bind(_ZAP_ENDPOINT)
 
-    def listen(self, kind: int, who: bytes = MEMBERS) -> tuple[Socket, str]:
-        """A socket for allowed processes to connect to, and where it listens."""
+    def listen(self, kind: int, domain: bytes = MEMBERS) -> tuple[Socket, str]:
+        """A listening socket, to which the keys of a domain may connect, and its endpoint."""
         socket = self._new(kind)
         socket.set(zmq.CURVE_SERVER, 1)
-        socket.set(zmq.ZAP_DOMAIN, who)
+        socket.set(zmq.ZAP_DOMAIN, domain)
         host = f"[{self._host}]" if ":" in self._host else self._host
         try:
             socket.bind(f"tcp://{host}:*")
@@ -96,7 +95,7 @@ class Sockets:
         return socket, socket.get_string(zmq.LAST_ENDPOINT).rstrip("\0")
 
     def connect(self, kind: int, endpoint: str, key: bytes, identity: bytes = b"") -> Socket:
-        """A socket connected to the process that has the public key `key`."""
+        """A socket connected to the process whose public key is `key`."""
         socket = self._new(kind)
         socket.set(zmq.CURVE_SERVERKEY, key)
         if identity:
@@ -105,8 +104,8 @@ class Sockets:
         return socket
 
     @staticmethod
-    def watch(socket: Socket, events: int = LOST) -> Socket:
-        """A socket on which something can be read after any of the events, for any one thread to poll."""
+    def watch(socket: Socket, events: int = LOST_EVENTS) -> Socket:
+        """A socket that becomes readable after any of the events. It may be polled by any one thread."""
         return socket.get_monitor_socket(events)
 
     def _new(self, kind: int) -> Socket:
@@ -118,23 +117,23 @@ class Sockets:
         socket.set(zmq.CURVE_SECRETKEY, self._keys.secret)
         socket.set(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
         if self._heartbeat:
-            socket.set(zmq.HEARTBEAT_IVL, _BEAT_MS)
-            socket.set(zmq.HEARTBEAT_TIMEOUT, _SILENCE_MS)
+            socket.set(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
+            socket.set(zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS)
         return socket
 
     def authenticate(self) -> None:
-        """Let in who waits at the gate with an allowed key, and refuse the others."""
-        while int(self.gate.get(zmq.EVENTS)) & IN:
-            version, request, domain, _address, _identity, mechanism, *credentials = self.gate.recv_multipart()
+        """Accept waiting connections whose keys are allowed, and reject the others."""
+        while int(self.zap.get(zmq.EVENTS)) & READABLE:
+            version, request, domain, _address, _identity, mechanism, *credentials = self.zap.recv_multipart()
             allowed = self._allowed.get(domain, frozenset())
-            is_ours = mechanism == b"CURVE" and len(credentials) == 1 and credentials[0] in allowed
-            verdict = (b"200", b"OK") if is_ours else (b"400", b"not of this cluster")
-            self.gate.send_multipart([version, request, *verdict, b"", b""])
+            is_allowed = mechanism == b"CURVE" and len(credentials) == 1 and credentials[0] in allowed
+            status = (b"200", b"OK") if is_allowed else (b"400", b"not of this cluster")
+            self.zap.send_multipart([version, request, *status, b"", b""])
 
     def close(self) -> None:
-        """Close all sockets; what was not yet sent is dropped."""
+        """Close all sockets, and drop messages that were not sent yet."""
         self._context.destroy(linger=0)
 
 
-def _decoded(keys: Iterable[bytes]) -> frozenset[bytes]:
+def _decode(keys: Iterable[bytes]) -> frozenset[bytes]:
     return frozenset(z85.decode(key) for key in keys)

@@ -1,22 +1,23 @@
-"""How messages become frames and frames messages: pickles, with large arrays as frames of their own.
+"""Encoding messages as frames, and decoding them: a pickle, with large arrays as frames of their own.
 
-A message is a list of frames. The first is a pickle; arrays of `LARGE` bytes or more are not in it but follow as
-frames, without a copy on either side: what is sent are the array's own bytes, and what is received are arrays on
-top of the frames' memory, which is read-only for that reason. Updates never change once made, so nobody minds.
-Between processes that share memory the frames of large messages are not sent but put there (`memory`): then a message
+A message is a list of frames. The first is a pickle. Arrays of `LARGE` bytes or more are not in the pickle: they follow
+as frames, without a copy on either side. The sender sends the array's own bytes, and the receiver creates arrays on top
+of the frames' memory, which are read-only; updates are immutable, so that is no restriction. Between processes that
+share memory, the frames of large messages are not sent but put there (`ikebana.cluster.shared_memory`): then a message
 is a descriptor and the pickle.
 
-Pickle's own ways are replaced where they are wasteful: constant lanes stay one cell (NumPy would spell them out), of
-slices of Arrow arrays only the slice is sent (Arrow would send all of the array), schemas are pickled and unpickled
-once each, small tables go in Arrow's own format, and values are made by their constructors rather than field by field.
+Where the default pickle is wasteful, it is replaced: constant lanes remain one cell (NumPy would expand them), of a
+slice of an Arrow array only the slice is sent (Arrow would send the entire array), schemas are pickled and unpickled
+only once, small tables are sent in Arrow's IPC format, and messages are created by their constructors and not field by
+field.
 
-Functions of users travel only inside plans, by value (cloudpickle). A plan is sealed until the worker opens it, so
-that one that cannot be opened fails its own dataflow. Its nodes keep the digests that the driver gave them:
-digests of functions that have travelled could differ, and workers must agree on which plans are the same.
+Users' functions are sent only inside plans, by value (cloudpickle). A plan is sealed until the worker opens it, so that
+a plan that cannot be opened only fails its own dataflow. Plan nodes keep the digests that the driver has computed: the
+digest of an unpickled function could differ, and workers must agree on which plans are equal.
 
-Cost: a proposal takes 4 us to encode and 4 us to decode, an exchanged row 20 and 20 us; large arrays add nothing to
-that. Not guaranteed: anything about frames from elsewhere. Decoding runs what the frames say, so only those of
-authenticated peers may come here.
+Cost: encoding or decoding takes 4 us for a proposal and 20 us for an exchanged row; large arrays add nothing. Not
+guaranteed: safety of frames from other sources. Decoding executes what the frames say, so only frames of authenticated
+peers may be decoded.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ import zmq
 from pyarrow import types
 
 from ikebana.cluster import protocol
-from ikebana.cluster.authentication import IN
+from ikebana.cluster.authentication import READABLE
 from ikebana.cluster.shared_memory import Sender, SharedMemory, is_descriptor
 from ikebana.encoding import Schema
 from ikebana.errors import DataflowError
@@ -50,10 +51,10 @@ Frames: TypeAlias = list[Any]
 """A pickle, then the memory of large arrays."""
 
 LARGE = 16 << 10
-"""Arrays of so many bytes get a frame of their own; smaller ones are copied sooner than a frame is handled."""
+"""Arrays of at least this size get a frame of their own; copying a smaller one is cheaper than a frame."""
 
 _ALIGNMENT = 8
-_REMEMBERED = 1024
+_CACHED_SCHEMAS = 1024
 
 
 def encode(message: Any) -> Frames:
@@ -74,16 +75,16 @@ def encode(message: Any) -> Frames:
 
 
 def decode(frames: Sequence[Any]) -> Any:
-    """The message of some frames. Its arrays lie on top of the frames' memory."""
+    """The message of some frames. Its arrays are on top of the frames' memory."""
     return pickle.loads(frames[0], buffers=map(_aligned, frames[1:]))
 
 
-def send(socket: zmq.Socket[bytes], frames: Frames, *, to: bytes | None = None, link: Sender | None = None) -> None:
-    """Send a message, on a router to the peer `to`. Large frames are not copied, but where memory is shared.
+def send(socket: zmq.Socket[bytes], frames: Frames, *, to: bytes | None = None, shared: Sender | None = None) -> None:
+    """Send a message; `to` is the peer if the socket is a router. Large frames are not copied.
 
-    `link` is for receivers on this host: then very large messages are a descriptor and the pickle.
+    `shared` is the shared memory of a receiver on this host: very large messages are copied there.
     """
-    descriptor = link.share(frames[1:]) if link is not None and len(frames) > 1 else None
+    descriptor = shared.share(frames[1:]) if shared is not None and len(frames) > 1 else None
     if to is not None:
         socket.send(to, zmq.SNDMORE)
     if descriptor is not None:
@@ -96,7 +97,7 @@ def send(socket: zmq.Socket[bytes], frames: Frames, *, to: bytes | None = None, 
 
 
 def receive(socket: zmq.Socket[bytes], memory: SharedMemory | None = None) -> Any:
-    """The next message; `memory` is what its sender may have shared."""
+    """Receive the next message; `memory` is shared with senders on this host."""
     frames: Frames = [socket.recv()]
     if memory is not None and is_descriptor(frames[0]):
         return decode([socket.recv(), *memory.frames(frames[0])])
@@ -106,29 +107,29 @@ def receive(socket: zmq.Socket[bytes], memory: SharedMemory | None = None) -> An
 
 
 def receive_from(socket: zmq.Socket[bytes], memory: SharedMemory | None = None) -> tuple[bytes, Any]:
-    """The next message on a router, and who sent it."""
+    """Receive the next message on a router: the name of its sender, and the message."""
     return socket.recv(), receive(socket, memory)
 
 
-def has_mail(socket: zmq.Socket[bytes]) -> bool:
-    """Whether a message has come."""
-    return bool(int(socket.get(zmq.EVENTS)) & IN)
+def is_readable(socket: zmq.Socket[bytes]) -> bool:
+    """Whether a message can be received."""
+    return bool(int(socket.get(zmq.EVENTS)) & READABLE)
 
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """An install command on its way; `seal` makes it."""
+    """An install command with a pickled plan; created by `seal`."""
 
     dataflow: str
     plan: bytes
 
     def open(self) -> messages.Install:
-        """The command. Raises whatever the functions in the plan raise while they are made again."""
+        """The command. Raises whatever unpickling the functions in the plan raises."""
         return messages.Install(self.dataflow, pickle.loads(self.plan))
 
 
 def seal(command: messages.Install) -> Sealed:
-    """An install command, ready for the wire; to be sent to any number of workers."""
+    """An install command that can be sent to any number of workers."""
     file = io.BytesIO()
     try:
         _PlanPickler(file, 5).dump(command.plan)
@@ -136,18 +137,18 @@ def seal(command: messages.Install) -> Sealed:
         raise DataflowError(
             f"cannot send dataflow {command.dataflow!r} to its workers",
             detail=f"{type(error).__name__}: {error}",
-            hint="its functions must not hold on to files, locks, connections and the like",
+            hint="its functions must not refer to files, locks, connections and the like",
         ) from error
     return Sealed(command.dataflow, file.getvalue())
 
 
-# How each kind of value is taken apart: what to call, and with what, to make it again.
+# Reducers for pickle: a function that creates the value again, and its arguments.
 
-_Recipe: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
+_Reduced: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 def _aligned(frame: Any) -> Any:
-    """The frame's memory, or a copy where compiled kernels could not read it in place."""
+    """The frame's memory, or a copy if it is not aligned for compiled kernels."""
     view = memoryview(frame).toreadonly()
     address = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
     return view if address % _ALIGNMENT == 0 else bytes(view)
@@ -159,44 +160,44 @@ def _array(array: Any) -> Any:
     if array.size and array.ndim <= 2 and array.strides[-1] == 0:
         cells = array[0] if array.ndim == 1 else array[:, 0]
         return _constant_array, (cells.tolist(), array.shape, array.dtype.str)
-    whole: Any = np.ascontiguousarray(array)
-    return np.ndarray, (whole.shape, whole.dtype.str, pickle.PickleBuffer(whole))
+    contiguous: Any = np.ascontiguousarray(array)
+    return np.ndarray, (contiguous.shape, contiguous.dtype.str, pickle.PickleBuffer(contiguous))
 
 
 def _constant_array(cells: Any, shape: tuple[int, ...], dtype: str) -> Any:
-    held = np.array(cells, dtype)
-    return np.lib.stride_tricks.as_strided(held, shape, (*held.strides, 0))
+    array = np.array(cells, dtype)
+    return np.lib.stride_tricks.as_strided(array, shape, (*array.strides, 0))
 
 
 def _arrow_array(array: pa.Array) -> Any:
     if not array.offset and array.get_total_buffer_size() < max(LARGE, 2 * array.nbytes):
         return array.__reduce__()
-    buffers = _cut_out(array) if len(array) else None
+    buffers = _slice_buffers(array) if len(array) else None
     if buffers is None:
         return pa.concat_arrays([array]).__reduce__()
     return pa.Array.from_buffers, (array.type, len(array), buffers, array.null_count, array.offset % 8)
 
 
-def _cut_out(array: pa.Array) -> list[pa.Buffer | None] | None:
-    """What the buffers of a slice have for it, from a whole byte of bits on; None for layouts that are rarer.
+def _slice_buffers(array: pa.Array) -> list[pa.Buffer | None] | None:
+    """The buffers of a slice, from the row at the preceding multiple of 8; None for rarer layouts.
 
-    Nothing is copied but where texts begin.
+    Only the offsets of strings are copied.
     """
     kind, first = array.type, array.offset // 8 * 8
     is_fixed = types.is_primitive(kind) or types.is_decimal(kind) or types.is_fixed_size_binary(kind)
-    if not is_fixed and kind not in _TEXTS:
+    if not is_fixed and kind not in _OFFSET_TYPES:
         return None
     rows = array.offset % 8 + len(array)
     validity, *parts = array.buffers()
     valid = validity.slice(first // 8, -(-rows // 8)) if array.null_count else None
     if is_fixed:
         return [valid, parts[0].slice(first * kind.bit_width // 8, -(-rows * kind.bit_width // 8))]
-    starts: Any = np.frombuffer(parts[0], _TEXTS[kind])[first : first + rows + 1]
-    text = parts[1] and parts[1].slice(starts[0], starts[-1] - starts[0])
-    return [valid, pa.py_buffer(starts - starts[0]), text]
+    offsets: Any = np.frombuffer(parts[0], _OFFSET_TYPES[kind])[first : first + rows + 1]
+    data = parts[1] and parts[1].slice(offsets[0], offsets[-1] - offsets[0])
+    return [valid, pa.py_buffer(offsets - offsets[0]), data]
 
 
-_TEXTS: dict[pa.DataType, Any] = {
+_OFFSET_TYPES: dict[pa.DataType, Any] = {
     pa.string(): np.dtype(np.int32),
     pa.binary(): np.dtype(np.int32),
     pa.large_string(): np.dtype(np.int64),
@@ -210,37 +211,38 @@ def _arrow_table(table: pa.Table) -> Any:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    return _table, (sink.getvalue().to_pybytes(),)
+    return _table_from_ipc, (sink.getvalue().to_pybytes(),)
 
 
-def _table(stream: bytes) -> pa.Table:
+def _table_from_ipc(stream: bytes) -> pa.Table:
     return pa.ipc.open_stream(stream).read_all()
 
 
-def _described(value: Any) -> _Recipe:
-    return _description, (_pickle_of(value),)
+def _schema(value: Any) -> _Reduced:
+    return _unpickle_cached, (_pickle_cached(value),)
 
 
-def _pickle_of(value: Any) -> bytes:
-    """The pickle of a schema or a field, made once as long as there are few of them."""
-    found = _pickles.get(id(value))
-    if found is None:
-        if len(_pickles) >= _REMEMBERED:
+def _pickle_cached(value: Any) -> bytes:
+    """The pickle of a schema or a field, from a cache."""
+    entry = _pickles.get(id(value))
+    if entry is None:
+        if len(_pickles) >= _CACHED_SCHEMAS:
             _pickles.clear()
-        found = _pickles[id(value)] = (value, pickle.dumps(value, 5))
-    return found[1]
+        entry = _pickles[id(value)] = (value, pickle.dumps(value, 5))
+    return entry[1]
 
 
-_pickles: dict[int, tuple[Any, bytes]] = {}  # by identity; the value is kept, so that nothing else gets its id
+_pickles: dict[int, tuple[Any, bytes]] = {}  # by id; the value is kept, so that its id is not used again
 
 
-@lru_cache(_REMEMBERED)
-def _description(pickled: bytes) -> Any:
+@lru_cache(_CACHED_SCHEMAS)
+def _unpickle_cached(pickled: bytes) -> Any:
     return pickle.loads(pickled)
 
 
-def _fields_of(kind: type[Any]) -> Callable[[Any], _Recipe]:
-    names = [each.name for each in fields(kind)]
+def _dataclass_reducer(kind: type[Any]) -> Callable[[Any], _Reduced]:
+    """The reducer of a dataclass: its constructor, and the values of its fields."""
+    names = [field.name for field in fields(kind)]
     if len(names) < 2:
         return lambda value: (kind, tuple(getattr(value, name) for name in names))
     values = attrgetter(*names)
@@ -252,44 +254,44 @@ def _node(kind: type[ir.Node], values: dict[str, Any]) -> ir.Node:
 
 
 class _PlanPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """Pickles plans, functions by value and nodes with their digests."""
+    """Pickles plans: functions by value, and nodes with their digests."""
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, ir.Node):
-            return _node, (type(value), {each.name: getattr(value, each.name) for each in fields(value)})
+            return _node, (type(value), {field.name: getattr(value, field.name) for field in fields(value)})
         return super().reducer_override(value)
 
 
-def _kinds(kind: type[Any]) -> Iterable[type[Any]]:
+def _with_subclasses(kind: type[Any]) -> Iterable[type[Any]]:
     yield kind
-    for each in kind.__subclasses__():
-        yield from _kinds(each)
+    for subclass in kind.__subclasses__():
+        yield from _with_subclasses(subclass)
 
 
 _UNIONS = (messages.Command, messages.PeerMessage, messages.Request, protocol.FromDriver, protocol.FromWorker)
-_PLAIN = {kind for union in _UNIONS for kind in get_args(union)}
-_PLAIN |= {Updates, Changes, Sealed, protocol.Greeting}
-_PLAIN -= {messages.Install}  # to be sealed first
+_DATACLASSES = {kind for union in _UNIONS for kind in get_args(union)}
+_DATACLASSES |= {Updates, Changes, Sealed, protocol.Greeting}
+_DATACLASSES -= {messages.Install}  # must be sealed first
 
 
-class _Parts(dict[type[Any], Callable[[Any], Any]]):
-    """How values are taken apart, by their kind; what is not said here is as for all pickles."""
+class _Reducers(dict[type[Any], Callable[[Any], Any]]):
+    """Reducers by type; for other types, those registered with `copyreg`."""
 
     def __missing__(self, kind: type[Any]) -> Callable[[Any], Any]:
         return cast(Any, copyreg.dispatch_table)[kind]
 
 
-_PARTS = _Parts(
+_REDUCERS = _Reducers(
     {
-        **{kind: _fields_of(kind) for kind in _PLAIN},
-        **{kind: _arrow_array for kind in _kinds(pa.Array)},
+        **{kind: _dataclass_reducer(kind) for kind in _DATACLASSES},
+        **{kind: _arrow_array for kind in _with_subclasses(pa.Array)},
         np.ndarray: _array,
         pa.Table: _arrow_table,
-        pa.Field: _described,
-        Schema: _described,
+        pa.Field: _schema,
+        Schema: _schema,
     }
 )
 
 
 class _Pickler(pickle.Pickler):
-    dispatch_table = _PARTS
+    dispatch_table = _REDUCERS

@@ -1,31 +1,32 @@
-"""Workers in processes, wherever these are: the driver's side.
+"""A cluster of worker processes, on this machine or others: the driver's side.
 
-Workers are connected with the driver and with each other, and changes that they exchange never pass through the
-driver. `hosting` says what is asked of whoever starts their processes, `line` how the driver sends and receives,
-`wire` how messages are written, `memory` how large ones pass between processes on one host, `curve` who may connect,
-`station` what a worker process does, `calls` what is asked of it, and `guest` how others can speak with workers.
+Workers are connected to the driver and to each other; the changes that they exchange never pass through the driver. The
+other modules: `hosts` is the interface to whatever starts the processes, `connections` sends and receives,
+`protocol` defines the messages, `codec` encodes them, `shared_memory` passes large ones between processes on one host,
+`authentication` decides which processes may connect, `worker_process` is the worker's side, and `client` lets other
+processes talk to workers.
 
-Order. A worker takes what one thread of the driver sends in the order it was sent, commands and requests alike, so
-that a request needs no acknowledgement of the commands before it. Commands that have no effect until another comes
-(a few changes at an epoch that is still open or in a transaction, a demand that nobody waits for yet) are held and
-travel with the next.
+Order. A worker takes the commands and requests of one thread of the driver in the order in which they were sent, so a
+request needs no acknowledgement of the commands before it. Commands that have no effect until another one follows (a
+few changes at an open epoch or in a transaction, a demand that no thread waits for yet) are held, and sent with the
+next command or request.
 
-Rest. Nothing is left to do when no worker has work and no letter is under way. Workers answer `Idle` when they
-have no work, with how many letters they have sent and received. When as many had been received by the first of
-two such waves as had been sent by the second, then nothing was under way between the two and nothing was sent
-since: the four-counter method (Mattern, 1987). Only commands could start anything; if any came in between, which
-the workers count too, there is another wave.
+Termination. Nothing is left to do when no worker has work and no message between workers is in transit. A worker
+answers `Idle` when it has no work, with the numbers of messages that it has sent and received. If the workers had
+received as many messages in one wave of answers as they had sent by the next wave, then no message was in transit
+between the waves and none was sent since: the four-counter method (Mattern, 1987). Only commands could start new work;
+the workers count these too, and if there were any in between, another wave is needed.
 
-Ends. When a worker ends, however it does, all calls under way and every later one raise an error that says which
-worker it was and how it ended, and no process is left. `close`, leaving the program and losing the last reference to
-the cluster end the processes too. An interrupt (Ctrl-C) leaves the cluster usable.
+End. When a worker ends, for whatever reason, all pending and later calls raise an error that names the worker and how
+it ended, and no process is left. `close`, the end of the program and the loss of the last reference to the cluster also
+end the processes. An interrupt (Ctrl-C) leaves the cluster usable.
 
-Threads. Any number of them can use a cluster. None waits for what another has asked.
+Threads. Any number of threads can use a cluster. None waits for the requests of another.
 
 Cost: a request to all workers and back takes 0.25 ms with one worker and 0.43 ms with two, on two busy cores (0.21 and
-0.37 ms when the caller itself owned the socket, and only one could ask at a time).
-Not guaranteed: use from a fork of this process; a bound on what a driver that does not wait for its workers can have
-under way; anything when a worker is stopped rather than ended.
+0.37 ms when the calling thread itself owned the socket, and only one could ask at a time).
+Not guaranteed: use in a fork of this process; a bound on the messages in transit, if the driver does not wait for its
+workers; anything when a worker process is stopped (SIGSTOP) and not ended.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from functools import partial
 from typing import Any, Self
 
 from ikebana.cluster import Listener, codec
-from ikebana.cluster.authentication import Keys, Sockets
+from ikebana.cluster.authentication import KeyPair, Sockets
 from ikebana.cluster.client import ClientCredentials
 from ikebana.cluster.connections import PendingCall, WorkerConnections
 from ikebana.cluster.hosts import WorkerHost
@@ -47,11 +48,11 @@ from ikebana.cluster.shared_memory import SharedMemory
 from ikebana.errors import DataflowError
 from ikebana.runtime.messages import Command, CreateInput, Demand, Install, Push, Request, Stage, unanswerable
 
-_STALLED = 1.0
-"""After so many seconds without an answer, find out whether there is anything left to do, and then now and again."""
+_STALLED_SECONDS = 1.0
+"""After this time without an answer, check whether there is anything left to do, and then repeatedly."""
 
-_FEW = 1000
-"""So many changes are held until the next command; more of them start on their way at once."""
+HELD_COMMAND_ROWS = 1000
+"""A command with at most this number of rows is held until the next command; a larger one is sent at once."""
 
 
 class Driver:
@@ -59,7 +60,7 @@ class Driver:
 
     def __init__(
         self,
-        hosting: WorkerHost,
+        worker_host: WorkerHost,
         workers: int,
         *,
         effort: str = "default",
@@ -69,82 +70,83 @@ class Driver:
         memory: int | None = None,
         view_memory: int | None = None,
     ) -> None:
-        """Start the workers, and return when all are there.
+        """Start the workers, and return when all of them are connected.
 
-        `host` is the address on which the driver listens, `workers_host` the one on which workers do (the same if
-        none is given), and `patience` how many seconds starting may take. `memory` is how many bytes each worker may
-        use, by default its share of the machine's, and `view_memory` each view there, by default half of that
-        (`ikebana.runtime.memory_budget`).
+        `host` is the address on which the driver listens, `workers_host` the one on which workers listen (by default
+        the same), and `start_timeout` limits the time of the start, in seconds. `memory` limits the memory of each
+        worker, by default to its share of the machine's, and `view_memory` that of each view on a worker, by default to
+        half of that; both in bytes (`ikebana.runtime.memory_budget`).
         """
         if workers < 1:
             raise DataflowError(f"cannot start {workers} workers", hint="give at least one")
-        keys, guest, theirs = Keys.new(), Keys.new(), [Keys.new() for _ in range(workers)]
-        public = [each.public for each in theirs]
-        sockets = Sockets(keys, public, host, heartbeat=hosting.watches_connections)
-        shared = SharedMemory(workers, copies=True)  # what comes here goes to users
-        self._line = WorkerConnections(sockets, hosting, workers, shared)
-        self._end = weakref.finalize(self, self._line.close)
-        seats = [
+        keys, client_keys, worker_keys = KeyPair.new(), KeyPair.new(), [KeyPair.new() for _ in range(workers)]
+        public_keys = [pair.public for pair in worker_keys]
+        sockets = Sockets(keys, public_keys, host, heartbeat=worker_host.watches_connections)
+        shared = SharedMemory(workers, copies=True)  # received arrays are handed to users
+        self._connections = WorkerConnections(sockets, worker_host, workers, shared)
+        self._end = weakref.finalize(self, self._connections.close)
+        configs = [
             WorkerConfig(
                 index=index,
                 workers=workers,
                 effort=effort,
                 host=host if workers_host is None else workers_host,
-                driver=self._line.endpoint,
+                driver=self._connections.endpoint,
                 driver_key=keys.public.decode(),
-                worker_keys=[each.decode() for each in public],
-                guest_key=guest.public.decode(),
-                secret=each.secret.decode(),
-                ledger=list(shared.address or ()),
+                worker_keys=[key.decode() for key in public_keys],
+                client_key=client_keys.public.decode(),
+                secret=pair.secret.decode(),
+                control_block=list(shared.address or ()),
                 memory=memory,
                 view_memory=view_memory,
-                watches_connections=hosting.watches_connections,
+                watches_connections=worker_host.watches_connections,
             )
-            for index, each in enumerate(theirs)
+            for index, pair in enumerate(worker_keys)
         ]
         try:
-            hosting.start(seats)
-            hellos = self._line.open(public, patience)
+            worker_host.start(configs)
+            hellos = self._connections.open(public_keys, patience)
         except BaseException:
             with deferred():
                 self._end()
             raise
         self.pids = [hello.pid for hello in hellos]
-        """The process of each worker, on its machine."""
-        self.invitation = ClientCredentials(tuple(hello.door for hello in hellos), tuple(public), guest)
-        """For guests, who may speak with the workers directly (`ikebana.cluster.client`)."""
+        """The process id of each worker, on its machine."""
+        endpoints = tuple(hello.client_endpoint for hello in hellos)
+        self.invitation = ClientCredentials(endpoints, tuple(public_keys), client_keys)
+        """For clients, which connect to the workers directly (`ikebana.cluster.client`)."""
 
     @property
     def size(self) -> int:
-        """How many workers there are."""
-        return self._line.size
+        """The number of workers."""
+        return self._connections.size
 
     @property
     def runs_by_itself(self) -> bool:
         """True: workers run in processes of their own."""
         return True
 
-    # What the engine asks for (`ikebana.cluster.Cluster`).
+    # The interface to the engine (`ikebana.cluster.Cluster`).
 
     def command(self, command: Command, worker: int | None = None) -> None:
         """Send a command to every worker, or to one."""
         sent = codec.seal(command) if isinstance(command, Install) else command
-        self._line.send(sent, worker, hold=_can_be_held(command))
+        self._connections.send(sent, worker, hold=_can_be_held(command))
 
     def ask(self, request: Request, worker: int | None = None) -> list[Any]:
         """The answers of all workers, or of one."""
-        with self._line.call(partial(Ask, request=request), worker) as call:
-            if not call.wait(_STALLED) and not self._settle(unless=call):
+        with self._connections.call(partial(Ask, request=request), worker) as call:
+            if not call.wait(_STALLED_SECONDS) and not self._settle(unless=call):
                 raise unanswerable(request)
             return call.result()
 
     def run(self) -> None:
-        """Return when all commands sent so far were taken, and nothing is left to do."""
+        """Return when all commands sent so far have been carried out, and nothing is left to do."""
         self._settle()
 
     def listen(self, listener: Listener) -> None:
-        """Give news of workers to a function, in place of the one before."""
-        self._line.listen(listener)
+        """Call a function with every notification of a worker. Replaces the previous function."""
+        self._connections.listen(listener)
 
     def close(self) -> None:
         """End the workers."""
@@ -157,51 +159,52 @@ class Driver:
         self.close()
 
     def _settle(self, unless: PendingCall | None = None) -> bool:
-        """Wait until nothing is left to do, or until a call is over; returns whether it is."""
+        """Wait until nothing is left to do, or until the call `unless` is over. Return whether it is over."""
         earlier: list[Counts] = []
         pause = 0.0
         while True:
-            with self._line.call(Idle) as wave:
-                while not wave.wait(_STALLED):
+            with self._connections.call(Idle) as wave:
+                while not wave.wait(_STALLED_SECONDS):
                     if unless is not None and unless.is_over:
                         return True
             if unless is not None and unless.wait(pause):
                 return True
-            if is_rest(earlier, wave.result()):
+            if has_terminated(earlier, wave.result()):
                 return unless is not None and unless.is_over
-            earlier, pause = wave.result(), min(_STALLED, 2 * pause + 0.01)
+            earlier, pause = wave.result(), min(_STALLED_SECONDS, 2 * pause + 0.01)
 
 
 def _can_be_held(command: Command) -> bool:
-    """Whether a command has no effect that anybody could notice before another command or request follows it."""
+    """Whether a command has no visible effect until another command or request follows it."""
     match command:
         case Push():
-            return len(command.changes) <= _FEW
+            return len(command.changes) <= HELD_COMMAND_ROWS
         case Stage():
-            return not command.columns or len(command.columns[0]) <= _FEW
+            return not command.columns or len(command.columns[0]) <= HELD_COMMAND_ROWS
     return isinstance(command, CreateInput | Demand)
 
 
-def is_rest(earlier: Sequence[Counts], later: Sequence[Counts]) -> bool:
+def has_terminated(earlier: Sequence[Counts], later: Sequence[Counts]) -> bool:
     """Whether two waves of counts prove that nothing was left to do at the end of the first.
 
     >>> counts = [Counts(3, 2, 7), Counts(2, 3, 7)]
-    >>> is_rest(counts, counts)
+    >>> has_terminated(counts, counts)
     True
 
-    One wave in which the sums agree proves nothing. Here the first worker was asked before a letter reached it; the
-    second got its answer to that letter before it was asked; so one letter is counted on each side, but not the same.
+    One wave with equal sums proves nothing. Here the first worker answered before a message reached it, and the second
+    worker answered after it had received the reply to that message: one message is counted on each side, but not the
+    same one.
 
-    >>> is_rest([Counts(0, 0, 7), Counts(1, 1, 7)], [Counts(2, 1, 7), Counts(1, 1, 7)])
+    >>> has_terminated([Counts(0, 0, 7), Counts(1, 1, 7)], [Counts(2, 1, 7), Counts(1, 1, 7)])
     False
 
-    Nor do two, if a command came in between.
+    Nor do two waves prove anything if a command was sent in between.
 
-    >>> is_rest(counts, [Counts(3, 2, 8), Counts(2, 3, 8)])
+    >>> has_terminated(counts, [Counts(3, 2, 8), Counts(2, 3, 8)])
     False
     """
     if len(later) == 1:
         return True
     if not earlier or any(one.taken != other.taken for one, other in zip(earlier, later, strict=True)):
         return False
-    return sum(each.received for each in earlier) == sum(each.sent for each in later)
+    return sum(counts.received for counts in earlier) == sum(counts.sent for counts in later)

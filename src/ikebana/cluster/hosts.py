@@ -1,12 +1,12 @@
-"""Who hosts the workers: what the driver asks of whatever starts their processes and knows how they ended.
+"""Worker hosts: the interface to whatever starts the worker processes and knows how they ended.
 
-There are two: child processes on this machine (`launch.ChildProcesses`), and the tasks of a Spark job
-(`ikebana.spark`).
+There are two hosts: child processes on this machine (`launch.ChildProcesses`), and the tasks of a Spark job
+(`ikebana.spark.hosting`).
 
-Contract. `start` returns when the processes are on their way; each then says hello to the driver by itself. Once a
-worker has ended, however that happened, a lifeline can be read, or, where the host says that it
-`watches_connections`, the driver's connection to it is lost. A host sees to it that no worker outlives the driver or
-any other worker. After `close`, which comes when the workers were told to stop and can be repeated, none is left.
+Contract. `start` returns when the processes have been launched; each of them then connects to the driver. Once a worker
+has ended, for whatever reason, one of the `exit_fds` is readable or, if the host `watches_connections`, the driver's
+connection to the worker is lost. A host ensures that no worker outlives the driver or any other worker. `close` is
+called after the workers were told to stop, and may be called repeatedly; after it, no worker is left.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class WorkerExit:
     """A worker that has ended."""
 
-    worker: int | None  # if it is known
-    how: str  # a clause: "it was killed by SIGKILL"
-    crashed: bool = False  # because of an exception, of which it has told the driver
+    worker: int | None  # None if it is not known which
+    how: str  # a clause such as "it was killed by SIGKILL"
+    crashed: bool = False  # whether it ended because of an exception, which it has reported to the driver
 
 
 class WorkerHost(Protocol):
@@ -34,30 +34,30 @@ class WorkerHost(Protocol):
 
     @property
     def watches_connections(self) -> bool:
-        """Whether driver and workers learn of each other's end by the loss of their connections."""
+        """Whether driver and workers notice each other's end by the loss of their connections."""
         ...
 
     @property
     def lifelines(self) -> list[int]:
-        """File descriptors that can be read once a worker has ended."""
+        """File descriptors of which one becomes readable once a worker has ended."""
         ...
 
-    def start(self, seats: Sequence[WorkerConfig]) -> None:
-        """Start a process for each seat."""
+    def start(self, configs: Sequence[WorkerConfig]) -> None:
+        """Start a process for each configuration."""
         ...
 
     def any_ended(self) -> bool:
-        """Whether any worker has ended, cheaply; from any thread."""
+        """Whether any worker has ended. Must be cheap; may be called by any thread."""
         ...
 
     def look(self) -> bool:
-        """Whether any worker has ended, thoroughly; once in a while."""
+        """Whether any worker has ended. Called now and then; may be slower and more thorough than `any_ended`."""
         ...
 
     def first_ended(self, lost: Sequence[int]) -> WorkerExit | None:
-        """The worker that ended and did not just follow another. May take a moment to be sure.
+        """The worker whose end made the others end. May take a moment to be sure.
 
-        `lost` are the workers to which the connection was lost, the first one first.
+        `lost` are the workers to which the connection was lost, in order.
         """
         ...
 
@@ -67,7 +67,7 @@ class WorkerHost(Protocol):
 
 
 def how_ended(code: int) -> str:
-    """A process's end in words.
+    """How a process ended, by its exit code, as a clause.
 
     >>> how_ended(-9), how_ended(3)
     ('it was killed by SIGKILL', 'it ended with exit code 3')

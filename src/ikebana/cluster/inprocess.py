@@ -1,13 +1,14 @@
-"""Workers in one process, stepped by a seeded scheduler: every run is deterministic, and every interleaving
+"""Workers in one process, stepped by a seeded scheduler: every run is deterministic, and every interleaving is
 possible.
 
-Between any two workers letters keep their order; between different pairs, and between letters, commands and
-steps, the scheduler chooses at random from its seed. `run_some` stops after some actions, and `kill` ends a worker.
-With `Faults` it also holds back letters and commands, lets letters overtake each other, and pauses workers. None of
-this changes an answer: a letter says what it is a part of, and nobody takes a step that needs one before it is there.
-With one worker and no faults it is the plain way to run the engine in a program.
+Messages between two workers keep their order; between different pairs, and between messages, commands and steps, the
+scheduler chooses at random from its seed. `run_some` stops after a number of actions, and `kill` ends a worker. With
+`Faults`, the scheduler also delays messages and commands, lets messages overtake each other, and pauses workers. None
+of this changes an answer: a message says which channel and number it belongs to, and a worker does not take a step
+before the messages that it needs have arrived. With one worker and no faults, this is the simplest way to run the
+engine in a program.
 
-A killed worker is noticed at once: everything that needs it raises, nothing answers from the rest.
+A killed worker is noticed at once: every call raises, and no call answers from the remaining workers.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from ikebana.time import Time
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What goes wrong, and how likely; by default nothing does. All but losing letters, which transports do not.
+    """The faults to inject, as probabilities; by default none. Messages are never lost, since transports lose none.
 
-    `delay`: the next letter or command on its way is held back, and so are those behind it.
-    `reorder`: a letter travels by itself: those before and after it overtake it.
+    `delay`: the next message or command of a queue is delayed, and so are those behind it.
+    `reorder`: a message gets a queue of its own, so that other messages can overtake it.
     `pause`: a worker takes no steps.
-    `longest`: for how many actions at most; for fewer if nothing else can happen.
+    `longest`: the maximal duration of a delay or pause, in actions; less if nothing else can happen.
     """
 
     delay: float = 0.0
@@ -45,18 +46,18 @@ class Faults:
 
     def __post_init__(self) -> None:
         if max(self.delay, self.pause) >= 1 or self.longest < 1:
-            raise ValueError(f"nothing would ever happen with {self}: make delay and pause less likely than 1")
+            raise ValueError(f"nothing would ever happen with {self}: `delay` and `pause` must be below 1")
 
 
 NO_FAULTS = Faults()
 Link: TypeAlias = tuple[int, int, int]
-"""From a worker, to a worker, on a way of its own (or 0, the usual way): letters keep their order on it."""
+"""A queue of messages: its sender, its receiver, and 0 or, for a message that may be overtaken, a unique number."""
 Choice: TypeAlias = tuple[Any, ...]
-"""What can happen next: ("letter", *link), ("command", worker) or ("step", worker)."""
+"""An action that can be next: ("message", *link), ("command", worker) or ("step", worker)."""
 
 
 class InProcess:
-    """W workers, their channels, and a scheduler."""
+    """W workers, the queues between them, and a scheduler."""
 
     def __init__(
         self,
@@ -68,15 +69,15 @@ class InProcess:
         memory: int | None = None,
         view_memory: int | None = None,
     ) -> None:
-        """`memory` is how many bytes this process may use, and `view_memory` each view of each worker."""
+        """`memory` limits the memory of this process, and `view_memory` that of each view on a worker, in bytes."""
         limit = default_limit(1) if memory is None else memory
         self.workers = [Worker(index, workers, effort, Budget(limit, view_memory)) for index in range(workers)]
         self._random = random.Random(seed)
         self._faults, self._faulty = faults, faults != NO_FAULTS
-        self._clock, self._held = 0, dict[Choice, int]()  # what does not happen before the clock says so
+        self._clock, self._delayed_until = 0, dict[Choice, int]()  # delayed actions, and when they may happen
         self._commands: list[deque[Command]] = [deque() for _ in self.workers]
-        self._letters: dict[Link, deque[PeerMessage]] = {}
-        self._new_ways = itertools.count(1)
+        self._in_transit: dict[Link, deque[PeerMessage]] = {}
+        self._queue_numbers = itertools.count(1)
         self._steps = [("step", index) for index in range(workers)]
         self._killed: set[int] = set()
         self._listener: Listener = ignore
@@ -88,12 +89,12 @@ class InProcess:
             self._commands[index].append(command)
 
     def kill(self, worker: int) -> None:
-        """The worker is gone, with everything it held and had not yet sent."""
+        """End a worker, with all its data and all that it has not sent yet."""
         self._killed.add(worker)
 
     @property
     def size(self) -> int:
-        """How many workers there are."""
+        """The number of workers."""
         return len(self.workers)
 
     @property
@@ -107,7 +108,7 @@ class InProcess:
             pass
 
     def run_some(self, actions: int) -> bool:
-        """Take so many actions at most; returns whether nothing is left to do."""
+        """Perform at most this number of actions. Return whether nothing is left to do."""
         self._check_alive()
         idle: set[int] = set()
         for _ in range(actions):
@@ -115,11 +116,11 @@ class InProcess:
             if not choices:
                 return True
             if self._faulty:
-                choices = self._unhindered(choices)
+                choices = self._not_delayed(choices)
             choice = self._random.choice(choices) if len(choices) > 1 else choices[0]
-            if self._faulty and self._hinder(choice):
+            if self._faulty and self._delay(choice):
                 continue
-            self._act(choice, idle)
+            self._do(choice, idle)
         return False
 
     def ask(self, request: Request, worker: int | None = None) -> list[Any]:
@@ -138,7 +139,7 @@ class InProcess:
         return list(answers.values())
 
     def listen(self, listener: Listener) -> None:
-        """Give all news of workers to a function, in place of the one before."""
+        """Call a function with every notification of a worker. Replaces the previous function."""
         self._listener = listener
 
     def close(self) -> None:
@@ -148,32 +149,32 @@ class InProcess:
                 worker.command(Retire(name))
 
     def _choices(self, idle: set[int]) -> list[Choice]:
-        choices: list[Choice] = [("letter", *link) for link, queue in self._letters.items() if queue]
+        choices: list[Choice] = [("message", *link) for link, queue in self._in_transit.items() if queue]
         choices += [("command", w) for w, queue in enumerate(self._commands) if queue]
         choices += [step for step in self._steps if step[1] not in idle]
         return choices
 
-    def _unhindered(self, choices: list[Choice]) -> list[Choice]:
-        """What is not held back; if everything is, time passes until it is not."""
+    def _not_delayed(self, choices: list[Choice]) -> list[Choice]:
+        """The actions that are not delayed; all actions, if all are delayed."""
         self._clock += 1
-        return [each for each in choices if self._held.get(each, 0) <= self._clock] or choices
+        return [choice for choice in choices if self._delayed_until.get(choice, 0) <= self._clock] or choices
 
-    def _hinder(self, choice: Choice) -> bool:
-        """Hold it back for a while, by chance; returns whether that is so."""
+    def _delay(self, choice: Choice) -> bool:
+        """Delay an action, at random. Return whether it was delayed."""
         chance = self._faults.pause if choice[0] == "step" else self._faults.delay
         if self._random.random() < chance:
-            self._held[choice] = self._clock + self._random.randint(1, self._faults.longest)
+            self._delayed_until[choice] = self._clock + self._random.randint(1, self._faults.longest)
             return True
-        self._held.pop(choice, None)
+        self._delayed_until.pop(choice, None)
         return False
 
-    def _act(self, choice: Choice, idle: set[int]) -> None:
+    def _do(self, choice: Choice, idle: set[int]) -> None:
         match choice:
-            case ("letter", source, target, way):
-                queue = self._letters[source, target, way]
+            case ("message", source, target, queue_number):
+                queue = self._in_transit[source, target, queue_number]
                 self.workers[target].deliver(queue.popleft())
-                if way and not queue:
-                    del self._letters[source, target, way]
+                if queue_number and not queue:
+                    del self._in_transit[source, target, queue_number]
                 idle.discard(target)
             case ("command", index):
                 self.workers[index].command(self._commands[index].popleft())
@@ -181,21 +182,21 @@ class InProcess:
             case (_, index):
                 if not self.workers[index].step():
                     idle.add(index)
-                self._post(index)
+                self._send(index)
 
-    def _post(self, index: int) -> None:
+    def _send(self, index: int) -> None:
         outbox = self.workers[index].outbox
         while outbox:
-            peer, letter = outbox.popleft()
+            peer, message = outbox.popleft()
             alone = self._faults.reorder and self._random.random() < self._faults.reorder
-            way = next(self._new_ways) if alone else 0
-            self._letters.setdefault((index, peer, way), deque()).append(letter)
-        news = self.workers[index].news
-        while news:
-            self._listener(index, news.popleft())
+            queue_number = next(self._queue_numbers) if alone else 0
+            self._in_transit.setdefault((index, peer, queue_number), deque()).append(message)
+        notifications = self.workers[index].notifications
+        while notifications:
+            self._listener(index, notifications.popleft())
 
     def complete(self, name: str) -> int:
-        """Epochs of a dataflow before this one are complete on all workers."""
+        """The epoch before which all epochs of a dataflow are complete on all workers."""
         self._check_alive()
         return min(worker.complete(name) for worker in self.workers)
 

@@ -1,15 +1,15 @@
-"""Interrupts (Ctrl-C, a notebook's stop button) at places where they must not come: they wait until the place is left.
+"""Blocks of code that interrupts (Ctrl-C, a notebook's stop button) must not divide: there, interrupts are deferred.
 
-    with deferred():
+    with defer_interrupts():
         epoch = next_epoch()          # never one without the other
         send(Commit(epoch))
 
-Python raises KeyboardInterrupt between any two instructions of the main thread. Where state in this process and what
-workers were told must change together, an interrupt is remembered and delivered when the block ends, by the handler
-that would have had it. Blocks only send: whatever waits for somebody else is outside of them, and can be interrupted.
+Python raises KeyboardInterrupt between any two instructions of the main thread. Where the state of this process must
+change together with what workers are sent, an interrupt is deferred until the block ends, and then passed to the
+handler that was installed before. Such blocks only send: code that waits is outside of them, and can be interrupted.
 
-Blocks may be nested; the outermost one delivers. Only the main thread is ever interrupted: elsewhere this does nothing.
-A handler that somebody installs inside a block stays.
+Blocks may be nested; the outermost one delivers the interrupt. Python only interrupts the main thread, so in other
+threads `defer_interrupts` does nothing. A handler that is installed inside a block remains installed.
 
 Cost: 3 us. Not guaranteed: anything about exceptions that other threads inject.
 """
@@ -22,47 +22,47 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
-_depth = 0
-"""How many blocks the main thread is in."""
+_is_deferring = False
+"""Whether the main thread is inside a block."""
 
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Let an interrupt of the main thread wait for the end of the block."""
-    global _depth
-    before = signal.getsignal(signal.SIGINT)
-    if _depth or threading.current_thread() is not threading.main_thread() or not callable(before):
+    """Defer interrupts of the main thread until the end of the block."""
+    global _is_deferring
+    handler = signal.getsignal(signal.SIGINT)
+    if _is_deferring or threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield
         return
-    came: list[Any] = []
+    interrupts: list[Any] = []
 
     def remember(*interrupt: Any) -> None:
-        came.append(interrupt)
+        interrupts.append(interrupt)
 
     signal.signal(signal.SIGINT, remember)
-    _depth = 1
+    _is_deferring = True
     try:
         yield
     finally:
-        _depth = 0
-        now = signal.getsignal(signal.SIGINT)
-        if now is remember:
-            now = before
-            signal.signal(signal.SIGINT, before)
-        if came and callable(now):
-            now(*came[0])
+        _is_deferring = False
+        current = signal.getsignal(signal.SIGINT)
+        if current is remember:
+            current = handler
+            signal.signal(signal.SIGINT, handler)
+        if interrupts and callable(current):
+            current(*interrupts[0])
 
 
-def completed(make: Callable[[], Made], undo: Callable[[Made], object]) -> Made:
-    """What a function makes. If an interrupt comes meanwhile, it is undone before the interrupt is raised."""
-    done: list[Made] = []
+def completed(make: Callable[[], Result], undo: Callable[[Result], object]) -> Result:
+    """Return the result of `make`. After an interrupt during the call, `undo` the result and raise the interrupt."""
+    results: list[Result] = []
     try:
         with deferred():
-            done.append(make())
+            results.append(make())
     except BaseException:
-        if done:
-            undo(done[0])
+        if results:
+            undo(results[0])
         raise
-    return done[0]
+    return results[0]

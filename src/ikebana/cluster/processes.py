@@ -1,10 +1,10 @@
-"""Workers in processes of their own, on this machine, with ZeroMQ between them.
+"""A cluster of worker processes on this machine, connected by ZeroMQ.
 
     with Engine(cluster=Processes(workers=2)) as engine: ...
 
-`driver` says what holds for workers in processes, and `launch` how these start and end.
+See `driver` for the guarantees of worker processes, and `launch` for how they start and end.
 
-Cost: starting takes as long as importing does, 1 to 3 s; closing 0.05 s, or 1 s while a worker computes.
+Cost: starting takes as long as the imports, 1 to 3 s; closing takes 0.05 s, or 1 s while a worker computes.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ class Processes(Driver):
         memory: int | None = None,
         view_memory: int | None = None,
     ) -> None:
-        """Start the workers, and return when all are there.
+        """Start the workers, and return when all of them are connected.
 
-        `host` is the address on which all sockets listen, `python` the interpreter to run, and `patience` how many
-        seconds starting may take (the first time on a machine kernels are compiled). `memory` is how many bytes each
-        worker may use, and `view_memory` each view there (`ikebana.runtime.memory_budget`).
+        `host` is the address on which all sockets listen, `python` the interpreter to run, and `start_timeout` limits
+        the time of the start, in seconds (the first time on a machine, kernels are compiled). `memory` limits the
+        memory of each worker, and `view_memory` that of each view on a worker, in bytes
+        (`ikebana.runtime.memory_budget`).
         """
         super().__init__(
             ChildProcesses(python),

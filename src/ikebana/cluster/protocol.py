@@ -1,15 +1,16 @@
-"""What the driver and the processes of its workers say to each other, besides commands.
+"""The protocol between the driver, its worker processes and clients, besides the commands themselves.
 
-Starting: every worker says `Hello` to the driver, which tells all of them their `Peers`; each sends every peer a
-`Greeting`, and is `Ready` when it has one from every peer. So a cluster that has started has all its connections.
-On the way each learns with whom it shares memory, by tokens (`ikebana.cluster.shared_memory`).
+Start. Every worker sends `Hello` to the driver, which sends all workers their `PeerAddresses`. Each worker then sends a
+`Greeting` to every peer, and `Ready` to the driver once it has received one from every peer. So when a cluster has
+started, all its connections exist. On the way, the processes find out which of them share memory, by exchanging tokens
+(`ikebana.cluster.shared_memory`).
 
-Afterwards the driver sends commands and requests. A worker takes them in order. Each request has a number, and is
-answered once: with an `Answer`, or with a `Refusal` that becomes an error in the driver. A worker keeps any number of
-requests that it cannot answer yet, until it can or is told to `Forget` them. Guests ask in the same way, each with
-numbers of its own; a command that a guest sends is answered when it was carried out.
+Afterwards the driver sends commands and requests, which a worker takes in order. Each request has a number and gets one
+reply: an `Answer`, or a `Refusal` that is raised as an error in the driver. A worker keeps requests that it cannot
+answer yet until it can, or until they are cancelled (`CancelRequest`). Clients send requests in the same way, each with
+its own numbers; a command from a client is answered when it has been carried out.
 
-A worker sends `News` unasked. One that cannot go on says why (`Crash`) before it ends.
+A worker sends a `Notification` without having been asked. If it crashes, it sends the reason (`Crash`) before it exits.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from ikebana.cluster.shared_memory import Address
 from ikebana.errors import IkebanaError
 from ikebana.runtime.messages import Command, Request
 
-# From the driver, and `Ask` from guests too.
+# From the driver; `Ask` and `CancelRequest` also from clients.
 
 
 @dataclass(frozen=True, slots=True)
 class PeerAddresses:
-    """Where all workers listen, in order; where their ledgers are, and the tokens that the driver has read there."""
+    """The endpoints of all workers, in order, their control blocks, and the tokens that the driver has read there."""
 
     endpoints: tuple[str, ...]
-    ledgers: tuple[Address | None, ...]
-    seen: tuple[bytes, ...]
+    control_blocks: tuple[Address | None, ...]
+    tokens: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Answer a request, as soon as that is possible."""
+    """Answer a request, as soon as possible."""
 
     number: int
     request: Request | Command  # commands: from clients only
@@ -43,14 +44,14 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class CancelRequest:
-    """Nobody waits for the answer to a request any more."""
+    """The answer to a request is not needed any more."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Answer when there is nothing to do, with `Counts`."""
+    """Answer with `Counts`, as soon as the worker has nothing to do."""
 
     number: int
 
@@ -60,31 +61,31 @@ class Stop:
     """End the process."""
 
 
-# From a worker to the driver, and `Answer` and `Refusal` to guests too.
+# From a worker to the driver; `Answer` and `Refusal` also to clients.
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The worker is there: where it listens for its peers and for guests, and which process it is.
+    """The worker has started. Its endpoints for peers and for clients, and its process id.
 
-    Also where its ledger is, and the token that it has read in the driver's.
+    Also the address of its control block, and the token that it has read in the driver's.
     """
 
     endpoint: str
-    door: str
+    client_endpoint: str
     pid: int
-    ledger: Address | None
-    seen: bytes
+    control_block: Address | None
+    token: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The worker is connected with all its peers."""
+    """The worker is connected to all its peers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a request asked for."""
+    """The answer to a request."""
 
     number: int
     value: Any = None
@@ -92,7 +93,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many letters a worker has sent and received, and how many commands and requests it has taken."""
+    """How many peer messages a worker has sent and received, and how many commands and requests it has taken."""
 
     sent: int
     received: int
@@ -101,7 +102,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An error in place of an answer."""
+    """An error instead of an answer."""
 
     number: int
     kind: type[IkebanaError]
@@ -115,20 +116,20 @@ class Refusal:
         return Refusal(number, type(error), error.what, error.detail, error.hint)
 
     def error(self) -> IkebanaError:
-        """The error, to be raised."""
+        """The error to raise."""
         return self.kind(self.what, detail=self.detail, hint=self.hint)
 
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """What the worker has for whoever listens, in order."""
+    """Items for the driver's listener, in order."""
 
     items: list[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """The worker ends because of an exception outside of any dataflow."""
+    """The worker exits because of an exception outside of any dataflow."""
 
     reason: str
     trace: str
@@ -139,10 +140,10 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """The first thing on a connection: who it is, and the token that it has read in the receiver's ledger."""
+    """The first message on a connection: the sender, and the token that it has read in the receiver's control block."""
 
     sender: int
-    seen: bytes
+    token: bytes
 
 
 FromDriver: TypeAlias = PeerAddresses | Ask | CancelRequest | Idle | Stop

@@ -1,31 +1,33 @@
-"""Memory that processes on one host share, for what is too large to be sent.
+"""Shared memory between processes on one host, for messages that are too large to be sent efficiently.
 
-A sender copies the frames of a large message into a *segment* and sends a descriptor in their place, a few bytes that
-say where they are. The receiver maps the segment, once, and has arrays on top of it, read-only, as it would have on top
-of frames. When the last of these is gone the segment is free, and the sender uses it again: fresh pages cost ten
-times what copying into used ones does, so segments are kept as long as there is traffic. `rest` gives them back.
+A sender copies the frames of a large message into a *segment*, and sends a descriptor of a few bytes in their place.
+The receiver maps the segment, once, and creates read-only arrays on top of it, as it would on top of received frames.
+When the last of these arrays is gone, the segment is free, and the sender uses it again. Writing to new pages costs ten
+times as much as writing to used ones, so free segments are kept while there is traffic; `trim` releases them.
 
-*Nothing can be left behind.* Segments are memory without a name (`memfd_create`): in no folder, and gone with the last
-process that has it open or mapped, however processes end. A receiver opens a sender's segment through `/proc`, which
-the kernel allows to processes of the same user, and of none other but root.
+*No leaks.* Segments are anonymous memory (`memfd_create`): they are in no folder, and disappear with the last process
+that has them open or mapped, however the processes end. A receiver opens a sender's segment through `/proc`, which the
+kernel allows only to processes of the same user, and to root.
 
-*The same host* is not guessed but tried. Each process has a *ledger*, a small piece of memory like the others, with
-a random token in it. A process that could read another's token (`meet`) says what it has read, and only to one that
-says the right thing segments are sent (`link`). Other machines, and containers with processes of their own, fail this.
+*Same host.* Whether two processes can share memory is not guessed but tried. Each process has a *control block*, a
+small segment with a random token. A process that can read another's token (`attach`) sends the token back to it, and
+segments are only used for processes that have sent the right one (`connect`). Other machines, and containers with a
+process namespace of their own, fail this test.
 
-*The ledger* also has a byte for each segment, which the sender clears before it sends and the receiver sets when the
-segment is free again. So giving back costs no message.
+*The control block* also has a byte for each segment. The sender clears it before it sends the segment, and the receiver
+sets it when the segment is free again. So freeing a segment needs no message.
 
-*Bounds.* The segments of a process have at most `_LIMIT` bytes, and there are `_SEGMENTS` of them at most (each takes
-two file descriptors here and one there), in equal parts for each link. What does not fit, and everything where the
-system has no such memory or no more of it, is left to the sockets. Memory is allocated before it is written to, so
-that want of it is an error here rather than a signal later. A receiver that holds more than half of a link's
-segments is told to copy what comes, and to free it at once: what it keeps for long is in its own memory.
+*Bounds.* The segments of a process have at most `_MAX_BYTES` bytes, and there are at most `_MAX_SEGMENTS` of them (each
+takes two file descriptors in the sender and one in the receiver), divided equally among the receivers. Frames that do
+not fit are sent through the sockets, and so is everything where the system does not provide such memory, or has none
+left. Memory is allocated before it is written to, so that a lack of memory is an error here and not a signal later. A
+receiver that holds more than half of its sender's segments is told to copy the frames, and to free the segment at
+once: data that it keeps for long is in its own memory.
 
 Cost: 10 us a message on each side; copying takes 0.1 ns a byte, and 1 ns the first time a segment is used. Sockets take
 0.8 ns a byte, in two processes at once. Not guaranteed: that a fork of a receiver can use arrays after the receiver has
-dropped them (`copies` is for receivers whose arrays go anywhere); anything on processors that delay reads beyond the
-system call that comes before a segment is marked as free.
+dropped them (with `copies`, a receiver whose arrays may go anywhere gets its own); anything on processors that delay
+reads beyond the system call that precedes marking a segment as free.
 """
 
 from __future__ import annotations
@@ -47,101 +49,101 @@ from ikebana.encoding.lanes import Array
 from ikebana.errors import DataflowError
 
 Address: TypeAlias = tuple[int, int]
-"""Where a ledger is: a process, and a file descriptor of it."""
+"""The address of a control block: a process id, and a file descriptor of that process."""
 
-SHARED = 64 << 10
-"""Messages whose large frames have so many bytes together are shared; sockets will do for smaller ones."""
+MIN_SHARED_BYTES = 64 << 10
+"""Messages are shared if their large frames have at least this size in total; smaller ones go through sockets."""
 
-_LIMIT = 512 << 20
-_SEGMENTS = 64
-_SMALLEST = 256 << 10
+_MAX_BYTES = 512 << 20
+_MAX_SEGMENTS = 64
+_MIN_CAPACITY = 256 << 10
 _ALIGNMENT = 64
-_TOKEN = 32
-_NAME = "ikebana"  # shown by tools
+_TOKEN_BYTES = 32
+_NAME = "ikebana"  # shown by system tools
 _LEASED, _FREE = 0, 1
-_PAUSE = 1.0
-"""After the system had no memory to share, it is not asked again for so long (seconds)."""
+_RETRY_SECONDS = 1.0
+"""After the system had no memory to share, the next attempt is made after this time."""
 
 _DESCRIPTOR = struct.Struct("<4sIIIIQQ?")
-_MARK = b"mem\0"  # no pickle begins with it
+_MAGIC = b"mem\0"  # no pickle begins with it
 
 
 class SharedMemory:
-    """What one process shares with others, and what others share with it."""
+    """The memory that one process shares with others, and that others share with it."""
 
-    def __init__(self, links: int, *, copies: bool = False) -> None:
-        """`links` is to how many processes it sends; `copies` if arrays that are received shall be its own."""
+    def __init__(self, receivers: int, *, copies: bool = False) -> None:
+        """`receivers` is the number of processes to send to. With `copies`, received arrays are copies."""
         self._copies = copies
-        self._links: list[Sender] = []
-        self._inlets: dict[Address, _Receiver] = {}
-        self._slots = max(1, _SEGMENTS // max(1, links))
-        self._limit = _LIMIT // max(1, links)
-        self._token = secrets.token_bytes(_TOKEN)
+        self._senders: list[Sender] = []
+        self._receivers: dict[Address, _Receiver] = {}
+        self._slots = max(1, _MAX_SEGMENTS // max(1, receivers))
+        self._limit = _MAX_BYTES // max(1, receivers)
+        self._token = secrets.token_bytes(_TOKEN_BYTES)
         self.address: Address | None = None
-        """Where others find the ledger; nowhere if there is no memory to share."""
-        with suppress(AttributeError, OSError):  # no such system, or no memory
-            self._ledger = _Segment(_TOKEN + links * self._slots)
-            self._ledger.memory[:_TOKEN] = self._token
-            self.address = os.getpid(), self._ledger.file
+        """The address of the control block; None if the system has no memory to share."""
+        with suppress(AttributeError, OSError):  # not supported, or no memory
+            self._control_block = _Segment(_TOKEN_BYTES + receivers * self._slots)
+            self._control_block.memory[:_TOKEN_BYTES] = self._token
+            self.address = os.getpid(), self._control_block.file
 
-    def meet(self, address: Sequence[int] | None) -> bytes:
-        """Get ready to receive from another process; returns its token, or nothing if it cannot be reached."""
+    def attach(self, address: Sequence[int] | None) -> bytes:
+        """Prepare to receive from another process. Return its token, or nothing if its memory cannot be reached."""
         if not address:
             return b""
         pid, file = address
         try:
-            inlet = _Receiver(pid, file, copies=self._copies)
+            receiver = _Receiver(pid, file, copies=self._copies)
         except (OSError, ValueError):
             return b""
-        self._inlets[pid, file] = inlet
-        return inlet.token
+        self._receivers[pid, file] = receiver
+        return receiver.token
 
-    def link(self, seen: bytes) -> Sender | None:
-        """A way to send to a process that has seen this token here; none if that is the wrong one."""
-        if self.address is None or not secrets.compare_digest(seen, self._token):
+    def connect(self, token: bytes) -> Sender | None:
+        """A sender to a process that has read `token` here; None if the token is wrong."""
+        if self.address is None or not secrets.compare_digest(token, self._token):
             return None
-        first = _TOKEN + len(self._links) * self._slots
-        link = Sender(self.address, self._ledger, range(first, first + self._slots), self._limit)
-        self._links.append(link)
-        return link
+        first = _TOKEN_BYTES + len(self._senders) * self._slots
+        sender = Sender(self.address, self._control_block, range(first, first + self._slots), self._limit)
+        self._senders.append(sender)
+        return sender
 
     def frames(self, descriptor: bytes) -> list[Any]:
-        """The frames that a descriptor stands for."""
-        _, pid, ledger, file, slot, serial, capacity, copy = _DESCRIPTOR.unpack_from(descriptor)
+        """The frames that a descriptor refers to."""
+        _, pid, control_block, file, slot, serial, capacity, copy = _DESCRIPTOR.unpack_from(descriptor)
         sizes = np.frombuffer(descriptor, np.uint64, offset=_DESCRIPTOR.size).tolist()
-        inlet = self._inlets.get((pid, ledger))
-        if inlet is None:
+        receiver = self._receivers.get((pid, control_block))
+        if receiver is None:
             raise DataflowError("a message is in the memory of a process that is not known here")
-        return inlet.frames(_Place(file, slot, serial, capacity), sizes, copy=copy)
+        return receiver.frames(_SegmentInfo(file, slot, serial, capacity), sizes, copy=copy)
 
-    def rest(self) -> None:
-        """Give back what is not in use."""
-        for link in self._links:
-            link.rest()
-        for inlet in self._inlets.values():
-            inlet.rest()
+    def trim(self) -> None:
+        """Release segments and mappings that are not in use."""
+        for sender in self._senders:
+            sender.trim()
+        for receiver in self._receivers.values():
+            receiver.trim()
 
     def close(self) -> None:
-        """Give everything back, but for what arrays refer to."""
-        for link in self._links:
-            link.close()
-        self._links.clear()
-        self._inlets.clear()
+        """Release everything, except mappings that arrays refer to."""
+        for sender in self._senders:
+            sender.close()
+        self._senders.clear()
+        self._receivers.clear()
         if self.address is not None:
             self.address = None
-            self._ledger.close()
+            self._control_block.close()
 
 
 def is_descriptor(frame: bytes) -> bool:
-    """Whether the first frame of a message is a descriptor rather than a pickle."""
-    return frame.startswith(_MARK)
+    """Whether the first frame of a message is a descriptor and not a pickle."""
+    return frame.startswith(_MAGIC)
 
 
 # Sending.
 
 
 class _Segment:
-    """A piece of memory without a name. Raises `OSError` if there is none."""
+    """A piece of anonymous memory. Raises `OSError` if there is none."""
 
     def __init__(self, capacity: int, slot: int = 0, serial: int = 0) -> None:
         self.capacity, self.slot, self.serial = capacity, slot, serial
@@ -154,9 +156,9 @@ class _Segment:
             raise
 
     def write(self, frames: Sequence[Array], starts: Sequence[int]) -> None:
-        whole = np.frombuffer(self.memory, np.uint8)
+        content = np.frombuffer(self.memory, np.uint8)
         for frame, start in zip(frames, starts, strict=True):
-            whole[start : start + len(frame)] = frame
+            content[start : start + len(frame)] = frame
 
     def close(self) -> None:
         os.close(self.file)
@@ -164,52 +166,53 @@ class _Segment:
 
 
 class Sender:
-    """What a process sends to one other."""
+    """The segments in which a process sends to one other."""
 
-    def __init__(self, address: Address, ledger: _Segment, slots: range, limit: int) -> None:
-        self._address, self._ledger, self._limit = address, ledger, limit
+    def __init__(self, address: Address, control_block: _Segment, slots: range, limit: int) -> None:
+        self._address, self._control_block, self._limit = address, control_block, limit
         self._unused = list(slots)
-        self._most = len(slots)
+        self._max_segments = len(slots)
         self._segments: list[_Segment] = []
         self._serial = 0
-        self._wait_until = 0.0
+        self._retry_at = 0.0
 
     def share(self, frames: Sequence[Any]) -> bytes | None:
-        """Copy frames into shared memory; returns the descriptor that stands for them, or nothing if they must be sent.
+        """Copy frames into shared memory. Return a descriptor of them, or None if they must be sent by socket.
 
-        They will be received once, and in the order in which they are sent.
+        The descriptor must be received exactly once, and descriptors in the order in which they were created.
         """
         arrays = [np.frombuffer(frame, np.uint8) for frame in frames]
         sizes = [len(array) for array in arrays]
         starts = _starts(sizes)
-        if starts[-1] < SHARED:
+        if starts[-1] < MIN_SHARED_BYTES:
             return None
-        segment = self._take(starts[-1])
+        segment = self._lease(starts[-1])
         if segment is None:
             return None
         segment.write(arrays, starts[:-1])
-        leased = [each for each in self._segments if not self._is_free(each)]
-        copy = 2 * len(leased) > self._most or 2 * sum(each.capacity for each in leased) > self._limit
-        place = segment.file, segment.slot, segment.serial, segment.capacity
-        return _DESCRIPTOR.pack(_MARK, *self._address, *place, copy) + np.array(sizes, np.uint64).tobytes()
+        leased = [lease for lease in self._segments if not self._is_free(lease)]
+        copy = 2 * len(leased) > self._max_segments or 2 * sum(lease.capacity for lease in leased) > self._limit
+        info = segment.file, segment.slot, segment.serial, segment.capacity
+        return _DESCRIPTOR.pack(_MAGIC, *self._address, *info, copy) + np.array(sizes, np.uint64).tobytes()
 
     def _is_free(self, segment: _Segment) -> bool:
-        return self._ledger.memory[segment.slot] == _FREE
+        return self._control_block.memory[segment.slot] == _FREE
 
-    def _take(self, size: int) -> _Segment | None:
-        """A segment for so many bytes, not free any more: the smallest that will do, or else a new one."""
-        free = [each for each in self._segments if self._is_free(each)]
-        fitting = [each for each in free if size <= each.capacity <= max(4 * size, _SMALLEST)]
-        found = min(fitting, key=lambda each: each.capacity, default=None) or self._new(_capacity(size), free)
-        if found is not None:
-            self._ledger.memory[found.slot] = _LEASED
-        return found
+    def _lease(self, size: int) -> _Segment | None:
+        """Lease a segment for `size` bytes: the smallest free one that fits, or else a new one."""
+        free = [segment for segment in self._segments if self._is_free(segment)]
+        fitting = [segment for segment in free if size <= segment.capacity <= max(4 * size, _MIN_CAPACITY)]
+        smallest = min(fitting, key=lambda segment: segment.capacity, default=None)
+        segment = smallest or self._new(_capacity(size), free)
+        if segment is not None:
+            self._control_block.memory[segment.slot] = _LEASED
+        return segment
 
     def _new(self, capacity: int, free: list[_Segment]) -> _Segment | None:
-        """A new segment, in place of free ones if there are too many; none if they have no room either."""
-        if 2 * capacity > self._limit or time.monotonic() < self._wait_until:
+        """A new segment. Drops free segments if it would exceed the bounds; None if there is still no room."""
+        if 2 * capacity > self._limit or time.monotonic() < self._retry_at:
             return None
-        while not self._unused or sum(each.capacity for each in self._segments) + capacity > self._limit:
+        while not self._unused or sum(segment.capacity for segment in self._segments) + capacity > self._limit:
             if not free:
                 return None
             self._drop(free.pop(0))
@@ -217,7 +220,7 @@ class Sender:
         try:
             segment = _Segment(capacity, self._unused[-1], self._serial)
         except OSError:
-            self._wait_until = time.monotonic() + _PAUSE
+            self._retry_at = time.monotonic() + _RETRY_SECONDS
             return None
         self._unused.pop()
         self._segments.append(segment)
@@ -228,19 +231,19 @@ class Sender:
         self._unused.append(segment.slot)
         segment.close()
 
-    def rest(self) -> None:
-        """Give back segments that are free."""
-        for segment in [each for each in self._segments if self._is_free(each)]:
+    def trim(self) -> None:
+        """Release the free segments."""
+        for segment in [segment for segment in self._segments if self._is_free(segment)]:
             self._drop(segment)
 
     def close(self) -> None:
-        """Give back all segments, also those under way."""
+        """Release all segments, even those that are not received yet."""
         for segment in list(self._segments):
             self._drop(segment)
 
 
 def _starts(sizes: Sequence[int]) -> list[int]:
-    """Where frames of these sizes begin in a segment, and where the last ends."""
+    """Where frames of these sizes begin in a segment, and where the last one ends."""
     starts = [0]
     for size in sizes:
         starts.append(starts[-1] + -(-size // _ALIGNMENT) * _ALIGNMENT)
@@ -248,21 +251,21 @@ def _starts(sizes: Sequence[int]) -> list[int]:
 
 
 def _capacity(size: int) -> int:
-    """How large a segment for so many bytes is made: a quarter larger at most, so that others fit it too.
+    """The capacity of a new segment for `size` bytes: at most a quarter more, so that other messages fit too.
 
     >>> [_capacity(size) >> 10 for size in (1, 1 << 20, 1_100_000, 5_000_000)]
     [256, 1024, 1280, 5120]
     """
-    step = max(_SMALLEST, 1 << (size - 1).bit_length()) // 8
-    return max(_SMALLEST, -(-size // step) * step)
+    step = max(_MIN_CAPACITY, 1 << (size - 1).bit_length()) // 8
+    return max(_MIN_CAPACITY, -(-size // step) * step)
 
 
 # Receiving.
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a segment is: what its sender's descriptor says."""
+class _SegmentInfo:
+    """The part of a descriptor that identifies a segment of its sender."""
 
     file: int
     slot: int
@@ -271,52 +274,52 @@ class _Place:
 
 
 class _Receiver:
-    """What a process receives from one other. Raises `OSError` or `ValueError` if the other is out of reach."""
+    """The segments that a process receives from one other. Raises `OSError` or `ValueError` if it cannot be reached."""
 
-    def __init__(self, pid: int, ledger: int, *, copies: bool) -> None:
+    def __init__(self, pid: int, control_block: int, *, copies: bool) -> None:
         self._pid, self._owner, self._copies = pid, os.getpid(), copies
-        self._ledger = _mapped(pid, ledger, 0, os.O_RDWR)
-        self.token: bytes = self._ledger[:_TOKEN]
+        self._control_block = _map(pid, control_block, 0, os.O_RDWR)
+        self.token: bytes = self._control_block[:_TOKEN_BYTES]
         self._segments: dict[int, tuple[int, mmap.mmap]] = {}  # by slot: the serial number, and the memory
         self._leases: dict[int, weakref.ref[Array]] = {}  # by slot
 
-    def frames(self, place: _Place, sizes: Sequence[int], *, copy: bool) -> list[Any]:
-        whole: Array = np.frombuffer(self._segment(place), np.uint8)
+    def frames(self, info: _SegmentInfo, sizes: Sequence[int], *, copy: bool) -> list[Any]:
+        content: Array = np.frombuffer(self._segment(info), np.uint8)
         starts = _starts(sizes)
-        parts = [whole[start : start + size] for start, size in zip(starts, sizes, strict=False)]
+        frames = [content[start : start + size] for start, size in zip(starts, sizes, strict=False)]
         if copy or self._copies:
-            parts = [part.copy() for part in parts]
-            self._free(place.slot)
+            frames = [frame.copy() for frame in frames]
+            self._free(info.slot)
         else:
-            self._leases[place.slot] = weakref.ref(whole, lambda _: self._free(place.slot))
-        return parts
+            self._leases[info.slot] = weakref.ref(content, lambda _: self._free(info.slot))
+        return frames
 
-    def _segment(self, place: _Place) -> mmap.mmap:
-        serial, memory = self._segments.get(place.slot, (0, None))
-        if memory is None or serial != place.serial:
-            memory = _mapped(self._pid, place.file, place.capacity, os.O_RDONLY)
-            self._segments[place.slot] = place.serial, memory
+    def _segment(self, info: _SegmentInfo) -> mmap.mmap:
+        serial, memory = self._segments.get(info.slot, (0, None))
+        if memory is None or serial != info.serial:
+            memory = _map(self._pid, info.file, info.capacity, os.O_RDONLY)
+            self._segments[info.slot] = info.serial, memory
         return memory
 
     def _free(self, slot: int) -> None:
-        """Nobody here refers to a segment any more; in a fork, somebody in the process that has forked may."""
+        """Mark a segment as free: no array refers to it. Not in a fork, whose parent may still have arrays."""
         self._leases.pop(slot, None)
         if os.getpid() == self._owner:
-            self._ledger[slot] = _FREE
+            self._control_block[slot] = _FREE
 
-    def rest(self) -> None:
-        """Give back the mappings of segments to which no array refers."""
-        self._segments = {slot: found for slot, found in self._segments.items() if slot in self._leases}
+    def trim(self) -> None:
+        """Release the mappings of segments to which no array refers."""
+        self._segments = {slot: segment for slot, segment in self._segments.items() if slot in self._leases}
 
 
-def _mapped(pid: int, file: int, capacity: int, mode: int) -> mmap.mmap:
-    """The memory behind a file descriptor of another process; all of it for 0."""
+def _map(pid: int, file: int, capacity: int, mode: int) -> mmap.mmap:
+    """Map the memory behind a file descriptor of another process; all of it if `capacity` is 0."""
     path = f"/proc/{pid}/fd/{file}"
     if not os.readlink(path).startswith(f"/memfd:{_NAME}"):
-        raise ValueError(f"{path} is something else")  # of a stranger, on another host than was meant
-    here = os.open(path, mode | os.O_CLOEXEC)
+        raise ValueError(f"{path} is not shared memory of ikebana")  # the address is from another host
+    own = os.open(path, mode | os.O_CLOEXEC)
     try:
         access = mmap.PROT_READ | (mmap.PROT_WRITE if mode == os.O_RDWR else 0)
-        return mmap.mmap(here, capacity, mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0), access)
+        return mmap.mmap(own, capacity, mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0), access)
     finally:
-        os.close(here)
+        os.close(own)

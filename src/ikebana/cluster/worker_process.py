@@ -1,19 +1,18 @@
 """A worker process: a worker, its sockets, and the loop between them.
 
-The loop takes what has come, lets the worker do a quantum of work, sends what that gave, and blocks when there is
-nothing to do: an idle worker uses no processor. All letters that a step has for one peer travel as one message.
+The loop receives messages, lets the worker do a quantum of work, sends the results, and blocks if there is nothing to
+do: an idle worker uses no processor time. All messages of a step for the same peer are sent as one.
 
-Requests, of the driver and of guests, are answered as soon as they can be: those that are pending are tried again
-after every turn in which anything happened. `Idle` is answered when a step had nothing to do. News go to the driver
-before any answer that is given later, so that whoever has an answer has the news before it.
+Requests of the driver and of clients are answered as soon as possible: pending requests are tried again after every
+turn in which anything happened. `Idle` is answered when a step had nothing to do. Notifications are sent to the driver
+before any later answer, so that a thread that has an answer has received all earlier notifications.
 
-An exception inside a dataflow is the worker's business, and fails that dataflow; one in answering refuses that
-request; one in a guest's command refuses that command. Any other ends the process: it is reported to the driver
-first, and since the guard watches, all others end with it.
+An exception inside a dataflow is handled by the worker, and fails that dataflow. An exception while a request is
+answered, or while a client's command is carried out, refuses that request or command. Any other exception ends the
+process: it is reported to the driver first, and the other processes of the cluster end too.
 
-Cost: a message costs its sender and its receiver about 50 us each, of processor time, and as much again in
-ZeroMQ's own thread. Not guaranteed: that requests of guests that have gone without a word are forgotten before they can
-be answered.
+Cost: a message costs its sender and its receiver about 50 us of processor time each, and as much again in ZeroMQ's own
+thread. Not guaranteed: that requests of clients that have disappeared are removed before they can be answered.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from typing import Any, TypeAlias, get_args
 import zmq
 
 from ikebana.cluster import codec, launch
-from ikebana.cluster.authentication import GUESTS, Socket, Sockets
+from ikebana.cluster.authentication import CLIENTS, Socket, Sockets
 from ikebana.cluster.protocol import (
     Answer,
     Ask,
@@ -50,86 +49,87 @@ from ikebana.cluster.protocol import (
 )
 from ikebana.cluster.shared_memory import Sender, SharedMemory
 from ikebana.errors import DataflowError, IkebanaError
-from ikebana.runtime.memory_budget import Budget, default_limit, give_memory_back, limit_process
+from ikebana.runtime.memory_budget import Budget, default_limit, limit_process, release_unused_memory
 from ikebana.runtime.messages import Command, Failed, PeerMessage
 from ikebana.runtime.worker import PENDING, Worker
 
-_AT_ONCE = 64
+_MESSAGES_PER_TURN = 64
 """How many messages are taken from a socket before the worker gets a turn."""
 
-_SPELL = 0.001
-"""How long (seconds) a worker may work before its sockets are looked at: looking costs as much as a short step does."""
+_WORK_SECONDS = 0.001
+"""How long a worker may work before its sockets are polled: polling costs as much as a short step."""
 
-_REST_MS = 300
-"""After so long without work, memory that is not used goes back to the system."""
+_IDLE_MS = 300
+"""After this time without work, unused memory is returned to the system."""
 
-_REPORT_MS = 1000
-"""How long an ending process tries to get its report to the driver."""
+_CRASH_REPORT_MS = 1000
+"""How long a crashed process tries to send its report to the driver."""
 
 _Receive: TypeAlias = Callable[[Socket, SharedMemory], Any]
 
 _COMMANDS = get_args(Command)
 _DRIVER = b""
-"""Who asks, where it is not a guest; guests have names given by ZeroMQ, which are never empty."""
+"""The driver as the sender of a request; clients have names given by ZeroMQ, which are never empty."""
 
 
-def _keep_less_memory() -> None:
-    """Arrays of `_OWN_PAGES` bytes or more go back to the system as soon as they are freed.
+def _set_mmap_threshold() -> None:
+    """Return arrays of `_MMAP_BYTES` or more to the system as soon as they are freed.
 
-    By itself, the C library raises that size with each such array, up to 32 MiB: then ever more memory that nobody uses
-    lies between arrays that stay, where queries come and go without a pause.
+    By default, the C library raises this threshold with each such array, up to 32 MiB. If queries come and go all the
+    time, more and more unused memory then accumulates between the arrays that stay.
     """
-    with suppress(AttributeError, OSError):  # where the C library has no such function
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _OWN_PAGES)
+    with suppress(AttributeError, OSError):  # the C library has no such function
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
 
 
-_M_MMAP_THRESHOLD, _OWN_PAGES = -3, 4 << 20
+_M_MMAP_THRESHOLD, _MMAP_BYTES = -3, 4 << 20
 
 
 def main() -> None:
-    """Be a worker process."""
-    _keep_less_memory()
-    seat = launch.read_config()
-    launch.exit_with_driver(seat)
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what users print is seen at once
-    code = WorkerProcess(seat).run()
+    """Run a worker process."""
+    _set_mmap_threshold()
+    config = launch.read_config()
+    launch.exit_with_driver(config)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # show at once what users print
+    code = WorkerProcess(config).run()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # the system frees memory faster than an interpreter that is taken down in order, by 0.2 s
+    os._exit(code)  # skips the orderly shutdown of the interpreter, which takes 0.2 s longer
 
 
 class WorkerProcess:
     """A worker and its sockets."""
 
-    def __init__(self, seat: launch.WorkerConfig) -> None:
-        self._seat = seat
-        members = [key.encode() for key in (seat.driver_key, *seat.worker_keys) if key != seat.keys.public.decode()]
-        self._sockets = Sockets(
-            seat.keys, members, seat.host, guests=[seat.guest_key.encode()], heartbeat=seat.watches_connections
-        )
+    def __init__(self, config: launch.WorkerConfig) -> None:
+        self._config, own_key = config, config.keys.public.decode()
+        members = [key.encode() for key in (config.driver_key, *config.worker_keys) if key != own_key]
+        clients = [config.client_key.encode()]
+        heartbeat = config.watches_connections
+        self._sockets = Sockets(config.keys, members, config.host, clients=clients, heartbeat=heartbeat)
         self._inbox, self._endpoint = self._sockets.listen(zmq.PULL)
-        self._door, self._door_endpoint = self._sockets.listen(zmq.ROUTER, GUESTS)
-        self._driver = self._sockets.connect(zmq.DEALER, seat.driver, seat.driver_key.encode(), b"%d" % seat.index)
+        self._clients, self._client_endpoint = self._sockets.listen(zmq.ROUTER, CLIENTS)
+        driver_key = config.driver_key.encode()
+        self._driver = self._sockets.connect(zmq.DEALER, config.driver, driver_key, b"%d" % config.index)
         self._peers: dict[int, Socket] = {}
-        self._memory = SharedMemory(seat.workers)
-        self._links: dict[int, Sender | None] = {}  # to peers on this host
-        self._link_to_driver: Sender | None = None
+        self._memory = SharedMemory(config.workers)
+        self._shared_senders: dict[int, Sender | None] = {}  # to peers on this host
+        self._shared_sender_to_driver: Sender | None = None
         self._poller = zmq.Poller()
-        for socket in (self._sockets.gate, self._driver, self._inbox, self._door):
+        for socket in (self._sockets.zap, self._driver, self._inbox, self._clients):
             self._poller.register(socket, zmq.POLLIN)
-        self._end_watches: list[Callable[[], None]] = []
-        if seat.watches_connections:
-            self._end_watches.append(launch.end_with([Sockets.watch(self._driver)]))
-        limit = default_limit(seat.workers) if seat.memory is None else seat.memory
+        self._stop_watching: list[Callable[[], None]] = []
+        if config.watches_connections:
+            self._stop_watching.append(launch.exit_with([Sockets.watch(self._driver)]))
+        limit = default_limit(config.workers) if config.memory is None else config.memory
         limit_process(limit)
-        self.worker = Worker(seat.index, seat.workers, seat.effort, Budget(limit, seat.view_memory))
+        self.worker = Worker(config.index, config.workers, config.effort, Budget(limit, config.view_memory))
         self._sent = self._received = self._taken = 0
-        self._pending: dict[tuple[bytes, int], Any] = {}  # by who asked, and its number there
+        self._pending: dict[tuple[bytes, int], Any] = {}  # requests, by sender and number
         self._idle: list[Idle] = []
         self._stopped = False
 
     def run(self) -> int:
-        """Serve until told to stop; returns the exit code."""
+        """Serve until the driver sends `Stop`. Return the exit code."""
         try:
             self._join()
             while not self._stopped:
@@ -137,52 +137,54 @@ class WorkerProcess:
         except BaseException as error:
             reason = traceback.format_exception_only(error)[-1].strip()
             codec.send(self._driver, codec.encode(Crash(reason, traceback.format_exc())))
-            self._close(linger=_REPORT_MS)
+            self._close(linger=_CRASH_REPORT_MS)
             traceback.print_exc()
             return launch.CRASHED
         self._close()
         return 0
 
     def _close(self, linger: int = 0) -> None:
-        for end_watch in self._end_watches:
-            end_watch()
+        for stop in self._stop_watching:
+            stop()
         self._driver.close(linger=linger)
         self._sockets.close()
 
     def _join(self) -> None:
-        """Meet the driver and all peers."""
-        seen = self._memory.meet(self._seat.ledger)
-        self._tell(Hello(self._endpoint, self._door_endpoint, os.getpid(), self._memory.address, seen))
+        """Connect to the driver and to all peers."""
+        token = self._memory.attach(self._config.control_block)
+        self._send_to_driver(Hello(self._endpoint, self._client_endpoint, os.getpid(), self._memory.address, token))
         peers: PeerAddresses = self._next(self._driver)[0]
-        self._link_to_driver = self._memory.link(peers.seen[self._seat.index])
+        self._shared_sender_to_driver = self._memory.connect(peers.tokens[self._config.index])
         for index, endpoint in enumerate(peers.endpoints):
-            if index != self._seat.index:
-                key = self._seat.worker_keys[index].encode()
+            if index != self._config.index:
+                key = self._config.worker_keys[index].encode()
                 self._peers[index] = self._sockets.connect(zmq.PUSH, endpoint, key)
-                seen = self._memory.meet(peers.ledgers[index])
-                codec.send(self._peers[index], codec.encode(Greeting(self._seat.index, seen)))
-        if self._seat.watches_connections:
+                token = self._memory.attach(peers.control_blocks[index])
+                codec.send(self._peers[index], codec.encode(Greeting(self._config.index, token)))
+        if self._config.watches_connections:
             watches = [Sockets.watch(peer) for peer in self._peers.values()]
-            self._end_watches.append(launch.end_with(watches, in_order=True))
-        while len(self._links) < len(self._peers):
+            self._stop_watching.append(launch.exit_with(watches, grace=True))
+        while len(self._shared_senders) < len(self._peers):
             greeting: Greeting = self._next(self._inbox)
-            self._links[greeting.sender] = self._memory.link(greeting.seen)
-        self._tell(Ready())
+            self._shared_senders[greeting.sender] = self._memory.connect(greeting.token)
+        self._send_to_driver(Ready())
 
     def _next(self, socket: Socket) -> Any:
-        while not codec.has_mail(socket):
+        """Wait for the next message on a socket."""
+        while not codec.is_readable(socket):
             self._block()
         return codec.receive(socket)
 
     def _turn(self) -> None:
+        """Receive, work and send once; if there is nothing left to do, answer `Idle` and wait."""
         self._sockets.authenticate()
-        came = self._take(self._driver, self._obey)
-        came |= self._take(self._inbox, self._deliver)
-        came |= self._take(self._door, self._serve, codec.receive_from)
+        received = self._receive(self._driver, self._handle_driver)
+        received |= self._receive(self._inbox, self._deliver)
+        received |= self._receive(self._clients, self._handle_client, codec.receive_from)
         worked = self._work()
-        self._post()
-        if worked or came:
-            self._try_again()
+        self._send_results()
+        if worked or received:
+            self._retry_pending()
         if not worked:
             for idle in self._idle:
                 self._reply(_DRIVER, Answer(idle.number, Counts(self._sent, self._received, self._taken)))
@@ -191,62 +193,63 @@ class WorkerProcess:
                 self._block()
 
     def _work(self) -> bool:
-        """Let the worker work for a while, or until it has something to say; returns whether it had anything to do."""
+        """Let the worker work for a while, or until it has something to send. Return whether it had anything to do."""
         if not self.worker.step():
             return False
-        end = time.perf_counter() + _SPELL
-        while not (self.worker.outbox or self.worker.news) and time.perf_counter() < end:
+        end = time.perf_counter() + _WORK_SECONDS
+        while not (self.worker.outbox or self.worker.notifications) and time.perf_counter() < end:
             if not self.worker.step():
                 break
         return True
 
     def _block(self) -> None:
-        came = self._poller.poll(_REST_MS)
-        if not came:
-            self._memory.rest()
-            give_memory_back()
-            came = self._poller.poll()
-        for socket, _ in came:
-            if socket is self._sockets.gate:
+        """Wait until something arrives; after a while, release unused memory."""
+        events = self._poller.poll(_IDLE_MS)
+        if not events:
+            self._memory.trim()
+            release_unused_memory()
+            events = self._poller.poll()
+        for socket, _ in events:
+            if socket is self._sockets.zap:
                 self._sockets.authenticate()
 
-    def _take(self, socket: Socket, use: Callable[[Any], None], receive: _Receive = codec.receive) -> bool:
-        """Use what has come, within limits; returns whether anything had."""
-        for count in range(_AT_ONCE):
-            if not codec.has_mail(socket):
+    def _receive(self, socket: Socket, handle: Callable[[Any], None], receive: _Receive = codec.receive) -> bool:
+        """Handle the messages that have arrived, up to a limit. Return whether there were any."""
+        for count in range(_MESSAGES_PER_TURN):
+            if not codec.is_readable(socket):
                 return count > 0
-            use(receive(socket, self._memory))
+            handle(receive(socket, self._memory))
         return True
 
-    # Letters and news.
+    # Peer messages and notifications.
 
-    def _deliver(self, letters: list[PeerMessage]) -> None:
-        self._received += len(letters)
-        for letter in letters:
-            self.worker.deliver(letter)
+    def _deliver(self, messages: list[PeerMessage]) -> None:
+        self._received += len(messages)
+        for message in messages:
+            self.worker.deliver(message)
 
-    def _post(self) -> None:
-        self._tell_news()
+    def _send_results(self) -> None:
+        self._send_notifications()
         outbox = self.worker.outbox
         if not outbox:
             return
         self._sent += len(outbox)
         bundles: dict[int, list[PeerMessage]] = {}
         while outbox:
-            peer, letter = outbox.popleft()
-            bundles.setdefault(peer, []).append(letter)
-        for peer, letters in bundles.items():
-            codec.send(self._peers[peer], codec.encode(letters), link=self._links[peer])
+            peer, message = outbox.popleft()
+            bundles.setdefault(peer, []).append(message)
+        for peer, messages in bundles.items():
+            codec.send(self._peers[peer], codec.encode(messages), shared=self._shared_senders[peer])
 
-    def _tell_news(self) -> None:
-        if self.worker.news:
-            items = list(self.worker.news)
-            self.worker.news.clear()
-            self._tell(Notification(items))
+    def _send_notifications(self) -> None:
+        if self.worker.notifications:
+            items = list(self.worker.notifications)
+            self.worker.notifications.clear()
+            self._send_to_driver(Notification(items))
 
     # The driver.
 
-    def _obey(self, items: list[Any]) -> None:
+    def _handle_driver(self, items: list[Any]) -> None:
         for item in items:
             match item:
                 case Ask():
@@ -266,74 +269,75 @@ class WorkerProcess:
                     self.worker.command(item)
 
     def _install(self, sealed: codec.Sealed) -> None:
-        """A plan that cannot be opened here fails everywhere, and fails alone."""
+        """Install a dataflow. If its plan cannot be unpickled here, the dataflow fails on all workers."""
         try:
             command = sealed.open()
         except Exception as error:
-            failed = Failed(sealed.dataflow, self._seat.index, f"{type(error).__name__}: {error}")
+            failed = Failed(sealed.dataflow, self._config.index, f"{type(error).__name__}: {error}")
             self.worker.deliver(failed)
             self.worker.outbox.extend((peer, failed) for peer in self._peers)
         else:
             self.worker.command(command)
 
-    def _tell(self, message: Any) -> None:
-        codec.send(self._driver, codec.encode(message), link=self._link_to_driver)
+    def _send_to_driver(self, message: Any) -> None:
+        codec.send(self._driver, codec.encode(message), shared=self._shared_sender_to_driver)
 
-    # Guests.
+    # Clients.
 
-    def _serve(self, mail: tuple[bytes, Ask | CancelRequest]) -> None:
-        guest, ask = mail
+    def _handle_client(self, received: tuple[bytes, Ask | CancelRequest]) -> None:
+        client, ask = received
         if isinstance(ask, CancelRequest):
-            self._pending.pop((guest, ask.number), None)
+            self._pending.pop((client, ask.number), None)
             return
         self._taken += 1
         if not isinstance(ask.request, _COMMANDS):
-            self._ask(guest, ask)
+            self._ask(client, ask)
             return
         try:
             self.worker.command(ask.request)
         except Exception as error:
-            self._reply(guest, Refusal.of(ask.number, _as_ours(error, ask.request)))
+            self._reply(client, Refusal.of(ask.number, _as_ikebana_error(error, ask.request)))
         else:
-            self._reply(guest, Answer(ask.number))
+            self._reply(client, Answer(ask.number))
 
     # Requests.
 
-    def _ask(self, who: bytes, ask: Ask) -> None:
-        if not self._answered(who, ask.number, ask.request):
-            self._pending[who, ask.number] = ask.request
+    def _ask(self, sender: bytes, ask: Ask) -> None:
+        if not self._try_to_answer(sender, ask.number, ask.request):
+            self._pending[sender, ask.number] = ask.request
 
-    def _try_again(self) -> None:
-        for (who, number), request in list(self._pending.items()):
-            if self._answered(who, number, request):
-                del self._pending[who, number]
+    def _retry_pending(self) -> None:
+        for (sender, number), request in list(self._pending.items()):
+            if self._try_to_answer(sender, number, request):
+                del self._pending[sender, number]
 
-    def _answered(self, who: bytes, number: int, request: Any) -> bool:
+    def _try_to_answer(self, sender: bytes, number: int, request: Any) -> bool:
+        """Answer or refuse a request, if that is possible yet. Return whether it was."""
         try:
             value = self.worker.answer(request)
         except Exception as error:
-            self._reply(who, Refusal.of(number, _as_ours(error, request)))
+            self._reply(sender, Refusal.of(number, _as_ikebana_error(error, request)))
             return True
         if value is PENDING:
             return False
-        self._reply(who, Answer(number, value))
+        self._reply(sender, Answer(number, value))
         return True
 
-    def _reply(self, who: bytes, reply: Reply) -> None:
+    def _reply(self, sender: bytes, reply: Reply) -> None:
         try:
             frames = codec.encode(reply)
         except Exception as error:
-            frames = codec.encode(Refusal.of(reply.number, _as_ours(error, reply)))
-        if who == _DRIVER:
-            self._tell_news()
-            codec.send(self._driver, frames, link=self._link_to_driver)
+            frames = codec.encode(Refusal.of(reply.number, _as_ikebana_error(error, reply)))
+        if sender == _DRIVER:
+            self._send_notifications()
+            codec.send(self._driver, frames, shared=self._shared_sender_to_driver)
         else:
-            codec.send(self._door, frames, to=who)
+            codec.send(self._clients, frames, to=sender)
 
 
-def _as_ours(error: Exception, request: Any) -> IkebanaError:
-    """An error that says what failed; one of ours does so already."""
+def _as_ikebana_error(error: Exception, request: Any) -> IkebanaError:
+    """The error itself, or an error that names the request that failed."""
     if isinstance(error, IkebanaError):
         return error
-    shown = textwrap.shorten(repr(request), 120)
-    return DataflowError(f"cannot answer {shown}", detail=f"{type(error).__name__}: {error}")
+    shortened = textwrap.shorten(repr(request), 120)
+    return DataflowError(f"cannot answer {shortened}", detail=f"{type(error).__name__}: {error}")

@@ -10,10 +10,12 @@ The exchange is given from outside, as a coroutine, since how messages travel is
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
 import numpy as np
 
 from ikebana.encoding import Schema
+from ikebana.encoding.lanes import Lane
 from ikebana.kernels import shard_rows
 from ikebana.operators.arrange import Arrange
 from ikebana.operators.changes import Changes
@@ -114,8 +116,12 @@ def exchanged(updates: Updates | None, exchange: Exchange, workers: int) -> Gene
 
 def split(updates: Updates, shards: int) -> Parts:
     """The updates of each shard, by key lane; None for those that have none."""
-    owner = shard_rows(updates.key, shards)
-    counts = np.bincount(owner, minlength=shards).tolist()
-    if len(updates) in counts:
-        return [updates if count else None for count in counts]
-    return [updates.take(np.flatnonzero(owner == shard)) if count else None for shard, count in enumerate(counts)]
+    return split_by_shard(updates, shard_rows(updates.key, shards), shards)
+
+
+def split_by_shard(rows: Any, shard_of: Lane, shards: int) -> list[Any]:
+    """The rows of each shard, by `take`, where `shard_of` has the shard of each row; None for a shard without rows."""
+    counts = np.bincount(shard_of, minlength=shards).tolist()
+    if len(rows) in counts:
+        return [rows if count else None for count in counts]
+    return [rows.take(np.flatnonzero(shard_of == shard)) if count else None for shard, count in enumerate(counts)]

@@ -1,1 +1,1 @@
-"""Dataflows at run time: sweeps, workers without I/O, and the transports between them."""
+"""The runtime of a worker, without I/O: dataflows, sweeps, transactions, subscriptions and memory budgets."""

@@ -1,16 +1,17 @@
-"""A budget of memory: a view that would outgrow it fails alone, and rows that would are refused.
+"""Memory budgets: a view that would exceed its budget fails alone, and rows that would not fit are rejected.
 
 A worker has a *limit*, by default its share of 80% of the machine's memory (or of the control group's, if that is
-less). A dataflow has a budget, by default half of that: what it arranges for itself, and what its present sweep has in
-hand. A dataflow that needs more, or that makes the worker reach its limit, fails, before the system would kill the
-worker with all tables. The dataflows of tables never do: what would not fit is refused when it is staged.
+less). A dataflow has a *budget*, by default half of the limit, for its own arrangements and for the working memory of
+its current sweep. A dataflow that exceeds its budget, or that makes the worker reach its limit, fails: otherwise the
+system would kill the worker, with all its tables. The dataflows of tables never fail: rows that would not fit are
+rejected when they are staged.
 
-What a sweep has in hand is measured, as the growth of the process since the sweep began: it lies in arrays of many
-operators. Reading it takes some microseconds, so it is read after every `LOOK_SECONDS` of work, and it counts
-what others allocate in between, which is little.
+The working memory of a sweep is spread over the arrays of many operators, so it is measured as the growth of the
+process since the sweep began. A measurement takes a few microseconds, and is made after every
+`MEASURE_EVERY_SECONDS` of work. It includes what other dataflows allocate in between, which is little.
 
-Not guaranteed: that a single step of an operator does not allocate too much at once. For that a worker process has a
-limit of the system's too (`limit_process`), where there is one: then the allocation raises, which fails the dataflow.
+Not guaranteed: that a single step of an operator does not allocate too much at once. Against that, a worker process
+also has a limit in the operating system, if possible (`limit_process`): the allocation raises, and the dataflow fails.
 """
 
 from __future__ import annotations
@@ -28,31 +29,31 @@ import pyarrow as pa
 from ikebana.errors import MemoryBudgetError
 from ikebana.plan.estimates import shown_bytes
 
-LOOK_SECONDS = 0.005
-"""Memory is measured after so much work."""
+MEASURE_EVERY_SECONDS = 0.005
+"""Memory is measured after this much work of a dataflow."""
 
 _SHARE_OF_MACHINE, _SHARE_OF_VIEW = 0.8, 0.5
-_SPARE = 1.2
-"""What is reserved and never written counts for the system: so it may be more, beyond what libraries have reserved."""
+_PROCESS_LIMIT_FACTOR = 1.2
+"""The system's limit also counts memory that is reserved and never written to, so it must exceed the worker's."""
 
-_COPIES = 2
-"""Staged rows take so often their size: as they came, and as they are indexed."""
+_STAGED_COPIES = 2
+"""Staged rows are in memory twice: as received, and indexed."""
 
-_CGROUP = "/sys/fs/cgroup/memory.max"
+_CGROUP_LIMIT = "/sys/fs/cgroup/memory.max"
 
 
 def default_limit(workers: int) -> int:
-    """The bytes that one of several workers on this machine may use."""
+    """The default limit, in bytes, of each of several workers on this machine."""
     total = psutil.virtual_memory().total
     with suppress(OSError, ValueError):  # no control group, or one without a limit
-        total = min(total, int(Path(_CGROUP).read_text()))
+        total = min(total, int(Path(_CGROUP_LIMIT).read_text()))
     return int(total * _SHARE_OF_MACHINE) // workers
 
 
 def resident_bytes() -> int:
-    """The memory that this process has in use."""
+    """The memory in use by this process."""
     try:
-        return _pages(_RESIDENT)
+        return _statm_bytes(_RESIDENT)
     except OSError:  # not Linux
         return int(psutil.Process().memory_info().rss)
 
@@ -60,34 +61,34 @@ def resident_bytes() -> int:
 _RESIDENT, _DATA = 1, 5
 
 
-def _pages(which: int) -> int:
-    """A number of /proc/self/statm, in bytes."""
+def _statm_bytes(field: int) -> int:
+    """A field of /proc/self/statm, in bytes."""
     with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[which]) * os.sysconf("SC_PAGE_SIZE")
+        return int(file.read().split()[field]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def give_memory_back() -> None:
-    """What a large sweep took and has freed is kept by allocators, in case it is needed again soon."""
+def release_unused_memory() -> None:
+    """Return freed memory, which allocators keep for later use, to the operating system."""
     pa.default_memory_pool().release_unused()
-    with suppress(AttributeError, OSError):  # where the C library has no such function
+    with suppress(AttributeError, OSError):  # the C library has no such function
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def limit_process(limit: int) -> None:
-    """Have allocations fail that would take this process far beyond its limit, where the system can do that."""
+    """Make allocations fail that would take this process far beyond its limit, if the system supports that."""
     try:
         import resource
     except ImportError:  # not Unix
         return
     with suppress(OSError, ValueError):  # not Linux, or not allowed
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        most = _pages(_DATA) + int(limit * _SPARE)
-        if hard == resource.RLIM_INFINITY or most < hard:
-            resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+        soft = _statm_bytes(_DATA) + int(limit * _PROCESS_LIMIT_FACTOR)
+        if hard == resource.RLIM_INFINITY or soft < hard:
+            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 class Budget:
-    """What a worker may use, and what it does."""
+    """The memory that a worker may use, and the memory that it uses."""
 
     def __init__(
         self,
@@ -96,56 +97,56 @@ class Budget:
         measure: Callable[[], int] = resident_bytes,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        """Without a limit nothing is ever refused; `view_limit` is by default half of it."""
+        """Without a limit nothing is ever rejected. `view_limit` is by default half of the limit."""
         self.limit = limit
         self.view_limit = int(limit * _SHARE_OF_VIEW) if view_limit is None and limit is not None else view_limit
         self._measure, self._clock, self._used = measure, clock, measure()
 
-    def look(self) -> int:
-        """By how much the memory in use has grown since it was last looked at."""
+    def measure_growth(self) -> int:
+        """By how many bytes the memory in use has grown since the last measurement."""
         before, self._used = self._used, self._measure()
         return self._used - before
 
-    def started(self) -> float:
-        """When a step begins."""
+    def now(self) -> float:
+        """The time, in seconds, for `seconds_since`."""
         return self._clock()
 
-    def is_due(self, spent: float) -> bool:
-        """Whether so much work (seconds) is worth a look."""
-        return spent > LOOK_SECONDS
+    def is_measurement_due(self, worked: float) -> bool:
+        """Whether memory should be measured after `worked` seconds of work."""
+        return worked > MEASURE_EVERY_SECONDS
 
     def seconds_since(self, start: float) -> float:
-        """How long a step has taken."""
+        """The seconds that have passed since `start`."""
         return self._clock() - start
 
     def check(self, needed: int, limit: int | None) -> None:
-        """Raise if a dataflow needs more than it may, or the worker is at its limit; `limit` is the view's own."""
+        """Raise if a dataflow needs more than its `limit` (by default `view_limit`), or if the worker is at its own."""
         most = self.view_limit if limit is None else limit
         if most is not None and needed > most:
             raise MemoryBudgetError(
                 f"it needs more than its {shown_bytes(most)} of memory on a worker",
                 detail=f"it was about to use {shown_bytes(needed)}",
-                hint="give the view more (memory=...), or the workers, or let it keep fewer rows",
+                hint="give the view or the workers more memory (memory=...), or let the view store fewer rows",
             )
         if self.limit is not None and needed > 0 and self._is_full(0):
             raise MemoryBudgetError(
                 f"a worker has reached its {shown_bytes(self.limit)} of memory",
-                detail=f"it was about to use {shown_bytes(needed)}, of {shown_bytes(self._used)} in use",
+                detail=f"the dataflow was about to use {shown_bytes(needed)}, of {shown_bytes(self._used)} in use",
                 hint="drop views, or give the workers more memory (memory=...)",
             )
 
-    def refusal(self, wanted: int) -> str | None:
-        """Why so many bytes of rows cannot be taken in; None if they can."""
-        if self.limit is None or not self._is_full(_COPIES * wanted):
+    def rejection(self, row_bytes: int) -> str | None:
+        """Why rows of this size cannot be staged; None if they can."""
+        if self.limit is None or not self._is_full(_STAGED_COPIES * row_bytes):
             return None
-        asked = f"{shown_bytes(_COPIES * wanted)} more were asked for"
-        return f"a worker has {shown_bytes(self._used)} of its {shown_bytes(self.limit)} in use, and {asked}"
+        requested = f"{shown_bytes(_STAGED_COPIES * row_bytes)} more were asked for"
+        return f"a worker has {shown_bytes(self._used)} of its {shown_bytes(self.limit)} in use, and {requested}"
 
-    def _is_full(self, more: int) -> bool:
-        """Whether the limit would be passed, also after what is not needed was given back."""
+    def _is_full(self, additional: int) -> bool:
+        """Whether `additional` bytes would exceed the limit, even after unused memory is released."""
         assert self.limit is not None
         self._used = self._measure()
-        if self._used + more > self.limit:
-            give_memory_back()
+        if self._used + additional > self.limit:
+            release_unused_memory()
             self._used = self._measure()
-        return self._used + more > self.limit
+        return self._used + additional > self.limit

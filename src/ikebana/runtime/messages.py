@@ -1,12 +1,14 @@
-"""What workers are told, and what they tell each other. Plain values: any transport can carry them.
+"""Messages to, from and between workers. They are plain values, so that any transport can carry them.
 
-*Commands* come from the driver, to every worker in the same order. *Messages* go between workers: each
-belongs to a channel of a dataflow and has a number in it, and a worker sends every peer exactly one message
-for each number.
+*Commands* come from the driver; every worker receives them in the same order. *Peer messages* go from one worker to
+another: each belongs to a channel of a dataflow and has a number in that channel, and a worker sends every peer exactly
+one message for each number.
 
-*Requests* come from the driver or from guests, and are answered. A worker that cannot answer yet keeps a request
-and tries again when it has worked. A new kind of request is a value here and a case in `Worker.answer`; transports
-carry any.
+*Requests* come from the driver or from clients, and are answered. If a worker cannot answer a request yet, it keeps the
+request and tries again after it has done some work. To add a request, define its class here, add it to `Request` and
+add a case to `Worker.answer`; transports need no change.
+
+*Notifications* go from a worker to the driver without having been requested.
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ from ikebana.plan.ir import Node
 from ikebana.time import Time
 
 PROPOSALS, ROUNDS, FIRST_EXCHANGE = 0, 1, 2
-"""Channels of a dataflow: proposals for the next sweep, agreement on rounds, and from there one for each exchange."""
+"""The channels of a dataflow: proposals for the next sweep, agreement on rounds, and then one for each exchange."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataflowMessage:
-    """From one worker to another: part `number` of a channel."""
+    """From one worker to another: message `number` of a channel."""
 
     dataflow: str
     channel: int
@@ -39,7 +41,7 @@ class DataflowMessage:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """From one worker to another: a dataflow failed here, and fails everywhere."""
+    """From one worker to another: the dataflow has failed on `sender`, and fails on every worker."""
 
     dataflow: str
     sender: int
@@ -48,7 +50,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class CreateInput:
-    """A new input, to which changes can be pushed."""
+    """Create an input, to which changes can be pushed."""
 
     name: str
     fields: Fields
@@ -56,14 +58,14 @@ class CreateInput:
 
 @dataclass(frozen=True, slots=True)
 class CloseInput:
-    """An input will not change any more."""
+    """Close an input: it will not change any more."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """Changes for an input, at epochs not yet closed; to one worker only."""
+    """Add changes to an input, at epochs that are not closed yet; sent to one worker only."""
 
     input: str
     changes: Changes
@@ -71,14 +73,14 @@ class Push:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """All inputs close the epochs before this one."""
+    """Close the epochs before `epoch` on all inputs and tables."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """Install a dataflow that maintains an arrangement, in so many bytes on each worker if `memory` says so."""
+    """Install a dataflow that maintains an arrangement. `memory` limits its size on each worker, in bytes."""
 
     dataflow: str
     plan: Node
@@ -87,7 +89,7 @@ class Install:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Complete the epochs before this one of a dataflow, also if nothing changes."""
+    """Complete the epochs of a dataflow before `epoch`, even if nothing has changed."""
 
     dataflow: str
     epoch: int
@@ -100,15 +102,15 @@ class Retire:
     dataflow: str
 
 
-# Tables: their changes are staged with their owners, checked there, and then committed or not.
+# Tables. Changes are staged on the workers that own the rows, checked there, and then committed or aborted.
 
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """What a table is. `kind` is "keyed", "bag" or "stream"; of the latter nothing is kept, so it has no schema.
+    """The definition of a table. `kind` is "keyed", "bag" or "stream"; a stream is not stored, so it has no schema.
 
-    `schema` is that of the table's primary arrangement, which `dataflow` maintains: rows belong to the worker that
-    owns their key lane, and columns travel in its order.
+    `schema` is the schema of the table's primary arrangement, which `dataflow` maintains. A row belongs to the worker
+    that owns its key lane. Columns are sent in the order of the schema.
     """
 
     name: str
@@ -119,30 +121,31 @@ class TableSpec:
 
     @property
     def key(self) -> Fields:
-        """The key columns of a keyed table; none of others."""
+        """The key columns of a keyed table; empty for other tables."""
         return self.schema.key.fields if self.schema is not None and self.kind == "keyed" else ()
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """A new table, to which changes can be committed."""
+    """Create a table, to which changes can be committed."""
 
     table: TableSpec
 
 
 @dataclass(frozen=True, slots=True)
 class DropTable:
-    """A table is gone; nothing reads it any more."""
+    """Drop a table that no dataflow reads any more."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Rows for a table, part of a transaction, to the worker that owns them; nothing happens to them yet.
+    """Add rows to a transaction, on the worker that owns them. They take effect when the transaction is committed.
 
-    The same attempt at a part replaces what it had staged before. `columns` are in the order of the table's schema,
-    the keys alone where all rows are to be deleted; `ops` is an op (`ikebana.runtime.staging`), or one for each row.
+    Staging the same part and attempt again replaces the earlier rows. `columns` are in the order of the table's schema;
+    if all rows are to be deleted, they are only the key columns. `ops` is one op (`ikebana.runtime.staging`) for all
+    rows, or an array with one for each.
     """
 
     transaction: int
@@ -155,9 +158,9 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Apply the checked changes of a transaction, at the present epoch, and close the epochs before `epoch`.
+    """Apply the checked changes of a transaction at the current epoch, and close the epochs before `epoch`.
 
-    Transactions before `oldest` have all ended.
+    All transactions before `oldest` have ended.
     """
 
     transaction: int
@@ -167,7 +170,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """Drop what was staged in a transaction. Transactions before `oldest` have all ended."""
+    """Discard the staged rows of a transaction. All transactions before `oldest` have ended."""
 
     transaction: int
     oldest: int
@@ -175,9 +178,9 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Answer with a `Verdict` on a transaction, as soon as its tables are complete up to the present epoch.
+    """Answer with a `Verdict` on a transaction, as soon as its tables are complete up to the current epoch.
 
-    `parts` has, for each table, the attempts at parts that count, in order: others were failures.
+    `parts` lists, for each table, the successful attempts as (part, attempt), in order; other attempts are ignored.
     """
 
     transaction: int
@@ -186,9 +189,11 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Rows that a table refuses: why, how many, and a few of them in words.
+    """Rows that a table rejects: why, how many, and examples as strings.
 
-    `why` is "exists", "twice", "missing", or "memory"; for the latter, the words say how much there is.
+    The reason is "exists" (an inserted key is in the table), "twice" (it was inserted before in the same transaction),
+    "missing" (a deleted row does not exist) or "memory" (the rows do not fit: the only example says how much is in
+    use).
     """
 
     table: str
@@ -199,21 +204,21 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a worker found in its share of a transaction: problems, or else how many updates it would make."""
+    """A worker's answer to `Check`. The transaction can be committed if no worker reports any problems."""
 
     problems: tuple[Problem, ...]
-    updates: int
 
 
-# Readers: what they follow, what they hold, and what they ask.
+# Readers: subscriptions, holds, and requests.
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """Tell the changes of a dataflow's result at epochs after `at`, and first, if `snapshot`, what it was at `at`.
+    """Send the changes of a dataflow's result at epochs after `at`; with `snapshot`, first send the result at `at`.
 
-    The worker sends `Changed` as news: so many that have any rows as it has `credit`, and of about so many bytes in all
-    as it has `credit_bytes`; then it waits for more. It keeps `backlog` rows and `backlog_bytes` bytes at most.
+    The worker sends `Changed` notifications. `credit` limits how many of them may have rows, and `credit_bytes` the
+    size of their rows; then the worker waits for `Resume`. Meanwhile it keeps at most `backlog` rows and
+    `backlog_bytes` bytes.
     """
 
     number: int
@@ -228,7 +233,7 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The credit of a subscription is this much again."""
+    """Reset the credit of a subscription to these values."""
 
     number: int
     credit: int
@@ -237,17 +242,17 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Unsubscribe:
-    """Nobody follows any more."""
+    """End a subscription."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """News: all changes of a subscription at epochs before `upper` that were not told yet.
+    """Notification: all changes of a subscription at epochs before `upper` that were not sent before.
 
-    The epoch of each, and a table of the result's columns and diffs; None if nothing has changed. `errors` has the
-    epochs at which errors come and go.
+    `epochs` has the epoch of each row, and `changes` is a table with the columns of the result and the diffs; both are
+    None if nothing has changed. `errors` has the changes of the errors, by epoch.
     """
 
     number: int
@@ -259,7 +264,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionEnded:
-    """News: a subscription is over, why, and what to do about it."""
+    """Notification: a subscription has ended, why, and what the user can do about it."""
 
     number: int
     reason: str
@@ -267,12 +272,12 @@ class SubscriptionEnded:
 
 
 FAILURES = -1
-"""The number of news of dataflows that have failed."""
+"""The `number` of `DataflowFailed` notifications, which belong to no subscription."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataflowFailed:
-    """News: a dataflow has failed, for a reason that is no row's."""
+    """Notification: a dataflow has failed; errors of single rows are not failures."""
 
     dataflow: str
     number: int = FAILURES
@@ -280,7 +285,7 @@ class DataflowFailed:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Keep a dataflow's result readable at epochs from `at` on; a later `at` lets go of those before it."""
+    """Keep a dataflow's result readable at epochs from `at` on. A second `Hold` with a later `at` advances it."""
 
     number: int
     dataflow: str
@@ -289,16 +294,16 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Let go of what was held."""
+    """Release a hold."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Inquire:
-    """Answer with what the driver answers to a question: guests know workers, but not the driver.
+    """Forward a question to the driver, and answer with its answer: clients are connected to workers only.
 
-    `number` is that of whom the question is for, in the driver; `ticket` is that of the question, and only its own.
+    `number` is the recipient within the driver; `ticket` is a unique id of the request.
     """
 
     number: int
@@ -308,7 +313,7 @@ class Inquire:
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """News: somebody has a question."""
+    """Notification: a client has a question for the driver."""
 
     number: int
     ticket: int
@@ -317,7 +322,7 @@ class Inquiry:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to a question, or the error that is raised in its place."""
+    """The driver's answer to a question of a client, or the error to raise instead."""
 
     ticket: int
     value: Any = None
@@ -337,7 +342,7 @@ class Ping:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Answer (None) when a dataflow has completed the epochs before `epoch`; refuse when it has failed."""
+    """Answer (None) when the dataflow has completed the epochs before `epoch`; fails if it has failed."""
 
     dataflow: str
     epoch: int
@@ -345,7 +350,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class WaitAll:
-    """Answer (None) when all of some dataflows have completed the epochs before `epoch`; refuse when one has failed."""
+    """Answer (None) when all dataflows have completed the epochs before `epoch`; fails if one of them has failed."""
 
     dataflows: tuple[str, ...]
     epoch: int
@@ -357,10 +362,10 @@ Keys: TypeAlias = Mapping[str, Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Answer with this worker's `Shard` of a dataflow's result at a time: an Arrow table, and errors.
+    """Answer with this worker's `Shard` of a dataflow's result at a time.
 
-    With `wait` as soon as it is complete, else only if it is. `hold` names what keeps the time readable, if it is
-    not the last. With `keys`, columns by the names of the result's key columns, only what it has for these.
+    With `wait`, answer when the result is complete at that time; otherwise fail if it is not. `hold` is the number of
+    the hold that keeps the time readable, if it is not the last one. `keys` restricts the result to these keys.
     """
 
     dataflow: str
@@ -372,7 +377,10 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """What a worker has of a dataflow's result, and its share of the errors; the result is exact if these cancel."""
+    """One worker's part of a dataflow's result: an Arrow table, and its part of the errors.
+
+    The result is exact if the errors of all workers cancel out.
+    """
 
     rows: Any
     errors: Errors
@@ -380,9 +388,9 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class ReadErrors:
-    """Answer with this worker's share of a dataflow's errors at an epoch; otherwise as `Read`.
+    """Answer with this worker's part of a dataflow's errors at an epoch, as `Read` does.
 
-    Without an epoch, at the last one that is complete, at once.
+    Without an epoch, answer at once, for the last complete epoch.
     """
 
     dataflow: str
@@ -394,8 +402,8 @@ class ReadErrors:
 class ReadChanges:
     """Answer with this worker's changes at epochs after `after` up to and including `at`, when they are complete.
 
-    The epoch of each, and a table of the result's columns and diffs; None for both if nothing has changed. Epochs from
-    `after` on must be held.
+    The answer is the epoch of each row, and a table with the columns of the result and the diffs; both are None if
+    nothing has changed. `hold` must hold the epochs from `after` on.
     """
 
     dataflow: str
@@ -411,7 +419,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class ArrangementStatus:
-    """A dataflow's arrangement on one worker: how large it is, who reads it, and how far it has got."""
+    """A dataflow's arrangement on one worker: its size, its readers and its progress."""
 
     dataflow: str
     worker: int
@@ -419,12 +427,12 @@ class ArrangementStatus:
     columns: tuple[str, ...]
     rows: int  # updates in its batches
     bytes: int
-    inner_bytes: int  # of arrangements on the way to it, which only this dataflow has
+    inner_bytes: int  # of private arrangements inside the dataflow, which cannot be shared
     batches: int
-    readers: int  # handles, the dataflow's own included
-    since: int  # the epoch up to which it was compacted
+    readers: int  # handles, including the dataflow's own
+    since: int  # the epoch up to which it is compacted
     upper: int  # epochs before it are complete
-    names: tuple[str, ...] = ()  # of the tables and views that are kept there
+    names: tuple[str, ...] = ()  # of the tables and views stored in it
 
 
 Command: TypeAlias = (
@@ -453,21 +461,21 @@ Request: TypeAlias = Check | Inquire | Ping | Wait | WaitAll | Read | ReadErrors
 
 
 def unanswerable(request: Request) -> DataflowError:
-    """The error for a request to which no answer will come, since nothing is left to do.
+    """The error for a request that is still unanswered when no worker has anything left to do.
 
     >>> print(unanswerable(Wait("degrees", 8)))
     dataflow 'degrees' cannot complete epoch 7
-      detail: it has not got there, and there is nothing left to do
-      hint: advance its inputs past that epoch, and demand it, first
+      detail: it has not reached that epoch, and there is nothing left to do
+      hint: first advance its inputs past that epoch, and demand it
     """
     if isinstance(request, Wait | WaitAll):
         names = [request.dataflow] if isinstance(request, Wait) else request.dataflows
-        what = "dataflow" if len(names) == 1 else "one of the dataflows"
+        subject = "dataflow" if len(names) == 1 else "one of the dataflows"
         return DataflowError(
-            f"{what} {', '.join(map(repr, names))} cannot complete epoch {request.epoch - 1}",
-            detail="it has not got there, and there is nothing left to do",
-            hint="advance its inputs past that epoch, and demand it, first",
+            f"{subject} {', '.join(map(repr, names))} cannot complete epoch {request.epoch - 1}",
+            detail="it has not reached that epoch, and there is nothing left to do",
+            hint="first advance its inputs past that epoch, and demand it",
         )
     return DataflowError(
-        f"there will be no answer to {request}", detail="a worker waits for more, and there is nothing left to do"
+        f"{request} cannot be answered", detail="a worker waits for further input, but there is nothing left to do"
     )

@@ -1,17 +1,19 @@
-"""Staging: rows that change a table, checked as far as they can be by themselves, and split by owner.
+"""Staging: validate rows that change a table, and split them by the worker that owns them.
 
-This is what the driver does with a user's rows, and what a guest (a task that loads) can do in its place:
+This is the sender's side of a transaction: the driver does it with a user's rows, and so can a client, such as a task
+that loads data:
 
-    for worker, stage in stages(table, data, "insert", transaction=7, part=3, attempt=0, workers=guest.size):
-        guest.send(worker, stage)
+    for worker, stage in stages(table, data, "insert", transaction=7, part=3, attempt=0, workers=client.size):
+        client.send(worker, stage)
 
-Checked here: that the columns are those of the table and of their types, that nothing is null that may not be, that
-the ops are known, and fit the kind of table. Whether a key exists is known only by its owner, who checks that before
-anything is committed (`ikebana.runtime.transactions`).
+Checked here: that the columns have the names and types of the table's columns, that columns declared not null have no
+nulls, and that the ops are valid for this kind of table. Whether a key exists is known only to the worker that owns
+it, which checks that before the transaction is committed (`ikebana.runtime.transactions`).
 
-Of a row that is deleted from a keyed table only the key counts: other columns may be left out, or null.
+To delete rows from a keyed table, only their keys are needed: other columns may be missing, or null.
 
-Cost: no copy with one worker, or when all rows have one owner; else a pass over the key and a copy of the columns.
+Cost: no copy with one worker, or if all rows have the same owner; otherwise a pass over the keys and a copy of the
+columns.
 """
 
 from __future__ import annotations
@@ -29,25 +31,26 @@ from ikebana.encoding.columns import matched
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.errors import SchemaError
 from ikebana.kernels import shard_rows
+from ikebana.operators.arrange_stream import split_by_shard
 from ikebana.operators.changes import Fields
 from ikebana.runtime.messages import Stage, TableSpec
 
 INSERT, UPSERT, DELETE = range(3)
 OPS = {"insert": INSERT, "update": UPSERT, "upsert": UPSERT, "delete": DELETE}
-"""What can be done with a row; an update is an upsert: it does not ask whether the key exists."""
+"""What can be done with a row. An update is an upsert: it does not check whether the key exists."""
 
 _ALLOWED = {"keyed": (INSERT, UPSERT, DELETE), "bag": (INSERT, DELETE), "stream": (INSERT,)}
-_WHY_NOT = {
-    "bag": "it has no key, so there is nothing to update a row by",
-    "stream": "it is a stream: its rows are not kept, they can only be added",
+_WHY_NOT_ALLOWED = {
+    "bag": "the table has no key by which a row could be updated",
+    "stream": "it is a stream: its rows are not stored, so rows can only be inserted",
 }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StagedRows:
-    """Checked rows: columns in the order of the table's schema, and an op for all of them or one for each.
+    """Validated rows: columns in the order of the table's schema, and one op for all rows or one for each.
 
-    The columns are those of the key alone where all rows of a keyed table are deletes.
+    If all rows of a keyed table are deletes, there are only the key columns.
     """
 
     columns: tuple[pa.Array, ...]
@@ -57,13 +60,13 @@ class StagedRows:
         return len(self.columns[0])
 
     def take(self, rows: Array) -> StagedRows:
-        """The named rows, in the given order."""
+        """The rows at some positions, in the given order."""
         positions = pa.array(rows)
         ops = self.ops if isinstance(self.ops, int) else self.ops[rows]
         return StagedRows(tuple(column.take(positions) for column in self.columns), ops)
 
     def slice(self, start: int, count: int) -> StagedRows:
-        """So many rows from one on."""
+        """`count` rows, beginning with row `start`."""
         ops = self.ops if isinstance(self.ops, int) else self.ops[start : start + count]
         return StagedRows(tuple(column.slice(start, count) for column in self.columns), ops)
 
@@ -79,11 +82,11 @@ def stages(
     workers: int,
     near: int = 0,
 ) -> Iterator[tuple[int, Stage]]:
-    """What is to be sent to which worker, to stage rows. `op` is one of `OPS`, or one for each row.
+    """The messages that stage rows, each with the worker to send it to. `op` is one of `OPS`, or one for each row.
 
-    Rows of a stream have no owner: worker `near` takes them, or every worker a part if they are many.
+    Rows of a stream have no owner: worker `stream_worker` gets them, or every worker a part if there are many.
     """
-    for worker, rows in split_by_owner(table, checked(table, data, op), workers, near).items():
+    for worker, rows in split_by_owner(table, validated(table, data, op), workers, near).items():
         yield worker, Stage(transaction, table.name, part, attempt, rows.columns, rows.ops)
 
 
@@ -97,66 +100,72 @@ def owners(schema: Schema, columns: Sequence[pa.Array], workers: int) -> Lane:
     return shard_rows(lane, workers)
 
 
-def split_by_owner(table: TableSpec, rows: StagedRows, workers: int, near: int = 0) -> dict[int, StagedRows]:
-    """The rows of each worker that owns some, in order. Those of a stream may be anywhere: see `_spread`."""
+def split_by_owner(table: TableSpec, rows: StagedRows, workers: int, stream_worker: int = 0) -> dict[int, StagedRows]:
+    """The rows by the worker that owns them, in order; workers without rows are left out.
+
+    The rows of a stream have no owner, and are distributed by `_spread`.
+    """
     if not len(rows):
         return {}
     if workers == 1 or table.schema is None:
-        return _spread(rows, workers, near % workers)
-    owner = owners(table.schema, rows.columns, workers)
-    if (owner == owner[0]).all():
-        return {int(owner[0]): rows}
-    there = np.flatnonzero(np.bincount(owner, minlength=workers))
-    return {int(worker): rows.take(np.flatnonzero(owner == worker)) for worker in there}
+        return _spread(rows, workers, stream_worker % workers)
+    parts = split_by_shard(rows, owners(table.schema, rows.columns, workers), workers)
+    return {worker: part for worker, part in enumerate(parts) if part is not None}
 
 
-def _spread(rows: StagedRows, workers: int, near: int) -> dict[int, StagedRows]:
-    """Rows that nobody owns: few of them go to worker `near`, and of many each worker gets a part."""
-    if workers == 1 or len(rows) < _MANY:
-        return {near: rows}
+def _spread(rows: StagedRows, workers: int, stream_worker: int) -> dict[int, StagedRows]:
+    """Distribute rows without an owner: all to `stream_worker`, or a part to every worker if there are many."""
+    if workers == 1 or len(rows) < SPREAD_ROWS:
+        return {stream_worker: rows}
     bounds = [len(rows) * worker // workers for worker in range(workers + 1)]
     return {worker: rows.slice(start, end - start) for worker, (start, end) in enumerate(pairwise(bounds))}
 
 
-_MANY = 10_000
-"""So many rows are worth the trouble of every worker."""
+SPREAD_ROWS = 10_000
+"""From this number on, rows of a stream are divided among all workers."""
 
 
-# Checks.
+# Validation.
 
 
-def checked(table: TableSpec, data: Any, op: Any) -> StagedRows:
-    """The rows, or an error that names the table and the column."""
+def validated(table: TableSpec, data: Any, op: Any) -> StagedRows:
+    """Validate rows; raises a `SchemaError` that names the table and the column."""
     ops, count = _ops(table, op)
     try:
         columns = _columns(table, data, ops)
         if count is not None and count != len(columns[0]):
-            raise SchemaError(f"there are {len(columns[0])} rows and {count} ops", hint="give one op, or one for each")
+            raise SchemaError(
+                f"there are {len(columns[0])} rows, but {count} ops", hint="give one op for all rows, or one for each"
+            )
     except SchemaError as error:
-        what = f"cannot change table {table.name!r}: {error.what}"
-        raise SchemaError(what, detail=error.detail, hint=error.hint) from None
+        raise SchemaError(
+            f"cannot change table {table.name!r}: {error.what}", detail=error.detail, hint=error.hint
+        ) from None
     return StagedRows(columns, ops)
 
 
 def _ops(table: TableSpec, op: Any) -> tuple[Any, int | None]:
-    """The op, or ops, as numbers that this kind of table understands; and how many were given, if one for each row."""
+    """The code of the op or an array of codes, and the number of ops, which is None for a single op.
+
+    Raises if this kind of table does not support an op.
+    """
     if isinstance(op, str):
-        given, known = None, {op: _code(table, op)}
+        names, codes = None, {op: _code(table, op)}
     else:
-        given = op.to_pylist() if isinstance(op, pa.Array | pa.ChunkedArray) else list(op)
-        known = {each: _code(table, each) for each in dict.fromkeys(given)}
-    for code in known.values():
+        names = op.to_pylist() if isinstance(op, pa.Array | pa.ChunkedArray) else list(op)
+        codes = {name: _code(table, name) for name in dict.fromkeys(names)}
+    for code in codes.values():
         if code not in _ALLOWED[table.kind]:
             raise SchemaError(
                 f"cannot {_name(code)} rows of table {table.name!r}",
-                detail=_WHY_NOT[table.kind],
-                hint=f"what it understands: {', '.join(map(_name, _ALLOWED[table.kind]))}",
+                detail=_WHY_NOT_ALLOWED[table.kind],
+                hint=f"supported operations: {', '.join(map(_name, _ALLOWED[table.kind]))}",
             )
-    count = None if given is None else len(given)
-    if len(known) <= 1:
-        return next(iter(known.values()), INSERT), count
-    assert given is not None
-    return np.fromiter((known[each] for each in given), np.int8, len(given)), count
+    count = None if names is None else len(names)
+    if len(codes) <= 1:
+        return next(iter(codes.values()), INSERT), count
+    assert names is not None
+    return np.fromiter((codes[name] for name in names), np.int8, len(names)), count
 
 
 def _code(table: TableSpec, op: Any) -> int:
@@ -172,7 +181,7 @@ def _name(code: int) -> str:
 
 
 def _columns(table: TableSpec, data: Any, ops: Any) -> tuple[pa.Array, ...]:
-    """The columns in the order of the schema, or those of the key if no others count."""
+    """The columns in the order of the schema, or only the key columns if all rows are deletes."""
     if table.schema is None:
         return tuple(matched(data, table.fields))
     fields = (*table.schema.key.fields, *table.schema.val.fields)
@@ -180,7 +189,7 @@ def _columns(table: TableSpec, data: Any, ops: Any) -> tuple[pa.Array, ...]:
         fields, data = table.key, _without(data, table.schema.val.fields)
     columns = tuple(matched(data, _relaxed(table, fields, ops)))
     if not isinstance(ops, int) and len(ops) != len(columns[0]):
-        return columns  # refused for that
+        return columns  # `validated` raises
     for field, column in zip(fields, columns, strict=True):
         if column.null_count and not field.nullable:
             _check_nulls(field, column, ops, is_key=field in table.key)
@@ -188,7 +197,7 @@ def _columns(table: TableSpec, data: Any, ops: Any) -> tuple[pa.Array, ...]:
 
 
 def _without(data: Any, fields: Fields) -> Any:
-    """The data without columns that do not count."""
+    """The data without the columns of some fields."""
     names = {field.name for field in fields}
     if isinstance(data, Mapping):
         return {name: column for name, column in data.items() if name not in names}
@@ -198,7 +207,7 @@ def _without(data: Any, fields: Fields) -> Any:
 
 
 def _relaxed(table: TableSpec, fields: Fields, ops: Any) -> Fields:
-    """The fields, any of which may be null where it is not a matter of the column alone: keys, and deletes."""
+    """The fields, made nullable where `_check_nulls` decides row by row: keys, and columns of deleted rows."""
     if table.kind != "keyed":
         return fields
     mixed = not isinstance(ops, int) and (ops == DELETE).any()
@@ -206,7 +215,7 @@ def _relaxed(table: TableSpec, fields: Fields, ops: Any) -> Fields:
 
 
 def _check_nulls(field: pa.Field, column: pa.Array, ops: Any, *, is_key: bool) -> None:
-    """Raise if a row has a null where there may be none; of a deleted row only the key counts."""
+    """Raise if a row has a null in a column that must not be null. For a deleted row, only the key matters."""
     bad = column.is_null().to_numpy(zero_copy_only=False)
     bad = bad if is_key else bad & (ops != DELETE)
     if not bad.any():
@@ -215,6 +224,7 @@ def _check_nulls(field: pa.Field, column: pa.Array, ops: Any, *, is_key: bool) -
     declare = "" if is_key else ", or declare the column with pyarrow.field(..., nullable=True)"
     raise SchemaError(
         f"{'key ' if is_key else ''}column {field.name!r} has a null in {rows} row{'s' if rows > 1 else ''}",
-        detail=f"the first is row {first}; " + ("a key is never null" if is_key else f"it is {field.type}, never null"),
-        hint=f"filter such rows out{declare}",
+        detail=f"the first is row {first}; "
+        + ("a key cannot be null" if is_key else f"the column is {field.type} not null"),
+        hint=f"filter these rows out{declare}",
     )

@@ -1,24 +1,26 @@
-"""Checking: what a transaction would change in the rows that a worker owns, and whether the tables allow it.
+"""Transactions on a worker: the changes that a transaction makes to the rows of the worker, and whether they are valid.
 
-A worker keeps staged rows as they came. When it is asked for a verdict it computes, for each table, the net change
-against the table's trace, and keeps that instead; committing hands it to the table's inputs. Nobody else looks at a
-transaction before it is committed, so dropping one is all there is to aborting it.
+A worker keeps staged rows as it received them. When it receives a `Check`, it computes the net change of each table
+against the table's trace, and keeps the net change; a commit hands it to the table's inputs. Nothing else sees a
+transaction before it is committed, so to abort one it is enough to drop it.
 
-Keyed tables. Rows are taken in order: the parts as the verdict's request names them, rows as they stand in their part.
-The state of a key before a row is what the row before it left, or else the table. An insert needs it absent, a delete
-needs it present; the last row decides what is there afterwards. A row that is there already is no change.
+Keyed tables. Rows are applied in order: the parts in the order of the `Check`, and the rows of a part as they were
+staged. Before each row, its key is in the state left by the preceding row of that key, or else by the table. An insert
+requires that the key is absent, a delete that it is present. The last row of a key decides the result. A row that
+is equal to the table's row is no change.
 
-Bags. What a transaction does to a row is added up; no row may be left with fewer than no copies.
+Bags. The changes of a transaction to equal rows are added up. No row may end up with a negative multiplicity.
 
-Streams take everything.
+Streams accept all rows.
 
-Both need every row of a key to be here, which staging sees to, and a trace that has all changes committed before:
-the worker waits for that. Keys are told apart exactly, also where the lanes of different ones agree.
+Keyed tables and bags require that all rows of a key are on this worker, which staging ensures, and that the trace
+contains all changes committed before, for which the worker waits. Keys are compared exactly, even if their lanes
+collide.
 
-Cost: a sort of the key lanes, a seek of each key, and a copy of the rows that are found; columns of rows that are
-only added are not touched. One new row in a table of a million takes 0.07 ms, a million new rows 0.05 s, replacing a
-million 0.3 s. Not guaranteed: anything about transactions that are checked before another is committed, and committed
-after it; the driver checks and commits one at a time.
+Cost: a sort of the key lanes, a seek for each key, and a copy of the existing rows; columns of rows that are only
+added are not touched. One new row in a table of a million takes 0.07 ms, a million new rows take 0.05 s, and replacing
+a million rows takes 0.3 s. Not guaranteed: anything if another transaction is committed between the check and the
+commit of a transaction; the driver checks and commits one at a time.
 """
 
 from __future__ import annotations
@@ -45,21 +47,21 @@ from ikebana.trace.batch import rows_of
 from ikebana.trace.reading import accumulate
 from ikebana.trace.updates import consolidate
 
-_EXAMPLES, NOTHING = 3, -1
+_EXAMPLE_ROWS, NO_ROW = 3, -1
 Outcome: TypeAlias = tuple[list[Changes], list[Problem]]
-Trace: TypeAlias = Callable[[TableSpec], list[Batch]]
-"""The batches that have all of a table's rows on this worker."""
+BatchesOf: TypeAlias = Callable[[TableSpec], list[Batch]]
+"""Returns the batches that contain all rows of a table on this worker."""
 
 
 @dataclass(slots=True)
 class _Transaction:
     staged: dict[tuple[str, Any, int], Stage] = field(default_factory=dict)  # by table, part and attempt
     changes: list[tuple[str, Changes]] = field(default_factory=list)
-    refused: Problem | None = None  # there was no memory for some of its rows: none of them is kept
+    refused: Problem | None = None  # set if there was no memory for some of its rows: then none is kept
 
 
-class Staging:
-    """The transactions under way on one worker."""
+class OpenTransactions:
+    """The open transactions of one worker, with their staged rows and checked changes."""
 
     def __init__(self) -> None:
         self._open: dict[int, _Transaction] = {}
@@ -67,100 +69,108 @@ class Staging:
         self._oldest = 0
 
     def stage(self, stage: Stage) -> None:
-        """Keep rows for later, unless their transaction has ended: whoever sent them is late."""
+        """Keep rows until their transaction ends. Rows that arrive after its end are ignored."""
         if stage.transaction >= self._oldest and stage.transaction not in self._ended:
-            found = self._open.setdefault(stage.transaction, _Transaction())
-            if found.refused is None:
-                found.staged[stage.table, stage.part, stage.attempt] = stage
+            transaction = self._open.setdefault(stage.transaction, _Transaction())
+            if transaction.refused is None:
+                transaction.staged[stage.table, stage.part, stage.attempt] = stage
 
     def refuse(self, stage: Stage, reason: str) -> None:
-        """There is no memory for some rows: drop all of their transaction, whose verdict will be that."""
-        found = self._open.setdefault(stage.transaction, _Transaction())
-        found.staged.clear()
-        found.refused = Problem(stage.table, "memory", max(map(len, stage.columns), default=0), (reason,))
+        """Drop all rows of a transaction, and reject it when it is checked: there is no memory for some rows."""
+        transaction = self._open.setdefault(stage.transaction, _Transaction())
+        transaction.staged.clear()
+        transaction.refused = Problem(stage.table, "memory", max(map(len, stage.columns), default=0), (reason,))
 
-    def check(self, check: Check, tables: dict[str, TableSpec], trace: Trace, epoch: int) -> Verdict:
-        """The verdict on a transaction, whose changes are kept if there are no problems."""
+    def check(self, check: Check, tables: dict[str, TableSpec], batches_of: BatchesOf, epoch: int) -> Verdict:
+        """The verdict on a transaction. If there are no problems, its changes are kept for `end`."""
         transaction = self._open.setdefault(check.transaction, _Transaction())
         if transaction.refused is not None:
-            return Verdict((transaction.refused,), 0)
+            return Verdict((transaction.refused,))
         changes: list[tuple[str, Changes]] = []
         problems: list[Problem] = []
         for name, attempts in check.parts:
-            staged = [transaction.staged[key] for each in attempts if (key := (name, *each)) in transaction.staged]
+            keys = [(name, part, attempt) for part, attempt in attempts]
+            staged = [transaction.staged[key] for key in keys if key in transaction.staged]
             if staged:
                 parts = [StagedRows(stage.columns, stage.ops) for stage in staged]
-                made, bad = net_changes(_table(tables, name), parts, trace, epoch)
-                changes += [(name, each) for each in made if len(each)]
-                problems += bad
+                table_changes, table_problems = net_changes(_table(tables, name), parts, batches_of, epoch)
+                changes += [(name, change) for change in table_changes if len(change)]
+                problems += table_problems
         transaction.changes = [] if problems else changes
-        return Verdict(tuple(problems), sum(len(each) for _, each in transaction.changes))
+        return Verdict(tuple(problems))
 
     def end(self, transaction: int, oldest: int) -> list[tuple[str, Changes]]:
-        """Forget a transaction; returns the changes that it would make."""
-        found = self._open.pop(transaction, None)
+        """Remove a transaction, and return its checked changes."""
+        ended = self._open.pop(transaction, None)
         self._ended.add(transaction)
         if oldest > self._oldest:
             self._oldest = oldest
-            self._ended = {each for each in self._ended if each >= oldest}
-            self._open = {number: each for number, each in self._open.items() if number >= oldest}
-        return found.changes if found is not None else []
+            self._ended = {number for number in self._ended if number >= oldest}
+            self._open = {number: other for number, other in self._open.items() if number >= oldest}
+        return ended.changes if ended is not None else []
 
 
 def _table(tables: dict[str, TableSpec], name: str) -> TableSpec:
     if name not in tables:
-        raise DataflowError(f"there is no table {name!r}", hint="it was dropped while the transaction was under way")
+        raise DataflowError(f"there is no table {name!r}", hint="it was dropped during the transaction")
     return tables[name]
 
 
-def net_changes(table: TableSpec, parts: Sequence[StagedRows], trace: Trace, epoch: int) -> Outcome:
-    """What some parts change in a table, at an epoch, and what they may not."""
+def net_changes(table: TableSpec, parts: Sequence[StagedRows], batches_of: BatchesOf, epoch: int) -> Outcome:
+    """The net changes that staged parts make to a table at an epoch, or the problems that prevent them."""
     if table.schema is None:
-        return [_added(table, table.fields, part.columns, epoch) for part in parts], []
-    check = _in_keyed if table.kind == "keyed" else _in_bag
-    return check(table, table.schema, parts, trace(table), epoch)
+        return [_insertions(table, table.fields, part.columns, epoch) for part in parts], []
+    changes_of = _keyed_changes if table.kind == "keyed" else _bag_changes
+    return changes_of(table, table.schema, parts, batches_of(table), epoch)
 
 
-def _added(table: TableSpec, fields: Fields, columns: Sequence[pa.Array], epoch: int) -> Changes:
-    """Rows to be added, with the columns in the order of the table's source."""
-    named = {each.name: column for each, column in zip(fields, columns, strict=True)}
-    ordered = tuple(named[each.name] for each in table.fields)
+def _insertions(table: TableSpec, fields: Fields, columns: Sequence[pa.Array], epoch: int) -> Changes:
+    """Changes that add rows, with the columns in the order of the table's source."""
+    named = {field.name: column for field, column in zip(fields, columns, strict=True)}
+    ordered = tuple(named[field.name] for field in table.fields)
     rows = len(ordered[0])
     times, diffs = np.full((1, 1), epoch, np.int64), constant_diffs(np.ones(1, np.int64), rows)
     return Changes(times, constant(0, rows, np.int32), diffs, table.fields, ordered)
 
 
-def _of_updates(table: TableSpec, updates: Updates) -> Changes:
-    """Indexed updates, with the columns in the order of the table's source."""
-    found = Changes.of_updates(updates)
-    return found.with_columns(table.fields, [found.named[each.name] for each in table.fields])
+def _as_changes(table: TableSpec, updates: Updates) -> Changes:
+    """Updates of the table's trace as changes, with the columns in the order of the table's source."""
+    changes = Changes.of_updates(updates)
+    return changes.with_columns(table.fields, [changes.named[field.name] for field in table.fields])
 
 
 # Keyed tables.
 
 
-def _in_keyed(
+def _keyed_changes(
     table: TableSpec, schema: Schema, parts: Sequence[StagedRows], batches: list[Batch], epoch: int
 ) -> Outcome:
+    """The changes of a keyed table.
+
+    Rows are numbered consecutively: first the existing rows of the staged keys, then the staged rows.
+    """
     lane, payload = _keys(schema, parts)
-    found = _rows_of_keys(schema, batches, lane, epoch)
-    ops = np.concatenate([np.full(len(found), UPSERT, np.int8), *(_ops(part) for part in parts)])
-    keys = (np.concatenate([found.key, lane]) if len(found) else lane, _with_keys_of(found, payload))
+    existing = _rows_with_keys(schema, batches, lane, epoch)
+    ops = np.concatenate([np.full(len(existing), UPSERT, np.int8), *(_ops(part) for part in parts)])
+    keys = (np.concatenate([existing.key, lane]) if len(existing) else lane, _prepend_keys(existing, payload))
     order, first = _groups(*keys)
-    if not len(found) and first.all() and not (ops == DELETE).any():  # the usual load: nothing but new keys
-        return [_added(table, (*schema.key.fields, *schema.val.fields), part.columns, epoch) for part in parts], []
-    problems = _problems_of_keys(table, order, first, ops[order], len(found), parts)
+    if not len(existing) and first.all() and not (ops == DELETE).any():  # the common case of a load: only new keys
+        return [_insertions(table, (*schema.key.fields, *schema.val.fields), part.columns, epoch) for part in parts], []
+    problems = _key_problems(table, order, first, ops[order], len(existing), parts)
     if problems:
         return [], problems
-    puts, removed = _net(schema, order, first, ops, found, parts)
-    made = [_part_added(table, schema, part, flags, epoch) for part, flags in zip(parts, puts, strict=True)]
+    added, removed = _net(schema, order, first, ops, existing, parts)
+    inserted = [
+        _flagged_insertions(table, schema, part, flags, epoch) for part, flags in zip(parts, added, strict=True)
+    ]
+    changes = [change for change in inserted if change is not None]
     if len(removed):
-        made.append(_of_updates(table, found.take(removed)).negated())
-    return [each for each in made if each is not None], []
+        changes.append(_as_changes(table, existing.take(removed)).negated())
+    return changes, []
 
 
 def _keys(schema: Schema, parts: Sequence[StagedRows]) -> tuple[Lane, Payload]:
-    """The key lanes of all parts, and the payload of keys that do not fit into one."""
+    """The key lane of all parts, and the payload of keys that do not fit into a lane."""
     columns = len(schema.key.fields)
     encoded = [schema.key.encode(part.columns[:columns], len(part)) for part in parts]
     if len(encoded) == 1:
@@ -168,46 +178,45 @@ def _keys(schema: Schema, parts: Sequence[StagedRows]) -> tuple[Lane, Payload]:
     return np.concatenate([lane for lane, _ in encoded]), payloads.concat([payload for _, payload in encoded])
 
 
-def _with_keys_of(found: Updates, payload: Payload) -> Payload:
-    """The payload of keys, after that of the rows that were found."""
-    if not payload or not len(found):
+def _prepend_keys(existing: Updates, payload: Payload) -> Payload:
+    """The key payload of the existing rows, followed by `payload`."""
+    if not payload or not len(existing):
         return payload
-    return payloads.concat([found.payload[: len(payload)], payload])
+    return payloads.concat([existing.payload[: len(payload)], payload])
 
 
 def _ops(part: StagedRows) -> Any:
     return np.full(len(part), part.ops, np.int8) if isinstance(part.ops, int) else part.ops
 
 
-def _rows_of_keys(schema: Schema, batches: list[Batch], lane: Lane, epoch: int) -> Updates:
-    """The rows that a table has for some key lanes, each once."""
+def _rows_with_keys(schema: Schema, batches: list[Batch], lane: Lane, epoch: int) -> Updates:
+    """The rows of a table whose key lanes are in `lane`, each once."""
     probes = _sorted_distinct(lane) if any(map(len, batches)) else lane[:0]
-    return _found(schema, [(batch, *batch.seek(probes)) for batch in batches], epoch)
+    return _accumulated(schema, [(batch, *batch.seek(probes)) for batch in batches], epoch)
 
 
 def _sorted_distinct(lane: Lane) -> Lane:
-    """In order, each once."""
     if len(lane) == 1:
         return lane
     ordered = np.sort(lane)
-    fresh = np.ones(len(ordered), bool)
-    np.not_equal(ordered[1:], ordered[:-1], out=fresh[1:])
-    return ordered if fresh.all() else ordered[fresh]
+    is_new = np.ones(len(ordered), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_new[1:])
+    return ordered if is_new.all() else ordered[is_new]
 
 
-def _found(schema: Schema, ranges: list[tuple[Batch, Lane, Lane]], epoch: int) -> Updates:
-    """What the rows in some ranges of batches add up to."""
+def _accumulated(schema: Schema, ranges: list[tuple[Batch, Lane, Lane]], epoch: int) -> Updates:
+    """The accumulated rows of some ranges of batches at an epoch."""
     parts = [batch.gather(rows_of(starts, ends)) for batch, starts, ends in ranges if (ends > starts).any()]
-    return accumulate(parts, schema, (epoch,)) if parts else _nothing(schema)
+    return accumulate(parts, schema, (epoch,)) if parts else _empty(schema)
 
 
 @lru_cache
-def _nothing(schema: Schema) -> Updates:
+def _empty(schema: Schema) -> Updates:
     return Updates.empty(schema, 1)
 
 
 def _groups(lane: Lane, payload: Payload) -> tuple[Lane, Any]:
-    """The rows in order of key, those of a key as they came, and flags for the first of each key."""
+    """The order of the rows by key (stable), and flags for the first row of each key in that order."""
     rows = len(lane)
     first = np.ones(rows, bool)
     if rows == 1:
@@ -216,60 +225,63 @@ def _groups(lane: Lane, payload: Payload) -> tuple[Lane, Any]:
     ordered = lane[order]
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
     if payload and not first.all():
-        _part_collisions(ordered, payload, order, first)
+        _separate_collisions(ordered, payload, order, first)
     return order, first
 
 
-def _part_collisions(ordered: Lane, payload: Payload, order: Lane, first: Any) -> None:
-    """Where keys differ whose lanes agree, put the rows of each together. Python time, but hashes hardly ever agree."""
-    near = np.flatnonzero(~first)
-    left, right = payloads.take(payload, order[near - 1]), payloads.take(payload, order[near])
-    differ = near[~payloads.rows_equal(left, right, len(near))]
+def _separate_collisions(ordered: Lane, payload: Payload, order: Lane, first: Any) -> None:
+    """Group the rows of different keys whose lanes collide by key. In Python, since collisions are very rare."""
+    followers = np.flatnonzero(~first)
+    left, right = payloads.take(payload, order[followers - 1]), payloads.take(payload, order[followers])
+    differ = followers[~payloads.rows_equal(left, right, len(followers))]
     for start, end in zip(*seek_ranges(ordered, np.unique(ordered[differ])), strict=True):
         rows = order[start:end]
         cells = payloads.cells(payloads.take(payload, rows))
         numbers = {cell: number for number, cell in enumerate(dict.fromkeys(cells))}
         groups = np.array([numbers[cell] for cell in cells])
-        again = np.argsort(groups, kind="stable")
-        order[start:end] = rows[again]
-        first[start + 1 : end] = np.diff(groups[again]) != 0
+        by_group = np.argsort(groups, kind="stable")
+        order[start:end] = rows[by_group]
+        first[start + 1 : end] = np.diff(groups[by_group]) != 0
 
 
-def _problems_of_keys(
-    table: TableSpec, order: Lane, first: Any, ops: Any, found: int, parts: Sequence[StagedRows]
+def _key_problems(
+    table: TableSpec, order: Lane, first: Any, ops: Any, existing: int, parts: Sequence[StagedRows]
 ) -> list[Problem]:
-    """Rows, in order of key, that are inserted where there is one, or deleted where there is none."""
-    before = np.zeros(len(order), bool)
-    np.logical_and(ops[:-1] != DELETE, ~first[1:], out=before[1:])
-    bad = ((ops == INSERT) & before) | ((ops == DELETE) & ~before)
-    bad &= order >= found
+    """Inserts of keys that are present, and deletes of keys that are absent. `ops` are in order of key.
+
+    `existing` is the number of existing rows.
+    """
+    is_present = np.zeros(len(order), bool)
+    np.logical_and(ops[:-1] != DELETE, ~first[1:], out=is_present[1:])
+    bad = ((ops == INSERT) & is_present) | ((ops == DELETE) & ~is_present)
+    bad &= order >= existing
     if not bad.any():
         return []
     rows = np.flatnonzero(bad)
     deletes = ops[rows] == DELETE
-    in_table = ~deletes & (order[rows - 1] < found)
+    in_table = ~deletes & (order[rows - 1] < existing)
     kinds = {"exists": in_table, "twice": ~deletes & ~in_table, "missing": deletes}
     return [
-        Problem(table.name, why, int(flags.sum()), _shown_keys(table, order[rows[flags]] - found, parts))
+        Problem(table.name, why, int(flags.sum()), _format_keys(table, order[rows[flags]] - existing, parts))
         for why, flags in kinds.items()
         if flags.any()
     ]
 
 
-def _shown_keys(table: TableSpec, rows: Lane, parts: Sequence[StagedRows]) -> tuple[str, ...]:
-    """A few keys in words."""
-    few = np.sort(rows)[:_EXAMPLES]
-    return shown(table.key, _picked(parts, few, range(len(table.key))))
+def _format_keys(table: TableSpec, rows: Lane, parts: Sequence[StagedRows]) -> tuple[str, ...]:
+    """The keys of the first few staged rows, as strings."""
+    few = np.sort(rows)[:_EXAMPLE_ROWS]
+    return format_rows(table.key, _take_columns(parts, few, range(len(table.key))))
 
 
-def shown(fields: Fields, columns: Sequence[pa.Array]) -> tuple[str, ...]:
-    """Rows in words: name=value, ..."""
+def format_rows(fields: Fields, columns: Sequence[pa.Array]) -> tuple[str, ...]:
+    """Rows as strings: name=value, ..."""
     rows = zip(*(column.to_pylist() for column in columns), strict=True)
-    return tuple(", ".join(f"{each.name}={cell!r}" for each, cell in zip(fields, row, strict=True)) for row in rows)
+    return tuple(", ".join(f"{field.name}={cell!r}" for field, cell in zip(fields, row, strict=True)) for row in rows)
 
 
-def _picked(parts: Sequence[StagedRows], rows: Lane, columns: range) -> list[pa.Array]:
-    """Columns of some rows, given in ascending order and numbered through all parts."""
+def _take_columns(parts: Sequence[StagedRows], rows: Lane, columns: range) -> list[pa.Array]:
+    """Columns of some staged rows, which are numbered consecutively through all parts; `rows` is ascending."""
     pieces, start = [], 0
     for part in parts:
         low, high = np.searchsorted(rows, (start, start + len(part)))
@@ -282,31 +294,44 @@ def _picked(parts: Sequence[StagedRows], rows: Lane, columns: range) -> list[pa.
 
 
 def _net(
-    schema: Schema, order: Lane, first: Any, ops: Any, found: Updates, parts: Sequence[StagedRows]
+    schema: Schema, order: Lane, first: Any, ops: Any, existing: Updates, parts: Sequence[StagedRows]
 ) -> tuple[list[Any], Lane]:
-    """Flags the rows of each part that are to be added; and which of those found are to go."""
-    last = np.append(first[1:], True)
-    old, new, size = order[first], order[last] - len(found), len(order) - len(found)
-    staged, known = new >= 0, old < len(found)
-    put = staged & (ops[new + len(found)] != DELETE)
-    flags = np.zeros(size, bool)
-    flags[new[put]] = True
-    removed = old[staged & known & ~put]
-    both = put & known
-    if both.any():
-        before = np.full(size, NOTHING)
-        before[new[both]] = old[both]
-        rows = np.flatnonzero(before != NOTHING)
-        same = _are_same(schema, found.take(before[rows]), parts, rows)
-        flags[rows[same]] = False
-        removed = np.concatenate([removed, before[rows[~same]]])
-    return np.split(flags, np.cumsum([len(part) for part in parts])[:-1]), removed
+    """The staged rows to add, as flags for each part, and the existing rows to remove.
+
+    For each key, the first row in `order` shows the state before the transaction, and the last row decides the state
+    after it. Let the table have the rows a=1 (row 0) and b=2 (row 1), and let the transaction stage upsert b=5 (2),
+    delete a (3), insert c=7 (4) and upsert b=6 (5):
+
+        key   rows in order   before   after          change
+        a     0, 3            0        3, a delete    remove 0
+        b     1, 2, 5         1        5              remove 1, add 5; none if their values are equal
+        c     4               none     4              add 4
+
+    In `after` and in the flags, staged rows are numbered from 0: `after` is [1, 3, 2], and rows 2 and 3 are flagged. A
+    key without a staged row, which appears only if its lane collides with that of a staged key, does not change.
+    """
+    count = len(existing)
+    before, after = order[first], order[np.append(first[1:], True)] - count
+    existed, is_staged = before < count, after >= 0
+    is_put = is_staged & (ops[after + count] != DELETE)
+    added = np.zeros(len(order) - count, bool)
+    added[after[is_put]] = True
+    removed = before[is_staged & existed & ~is_put]
+    is_replaced = is_put & existed
+    if is_replaced.any():
+        replaced = np.full(len(added), NO_ROW)  # the existing row that each staged row replaces
+        replaced[after[is_replaced]] = before[is_replaced]
+        rows = np.flatnonzero(replaced != NO_ROW)
+        same = _have_equal_values(schema, existing.take(replaced[rows]), parts, rows)
+        added[rows[same]] = False
+        removed = np.concatenate([removed, replaced[rows[~same]]])
+    return np.split(added, np.cumsum([len(part) for part in parts])[:-1]), removed
 
 
-def _are_same(schema: Schema, old: Updates, parts: Sequence[StagedRows], rows: Lane) -> Any:
-    """Whether staged rows, in ascending order, have the values of rows of the same keys."""
+def _have_equal_values(schema: Schema, old: Updates, parts: Sequence[StagedRows], rows: Lane) -> Any:
+    """Whether each of some staged rows (ascending) has the same values as the old row of its key."""
     split = len(schema.key.fields)
-    values = _picked(parts, rows, range(split + len(schema.val.fields)))[split:]
+    values = _take_columns(parts, rows, range(split + len(schema.val.fields)))[split:]
     lane, payload = schema.val.encode(values, len(rows))
     same = lane == old.val
     if payload:
@@ -314,44 +339,52 @@ def _are_same(schema: Schema, old: Updates, parts: Sequence[StagedRows], rows: L
     return same
 
 
-def _part_added(table: TableSpec, schema: Schema, part: StagedRows, flags: Any, epoch: int) -> Changes | None:
-    """The flagged rows of a part."""
+def _flagged_insertions(table: TableSpec, schema: Schema, part: StagedRows, flags: Any, epoch: int) -> Changes | None:
+    """Changes that add the flagged rows of a part; None if there are none."""
     if not flags.any():
         return None
-    added = part if flags.all() else part.take(np.flatnonzero(flags))
-    return _added(table, (*schema.key.fields, *schema.val.fields), added.columns, epoch)
+    rows = part if flags.all() else part.take(np.flatnonzero(flags))
+    return _insertions(table, (*schema.key.fields, *schema.val.fields), rows.columns, epoch)
 
 
 # Bags.
 
 
-def _in_bag(table: TableSpec, schema: Schema, parts: Sequence[StagedRows], batches: list[Batch], epoch: int) -> Outcome:
+def _bag_changes(
+    table: TableSpec, schema: Schema, parts: Sequence[StagedRows], batches: list[Batch], epoch: int
+) -> Outcome:
+    """The changes of a bag."""
     fields = (*schema.key.fields, *schema.val.fields)
     if all(isinstance(part.ops, int) and part.ops == INSERT for part in parts):
-        return [_added(table, fields, part.columns, epoch) for part in parts], []
-    net = consolidate(Updates.concat([_counted(schema, part, epoch) for part in parts])).updates
-    problems = _overdrawn(table, schema, net.where(net.diffs[0] < 0), batches, epoch)
-    return ([], problems) if problems else ([_of_updates(table, net)], [])
+        return [_insertions(table, fields, part.columns, epoch) for part in parts], []
+    net = consolidate(Updates.concat([_signed_updates(schema, part, epoch) for part in parts])).updates
+    problems = _missing_copies(table, schema, net.where(net.diffs[0] < 0), batches, epoch)
+    return ([], problems) if problems else ([_as_changes(table, net)], [])
 
 
-def _counted(schema: Schema, part: StagedRows, epoch: int) -> Updates:
+def _signed_updates(schema: Schema, part: StagedRows, epoch: int) -> Updates:
+    """Staged rows as updates with diffs of 1 or, for deletes, -1."""
     key, val, payload = schema.lanes(part.columns, len(part))
     diffs = np.where(_ops(part) == DELETE, np.int64(-1), np.int64(1))[None]
     times = np.full((1, 1), epoch, np.int64)
     return Updates(times, constant(0, len(part), np.int32), diffs, schema, key, val, payload)
 
 
-def _overdrawn(table: TableSpec, schema: Schema, less: Updates, batches: list[Batch], epoch: int) -> list[Problem]:
-    """Rows of which more are to go than there are; `less` is in order."""
-    if not len(less):
+def _missing_copies(
+    table: TableSpec, schema: Schema, deletions: Updates, batches: list[Batch], epoch: int
+) -> list[Problem]:
+    """A problem for rows that would be left with a negative multiplicity; `deletions` are sorted."""
+    if not len(deletions):
         return []
     if schema.hashed:
-        found = _rows_of_keys(schema, batches, less.key, epoch)
+        existing = _rows_with_keys(schema, batches, deletions.key, epoch)
     else:
-        found = _found(schema, [(batch, *batch.seek_values(less.key, less.val)) for batch in batches], epoch)
-    left = consolidate(Updates.concat([found, less])).updates
-    bad = left.where(left.diffs[0] < 0)
+        existing = _accumulated(
+            schema, [(batch, *batch.seek_values(deletions.key, deletions.val)) for batch in batches], epoch
+        )
+    remaining = consolidate(Updates.concat([existing, deletions])).updates
+    bad = remaining.where(remaining.diffs[0] < 0)
     if not len(bad):
         return []
-    few = Changes.of_updates(bad.take(np.arange(min(len(bad), _EXAMPLES))))
-    return [Problem(table.name, "missing", int(-bad.diffs[0].sum()), shown(few.fields, few.columns))]
+    few = Changes.of_updates(bad.take(np.arange(min(len(bad), _EXAMPLE_ROWS))))
+    return [Problem(table.name, "missing", int(-bad.diffs[0].sum()), format_rows(few.fields, few.columns))]

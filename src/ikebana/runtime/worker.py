@@ -1,19 +1,19 @@
 """A worker: one of W equal peers, owner of one shard of every arrangement. A state machine without I/O.
 
-Commands and letters go in (`command`, `deliver`), letters for peers come out (`outbox`), and `step` does a
-bounded amount of work. Whoever drives it carries the letters. Nothing here waits, sleeps or knows what time
-it is, so every interleaving of workers can be produced by hand.
+Commands and peer messages go in (`command`, `deliver`), messages for peers come out (`outbox`), and `step` does a
+bounded amount of work. The transport carries the messages. The worker itself never waits, sleeps or reads the clock
+(except to measure memory now and then), so a test can produce every interleaving of workers.
 
-The dataflow that keeps an input's or a table's changes reads them directly; all others read its arrangement. A stream
-is kept by nobody: every dataflow that reads it has an input of its own.
+Inputs and tables. One dataflow arranges the changes of an input or a table, and reads them directly; all other
+dataflows import its arrangement. A stream is not stored: every dataflow that reads it has its own source.
 
-Requests are answered by `answer`, at once or, when that is `PENDING`, at a later try. What the driver is to know
-unasked goes into `news`, in order.
+Requests. `answer` returns the answer, or `PENDING`: then the transport tries again later. What the driver must learn
+without asking goes into `notifications`, in order.
 
-Faults. Rows for which an expression or a function raises are errors of their dataflow, which goes on without them;
-whoever reads is told (`Shard`). Any other exception inside a dataflow fails that dataflow, here and (by a letter) on
-every worker, and those that import what it maintains; reading them raises. Others go on, and arrangements it had
-imported are released.
+Faults. If an expression or a function raises for a row, the row becomes an error of its dataflow, which continues
+without it; readers receive the errors with the rows (`Shard`). Any other exception inside a dataflow fails the dataflow
+on all workers, together with all dataflows that import its arrangement: reading them raises. Other dataflows continue,
+and arrangements that the failed one had imported are released.
 """
 
 from __future__ import annotations
@@ -71,41 +71,41 @@ from ikebana.runtime.messages import (
     Wait,
     WaitAll,
 )
-from ikebana.runtime.subscribers import Subscriptions, changes_of, epochs_of
-from ikebana.runtime.transactions import Staging
+from ikebana.runtime.subscribers import Subscriptions, epochs_and_rows, updates_between
+from ikebana.runtime.transactions import OpenTransactions
 from ikebana.time import Antichain, Time
 from ikebana.trace import Batch, Handle
 
 PENDING: Any = object()
-"""What `Worker.answer` returns while there is no answer yet."""
+"""What `Worker.answer` returns if a request cannot be answered yet."""
 
 
 class Worker:
-    """One of `workers` peers."""
+    """Worker `index` of `workers` peers."""
 
     def __init__(self, index: int, workers: int, effort: str = "default", budget: Budget | None = None) -> None:
         self.index, self.workers, self._effort = index, workers, effort
         self._budget = budget or Budget()
         self.outbox: deque[tuple[int, PeerMessage]] = deque()
-        self.news: deque[Any] = deque()  # for the driver
+        self.notifications: deque[Any] = deque()  # to the driver
         self.flows: dict[str, Dataflow] = {}
         self._awake: dict[str, None] = {}  # in the order in which they were woken
         self.failures: dict[str, str] = {}
         self.epoch = 0
-        self._by_plan: dict[str, Dataflow] = {}
-        self._inputs: dict[str, dict[str, InputSource]] = {}  # of each input or table, by the dataflow that reads it
+        self._by_digest: dict[str, Dataflow] = {}
+        self._inputs: dict[str, dict[str, InputSource]] = {}  # by input or table, and by the dataflow that reads it
         self._fields: dict[str, Fields] = {}
-        self._primary: dict[str, ir.Node] = {}
+        self._primary: dict[str, ir.Node] = {}  # the plan that arranges an input's or a table's changes
         self._tables: dict[str, TableSpec] = {}
-        self._changed: dict[str, int] = {}  # the last epoch at which a table's rows here have changed
-        self._staging = Staging()
-        self._subscriptions = Subscriptions(self.news.append)
-        self._asked: dict[int, Reply | None] = {}  # questions for the driver, by ticket, and what it answered
-        self._holds: dict[int, _Held] = {}  # by number
-        self._early: dict[str, list[PeerMessage]] = {}
+        self._last_change: dict[str, int] = {}  # the last epoch at which a table's rows changed on this worker
+        self._transactions = OpenTransactions()
+        self._subscriptions = Subscriptions(self.notifications.append)
+        self._questions: dict[int, Reply | None] = {}  # of clients to the driver, by ticket, and its answers
+        self._holds: dict[int, _Hold] = {}  # by number
+        self._undelivered: dict[str, list[PeerMessage]] = {}  # of dataflows that are not installed yet
         self._retired: set[str] = set()
 
-    # What comes in.
+    # Commands and peer messages.
 
     def command(self, command: Command) -> None:
         """Carry out a command of the driver."""
@@ -113,8 +113,8 @@ class Worker:
             case CreateInput(name, fields):
                 self._inputs[name], self._fields[name] = {}, fields
             case CloseInput(name):
-                for each in self._inputs[name].values():
-                    each.close()
+                for source in self._inputs[name].values():
+                    source.close()
             case Push(name, changes):
                 self._push(name, changes)
             case Advance(epoch):
@@ -126,11 +126,11 @@ class Worker:
                     self.flows[name].demand(epoch)
             case Retire(name):
                 self._retired.add(name)
-                self._early.pop(name, None)
+                self._undelivered.pop(name, None)
                 self.failures.pop(name, None)
                 self._remove(name)
             case Subscribe() | Resume() | Unsubscribe() | Hold() | Release() | Reply():
-                self._obey_reader(command)
+                self._serve_reader(command)
             case _:
                 self._change_tables(command)
 
@@ -140,23 +140,23 @@ class Worker:
                 self._inputs[table.name], self._fields[table.name] = {}, table.fields
                 self._tables[table.name] = table
             case DropTable(name):
-                for known in (self._inputs, self._fields, self._primary, self._tables, self._changed):
-                    known.pop(name, None)
+                for by_table in (self._inputs, self._fields, self._primary, self._tables, self._last_change):
+                    by_table.pop(name, None)
             case Stage(columns=columns):
-                reason = self._budget.refusal(sum(column.nbytes for column in columns))
+                reason = self._budget.rejection(sum(column.nbytes for column in columns))
                 if reason is None:
-                    self._staging.stage(command)
+                    self._transactions.stage(command)
                 else:
-                    self._staging.refuse(command, reason)
+                    self._transactions.refuse(command, reason)
             case Commit(transaction, epoch, oldest):
-                for name, changes in self._staging.end(transaction, oldest):
-                    self._changed[name] = self.epoch
+                for name, changes in self._transactions.end(transaction, oldest):
+                    self._last_change[name] = self.epoch
                     self._push(name, changes)
                 self._advance(epoch)
             case Abort(transaction, oldest):
-                self._staging.end(transaction, oldest)
+                self._transactions.end(transaction, oldest)
 
-    def _obey_reader(self, command: Command) -> None:
+    def _serve_reader(self, command: Command) -> None:
         match command:
             case Subscribe(number, name):
                 try:
@@ -176,58 +176,58 @@ class Worker:
                 if number in self._holds:
                     self._holds.pop(number).drop()
             case Reply(ticket):
-                if ticket in self._asked:
-                    self._asked[ticket] = command
+                if ticket in self._questions:
+                    self._questions[ticket] = command
 
     def _push(self, name: str, changes: Changes) -> None:
-        for each in self._inputs[name].values():
-            each.push(changes)
+        for source in self._inputs[name].values():
+            source.push(changes)
 
     def _advance(self, epoch: int) -> None:
-        """Close the epochs before this one; those who read an input may go on."""
+        """Close the epochs before this one, and wake the dataflows that read an input."""
         self.epoch = epoch
-        for inputs in self._inputs.values():
-            for flow, each in inputs.items():
-                each.advance(epoch)
+        for sources in self._inputs.values():
+            for flow, source in sources.items():
+                source.advance(epoch)
                 self._wake(flow)
 
-    def deliver(self, letter: PeerMessage) -> None:
-        """Take a letter from a peer."""
-        name = letter.dataflow
+    def deliver(self, message: PeerMessage) -> None:
+        """Take a message from a peer."""
+        name = message.dataflow
         if name in self._retired or name in self.failures:
             return
-        if isinstance(letter, Failed):
-            self._fail(name, letter.reason, tell=False)
+        if isinstance(message, Failed):
+            self._fail(name, message.reason, notify_peers=False)
         elif name in self.flows:
-            self.flows[name].deliver(letter)
+            self.flows[name].deliver(message)
         else:
-            self._early.setdefault(name, []).append(letter)  # its install command is still on the way
+            self._undelivered.setdefault(name, []).append(message)  # its install command is still on the way
 
     def step(self) -> bool:
-        """Let every dataflow that can go on do so by one quantum; returns whether any did."""
+        """Let every dataflow that is awake do one quantum of work. Return whether there was any."""
         awake, self._awake = self._awake, {}
         for name in awake:
             flow = self.flows.get(name)
             if flow is None:
                 continue
-            lower, start = flow.lower, self._budget.started()
+            lower, start = flow.lower, self._budget.now()
             try:
                 if flow.step():
                     self._wake(name)
-                self._look_at_memory(flow, self._budget.seconds_since(start))
-            except Exception as error:  # a user's function, or bad data: it fails this dataflow alone
-                self._fail(name, f"{type(error).__name__}: {error}", tell=True)
+                self._check_memory(flow, self._budget.seconds_since(start))
+            except Exception as error:  # a user's function, or bad data: only this dataflow fails
+                self._fail(name, f"{type(error).__name__}: {error}", notify_peers=True)
             if flow.lower != lower:
                 self._subscriptions.on_sweep(name)
         return bool(awake)
 
-    def _look_at_memory(self, flow: Dataflow, spent: float) -> None:
-        """Raise if a dataflow uses too much; what grows is its doing, if it has worked for a while."""
+    def _check_memory(self, flow: Dataflow, spent: float) -> None:
+        """Raise if a dataflow uses too much memory. Measured only after it has worked for a while."""
         flow.unmeasured += spent
-        if self._budget.is_due(flow.unmeasured):
+        if self._budget.is_measurement_due(flow.unmeasured):
             flow.unmeasured = 0.0
-            flow.in_hand += self._budget.look()
-            if all(flow.plan is not kept for kept in self._primary.values()):  # what keeps inputs and tables stays
+            flow.in_hand += self._budget.measure_growth()
+            if all(flow.plan is not plan for plan in self._primary.values()):  # inputs and tables never fail
                 self._budget.check(max(0, flow.in_hand) + flow.kept_bytes, flow.memory)
             if not flow.is_sweeping:
                 flow.in_hand, flow.kept_bytes = 0, flow.own_bytes
@@ -235,10 +235,10 @@ class Worker:
     def _wake(self, name: str) -> None:
         self._awake[name] = None
 
-    # What readers ask.
+    # Requests.
 
     def answer(self, request: Request) -> Any:
-        """The answer to a request, or `PENDING`; what cannot be answered raises an `IkebanaError`."""
+        """Return the answer to a request, or `PENDING`. Raises an `IkebanaError` if there can be no answer."""
         match request:
             case Ping(name):
                 self._flow(name)  # raises if it has failed
@@ -250,7 +250,7 @@ class Worker:
             case Read(name, at, hold, wait, keys):
                 if wait and self.complete(name) <= at[0]:
                     return PENDING
-                rows = self.read(name, at, keys) if hold is None else _rows(self._held(name, hold).result, at, keys)
+                rows = self.read(name, at, keys) if hold is None else _rows(self._hold(name, hold).result, at, keys)
                 return Shard(rows, self._errors(name, at[0], hold))
             case ReadErrors(name, epoch, hold):
                 last = self.complete(name) - 1
@@ -266,73 +266,75 @@ class Worker:
                 return [self._status(flow) for flow in self.flows.values()]
         raise DataflowError(
             f"worker {self.index} does not know the request {request!r}",
-            hint="give a request of `ikebana.runtime.messages`; all processes must run the same version",
+            hint="send a request of `ikebana.runtime.messages`; all processes must run the same version of ikebana",
         )
 
     def _inquire(self, request: Inquire) -> Any:
-        """Pass a question on to the driver, and its answer back."""
+        """Pass a question on to the driver; once the driver has answered, return its answer."""
         ticket = request.ticket
-        if ticket not in self._asked:
-            self._asked[ticket] = None
-            self.news.append(Inquiry(request.number, ticket, request.question))
-        reply = self._asked[ticket]
+        if ticket not in self._questions:
+            self._questions[ticket] = None
+            self.notifications.append(Inquiry(request.number, ticket, request.question))
+        reply = self._questions[ticket]
         if reply is None:
             return PENDING
-        del self._asked[ticket]
+        del self._questions[ticket]
         if reply.error is not None:
             raise reply.error
         return reply.value
 
     def complete(self, name: str) -> int:
-        """Epochs of the dataflow before this one are complete on this worker."""
+        """The epoch before which all epochs of a dataflow are complete on this worker."""
         return self._flow(name).lower
 
     def read(self, name: str, at: Time, keys: Keys | None = None) -> pa.Table:
-        """This worker's shard of a dataflow's result at a time: the last that is complete, or one that is held."""
+        """This worker's shard of a dataflow's result at the last complete time, or at a time that is held."""
         try:
             with self._flow(name).reader.clone() as handle:
                 return _rows(handle, at, keys)
         except TimeError:
-            held = self._hold_at(name, at)
-            if held is None:
+            hold = self._hold_at(name, at)
+            if hold is None:
                 raise
-            return _rows(held.result, at, keys)
+            return _rows(hold.result, at, keys)
 
-    def _errors(self, name: str, epoch: int, hold: int | None) -> Errors:
-        """The errors of a dataflow, and of all that it imports, at an epoch that is complete."""
-        held = self._hold_at(name, (epoch,)) if hold is None else self._held(name, hold)
-        return errors_at(self._flow(name).error_readers if held is None else held.errors, epoch)
+    def _errors(self, name: str, epoch: int, number: int | None) -> Errors:
+        """The errors of a dataflow, and of all dataflows that it imports, at a complete epoch."""
+        hold = self._hold_at(name, (epoch,)) if number is None else self._hold(name, number)
+        return errors_at(self._flow(name).error_readers if hold is None else hold.errors, epoch)
 
-    def _hold_at(self, name: str, at: Time) -> _Held | None:
-        """What keeps a dataflow's result readable at a time, if anything does."""
-        held = (each for each in self._holds.values() if each.dataflow == name)
-        return next((each for each in held if each.result.frontier.less_equal(at)), None)
+    def _hold_at(self, name: str, at: Time) -> _Hold | None:
+        """A hold that keeps a dataflow's result readable at a time, if there is one."""
+        holds = (hold for hold in self._holds.values() if hold.dataflow == name)
+        return next((hold for hold in holds if hold.result.frontier.less_equal(at)), None)
 
-    def _new_hold(self, name: str, epoch: int) -> _Held:
-        """What can read a dataflow's result at an epoch, if anything that there is can."""
+    def _new_hold(self, name: str, epoch: int) -> _Hold:
+        """A new hold that can read a dataflow's result at an epoch, if the dataflow or another hold still can."""
         flow = self.flows[name]
         result = flow.reader.clone()
-        held = None if result.frontier.less_equal((epoch,)) else self._hold_at(name, (epoch,))
-        if held is not None:
+        earlier = None if result.frontier.less_equal((epoch,)) else self._hold_at(name, (epoch,))
+        if earlier is not None:
             result.drop()
-            return held.clone()
-        return _Held(name, result, [reader.clone() for reader in flow.error_readers])
+            return earlier.clone()
+        return _Hold(name, result, [reader.clone() for reader in flow.error_readers])
 
-    def _held(self, name: str, number: int) -> _Held:
+    def _hold(self, name: str, number: int) -> _Hold:
         self._flow(name)  # raises if it has failed
         if number not in self._holds:
-            raise TimeError(f"nothing is held of dataflow {name!r}", hint="read inside the block that holds it")
+            raise TimeError(
+                f"no epoch of dataflow {name!r} is held", hint="read inside the `with` block that holds the epoch"
+            )
         return self._holds[number]
 
     def _changes(self, request: ReadChanges) -> Any:
-        handle = self._held(request.dataflow, request.hold).result
+        handle = self._hold(request.dataflow, request.hold).result
         if not handle.frontier.less_equal((request.after,)):
             raise TimeError(
-                f"cannot tell the changes of {request.dataflow!r} after epoch {request.after}",
+                f"cannot read the changes of {request.dataflow!r} after epoch {request.after}",
                 detail=f"epochs before {handle.frontier} are not held",
             )
-        updates = epochs_of(handle.batches(), request.after + 1, request.at + 1)
-        return changes_of(updates, request.after) if updates is not None else (None, None)
+        updates = updates_between(handle.batches(), request.after + 1, request.at + 1)
+        return epochs_and_rows(updates, request.after) if updates is not None else (None, None)
 
     def _status(self, flow: Dataflow) -> ArrangementStatus:
         with flow.reader.clone() as handle:
@@ -349,18 +351,18 @@ class Worker:
                 batches=len(batches),
                 readers=handle.readers - 1,
                 since=min(since, default=0),
-                upper=min(flow.lower, self.epoch),  # what never changes is complete for ever
+                upper=min(flow.lower, self.epoch),  # a constant is complete at all epochs
             )
 
     def _check(self, check: Check) -> Any:
-        """The verdict on a transaction, once the traces of its tables have all that was committed before.
+        """The verdict on a transaction, once the traces of its tables contain all changes committed before.
 
-        What was committed here is all there is in the rows that this worker owns, so it need not wait for others.
+        Only this worker changes the rows that it owns, so it does not have to wait for other workers.
         """
-        kept = [self._tables[name] for name, _ in check.parts if name in self._changed and name in self._tables]
-        if any(self.complete(table.dataflow) <= self._changed[table.name] for table in kept if table.dataflow):
+        tables = [self._tables[name] for name, _ in check.parts if name in self._last_change and name in self._tables]
+        if any(self.complete(table.dataflow) <= self._last_change[table.name] for table in tables if table.dataflow):
             return PENDING
-        return self._staging.check(check, self._tables, self._batches, self.epoch)
+        return self._transactions.check(check, self._tables, self._batches, self.epoch)
 
     def _batches(self, table: TableSpec) -> list[Batch]:
         return self._flow(table.dataflow).reader.batches()
@@ -372,14 +374,14 @@ class Worker:
             raise DataflowError(
                 f"dataflow {name!r} has failed",
                 detail=self.failures[name],
-                hint="retire it, mend the function or the data, and install it again",
+                hint="drop it, fix the function or the data, and create it again",
             )
         if name not in self.flows:
             raise DataflowError(f"there is no dataflow {name!r}", hint="install it first")
         return self.flows[name]
 
     def _install(self, name: str, plan: ir.Node, memory: int | None) -> None:
-        if name in self.failures:  # on another worker, which was faster
+        if name in self.failures:  # it has failed on another worker already
             return
         try:
             flow = Dataflow(
@@ -388,95 +390,95 @@ class Worker:
                 worker=self.index,
                 workers=self.workers,
                 send=self._send,
-                find=lambda node: self._by_plan.get(node.digest),
+                find=lambda node: self._by_digest.get(node.digest),
                 find_input=lambda node: self._find_input(name, plan, node),
                 wake=lambda: self._wake(name),
                 effort=self._effort,
                 is_placed=any(table.dataflow == name for table in self._tables.values()),
                 memory=memory,
             )
-        except Exception as error:  # a plan that cannot be rendered fails alone
-            self._fail(name, f"{type(error).__name__}: {error}", tell=True)
+        except Exception as error:  # a plan that cannot be rendered: only this dataflow fails
+            self._fail(name, f"{type(error).__name__}: {error}", notify_peers=True)
             return
         self.flows[name] = flow
         self._wake(name)
-        self._by_plan.setdefault(plan.digest, flow)
-        for letter in self._early.pop(name, []):
-            self.deliver(letter)
+        self._by_digest.setdefault(plan.digest, flow)
+        for message in self._undelivered.pop(name, []):
+            self.deliver(message)
 
     def _find_input(self, name: str, plan: ir.Node, node: ir.Source) -> InputSource | ir.Node:
-        """The dataflow that keeps an input's changes reads them directly, all others through its arrangement."""
+        """The source of an input's changes, for the dataflow that arranges them; for others, the plan to import."""
         if self._fields.get(node.name) != node.fields:
             raise DataflowError(
                 f"there is no input or table {node.name!r} with these columns",
                 detail="it was dropped, or belongs to another engine",
-                hint="make the query again from tables that exist",
+                hint="create the query again, from tables that exist",
             )
-        kept = self._primary.get(node.name)
-        if kept is not None:
-            return kept
+        primary = self._primary.get(node.name)
+        if primary is not None:
+            return primary
         if node.name not in self._tables or self._tables[node.name].schema is not None:
             self._primary[node.name] = plan
-        found = InputSource(node.name, self._fields[node.name])
-        found.advance(self.epoch)
-        self._inputs[node.name][name] = found
-        return found
+        source = InputSource(node.name, self._fields[node.name])
+        source.advance(self.epoch)
+        self._inputs[node.name][name] = source
+        return source
 
     def _send(self, peer: int, message: DataflowMessage) -> None:
         self.outbox.append((peer, message))
 
-    def _fail(self, name: str, reason: str, *, tell: bool) -> None:
-        """Fail a dataflow, and with it all that import what it maintains."""
+    def _fail(self, name: str, reason: str, *, notify_peers: bool) -> None:
+        """Fail a dataflow, and with it all dataflows that import its arrangement."""
         failed = self.flows.get(name)
         self.failures[name] = reason
-        self.news.append(DataflowFailed(name))
+        self.notifications.append(DataflowFailed(name))
         self._remove(name, f"it has failed: {reason}")
-        if tell:
+        if notify_peers:
             for peer in range(self.workers):
                 if peer != self.index:
                     self.outbox.append((peer, Failed(name, self.index, reason)))
         for flow in [flow for flow in self.flows.values() if failed in flow.imported]:
             if flow.name in self.flows:
-                self._fail(flow.name, reason, tell=True)
+                self._fail(flow.name, reason, notify_peers=True)
 
     def _remove(self, name: str, why: str = "it was dropped") -> None:
         flow = self.flows.pop(name, None)
         if flow is not None:
             self._subscriptions.on_end(name, why)
-            for number in [number for number, held in self._holds.items() if held.dataflow == name]:
+            for number in [number for number, hold in self._holds.items() if hold.dataflow == name]:
                 self._holds.pop(number).drop()
             flow.drop()
-            for inputs in self._inputs.values():
-                inputs.pop(name, None)
-            if self._by_plan.get(flow.plan.digest) is flow:
-                del self._by_plan[flow.plan.digest]
+            for sources in self._inputs.values():
+                sources.pop(name, None)
+            if self._by_digest.get(flow.plan.digest) is flow:
+                del self._by_digest[flow.plan.digest]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Held:
-    """What keeps a dataflow's result, and its errors, readable from an epoch on."""
+class _Hold:
+    """Keeps a dataflow's result and its errors readable from an epoch on."""
 
     dataflow: str
     result: Handle
     errors: list[ErrorReader]
 
-    def clone(self) -> _Held:
-        """The same, for another reader."""
-        return _Held(self.dataflow, self.result.clone(), [reader.clone() for reader in self.errors])
+    def clone(self) -> _Hold:
+        """A second hold of the same epochs."""
+        return _Hold(self.dataflow, self.result.clone(), [reader.clone() for reader in self.errors])
 
     def advance(self, epoch: int) -> None:
-        """Epochs before this one need not be readable any more."""
+        """Release the epochs before this one."""
         if self.result.frontier.precedes(Antichain.of((epoch,))):
             self.result.advance((epoch,))
             for reader in self.errors:
                 reader.forget(epoch)
 
     def drop(self) -> None:
-        """Nothing need be readable any more."""
+        """Release all epochs."""
         self.result.drop()
         self.errors.clear()
 
 
 def _rows(handle: Handle, at: Time, keys: Keys | None) -> pa.Table:
-    """What a handle's trace has at a time, of all keys or of some."""
+    """The rows of a handle's trace at a time, of all keys or of the given ones."""
     return handle.read(at) if keys is None else handle.lookup(keys, at)
