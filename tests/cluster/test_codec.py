@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -152,6 +153,11 @@ def test_plans_travel_with_their_functions_and_digests() -> None:
 
 def _below(node: ir.Node) -> list[ir.Node]:
     return [node, *(each for source in node.inputs for each in _below(source))]
+
+
+def test_regression_the_memory_limit_of_a_view_reaches_its_workers() -> None:
+    command = replace(install(len), memory=12_345)
+    assert codec.decode(codec.encode(codec.seal(command))).open().memory == 12_345
 
 
 class CannotBeUnpickled:

@@ -122,10 +122,11 @@ class Sealed:
 
     dataflow: str
     plan: bytes
+    memory: int | None
 
     def open(self) -> messages.Install:
         """The command. Raises whatever unpickling the functions in the plan raises."""
-        return messages.Install(self.dataflow, pickle.loads(self.plan))
+        return messages.Install(self.dataflow, pickle.loads(self.plan), self.memory)
 
 
 def seal(command: messages.Install) -> Sealed:
@@ -139,7 +140,7 @@ def seal(command: messages.Install) -> Sealed:
             detail=f"{type(error).__name__}: {error}",
             hint="its functions must not refer to files, locks, connections and the like",
         ) from error
-    return Sealed(command.dataflow, file.getvalue())
+    return Sealed(command.dataflow, file.getvalue(), command.memory)
 
 
 # Reducers for pickle: a function that creates the value again, and its arguments.
