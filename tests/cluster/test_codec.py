@@ -75,6 +75,7 @@ COMMANDS = {
 }
 CALLS = {
     "peers": protocol.PeerAddresses(("tcp://127.0.0.1:1", "tcp://127.0.0.1:2"), ((17, 3), None), (b"token", b"")),
+    "ping": protocol.Ask(6, messages.Ping("view")),
     "wait": protocol.Ask(1, messages.Wait("view", 4)),
     "read": protocol.Ask(2, messages.Read("view", (3, 0))),
     "check": protocol.Ask(4, messages.Check(5, (("people", ((("driver", 1), 0), (3, 1))),))),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pyarrow as pa
 import pytest
 
 from ikebana.cluster.inprocess import InProcess
 from ikebana.engine import Engine
 from ikebana.errors import DataflowError
-from ikebana.runtime.messages import Demand, Read, Wait
+from ikebana.runtime.messages import Demand, Ping, Read, Wait
+from tests.dataflow.harness import pairs_input
 
 
 @pytest.fixture
@@ -31,7 +34,18 @@ def test_all_answer_or_one(engine: Engine) -> None:
 
 
 def test_a_request_comes_after_the_commands_before_it(engine: Engine) -> None:
-    assert engine.cluster.ask(Wait("counts", 0), 2) == [None]  # which that worker has not been told of yet
+    assert engine.cluster.ask(Ping("counts"), 2) == [None]  # its install command was sent, but not yet carried out
+
+
+def test_a_ping_is_answered_unless_the_dataflow_has_failed(engine: Engine) -> None:
+    assert engine.cluster.ask(Ping("counts")) == [None, None, None]
+    assert engine.cluster.ask(Ping("counts"), 1) == [None]
+    with patch.object(engine, "_check_sources"):  # so that only the workers notice
+        engine.install("broken", pairs_input(Engine(), "strange"))
+    with pytest.raises(DataflowError, match="'broken' has failed"):
+        engine.cluster.ask(Ping("broken"))
+    with pytest.raises(DataflowError, match="no dataflow 'nowhere'"):
+        engine.cluster.ask(Ping("nowhere"))
 
 
 def test_what_has_no_answer(engine: Engine) -> None:

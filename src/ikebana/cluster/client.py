@@ -36,7 +36,7 @@ from ikebana.cluster import codec
 from ikebana.cluster.authentication import LOST, Keys, Socket, Sockets
 from ikebana.cluster.protocol import Ask, CancelRequest, Refusal, Reply
 from ikebana.errors import DataflowError
-from ikebana.runtime.messages import Request
+from ikebana.runtime.messages import Command, Request
 
 _GONE = LOST | zmq.EVENT_CONNECT_RETRIED
 """Workers listen before anybody is invited: if nobody does, the worker is gone."""
@@ -79,7 +79,7 @@ class Client:
         """How many workers there are."""
         return self.invitation.size
 
-    def ask(self, worker: int, request: Request, *, timeout: float | None = None) -> Any:
+    def ask(self, worker: int, request: Request | Command, *, timeout: float | None = None) -> Any:
         """A worker's answer to a request; raises what it refuses with. `timeout` is for this request."""
         number = next(self._numbers)
         self._kept[number] = None
@@ -95,7 +95,7 @@ class Client:
             raise reply.error()
         return reply.value
 
-    def send(self, worker: int, request: Request) -> None:
+    def send(self, worker: int, request: Request | Command) -> None:
         """Send a request of which only a refusal is of interest; waits while too many are unanswered."""
         self._wait(worker, lambda: len(self._unanswered.get(worker, ())) < self._limit)
         self._send(worker, Ask(next(self._numbers), request))

@@ -266,8 +266,8 @@ def _kinds(kind: type[Any]) -> Iterable[type[Any]]:
         yield from _kinds(each)
 
 
-_VALUES = (messages.Command, messages.PeerMessage, protocol.FromDriver, protocol.FromWorker)
-_PLAIN = {kind for union in _VALUES for kind in get_args(union)} | {messages.Wait, messages.WaitAll, messages.Read}
+_UNIONS = (messages.Command, messages.PeerMessage, messages.Request, protocol.FromDriver, protocol.FromWorker)
+_PLAIN = {kind for union in _UNIONS for kind in get_args(union)}
 _PLAIN |= {Updates, Changes, Sealed, protocol.Greeting}
 _PLAIN -= {messages.Install}  # to be sealed first
 

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from ikebana.cluster.shared_memory import Address
 from ikebana.errors import IkebanaError
-from ikebana.runtime.messages import Request
+from ikebana.runtime.messages import Command, Request
 
 # From the driver, and `Ask` from guests too.
 
@@ -38,7 +38,7 @@ class Ask:
     """Answer a request, as soon as that is possible."""
 
     number: int
-    request: Request
+    request: Request | Command  # commands: from clients only
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ from ikebana.cluster.protocol import (
 from ikebana.cluster.shared_memory import Sender, SharedMemory
 from ikebana.errors import DataflowError, IkebanaError
 from ikebana.runtime.memory_budget import Budget, default_limit, give_memory_back, limit_process
-from ikebana.runtime.messages import Command, Failed, PeerMessage, Request
+from ikebana.runtime.messages import Command, Failed, PeerMessage
 from ikebana.runtime.worker import PENDING, Worker
 
 _AT_ONCE = 64
@@ -124,7 +124,7 @@ class WorkerProcess:
         limit_process(limit)
         self.worker = Worker(seat.index, seat.workers, seat.effort, Budget(limit, seat.view_memory))
         self._sent = self._received = self._taken = 0
-        self._pending: dict[tuple[bytes, int], Request] = {}  # by who asked, and its number there
+        self._pending: dict[tuple[bytes, int], Any] = {}  # by who asked, and its number there
         self._idle: list[Idle] = []
         self._stopped = False
 
@@ -308,7 +308,7 @@ class WorkerProcess:
             if self._answered(who, number, request):
                 del self._pending[who, number]
 
-    def _answered(self, who: bytes, number: int, request: Request) -> bool:
+    def _answered(self, who: bytes, number: int, request: Any) -> bool:
         try:
             value = self.worker.answer(request)
         except Exception as error:

@@ -325,6 +325,17 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
+class Ping:
+    """Answered at once, after everything that was sent before it; fails if the dataflow has failed.
+
+    The answer (None) shows that the worker has carried out all earlier commands of the same sender: after a `Hold`, for
+    example, that other clients can now read at the epoch that is held.
+    """
+
+    dataflow: str
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """Answer (None) when a dataflow has completed the epochs before `epoch`; refuse when it has failed."""
 
@@ -437,8 +448,8 @@ Command: TypeAlias = (
     | Reply
 )
 PeerMessage: TypeAlias = DataflowMessage | Failed
-Request: TypeAlias = Any
-"""What `Worker.answer` understands: `Check`, `Wait`, `WaitAll`, `Read`, `ReadErrors`, `ReadChanges`, `Status`."""
+Request: TypeAlias = Check | Inquire | Ping | Wait | WaitAll | Read | ReadErrors | ReadChanges | Status
+"""What `Worker.answer` understands."""
 
 
 def unanswerable(request: Request) -> DataflowError:

@@ -52,6 +52,7 @@ from ikebana.runtime.messages import (
     Install,
     Keys,
     PeerMessage,
+    Ping,
     Push,
     Read,
     ReadChanges,
@@ -239,6 +240,9 @@ class Worker:
     def answer(self, request: Request) -> Any:
         """The answer to a request, or `PENDING`; what cannot be answered raises an `IkebanaError`."""
         match request:
+            case Ping(name):
+                self._flow(name)  # raises if it has failed
+                return None
             case Wait(name, epoch):
                 return None if self.complete(name) >= epoch else PENDING
             case WaitAll(names, epoch):
