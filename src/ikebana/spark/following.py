@@ -37,8 +37,9 @@ from ikebana.engine.deadline import within
 from ikebana.errors import DataflowError, IkebanaError, SchemaError, WaitTimeoutError
 from ikebana.runtime.messages import TableSpec
 from ikebana.spark.checkpoints import check_resumable
-from ikebana.spark.loading import OP, check_columns, quoted, telling
-from ikebana.spark.types import said
+from ikebana.spark.errors import spark_error_summary
+from ikebana.spark.loading import OP, check_columns
+from ikebana.spark.naming import quote
 
 MODES = ("append", "upsert", "changes")
 ORDER = "ikebana order"
@@ -105,7 +106,7 @@ class Following:
             raise self.failure from None
         raise DataflowError(
             f"the stream that table {self.table!r} follows has failed",
-            detail=telling(error),
+            detail=spark_error_summary(error),
             hint="mend the source and let the table follow it again: with the same checkpoint it goes on where it "
             "stopped, as long as this session lives",
         ) from error
@@ -198,7 +199,7 @@ def _in_order(batch: DataFrame, table: TableSpec, tasks: int) -> DataFrame:
     """A micro-batch whose rows of one key are in one partition, in order."""
     if ORDER not in batch.columns:
         return batch.coalesce(1)
-    return batch.repartition(tasks, *(quoted(field.name) for field in table.key)).sortWithinPartitions(quoted(ORDER))
+    return batch.repartition(tasks, *(quote(field.name) for field in table.key)).sortWithinPartitions(quote(ORDER))
 
 
 def _with_order(df: DataFrame, order_by: str | None, table: TableSpec) -> DataFrame:
@@ -211,7 +212,7 @@ def _with_order(df: DataFrame, order_by: str | None, table: TableSpec) -> DataFr
 
 def _order(df: DataFrame, order_by: str) -> Column:
     """The column to order by: one of that name, or else of that path."""
-    return F.col(quoted(order_by) if order_by in df.columns else order_by).alias(ORDER)
+    return F.col(quote(order_by) if order_by in df.columns else order_by).alias(ORDER)
 
 
 def _selected(df: DataFrame, columns: list[Column], order_by: str | None, table: TableSpec) -> DataFrame:
@@ -220,7 +221,7 @@ def _selected(df: DataFrame, columns: list[Column], order_by: str | None, table:
     except AnalysisException as error:
         raise SchemaError(
             f"table {table.name!r} cannot follow this stream in the order of {order_by!r}",
-            detail=said(error),
+            detail=spark_error_summary(error),
             hint="name a column of the stream",
         ) from error
 
@@ -245,7 +246,7 @@ def flattened(df: DataFrame, table: TableSpec, order_by: str | None = None) -> D
         known = df.where(F.col("op").isNotNull())  # a tombstone has none
         return _selected(known, [_op(_DEBEZIUM), *_images(before, after), *order], order_by, table)
     others = [name for name in df.columns if name != "op" and (name != order_by or name in _names(table))]
-    return _selected(df, [_op(_PLAIN), *(F.col(quoted(name)) for name in others), *order], order_by, table)
+    return _selected(df, [_op(_PLAIN), *(F.col(quote(name)) for name in others), *order], order_by, table)
 
 
 def _names(table: TableSpec) -> list[str]:
@@ -258,7 +259,7 @@ def _images(before: StructType, after: StructType) -> list[Column]:
     columns = []
     for name, kind in kinds.items():
         images = [
-            F.col(f"{image}.{quoted(name)}") if name in fields.names else F.lit(None).cast(kind)
+            F.col(f"{image}.{quote(name)}") if name in fields.names else F.lit(None).cast(kind)
             for image, fields in (("before", before), ("after", after))
         ]
         columns.append(F.when(is_delete, images[0]).otherwise(images[1]).alias(name))

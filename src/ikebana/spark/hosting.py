@@ -34,6 +34,7 @@ from ikebana.cluster.hosts import WorkerExit, how_ended
 from ikebana.cluster.launch import CRASHED, LOST, MODULE, WorkerConfig
 from ikebana.kernels.compile import cache_directory
 from ikebana.spark import supervisor
+from ikebana.spark.errors import BARRIER_TASK, spark_error_summary
 from ikebana.spark.interrupting import TAG, guard, unguard
 
 cloudpickle.register_pickle_by_value(supervisor)  # type: ignore[no-untyped-call]
@@ -45,8 +46,6 @@ _REASON = 4.0
 """How long to wait for Spark to say why a worker has ended."""
 
 _REPORT = re.compile(supervisor.REPORT.format(index=r"(\d+)", code=r"(-?\d+)"))
-
-_TASK = re.compile(r"barrier task ResultTask\(\d+, (\d+)\)")
 
 occupied: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 """How many slots of each SparkContext workers hold."""
@@ -109,9 +108,11 @@ class SparkTasks:
         report = _REPORT.search(self._failure)
         if report:
             return _reported(int(report[1]), int(report[2]), lost)
-        blamed = _TASK.search(self._failure)
+        blamed = BARRIER_TASK.search(self._failure)
         first = int(blamed[1]) if blamed else lost[0] if lost else None
-        return WorkerExit(first, f"Spark says: {reason(self._failure)}" if self._failure else "its connection is lost")
+        return WorkerExit(
+            first, f"Spark says: {spark_error_summary(self._failure)}" if self._failure else "its connection is lost"
+        )
 
     def close(self) -> None:
         """Wait for the tasks to end, and else cancel them."""
@@ -147,21 +148,6 @@ def _how(code: int) -> str:
     """A worker's end in words; one that did not get far has only told the executor's log."""
     hint = "; the executor's error log says why, perhaps ikebana is not installed there" if code == 1 else ""
     return how_ended(code) + hint
-
-
-def reason(failure: str) -> str:
-    """The telling line of Spark's account of a failed job: the one after the task's, or else the first.
-
-    >>> told = "while calling x.\\n: SparkException: Job aborted: barrier task ResultTask(3, 1) finished.\\n"
-    >>> reason(told + "ExecutorLostFailure (executor 1 exited)\\n   at java.lang.Thread")
-    'ExecutorLostFailure (executor 1 exited)'
-    >>> reason("while calling x.\\n: org.apache.spark.SparkException: Job 0 cancelled\\n   at java.lang.Thread")
-    'Job 0 cancelled'
-    """
-    lines = [line.strip() for line in failure.strip().splitlines()]
-    after = [line for at, line in enumerate(lines) if at and _TASK.search(lines[at - 1])]
-    told = after or [line for line in lines if "Exception: " in line] or lines or [""]
-    return re.sub(r"^.*?Exception: ", "", told[0]).partition(" Consider setting")[0]
 
 
 def _path() -> list[str]:

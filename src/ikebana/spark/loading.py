@@ -34,6 +34,8 @@ from ikebana.encoding.structs import has_structs
 from ikebana.errors import DataflowError, IkebanaError, SchemaError
 from ikebana.runtime.messages import TableSpec
 from ikebana.runtime.staging import stages
+from ikebana.spark.errors import spark_error_summary
+from ikebana.spark.naming import quote
 from ikebana.spark.types import fields_of
 
 CHUNK = 1 << 18
@@ -125,7 +127,7 @@ def stage_frame(df: DataFrame, sender: Sender, run: Callable[[Callable[[], Any]]
     except (PySparkException, Py4JError) as error:
         raise DataflowError(
             f"the rows for table {sender.table.name!r} could not be computed",
-            detail=telling(error),
+            detail=spark_error_summary(error),
             hint="nothing of them was applied; mend the DataFrame and try again",
         ) from error
     for report in reports:
@@ -134,23 +136,6 @@ def stage_frame(df: DataFrame, sender: Sender, run: Callable[[Callable[[], Any]]
     ordered = sorted(reports, key=lambda report: report.partition)
     parts = tuple(((r.partition, chunk), r.attempt) for r in ordered for chunk in range(r.chunks))
     return parts, sum(report.rows for report in ordered)
-
-
-def telling(error: Exception) -> str:
-    """The line of an exception of Spark's that tells what went wrong.
-
-    >>> python = "An exception was thrown from the Python worker:\\nTraceback ...\\n  File x\\n    y = 1 / 0"
-    >>> telling(Exception(python + "\\nZeroDivisionError: division by zero\\n"))
-    'ZeroDivisionError: division by zero'
-    >>> telling(Exception("[PATH_NOT_FOUND] Path does not exist: /x. SQLSTATE: 42K03\\nJVM stacktrace:\\n  at java"))
-    '[PATH_NOT_FOUND] Path does not exist: /x. SQLSTATE: 42K03'
-    """
-    text = str(error).partition("\nJVM stacktrace:")[0].partition("\nDriver stacktrace:")[0]
-    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "*"))]
-    if "Traceback" in text:  # what follows it and is not indented is what was raised
-        start = max(at for at, line in enumerate(lines) if "Traceback" in line)
-        lines = [line for line in lines[start + 1 :] if not line.startswith(" ")] or lines
-    return lines[0].strip() if lines else type(error).__name__
 
 
 def check_columns(df: DataFrame, table: TableSpec, op: str | None) -> DataFrame:
@@ -174,7 +159,7 @@ def check_columns(df: DataFrame, table: TableSpec, op: str | None) -> DataFrame:
         )
     for each in fields:
         _check_type(df, each, table.name)
-    return df.select(*(quoted(f.name) for f in fields), *([quoted(OP)] if op is None else []))
+    return df.select(*(quote(f.name) for f in fields), *([quote(OP)] if op is None else []))
 
 
 def _check_type(df: DataFrame, wanted: pa.Field, table: str) -> None:
@@ -189,8 +174,3 @@ def _check_type(df: DataFrame, wanted: pa.Field, table: str) -> None:
             detail=error.detail if has_structs(wanted.type) else types,
             hint=error.hint,
         ) from None
-
-
-def quoted(name: str) -> str:
-    """A column's name as Spark's SQL has it."""
-    return f"`{name.replace('`', '``')}`"

@@ -33,6 +33,30 @@ def alike(names: Iterable[str], name: str) -> list[str]:
     return [each for each in names if each.lower() == name.lower()]
 
 
+def quote(name: str) -> str:
+    """A name in backticks, as Spark's SQL has it.
+
+    >>> quote("odd `name`")
+    '`odd ``name```'
+    """
+    return f"`{escape(name)}`"
+
+
+def escape(name: str) -> str:
+    """A name as it is written between backticks."""
+    return name.replace("`", "``")
+
+
+def mentioned(text: str, names: Iterable[str]) -> list[str]:
+    """Those of some names that occur in a SQL text, in any case: a superset of the names that the query refers to.
+
+    >>> mentioned("SELECT * FROM Orders -- not lines", ["orders", "lines", "customers"])
+    ['orders', 'lines']
+    """
+    text = text.lower()
+    return [name for name in names if escape(name).lower() in text]
+
+
 def check_free(names: Iterable[str], name: str, spark: SparkSession) -> None:
     """Raise if there is another name that Spark does not tell from a new one."""
     others = alike(names, name)

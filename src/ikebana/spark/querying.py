@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame, SparkSession
@@ -18,6 +18,7 @@ from ikebana.engine import Engine
 from ikebana.errors import ConstantRowsWarning
 from ikebana.operators.changes import Fields
 from ikebana.spark.clock import Clock
+from ikebana.spark.naming import mentioned
 from ikebana.spark.planning import Parameters, Planner, parameter_field
 from ikebana.spark.types import fields_of
 from ikebana.sql import Lowered, Planned, SourceTable
@@ -58,7 +59,8 @@ class Queries:
         A warning about it names `what` it is, and the place three callers up: where a user has called the session.
         """
         tables = self._tables()
-        planned = self._with(tables, query if isinstance(query, str) else "").plan(query)
+        names = mentioned(query, tables) if isinstance(query, str) else []
+        planned = self._planner_of(tables, names).plan(query, names)
         if planned.is_constant or planned.computed:
             warnings.warn(_warning(planned, what), ConstantRowsWarning, stacklevel=4)
         found = self._lowered.get(planned)
@@ -70,7 +72,8 @@ class Queries:
         """A text with parameters as Spark plans it, what the parameters are, and the tables it is about."""
         tables = self._tables()
         spark_fields = [parameter_field(name, given) for name, given in parameters.items()]
-        planned = self._with(tables, text).prepare(text, parameters)
+        names = mentioned(text, tables)
+        planned = self._planner_of(tables, names).prepare(text, parameters, names)
         return planned, fields_of(StructType(spark_fields)), _WithClock(tables, self._running_clock)
 
     def _running_clock(self) -> SourceTable:
@@ -86,10 +89,10 @@ class Queries:
             if self._clock is not None:
                 self._clock.close()
 
-    def _with(self, tables: Mapping[str, SourceTable], text: str) -> Planner:
-        """The planner, which knows those of the tables that a text mentions, and none that there is no more.
+    def _planner_of(self, tables: Mapping[str, SourceTable], names: Iterable[str]) -> Planner:
+        """The planner, after adding the tables of these names and removing tables that were dropped.
 
-        Showing it a table takes some ten milliseconds: views that no query reads are never shown to it.
+        Adding a table takes about ten milliseconds, so a view that no query reads is never added.
         """
         with self._lock:
             if self._planner is None:
@@ -97,11 +100,10 @@ class Queries:
             for name in [name for name, table in self._known.items() if tables.get(name) is not table]:
                 self._planner.drop_table(name)
                 del self._known[name]
-            lower = text.lower()
-            for name, table in tables.items():
-                if name not in self._known and name.replace("`", "``").lower() in lower:
-                    self._planner.add_table(name, table.rows.node.columns)
-                    self._known[name] = table
+            for name in names:
+                if name not in self._known:
+                    self._planner.add_table(name, tables[name].rows.node.columns)
+                    self._known[name] = tables[name]
             return self._planner
 
 

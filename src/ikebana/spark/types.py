@@ -21,6 +21,7 @@ from pyspark.sql.types import CharType, StringType, StructField, StructType, Var
 
 from ikebana.errors import SchemaError
 from ikebana.operators.changes import Fields
+from ikebana.spark.errors import spark_error_summary
 
 
 def fields_of(schema: Any, key: Sequence[str] = (), *, case_sensitive: bool = False) -> Fields:
@@ -47,19 +48,15 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     try:
         return to_arrow_schema(StructType(fields), timezone="UTC")
     except PySparkException as error:
-        raise SchemaError(f"the schema {schema.simpleString()} has a type of no use", detail=said(error)) from error
+        raise SchemaError(
+            f"the schema {schema.simpleString()} has a type of no use", detail=spark_error_summary(error)
+        ) from error
 
 
 def spark_schema(fields: Iterable[pa.Field], metadata: Mapping[str, Any] | None = None) -> StructType:
     """The Spark schema of some Arrow fields, each with the same metadata."""
     found = [_spark_field(field) for field in fields]
     return StructType([StructField(each.name, each.dataType, each.nullable, dict(metadata or {})) for each in found])
-
-
-def said(error: Exception) -> str:
-    """What an exception of Spark's says, in a line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
 
 
 def _spark_field(field: pa.Field) -> StructField:
@@ -119,7 +116,9 @@ def _of_ddl(text: str) -> StructType:
         found = StructType.fromDDL(text)
     except PySparkException as error:
         raise SchemaError(
-            f"cannot read the schema {text!r}", detail=said(error), hint="write it as in 'id BIGINT, name STRING'"
+            f"cannot read the schema {text!r}",
+            detail=spark_error_summary(error),
+            hint="write it as in 'id BIGINT, name STRING'",
         ) from error
     if not isinstance(found, StructType):  # the name of a type alone
         raise SchemaError(f"the schema {text!r} names no columns", hint="write it as in 'id BIGINT, name STRING'")

@@ -22,6 +22,7 @@ from ikebana.engine.collection import Collection
 from ikebana.engine.subscriptions import BACKLOG, BACKLOG_BYTES, OnError
 from ikebana.reducers.ordering import sort_table
 from ikebana.reducers.sort_keys import SortKey
+from ikebana.spark.naming import quote
 from ikebana.spark.types import spark_schema
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class View:
 
 def _sorted_by(key: SortKey) -> Column:
     """A sort key, as Spark has it."""
-    column = F.col(f"`{key.column.replace('`', '``')}`")
+    column = F.col(quote(key.column))
     if key.ascending:
         return column.asc_nulls_first() if key.nulls_first else column.asc_nulls_last()
     return column.desc_nulls_first() if key.nulls_first else column.desc_nulls_last()

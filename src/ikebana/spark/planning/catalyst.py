@@ -28,10 +28,10 @@ from pyspark.sql.types import BooleanType, StructType
 
 from ikebana.errors import SqlError
 from ikebana.expressions import Config
-from ikebana.spark.naming import CASE, is_case_sensitive
+from ikebana.spark.errors import spark_error_summary
+from ikebana.spark.naming import CASE, is_case_sensitive, quote
 from ikebana.spark.planning.prompt import prompt_answers
 from ikebana.spark.planning.settings import refuse_settings
-from ikebana.spark.types import said
 from ikebana.sql.planned import CLOCK, NOW
 
 _RULES = "org.apache.spark.sql.catalyst.optimizer"
@@ -74,7 +74,6 @@ _COMMAND = "org.apache.spark.sql.catalyst.plans.logical.Command"
 _SCRIPTS = ("CompoundBody", "UnresolvedExecuteImmediate", "ExecuteImmediateQuery")  # the last until Spark 4.0
 _ZONE = "spark.sql.session.timeZone"
 _TIMESTAMP = re.compile(r'("value":"[-+0-9: .]+)(","dataType":"timestamp")')
-_PLACE = re.compile(r"line \d+,? pos \d+")
 
 MARK = "ikebana.table:"
 """How the name of a column begins that only says which table a leaf is."""
@@ -144,8 +143,8 @@ class Catalyst:
         nursery.conf().set(CASE, "true")  # columns are named exactly as they are
         with self._active(nursery):
             frame = nursery.createDataFrame(self._context.emptyRDD(), nursery.parseDataType(marked.json()))
-            frame = frame.selectExpr(self.seq(_quoted(field.name) for field in schema))
-            frame.createOrReplaceTempView(_quoted(name))
+            frame = frame.selectExpr(self.seq(quote(field.name) for field in schema))
+            frame.createOrReplaceTempView(quote(name))
             return nursery.sessionState().catalog().getRawTempView(name).get()
 
     def is_case_sensitive(self) -> bool:
@@ -177,7 +176,7 @@ class Catalyst:
                 try:
                     yield Workbench(self, state, session.sessionState().conf())
                 except PySparkException as error:
-                    raise SqlError("Spark does not understand the query", detail=_told(error)) from None
+                    raise SqlError("Spark does not understand the query", detail=spark_error_summary(error)) from None
 
     @contextmanager
     def _active(self, session: Any) -> Iterator[None]:
@@ -368,17 +367,6 @@ def _listed(values: Any) -> list[Any]:
 def schema_of(plan: Any) -> list[dict[str, Any]]:
     """The columns of a plan as Spark's JSON has them: `name`, `type`, `nullable`, `metadata`."""
     return json.loads(plan.schema().json())["fields"]
-
-
-def _told(error: Exception) -> str:
-    """What Spark says about a query, in a line, and where."""
-    first = said(error).rstrip("; ")
-    place = _PLACE.search(str(error))
-    return first if place is None or place[0] in first else f"{first} ({place[0]})"
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
 
 
 @contextmanager

@@ -35,11 +35,12 @@ from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 
 from ikebana.errors import SqlError
 from ikebana.expressions.core.types import arrow_type
-from ikebana.spark.naming import CASE
+from ikebana.spark.errors import spark_error_summary
+from ikebana.spark.naming import CASE, escape, mentioned, quote
 from ikebana.spark.planning.catalyst import Catalyst, Workbench, schema_of
 from ikebana.spark.planning.leaves import Leaves
 from ikebana.spark.planning.refusing import refuse_analyzed, refuse_optimized
-from ikebana.spark.types import said, spark_schema
+from ikebana.spark.types import spark_schema
 from ikebana.sql.planned import CLOCK, NOW, PARAMETERS, Planned
 
 _KEPT = 1000
@@ -94,23 +95,24 @@ class Planner:
         with self._lock:
             self._tables.pop(name, None)
 
-    def plan(self, query: str | DataFrame) -> Planned:
-        """The plan of a query."""
+    def plan(self, query: str | DataFrame, names: Iterable[str] | None = None) -> Planned:
+        """The plan of a query. `names` are the tables that a text mentions, if the caller knows them (`mentioned`)."""
         if isinstance(query, str):
-            return self._planned_text(query, {})
+            return self._planned_text(query, {}, names)
         return self._planned_frame(query)
 
-    def prepare(self, text: str, parameters: Parameters) -> Planned:
+    def prepare(self, text: str, parameters: Parameters, names: Iterable[str] | None = None) -> Planned:
         """The plan of a text with `:name` for parameters: it reads them from the table `PARAMETERS`.
 
         Each is a scalar subquery, wherever an expression may stand; not where Spark wants a constant, as in LIMIT.
         """
-        return self._planned_text(text, {name: parameter_field(name, given) for name, given in parameters.items()})
+        fields = {name: parameter_field(name, given) for name, given in parameters.items()}
+        return self._planned_text(text, fields, names)
 
     # Texts.
 
-    def _planned_text(self, text: str, parameters: Mapping[str, StructField]) -> Planned:
-        tables = self._mentioned(text)
+    def _planned_text(self, text: str, parameters: Mapping[str, StructField], names: Iterable[str] | None) -> Planned:
+        tables = self._mentioned(text, names)
         key = _Key(
             text,
             tuple((name, field.json()) for name, field in parameters.items()),
@@ -133,26 +135,27 @@ class Planner:
             self._keep(key, planned)
         return planned
 
-    def _mentioned(self, text: str) -> dict[str, _Table]:
-        """The tables whose names occur in a text, and perhaps some more.
+    def _mentioned(self, text: str, names: Iterable[str] | None) -> dict[str, _Table]:
+        """The tables whose names occur in a text.
 
-        Where case does not count, of tables that differ in nothing else the one is meant that is written as it is.
+        Where names are not case-sensitive, a name that differs from others in case alone must be written exactly.
         """
         with self._lock:
-            found = {name: t for name, t in self._tables.items() if _escaped(name).lower() in text.lower()}
-        by_name: dict[str, list[str]] = {}
-        for name in found:
-            by_name.setdefault(name.lower(), []).append(name)
-        rivals = [names for names in by_name.values() if len(names) > 1]
-        if not rivals or self._catalyst.is_case_sensitive():
-            return found
-        others = {name for names in rivals for name in names if name != _written(names, text)}
-        return {name: table for name, table in found.items() if name not in others}
+            names = mentioned(text, self._tables) if names is None else names
+            tables = {name: self._tables[name] for name in names if name in self._tables}
+        by_lower_name: dict[str, list[str]] = {}
+        for name in tables:
+            by_lower_name.setdefault(name.lower(), []).append(name)
+        ambiguous = [alike for alike in by_lower_name.values() if len(alike) > 1]
+        if not ambiguous or self._catalyst.is_case_sensitive():
+            return tables
+        others = {name for alike in ambiguous for name in alike if name != _written(alike, text)}
+        return {name: table for name, table in tables.items() if name not in others}
 
     def _with_parameters(self, bench: Workbench, parsed: Any, parameters: Mapping[str, StructField]) -> Any:
         bench.show(PARAMETERS, self._catalyst.relation(PARAMETERS, StructType(list(parameters.values()))))
         return bench.with_parameters(
-            parsed, {name: f"(SELECT `{_escaped(name)}` FROM `{PARAMETERS}`)" for name in parameters}
+            parsed, {name: f"(SELECT {quote(name)} FROM {quote(PARAMETERS)})" for name in parameters}
         )
 
     def _keep(self, key: _Key, planned: Planned) -> None:
@@ -198,7 +201,7 @@ class Planner:
 
 def _written(names: list[str], text: str) -> str:
     """The one of some names, which differ in case alone, that stands in a text as it is."""
-    exact = [name for name in names if _escaped(name) in text]
+    exact = [name for name in names if escape(name) in text]
     if len(exact) == 1:
         return exact[0]
     raise SqlError(
@@ -206,11 +209,6 @@ def _written(names: list[str], text: str) -> str:
         detail="Spark does not tell names apart by case alone",
         hint=f"set {CASE} to true, as it was when they were created",
     )
-
-
-def _escaped(name: str) -> str:
-    """A name as it stands between backticks."""
-    return name.replace("`", "``")
 
 
 def _columns(plan: Any) -> tuple[pa.Field, ...]:
@@ -228,6 +226,8 @@ def parameter_field(name: str, given: pa.Field | pa.DataType | str) -> StructFie
         try:
             return StructField(name, _parse_datatype_string(given), nullable=False)
         except PySparkException as error:
-            raise SqlError(f"cannot read the type {given!r} of parameter {name!r}", detail=said(error)) from None
+            raise SqlError(
+                f"cannot read the type {given!r} of parameter {name!r}", detail=spark_error_summary(error)
+            ) from None
     field = given.with_name(name) if isinstance(given, pa.Field) else pa.field(name, given, nullable=False)
     return spark_schema([field])[0]
