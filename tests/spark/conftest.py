@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from ikebana.spark import Session, connect, launch
+from ikebana.spark import Session, connect, spark_session
 
 SLOTS = 8
 SMALL = {"spark.default.parallelism": 2, "spark.sql.leafNodeDefaultParallelism": 2, "spark.sql.shuffle.partitions": 2}
@@ -22,7 +22,7 @@ SMALL = {"spark.default.parallelism": 2, "spark.sql.leafNodeDefaultParallelism":
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     config = {"spark.master": f"local[{SLOTS}]", "spark.log.level": "OFF", **SMALL}
-    session = launch.session(0, name="tests", config=config)
+    session = spark_session.start(0, name="tests", config=config)
     yield session
     session.stop()
 

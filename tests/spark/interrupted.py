@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 from pyspark.sql import SparkSession
 
-from ikebana.spark import Session, connect, launch
+from ikebana.spark import Session, connect, spark_session
 from tests.clusters import is_running, within
 from tests.spark.conftest import SMALL
 
@@ -172,7 +172,7 @@ def load_more(world: World, brake: Brake) -> None:
 
 def on_users_spark(folder: Path, done: Callable[[], object]) -> None:
     """A Spark of the user's, with handlers of interrupts that are not PySpark's, and sessions of other threads."""
-    spark = launch.session(0, config=SLOTS)
+    spark = spark_session.start(0, config=SLOTS)
     interrupted_connect(spark)
     sessions: list[Session] = []
     thread = threading.Thread(target=lambda: sessions.append(connect(spark, workers=2)))

@@ -19,7 +19,7 @@ from pyspark import TaskContext
 
 from ikebana.cluster.inprocess import InProcess
 from ikebana.errors import DataflowError
-from ikebana.spark import SparkWorkers, connect, launch, loading
+from ikebana.spark import SparkWorkers, connect, loading, spark_session
 from tests.spark.interrupted import on_our_spark, on_users_spark
 from tests.spark.programs import all_end, endless, program
 
@@ -35,7 +35,7 @@ def executor_of(pid: int) -> psutil.Process:
 
 def lose_an_executor(master: str) -> None:
     """Same answers; then an executor is killed; then Spark replaces it, and the next cluster waits for its end."""
-    spark = launch.session(0, config={"spark.master": master, "spark.executor.memory": "512m"})
+    spark = spark_session.start(0, config={"spark.master": master, "spark.executor.memory": "512m"})
     with SparkWorkers(spark, 2) as cluster:
         say(same=program(cluster) == program(InProcess(1)))
     cluster = SparkWorkers(spark, 2)
@@ -54,7 +54,9 @@ def lose_an_executor(master: str) -> None:
 
 def compute(master: str) -> None:
     """Same answers on somebody else's cluster, beside another job; ends without closing anything."""
-    spark = launch.session(0, config={"spark.master": master, "spark.cores.max": 4, "spark.executor.memory": "512m"})
+    spark = spark_session.start(
+        0, config={"spark.master": master, "spark.cores.max": 4, "spark.executor.memory": "512m"}
+    )
     cluster = SparkWorkers(spark, 2)
     say(same=program(cluster) == program(InProcess(1)))
     say(sum=sum(spark.sparkContext.parallelize(range(10), 2).map(lambda each: each * 2).collect()))
@@ -73,7 +75,7 @@ def attempt_twice() -> None:
     """Loads and follows where every task fails at first, after half of its rows; ends without closing anything."""
     master = {"spark.master": "local[4, 3]", "spark.log.level": "OFF", "spark.sql.shuffle.partitions": 2}
     small = {"spark.sql.execution.arrow.maxRecordsPerBatch": 50, "spark.default.parallelism": 2}
-    spark = launch.session(0, config={**master, **small})
+    spark = spark_session.start(0, config={**master, **small})
     loading.CHUNK = 100
     here = connect(spark, workers=2)
     table, bag = here.create_table("t", "id BIGINT", key="id"), here.create_table("bag", "id BIGINT")

@@ -25,7 +25,7 @@ from ikebana.expressions.core.tree import Tree, of_nodes, parse
 from ikebana.spark import Session, connect
 from ikebana.spark.planning import Planner
 from ikebana.spark.planning.leaves import MOST_ROWS, numbered
-from ikebana.spark.planning.prompt import prompt_answers
+from ikebana.spark.planning.quick_ack import quick_acknowledgements
 from ikebana.spark.planning.refusing import refuse_analyzed, refuse_optimized
 from ikebana.spark.types import fields_of
 from ikebana.sql.planned import CLOCK, CONSTANT, NOW, PARAMETERS, TABLE, Planned
@@ -549,7 +549,7 @@ def test_long_answers_are_read_whole_and_the_connection_is_as_before(spark: Spar
     repeat = jvm.org.apache.commons.lang3.StringUtils.repeat
     connection = gateway._gateway_client.get_thread_connection()
     before = connection.stream
-    with prompt_answers(gateway):
+    with quick_acknowledgements(gateway):
         assert connection.stream is not before
         for length in (0, 1, 8191, 8192, 8193, 300_000):
             assert repeat("ä", length) == "ä" * length
@@ -561,7 +561,7 @@ def test_long_answers_are_read_whole_and_the_connection_is_as_before(spark: Spar
     "gateway", [None, SimpleNamespace(_gateway_client=SimpleNamespace(get_thread_connection=lambda: None))]
 )
 def test_other_gateways_are_left_alone(gateway: Any) -> None:
-    with prompt_answers(gateway):
+    with quick_acknowledgements(gateway):
         pass
 
 
@@ -569,5 +569,5 @@ def test_systems_without_the_option_are_left_alone(spark: SparkSession, monkeypa
     monkeypatch.delattr(socket, "TCP_QUICKACK")
     gateway: Any = spark.sparkContext._gateway
     before = gateway._gateway_client.get_thread_connection().stream
-    with prompt_answers(gateway):
+    with quick_acknowledgements(gateway):
         assert gateway._gateway_client.get_thread_connection().stream is before

@@ -10,8 +10,8 @@ people.
 
 from ikebana.cluster.client import Client, ClientCredentials
 from ikebana.spark.following import Following
-from ikebana.spark.launch import slots
 from ikebana.spark.session import Session, connect
+from ikebana.spark.spark_session import slots
 from ikebana.spark.table import Table
 from ikebana.spark.view import View
 from ikebana.spark.workers import SparkWorkers

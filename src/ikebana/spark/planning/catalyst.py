@@ -30,7 +30,7 @@ from ikebana.errors import SqlError
 from ikebana.expressions import Config
 from ikebana.spark.errors import spark_error_summary
 from ikebana.spark.naming import CASE, is_case_sensitive, quote
-from ikebana.spark.planning.prompt import prompt_answers
+from ikebana.spark.planning.quick_ack import quick_acknowledgements
 from ikebana.spark.planning.settings import refuse_settings
 from ikebana.sql.planned import CLOCK, NOW
 
@@ -168,7 +168,7 @@ class Catalyst:
     @contextmanager
     def bench(self, session: Any) -> Iterator[Workbench]:
         """A session in which a query of the given one can be planned. Errors of Spark's are `SqlError`s."""
-        with _quietly(), prompt_answers(self.gateway):
+        with _quietly(), quick_acknowledgements(self.gateway):
             clone = session.cloneSession()
             state = clone.sessionState()
             state.conf().setConf(self.settings)
