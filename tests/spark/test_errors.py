@@ -13,6 +13,7 @@ BARRIER = (
     "ResultStage. Most recent failure reason: Stage failed because barrier task ResultTask(3, 1) finished "
     "unsuccessfully.\n"
 )
+PLAN = "; line 1 pos 7;\n'Project [id#1]\n+- 'Filter scalar-subquery#1 []\n   :  +- Project [n#2]\n   +- LogicalRDD"
 TRACEBACK = 'Traceback (most recent call last):\n  File "x.py", line 1, in f\n    y = 1 / 0\n'
 
 
@@ -32,6 +33,7 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "x.py", line 1, in f\n  
         (f"{CALL}{BARRIER}org.apache.spark.SparkException: Gone. Consider setting x{JAVA_STACK}", "Gone."),
         (f"{CALL}{BARRIER}org.apache.spark.api.python.PythonException: {TRACEBACK}ValueError: no", "ValueError: no"),
         (f"{CALL}: org.apache.spark.SparkException: Job 0 cancelled{JAVA_STACK}", "Job 0 cancelled"),
+        (f"[LIMIT] Not a constant.{PLAN}", "[LIMIT] Not a constant.; line 1 pos 7"),
         (f"{CALL}: java.lang.IllegalStateException: Stopped.{JAVA_STACK}", "Stopped."),
         ("", ""),
     ],

@@ -19,6 +19,7 @@ BARRIER_TASK = re.compile(r"barrier task ResultTask\(\d+, (\d+)\)")
 _STACK_TRACES = re.compile(r"\n(?:JVM|Driver) stacktrace:")
 _JAVA_CLASS = re.compile(r"^.*?Exception: ")
 _SQL_POSITION = re.compile(r"line \d+,? pos \d+")
+_PY4J_CALL = "An error occurred while calling "
 _ADVICE = " Consider setting"  # advice about Spark's settings that do not matter to workers
 
 
@@ -60,9 +61,10 @@ def _blamed(lines: list[str]) -> str:
 
 
 def _called(lines: list[str]) -> str:
-    """The Java exception that Py4J reports: its first line only names the method that was called."""
-    exceptions = [line for line in lines if line.lstrip().startswith(": ")]
-    return _message(exceptions[0]) if exceptions else ""
+    """The Java exception that Py4J reports on its second line; the first one only names the method that was called."""
+    if _PY4J_CALL in lines[0] and lines[1:] and lines[1].startswith(": "):
+        return _message(lines[1])
+    return ""
 
 
 def _message(line: str) -> str:

@@ -44,7 +44,9 @@ from ikebana.spark.listing import Card, Listing
 from ikebana.spark.naming import check_free, is_case_sensitive, resolved
 from ikebana.spark.planning import Parameters
 from ikebana.spark.querying import Queries
-from ikebana.spark.source import FORMAT, Address, Desk, Readable, register
+from ikebana.spark.snapshot_server import SnapshotServer
+from ikebana.spark.snapshots import Readable, SessionAddress
+from ikebana.spark.source import FORMAT, register
 from ikebana.spark.table import Table
 from ikebana.spark.types import fields_of, spark_schema
 from ikebana.spark.view import View
@@ -94,7 +96,7 @@ class Session:
         self._cluster = cluster
         self.engine = Engine(cluster=cluster, share=share, timeout=timeout)
         """The engine below: epochs, inputs and plans, without Spark."""
-        self._desk = Desk(self.engine.coordinator, self._readable, Executions(cluster.spark))
+        self._snapshots = SnapshotServer(self.engine.coordinator, self._readable, Executions(cluster.spark))
         self._tables: dict[str, Table] = {}
         self._views: dict[str, View] = {}
         self._relations: dict[str, Relation] = {}  # what SQL can read
@@ -103,7 +105,7 @@ class Session:
         self._followings: list[Following] = []
         self._closed = False
         self._format = ""
-        self._address = Address(cluster.invitation, self._desk.number)
+        self._address = SessionAddress(cluster.invitation, self._snapshots.number)
         self._queries = Queries(self.spark, self.engine, self._address.session, lambda: dict(self._relations))
         self.engine.advance()  # there is always an epoch that can be read, at first an empty one
         register(self.spark, self._address, FORMAT)
@@ -330,7 +332,7 @@ class Session:
                 self._pass_on_format()
                 self._queries.close()
                 self.engine.close()
-                self._desk.close()
+                self._snapshots.close()
 
     def _pass_on_format(self) -> None:
         """The plain name of the data source is now that of the session before, if there is one."""
