@@ -23,8 +23,8 @@ from rich.table import Table
 import ikebana as ik
 from ikebana.engine.collection import Collection
 from ikebana.spark import Session, View
+from ikebana.spark.info import ArrangementInfo
 from ikebana.spark.listing import Listing
-from ikebana.spark.session import ArrangementInfo
 
 CUSTOMERS, BATCH = 20_000, 100
 REGIONS = ["Africa", "America", "Asia", "Europe", "Middle East"]

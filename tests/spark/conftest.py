@@ -37,8 +37,8 @@ def shared(spark: SparkSession) -> Iterator[Session]:
 def session(shared: Session) -> Iterator[Session]:
     """A session that was emptied by whoever had it before."""
     yield shared
-    for following in shared._followings:
-        following.end()
+    for stream in shared._streams:
+        stream.end()
     for view in shared.views():
         shared.drop_view(view.name)
     for table in shared.tables():

@@ -76,7 +76,7 @@ def attempt_twice() -> None:
     master = {"spark.master": "local[4, 3]", "spark.log.level": "OFF", "spark.sql.shuffle.partitions": 2}
     small = {"spark.sql.execution.arrow.maxRecordsPerBatch": 50, "spark.default.parallelism": 2}
     spark = spark_session.start(0, config={**master, **small})
-    loading.CHUNK = 100
+    loading.CHUNK_ROWS = 100
     here = connect(spark, workers=2)
     table, bag = here.create_table("t", "id BIGINT", key="id"), here.create_table("bag", "id BIGINT")
     table.load(spark.range(0, 1000, 1, 2).mapInArrow(failing_at_first, "id BIGINT"))

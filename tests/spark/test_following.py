@@ -141,7 +141,7 @@ def test_regression_a_checkpoint_of_rows_that_are_elsewhere_is_refused(
     source.write(row(3, "c"))
     table.drop()
     table = session.create_table("t", ROW)  # as in a new session
-    with pytest.raises(DataflowError, match="cannot go on from the checkpoint") as refused:
+    with pytest.raises(DataflowError, match="cannot continue from the checkpoint") as refused:
         table.follow(source.stream, checkpoint=checkpoint)
     assert refused.value.detail.startswith("2 micro-batches") and "resume=True" in refused.value.hint
     assert rows_of(table) == []
@@ -191,12 +191,12 @@ def test_streams_that_are_refused(session: Session, spark: SparkSession, feed: M
     table, source = session.create_table("t", ROW, key="id"), feed(f"{ROW}, more INT")
     stream, rows = source.stream, source.stream.drop("more")
     cases: list[tuple[Any, dict[str, Any], str]] = [
-        (spark.range(1), {}, r"cannot follow what is not a stream\n  hint: use load"),
-        ([(1, "a")], {}, "cannot follow what is not a stream"),
+        (spark.range(1), {}, r"can only follow a streaming DataFrame\n  hint: create it"),
+        ([(1, "a")], {}, "can only follow a streaming DataFrame"),
         (stream, {}, r"does not have the columns of table 't'\n  detail: unknown: 'more'"),
         (stream.drop("v", "more"), {}, "missing: 'v'"),
         (rows.withColumn("id", F.col("v")), {}, "column 'id' of the DataFrame does not fit table 't'"),
-        (rows, {"mode": "complete"}, "there is no mode 'complete'\n  hint: use one of append, upsert, changes"),
+        (rows, {"mode": "complete"}, "unknown mode 'complete'\n  hint: use one of append, upsert, changes"),
         (rows, {"mode": "changes"}, r"as a change feed\n  detail: there is no column 'op'; the columns are id, v"),
         (rows, {"mode": "upsert", "order_by": "nope"}, r"in the order of 'nope'\n  detail: .*nope"),
     ]
