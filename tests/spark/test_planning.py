@@ -24,7 +24,7 @@ from ikebana.errors import SqlError
 from ikebana.expressions.core.tree import Tree, of_nodes, parse
 from ikebana.spark import Session, connect
 from ikebana.spark.planning import Planner
-from ikebana.spark.planning.leaves import MOST_ROWS, numbered
+from ikebana.spark.planning.leaves import MAX_CONSTANT_ROWS, numbered
 from ikebana.spark.planning.quick_ack import quick_acknowledgements
 from ikebana.spark.planning.refusing import refuse_analyzed, refuse_optimized
 from ikebana.spark.types import fields_of
@@ -317,8 +317,8 @@ def test_only_small_data_can_be_part_of_a_query(spark: SparkSession, planner: Pl
     (tmp_path / "x.csv").write_text("1\n")
     with pytest.raises(SqlError, match=r"(?s)can only read tables of this session.*csv.*load it into a table"):
         planner.plan(spark.read.schema("x INT").csv(str(tmp_path)))
-    with pytest.raises(SqlError, match=f"more than {MOST_ROWS} rows"):
-        planner.plan(spark.range(MOST_ROWS + 1))
+    with pytest.raises(SqlError, match=f"more than {MAX_CONSTANT_ROWS} rows"):
+        planner.plan(spark.range(MAX_CONSTANT_ROWS + 1))
     with pytest.raises(SqlError, match="cannot read a stream"):
         planner.plan(spark.readStream.format("rate").load())
     with pytest.raises(SqlError, match="cannot plan a"):

@@ -14,6 +14,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from ikebana.spark.planning.catalyst import scala_items
+
 _RELATION_CLASS = "DataSourceV2Relation"
 
 
@@ -33,16 +35,11 @@ class Executions:
         if query is None:
             return set()
         analyzed = query.analyzed()
-        plans = [analyzed, *_items(analyzed.subqueriesAll())]
-        leaves = [leaf for plan in plans for leaf in _items(plan.collectLeaves())]
+        plans = [analyzed, *scala_items(analyzed.subqueriesAll())]
+        leaves = [leaf for plan in plans for leaf in scala_items(plan.collectLeaves())]
         relations = [leaf for leaf in leaves if leaf.getClass().getSimpleName() == _RELATION_CLASS]
         names = [leaf.options().get("name") or leaf.options().get("path") for leaf in relations]
         return {name for name in names if name}
 
     def _query(self, execution: int) -> Any:
         return self._spark._jvm.org.apache.spark.sql.execution.SQLExecution.getQueryExecution(execution)
-
-
-def _items(sequence: Any) -> list[Any]:
-    """The items of a Scala sequence."""
-    return [sequence.apply(index) for index in range(sequence.size())]
