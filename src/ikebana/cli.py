@@ -1,7 +1,7 @@
 """The command `ikebana`.
 
-Exit status: 0 done; 1 an error, or a benchmark whose answer did not verify; 2 a request that makes no
-sense; 130 interrupted. Errors and progress go to stderr, answers to stdout.
+Exit status: 0 for success; 1 for an error, or a benchmark whose results did not verify; 2 for invalid arguments; 130 if
+interrupted. Errors and progress go to stderr, results to stdout.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ikebana.errors import IkebanaError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    chosen = _parser().parse_args(arguments)
+    parsed = _parser().parse_args(arguments)
     try:
-        if chosen.command == "bench":
-            _bench(chosen.name, chosen.options)
+        if parsed.command == "bench":
+            _bench(parsed.name, parsed.options)
         else:
             _info()
         return 0
@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _bench(name: str, options: Sequence[str]) -> None:
-    from ikebana_bench import SCENARIOS, command  # imports the whole engine; the other commands need none
+    from ikebana_bench import SCENARIOS, command  # imports the whole engine, which other commands do not need
 
     out, err = _console(), _console(stderr=True)
     if name == "list":
@@ -64,11 +64,11 @@ def _info() -> None:
     from ikebana_bench.measure import machine
     from ikebana_bench.units import show, split
 
-    shown = Table(show_header=False)
-    shown.add_row("ikebana", __version__)
+    table = Table(show_header=False)
+    table.add_row("ikebana", __version__)
     for name, value in machine().items():
-        shown.add_row(split(name)[0], value if isinstance(value, str) else show(name, value))
-    _console().print(shown)
+        table.add_row(split(name)[0], value if isinstance(value, str) else show(name, value))
+    _console().print(table)
 
 
 def _fail(error: IkebanaError) -> int:
