@@ -1,4 +1,4 @@
-"""One SparkSession for all tests of a pytest process, and one session of ours for each file: starting takes a while."""
+"""One SparkSession for all tests of a pytest process, and one Ikebana session for each file: starting is slow."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def shared(spark: SparkSession) -> Iterator[Session]:
 
 @pytest.fixture
 def session(shared: Session) -> Iterator[Session]:
-    """A session that was emptied by whoever had it before."""
+    """A session without tables and views, which are dropped after each test."""
     yield shared
     for stream in shared._streams:
         stream.end()
@@ -66,7 +66,7 @@ class Feed:
         """One more file: one more micro-batch."""
         hidden = self.path / f"_{self._files}"
         hidden.write_text("\n".join(json.dumps(row) for row in rows))
-        os.utime(hidden, (self._began + self._files,) * 2)  # by which Spark takes them in order
+        os.utime(hidden, (self._began + self._files,) * 2)  # Spark reads the files in this order
         hidden.rename(self.path / f"{self._files:04}.json")
         self._files += 1
 

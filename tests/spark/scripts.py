@@ -1,6 +1,6 @@
-"""Drivers that the tests run as processes of their own: `python -m tests.spark.scripts <name> ...`.
+"""Drivers that the tests run in their own processes: `python -m tests.spark.scripts <name> ...`.
 
-They print a line of JSON for each thing that the test waits for.
+They print a line of JSON for each event that the test waits for.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def executor_of(pid: int) -> psutil.Process:
 
 
 def lose_an_executor(master: str) -> None:
-    """Same answers; then an executor is killed; then Spark replaces it, and the next cluster waits for its end."""
+    """The same results; then an executor is killed; then Spark replaces it, and the next cluster waits for it."""
     spark = spark_session.start(0, config={"spark.master": master, "spark.executor.memory": "512m"})
     with SparkWorkers(spark, 2) as cluster:
         say(same=program(cluster) == program(InProcess(1)))
@@ -53,7 +53,7 @@ def lose_an_executor(master: str) -> None:
 
 
 def compute(master: str) -> None:
-    """Same answers on somebody else's cluster, beside another job; ends without closing anything."""
+    """The same results on another cluster, while another job runs; ends without closing anything."""
     spark = spark_session.start(
         0, config={"spark.master": master, "spark.cores.max": 4, "spark.executor.memory": "512m"}
     )
@@ -64,7 +64,7 @@ def compute(master: str) -> None:
 
 
 def be_interrupted() -> None:
-    """Waits for an answer that does not come, with a session of its own."""
+    """Waits for a result that never comes, with its own SparkSession."""
     cluster = SparkWorkers(workers=1)
     view = endless(cluster)
     say(pids=cluster.pids)
@@ -91,7 +91,7 @@ def attempt_twice() -> None:
 
 
 def interrupts(folder: str) -> None:
-    """Interrupts of everything that can be waited for, on a session of ours and on one of the user's."""
+    """Interrupts of all calls that wait, on a SparkSession that Ikebana has started and on one of the user's."""
     on_our_spark(Path(folder), lambda: say(interrupted="our Spark"))
     on_users_spark(Path(folder), lambda: say(interrupted="the user's"))
 

@@ -1,4 +1,4 @@
-"""A Java for Spark: the machine's if it will do, else the package's, and a clear word if there is none."""
+"""A Java runtime for Spark: the machine's if it is suitable, else the package's, and a clear error if there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers on a local SparkSession: the same answers as in one process, beside other jobs, and a clean end."""
+"""Workers on a local SparkSession: the same results as in one process, while other jobs run, and a clean end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def doubled(spark: SparkSession) -> list[int]:
 
 
 def workers_running() -> list[int]:
-    """Processes of workers, below this process."""
+    """The worker processes that are descendants of this process."""
     below = [each for each in psutil.Process().children(recursive=True) if is_running(each.pid)]
     return [each.pid for each in below if "ikebana.cluster" in each.cmdline()]
 

@@ -1,4 +1,4 @@
-"""Planning: what Catalyst makes of texts and DataFrames, what is found in it again, and what is refused."""
+"""Planning: Catalyst's plans of SQL texts and DataFrames, how their leaves are recognised, and what is refused."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def planner(spark: SparkSession) -> Planner:
 
 @pytest.fixture
 def setting(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
-    """Sets something in the user's session, until the test is over."""
+    """Changes a setting of the user's session for the duration of a test."""
     before: dict[str, str | None] = {}
 
     def set_it(key: str, value: str) -> None:
@@ -84,7 +84,7 @@ def _expressions(tree: Tree) -> Iterator[Tree]:
 
 
 def scalars(found: Planned, table: str) -> list[str]:
-    """The columns of a table that scalar subqueries read, each as often as one does."""
+    """The columns of a table that scalar subqueries read, one for each subquery."""
     return sorted(
         plan.many("projectList")[0].fields["name"] if plan.kind == "Project" else plan.many("output")[0].fields["name"]
         for each in expressions(found)

@@ -1,4 +1,4 @@
-"""Sessions: how they begin and end, several of them, what they list, and the engine's cases on hosted workers."""
+"""Sessions: start and end, several sessions, listings, and the engine's cases on hosted workers."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_listings(session: Session) -> None:
 
 
 class Hosted(World):
-    """A world on workers that do not stop for anybody, in which names are used once."""
+    """A world on workers that run by themselves, in which names are used once."""
 
     def __init__(self, engine: Engine, prefix: str, *rest: Any) -> None:
         self.prefix = prefix

@@ -379,7 +379,7 @@ def boom(value: int) -> int:
 
 
 def several(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Some rows, and then it fails."""
+    """Yields some rows, and then fails."""
     yield from batches
     raise ValueError("too late")
 

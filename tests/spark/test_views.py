@@ -1,4 +1,4 @@
-"""Views and tables as DataFrames, at an epoch or as streams of changes: consistent, and faults stay where they are."""
+"""Views and tables as DataFrames, at an epoch or as streams of changes: consistent, and failures stay isolated."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def orders(session: Session) -> Table:
 
 @contextmanager
 def meanwhile(work: Any) -> Iterator[list[BaseException]]:
-    """Do something again and again, in another thread."""
+    """Call a function repeatedly in another thread."""
     done, errors = threading.Event(), list[BaseException]()
 
     def run() -> None:
@@ -60,12 +60,12 @@ def meanwhile(work: Any) -> Iterator[list[BaseException]]:
 
 
 def holds(session: Session) -> list[int]:
-    """How many readers the arrangements have, on each worker."""
+    """The number of readers of each arrangement on each worker."""
     return [each.readers for each in session.arrangements()]
 
 
 def let_go(session: Session) -> None:
-    """All reads have ended, and all leases end."""
+    """Wait until all reads have ended, and let all leases expire."""
     assert within(SOON, lambda: all(read.execution is None for read in session._snapshots._reads.values()))
     session._snapshots._stream_leases.update(dict.fromkeys(session._snapshots._stream_leases, 0.0))
     for read in list(session._snapshots._reads.values()):
@@ -88,13 +88,15 @@ def test_a_view_in_every_form(session: Session, spark: SparkSession, orders: Tab
     df = view.to_df()
     before = df.count()
     orders.insert([(30, "w", 1)])
-    assert df.count() == before + 1 == view.to_df().count()  # every action reads what there is by then
+    assert df.count() == before + 1 == view.to_df().count()  # every action reads the latest rows
     view.wait()
     joined = view.to_df().join(orders.to_df(), "region").groupBy("region").count()
     assert sum(row["count"] for row in joined.collect()) == 31
     view.drop()
     view.drop()
-    assert rows_of(total) == [(1, sum(range(30)) + 1)]  # shares what the view was
+    assert rows_of(total) == [
+        (1, sum(range(30)) + 1)
+    ]  # the result of the dropped view is still maintained for this one
     for use in (view.to_df, view.to_arrow, view.changes, view.hold, view.rows, view.wait):
         with pytest.raises(DataflowError, match="view 'by region' was dropped"):
             use()
@@ -175,7 +177,7 @@ def test_leases_end(session: Session, orders: Table, monkeypatch: pytest.MonkeyP
     bare = holds(session)
     monkeypatch.setattr(server, "_clock", lambda: now)
     for _ in range(3):
-        assert session.read("orders").rdd.count() == 30  # of which Spark does not say when it is done
+        assert session.read("orders").rdd.count() == 30  # Spark does not tell when this ends
     assert len(server._reads) == 3 and sum(holds(session)) == sum(bare) + 3 * session.workers
     snapshot = server.answer(SnapshotRequest("begin", "orders"))
     assert holds(session) != bare
@@ -230,7 +232,7 @@ def test_regression_a_read_is_held_until_its_action_has_ended(
     cancel.join()
     free.touch()
     spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
-    assert within(SOON, lambda: len(session._snapshots._reads) == 1)  # the iterator's, of which Spark has told nothing
+    assert within(SOON, lambda: len(session._snapshots._reads) == 1)  # the iterator's, about which Spark tells nothing
     let_go(session)
     assert holds(session) == bare
 
@@ -361,7 +363,7 @@ def test_a_function_that_raises_takes_the_answer_of_its_view_alone(session: Sess
     assert rows_of(onward) == [(100, 30)] and onward.to_df().count() == 1
     frame = bad.to_df()
     orders.insert([(500, "zero", 0)])
-    with pytest.raises(Exception, match=r"has no answer: .*[Dd]ivi.* by zero"):  # found by a task of Spark's
+    with pytest.raises(Exception, match=r"has no answer: .*[Dd]ivi.* by zero"):  # noticed by a Spark task
         frame.collect()
     orders.delete([(500,)])
     assert frame.count() == 30

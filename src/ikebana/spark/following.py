@@ -27,11 +27,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from ikebana.engine.deadline import within
@@ -58,12 +59,12 @@ Apply = Callable[[DataFrame, str | None], object]
 class FollowedStream:
     """A stream that a table follows; `Table.follow` starts it. `stop` ends it, and committed rows stay in the table."""
 
-    def __init__(self, table: str, query: Any, commits: Commits) -> None:
+    def __init__(self, table: str, query: StreamingQuery, commits: Commits) -> None:
         self.table, self._query, self._commits = table, query, commits
 
     @property
-    def query(self) -> Any:
-        """The StreamingQuery of Spark."""
+    def query(self) -> StreamingQuery:
+        """The streaming query of Spark, for its status and progress."""
         return self._query
 
     @property
@@ -104,7 +105,7 @@ class FollowedStream:
         if error is not None:
             self._raise(error)
 
-    def _raise(self, error: Exception) -> None:
+    def _raise(self, error: Exception) -> NoReturn:
         if self.failure is not None:
             raise self.failure from None
         raise DataflowError(
