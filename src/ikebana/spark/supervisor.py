@@ -8,11 +8,11 @@ kernel kills it with its parent.
 These functions are sent to executors by value and use only the standard library and pyspark: a supervisor stays small,
 and an executor on which ikebana is not installed can report that.
 
-A task whose worker ends before it was told to fails with a `RuntimeError`, whose message is an exit report: a marker
-and a JSON object with the worker's index and exit code, on one line. Spark passes the message on to the driver inside
-the text of the job's error, which is the only channel from a failed task to the driver that needs no connection of its
-own. `format_exit_report` writes it and `parse_exit_report` finds it there. If a worker ended because it lost its
-connection to another one, its task waits for a moment, so that Spark learns of the cause first.
+If a worker ends before it was told to stop, its task fails with a `RuntimeError` whose message is an exit report: a
+marker and a JSON object with the worker's index and exit code, on one line. Spark passes the message on to the driver
+inside the text of the job's error, the only channel from a failed task to the driver that needs no connection of its
+own. `format_exit_report` writes the report and `parse_exit_report` finds it in the text. If a worker ended because it
+lost its connection to another one, its task waits for a moment, so that Spark learns of the cause first.
 """
 
 from __future__ import annotations
