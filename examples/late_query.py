@@ -1,8 +1,8 @@
-"""A query that comes late attaches to an index that is there already, and answers at once. Takes a few seconds.
+"""A query that comes late attaches to an existing index, and answers at once. Takes a few seconds.
 
-Two engines with the same edges and the same first query, which has the edges indexed by their source. On one of
-them queries share indexes; on the other each builds its own. Then further queries arrive: the table shows how
-long each takes from being installed to its complete answer.
+Two engines have the same edges and the same first query, which has the edges indexed by their source. In one of them
+queries share indexes; in the other each query builds its own. Then further queries arrive: the table shows how long
+each takes from being installed to its complete answer.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ console = Console()
 
 
 def one_hop(edges: Collection, people: Collection) -> Collection:
-    """Whom some people know."""
-    return people.arrange("node").join(edges.arrange("src")).select("node", found="dst")
+    """The acquaintances of some people."""
+    return people.arrange("node").join(edges.arrange("src")).select("node", acquaintance="dst")
 
 
 def two_hops(edges: Collection, people: Collection) -> Collection:
-    """Whom those know whom they know."""
-    known = one_hop(edges, people).arrange("found").join(edges.arrange("src"))
-    return known.select("node", found="dst").distinct()
+    """The acquaintances of their acquaintances."""
+    known = one_hop(edges, people).arrange("acquaintance").join(edges.arrange("src"))
+    return known.select("node", acquaintance="dst").distinct()
 
 
 QUERIES: dict[str, Query] = {"one hop": one_hop, "two hops": two_hops, "one hop, again": one_hop}
@@ -54,7 +54,7 @@ def start(share: bool) -> tuple[Engine, Input]:
 
 
 def ask(engine: Engine, edges: Input, name: str, query: Query) -> tuple[float, int]:
-    """Install a query about three people; returns seconds until its answer, and the number of rows."""
+    """Install a query about three people; returns the seconds until its answer, and the number of rows."""
     people = engine.input(f"people of {name}", {"node": pa.int32()})
     people.insert({"node": [1, 2, 3]})
     engine.advance()
@@ -65,19 +65,19 @@ def ask(engine: Engine, edges: Input, name: str, query: Query) -> tuple[float, i
 
 def main() -> None:
     console.print(f"{EDGES:,} edges, and a first query that follows them by source ...")
-    sharing, lonely = start(share=True), start(share=False)
+    sharing, separate = start(share=True), start(share=False)
     table = Table(title="From install to answer", title_justify="left")
     for name in ("late query", "rows", "shared", "not shared", "times faster"):
         table.add_column(name, justify="left" if name == "late query" else "right")
     for name, query in QUERIES.items():
         quick, rows = ask(*sharing, name, query)
-        slow, same = ask(*lonely, name, query)
+        slow, same = ask(*separate, name, query)
         assert rows == same, "both engines must give the same answer"
         table.add_row(name, str(rows), f"{quick * 1e3:,.1f} ms", f"{slow * 1e3:,.1f} ms", f"{slow / quick:,.0f}")
     console.print(table)
     engine, edges = sharing
     people = engine.input("people", {"node": pa.int32()})
-    console.print("\nThe plan of such a query, and what it finds there already:")
+    console.print("\nThe plan of such a query, and the index that it reuses:")
     console.print(engine.explain(one_hop(edges, people)), highlight=False)
 
 

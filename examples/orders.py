@@ -1,10 +1,10 @@
-"""A shop on Spark: many live answers over the same tables. Run by `make demo`; takes about a minute.
+"""A shop on Spark: many live queries over the same tables. Run by `make demo`; takes about a minute.
 
-Starts Spark and workers on this machine, loads customers and orders, asks several standing questions, and shows how
-long each took to install with the arrangements that are there already, and without. Then orders come in, change and are
-cancelled for a while, and all answers follow.
+Starts Spark and workers on this machine, loads customers and orders, creates several views, and shows how long each
+took to create with the arrangements that exist already, and without them. Then orders come in, change and are cancelled
+for a while, and all views follow.
 
-Options: --seconds N (how long orders come in), --orders N (how many there are at first).
+Options: --seconds N (how long orders come in), --orders N (how many orders there are at first).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from rich.table import Table
 import ikebana as ik
 from ikebana.engine.collection import Collection
 from ikebana.spark import Session, View
+from ikebana.spark.info import ArrangementInfo
 from ikebana.spark.listing import Listing
-from ikebana.spark.session import ArrangementInfo
 
 CUSTOMERS, BATCH = 20_000, 100
 REGIONS = ["Africa", "America", "Asia", "Europe", "Middle East"]
@@ -32,18 +32,18 @@ STATUS = ["open", "packed", "sent", "late"]
 
 INTRODUCTION = """\
 [bold]A shop with live answers[/bold]
-Customers and orders are tables, spread over workers that Spark hosts. Questions about them are standing queries: each
-change to a table updates every answer. The indexes that answer them ("arrangements") exist once, for all questions.
+Customers and orders are tables, spread over workers that Spark hosts. Questions about them are views: each change of a
+table updates every answer. The indexes that they need ("arrangements") exist once, for all questions.
 """
 
 console = Console()
 
 
-def tables(session: Session, orders: int) -> None:
-    """Customers and orders, loaded by Spark, and some customers to watch."""
+def create_tables(session: Session, orders: int) -> None:
+    """Create and load the tables: customers, orders, and some customers to watch."""
     spark = session.spark
     customers = session.create_table("customers", "customer BIGINT, name STRING, region STRING", key="customer")
-    names = ", ".join(f"'{each}'" for each in REGIONS)
+    names = ", ".join(f"'{region}'" for region in REGIONS)
     customers.load(
         spark.range(CUSTOMERS).selectExpr(
             "id AS customer",
@@ -67,17 +67,17 @@ def tables(session: Session, orders: int) -> None:
 
 
 def questions(session: Session) -> dict[str, Collection]:
-    """What is to be known at any time. All of it reads orders by customer, or customers."""
+    """The questions to be answered at any time. All of them read orders by customer, or customers by key."""
     customers, orders, watched = (session.table(name) for name in ("customers", "orders", "watched"))
-    by_customer, where = orders.arrange("customer"), customers.arrange("customer")
+    by_customer, customer_index = orders.arrange("customer"), customers.arrange("customer")
 
     def is_waiting(columns: dict[str, Any]) -> Any:
         return pc.not_equal(columns["status"], "sent")
 
     spent = orders.sum("customer", "cents", "spent")
     return {
-        "revenue by region": by_customer.join(where).sum("region", "cents", "cents"),
-        "waiting, by region": by_customer.filter(is_waiting).join(where).count("region", "waiting"),
+        "revenue by region": by_customer.join(customer_index).sum("region", "cents", "cents"),
+        "waiting, by region": by_customer.filter(is_waiting).join(customer_index).count("region", "waiting"),
         "best customers of each region": spent.join(customers, on="customer").top_k("region", 1, "spent"),
         "orders of customers we watch": watched.arrange("customer").join(by_customer),
         "what customers we watch have spent": watched.join(orders, on="customer").sum("customer", "cents", "spent"),
@@ -85,13 +85,13 @@ def questions(session: Session) -> dict[str, Collection]:
     }
 
 
-def install(session: Session, asked: dict[str, Collection]) -> tuple[dict[str, View], Table]:
-    """Install each question twice, sharing nothing and sharing what is there; only the latter stays."""
-    found = Table(title="From asking to the first answer", title_justify="left")
+def install(session: Session, questions: dict[str, Collection]) -> tuple[dict[str, View], Table]:
+    """Create a view for each question twice, without and with sharing; only the latter is kept."""
+    timings = Table(title="From asking to the first answer", title_justify="left")
     for column in ("question", "on its own", "shared", "times faster"):
-        found.add_column(column, justify="left" if column == "question" else "right")
+        timings.add_column(column, justify="left" if column == "question" else "right")
     views: dict[str, View] = {}
-    for name, question in asked.items():
+    for name, question in questions.items():
         start = time.perf_counter()
         session.view(f"{name}, alone", question, share=False).wait()
         alone = time.perf_counter() - start
@@ -100,12 +100,12 @@ def install(session: Session, asked: dict[str, Collection]) -> tuple[dict[str, V
         views[name] = session.view(name, question)
         views[name].wait()
         spent = time.perf_counter() - start
-        found.add_row(name, f"{alone * 1e3:,.1f} ms", f"{spent * 1e3:,.1f} ms", f"{alone / spent:,.0f}")
-    return views, found
+        timings.add_row(name, f"{alone * 1e3:,.1f} ms", f"{spent * 1e3:,.1f} ms", f"{alone / spent:,.0f}")
+    return views, timings
 
 
 class Shop:
-    """Makes changes: new orders, orders that get on, orders that are cancelled."""
+    """Generates changes: new orders, orders whose status changes, orders that are cancelled."""
 
     def __init__(self, orders: Any, first: int) -> None:
         self._orders, self._next = orders, first
@@ -114,7 +114,7 @@ class Shop:
         self.changes = 0
 
     def step(self) -> int:
-        """A batch of changes, in one transaction; returns its epoch."""
+        """Apply a batch of changes in one transaction; returns its epoch."""
         ids = np.arange(self._next, self._next + BATCH)
         self._next += BATCH
         status = self._random.choice(STATUS, BATCH)
@@ -127,16 +127,16 @@ class Shop:
         cancelled = self._live[: BATCH // 2]
         self._live = self._live[BATCH // 2 :] + ids.tolist()
         ops = ["upsert"] * BATCH + ["delete"] * len(cancelled)
-        everything = {
+        columns = {
             name: pa.array([*np.asarray(column).tolist(), *([None] * len(cancelled))]) for name, column in rows.items()
         }
-        everything["order_id"] = pa.array([*ids.tolist(), *cancelled])
+        columns["order_id"] = pa.array([*ids.tolist(), *cancelled])
         self.changes += len(ops)
-        return int(self._orders.change(everything, ops))
+        return int(self._orders.change(columns, ops))
 
 
 def screen(views: dict[str, View], shop: Shop, latencies: list[float]) -> Group:
-    """The answers as they are."""
+    """The current answers."""
     regions = Table(title="Live answers", title_justify="left")
     for column in ("region", "revenue", "waiting", "best customer", "spent"):
         regions.add_column(column, justify="left" if column in ("region", "best customer") else "right")
@@ -162,7 +162,7 @@ def by_region(view: View) -> dict[str, dict[str, Any]]:
 
 
 def live(session: Session, orders: Any, views: dict[str, View], first: int, duration: float) -> None:
-    """Change things for a while, and show what becomes of the answers."""
+    """Change orders for a while, and show the answers."""
     shop, latencies = Shop(orders, first), list[float]()
     end = time.monotonic() + duration
     with Live(console=console, refresh_per_second=8, transient=False) as display:
@@ -178,7 +178,7 @@ def live(session: Session, orders: Any, views: dict[str, View], first: int, dura
 
 
 def check(views: dict[str, View], orders: Any, session: Session) -> bool:
-    """Whether Spark, asked from scratch, says the same."""
+    """Whether Spark computes the same result from scratch."""
     customers = session.table("customers").to_df()
     scratch = orders.to_df().join(customers, "customer").groupBy("region").sum("cents").collect()
     return {row[0]: row[1] for row in scratch} == {
@@ -190,7 +190,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--seconds", type=float, default=15)
     options.add_argument("--orders", type=int, default=300_000)
-    chosen = options.parse_args()
+    arguments = options.parse_args()
 
     console.print(INTRODUCTION)
     with console.status("starting Spark and the workers (15 seconds or so) ..."):
@@ -199,20 +199,20 @@ def main() -> None:
         console.print(f"[bold]{session!r}[/bold]\n")
         with console.status("loading customers and orders ..."):
             start = time.perf_counter()
-            tables(session, chosen.orders)
+            create_tables(session, arguments.orders)
             spent = time.perf_counter() - start
         orders = session.table("orders")
-        console.print(f"{chosen.orders:,} orders and {CUSTOMERS:,} customers loaded in {spent:.1f} s\n")
-        views, found = install(session, questions(session))
-        console.print(found)
+        console.print(f"{arguments.orders:,} orders and {CUSTOMERS:,} customers loaded in {spent:.1f} s\n")
+        views, timings = install(session, questions(session))
+        console.print(timings)
         console.print(
-            "[dim]On its own a question builds the indexes it needs from all rows. Shared, it attaches to those that\n"
-            "are there: the less it has to compute besides, the more that saves.[/dim]\n"
+            "[dim]On its own, a question builds the indexes that it needs from all rows. Shared, it attaches to\n"
+            "existing ones: the less it has to compute besides, the more that saves.[/dim]\n"
         )
-        live(session, orders, views, chosen.orders, chosen.seconds)
-        console.print("\n[bold]The arrangements of the first worker[/bold] [dim](readers: who shares them)[/dim]")
-        mine = [each for each in session.arrangements() if each.worker == 0]
-        console.print(repr(Listing(mine, ArrangementInfo)), highlight=False, soft_wrap=True)
+        live(session, orders, views, arguments.orders, arguments.seconds)
+        console.print("\n[bold]The arrangements of the first worker[/bold] [dim](readers: how many share them)[/dim]")
+        first_worker = [info for info in session.arrangements() if info.worker == 0]
+        console.print(repr(Listing(first_worker, ArrangementInfo)), highlight=False, soft_wrap=True)
         same = check(views, orders, session)
         console.print(f"\nThe same as Spark's answer from scratch: {'yes' if same else 'NO'}")
     console.print(

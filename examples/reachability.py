@@ -1,8 +1,8 @@
-"""Who can be reached? Kept up to date while edges come and go. Takes a few seconds.
+"""Which nodes can be reached? Kept up to date while edges come and go. Takes a few seconds.
 
 A random graph, one root, and the standing queries "which nodes can be reached" and "in how many steps". Each epoch
-changes some edges; the table shows what that does to the answers and how long it takes to bring them up to date.
-At the end the answer is computed once more from scratch, in plain Python, and compared.
+changes some edges; the table shows the new results and how long it took to update them. At the end the result is
+computed from scratch, in plain Python, and compared.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ def columns(rows: Rows) -> dict[str, Rows]:
 
 
 def from_scratch(rows: Rows, root: int) -> set[int]:
-    """What breadth-first search finds."""
-    following: dict[int, list[int]] = {}
+    """The nodes that a breadth-first search reaches."""
+    targets: dict[int, list[int]] = {}
     for source, target in rows.tolist():
-        following.setdefault(source, []).append(target)
-    found, waiting = {root}, [root]
-    while waiting:
-        new = {target for node in waiting for target in following.get(node, [])} - found
-        found, waiting = found | new, list(new)
-    return found
+        targets.setdefault(source, []).append(target)
+    reached, frontier = {root}, {root}
+    while frontier:
+        frontier = {target for node in frontier for target in targets.get(node, [])} - reached
+        reached |= frontier
+    return reached
 
 
 def change(edges: Input, present: Rows, added: Rows, removed: int) -> Rows:
-    """Add some edges and remove the oldest; returns those that are there now."""
+    """Add some edges and remove the oldest ones; returns the remaining edges."""
     edges.insert(columns(added))
     edges.remove(columns(present[:removed]))
     return np.concatenate([present[removed:], added])

@@ -1,7 +1,7 @@
 """Live SQL on Spark: views, a prepared statement, what they share, and a window that expires. Takes half a minute.
 
-A small shop with customers, orders and an events table. Each section asks something in SQL, changes the tables, and
-shows that the answers have followed. Most of the time goes into starting Spark.
+A small shop with customers, orders and an events table. Each section runs queries in SQL, changes the tables, and shows
+that the results have followed. Most of the time goes into starting Spark.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def heading(text: str) -> None:
 
 
 def show(title: str, rows: pa.Table) -> None:
-    """An answer, as a table."""
+    """Print rows as a table."""
     console.print(title)
     table = Table()
     for name in rows.column_names:
@@ -67,7 +67,7 @@ def timed(what: str, start: float) -> None:
 
 
 def fill(session: Session) -> None:
-    """Three tables, two of which have rows."""
+    """Create three tables, and fill two of them."""
     customers = session.create_table("customers", "id BIGINT, name STRING, nation STRING", key="id")
     orders = session.create_table("orders", "id BIGINT, customer BIGINT, price DECIMAL(12, 2)", key="id")
     session.create_table("events", "customer BIGINT NOT NULL, at TIMESTAMP NOT NULL")
@@ -77,7 +77,7 @@ def fill(session: Session) -> None:
 
 
 def views(session: Session) -> None:
-    heading("Views of SQL follow every change")
+    heading("SQL views follow every change")
     orders = session.table("orders")
     revenue, dearest = session.view("revenue", REVENUE), session.view("dearest", DEAREST)
     show("Revenue:", revenue.to_arrow())
@@ -87,30 +87,30 @@ def views(session: Session) -> None:
         orders.upsert((0, 42, Decimal("999.90")))
         orders.delete({"id": dearest.to_arrow()["id"].to_pylist()[:1]})
     after = dearest.to_arrow()
-    timed("a new order, one cancelled, and the answer to that", start)
+    timed("a new order, a cancelled one, and the new result", start)
     show("Dearest orders, after that:", after)
 
 
 def statement(session: Session) -> None:
-    heading("A prepared statement: one dataflow, any number of live answers")
+    heading("A prepared statement: one dataflow, any number of live results")
     of_customer = session.prepare(OF_CUSTOMER, customer="BIGINT", name="orders of a customer")
     of_customer.open(customer=0)
     start = time.perf_counter()
-    openings = [of_customer.open(customer=number) for number in range(1, 101)]
-    timed("a hundred more openings", start)
-    show("Best orders of customer 42:", openings[41].to_arrow())
+    results = [of_customer.open(customer=number) for number in range(1, 101)]
+    timed("a hundred more customers", start)
+    show("Best orders of customer 42:", results[41].to_arrow())
     session.table("orders").upsert((1, 42, Decimal("1000.00")))
-    show("The same, after one more order:", openings[41].to_arrow())
+    show("The same, after one more order:", results[41].to_arrow())
     of_customer.close()
 
 
 def sharing(session: Session) -> None:
-    heading("What another query reuses of what is there, and what it builds")
+    heading("Which arrangements another query reuses, and which it builds")
     console.print(session.explain(BEST), highlight=False, soft_wrap=True)
     start = time.perf_counter()
-    found = session.view("best customers", BEST).to_arrow()
-    timed("planned, installed and answered", start)
-    show("Best customers in Japan:", found)
+    rows = session.view("best customers", BEST).to_arrow()
+    timed("planned, created and read", start)
+    show("Best customers in Japan:", rows)
 
 
 def window(session: Session) -> None:

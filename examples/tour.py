@@ -1,8 +1,8 @@
 """A tour of traces: one index, many readers, each at its own time. Run by `make demo`; takes a few seconds.
 
-Orders arrive in epochs, and some are cancelled later. The tour arranges them by customer once and then shows
-what sharing that index gives: readers of different epochs, views that cost no memory, late readers that
-attach at once, and a past that is compacted as soon as nobody looks at it any more.
+Orders arrive in epochs, and some are cancelled later. The tour arranges them by customer once and then shows what
+sharing that index gives: readers of different epochs, views that cost no memory, late readers that attach at once, and
+a past that is compacted as soon as no reader needs it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def megabytes(count: int) -> str:
 
 
 class Shop:
-    """Makes orders, and cancels half of those of ten epochs ago."""
+    """Generates orders, and cancels half of the orders of ten epochs ago."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -60,15 +60,15 @@ class Shop:
         orders.advance((self.now,))
 
 
-def show_orders(title: str, found: pa.Table) -> None:
+def show_orders(title: str, orders: pa.Table) -> None:
     table = Table(title=title, title_justify="left", min_width=40)
     for name in ("order", "cents", "diff"):
         table.add_column(name, justify="right")
-    for row in found.select(["order", "cents", "diff"]).sort_by("order").slice(0, 5).to_pylist():
+    for row in orders.select(["order", "cents", "diff"]).sort_by("order").slice(0, 5).to_pylist():
         table.add_row(*(f"{value:,}" for value in row.values()))
     console.print(table)
-    if found.num_rows > 5:
-        console.print(f"  and {found.num_rows - 5} more", style="dim")
+    if orders.num_rows > 5:
+        console.print(f"  and {orders.num_rows - 5} more", style="dim")
 
 
 def main() -> None:
@@ -87,16 +87,16 @@ def main() -> None:
     customer = {"customer": [4711]}
     for at in (20, EPOCHS - 1):
         begin = time.perf_counter()
-        found = archivist.lookup(customer, at=(at,))
-        show_orders(f"customer 4711 at epoch {at}, looked up in {milliseconds(begin)}", found)
+        rows = archivist.lookup(customer, at=(at,))
+        show_orders(f"customer 4711 at epoch {at}, looked up in {milliseconds(begin)}", rows)
 
     heading("3. Another reader sees the same index differently, and copies nothing")
     analyst = archivist.clone()
     large = analyst.filter(lambda row: pc.greater(row["cents"], 90_000)).project(["cents"])
     begin, before = time.perf_counter(), archivist.nbytes
-    found = large.lookup(customer, at=(EPOCHS - 1,))
+    rows = large.lookup(customer, at=(EPOCHS - 1,))
     console.print(
-        f"  large orders of customer 4711: {found.num_rows}, in {milliseconds(begin)}; "
+        f"  large orders of customer 4711: {rows.num_rows}, in {milliseconds(begin)}; "
         f"index before {megabytes(before)}, after {megabytes(archivist.nbytes)}, readers {archivist.readers}"
     )
 
@@ -110,13 +110,13 @@ def main() -> None:
     rebuilt.advance((EPOCHS,))
     console.print(f"  attached to {len(attached.history)} batches in {took}; rebuilding took {milliseconds(begin)}")
 
-    heading("5. What nobody looks at any more is compacted away")
-    console.print(f"  the archivist holds the past: {megabytes(archivist.nbytes)} after {shop.now} epochs")
+    heading("5. History that no reader needs is compacted away")
+    console.print(f"  the archivist still holds the past: {megabytes(archivist.nbytes)} after {shop.now} epochs")
     archivist.drop()
     for _ in track(range(MORE_EPOCHS), description="more epochs of orders", console=console, transient=True):
         shop.epoch(orders)
         analyst.advance((shop.now - 1,))
-    console.print(f"  the archivist has gone:       {megabytes(analyst.nbytes)} after {shop.now} epochs")
+    console.print(f"  the archivist has gone:             {megabytes(analyst.nbytes)} after {shop.now} epochs")
     try:
         analyst.read(at=(20,))
     except ik.TimeError as error:

@@ -20,28 +20,28 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
     ],
 )
 def test_example_runs(name: str, lines: list[str], tmp_path: Path) -> None:
-    shown = run(tmp_path, name)
+    output = run(tmp_path, name)
     for line in lines:
-        assert line in shown
+        assert line in output
 
 
 @pytest.mark.spark
 def test_the_demo_runs(tmp_path: Path) -> None:
-    shown = run(tmp_path, "orders.py", "--seconds", "1", "--orders", "5000")
-    assert "The same as Spark's answer from scratch: yes" in shown
-    assert "Live answers" in shown and "changes; a transaction was in all answers after" in shown
+    output = run(tmp_path, "orders.py", "--seconds", "1", "--orders", "5000")
+    assert "The same as Spark's answer from scratch: yes" in output
+    assert "Live answers" in output and "changes; a transaction was in all answers after" in output
 
 
 @pytest.mark.spark
 def test_sql_runs(tmp_path: Path) -> None:
-    shown = run(tmp_path, "sql.py")
-    assert "arrange by id  <- reused from table customers" in shown
-    assert "arrange by customer  <- shared with revenue, dearest" in shown
-    assert "a hundred more openings" in shown and "seconds later, without any change of the table" in shown
+    output = run(tmp_path, "sql.py")
+    assert "arrange by id  <- reused from table customers" in output
+    assert "arrange by customer  <- shared with revenue, dearest" in output
+    assert "a hundred more customers" in output and "seconds later, without any change of the table" in output
 
 
 def run(directory: Path, name: str, *options: str) -> str:
-    """What an example shows."""
+    """The output of an example."""
     environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
     command = [sys.executable, str(EXAMPLES / name), *options]
     ran = subprocess.run(

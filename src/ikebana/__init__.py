@@ -38,7 +38,13 @@ __version__ = "0.2.0.dev0"
 
 
 def connect(spark: Any = None, workers: int | None = None, **options: Any) -> Session:
-    """Start workers on Spark, and a session with them: see `ikebana.spark.connect`, which takes the options."""
+    """Start workers as tasks of a Spark job, and return a session that owns them.
+
+    spark: the SparkSession that hosts the workers. By default the active one; if there is none, a local one is started,
+        and stopped when the session is closed.
+    workers: the number of workers. By default one for each processor, as far as Spark has free task slots.
+    options: the options of `ikebana.spark.connect`, among them `timeout`, `share` and `memory`.
+    """
     from ikebana import spark as ikebana_spark
 
     return ikebana_spark.connect(spark, workers, **options)

@@ -1,7 +1,7 @@
 """The command `ikebana`.
 
-Exit status: 0 done; 1 an error, or a benchmark whose answer did not verify; 2 a request that makes no
-sense; 130 interrupted. Errors and progress go to stderr, answers to stdout.
+Exit status: 0 for success; 1 for an error, or a benchmark whose results did not verify; 2 for invalid arguments; 130 if
+interrupted. Errors and progress go to stderr, results to stdout.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class UsageError(IkebanaError):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    chosen = _parser().parse_args(arguments)
+    parsed = _parser().parse_args(arguments)
     try:
-        if chosen.command == "bench":
-            _bench(chosen.name, chosen.options)
+        if parsed.command == "bench":
+            _bench(parsed.name, parsed.options)
         else:
             _info()
         return 0

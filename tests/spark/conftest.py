@@ -1,4 +1,4 @@
-"""One SparkSession for all tests of a pytest process, and one session of ours for each file: starting takes a while."""
+"""One SparkSession for all tests of a pytest process, and one Ikebana session for each file: starting is slow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from ikebana.spark import Session, connect, launch
+from ikebana.spark import Session, connect, spark_session
 
 SLOTS = 8
 SMALL = {"spark.default.parallelism": 2, "spark.sql.leafNodeDefaultParallelism": 2, "spark.sql.shuffle.partitions": 2}
@@ -22,7 +22,7 @@ SMALL = {"spark.default.parallelism": 2, "spark.sql.leafNodeDefaultParallelism":
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     config = {"spark.master": f"local[{SLOTS}]", "spark.log.level": "OFF", **SMALL}
-    session = launch.session(0, name="tests", config=config)
+    session = spark_session.start(0, name="tests", config=config)
     yield session
     session.stop()
 
@@ -35,10 +35,10 @@ def shared(spark: SparkSession) -> Iterator[Session]:
 
 @pytest.fixture
 def session(shared: Session) -> Iterator[Session]:
-    """A session that was emptied by whoever had it before."""
+    """A session without tables and views, which are dropped after each test."""
     yield shared
-    for following in shared._followings:
-        following.end()
+    for stream in shared._streams:
+        stream.end()
     for view in shared.views():
         shared.drop_view(view.name)
     for table in shared.tables():
@@ -66,7 +66,7 @@ class Feed:
         """One more file: one more micro-batch."""
         hidden = self.path / f"_{self._files}"
         hidden.write_text("\n".join(json.dumps(row) for row in rows))
-        os.utime(hidden, (self._began + self._files,) * 2)  # by which Spark takes them in order
+        os.utime(hidden, (self._began + self._files,) * 2)  # Spark reads the files in this order
         hidden.rename(self.path / f"{self._files:04}.json")
         self._files += 1
 

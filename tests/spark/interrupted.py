@@ -1,6 +1,6 @@
-"""Interrupts of whoever waits, on Spark: what a script does, which runs as a process of its own.
+"""Interrupts of calls that wait, on Spark: a script that runs in its own process.
 
-Each is sent when a condition holds, not after some time. After each of them everything must be as before.
+An interrupt is sent when a condition holds, not after a delay. After each interrupt everything must work as before.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from typing import Any
 import psutil
 from pyspark.sql import SparkSession
 
-from ikebana.spark import Session, connect, launch
+from ikebana.spark import Session, connect, spark_session
 from tests.clusters import is_running, within
 from tests.spark.conftest import SMALL
 
 LONG = 120.0
-"""Seconds that something may take which is waited for."""
+"""How many seconds to wait for something to happen."""
 
 SLOTS = {"spark.master": "local[6]", "spark.log.level": "OFF", **SMALL}
 
 
 class Stuck(Exception):
-    """What the handler of an application raises."""
+    """Raised by the interrupt handler of an application."""
 
 
 class Brake:
-    """A function of tasks and workers that says when it works, and returns when it is let go."""
+    """A function of tasks and workers that signals when it runs, and returns when it is released."""
 
     def __init__(self, path: Path) -> None:
         self._works, self._free = path.with_suffix(".works"), path.with_suffix(".free")
@@ -60,7 +60,7 @@ class Brake:
 
 
 class World:
-    """A session with a table, a view and a stream, and what must be the same after every interrupt."""
+    """A session with a table, a view and a stream, and checks that no interrupt has changed them."""
 
     def __init__(self, session: Session, folder: Path, done: Callable[[], object]) -> None:
         self.session, self.spark, self._folder, self._done = session, session.spark, folder, done
@@ -88,7 +88,7 @@ class World:
         expected: type[BaseException] = KeyboardInterrupt,
         afterwards: Callable[[], object] = lambda: None,
     ) -> None:
-        """Wait for something, be interrupted, and look whether everything is as before."""
+        """Interrupt a call that waits, and check that everything works as before."""
         pids = list(self.session._cluster.pids)
         interrupted(wait, when, expected)
         afterwards()
@@ -97,7 +97,7 @@ class World:
         self._done()
 
     def check(self) -> None:
-        """The tables are there, views answer, others can be made, loads and Spark work, and no slot is lost."""
+        """Tables and views can be read and created, loads and Spark jobs work, and no task slot is lost."""
         assert within(LONG, lambda: running_tasks(self.spark) == self.session.workers), running_tasks(self.spark)
         self.rows += 1
         self.table.load(self.spark.range(self.rows, self.rows + 1, 1, 1))
@@ -112,7 +112,7 @@ class World:
         assert within(LONG, lambda: not self.session.engine.coordinator._open)  # the stream has its own
 
     def end(self) -> None:
-        """The stream has gone on all the time, and is read by Spark."""
+        """The stream has never stopped, and Spark can read it."""
         self.source.insert([(1,), (2,)])
         self.following.wait()
         assert self.copy.to_df().count() == 2
@@ -123,7 +123,7 @@ class World:
 def interrupted(
     wait: Callable[[], object], when: Callable[[], object], expected: type[BaseException] = KeyboardInterrupt
 ) -> None:
-    """Wait for something, and be interrupted when a condition holds."""
+    """Interrupt a call that waits as soon as a condition holds."""
 
     def watch() -> None:
         assert within(LONG, lambda: bool(when()))
@@ -145,7 +145,7 @@ def running_tasks(spark: SparkSession) -> int:
 
 
 def on_our_spark(folder: Path, done: Callable[[], object]) -> None:
-    """A Spark that `connect` has started, and PySpark's handler of interrupts."""
+    """With a SparkSession that `connect` has started, and PySpark's interrupt handler."""
     session = connect(workers=2)
     world = World(session, folder, done)
     brake = world.brake()
@@ -171,8 +171,8 @@ def load_more(world: World, brake: Brake) -> None:
 
 
 def on_users_spark(folder: Path, done: Callable[[], object]) -> None:
-    """A Spark of the user's, with handlers of interrupts that are not PySpark's, and sessions of other threads."""
-    spark = launch.session(0, config=SLOTS)
+    """With the user's SparkSession, interrupt handlers other than PySpark's, and sessions of other threads."""
+    spark = spark_session.start(0, config=SLOTS)
     interrupted_connect(spark)
     sessions: list[Session] = []
     thread = threading.Thread(target=lambda: sessions.append(connect(spark, workers=2)))
@@ -209,7 +209,7 @@ def own_handler(*_: object) -> None:
 
 
 def interrupted_connect(spark: SparkSession) -> None:
-    """An interrupt while workers start leaves none, and no job."""
+    """An interrupt while workers start leaves no workers, and no job."""
     tracker = spark.sparkContext.statusTracker()
 
     interrupted(lambda: connect(spark, workers=2), tracker.getActiveJobsIds)

@@ -1,4 +1,4 @@
-"""What the tests of hosted workers compute, and what they look at; also imported by the scripts that they run."""
+"""The programs of the tests of hosted workers, and helpers; also imported by the scripts that the tests run."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tests import clusters
 from tests.clusters import EDGES
 
 SOON = 15.0
-"""Seconds in which everything that goes wrong has been noticed and cleaned up, on a busy machine too."""
+"""How many seconds it may take to notice a failure and clean up, even on a busy machine."""
 
 
 def leads_on(columns: dict[str, pa.Array]) -> Any:
-    """A function that workers must find by its name."""
+    """A function that workers have to import by its name."""
     return pa.compute.not_equal(columns["src"], columns["dst"])
 
 
 def program(cluster: Cluster, epochs: int = 4) -> list[Any]:
-    """The program of all clusters, with steps that ask a function which workers must find."""
+    """The program of all clusters, with steps that call a function which workers have to import."""
     return clusters.program(cluster, epochs=epochs, steps=lambda edges: edges.filter(leads_on))
 
 

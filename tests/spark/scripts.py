@@ -1,6 +1,6 @@
-"""Drivers that the tests run as processes of their own: `python -m tests.spark.scripts <name> ...`.
+"""Drivers that the tests run in their own processes: `python -m tests.spark.scripts <name> ...`.
 
-They print a line of JSON for each thing that the test waits for.
+They print a line of JSON for each event that the test waits for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark import TaskContext
 
 from ikebana.cluster.inprocess import InProcess
 from ikebana.errors import DataflowError
-from ikebana.spark import SparkWorkers, connect, launch, loading
+from ikebana.spark import SparkWorkers, connect, loading, spark_session
 from tests.spark.interrupted import on_our_spark, on_users_spark
 from tests.spark.programs import all_end, endless, program
 
@@ -34,8 +34,8 @@ def executor_of(pid: int) -> psutil.Process:
 
 
 def lose_an_executor(master: str) -> None:
-    """Same answers; then an executor is killed; then Spark replaces it, and the next cluster waits for its end."""
-    spark = launch.session(0, config={"spark.master": master, "spark.executor.memory": "512m"})
+    """The same results; then an executor is killed; then Spark replaces it, and the next cluster waits for it."""
+    spark = spark_session.start(0, config={"spark.master": master, "spark.executor.memory": "512m"})
     with SparkWorkers(spark, 2) as cluster:
         say(same=program(cluster) == program(InProcess(1)))
     cluster = SparkWorkers(spark, 2)
@@ -53,8 +53,10 @@ def lose_an_executor(master: str) -> None:
 
 
 def compute(master: str) -> None:
-    """Same answers on somebody else's cluster, beside another job; ends without closing anything."""
-    spark = launch.session(0, config={"spark.master": master, "spark.cores.max": 4, "spark.executor.memory": "512m"})
+    """The same results on another cluster, while another job runs; ends without closing anything."""
+    spark = spark_session.start(
+        0, config={"spark.master": master, "spark.cores.max": 4, "spark.executor.memory": "512m"}
+    )
     cluster = SparkWorkers(spark, 2)
     say(same=program(cluster) == program(InProcess(1)))
     say(sum=sum(spark.sparkContext.parallelize(range(10), 2).map(lambda each: each * 2).collect()))
@@ -62,7 +64,7 @@ def compute(master: str) -> None:
 
 
 def be_interrupted() -> None:
-    """Waits for an answer that does not come, with a session of its own."""
+    """Waits for a result that never comes, with its own SparkSession."""
     cluster = SparkWorkers(workers=1)
     view = endless(cluster)
     say(pids=cluster.pids)
@@ -73,8 +75,8 @@ def attempt_twice() -> None:
     """Loads and follows where every task fails at first, after half of its rows; ends without closing anything."""
     master = {"spark.master": "local[4, 3]", "spark.log.level": "OFF", "spark.sql.shuffle.partitions": 2}
     small = {"spark.sql.execution.arrow.maxRecordsPerBatch": 50, "spark.default.parallelism": 2}
-    spark = launch.session(0, config={**master, **small})
-    loading.CHUNK = 100
+    spark = spark_session.start(0, config={**master, **small})
+    loading.CHUNK_ROWS = 100
     here = connect(spark, workers=2)
     table, bag = here.create_table("t", "id BIGINT", key="id"), here.create_table("bag", "id BIGINT")
     table.load(spark.range(0, 1000, 1, 2).mapInArrow(failing_at_first, "id BIGINT"))
@@ -89,7 +91,7 @@ def attempt_twice() -> None:
 
 
 def interrupts(folder: str) -> None:
-    """Interrupts of everything that can be waited for, on a session of ours and on one of the user's."""
+    """Interrupts of all calls that wait, on a SparkSession that Ikebana has started and on one of the user's."""
     on_our_spark(Path(folder), lambda: say(interrupted="our Spark"))
     on_users_spark(Path(folder), lambda: say(interrupted="the user's"))
 

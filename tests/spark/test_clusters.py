@@ -1,4 +1,4 @@
-"""Workers on executors in processes of their own, and drivers that end in every way: no hang, no orphan.
+"""Workers on executors in separate processes, and drivers that end in every way: no hang, no orphan.
 
 Drivers run as processes (`scripts`), because a process has one SparkContext.
 """
@@ -29,17 +29,17 @@ from tests.spark.programs import SOON, all_end
 
 pytestmark = pytest.mark.spark
 
-PATIENCE = 240.0
-"""Seconds that a driver may take to get somewhere: six Java processes start on as few cores as there are."""
+TIMEOUT = 240.0
+"""How many seconds a driver may take: six Java processes start on few cores."""
 
 QUICK_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""None of them lives long enough for better code."""
+"""Java options for short-lived processes: no optimising compiler."""
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
 
 class Script:
-    """A driver as a process of its own, and what it says."""
+    """A driver in its own process, and its output."""
 
     def __init__(self, *arguments: str, **environment: str) -> None:
         path = os.pathsep.join(each for each in sys.path if each)
@@ -63,7 +63,7 @@ class Script:
         def has_spoken_or_ended() -> bool:
             return not self._said.empty() or self.process.poll() is not None
 
-        within(PATIENCE, has_spoken_or_ended)
+        within(TIMEOUT, has_spoken_or_ended)
         try:
             found: dict[str, Any] = json.loads(self._said.get(timeout=1))
         except queue.Empty:
@@ -116,11 +116,11 @@ def test_regression_an_interrupt_ends_what_the_interrupted_call_has_started(tmp_
         for spark in ["our Spark", "the user's"]:
             for _ in range(4):
                 assert driver.says() == {"interrupted": spark}
-        assert driver.process.wait(PATIENCE) == 0, "".join(driver.errors)
+        assert driver.process.wait(TIMEOUT) == 0, "".join(driver.errors)
 
 
 def without_java(folder: Path) -> str:
-    """A path on which there is everything but Java."""
+    """A PATH without Java."""
     folder.mkdir()
     for each in os.environ["PATH"].split(os.pathsep):
         for program in Path(each).iterdir() if Path(each).is_dir() else ():
@@ -182,5 +182,5 @@ def test_attempts_that_fail_never_count() -> None:
         assert driver.says() == {"rows": [1000, 1000], "sum": sum(range(1000)), "failed": 4}
         said = driver.says()
         assert said["copied"] == 1000 and said["active"]
-        assert driver.process.wait(PATIENCE) == 0
+        assert driver.process.wait(TIMEOUT) == 0
         assert all_end(said["pids"])

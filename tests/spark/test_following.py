@@ -1,4 +1,4 @@
-"""Following streams: a micro-batch is an epoch, once; change feeds; streams that fail stop alone."""
+"""Following streams: each micro-batch is applied once, as an epoch; change feeds; a failed stream affects no other."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_debezium(session: Session, feed: MakeFeed, wrapped: bool) -> None:
 
     write(image("r", None, row(1, "a"), 1), image("c", None, row(2, "b"), 2), image("c", None, row(3, "c"), 3))
     write(
-        image("c", None, row(4, "last"), 9),  # out of order: `source.lsn` says how it was
+        image("c", None, row(4, "last"), 9),  # out of order: `source.lsn` has the right order
         image("u", row(1, "a"), row(1, "A"), 4),
         image("d", {"id": 2, "v": None}, None, 5),  # the key alone, as Postgres has it
         {} if wrapped else image(None, None, None, 6),  # type: ignore[arg-type]
@@ -117,14 +117,14 @@ def test_replays_change_nothing(session: Session, feed: MakeFeed, tmp_path: Path
     assert session.epoch == epoch
     first.stop()
     last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
-    for path in (last, last.with_name(f".{last.name}.crc")):  # Spark died before it wrote that down
+    for path in (last, last.with_name(f".{last.name}.crc")):  # as if Spark had died before it committed
         path.unlink(missing_ok=True)
     source.write(row(3, "c"))
     again = bag.follow(source.stream, checkpoint=str(checkpoint))
     again.wait()
     assert again.batches == 1 and session.epoch == epoch + 1
     assert rows_of(bag) == [(1, "a"), (2, "b"), (3, "c")]
-    other = bag.follow(source.stream)  # another stream, which begins at the beginning
+    other = bag.follow(source.stream)  # another stream, which starts at the beginning
     other.wait()
     assert rows_of(bag) == sorted([(1, "a"), (2, "b"), (3, "c")] * 2)
 
@@ -141,7 +141,7 @@ def test_regression_a_checkpoint_of_rows_that_are_elsewhere_is_refused(
     source.write(row(3, "c"))
     table.drop()
     table = session.create_table("t", ROW)  # as in a new session
-    with pytest.raises(DataflowError, match="cannot go on from the checkpoint") as refused:
+    with pytest.raises(DataflowError, match="cannot continue from the checkpoint") as refused:
         table.follow(source.stream, checkpoint=checkpoint)
     assert refused.value.detail.startswith("2 micro-batches") and "resume=True" in refused.value.hint
     assert rows_of(table) == []
@@ -149,11 +149,11 @@ def test_regression_a_checkpoint_of_rows_that_are_elsewhere_is_refused(
     resumed.wait()
     assert rows_of(table) == [(3, "c")]
     resumed.stop()
-    again = table.follow(source.stream, checkpoint=checkpoint)  # all since then went into this table
+    again = table.follow(source.stream, checkpoint=checkpoint)  # everything since then was applied to this table
     again.stop()
     spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path))
     try:
-        with pytest.raises(DataflowError, match="cannot go on"):  # the same place, by the name of the query
+        with pytest.raises(DataflowError, match="cannot continue"):  # the same location, by the name of the query
             session.create_table("u", ROW).follow(source.stream, name="old")
     finally:
         spark.conf.unset("spark.sql.streaming.checkpointLocation")
@@ -191,12 +191,12 @@ def test_streams_that_are_refused(session: Session, spark: SparkSession, feed: M
     table, source = session.create_table("t", ROW, key="id"), feed(f"{ROW}, more INT")
     stream, rows = source.stream, source.stream.drop("more")
     cases: list[tuple[Any, dict[str, Any], str]] = [
-        (spark.range(1), {}, r"cannot follow what is not a stream\n  hint: use load"),
-        ([(1, "a")], {}, "cannot follow what is not a stream"),
+        (spark.range(1), {}, r"can only follow a streaming DataFrame\n  hint: create it"),
+        ([(1, "a")], {}, "can only follow a streaming DataFrame"),
         (stream, {}, r"does not have the columns of table 't'\n  detail: unknown: 'more'"),
         (stream.drop("v", "more"), {}, "missing: 'v'"),
         (rows.withColumn("id", F.col("v")), {}, "column 'id' of the DataFrame does not fit table 't'"),
-        (rows, {"mode": "complete"}, "there is no mode 'complete'\n  hint: use one of append, upsert, changes"),
+        (rows, {"mode": "complete"}, "unknown mode 'complete'\n  hint: use one of append, upsert, changes"),
         (rows, {"mode": "changes"}, r"as a change feed\n  detail: there is no column 'op'; the columns are id, v"),
         (rows, {"mode": "upsert", "order_by": "nope"}, r"in the order of 'nope'\n  detail: .*nope"),
     ]

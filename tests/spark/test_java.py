@@ -1,4 +1,4 @@
-"""A Java for Spark: the machine's if it will do, else the package's, and a clear word if there is none."""
+"""A Java runtime for Spark: the machine's if it is suitable, else the package's, and a clear error if there is none."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_packages_own_does_without_the_odd_option(monkeypatch: pytest.Monkey
     assert home is not None and home.is_relative_to(tmp_path / "cache")
     assert home == java.java_home() and (home / "lib").exists()
     run = home / "bin" / "java"
-    assert (java.version_of(run) or 0) >= java.OLDEST
+    assert (java.version_of(run) or 0) >= java.MINIMUM_VERSION
     with_spaces = subprocess.run([run, ODD_OPTION, "-Dx=a b c", "-version"], capture_output=True, timeout=60)
     assert with_spaces.returncode == 0
 

@@ -1,4 +1,4 @@
-"""Workers on a local SparkSession: the same answers as in one process, beside other jobs, and a clean end."""
+"""Workers on a local SparkSession: the same results as in one process, while other jobs run, and a clean end."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from ikebana.engine import Engine
 from ikebana.errors import DataflowError, DroppedError, IkebanaError
 from ikebana.operators.changes import Changes
 from ikebana.runtime.messages import Push, Read
-from ikebana.spark import Client, SparkWorkers, launch
-from ikebana.spark.hosting import occupied
-from ikebana.spark.launch import slots
+from ikebana.spark import Client, SparkWorkers, spark_session
+from ikebana.spark.barrier_job import occupied_slots
+from ikebana.spark.spark_session import slots
 from tests.clusters import EDGES, is_running, within
 from tests.spark.conftest import SLOTS
 from tests.spark.programs import SOON, all_end, endless, program
@@ -39,7 +39,7 @@ def doubled(spark: SparkSession) -> list[int]:
 
 
 def workers_running() -> list[int]:
-    """Processes of workers, below this process."""
+    """The worker processes that are descendants of this process."""
     below = [each for each in psutil.Process().children(recursive=True) if is_running(each.pid)]
     return [each.pid for each in below if "ikebana.cluster" in each.cmdline()]
 
@@ -64,7 +64,7 @@ def test_clusters_and_other_jobs_side_by_side(spark: SparkSession) -> None:
         other.run()
         with pytest.raises(DroppedError):
             one.run()
-    assert not occupied[spark.sparkContext]
+    assert not occupied_slots[spark.sparkContext]
 
 
 def test_closing_leaves_nothing(spark: SparkSession) -> None:
@@ -160,9 +160,9 @@ def test_too_few_slots(spark: SparkSession) -> None:
 def test_dynamic_allocation_is_refused_beforehand(monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> None:
     conf = {"spark.dynamicAllocation.enabled": "true"}
     context = SimpleNamespace(master="spark://somewhere:7077", getConf=lambda: conf)
-    monkeypatch.setattr(launch, "context_of", lambda spark: context)
+    monkeypatch.setattr(spark_session, "context_of", lambda spark: context)
     with pytest.raises(IkebanaError, match=r"dynamic allocation(.|\n)*spark\.dynamicAllocation\.enabled=false"):
-        launch.check(spark, 1, 0, 1.0)
+        spark_session.check_slots(spark, 1, 0, 1.0)
 
 
 def test_a_failed_start_leaves_nothing(spark: SparkSession) -> None:
@@ -172,7 +172,7 @@ def test_a_failed_start_leaves_nothing(spark: SparkSession) -> None:
         SparkWorkers(spark, 2, workers_host="203.0.113.7")
     with pytest.raises(DataflowError, match=r"worker 0 did not start in time(.|\n)*start_timeout"):
         SparkWorkers(spark, 1, patience=0.01)
-    assert not occupied[spark.sparkContext]
+    assert not occupied_slots[spark.sparkContext]
     assert within(SOON, lambda: not workers_running())
     assert within(SOON, lambda: not spark.sparkContext.statusTracker().getActiveJobsIds())
 

@@ -1,4 +1,4 @@
-"""Planning: what Catalyst makes of texts and DataFrames, what is found in it again, and what is refused."""
+"""Planning: Catalyst's plans of SQL texts and DataFrames, how their leaves are recognised, and what is refused."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from ikebana.errors import SqlError
 from ikebana.expressions.core.tree import Tree, of_nodes
 from ikebana.spark import Session, connect
 from ikebana.spark.planning import Planner
-from ikebana.spark.planning.leaves import MOST_ROWS, numbered
-from ikebana.spark.planning.prompt import prompt_answers
+from ikebana.spark.planning.leaves import MAX_CONSTANT_ROWS, numbered
+from ikebana.spark.planning.quick_ack import quick_acknowledgements
 from ikebana.spark.planning.refusing import refuse_analyzed, refuse_optimized
 from ikebana.spark.types import fields_of
 from ikebana.sql.planned import CLOCK, CONSTANT, NOW, PARAMETERS, TABLE, Planned
@@ -42,7 +42,7 @@ def planner(spark: SparkSession) -> Planner:
 
 @pytest.fixture
 def setting(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
-    """Sets something in the user's session, until the test is over."""
+    """Changes a setting of the user's session for the duration of a test."""
     before: dict[str, str | None] = {}
 
     def set_it(key: str, value: str) -> None:
@@ -84,7 +84,7 @@ def _expressions(tree: Tree) -> Iterator[Tree]:
 
 
 def scalars(found: Planned, table: str) -> list[str]:
-    """The columns of a table that scalar subqueries read, each as often as one does."""
+    """The columns of a table that scalar subqueries read, one for each subquery."""
     return sorted(
         plan.many("projectList")[0].fields["name"] if plan.kind == "Project" else plan.many("output")[0].fields["name"]
         for each in expressions(found)
@@ -317,8 +317,8 @@ def test_only_small_data_can_be_part_of_a_query(spark: SparkSession, planner: Pl
     (tmp_path / "x.csv").write_text("1\n")
     with pytest.raises(SqlError, match=r"(?s)can only read tables of this session.*csv.*load it into a table"):
         planner.plan(spark.read.schema("x INT").csv(str(tmp_path)))
-    with pytest.raises(SqlError, match=f"more than {MOST_ROWS} rows"):
-        planner.plan(spark.range(MOST_ROWS + 1))
+    with pytest.raises(SqlError, match=f"more than {MAX_CONSTANT_ROWS} rows"):
+        planner.plan(spark.range(MAX_CONSTANT_ROWS + 1))
     with pytest.raises(SqlError, match="cannot read a stream"):
         planner.plan(spark.readStream.format("rate").load())
     with pytest.raises(SqlError, match="cannot plan a"):
@@ -549,7 +549,7 @@ def test_long_answers_are_read_whole_and_the_connection_is_as_before(spark: Spar
     repeat = jvm.org.apache.commons.lang3.StringUtils.repeat
     connection = gateway._gateway_client.get_thread_connection()
     before = connection.stream
-    with prompt_answers(gateway):
+    with quick_acknowledgements(gateway):
         assert connection.stream is not before
         for length in (0, 1, 8191, 8192, 8193, 300_000):
             assert repeat("ä", length) == "ä" * length
@@ -561,7 +561,7 @@ def test_long_answers_are_read_whole_and_the_connection_is_as_before(spark: Spar
     "gateway", [None, SimpleNamespace(_gateway_client=SimpleNamespace(get_thread_connection=lambda: None))]
 )
 def test_other_gateways_are_left_alone(gateway: Any) -> None:
-    with prompt_answers(gateway):
+    with quick_acknowledgements(gateway):
         pass
 
 
@@ -569,5 +569,5 @@ def test_systems_without_the_option_are_left_alone(spark: SparkSession, monkeypa
     monkeypatch.delattr(socket, "TCP_QUICKACK")
     gateway: Any = spark.sparkContext._gateway
     before = gateway._gateway_client.get_thread_connection().stream
-    with prompt_answers(gateway):
+    with quick_acknowledgements(gateway):
         assert gateway._gateway_client.get_thread_connection().stream is before

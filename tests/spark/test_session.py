@@ -1,4 +1,4 @@
-"""Sessions: how they begin and end, several of them, what they list, and the engine's cases on hosted workers."""
+"""Sessions: start and end, several sessions, listings, and the engine's cases on hosted workers."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_listings(session: Session) -> None:
 
 
 class Hosted(World):
-    """A world on workers that do not stop for anybody, in which names are used once."""
+    """A world on workers that run by themselves, in which names are used once."""
 
     def __init__(self, engine: Engine, prefix: str, *rest: Any) -> None:
         self.prefix = prefix
@@ -263,7 +263,7 @@ class TestNames:
         ):
             with pytest.raises(DataflowError, match="is taken") as refused:
                 claim()
-            assert refused.value.detail == "there is 'Orders', and Spark does not tell names apart by case alone"
+            assert refused.value.detail == "'Orders' exists, and names are not case-sensitive"
         assert session.table("ORDERS") is orders
         view = session.view("Ids", "SELECT id FROM oRDERS")
         assert session.read("orders").collect() == view.to_df().collect() == session.read("IDS").collect()
@@ -286,7 +286,7 @@ class TestNames:
         assert session.view("one", "SELECT id FROM Orders").to_arrow()["id"].to_pylist() == [1]
         with pytest.raises(SqlError, match="may mean 'orders' or 'Orders'"):
             session.view("two", "SELECT a.id AS a, b.id AS b FROM orders a CROSS JOIN Orders b")
-        with pytest.raises(DataflowError, match="several that 'ORDERS' could mean"):
+        with pytest.raises(DataflowError, match="the name 'ORDERS' is ambiguous"):
             session.table("ORDERS")
 
     def test_columns_that_differ_in_case_alone(self, case_sensitive: Session) -> None:

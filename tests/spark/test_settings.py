@@ -21,7 +21,7 @@ Set = Callable[[str, str], None]
 
 @pytest.fixture
 def setting(spark: SparkSession) -> Iterator[Set]:
-    """Sets something in the user's session, until the test is over."""
+    """Changes a setting of the user's session for the duration of a test."""
     changed: list[str] = []
 
     def set_it(name: str, value: str) -> None:
@@ -49,7 +49,7 @@ def numbers(session: Session) -> Session:
 
 
 def entries(spark: SparkSession) -> set[str]:
-    """The keys of all settings that Spark SQL has, also of those that it does not show."""
+    """The keys of all settings of Spark SQL, including internal ones."""
     jvm: Any = spark.sparkContext._jvm
     jvm.java.lang.Class.forName("org.apache.spark.sql.internal.StaticSQLConf$")
     known: Any = getattr(getattr(jvm.org.apache.spark.sql.internal, "SQLConf$"), "MODULE$").getConfigEntries()
@@ -116,7 +116,7 @@ OBEYED: dict[str, tuple[str, str, str]] = {
         "SELECT date_format(timestamp_seconds(id), 'HH') AS h FROM numbers",
     ),
 }
-"""What a setting changes: its name, a value that is not its default, and a query."""
+"""The name of a setting, a value other than its default, and a query whose result it changes."""
 
 
 def answer(table: pa.Table) -> list[str]:
@@ -159,7 +159,7 @@ CONCERNED: dict[str, tuple[str, str]] = {
     "mapKeyDedupPolicy": ("LAST_WIN", "SELECT map_keys(map_from_arrays(a, a)) AS m FROM numbers"),
     "preserveCharVarcharTypeInfo": ("true", "SELECT CAST(s AS CHAR(5)) AS c FROM numbers"),
 }
-"""A value that is not the default, and a query that it concerns."""
+"""A value other than the default, and a query that the setting affects."""
 
 
 class TestRefused:

@@ -221,7 +221,7 @@ class TestTime:
 
 
 class TestConstantRows:
-    """Frames that Spark computes when they are made are constants: that is said."""
+    """DataFrames that Spark computes when they are created are constants, which a warning says."""
 
     def test_regression_of_a_frame_that_spark_has_computed(self, shop: Session) -> None:
         few = shop.read("customers").where("id < 2").orderBy("id")

@@ -1,4 +1,4 @@
-"""Views and tables as DataFrames, at an epoch or as streams of changes: consistent, and faults stay where they are."""
+"""Views and tables as DataFrames, at an epoch or as streams of changes: consistent, and failures stay isolated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from pyspark.sql import SparkSession
 
 from ikebana.errors import DataflowError, DroppedError, EvaluationError, IkebanaError, SqlError, TimeError
 from ikebana.spark import Session, Table
-from ikebana.spark.source import LEASE, STREAM_LEASE, Question
+from ikebana.spark.snapshot_server import LEASE, STREAM_LEASE
+from ikebana.spark.snapshots import SnapshotRequest
 from tests.clusters import within
 from tests.spark.programs import SOON
 from tests.spark.test_tables import in_order, rows_of
@@ -36,7 +37,7 @@ def orders(session: Session) -> Table:
 
 @contextmanager
 def meanwhile(work: Any) -> Iterator[list[BaseException]]:
-    """Do something again and again, in another thread."""
+    """Call a function repeatedly in another thread."""
     done, errors = threading.Event(), list[BaseException]()
 
     def run() -> None:
@@ -59,17 +60,17 @@ def meanwhile(work: Any) -> Iterator[list[BaseException]]:
 
 
 def holds(session: Session) -> list[int]:
-    """How many readers the arrangements have, on each worker."""
+    """The number of readers of each arrangement on each worker."""
     return [each.readers for each in session.arrangements()]
 
 
 def let_go(session: Session) -> None:
-    """All reads have ended, and all leases end."""
-    assert within(SOON, lambda: all(read.execution is None for read in session._desk._reads.values()))
-    session._desk._leases.update(dict.fromkeys(session._desk._leases, 0.0))
-    for read in list(session._desk._reads.values()):
-        read.until = 0.0
-    session._desk.expire()
+    """Wait until all reads have ended, and let all leases expire."""
+    assert within(SOON, lambda: all(read.execution is None for read in session._snapshots._reads.values()))
+    session._snapshots._stream_leases.update(dict.fromkeys(session._snapshots._stream_leases, 0.0))
+    for read in list(session._snapshots._reads.values()):
+        read.expires = 0.0
+    session._snapshots.expire()
 
 
 def test_a_view_in_every_form(session: Session, spark: SparkSession, orders: Table) -> None:
@@ -87,13 +88,15 @@ def test_a_view_in_every_form(session: Session, spark: SparkSession, orders: Tab
     df = view.to_df()
     before = df.count()
     orders.insert([(30, "w", 1)])
-    assert df.count() == before + 1 == view.to_df().count()  # every action reads what there is by then
+    assert df.count() == before + 1 == view.to_df().count()  # every action reads the latest rows
     view.wait()
     joined = view.to_df().join(orders.to_df(), "region").groupBy("region").count()
     assert sum(row["count"] for row in joined.collect()) == 31
     view.drop()
     view.drop()
-    assert rows_of(total) == [(1, sum(range(30)) + 1)]  # shares what the view was
+    assert rows_of(total) == [
+        (1, sum(range(30)) + 1)
+    ]  # the result of the dropped view is still maintained for this one
     for use in (view.to_df, view.to_arrow, view.changes, view.hold, view.rows, view.wait):
         with pytest.raises(DataflowError, match="view 'by region' was dropped"):
             use()
@@ -106,7 +109,7 @@ def test_a_view_in_every_form(session: Session, spark: SparkSession, orders: Tab
         session.view("total", orders)
     with pytest.raises(DataflowError, match="there is no table or view 'nope'"):
         session.read("nope")
-    for options, message in (({"name": "nope"}, "there is no table or view 'nope'"), ({}, "which table or view?")):
+    for options, message in (({"name": "nope"}, "there is no table or view 'nope'"), ({}, "no table or view given")):
         with pytest.raises(PySparkException, match=message):
             spark.read.format("ikebana").options(**options).load()
     for epoch, message in (("x", "the option `epoch` is 'x'"), (99999, "cannot read 'total' at epoch 99999")):
@@ -169,25 +172,25 @@ def test_epochs_that_are_held(session: Session, spark: SparkSession, orders: Tab
 
 
 def test_leases_end(session: Session, orders: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk, now = session._desk, time.monotonic()
+    server, now = session._snapshots, time.monotonic()
     let_go(session)
     bare = holds(session)
-    monkeypatch.setattr(desk, "_clock", lambda: now)
+    monkeypatch.setattr(server, "_clock", lambda: now)
     for _ in range(3):
-        assert session.read("orders").rdd.count() == 30  # of which Spark does not say when it is done
-    assert len(desk._reads) == 3 and sum(holds(session)) == sum(bare) + 3 * session.workers
-    place = desk.answer(Question("begin", "orders"))
+        assert session.read("orders").rdd.count() == 30  # Spark does not tell when this ends
+    assert len(server._reads) == 3 and sum(holds(session)) == sum(bare) + 3 * session.workers
+    snapshot = server.answer(SnapshotRequest("begin", "orders"))
     assert holds(session) != bare
-    monkeypatch.setattr(desk, "_clock", lambda: now + LEASE + 1)
-    assert desk.expire() == pytest.approx(STREAM_LEASE - LEASE - 1)
-    desk.answer(Question("latest", "orders", hold=place.hold))
-    monkeypatch.setattr(desk, "_clock", lambda: now + STREAM_LEASE + 1)
-    assert desk.expire() == pytest.approx(LEASE)  # the stream has asked in the meantime
-    monkeypatch.setattr(desk, "_clock", lambda: now + 2 * STREAM_LEASE)
-    assert desk.expire() is None and holds(session) == bare
-    for what in ("latest", "done"):
-        with pytest.raises(DataflowError, match="the changes of 'orders' are not kept any more"):
-            desk.answer(Question(what, "orders", 3, place.hold))
+    monkeypatch.setattr(server, "_clock", lambda: now + LEASE + 1)
+    assert server.expire() == pytest.approx(STREAM_LEASE - LEASE - 1)
+    server.answer(SnapshotRequest("latest", "orders", hold=snapshot.hold))
+    monkeypatch.setattr(server, "_clock", lambda: now + STREAM_LEASE + 1)
+    assert server.expire() == pytest.approx(LEASE)  # the stream has asked in the meantime
+    monkeypatch.setattr(server, "_clock", lambda: now + 2 * STREAM_LEASE)
+    assert server.expire() is None and holds(session) == bare
+    for kind in ("latest", "commit"):
+        with pytest.raises(DataflowError, match="the changes of 'orders' are no longer kept"):
+            server.answer(SnapshotRequest(kind, "orders", 3, snapshot.hold))
     assert holds(session) == bare
 
 
@@ -229,7 +232,7 @@ def test_regression_a_read_is_held_until_its_action_has_ended(
     cancel.join()
     free.touch()
     spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
-    assert within(SOON, lambda: len(session._desk._reads) == 1)  # the iterator's, of which Spark has told nothing
+    assert within(SOON, lambda: len(session._snapshots._reads) == 1)  # the iterator's, about which Spark tells nothing
     let_go(session)
     assert holds(session) == bare
 
@@ -317,11 +320,11 @@ def test_streams_of_changes(session: Session, spark: SparkSession, orders: Table
     assert in_order(spark.table("copied").collect()) == in_order(orders.to_df().collect())
     orders.delete([(100,)])
     queries[0].processAllAvailable()
-    with pytest.raises(PySparkException, match=r"rows of 'orders' go away(.|\n)*option\(\"changes\", True\)"):
+    with pytest.raises(PySparkException, match=r"rows of 'orders' were deleted(.|\n)*option\(\"changes\", True\)"):
         queries[1].processAllAvailable()
     for query in queries:
         query.stop()
-    with pytest.raises(PySparkException, match="changes are for streams"):
+    with pytest.raises(PySparkException, match="the option `changes` is for streams"):
         spark.read.format("ikebana").option("changes", True).load("counts").collect()
 
 
@@ -360,7 +363,7 @@ def test_a_function_that_raises_takes_the_answer_of_its_view_alone(session: Sess
     assert rows_of(onward) == [(100, 30)] and onward.to_df().count() == 1
     frame = bad.to_df()
     orders.insert([(500, "zero", 0)])
-    with pytest.raises(Exception, match=r"has no answer: .*[Dd]ivi.* by zero"):  # found by a task of Spark's
+    with pytest.raises(Exception, match=r"has no answer: .*[Dd]ivi.* by zero"):  # noticed by a Spark task
         frame.collect()
     orders.delete([(500,)])
     assert frame.count() == 30

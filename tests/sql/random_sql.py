@@ -24,7 +24,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from ikebana.errors import EvaluationError, IkebanaError, SqlError
-from ikebana.spark import Session, View, connect, launch
+from ikebana.spark import Session, View, connect, spark_session
 from ikebana.spark.answers import SparkAnswers, difference
 from tests.sql.random_queries import MAY_FAIL, Grammar
 from tests.sql.random_tables import Change, Table, change, tables
@@ -236,7 +236,7 @@ def _smaller(start: Sequence[Table]) -> Iterator[tuple[Table, ...]]:
 @contextmanager
 def _session(workers: int) -> Iterator[tuple[Session, SparkAnswers]]:
     config = {"spark.master": "local[8]", "spark.log.level": "OFF"}
-    spark = launch.session(0, name="random SQL", config=config)
+    spark = spark_session.start(0, name="random SQL", config=config)
     try:
         with connect(spark, workers=workers) as session:
             yield session, SparkAnswers(spark)

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from ikebana.spark import launch
+from ikebana.spark import spark_session
 from ikebana.spark.answers import QUICK
 from ikebana.spark.planning import Planner
 from ikebana.spark.types import fields_of, spark_schema
@@ -45,7 +45,7 @@ _LOOP = re.compile(r'(\.UnionLoop(?:Ref)?","num-children":\d,"(?:id|loopId)":)(\
 
 
 def main() -> None:
-    spark = launch.session(0, name="plans", config={"spark.log.level": "OFF", "spark.sql.session.timeZone": "UTC"})
+    spark = spark_session.start(0, name="plans", config={"spark.log.level": "OFF", "spark.sql.session.timeZone": "UTC"})
     try:
         record(spark)
         record_tpch(spark)

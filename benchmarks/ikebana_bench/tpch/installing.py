@@ -185,11 +185,11 @@ def prepare(session: Session, chosen: Sequence[int], progress: Progress) -> dict
         relations[name] = SourceTable(name, table, tuple(table.key), table.kind == "stream")
     queries = Queries(session.spark, session.engine, "", lambda: relations)
     times: dict[int, Times] = {number: {} for number in chosen}
-    queries.lowered("SELECT r_name FROM region")  # so that all tables are known
+    queries.lower("SELECT r_name FROM region")  # so that all tables are known
     for metric in ("prepare_ms", "cached_ms"):
         for number in progress.track("preparing", chosen):
             watch = Stopwatch()
-            queries.lowered(query(number))
+            queries.lower(query(number))
             times[number][metric] = watch.seconds * 1e3
     for number in chosen:
         session.explain(query(number))

@@ -43,10 +43,10 @@ _FEW = 0.05  # the scale up to which Spark is faster without compiling anything
 @contextmanager
 def spark_session(workers: int, config: Mapping[str, Any] | None = None) -> Iterator[Any]:
     """The SparkSession that is active, or else one that ends with the block, with slots for so many workers."""
-    from ikebana.spark import launch  # here, since the other benchmarks need no PySpark, which takes a while
+    from ikebana.spark import spark_session  # here, since the other benchmarks need no PySpark, which takes a while
 
-    active = launch.active_session()
-    spark = active or launch.session(workers, config=config)
+    active = spark_session.active_session()
+    spark = active or spark_session.start(workers, config=config)
     try:
         yield spark
     finally:

@@ -1,17 +1,20 @@
-"""Workers on Spark: the only part that imports pyspark.
+"""Sessions on Spark, for users of PySpark. The only part that imports pyspark.
 
-`java` finds a Java runtime, `launch` starts or takes a SparkSession, `supervisor` is what a task does, `hosting` keeps
-the workers of a cluster as the tasks of one job, `workers` is the cluster that the engine sees.
+For users: `session` (tables and views; `table`, `view`, and `info` and `listing` for what a session reports).
 
-`session` is what users work with, and `table` and `view` with it; `loading` and `following` bring data in, `source` is
-how Spark reads it; `types` and `rows` are about schemas and data as users have them, `listing` and `progress` are for
-people.
+Data in: `loading` (DataFrames), `following` and `checkpoints` (streams), `rows` and `types` (rows and schemas in the
+forms that users have them), `progress` (a progress bar). Data out: `source`, `readers`, `snapshots`, `snapshot_server`
+and `executions`, the data source "ikebana". Queries: `querying`, `planning`, `naming`, `clock`.
+
+Workers: `spark_session` starts or checks a SparkSession, on a Java runtime that `java` finds; `workers` is the cluster
+that the engine uses, `barrier_job` the Spark job that hosts it, `supervisor` the code of its tasks; `interrupting` lets
+them survive Ctrl-C. `errors` summarises Spark's errors.
 """
 
 from ikebana.cluster.client import Client, ClientCredentials
-from ikebana.spark.following import Following
-from ikebana.spark.launch import slots
+from ikebana.spark.following import FollowedStream
 from ikebana.spark.session import Session, connect
+from ikebana.spark.spark_session import slots
 from ikebana.spark.table import Table
 from ikebana.spark.view import View
 from ikebana.spark.workers import SparkWorkers
@@ -19,7 +22,7 @@ from ikebana.spark.workers import SparkWorkers
 __all__ = [
     "Client",
     "ClientCredentials",
-    "Following",
+    "FollowedStream",
     "Session",
     "SparkWorkers",
     "Table",

@@ -1,10 +1,10 @@
-"""What a checkpoint of a stream says: which stream it is of, and how many of its micro-batches were taken in.
+"""The checkpoint of a stream: which stream it belongs to, and which micro-batches were committed.
 
-Structured Streaming goes on after the last micro-batch that its checkpoint has as committed: what came before is not
-given again. A table of a new session, or one that was dropped and created again, does not have these rows, so that
-following the stream from there would leave them out without a word. `check_resumable` refuses that.
+Structured Streaming continues after the last micro-batch that is committed in the checkpoint, and does not deliver
+earlier ones again. A table of a new session, or one that was dropped and created again, lacks their rows; following the
+stream from there would silently leave them out. `check_resumable` refuses that.
 
-Not guaranteed: anything where the checkpoint cannot be read, or is written to by somebody else at the same time.
+Not guaranteed: anything if the checkpoint cannot be read, or if another process writes to it at the same time.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pyspark.sql import SparkSession
 
 from ikebana.errors import DataflowError
 
-_LOCATION = "spark.sql.streaming.checkpointLocation"
+_LOCATION_SETTING = "spark.sql.streaming.checkpointLocation"
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A stream's identity, and the number of its last micro-batch that was committed, -1 if there is none."""
+    """The identity of a stream, and the number of its last committed micro-batch, -1 if there is none."""
 
     stream: str
     committed: int
@@ -33,33 +33,34 @@ class Checkpoint:
 def check_resumable(
     spark: SparkSession, table: str, location: str | None, name: str | None, last: Mapping[str, int]
 ) -> None:
-    """Raise if a checkpoint is of a stream of which the table does not have all that was committed.
+    """Raise if a checkpoint has committed micro-batches that were not applied to the table.
 
-    `last` has the last micro-batch of each stream that the table has taken in; `name` is that of the query.
+    `last` has the last micro-batch of each stream that was applied to the table; `name` is the name of the query.
     """
-    found = _read(spark, _used(spark, location, name))
-    if found is None or found.committed <= last.get(found.stream, -1):
+    checkpoint = _read(spark, _location(spark, location, name))
+    if checkpoint is None or checkpoint.committed <= last.get(checkpoint.stream, -1):
         return
-    missing = found.committed - last.get(found.stream, -1)
+    missing = checkpoint.committed - last.get(checkpoint.stream, -1)
     raise DataflowError(
-        f"table {table!r} cannot go on from the checkpoint of this stream",
-        detail=f"{missing} micro-batch{'es' if missing > 1 else ''} that it counts as taken in did not go into this "
-        "table of this session, and Spark would not give them again: their rows would be missing",
-        hint="follow the stream with a new checkpoint, to take all of it in; or give resume=True, if the table has "
-        "these rows from elsewhere or is not to have them",
+        f"table {table!r} cannot continue from the checkpoint of this stream",
+        detail=f"{missing} micro-batch{'es' if missing > 1 else ''} that the checkpoint records as processed "
+        f"{'were' if missing > 1 else 'was'} not applied to this table of this session; Spark would not deliver "
+        f"{'them' if missing > 1 else 'it'} again, and rows would be missing",
+        hint="follow the stream with a new checkpoint, to apply all of it; or give resume=True, if the table has these "
+        "rows from another source or does not need them",
     )
 
 
-def _used(spark: SparkSession, location: str | None, name: str | None) -> str | None:
-    """Where Spark will look for the checkpoint of a query; None if it will make a new one."""
+def _location(spark: SparkSession, location: str | None, name: str | None) -> str | None:
+    """Where Spark will look for the checkpoint of a query; None if it will create a new one."""
     if location:
         return location
-    base = spark.conf.get(_LOCATION, None)
+    base = spark.conf.get(_LOCATION_SETTING, None)
     return f"{base}/{name}" if base and name else None
 
 
 def _read(spark: SparkSession, location: str | None) -> Checkpoint | None:
-    """What there is at a location; None if nothing is."""
+    """The checkpoint at a location; None if there is none."""
     if location is None:
         return None
     jvm: Any = spark.sparkContext._jvm
@@ -74,10 +75,10 @@ def _read(spark: SparkSession, location: str | None) -> Checkpoint | None:
             text = str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         finally:
             stream.close()
-        names = [each.getPath().getName() for each in system.listStatus(commits)] if system.exists(commits) else []
+        names = [file.getPath().getName() for file in system.listStatus(commits)] if system.exists(commits) else []
     except Py4JJavaError as error:
         raise DataflowError(
-            f"cannot read the checkpoint {location!r}", detail=str(error.java_exception), hint="give another one"
+            f"cannot read the checkpoint {location!r}", detail=str(error.java_exception), hint="give another location"
         ) from error
     numbers = [int(name) for name in names if name.isdecimal()]
     return Checkpoint(str(json.loads(text)["id"]), max(numbers, default=-1))

@@ -1,8 +1,8 @@
-"""The clock of a session: what now() reads in views, advanced by a thread once a second.
+"""The clock of a session: the table from which views read now(), advanced once a second by a thread.
 
-It is a table of one row. Advancing it is a transaction, hence an epoch; views that do not look at the time do nothing
-then. It starts when the first view asks for the time, and ends with the session. Between two ticks the time stands
-still: a row expires up to `TICK` seconds late.
+The table has one row. Advancing it is a transaction, hence an epoch, in which views that do not read the time have
+nothing to do. The clock starts when the first view reads the time, and ends with the session. Between two ticks the
+time stands still: a row expires up to `TICK_SECONDS` late.
 """
 
 from __future__ import annotations
@@ -17,37 +17,36 @@ from ikebana.errors import IkebanaError
 from ikebana.sql import SourceTable
 from ikebana.sql.planned import CLOCK, NOW
 
-TICK = 1.0
-"""Seconds between two ticks."""
+TICK_SECONDS = 1.0
 
-_ROW = "row"
+_KEY = "row"
 
 
 class Clock:
-    """What time it is, for views."""
+    """The current time, for views."""
 
-    def __init__(self, engine: Engine, tick: float = TICK) -> None:
+    def __init__(self, engine: Engine, tick: float = TICK_SECONDS) -> None:
         self._tick, self._stop = tick, threading.Event()
-        fields = [pa.field(_ROW, pa.int8()), pa.field(NOW, pa.timestamp("us", "UTC"), nullable=False)]
-        self._table = engine.table(CLOCK, fields, _ROW)
+        fields = [pa.field(_KEY, pa.int8()), pa.field(NOW, pa.timestamp("us", "UTC"), nullable=False)]
+        self._table = engine.table(CLOCK, fields, _KEY)
         self.advance()
         self.table = SourceTable(CLOCK, self._table.select(NOW))
-        """What queries read."""
+        """The table that queries read."""
         self._thread = threading.Thread(target=self._run, name="ikebana clock", daemon=True)
         self._thread.start()
 
     def advance(self) -> None:
-        """Show the present time."""
-        self._table.upsert({_ROW: [0], NOW: [datetime.now(UTC)]})
+        """Set the current time."""
+        self._table.upsert({_KEY: [0], NOW: [datetime.now(UTC)]})
 
     def _run(self) -> None:
         while not self._stop.wait(self._tick):
             try:
                 self.advance()
-            except IkebanaError:  # the workers are gone
+            except IkebanaError:  # the workers have ended
                 return
 
     def close(self) -> None:
-        """Stop; the time stands still from now on."""
+        """Stop the clock; the time stands still from then on."""
         self._stop.set()
         self._thread.join()

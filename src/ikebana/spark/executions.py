@@ -1,11 +1,11 @@
-"""Spark's running queries, by the number that their tasks know: whether one still runs, and which tables it reads.
+"""Running Spark queries, by the execution number that their tasks know: whether a query is running, and what it reads.
 
-Spark gives every action on a DataFrame a number and remembers it until the action has ended, in whichever way. It is
-asked for that, rather than told of it: a listener in Python would be called for every event of every job.
+Spark gives every action on a DataFrame a number and forgets it when the action has ended in any way. Spark is polled
+for this: a listener in Python would be called for every event of every job.
 
-Cost: one call to Java, 0.5 ms, to see whether a query runs; some more for what it reads.
-Not guaranteed: that every read belongs to a query. RDDs made of DataFrames, and iterators over them, are read when
-Spark has forgotten, or never had, a number.
+Cost: one call to Java, 0.5 ms, to see whether a query is running; a few more for the tables that it reads.
+Not guaranteed: that every read belongs to a query. RDDs of DataFrames, and iterators over them, are read when Spark has
+forgotten the number, or without one.
 """
 
 from __future__ import annotations
@@ -14,36 +14,32 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-_RELATION = "DataSourceV2Relation"
+from ikebana.spark.planning.catalyst import scala_items
+
+_RELATION_CLASS = "DataSourceV2Relation"
 
 
 class Executions:
-    """The queries of a SparkContext."""
+    """The running queries of a SparkContext."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark: Any = spark
 
     def is_running(self, execution: int) -> bool:
-        """Whether a query has not ended."""
-        return self._found(execution) is not None
+        """Whether a query is still running."""
+        return self._query(execution) is not None
 
     def tables(self, execution: int) -> set[str]:
-        """The names of all that a query reads through a data source, also in subqueries; none if it has ended."""
-        query = self._found(execution)
+        """The names of all tables that a query reads through data sources, also in subqueries; none if it has ended."""
+        query = self._query(execution)
         if query is None:
             return set()
-        plan = query.analyzed()
-        plans = [plan, *_items(plan.subqueriesAll())]
-        leaves = [leaf for each in plans for leaf in _items(each.collectLeaves())]
-        relations = [leaf for leaf in leaves if leaf.getClass().getSimpleName() == _RELATION]
+        analyzed = query.analyzed()
+        plans = [analyzed, *scala_items(analyzed.subqueriesAll())]
+        leaves = [leaf for plan in plans for leaf in scala_items(plan.collectLeaves())]
+        relations = [leaf for leaf in leaves if leaf.getClass().getSimpleName() == _RELATION_CLASS]
         names = [leaf.options().get("name") or leaf.options().get("path") for leaf in relations]
         return {name for name in names if name}
 
-    def _found(self, execution: int) -> Any:
-        running = self._spark._jvm.org.apache.spark.sql.execution.SQLExecution
-        return running.getQueryExecution(execution)
-
-
-def _items(sequence: Any) -> list[Any]:
-    """The items of one of Scala's sequences."""
-    return [sequence.apply(at) for at in range(sequence.size())]
+    def _query(self, execution: int) -> Any:
+        return self._spark._jvm.org.apache.spark.sql.execution.SQLExecution.getQueryExecution(execution)

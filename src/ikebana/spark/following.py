@@ -1,24 +1,25 @@
 """Following a stream: a Structured Streaming query whose micro-batches become epochs of a table.
 
-Each micro-batch is staged by its tasks (`ikebana.spark.loading`) and committed as one transaction, so that queries see
-all of it or nothing. Micro-batches have numbers. When Spark runs one again, after a failure or from a checkpoint, its
-number shows that it was committed already, and it changes nothing: for each stream, which has an identity of its own in
-its checkpoint, the table remembers the last number. One without rows is no epoch.
+Each micro-batch is staged by its tasks (`ikebana.spark.loading`) and committed as one transaction, so queries see all
+of it or nothing. A micro-batch is applied exactly once. Micro-batches have numbers, and streams have an identity, which
+is part of their checkpoint; the table remembers the last number of each stream. If Spark repeats a micro-batch, after a
+failure or from a checkpoint, its number shows that it was committed already, and it is skipped. A micro-batch without
+rows does not create an epoch.
 
-Modes. `append` inserts the rows. `upsert` replaces rows by key. `changes` takes a change feed: rows in Debezium's
-envelope (`op`, `before`, `after`, possibly inside `payload`), or rows with a column `op` beside their own. In both an
-op is one of Debezium's letters (c, r, u, d); in rows also "insert", "update", "upsert" or "delete". What is created,
-read or updated according to Debezium is upserted, since its feeds may repeat themselves.
+Modes. `append` inserts the rows. `upsert` replaces rows by key. `changes` applies a change feed: rows in Debezium's
+envelope (`op`, `before`, `after`, possibly inside `payload`), or rows with a column `op`. In both, an op is one of
+Debezium's codes (c, r, u, d); in rows it may also be "insert", "update", "upsert" or "delete". Rows that Debezium
+creates, reads or updates are upserted, because its feeds may repeat rows.
 
-Order. Where a micro-batch has a key several times, the last row counts. With `order_by` that is the one that is
-greatest in that column, which may be one that the table does not have (of an envelope: one beside `op`, or inside, such
-as "source.lsn"); without it rows are taken in the order in which Spark has them, by one task.
+Order. If a micro-batch has several rows with the same key, the last one wins. With `order_by` that is the row which is
+greatest in that column. The column need not be one of the table's; in an envelope it is next to `op`, or nested, such
+as "source.lsn". Without `order_by`, rows are applied in the order in which Spark has them, by one task.
 
-A micro-batch that a table refuses stops the stream, and nothing of it is applied: the error is that of the query,
-`Following.failure` and what `wait` raises. Other tables and views go on.
+Errors. A micro-batch that the table refuses stops the stream, and nothing of it is applied: the error is that of the
+query, `FollowedStream.failure`, and what `wait` raises. Other tables and views go on.
 
-A checkpoint of a stream whose micro-batches went elsewhere (into a table of another session, or one that was dropped)
-is refused: the table would have only what comes later (`ikebana.spark.checkpoints`). With `resume` it is accepted.
+Checkpoints. The checkpoint of a stream whose micro-batches were applied to another table (of another session, or one
+that was dropped) is refused: their rows would be missing (`ikebana.spark.checkpoints`). With `resume` it is accepted.
 """
 
 from __future__ import annotations
@@ -26,56 +27,60 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal, NoReturn
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from ikebana.engine.deadline import within
 from ikebana.errors import DataflowError, IkebanaError, SchemaError, WaitTimeoutError
 from ikebana.runtime.messages import TableSpec
 from ikebana.spark.checkpoints import check_resumable
-from ikebana.spark.loading import OP, check_columns, quoted, telling
-from ikebana.spark.types import said
+from ikebana.spark.errors import spark_error_summary
+from ikebana.spark.loading import OP, check_columns
+from ikebana.spark.naming import quote
 
-MODES = ("append", "upsert", "changes")
+FollowMode = Literal["append", "upsert", "changes"]
+_MODES: tuple[FollowMode, ...] = ("append", "upsert", "changes")
+
 ORDER = "ikebana order"
-"""The column by which rows of a key are ordered."""
+"""The name of the column that orders rows of the same key."""
 
-_DEBEZIUM = {"c": "upsert", "r": "upsert", "u": "upsert", "d": "delete"}
-_PLAIN = {"insert": "insert", "update": "upsert", "upsert": "upsert", "delete": "delete", **_DEBEZIUM}
+_DEBEZIUM_OPS = {"c": "upsert", "r": "upsert", "u": "upsert", "d": "delete"}
+_ROW_OPS = {"insert": "insert", "update": "upsert", "upsert": "upsert", "delete": "delete", **_DEBEZIUM_OPS}
 
 Apply = Callable[[DataFrame, str | None], object]
-"""Commits a DataFrame's rows with an op, or by a column `OP`."""
+"""Applies the rows of a DataFrame, with one op for all rows or with those in the column `OP`."""
 
 
-class Following:
-    """A stream that a table follows. `stop` ends it; what was committed stays."""
+class FollowedStream:
+    """A stream that a table follows; `Table.follow` starts it. `stop` ends it, and committed rows stay in the table."""
 
-    def __init__(self, table: str, query: Any, commits: Commits) -> None:
+    def __init__(self, table: str, query: StreamingQuery, commits: Commits) -> None:
         self.table, self._query, self._commits = table, query, commits
 
     @property
-    def query(self) -> Any:
-        """Spark's StreamingQuery."""
+    def query(self) -> StreamingQuery:
+        """The streaming query of Spark, for its status and progress."""
         return self._query
 
     @property
     def failure(self) -> IkebanaError | None:
-        """Why the stream was stopped, if the table refused a micro-batch."""
+        """The error with which the table refused a micro-batch, if it did; the stream has stopped then."""
         return self._commits.failure
 
     @property
     def batches(self) -> int:
-        """How many micro-batches were committed."""
+        """The number of micro-batches that were committed."""
         return self._commits.committed
 
     def wait(self, *, timeout: float | None = None) -> None:
-        """Return when everything that the source has by now was taken in; raises if the stream has failed.
+        """Wait until all data that the source has now is applied; raises if the stream has failed.
 
-        After `timeout` seconds it raises too, and the stream goes on.
+        After `timeout` seconds it raises a `WaitTimeoutError`; the stream goes on.
         """
         try:
             within(self._query.processAllAvailable, timeout, f"waiting for the stream into {self.table!r}")
@@ -86,12 +91,12 @@ class Following:
         self._check()
 
     def end(self) -> None:
-        """End the stream, whatever state it is in."""
+        """End the stream, without raising if it has failed."""
         with suppress(Exception):
             self._query.stop()
 
     def stop(self) -> None:
-        """End the stream; raises if it had failed."""
+        """End the stream; raises if it has failed."""
         self._query.stop()
         self._check()
 
@@ -100,14 +105,14 @@ class Following:
         if error is not None:
             self._raise(error)
 
-    def _raise(self, error: Exception) -> None:
+    def _raise(self, error: Exception) -> NoReturn:
         if self.failure is not None:
             raise self.failure from None
         raise DataflowError(
             f"the stream that table {self.table!r} follows has failed",
-            detail=telling(error),
-            hint="mend the source and let the table follow it again: with the same checkpoint it goes on where it "
-            "stopped, as long as this session lives",
+            detail=spark_error_summary(error),
+            hint="fix the source and follow it again: with the same checkpoint the stream continues where it stopped, "
+            "for as long as this session lives",
         ) from error
 
     def __repr__(self) -> str:
@@ -116,7 +121,7 @@ class Following:
 
 
 class Commits:
-    """Commits the micro-batches of one stream, each once. `last` has the last one by stream, for all of a table."""
+    """Commits the micro-batches of a stream, each once. `last` has the last micro-batch of each stream of the table."""
 
     def __init__(self, apply: Callable[[DataFrame], object], last: dict[str, int]) -> None:
         self._apply, self._last = apply, last
@@ -125,7 +130,7 @@ class Commits:
         self.failure: IkebanaError | None = None
 
     def start(self, stream: str) -> None:
-        """The stream has started, and this is its identity."""
+        """Set the identity of the stream, which is known only when it has started, and begin to commit."""
         self._stream = stream
         self._started.set()
 
@@ -149,23 +154,24 @@ def follow(
     last: dict[str, int],
     *,
     tasks: int,
-    mode: str,
+    mode: FollowMode,
     order_by: str | None,
     name: str | None,
     checkpoint: str | None,
     trigger: dict[str, Any] | None,
     resume: bool,
-) -> Following:
-    """Start the query; `last` has the last micro-batch of each stream that the table has followed.
+) -> FollowedStream:
+    """Start the streaming query.
 
-    `tasks` is how many tasks share a micro-batch that has to be put in order.
+    `last` has the last micro-batch of each stream that the table has followed. `tasks` is the number of tasks among
+    which a micro-batch is partitioned if it has to be sorted. The other arguments are those of `Table.follow`.
     """
-    if mode not in MODES:
-        raise SchemaError(f"there is no mode {mode!r}", hint=f"use one of {', '.join(MODES)}")
+    if mode not in _MODES:
+        raise SchemaError(f"unknown mode {mode!r}", hint=f"use one of {', '.join(_MODES)}")
     if not isinstance(df, DataFrame) or not df.isStreaming:
         raise SchemaError(
-            f"table {table.name!r} cannot follow what is not a stream",
-            hint="use load(df) for a batch, or make it with spark.readStream",
+            f"table {table.name!r} can only follow a streaming DataFrame",
+            hint="create it with spark.readStream, or use load(df) for a batch",
         )
     op = {"append": "insert", "upsert": "upsert", "changes": None}[mode]
     rows = flattened(df, table, order_by) if op is None else _with_order(df, order_by, table)
@@ -188,40 +194,40 @@ def follow(
         writer = writer.trigger(**trigger)
     query = writer.start()
     commits.start(str(query.id))
-    return Following(table.name, query, commits)
+    return FollowedStream(table.name, query, commits)
 
 
 # Order.
 
 
 def _in_order(batch: DataFrame, table: TableSpec, tasks: int) -> DataFrame:
-    """A micro-batch whose rows of one key are in one partition, in order."""
+    """A micro-batch in which all rows of a key are in one partition, in order."""
     if ORDER not in batch.columns:
         return batch.coalesce(1)
-    return batch.repartition(tasks, *(quoted(field.name) for field in table.key)).sortWithinPartitions(quoted(ORDER))
+    return batch.repartition(tasks, *(quote(field.name) for field in table.key)).sortWithinPartitions(quote(ORDER))
 
 
 def _with_order(df: DataFrame, order_by: str | None, table: TableSpec) -> DataFrame:
-    """The rows with a column `ORDER`; one that is only there for that is left out."""
+    """The rows with a column `ORDER`; without the column `order_by` if the table does not have it."""
     if order_by is None:
         return df
-    found = _selected(df, [F.col("*"), _order(df, order_by)], order_by, table)
-    return found if order_by in [field.name for field in table.fields] else found.drop(order_by)
+    rows = _select(df, [F.col("*"), _order(df, order_by)], order_by, table)
+    return rows if order_by in _names(table) else rows.drop(order_by)
 
 
 def _order(df: DataFrame, order_by: str) -> Column:
-    """The column to order by: one of that name, or else of that path."""
-    return F.col(quoted(order_by) if order_by in df.columns else order_by).alias(ORDER)
+    """The column to order by: `order_by` is its name, or the path of a nested field."""
+    return F.col(quote(order_by) if order_by in df.columns else order_by).alias(ORDER)
 
 
-def _selected(df: DataFrame, columns: list[Column], order_by: str | None, table: TableSpec) -> DataFrame:
+def _select(df: DataFrame, columns: list[Column], order_by: str | None, table: TableSpec) -> DataFrame:
     try:
         return df.select(*columns)
     except AnalysisException as error:
         raise SchemaError(
             f"table {table.name!r} cannot follow this stream in the order of {order_by!r}",
-            detail=said(error),
-            hint="name a column of the stream",
+            detail=spark_error_summary(error),
+            hint="give the name of a column of the stream",
         ) from error
 
 
@@ -229,7 +235,7 @@ def _selected(df: DataFrame, columns: list[Column], order_by: str | None, table:
 
 
 def flattened(df: DataFrame, table: TableSpec, order_by: str | None = None) -> DataFrame:
-    """A change feed as rows with an op each, in a column `OP`, and their order, if there is one, in `ORDER`."""
+    """A change feed as rows of the table, with the op in a column `OP`, and with `ORDER` if there is an `order_by`."""
     kinds = {field.name: field.dataType for field in df.schema}
     if isinstance(kinds.get("payload"), StructType):
         return flattened(df.where(F.col("payload").isNotNull()).select("payload.*"), table, order_by)
@@ -237,15 +243,15 @@ def flattened(df: DataFrame, table: TableSpec, order_by: str | None = None) -> D
         raise SchemaError(
             f"table {table.name!r} cannot follow this stream as a change feed",
             detail=f"there is no column 'op'; the columns are {', '.join(kinds)}",
-            hint="give rows in Debezium's envelope (op, before, after), or a column `op` beside the table's",
+            hint="give rows in Debezium's envelope (op, before, after), or the table's columns and a column `op`",
         )
     order = [] if order_by is None else [_order(df, order_by)]
     before, after = kinds.get("before"), kinds.get("after")
     if isinstance(before, StructType) and isinstance(after, StructType):
-        known = df.where(F.col("op").isNotNull())  # a tombstone has none
-        return _selected(known, [_op(_DEBEZIUM), *_images(before, after), *order], order_by, table)
+        known = df.where(F.col("op").isNotNull())  # a tombstone has no op
+        return _select(known, [_op(_DEBEZIUM_OPS), *_images(before, after), *order], order_by, table)
     others = [name for name in df.columns if name != "op" and (name != order_by or name in _names(table))]
-    return _selected(df, [_op(_PLAIN), *(F.col(quoted(name)) for name in others), *order], order_by, table)
+    return _select(df, [_op(_ROW_OPS), *(F.col(quote(name)) for name in others), *order], order_by, table)
 
 
 def _names(table: TableSpec) -> list[str]:
@@ -253,12 +259,12 @@ def _names(table: TableSpec) -> list[str]:
 
 
 def _images(before: StructType, after: StructType) -> list[Column]:
-    """The columns of rows: as they were, if they are deleted, else as they are. Either may lack some."""
+    """The columns of rows: from `before` if the row is deleted, else from `after`. Either may lack some columns."""
     is_delete, kinds = F.col("op") == "d", {field.name: field.dataType for field in (*before, *after)}
     columns = []
     for name, kind in kinds.items():
         images = [
-            F.col(f"{image}.{quoted(name)}") if name in fields.names else F.lit(None).cast(kind)
+            F.col(f"{image}.{quote(name)}") if name in fields.names else F.lit(None).cast(kind)
             for image, fields in (("before", before), ("after", after))
         ]
         columns.append(F.when(is_delete, images[0]).otherwise(images[1]).alias(name))
@@ -266,7 +272,7 @@ def _images(before: StructType, after: StructType) -> list[Column]:
 
 
 def _op(names: dict[str, str]) -> Column:
-    """The column of ops, translated; one that is not known stays, and is refused by name."""
+    """The column of ops, translated; an unknown op is not changed, and refused by name when it is applied."""
     column = F.col("op")
     translated = F.coalesce(*(F.when(column == known, F.lit(op)) for known, op in names.items()), column)
     return translated.alias(OP)

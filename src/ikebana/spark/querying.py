@@ -1,14 +1,14 @@
-"""SQL and DataFrames over the tables and views of a session: planned by Spark, lowered to collections.
+"""Queries of a session: SQL and DataFrames over its tables and views, planned by Spark and lowered to collections.
 
-`Queries` keeps Spark's planner in step with what the session has. It is made when the first query comes: a session that
-uses none pays nothing.
+`Queries` tells Spark's planner about the tables and views that a query mentions. The planner is created with the first
+query; a session without queries does not pay for it.
 """
 
 from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame, SparkSession
@@ -18,6 +18,7 @@ from ikebana.engine import Engine
 from ikebana.errors import ConstantRowsWarning
 from ikebana.operators.changes import Fields
 from ikebana.spark.clock import Clock
+from ikebana.spark.naming import mentioned
 from ikebana.spark.planning import Parameters, Planner, parameter_field
 from ikebana.spark.types import fields_of
 from ikebana.sql import Lowered, Planned, SourceTable
@@ -25,11 +26,11 @@ from ikebana.sql.lowering.query import lower
 from ikebana.sql.planned import CLOCK
 
 Tables = Callable[[], Mapping[str, SourceTable]]
-"""The tables and views that there are."""
+"""Returns the current tables and views of the session, by name."""
 
 
 class _WithClock(dict[str, SourceTable]):
-    """Tables by name, and the clock if it is asked for."""
+    """Tables by name; the clock is created when it is looked up."""
 
     def __init__(self, tables: Mapping[str, SourceTable], clock: Callable[[], SourceTable]) -> None:
         super().__init__(tables)
@@ -42,39 +43,43 @@ class _WithClock(dict[str, SourceTable]):
 
 
 class Queries:
-    """Queries of one session."""
+    """Plans and lowers the queries of one session."""
 
     def __init__(self, spark: SparkSession, engine: Engine, owner: str, tables: Tables) -> None:
         self._spark, self._engine, self._owner, self._tables = spark, engine, owner, tables
         self._clock: Clock | None = None
-        self._lowered: WeakKeyDictionary[Planned, Lowered] = WeakKeyDictionary()  # of plans that the planner keeps
+        self._lowered: WeakKeyDictionary[Planned, Lowered] = (
+            WeakKeyDictionary()
+        )  # by plan, for as long as the planner caches it
         self._planner: Planner | None = None
         self._known: dict[str, SourceTable] = {}
         self._lock = threading.Lock()
 
-    def lowered(self, query: str | DataFrame, what: str = "the query") -> Lowered:
+    def lower(self, query: str | DataFrame, what: str = "the query") -> Lowered:
         """A query as a collection over tables and views.
 
-        A warning about it names `what` it is, and the place three callers up: where a user has called the session.
+        `what` names the query in warnings, which point to the third caller: the user's call of the session.
         """
         tables = self._tables()
-        planned = self._with(tables, query if isinstance(query, str) else "").plan(query)
+        names = mentioned(query, tables) if isinstance(query, str) else []
+        planned = self._planner_of(tables, names).plan(query, names)
         if planned.is_constant or planned.computed:
             warnings.warn(_warning(planned, what), ConstantRowsWarning, stacklevel=4)
-        found = self._lowered.get(planned)
-        if found is None:
-            found = self._lowered[planned] = lower(planned, _WithClock(tables, self._running_clock))
-        return found
+        lowered = self._lowered.get(planned)
+        if lowered is None:
+            lowered = self._lowered[planned] = lower(planned, _WithClock(tables, self._running_clock))
+        return lowered
 
-    def prepared(self, text: str, parameters: Parameters) -> tuple[Planned, Fields, Mapping[str, SourceTable]]:
-        """A text with parameters as Spark plans it, what the parameters are, and the tables it is about."""
+    def prepare(self, text: str, parameters: Parameters) -> tuple[Planned, Fields, Mapping[str, SourceTable]]:
+        """The plan of a SQL text with parameters, the fields of the parameters, and the tables by name."""
         tables = self._tables()
-        spark_fields = [parameter_field(name, given) for name, given in parameters.items()]
-        planned = self._with(tables, text).prepare(text, parameters)
+        spark_fields = [parameter_field(name, kind) for name, kind in parameters.items()]
+        names = mentioned(text, tables)
+        planned = self._planner_of(tables, names).prepare(text, parameters, names)
         return planned, fields_of(StructType(spark_fields)), _WithClock(tables, self._running_clock)
 
     def _running_clock(self) -> SourceTable:
-        """The clock, which starts when the first query looks at it."""
+        """The table of the clock, which is started by the first query that reads the time."""
         with self._lock:
             if self._clock is None:
                 self._clock = Clock(self._engine)
@@ -86,10 +91,10 @@ class Queries:
             if self._clock is not None:
                 self._clock.close()
 
-    def _with(self, tables: Mapping[str, SourceTable], text: str) -> Planner:
-        """The planner, which knows those of the tables that a text mentions, and none that there is no more.
+    def _planner_of(self, tables: Mapping[str, SourceTable], names: Iterable[str]) -> Planner:
+        """The planner, after adding the tables of these names and removing tables that were dropped.
 
-        Showing it a table takes some ten milliseconds: views that no query reads are never shown to it.
+        Adding a table takes about ten milliseconds, so a view that no query reads is never added.
         """
         with self._lock:
             if self._planner is None:
@@ -97,27 +102,26 @@ class Queries:
             for name in [name for name, table in self._known.items() if tables.get(name) is not table]:
                 self._planner.drop_table(name)
                 del self._known[name]
-            lower = text.lower()
-            for name, table in tables.items():
-                if name not in self._known and name.replace("`", "``").lower() in lower:
-                    self._planner.add_table(name, table.rows.node.columns)
-                    self._known[name] = table
+            for name in names:
+                if name not in self._known:
+                    self._planner.add_table(name, tables[name].rows.node.columns)
+                    self._known[name] = tables[name]
             return self._planner
 
 
 def _warning(planned: Planned, what: str) -> str:
-    """Why part of a view may never change, and what to do."""
+    """Why a view, or part of it, will never change, and what to do."""
     rows = "; ".join(f"rows with the columns {names}" for names in planned.computed)
     if planned.is_constant:
         return (
             f"{what} never changes: its DataFrame reads no table or view of this session"
-            + (f", only {rows}, which are as they were when it was made" if rows else "")
-            + ". If it was computed from a table, as by transpose() or checkpoint(), write the query in SQL, or as a "
-            "DataFrame of table.to_df()."
+            + (f", only {rows}, which were computed when the DataFrame was created" if rows else "")
+            + ". If it was computed from a table, for instance by transpose() or checkpoint(), write the query in SQL, "
+            "or as a DataFrame over table.to_df()."
         )
     return (
-        f"a part of {what} never changes: its DataFrame has {rows}, as they were when it was made. If they were "
-        "computed from a table, as by transpose() or checkpoint(), write that part in SQL, or as a DataFrame of "
-        "table.to_df(); if they are data of your own to look up, load them into a table, or ignore "
+        f"a part of {what} never changes: its DataFrame has {rows}, as they were when it was created. If they "
+        "were computed from a table, for instance by transpose() or checkpoint(), write that part in SQL, or as a "
+        "DataFrame over table.to_df(); if they are constant data of your own, load them into a table, or ignore "
         "ikebana.ConstantRowsWarning."
     )

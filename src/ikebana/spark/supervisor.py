@@ -1,15 +1,18 @@
-"""What a Spark task does for a worker: it starts the worker's process, and sees to it that both end together.
+"""The Spark task of a worker: it starts the worker's process and ensures that task and worker end together.
 
-The worker is a child of Spark's Python process, a fresh interpreter. So its memory is given back when it ends, while
-Spark keeps its Python processes for other tasks; its exit code tells how it ended; and what happens to the task
-happens to it: it holds a pipe from its supervisor, as local workers do from the driver, and on Linux the kernel kills
-it with its parent.
+The worker is a child of Spark's Python process, in a fresh interpreter. Its memory is therefore returned to the system
+when it ends, although Spark keeps its Python processes for other tasks, and its exit code shows how it ended. It cannot
+outlive the task: it reads from a pipe that its supervisor holds, as local workers do with the driver, and on Linux the
+kernel kills it with its parent.
 
-These functions travel to executors by value, and use nothing but the standard library and pyspark: the supervisor
-itself stays small, and an executor without ikebana can say so.
+These functions are sent to executors by value and use only the standard library and pyspark: a supervisor stays small,
+and an executor on which ikebana is not installed can report that.
 
-A task that ends because its worker did raises an error of one line that the driver understands (`REPORT`). One whose
-worker only followed another waits a moment, so that Spark hears of the cause first.
+If a worker ends before it was told to stop, its task fails with a `RuntimeError` whose message is an exit report: a
+marker and a JSON object with the worker's index and exit code, on one line. Spark passes the message on to the driver
+inside the text of the job's error, the only channel from a failed task to the driver that needs no connection of its
+own. `format_exit_report` writes the report and `parse_exit_report` finds it in the text. If a worker ended because it
+lost its connection to another one, its task waits for a moment, so that Spark learns of the cause first.
 """
 
 from __future__ import annotations
@@ -22,71 +25,102 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
-REPORT = "ikebana worker {index} ended with code {code}"
-"""What a task says whose worker has ended before it was told to."""
+_EXIT_MARKER = "ikebana-worker-exit "
 
-_LOOK = 0.5
-_CAUSES_FIRST = 1.5
+_PARENT_CHECK_SECONDS = 0.5
+_CAUSE_FIRST_SECONDS = 1.5
+
+
+class ExitReport(NamedTuple):
+    """The index of a worker that has ended, and its exit code: negative if a signal killed it."""
+
+    worker: int
+    exit_code: int
+
+
+def format_exit_report(worker: int, exit_code: int) -> str:
+    """The message of a task whose worker has ended.
+
+    >>> format_exit_report(1, -9)
+    'ikebana-worker-exit {"worker": 1, "exit_code": -9}'
+    """
+    return _EXIT_MARKER + json.dumps({"worker": worker, "exit_code": exit_code})
+
+
+def parse_exit_report(text: str) -> ExitReport | None:
+    """The first exit report in the text of a Spark error; None if there is none.
+
+    >>> parse_exit_report(f"Job aborted.\\nRuntimeError: {format_exit_report(1, -9)}\\n  at java.lang.Thread")
+    ExitReport(worker=1, exit_code=-9)
+    """
+    _, marker, rest = text.partition(_EXIT_MARKER)
+    if not marker:
+        return None
+    try:
+        report, _ = json.JSONDecoder().raw_decode(rest)
+        return ExitReport(int(report["worker"]), int(report["exit_code"]))
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def task(
-    lines: list[str], module: str, lost: int, environment: dict[str, str], path: list[str]
+    configs: list[str], module: str, lost: int, environment: dict[str, str], path: list[str]
 ) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """The function of the tasks. `lines` are the seats, `lost` the exit code of a worker that followed another.
+    """The function that the tasks run.
 
-    `environment` are variables for workers where the executor has none of that name, and `path` are directories of
-    the driver from which modules are imported, if they are there.
+    `configs` are the workers' configurations as JSON, `module` is run as the worker, and `lost` is the exit code of a
+    worker that lost its connection to another one. `environment` has variables for workers on executors that do not set
+    them. `path` has the directories from which the driver imports modules; those that exist are added.
     """
 
     def supervise(_: Iterable[Any]) -> Iterator[Any]:
         from pyspark import BarrierTaskContext
 
         context = BarrierTaskContext.get()
-        index = context.partitionId()
-        seat = json.loads(lines[index])
-        if not seat["host"]:
-            seat["host"] = _address(context.getTaskInfos()[index].address)
-        process = _start(module, seat, environment, path)
-        code = _wait(process)
-        if code == lost:
-            time.sleep(_CAUSES_FIRST)
-        if code:
-            raise RuntimeError(REPORT.format(index=index, code=code))
+        worker = context.partitionId()
+        config = json.loads(configs[worker])
+        if not config["host"]:
+            config["host"] = _address(context.getTaskInfos()[worker].address)
+        exit_code = _wait(_start(module, config, environment, path))
+        if exit_code == lost:
+            time.sleep(_CAUSE_FIRST_SECONDS)
+        if exit_code:
+            raise RuntimeError(format_exit_report(worker, exit_code))
         return iter(())
 
     return supervise
 
 
 def _address(task_address: str) -> str:
-    """The numeric address of the executor that runs a task; ZeroMQ listens on no names."""
+    """The numeric address of the executor that runs a task; ZeroMQ does not listen on host names."""
     host = task_address.rpartition(":")[0] if ":" in task_address else task_address
     return socket.gethostbyname(host.strip("[]"))
 
 
-def _start(module: str, seat: dict[str, Any], environment: dict[str, str], path: list[str]) -> Any:
-    known = [os.getcwd() if each == "" else each for each in sys.path]
-    added = [each for each in path if each not in known and os.path.exists(each)]
+def _start(module: str, config: dict[str, Any], environment: dict[str, str], path: list[str]) -> Any:
+    known = [os.getcwd() if directory == "" else directory for directory in sys.path]
+    added = [directory for directory in path if directory not in known and os.path.exists(directory)]
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", module],
         stdin=subprocess.PIPE,
         bufsize=0,
         env={**environment, **os.environ, "PYTHONPATH": os.pathsep.join([*added, *known])},
-        process_group=0,  # signals to Spark's Python processes are not for it: it ends with its parent
+        process_group=0,  # signals to Spark's Python processes do not reach it: it ends with its parent
     )
     assert process.stdin is not None
-    with suppress(BrokenPipeError):  # it has ended already; its exit code tells
-        process.stdin.write(json.dumps(seat).encode() + b"\n")
+    with suppress(BrokenPipeError):  # it has ended already, and its exit code is reported
+        process.stdin.write(json.dumps(config).encode() + b"\n")
     return process
 
 
 def _wait(process: Any) -> int:
-    """The exit code of the worker; if Spark's Python daemon ends, both end."""
+    """The exit code of the worker; if Spark's Python daemon ends, worker and supervisor end too."""
     parent = os.getppid()
     while True:
         try:
-            return int(process.wait(_LOOK))
+            return int(process.wait(_PARENT_CHECK_SECONDS))
         except subprocess.TimeoutExpired:
             if os.getppid() != parent:
                 process.kill()

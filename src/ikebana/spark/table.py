@@ -1,17 +1,17 @@
-"""Tables as users of Spark have them: rows in whatever form come in, DataFrames and streams too, DataFrames come out.
+"""Tables for users of Spark: they accept rows in many forms, DataFrames and streams, and can be read as DataFrames.
 
-A `Table` is a collection: `filter`, `join`, `count` and the rest make queries of it. Its changes are checked and
-applied in transactions (`ikebana.engine.tables` says how), which this module only feeds.
+A `Table` is a collection: `filter`, `join`, `count` and so on define queries over it. Its changes are checked and
+applied in transactions by `ikebana.engine.tables`; this module converts the data and runs the Spark jobs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql.types import StructType
 
 from ikebana.cluster.interrupts import completed
@@ -19,85 +19,111 @@ from ikebana.engine import tables, views
 from ikebana.engine.collection import Arrangement, Collection
 from ikebana.engine.deadline import Deadline
 from ikebana.engine.tables import Transaction
+from ikebana.engine.views import HeldEpoch
 from ikebana.errors import DataflowError, SchemaError
-from ikebana.spark.following import Following, follow
+from ikebana.spark.following import FollowedStream, FollowMode, follow
 from ikebana.spark.interrupting import run_job
-from ikebana.spark.loading import Sender, check_columns, stage_frame
+from ikebana.spark.loading import JobRunner, Sender, check_columns, stage_frame
 from ikebana.spark.progress import with_progress
 from ikebana.spark.rows import as_columns
 from ikebana.spark.types import spark_schema
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ikebana.spark.session import Session
 
-_LOADS = ("insert", "upsert", "delete")
+LoadMode = Literal["insert", "upsert", "delete"]
+_LOAD_MODES: tuple[LoadMode, ...] = ("insert", "upsert", "delete")
 
 
 class Table(Collection):
-    """A table of a session. See `Session.create_table`."""
+    """A table of a session; `Session.create_table` creates one. It is also a collection, to define queries with."""
 
     def __init__(self, session: Session, inner: tables.Table) -> None:
         super().__init__(inner.node)
         self.inner, self._session = inner, session
         self.name, self.key, self.kind = inner.name, inner.key, inner.kind
-        self._followings: list[Following] = []
-        self._last: dict[str, int] = {}  # the last micro-batch of each stream that it has followed
+        self._streams: list[FollowedStream] = []
+        self._last_batches: dict[str, int] = {}  # the last micro-batch of each stream that it has followed
         coordinator, dataflow = session.engine.coordinator, inner.spec.dataflow
         self._rows = views.View(coordinator, inner.name, inner.node, dataflow, [], lambda view: None, kind="table")
 
     @property
     def schema(self) -> StructType:
-        """The columns, as Spark has them."""
+        """The columns, as a Spark schema."""
         return spark_schema(self.node.columns)
 
     # Changes.
 
     def insert(self, data: Any, *, timeout: float | None = None) -> int | None:
-        """Add rows: dicts, tuples, Spark rows, columns by name, or an Arrow, pandas or polars table.
+        """Insert rows; fails if the table already has a row with the same key.
 
-        Their keys must not be there yet. Returns the epoch at which they are there; None inside a transaction.
+        data: dicts, tuples, Spark rows, a mapping of columns, or an Arrow, pandas or polars table. `load` takes a
+            Spark DataFrame.
+        timeout: after how many seconds to give up; then nothing is applied.
+
+        Returns the epoch of the change; None inside a transaction, which is applied at the end of its block.
         """
         return self.change(data, "insert", timeout=timeout)
 
     def upsert(self, data: Any, *, timeout: float | None = None) -> int | None:
-        """Add rows in place of those with the same keys."""
+        """Insert rows, replacing rows with the same key. Arguments and result are those of `insert`."""
         return self.change(data, "upsert", timeout=timeout)
 
     def delete(self, data: Any, *, timeout: float | None = None) -> int | None:
-        """Take rows away: those with the given keys, or, where there is no key, one copy of each row given."""
+        """Delete the rows with the given keys; in a table without a key, one copy of each given row.
+
+        `data` may have all columns or only those of the key. Otherwise arguments and result are those of `insert`.
+        """
         return self.change(data, "delete", timeout=timeout)
 
-    def change(self, data: Any, ops: Any, *, timeout: float | None = None) -> int | None:
-        """Rows with an op ("insert", "upsert", "delete") for all, or one for each. The last one for a key wins."""
+    def change(self, data: Any, ops: str | Sequence[str] | pa.Array, *, timeout: float | None = None) -> int | None:
+        """Insert, upsert and delete rows in one transaction. If a key occurs several times, its last row wins.
+
+        ops: "insert", "upsert" or "delete", for all rows, or one of these for each row.
+
+        Otherwise arguments and result are those of `insert`.
+        """
         self._session.check()
         key = self.inner.spec.key if isinstance(ops, str) and ops == "delete" else ()
         return self.inner.change(as_columns(data, self.node.columns, key), ops, timeout=timeout)
 
     def load(
-        self, df: DataFrame, mode: str = "insert", *, progress: bool | None = None, timeout: float | None = None
+        self,
+        df: DataFrame,
+        mode: LoadMode = "insert",
+        *,
+        progress: bool | None = None,
+        timeout: float | None = None,
     ) -> int | None:
-        """All rows of a DataFrame, as one transaction: inserted, or by key upserted or deleted.
+        """Insert, upsert or delete all rows of a Spark DataFrame, in one transaction.
 
-        Spark's tasks hand them straight to the workers that own them. A bar shows progress on a terminal. If it all
-        takes longer than `timeout` seconds, the job is cancelled and nothing is applied. So it is when the call is
-        interrupted (Ctrl-C).
+        Spark's tasks send the rows directly to the workers that own them. If the call is interrupted (Ctrl-C) the Spark
+        job is cancelled and nothing is applied.
+
+        mode: "insert", "upsert" or "delete", as the methods of these names.
+        progress: whether to show a progress bar. By default on a terminal only.
+        timeout: after how many seconds to cancel the job; then nothing is applied.
+
+        Returns the epoch of the change; None inside a transaction, which is applied at the end of its block.
         """
         self._session.check()
         self.inner.check()
         if not isinstance(df, DataFrame):
             raise SchemaError(
-                f"cannot load a {type(df).__name__} into table {self.name!r}",
+                f"cannot load a value of type {type(df).__name__} into table {self.name!r}",
                 hint="give a Spark DataFrame; insert() takes rows, and Arrow, pandas and polars tables",
             )
         if df.isStreaming:
-            raise SchemaError(f"table {self.name!r} cannot load a stream", hint="use follow(df)")
-        if mode not in _LOADS:
-            raise SchemaError(f"there is no way {mode!r} to load", hint=f"use one of {', '.join(_LOADS)}")
+            raise SchemaError(f"cannot load a stream into table {self.name!r}", hint="use follow(df)")
+        if mode not in _LOAD_MODES:
+            raise SchemaError(f"unknown load mode {mode!r}", hint=f"use one of {', '.join(_LOAD_MODES)}")
         rows = check_columns(df, self.inner.spec, mode)
         spark = self._session.spark
         deadline = self._session.engine.coordinator.deadline(timeout, f"loading into {self.name!r}")
 
-        def run(job: Callable[[], Any]) -> Any:
+        def run(job: Callable[[], list[Row]]) -> list[Row]:
             return run_job(spark, partial(with_progress, spark, f"loading {self.name}", job, progress), deadline)
 
         return self._apply(rows, mode, run, deadline=deadline)
@@ -105,7 +131,7 @@ class Table(Collection):
     def follow(
         self,
         stream: DataFrame,
-        mode: str = "append",
+        mode: FollowMode = "append",
         *,
         order_by: str | None = None,
         name: str | None = None,
@@ -113,26 +139,31 @@ class Table(Collection):
         trigger: dict[str, Any] | None = None,
         resume: bool = False,
         timeout: float | None = None,
-    ) -> Following:
-        """Take in a stream from now on: each of its micro-batches is a transaction. See `ikebana.spark.following`.
+    ) -> FollowedStream:
+        """Apply a Spark stream to the table from now on; each micro-batch is applied exactly once, as one transaction.
 
-        `mode` is "append", "upsert" or "changes"; `order_by` says which row of a key is the last; `name`, `checkpoint`
-        and `trigger` (such as {"processingTime": "1 second"}) are Spark's. A checkpoint of a stream whose rows went
-        elsewhere is refused, since these would be missing; with `resume` the table takes what comes after them. A
-        micro-batch that takes longer than `timeout` seconds, if that is given, ends the stream.
+        stream: a streaming DataFrame (`spark.readStream`).
+        mode: "append" inserts rows, "upsert" replaces rows by key, "changes" applies a change feed: rows in Debezium's
+            envelope, or rows with a column `op`. See `ikebana.spark.following`.
+        order_by: a column of the stream; of several rows with the same key in a micro-batch, the one that is greatest
+            in this column wins. By default the last one.
+        name, checkpoint, trigger: as for a Spark streaming query, for instance {"processingTime": "1 second"}.
+        resume: accept a checkpoint although this table lacks rows that were processed before it. Without `resume` such
+            a checkpoint is refused.
+        timeout: the stream fails if a micro-batch takes longer than this number of seconds.
         """
         self._session.check()
         self.inner.check()
 
         def apply(df: DataFrame, op: str | None) -> object:
-            return self._apply(df, op, self._micro_batch(timeout), Transaction(self._session.engine.coordinator))
+            return self._apply(df, op, self._batch_runner(timeout), Transaction(self._session.engine.coordinator))
 
-        def start() -> Following:
-            following = follow(
+        def start() -> FollowedStream:
+            followed = follow(
                 stream,
                 self.inner.spec,
                 apply,
-                self._last,
+                self._last_batches,
                 tasks=self._session.workers,
                 mode=mode,
                 order_by=order_by,
@@ -141,14 +172,14 @@ class Table(Collection):
                 trigger=trigger,
                 resume=resume,
             )
-            self._followings.append(following)
-            self._session.adopt(following)
-            return following
+            self._streams.append(followed)
+            self._session.end_with_session(followed)
+            return followed
 
-        return completed(start, Following.end)
+        return completed(start, FollowedStream.end)
 
-    def _micro_batch(self, timeout: float | None) -> Callable[[Callable[[], Any]], Any]:
-        """How the job of a micro-batch is run: by the stream's own thread, unless that has to look at the time."""
+    def _batch_runner(self, timeout: float | None) -> JobRunner:
+        """Runs the job of a micro-batch: in the stream's thread, or with a timeout in another one."""
         if timeout is None:
             return lambda job: job()
         what = f"a micro-batch of table {self.name!r}"
@@ -158,18 +189,18 @@ class Table(Collection):
         self,
         df: DataFrame,
         op: str | None,
-        run: Callable[[Callable[[], Any]], Any],
+        run: JobRunner,
         own: Transaction | None = None,
         deadline: Deadline | None = None,
-    ) -> Any:
+    ) -> int | None:
         """Stage the rows of a DataFrame, and commit them unless they belong to a transaction of this thread."""
         coordinator = self._session.engine.coordinator
         outer = None if own else tables.current(coordinator)
         transaction = outer or own or Transaction(coordinator)
         try:
-            sender = Sender(self._session.invitation, self.inner.spec, transaction.number, op, tuple(df.columns))
+            sender = Sender(self._session.credentials, self.inner.spec, transaction.number, op, tuple(df.columns))
             parts, rows = stage_frame(df, sender, run)
-            if own and not rows:  # no epoch for nothing: a stream that reads from here would never come to rest
+            if own and not rows:  # no epoch: a stream that reads the table would never be idle
                 own.abort()
                 return None
             transaction.adopt(self.inner, parts)
@@ -182,55 +213,58 @@ class Table(Collection):
     # Arrangements.
 
     def arrange(self, *key: str, by: str | Sequence[str] | None = None) -> Arrangement:
-        """Indexed by key columns. With `by` the arrangement is kept from now on, for all queries to share."""
+        """The table indexed by key columns, for queries. With `by`, build this index now and keep it for all queries.
+
+        An index that is kept with `by` exists until `drop_arrangement`, whether or not a query uses it.
+        """
         return self.inner.arrange(*key, by=by)
 
     def drop_arrangement(self, by: str | Sequence[str]) -> None:
-        """Let go of an arrangement; queries that use it keep it as long as they need it."""
+        """Release an index that `arrange(by=...)` has built; queries that use it keep it while they need it."""
         self.inner.drop_arrangement(by)
 
     # Reading.
 
     def to_df(self, at: int | None = None, *, timeout: float | None = None) -> DataFrame:
-        """The rows as a Spark DataFrame, read by its tasks from the workers directly; see `View.to_df`."""
-        self.check_kept()
+        """The rows as a Spark DataFrame, which reads them from the workers; see `View.to_df`."""
+        self.check_readable()
         return self._session.read(self.name, at, timeout=timeout)
 
     def to_arrow(self, at: int | None = None, *, timeout: float | None = None) -> pa.Table:
-        """The rows as an Arrow table, at the last closed epoch or at one that is held."""
-        self.check_kept()
+        """The rows as an Arrow table, at the last closed epoch or at an epoch that `hold` keeps."""
+        self.check_readable()
         return self._rows.to_arrow(at, timeout=timeout).select(self.columns)
 
-    def to_pandas(self, at: int | None = None, *, timeout: float | None = None) -> Any:
-        """The rows as a pandas frame, at the last closed epoch or at one that is held."""
+    def to_pandas(self, at: int | None = None, *, timeout: float | None = None) -> pd.DataFrame:
+        """The rows as a pandas DataFrame, at the last closed epoch or at an epoch that `hold` keeps."""
         return self.to_arrow(at, timeout=timeout).to_pandas()
 
-    def hold(self, *, timeout: float | None = None) -> Any:
-        """Keep the rows of the present epoch on, and all later ones, readable: `with table.hold() as held: ...`."""
-        self.check_kept()
+    def hold(self, *, timeout: float | None = None) -> HeldEpoch:
+        """Keep the last closed epoch and all later ones readable: `with table.hold() as held: ...`."""
+        self.check_readable()
         return self._rows.hold(timeout=timeout)
 
     def stop_following(self) -> None:
-        """End the streams that the table follows."""
-        for following in self._followings:
-            following.end()
-        self._followings = []
+        """End all streams that the table follows."""
+        for stream in self._streams:
+            stream.end()
+        self._streams = []
 
     def drop(self) -> None:
-        """Drop the table and its rows; refused while a view uses it. Streams that it follows end."""
+        """Drop the table and its rows, and stop the streams that it follows. Fails if a view reads the table."""
         self._session.check()
         self.inner.check()
         self._session.drop_table(self.name)
 
-    def check_kept(self) -> None:
-        """Raise if there is nothing to read."""
+    def check_readable(self) -> None:
+        """Raise if the table was dropped, or is a stream, whose rows are not stored."""
         self._session.check()
         self.inner.check()
         if self.kind == "stream":
             raise DataflowError(
                 f"table {self.name!r} cannot be read",
-                detail="it is a stream, of which nothing is kept",
-                hint="make a view",
+                detail="it is a stream, whose rows are not stored",
+                hint="create a view over it, and read the view",
             )
 
     def __repr__(self) -> str:

@@ -1,16 +1,16 @@
-"""Views as users of Spark have them: a standing query's answer as a DataFrame, and its changes.
+"""Views for users of Spark: the result of a standing query as a DataFrame, and its changes.
 
-Everything but DataFrames is that of `ikebana.engine.views.View`, which this one hands on to: what is read at an epoch
-is exact for that epoch, across tables and views, and changes come each epoch once, in order.
+Everything except DataFrames and ORDER BY is passed on to `ikebana.engine.views.View`: a read at an epoch is exact for
+that epoch, across tables and views, and the changes of each epoch are delivered once, in order.
 
-Cost: `to_arrow` and `to_pandas` bring the answer to this process, in milliseconds if it is small. A DataFrame costs a
-Spark job, and is read by its tasks.
+Cost: `to_arrow` and `to_pandas` bring the rows to this process, in milliseconds if they are few. An action on a
+DataFrame costs a Spark job, whose tasks read the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -19,22 +19,26 @@ from pyspark.sql.types import StructType
 
 from ikebana.engine import views
 from ikebana.engine.collection import Collection
-from ikebana.engine.subscriptions import BACKLOG, BACKLOG_BYTES, OnError
+from ikebana.engine.subscriptions import BACKLOG, BACKLOG_BYTES, OnChange, OnError, Subscription
+from ikebana.engine.views import HeldEpoch
 from ikebana.reducers.ordering import sort_table
 from ikebana.reducers.sort_keys import SortKey
+from ikebana.spark.naming import quote
 from ikebana.spark.types import spark_schema
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ikebana.spark.session import Session
 
 
 class View:
-    """A standing query of a session. See `Session.view`."""
+    """A query whose result is kept up to date; `Session.view` creates one."""
 
     def __init__(self, session: Session, inner: views.View, order: Sequence[SortKey] = ()) -> None:
+        """`order` is the ORDER BY of the query; DataFrames, Arrow tables and pandas DataFrames are sorted by it."""
         self._session, self.inner = session, inner
         self.name, self.order = inner.name, tuple(order)
-        """`order` is that of the query's ORDER BY, in which the answer is shown."""
 
     def _check(self) -> None:
         self._session.check()
@@ -47,29 +51,52 @@ class View:
 
     @property
     def schema(self) -> StructType:
-        """The columns, as Spark has them."""
+        """The columns, as a Spark schema."""
         return spark_schema(self.inner.plan.columns)
 
-    def to_df(self, at: int | None = None, *, timeout: float | None = None) -> DataFrame:
-        """The answer as a Spark DataFrame, whose tasks read it from the workers directly.
+    # Reading.
 
-        Every action on it reads the answer anew: at the epoch that was closed last when the action started to read,
-        the same for everything that it reads; or at an epoch that `hold` keeps. An action waits for workers as long as
-        they work, or, with `timeout`, for so many seconds in each of its tasks.
+    def to_df(self, at: int | None = None, *, timeout: float | None = None) -> DataFrame:
+        """The rows as a Spark DataFrame, whose tasks read them directly from the workers.
+
+        Every action on the DataFrame reads the last closed epoch anew, and sees one epoch of all tables and views that
+        it reads. With `at`, it reads at that epoch, which `hold` must keep.
+
+        timeout: how many seconds each task may wait for the workers. None for no limit.
         """
         self._check()
         frame = self._session.read(self.name, at, timeout=timeout)
         return frame.orderBy([_sorted_by(key) for key in self.order]) if self.order else frame
 
     def to_arrow(self, at: int | None = None, *, timeout: float | None = None) -> pa.Table:
-        """The answer as an Arrow table, at the last closed epoch or at one that is held."""
+        """The rows as an Arrow table, at the last closed epoch or at an epoch that `hold` keeps."""
         self._check()
-        found = self.inner.to_arrow(at, timeout=timeout)
-        return sort_table(found, self.order) if self.order else found
+        rows = self.inner.to_arrow(at, timeout=timeout)
+        return sort_table(rows, self.order) if self.order else rows
 
-    def to_pandas(self, at: int | None = None, *, timeout: float | None = None) -> Any:
-        """The answer as a pandas frame."""
+    def to_pandas(self, at: int | None = None, *, timeout: float | None = None) -> pd.DataFrame:
+        """The rows as a pandas DataFrame, at the last closed epoch or at an epoch that `hold` keeps."""
         return self.to_arrow(at, timeout=timeout).to_pandas()
+
+    def errors(self, at: int | None = None, *, timeout: float | None = None) -> pa.Table:
+        """The rows for which an expression of the view has no value, and why (columns `error`, `row`, `diff`).
+
+        While there are such rows, reading the view raises an `EvaluationError`.
+        """
+        self._check()
+        return self.inner.errors(at, timeout=timeout)
+
+    def hold(self, *, timeout: float | None = None) -> HeldEpoch:
+        """Keep the last closed epoch and all later ones readable: `with view.hold() as held: ...`."""
+        self._check()
+        return self.inner.hold(timeout=timeout)
+
+    def wait(self, epoch: int | None = None, *, timeout: float | None = None) -> None:
+        """Wait until the result at an epoch is complete, by default at the last closed one."""
+        self._check()
+        self.inner.wait(self._session.epoch - 1 if epoch is None else epoch, timeout=timeout)
+
+    # Changes.
 
     def changes(
         self,
@@ -78,52 +105,48 @@ class View:
         timeout: float | None = None,
         backlog: int = BACKLOG,
         backlog_bytes: int = BACKLOG_BYTES,
-    ) -> Any:
-        """An iterator of (epoch, Arrow table with a column `diff`): each epoch with changes once, in order.
+    ) -> Subscription:
+        """Iterate over the changes: `for epoch, table in view.changes(): ...`.
 
-        First the answer as it is, unless `since="now"`. It waits for the next, with `timeout` no longer than so many
-        seconds, and ends then. So many rows and bytes may wait on each worker until they are taken; with more it
-        raises. It also raises when the view gets errors; the next item is then what has changed when they are gone.
+        Each item is an epoch and an Arrow table of the rows that changed, with a column `diff`: how many copies of the
+        row were added, or removed if it is negative. Every epoch with changes comes once, in order. The first item has
+        all rows of the view, unless `since="now"`. The iterator raises an `EvaluationError` when the view gets errors;
+        the next item then has the changes since the last one, and comes when the errors are gone.
+
+        timeout: how many seconds to wait for the next item before the iterator ends. None for no limit.
+        backlog, backlog_bytes: how many rows and bytes may wait on each worker to be consumed; if there are more, the
+            iterator raises.
         """
         self._check()
         return self.inner.changes(since, timeout=timeout, backlog=backlog, backlog_bytes=backlog_bytes)
 
     def subscribe(
         self,
-        callback: Callable[[int, pa.Table], object],
+        callback: OnChange,
         since: str | None = None,
         *,
         backlog: int = BACKLOG,
         backlog_bytes: int = BACKLOG_BYTES,
         on_error: OnError | None = None,
-    ) -> Any:
-        """The same for a function, called with epoch and table as changes come; `on_error` when errors do."""
-        self._check()
-        limits = {"backlog": backlog, "backlog_bytes": backlog_bytes}
-        return self.inner.subscribe(callback, since, **limits, on_error=on_error)
+    ) -> Subscription:
+        """Call `callback(epoch, table)` in a background thread for every epoch with changes, until `close()`.
 
-    def errors(self, at: int | None = None, *, timeout: float | None = None) -> pa.Table:
-        """The rows for which the view has no value, and why; while there are any, reading it raises."""
+        The arguments are those of `changes`. `on_error` is called with an `EvaluationError` when the view gets errors;
+        without it the error is logged. If `callback` raises, the subscription is closed, and the exception is logged
+        and kept as `error` of the subscription, which this method returns.
+        """
         self._check()
-        return self.inner.errors(at, timeout=timeout)
+        return self.inner.subscribe(callback, since, backlog=backlog, backlog_bytes=backlog_bytes, on_error=on_error)
 
-    def hold(self, *, timeout: float | None = None) -> Any:
-        """Keep the answer of the present epoch on, and all later ones, readable: `with view.hold() as held: ...`."""
-        self._check()
-        return self.inner.hold(timeout=timeout)
-
-    def wait(self, epoch: int | None = None, *, timeout: float | None = None) -> None:
-        """Return when the answer at an epoch is there, by default that of the last closed one."""
-        self._check()
-        self.inner.wait(self._session.epoch - 1 if epoch is None else epoch, timeout=timeout)
+    # Using and dropping it.
 
     def rows(self) -> Collection:
-        """The answer as a collection, for further views: they share it."""
+        """The result as a collection, to define further views with, which share it."""
         self._check()
         return self.inner.rows()
 
     def drop(self) -> None:
-        """Retire the query, and release what only it used; dropping twice does nothing."""
+        """Drop the view, and release the arrangements that only it used. Dropping twice does nothing."""
         self._session.forget_view(self)
 
     def __repr__(self) -> str:
@@ -131,8 +154,8 @@ class View:
 
 
 def _sorted_by(key: SortKey) -> Column:
-    """A sort key, as Spark has it."""
-    column = F.col(f"`{key.column.replace('`', '``')}`")
+    """A sort key, as a Spark column."""
+    column = F.col(quote(key.column))
     if key.ascending:
         return column.asc_nulls_first() if key.nulls_first else column.asc_nulls_last()
     return column.desc_nulls_first() if key.nulls_first else column.desc_nulls_last()

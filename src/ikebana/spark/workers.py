@@ -1,23 +1,23 @@
 """Workers on Spark, as the engine sees them.
 
     with Engine(cluster=SparkWorkers(workers=2)) as engine: ...          # starts a local SparkSession
-    with Engine(cluster=SparkWorkers(spark, workers=2)) as engine: ...   # on yours
+    with Engine(cluster=SparkWorkers(spark, workers=2)) as engine: ...   # uses yours
 
-Everything that `ikebana.cluster.driver` says holds here. On a user's SparkSession any number of clusters
-can live beside each other and beside other jobs, as long as there are slots; it goes on when they are closed. One that
-was started here is stopped with the cluster.
+The guarantees of `ikebana.cluster.driver` hold. Any number of clusters can share a user's SparkSession with each other
+and with other jobs, as long as there are task slots; the SparkSession keeps running when they are closed. A
+SparkSession that was started here is stopped with the cluster.
 
-Sockets. In local modes all listen on loopback. On a cluster the driver listens on `spark.driver.host` and workers on
-the addresses of their executors; `host` and `workers_host` say otherwise. All connections are authenticated.
+Sockets. In local modes all sockets listen on loopback. On a cluster the driver listens on `spark.driver.host` and each
+worker on the address of its executor; `host` and `workers_host` override this. All connections are authenticated.
 
-Interrupts. Ctrl-C leaves the workers alone (`ikebana.spark.interrupting`). While they start it ends them again, and
-Spark, if it was started for them; but it waits until Spark has started.
+Interrupts. Ctrl-C does not affect running workers (`ikebana.spark.interrupting`). While workers are starting it ends
+them, and stops Spark if it was started for them, as soon as Spark has started.
 
 Cost, on two busy cores: a SparkSession takes 12 s to start, workers 2 s (5 s the first time), closing 0.1 s. A request
 to all workers and back takes 0.27 ms with one worker and 0.47 ms with two; a killed worker is an error in the driver
-after 0.3 s. An empty worker has 200 MB, and its supervisor 55 MB, of which Python itself is most.
-Not guaranteed: that the Java process of a session which was started here ends before this process does; PySpark keeps
-it. Nor anything where `spark.python.worker.killOnIdleTimeout` is set: to Spark, the workers' tasks are idle.
+after 0.3 s. An empty worker uses 200 MB and its supervisor 55 MB, most of which is Python itself.
+Not guaranteed: that the Java process of a SparkSession which was started here ends before this process does; PySpark
+keeps it. Nor anything with `spark.python.worker.killOnIdleTimeout`: Spark considers the workers' tasks idle.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from pyspark.sql import SparkSession
 from ikebana.cluster.driver import Driver
 from ikebana.cluster.interrupts import deferred
 from ikebana.errors import DataflowError, IkebanaError
-from ikebana.spark import launch
-from ikebana.spark.hosting import SparkTasks, counting, occupied
+from ikebana.spark import spark_session
+from ikebana.spark.barrier_job import BarrierJob, occupied_slots, slots_lock
 
 _LOOPBACK = "127.0.0.1"
 
@@ -54,51 +54,57 @@ class SparkWorkers(Driver):
         memory: int | None = None,
         view_memory: int | None = None,
     ) -> None:
-        """Start the workers, and return when all are there.
+        """Start the workers, and return when all of them are connected.
 
-        Without `spark` the session that is active is taken, or else one is started. `workers` is as many as there are
-        processors, or as the session has slots to spare. `patience` is how many seconds executors and workers may
-        take to start; `name` is shown by Spark. `memory` is how many bytes each worker may use, by default its share of
-        80% of its machine's, and `view_memory` each view there, by default half of that
-        (`ikebana.runtime.memory_budget`).
+        spark: the SparkSession that hosts the workers. By default the active one; if there is none, a local one is
+            started, and stopped with the workers.
+        workers: the number of workers. By default one for each processor, as far as Spark has free task slots.
+        effort: how eagerly arrangements are merged: "eager", "default" or "lazy".
+        host, workers_host: the addresses on which the driver and the workers listen.
+        patience: how many seconds executors and workers may take to start.
+        name: the description of the job that Spark shows.
+        memory: how many bytes each worker may use. By default 80% of its machine's memory, shared equally among the
+            workers there (`ikebana.runtime.memory_budget`).
+        view_memory: how many bytes each view may use on a worker. By default half of `memory`.
         """
         if workers is not None and workers < 1:
-            raise DataflowError(f"cannot start {workers} workers", hint="give at least one")
-        taken = spark or launch.active_session()
-        self.spark = taken or launch.session(workers or launch.cores())
-        """The SparkSession."""
-        at_end = self.spark.stop if taken is None else None
-        tasks: SparkTasks | None = None
+            raise DataflowError(f"cannot start {workers} workers", hint="give a number of at least 1")
+        given = spark or spark_session.active_session()
+        self.spark = given or spark_session.start(workers or spark_session.cores())
+        """The SparkSession that hosts the workers."""
+        at_end = self.spark.stop if given is None else None
+        job: BarrierJob | None = None
         try:
-            context = launch.context_of(self.spark)
-            driver_host, theirs = _addresses(context)
+            context = spark_session.context_of(self.spark)
+            driver_address, worker_address = _addresses(context)
             _use_this_python(context)
-            with counting:
-                held = occupied.get(context, 0)
-                size = workers or max(1, min(launch.cores(), launch.slots(self.spark) - held - 1))
-                launch.check(self.spark, size, held, patience)
-                tasks = SparkTasks(context, size, name, at_end)
+            with slots_lock:
+                occupied = occupied_slots.get(context, 0)
+                free = spark_session.slots(self.spark) - occupied - 1
+                size = workers or max(1, min(spark_session.cores(), free))
+                spark_session.check_slots(self.spark, size, occupied, patience)
+                job = BarrierJob(context, size, name, at_end)
             super().__init__(
-                tasks,
+                job,
                 size,
                 effort=effort,
-                host=host or driver_host,
-                workers_host=theirs if workers_host is None else workers_host,
+                host=host or driver_address,
+                workers_host=worker_address if workers_host is None else workers_host,
                 patience=patience,
                 memory=memory,
                 view_memory=view_memory,
             )
         except BaseException:
             with deferred():
-                if tasks is not None:
-                    tasks.close()
+                if job is not None:
+                    job.close()
                 elif at_end is not None:
                     at_end()
             raise
 
 
 def _addresses(context: Any) -> tuple[str, str]:
-    """Where the driver listens, and where workers do; empty for the address of their executor."""
+    """The addresses on which driver and workers listen; for workers empty if it is the address of their executor."""
     if context.master.startswith("local"):
         return _LOOPBACK, _LOOPBACK
     name = context.getConf().get("spark.driver.host")
@@ -106,14 +112,14 @@ def _addresses(context: Any) -> tuple[str, str]:
         return socket.gethostbyname(name), ""
     except OSError as error:
         raise IkebanaError(
-            f"the driver's host name {name!r} has no address",
+            f"the driver's host name {name!r} cannot be resolved",
             detail=str(error),
-            hint="set spark.driver.host to an address by which executors reach the driver",
+            hint="set spark.driver.host to an address at which executors can reach the driver",
         ) from error
 
 
 def _use_this_python(context: Any) -> None:
-    """Let tasks on this machine run with this interpreter, unless the user has said which: others lack our packages."""
-    is_here = context.master.startswith("local") or _addresses(context)[0].startswith("127.")
-    if is_here and not os.environ.get("PYSPARK_PYTHON"):
+    """Run tasks on this machine with this interpreter, which has ikebana installed, unless the user has set another."""
+    is_local = context.master.startswith("local") or _addresses(context)[0].startswith("127.")
+    if is_local and not os.environ.get("PYSPARK_PYTHON"):
         context.pythonExec = sys.executable

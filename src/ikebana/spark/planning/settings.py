@@ -1,19 +1,19 @@
-"""Settings of Spark SQL, and what becomes of each in a view: planned by Spark, obeyed, or refused by name.
+"""Settings of Spark SQL, and how a view treats each: planned by Spark, obeyed, or refused by name.
 
-A setting may change an answer at two moments. While a query is parsed, resolved and optimised: then the plan shows it,
-and nothing is left to do here (`PLANNED`). Or while expressions are evaluated, which Ikebana does in place of Spark:
-such a setting is handed on with the plan and obeyed (`OBEYED`), or a query that it concerns is refused where it does
-not have its default (`REFUSED`). All others cannot change the answer of a view (`WITHOUT_EFFECT`): they are about
-execution, files, streams of Spark's, commands, or functions that views refuse anyhow.
+A setting can change a result at two moments. While a query is parsed, resolved and optimised: then the plan shows it,
+and nothing is left to do (`PLANNED`). Or while expressions are evaluated, which Ikebana does in place of Spark: such a
+setting is passed on with the plan and obeyed (`OBEYED`), or a query that depends on it is refused unless the setting
+has its default (`REFUSED`). All other settings cannot change the result of a view (`WITHOUT_EFFECT`): they are about
+execution, files, Spark's streams, commands, or functions that views refuse.
 
-Names are without the prefix `spark.sql.`, where they have it; one that ends with a dot stands for all that begin with
-it, and the longest that fits counts. The list is complete for the version of Spark that is pinned: a test asks Spark
-for all its settings and fails when one is not here.
+Names are without the prefix `spark.sql.`, where they have it; a name that ends with a dot stands for all settings that
+begin with it, and the longest match counts. The list is complete for the pinned version of Spark: a test fails if Spark
+has a setting that is not listed here.
 
-A view keeps the settings under which it was made. Some are part of Catalyst's expressions from the moment at which a
-DataFrame was made (`Refused.flag`): there the plan is looked at, and not what is set by now.
+A view keeps the settings under which it was created. Some settings become part of Catalyst's expressions when a
+DataFrame is created (`Refused.flag`): for these the plan is checked rather than the current setting.
 
-Cost: one text from Java for each query that is planned.
+Cost: one string from Java for each query that is planned.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ PREFIX = "spark.sql."
 class Refused:
     """A setting of which only the default is supported: what it changes, and in which queries.
 
-    `kinds` are classes of Catalyst's that it concerns, all queries if there are none. `flag` is how a plan shows that
-    one of them was made under another value than the default.
+    `kinds` are the Catalyst classes that it affects; if there are none, it affects all queries. `flag` is a part of the
+    plan's JSON which shows that an expression was created with another value than the default.
     """
 
     changes: str
@@ -54,17 +54,19 @@ REFUSED: Mapping[str, Refused] = {
         "how results of Python functions are converted", _PYTHON
     ),
     "execution.pythonUDF.pandas.preferIntExtensionDtype": Refused("what Python functions are given", _PYTHON),
-    "icu.caseMappings.enabled": Refused("how letters become upper and lower case", ("Upper", "Lower", "InitCap")),
+    "icu.caseMappings.enabled": Refused("the mapping to upper and lower case", ("Upper", "Lower", "InitCap")),
     "legacy.allowHashOnMapType": Refused("whether maps have a hash", ("Murmur3Hash", "XxHash64")),
     "legacy.allowNegativeScaleOfDecimal": Refused("which types decimals have"),
     "legacy.allowNullComparisonResultInArraySort": Refused(
         "what array_sort does with comparisons that are null", ("ArraySort",), '"allowNullComparisonResult":true'
     ),
     "legacy.allowZeroIndexInFormatString": Refused("which patterns format_string takes", ("FormatString",)),
-    "legacy.castComplexTypesToString.enabled": Refused("how arrays, structs and maps become text", ("Cast",)),
+    "legacy.castComplexTypesToString.enabled": Refused(
+        "how arrays, structs and maps are converted to strings", ("Cast",)
+    ),
     "legacy.codingErrorAction": Refused("what encode and decode do with characters that they cannot convert", _CODES),
     "legacy.createEmptyCollectionUsingStringType": Refused(
-        "of which type empty arrays and maps are", ("CreateArray", "CreateMap"), '"useStringTypeWhenEmpty":true'
+        "the type of empty arrays and maps", ("CreateArray", "CreateMap"), '"useStringTypeWhenEmpty":true'
     ),
     "legacy.disableMapKeyNormalization": Refused("which keys of maps are equal", _MAPS),
     "legacy.earlyEvalCurrentTime": Refused("what now() is"),
@@ -81,17 +83,17 @@ REFUSED: Mapping[str, Refused] = {
     "legacy.sessionInitWithConfigDefaults": Refused("which settings a query is planned with"),
     "legacy.timeParserPolicy": Refused("how dates and timestamps are formatted and parsed by patterns", _PATTERNS),
     "legacy.truncateForEmptyRegexSplit": Refused("what split gives for an empty pattern", ("StringSplit",)),
-    "mapKeyDedupPolicy": Refused("what becomes of keys that a map has twice", _MAPS),
+    "mapKeyDedupPolicy": Refused("how duplicate keys of a map are treated", _MAPS),
     "preserveCharVarcharTypeInfo": Refused("whether CHAR and VARCHAR have lengths", ("Cast",)),
 }
-"""Settings that are read when expressions are evaluated, and are not obeyed."""
+"""Settings that change how expressions are evaluated, and are not supported."""
 
 OBEYED: Mapping[str, str] = {
-    "ansi.enabled": "handed on with the plan: what fails, and what is null instead",
-    "cteRecursionLevelLimit": "handed on with the plan: after how many rounds a recursive query fails",
-    "cteRecursionRowLimit": "handed on with the plan: with how many rows a recursive query fails",
-    "decimalOperations.allowPrecisionLoss": "handed on with the plan: the types of results of decimal arithmetic",
-    "session.timeZone": "handed on with the plan",
+    "ansi.enabled": "passed on with the plan: which errors become null",
+    "cteRecursionLevelLimit": "passed on with the plan: the number of rounds after which a recursive query fails",
+    "cteRecursionRowLimit": "passed on with the plan: the number of rows with which a recursive query fails",
+    "decimalOperations.allowPrecisionLoss": "passed on with the plan: the types of results of decimal arithmetic",
+    "session.timeZone": "passed on with the plan",
     "caseSensitive": "names of tables, views and columns follow it",
     "chunkBase64String.enabled": "an argument of the call in the plan",
     "execution.pythonUDF.arrow.enabled": "the kind of the function in the plan",
@@ -99,7 +101,7 @@ OBEYED: Mapping[str, str] = {
     "legacy.sizeOfNull": "a field of the expression in the plan",
     "legacy.statisticalAggregate": "a field of the expression in the plan",
 }
-"""Settings that change what expressions mean, and how Ikebana learns of them."""
+"""Settings that change how expressions are evaluated, and how Ikebana gets them."""
 
 
 def _names(text: str) -> frozenset[str]:
@@ -132,10 +134,10 @@ PLANNED = _names("""
     stableDerivedColumnAlias.enabled timeType.enabled timestampNanosTypes.enabled timestampType transposeMaxValues
     tvf. useCommonExprIdForAlias variable.substitute view.
 """)
-"""Settings that Spark applies before the plan is handed over."""
+"""Settings that Spark applies while it plans a query."""
 
 WITHOUT_EFFECT: Mapping[str, frozenset[str]] = {
-    "how a batch is executed": _names("""
+    "how a batch query is executed": _names("""
         adaptive. autoBroadcastJoinThreshold broadcastExchange. broadcastTimeout cache. cartesianProductExec. cbo.
         codegen. columnVector. cteRecursionAnchorRowsLimitToConvertToLocalRelation defaultCacheStorageLevel
         defaultSizeInBytes exchange. inMemoryColumnarStorage. inMemoryTableScanStatistics.
@@ -160,14 +162,14 @@ WITHOUT_EFFECT: Mapping[str, frozenset[str]] = {
         execution.udf.unified.execution.enabled execution.useHashAggregateExec execution.useObjectHashAggregateExec
         execution.usePartitionEvaluator
     """),
-    "how what is wrong, planned or done is shown": _names("""
+    "how errors, plans and progress are shown": _names("""
         binaryOutputStyle classic. cli. connect. dataFrameQueryContext. dataframeCache. debug debug. error. event.
         expressionTreeChangeLog. extendedExplainProviders legacy.emptyCurrentDBInCli legacy.raiseErrorWithoutErrorClass
         lightweightPlanChangeValidation maxMetadataStringLength maxPlanStringLength nameResolutionLog. planChangeLog.
         planChangeValidation planChangeValidation. queryExecutionListeners redaction. repl. restrictedMode.
         spark.python.sql. stackTracesInDataFrameContext thriftServer. thriftserver. ui.
     """),
-    "files, tables and streams of Spark's, which a view does not read": _names("""
+    "Spark's files, tables and streams, which a view does not read": _names("""
         addPartitionInBatch. avro. bucketing. catalogImplementation columnNameOfCorruptRecord csv. dataSource.
         defaultColumn. defaultUrlStreamHandlerFactory. fileSource. files. filesourceTableRelationCacheSize
         generatedColumn. hive. kafka. legacy.addSingleFileInAddFile legacy.allowEmptySchemaWrite
@@ -202,18 +204,18 @@ WITHOUT_EFFECT: Mapping[str, frozenset[str]] = {
         session.localRelationChunkSizeRows session.localRelationSizeLimit udt. variant.
     """),
 }
-"""Settings that do not change the answer of a view, by what they are about."""
+"""Settings that do not change the result of a view, by subject."""
 
 
 def treatment(key: str) -> str | None:
-    """What becomes of a setting in a view; None if it is not known.
+    """How a view treats a setting; None if the setting is unknown.
 
     >>> treatment("spark.sql.ansi.enabled")
-    'handed on with the plan: what fails, and what is null instead'
+    'passed on with the plan: which errors become null'
     >>> treatment("spark.sql.legacy.timeParserPolicy")
     'only the default is supported: how dates and timestamps are formatted and parsed by patterns'
     >>> treatment("spark.sql.optimizer.maxIterations"), treatment("spark.sql.adaptive.enabled")
-    ('planned by Spark', 'without effect: how a batch is executed')
+    ('planned by Spark', 'without effect: how a batch query is executed')
     >>> treatment("spark.sql.legacy.neverHeardOf")
     """
     name = key.removeprefix(PREFIX)
@@ -233,25 +235,25 @@ TREATMENTS: Mapping[str, str] = {
 }
 
 
-def refuse_settings(plan: str, shown: str, value_of: Callable[[str], tuple[str, str]]) -> None:
-    """Raise if a query is made under a setting that it cannot be maintained with.
+def refuse_settings(plan: str, configured: str, value_of: Callable[[str], tuple[str, str]]) -> None:
+    """Raise if a query depends on a setting that does not have its default, and is not supported.
 
-    `plan` is the JSON of its plan, `shown` a text that has the keys of all that is set, and `value_of` gives what a
-    setting is, and what its default is.
+    `plan` is the JSON of the query's plan, `configured` a string that contains the keys of all settings that are set,
+    and `value_of` returns the value of a setting and its default.
     """
     for name, refused in REFUSED.items():
         key = PREFIX + name
         if refused.flag:
             if refused.flag in plan:
                 raise _error(key, refused, "not its default", "its default")
-        elif key in shown and _concerns(refused, plan):
+        elif key in configured and _affects(refused, plan):
             value, default = value_of(key)
             if value.lower() != default.lower():
                 raise _error(key, refused, repr(value), f"its default, {default!r}")
 
 
-def _concerns(refused: Refused, plan: str) -> bool:
-    """Whether a plan has any of the classes that a setting is about."""
+def _affects(refused: Refused, plan: str) -> bool:
+    """Whether a plan has one of the classes that a setting affects."""
     kinds = "|".join(refused.kinds)
     return not kinds or re.search(rf'"class":"[\w.]*\.(?:{kinds})"', plan) is not None
 
@@ -260,5 +262,5 @@ def _error(key: str, refused: Refused, value: str, default: str) -> SqlError:
     return SqlError(
         f"the query cannot be maintained while {key} is {value}",
         detail=f"the setting decides {refused.changes}",
-        hint=f"reset it to {default}, before the query is made: spark.conf.unset({key!r})",
+        hint=f"reset it to {default} before you create the query: spark.conf.unset({key!r})",
     )

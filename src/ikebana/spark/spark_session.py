@@ -1,11 +1,11 @@
-"""A SparkSession that can host workers: started here, or taken from the user and looked at.
+"""A SparkSession that can host workers: a local one that is started here, or the user's, after a check.
 
-Workers occupy task slots for as long as they live, W of them, and other Spark jobs (loading, reading, whatever the user
-runs) need at least one more. A session that is started here has slots for both. On a user's session it is checked
-beforehand, because Spark itself would let a job that finds no slots wait without a word.
+Workers occupy task slots for as long as they live, one each, and other Spark jobs (loading, reading, the user's own)
+need at least one more. A session that is started here has slots for both. The slots of a user's session are checked
+beforehand, because Spark would let a job without slots wait for ever and print nothing.
 
-The session that is started here is quiet, listens on loopback only, has no web page unless asked for one, and runs
-its Python tasks with this interpreter, on a Java that `java` finds.
+A session that is started here logs little, listens on loopback only, has no web UI unless it is asked for, and runs its
+Python tasks with this interpreter, on a Java runtime that `ikebana.spark.java` finds.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ QUIET = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",  # else there is always a bar for the workers' stage
+    "spark.ui.showConsoleProgress": "false",  # it would always show a bar for the workers' stage
     "spark.driver.extraJavaOptions": f'-Dlog4j2.configurationFile="{Path(__file__).with_name("log4j2.properties")}"',
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 
 
 def cores() -> int:
-    """How many processors this process may use."""
+    """The number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def session(
+def start(
     workers: int,
     *,
     name: str = "ikebana",
     ui: bool = False,
     config: Mapping[str, Any] | None = None,
 ) -> SparkSession:
-    """A new local SparkSession, with slots for so many workers and for other jobs beside them.
+    """Start a local SparkSession with slots for this number of workers and for other jobs.
 
-    `config` is Spark's, and comes before what is set here.
+    `config` has Spark settings; they take precedence over those that are set here.
     """
     settings = {
         "spark.master": f"local[{cores() + workers}]",
@@ -62,11 +62,11 @@ def session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     with environment():
-        return _started(builder)
+        return _start(builder)
 
 
-def _started(builder: SparkSession.Builder) -> SparkSession:
-    """The session, or nothing: an interrupt waits until Spark has started, and then it is stopped."""
+def _start(builder: SparkSession.Builder) -> SparkSession:
+    """Start the session. An interrupt is delayed until Spark has started, and then stops Spark again."""
     before = SparkContext._active_spark_context
     try:
         with deferred():
@@ -81,16 +81,16 @@ def _started(builder: SparkSession.Builder) -> SparkSession:
 
 @contextmanager
 def environment() -> Iterator[None]:
-    """What must be in the environment when Spark is started; what the user has set stays."""
+    """Set the environment variables that Spark needs to start, except those that the user has set."""
     home = java_home()
-    wanted = {
+    variables = {
         "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON") or sys.executable,
         "SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP") or "127.0.0.1",
     }
     if home is not None:
-        wanted["JAVA_HOME"] = str(home)
-    before = {key: os.environ.get(key) for key in wanted}
-    os.environ.update(wanted)
+        variables["JAVA_HOME"] = str(home)
+    before = {key: os.environ.get(key) for key in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
@@ -102,64 +102,61 @@ def environment() -> Iterator[None]:
 
 
 def active_session() -> SparkSession | None:
-    """The SparkSession that this thread, or this process, uses already."""
-    found = SparkSession.getActiveSession() or SparkSession._instantiatedSession
-    return found if found is not None and is_running(found) else None
+    """The SparkSession that is active in this thread or this process; None if there is none."""
+    spark = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    return spark if spark is not None and is_running(spark) else None
 
 
 def is_running(spark: SparkSession) -> bool:
-    """Whether a session has not been stopped."""
+    """Whether a SparkSession has not been stopped."""
     context: Any = spark.sparkContext
     return context._jsc is not None and not context._jsc.sc().isStopped()
 
 
 def context_of(spark: SparkSession) -> Any:
-    """The SparkContext of a session on which workers can be hosted; raises if there is none."""
+    """The SparkContext of a SparkSession; raises if it cannot host workers."""
     if not isinstance(spark, SparkSession):
         raise IkebanaError(
             f"workers cannot be hosted on {type(spark).__module__}.{type(spark).__name__}",
-            detail="they are the tasks of a job, which needs a SparkContext; a Spark Connect session has none",
-            hint="give a SparkSession of this process, or none to have one started",
+            detail="workers run as the tasks of a job, which needs a SparkContext; a Spark Connect session has none",
+            hint="pass a SparkSession of this process, or none to have one started",
         )
     if not is_running(spark):
-        raise IkebanaError("the SparkSession was stopped", hint="give one that runs, or none to have one started")
+        raise IkebanaError("the SparkSession was stopped", hint="pass one that is running, or none to have one started")
     return spark.sparkContext
 
 
 def slots(spark: SparkSession) -> int:
-    """How many tasks Spark can run at once now."""
+    """The number of tasks that Spark can run at once, with the executors that it has now."""
     scala = context_of(spark)._jsc.sc()
     return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
 
 
-def check(spark: SparkSession, workers: int, occupied: int, patience: float) -> None:
-    """Raise if Spark cannot run so many workers and another job beside them; waits for executors that are coming.
+def check_slots(spark: SparkSession, workers: int, occupied: int, timeout: float) -> None:
+    """Raise if Spark cannot run this number of workers and another job at once.
 
-    `occupied` is how many slots other workers hold.
+    `occupied` is the number of slots that other workers hold. Waits up to `timeout` seconds for executors to start.
     """
     context = context_of(spark)
     is_local = context.master.startswith("local[") or context.master == "local"
     if not is_local and str(context.getConf().get("spark.dynamicAllocation.enabled", "false")).lower() == "true":
         raise IkebanaError(
             "workers cannot be hosted with Spark's dynamic allocation",
-            detail="all of them must run at once, as a barrier stage, and Spark refuses these with dynamic allocation",
+            detail="all workers must run at once, as a barrier stage, which Spark cannot run with dynamic allocation",
             hint="start the session with spark.dynamicAllocation.enabled=false and the executors that you need",
         )
     needed = occupied + workers + 1
-    deadline = time.monotonic() + (0 if is_local else patience)
-    while (found := slots(spark)) < needed:
+    deadline = time.monotonic() + (0 if is_local else timeout)
+    while (available := slots(spark)) < needed:
         if time.monotonic() > deadline:
+            held = f", of which {occupied} are held by workers of other sessions" if occupied else ""
             raise IkebanaError(
                 f"Spark has too few task slots for {workers} workers",
-                detail=f"master {context.master!r} has {found}{_beside(occupied)}; {needed} are needed: one for each "
-                "worker, and at least one for other jobs",
+                detail=f"master {context.master!r} has {available}{held}; {needed} are needed: one for each worker, "
+                "and at least one for other jobs",
                 hint=_more_slots(context.master, is_local, needed),
             )
         time.sleep(0.1)
-
-
-def _beside(occupied: int) -> str:
-    return f", of which {occupied} are held by workers of other sessions" if occupied else ""
 
 
 def _more_slots(master: str, is_local: bool, needed: int) -> str:

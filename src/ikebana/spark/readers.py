@@ -1,0 +1,173 @@
+"""How Spark's tasks read a table or view: all of its rows at an epoch, or its changes as a stream.
+
+There is a partition for each worker, and its task reads the rows of that worker directly. Which epoch is read is
+decided when the tasks ask for it, once for each Spark query, by `ikebana.spark.snapshot_server`.
+
+A stream starts with all rows, as changes of the epoch at which it starts. A micro-batch then has the changes of the
+epochs that were closed when it was planned; what Spark has committed is released. Without `epoch` and `diff` columns
+only insertions can be shown: a deleted row is an error. A stream that is restarted from a checkpoint can continue only
+if no changes in between are lost.
+
+Multiplicities. In a batch a row is repeated according to its multiplicity; a negative multiplicity is an error.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+
+from ikebana.cluster.client import Client
+from ikebana.engine.views import plain_rows
+from ikebana.errors import DataflowError
+from ikebana.operators.row_errors import raise_present
+from ikebana.runtime.messages import Read, ReadChanges, ReadErrors
+from ikebana.spark.snapshots import SessionAddress, Snapshot, SnapshotRequest
+
+_ROOT_EXECUTION, _EXECUTION = "spark.sql.execution.root.id", "spark.sql.execution.id"
+
+
+@dataclass
+class _BatchPartition(InputPartition):
+    """The rows of one worker, at an epoch that is chosen when they are read."""
+
+    worker: int
+    plan: str  # the same for all partitions of one DataFrame
+
+
+@dataclass
+class _StreamPartition(InputPartition):
+    """The changes of one worker at epochs after `after` and up to `until`; at the snapshot's epoch, all rows."""
+
+    worker: int
+    snapshot: Snapshot
+    after: int
+    until: int
+
+
+class BatchReader(DataSourceReader):
+    """Reads a table or view at an epoch. Spark keeps the partitions for as long as the DataFrame lives."""
+
+    def __init__(
+        self, address: SessionAddress, request: SnapshotRequest, timeout: float | None, schema: pa.Schema
+    ) -> None:
+        """`request` has the kind "check"."""
+        self._address, self._request, self._timeout, self._schema = address, request, timeout, schema
+
+    def partitions(self) -> list[InputPartition]:
+        self._address.ask(self._request, self._timeout)
+        plan = secrets.token_hex(8)
+        return [_BatchPartition(worker, plan) for worker in range(self._address.credentials.size)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _BatchPartition)
+        execution, name = _execution(), self._request.name
+        reader = partition.plan if execution is None else f"execution {execution}"
+        with Client(self._address.credentials, timeout=self._timeout) as client:
+            request = replace(self._request, kind="snapshot", reader=reader, execution=execution)
+            snapshot = self._address.ask_over(client, request)
+            rows = _rows(client, partition.worker, snapshot, name)
+        yield from _batches(plain_rows(rows, name), self._schema)
+
+
+class StreamReader(DataSourceStreamReader):
+    """Reads the changes of a table or view. An offset is an epoch: all changes up to it were read."""
+
+    def __init__(self, address: SessionAddress, name: str, with_changes: bool, schema: pa.Schema) -> None:
+        """`with_changes`: whether the rows have the columns `epoch` and `diff`."""
+        self._address, self._name, self._with_changes, self._schema = address, name, with_changes, schema
+        self._snapshot: Snapshot | None = None
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"epoch": self._start().epoch - 1}
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
+        return {"epoch": self._address.ask(SnapshotRequest("latest", self._name, hold=self._start().hold))}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        snapshot = self._start()
+        if start["epoch"] < snapshot.epoch - 1:
+            raise DataflowError(
+                f"the changes of {self._name!r} after epoch {start['epoch']} are no longer kept",
+                detail=f"this stream was restarted; the changes from epoch {snapshot.epoch} on are kept",
+                hint="start it without its checkpoint",
+            )
+        workers = range(self._address.credentials.size)
+        return [_StreamPartition(worker, snapshot, start["epoch"], end["epoch"]) for worker in workers]
+
+    def commit(self, end: dict[str, int]) -> None:
+        self._address.ask(SnapshotRequest("commit", self._name, end["epoch"], self._start().hold))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _StreamPartition)
+        with Client(self._address.credentials) as client:
+            for epochs, changes in self._changes(client, partition):
+                if self._with_changes:
+                    rows = changes.append_column("epoch", pa.array(epochs, pa.int64()))
+                else:
+                    rows = _inserted(changes, self._name)
+                yield from _batches(rows, self._schema)
+
+    def _changes(self, client: Client, partition: _StreamPartition) -> Iterator[tuple[Any, pa.Table]]:
+        """The epochs of changes, and the changes; first all rows, if the partition starts with the snapshot."""
+        snapshot, worker, after, until = partition.snapshot, partition.worker, partition.after, partition.until
+        if after < snapshot.epoch:
+            rows = _rows(client, worker, snapshot, self._name)
+            after = snapshot.epoch
+            yield np.full(len(rows), after), rows
+        if until > after:
+            if client.ask(worker, ReadErrors(snapshot.dataflow, until, snapshot.hold)):
+                _check_errors(client, snapshot, until, self._name)
+            epochs, changes = client.ask(worker, ReadChanges(snapshot.dataflow, after, until, snapshot.hold))
+            if changes is not None:
+                yield epochs, changes
+
+    def _start(self) -> Snapshot:
+        """The snapshot with which the stream starts; it is held from the first call on."""
+        if self._snapshot is None:
+            self._snapshot = self._address.ask(SnapshotRequest("begin", self._name))
+        return self._snapshot
+
+
+def _rows(client: Client, worker: int, snapshot: Snapshot, name: str) -> pa.Table:
+    """A worker's rows of a snapshot; raises if the table or view has errors there."""
+    shard = client.ask(worker, Read(snapshot.dataflow, (snapshot.epoch,), snapshot.hold, wait=True))
+    if shard.errors:
+        _check_errors(client, snapshot, snapshot.epoch, name)
+    return shard.rows
+
+
+def _check_errors(client: Client, snapshot: Snapshot, epoch: int, name: str) -> None:
+    """Raise if a table or view has errors at an epoch: the errors of one worker may cancel those of others."""
+    request = ReadErrors(snapshot.dataflow, epoch, snapshot.hold)
+    raise_present(name, [client.ask(worker, request) for worker in range(client.size)])
+
+
+def _execution() -> int | None:
+    """The outermost Spark execution to which this task belongs, if Spark tells."""
+    context = TaskContext.get()
+    execution = context and (context.getLocalProperty(_ROOT_EXECUTION) or context.getLocalProperty(_EXECUTION))
+    return int(execution) if execution else None
+
+
+def _inserted(changes: pa.Table, name: str) -> pa.Table:
+    """The rows of changes; raises if one of them is a deletion."""
+    try:
+        return plain_rows(changes, name)
+    except DataflowError as error:
+        raise DataflowError(
+            f"rows of {name!r} were deleted, which a stream without `epoch` and `diff` cannot show",
+            detail=error.detail,
+            hint='use .option("changes", True), and handle the columns `epoch` and `diff`',
+        ) from None
+
+
+def _batches(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """The rows with the names, order, types and nullability that Spark expects."""
+    return table.select(schema.names).cast(schema).to_batches()

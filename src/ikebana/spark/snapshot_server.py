@@ -1,0 +1,272 @@
+"""The driver's side of the data source: decides which epoch a reader sees, and holds it for as long as it is needed.
+
+Spark queries. The first task of a query that asks gets the last closed epoch, and so do all other tasks of the same
+execution, whichever tables and views they read, however late they start or often they are repeated. The epoch is held
+on all workers until the execution has ended in any way, which is noticed within `POLL_SECONDS`
+(`ikebana.spark.executions`). Where Spark does not tell to which execution a task belongs (RDDs, `toLocalIterator`), all
+tasks that read a table or view for one DataFrame see one epoch, which is held until there was no request for it for
+`LEASE` seconds.
+
+Streams. What a stream holds is released when the stream has sent no request for `STREAM_LEASE` seconds.
+
+Threads. A notification from a worker must be handled quickly, but an answer may have to wait for a lock. A thread of
+the server therefore sends the answers, and releases holds that have expired. The thread does not keep the server alive.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from ikebana.engine.coordinator import Coordinator
+from ikebana.errors import DataflowError, IkebanaError, TimeError
+from ikebana.runtime.messages import Demand, Hold, Inquiry, Ping, Release, Reply
+from ikebana.spark.executions import Executions
+from ikebana.spark.snapshots import Readable, Snapshot, SnapshotRequest
+
+LEASE = 600.0
+"""How many seconds an epoch is held after the last request, if it is not known when the query ends."""
+
+STREAM_LEASE = 3600.0
+"""How many seconds a stream may pause."""
+
+POLL_SECONDS = 0.2
+"""How often the server checks whether executions have ended."""
+
+_ENDED_READERS = 10_000
+"""How many readers that have ended are remembered, to refuse their late tasks."""
+
+
+@dataclass(slots=True)
+class _Read:
+    """The holds for one reader: an epoch and the number of its hold, by dataflow and requested epoch (or None)."""
+
+    execution: int | None  # the epochs are held while it runs
+    expires: float  # if there is no execution, or Spark cannot be asked
+    holds: dict[tuple[str, int | None], tuple[int, int]] = field(default_factory=dict)
+
+
+class SnapshotServer:
+    """Answers the requests of readers, and manages what is held for them."""
+
+    def __init__(self, coordinator: Coordinator, find: Callable[[str], Readable], executions: Executions) -> None:
+        """`find` returns the table or view of a name, and raises if there is none."""
+        self._coordinator, self._find, self._executions = coordinator, find, executions
+        self.number = coordinator.new_number()
+        """The recipient number of requests to this server."""
+        coordinator.follow(self.number, self._enqueue)
+        self._stream_leases: dict[int, float] = {}  # when the hold of each stream expires
+        self._reads: dict[str, _Read] = {}  # by reader
+        self._ended: deque[str] = deque(maxlen=_ENDED_READERS)
+        self._clock = time.monotonic
+        self._inquiries: SimpleQueue[tuple[int, Inquiry] | None] = SimpleQueue()
+        self._stop_thread = weakref.finalize(self, self._inquiries.put, None)
+        self._thread = threading.Thread(
+            target=_serve, args=(weakref.ref(self), self._inquiries), name="ikebana snapshots", daemon=True
+        )
+        self._thread.start()
+
+    def _enqueue(self, worker: int, inquiry: Inquiry) -> None:
+        self._inquiries.put((worker, inquiry))
+
+    def reply(self, worker: int, inquiry: Inquiry) -> None:
+        """Answer a request that a worker has passed on."""
+        try:
+            reply = Reply(inquiry.ticket, self.answer(inquiry.question))
+        except IkebanaError as error:
+            reply = Reply(inquiry.ticket, error=error)
+        except Exception as error:  # without a reply the reader would wait for ever
+            failure = DataflowError("the driver could not answer a reader", detail=f"{type(error).__name__}: {error}")
+            reply = Reply(inquiry.ticket, error=failure)
+        with suppress(IkebanaError):  # the workers have ended
+            self._coordinator.command(reply, worker)
+
+    def close(self) -> None:
+        """Stop answering. The workers must have ended, so that a pending call of the thread fails."""
+        self._coordinator.unfollow(self.number)
+        self._stop_thread()
+        self._thread.join()
+
+    def answer(self, request: SnapshotRequest) -> Any:
+        """The answer to a request; raises if the table or view does not exist, or cannot be read at the epoch."""
+        match request.kind:
+            case "describe":
+                return self._find(request.name)
+            case "check":
+                self._readable(request)
+                return self._epoch(request)
+            case "snapshot":
+                return self._snapshot(request)
+            case "begin":
+                return self._begin_stream(request)
+            case "latest":
+                self._renew_lease(request)
+                return self._latest_epoch(request.name)
+            case "commit":
+                self._renew_lease(request)
+                dataflow = self._find(request.name).dataflow
+                self._coordinator.command(Hold(request.hold, dataflow, request.epoch or 0))
+                return None
+
+    def _readable(self, request: SnapshotRequest) -> Readable:
+        """The table or view of a request; raises if another one has its name now."""
+        readable = self._find(request.name)
+        if request.identity not in (None, readable.identity):
+            raise DataflowError(
+                f"the DataFrame reads {request.name!r}, which was dropped",
+                detail="the table or view that has this name now was created later",
+                hint="create the DataFrame again",
+            )
+        return readable
+
+    def _epoch(self, request: SnapshotRequest) -> int:
+        """The epoch of a request, by default the last closed one; raises if it is still open."""
+        last = self._coordinator.epoch - 1
+        epoch = last if request.epoch is None else request.epoch
+        if epoch > last:
+            raise TimeError(
+                f"cannot read {request.name!r} at epoch {epoch}",
+                detail=f"the last closed epoch is {last}",
+                hint=f"read it at epoch {last}, or leave the epoch out",
+            )
+        return epoch
+
+    def _hold(self, dataflow: str, epoch: int) -> int:
+        """Have an epoch computed, and keep it readable; returns the number of the hold."""
+        hold = self._coordinator.new_number()
+        self._coordinator.command(Hold(hold, dataflow, epoch))
+        self._coordinator.command(Demand(dataflow, epoch + 1))
+        return hold
+
+    # Streams.
+
+    def _begin_stream(self, request: SnapshotRequest) -> Snapshot:
+        readable = self._readable(request)
+        with self._coordinator.lock:
+            epoch = self._epoch(request)
+            hold = self._hold(readable.dataflow, epoch)
+        self._stream_leases[hold] = self._clock() + STREAM_LEASE
+        self._coordinator.ask(Ping(readable.dataflow))
+        return Snapshot(readable.dataflow, readable.fields, epoch, hold)
+
+    def _renew_lease(self, request: SnapshotRequest) -> None:
+        if request.hold not in self._stream_leases:
+            raise DataflowError(
+                f"the changes of {request.name!r} are no longer kept",
+                detail=f"the stream has not asked for them for {STREAM_LEASE:.0f} s",
+                hint="start the stream again, without its checkpoint and with a shorter trigger",
+            )
+        self._stream_leases[request.hold] = self._clock() + STREAM_LEASE
+
+    def _latest_epoch(self, name: str) -> int:
+        """The last closed epoch, after demanding that it is computed."""
+        dataflow = self._find(name).dataflow
+        epoch = self._coordinator.epoch - 1
+        self._coordinator.command(Demand(dataflow, epoch + 1))
+        return epoch
+
+    # Queries.
+
+    def _snapshot(self, request: SnapshotRequest) -> Snapshot:
+        """Where all tasks of a reader read a table or view."""
+        readable = self._readable(request)
+        dataflow = readable.dataflow
+        read = self._reads.get(request.reader) or self._new_read(request)
+        read.expires = self._clock() + LEASE
+        with self._coordinator.lock:
+            if (dataflow, request.epoch) not in read.holds:
+                epoch = self._epoch(request)
+                read.holds[dataflow, request.epoch] = epoch, self._hold(dataflow, epoch)
+        self._coordinator.ask(Ping(dataflow))
+        return Snapshot(dataflow, readable.fields, *read.holds[dataflow, request.epoch])
+
+    def _new_read(self, request: SnapshotRequest) -> _Read:
+        """Hold the last closed epoch of all tables and views that a reader's execution reads."""
+        execution = request.execution
+        if request.reader in self._ended:
+            raise DataflowError(f"the query that reads {request.name!r} has ended", hint="run it again")
+        if execution is not None and not self._executions.is_running(execution):
+            execution = None  # an iterator over a DataFrame: it is not known for how long it reads
+        dataflows: set[str] = set()
+        for name in self._names(execution):
+            with suppress(IkebanaError):  # of another session
+                dataflows.add(self._find(name).dataflow)
+        with (
+            self._coordinator.lock
+        ):  # after `find`, which takes the session's lock: that is never taken inside this one
+            read, epoch = _Read(execution, self._clock() + LEASE), self._coordinator.epoch - 1
+            for dataflow in dataflows:
+                read.holds[dataflow, None] = epoch, self._hold(dataflow, epoch)
+        self._reads[request.reader] = read
+        return read
+
+    def _names(self, execution: int | None) -> set[str]:
+        """The names of the tables and views that an execution reads, as far as Spark tells."""
+        if execution is None:
+            return set()
+        try:
+            return self._executions.tables(execution)
+        except Exception:  # another version of Spark: each table is held when it is asked for
+            return set()
+
+    # Expiry.
+
+    def expire(self) -> float | None:
+        """Release what is no longer needed; returns after how many seconds to call again, None for never."""
+        for reader in [reader for reader, read in self._reads.items() if self._has_ended(read)]:
+            read = self._reads.pop(reader)
+            if read.execution is not None:
+                self._ended.append(reader)
+            self._release(hold for _, hold in read.holds.values())
+        now = self._clock()
+        expired = [hold for hold, expires in self._stream_leases.items() if expires <= now]
+        for hold in expired:
+            del self._stream_leases[hold]
+        self._release(expired)
+        polls = [now + POLL_SECONDS for read in self._reads.values() if read.execution is not None]
+        times = [*self._stream_leases.values(), *(read.expires for read in self._reads.values()), *polls]
+        return max(0.0, min(times) - now) if times else None
+
+    def _has_ended(self, read: _Read) -> bool:
+        if read.expires <= self._clock():
+            return True
+        if read.execution is None:
+            return False
+        try:
+            if not self._executions.is_running(read.execution):
+                return True
+        except Exception:  # Java cannot be asked now; the lease expires eventually
+            return False
+        read.expires = self._clock() + LEASE
+        return False
+
+    def _release(self, holds: Iterable[int]) -> None:
+        for hold in holds:
+            with suppress(IkebanaError):  # the workers have ended
+                self._coordinator.command(Release(hold))
+
+
+def _serve(server: weakref.ref[SnapshotServer], inquiries: SimpleQueue[tuple[int, Inquiry] | None]) -> None:
+    """The loop of the server's thread; None in the queue ends it."""
+    timeout: float | None = None
+    while True:
+        worker, inquiry = -1, None
+        with suppress(Empty):
+            item = inquiries.get(timeout=timeout)
+            if item is None:
+                return
+            worker, inquiry = item
+        alive = server()
+        if alive is None:
+            return
+        if inquiry is not None:
+            alive.reply(worker, inquiry)
+        timeout = alive.expire()
+        del alive
