@@ -12,7 +12,7 @@ import pytest
 
 from ikebana.engine import Engine, View
 from ikebana.engine.collection import Collection, iterate
-from ikebana.operators.arrange_stream import ArrangeStream
+from ikebana.operators.arrange import ArrangeStream
 from ikebana.operators.join import Join
 from ikebana.operators.reduce import Reduction
 from ikebana.operators.sources import ImportedArrangement

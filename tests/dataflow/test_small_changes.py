@@ -15,7 +15,7 @@ from ikebana.engine import Engine, Table, View
 from ikebana.engine.collection import Collection
 from ikebana.errors import DataflowError, TimeError
 from ikebana.operators import join
-from ikebana.operators.arrange_stream import split
+from ikebana.operators.exchange import split
 from ikebana.plan import reachability
 from ikebana.runtime.dataflow import Dataflow
 from ikebana.runtime.messages import FIRST_EXCHANGE
@@ -30,14 +30,14 @@ Rows = Counter[tuple[int, int]]
 def exchanges(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The dataflows of all exchanges from now on."""
     found: list[str] = []
-    tell_all = Dataflow._tell_all
+    tell_all = Dataflow._send_all
 
     def told(flow: Dataflow, channel: int, number: int, parts: list[Any]) -> None:
         if channel >= FIRST_EXCHANGE:
             found.append(flow.name)
         tell_all(flow, channel, number, parts)
 
-    monkeypatch.setattr(Dataflow, "_tell_all", told)
+    monkeypatch.setattr(Dataflow, "_send_all", told)
     return found
 
 
@@ -59,7 +59,7 @@ def with_stream(stream: Table, table: Table) -> Collection:
 
 def test_a_join_is_reached_when_both_sides_ever_were() -> None:
     left, right = reachability.Signal(), reachability.Signal()
-    both, probe = reachability.Both(left, right), reachability.Probe(left, right)
+    both, probe = reachability.JoinSignal(left, right), reachability.LookupSignal(left, right)
     told = [(True, False), (False, False), (False, True), (False, True), (True, False), (False, False)]
     found = []
     for on_left, on_right in told:
@@ -74,15 +74,15 @@ def test_a_join_is_reached_when_both_sides_ever_were() -> None:
 
 def test_later_changes_and_several_inputs() -> None:
     one, two = reachability.Signal(), reachability.Signal()
-    late, some = reachability.Later(one), reachability.Any([one, two])
+    late, some = reachability.AfterStartSignal(one), reachability.AnySignal([one, two])
     one.set(True, False)
     late.update()
     some.update()
-    assert (late.now, late.ever, some.now, some.later) == (False, False, True, False)
+    assert (late.now, late.ever, some.now, some.after_start) == (False, False, True, False)
     one.set(True, True)
     late.update()
     some.update()
-    assert (late.now, late.later, some.later) == (True, True, True)
+    assert (late.now, late.after_start, some.after_start) == (True, True, True)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -22,7 +22,6 @@ be sorted together. There are no such collections inside loops, nor clocks that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
@@ -35,8 +34,9 @@ from ikebana.encoding import Schema
 from ikebana.encoding.columns import integers, validity
 from ikebana.encoding.lanes import Lane, constant
 from ikebana.errors import DataflowError
-from ikebana.operators.arrange_stream import Exchange
 from ikebana.operators.changes import Changes, Fields
+from ikebana.operators.exchange import Exchange
+from ikebana.operators.protocol import Operator, Steps
 from ikebana.operators.span import Span
 from ikebana.operators.streams import Stream
 from ikebana.trace import Updates
@@ -46,7 +46,7 @@ LEAST, GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 """Before all that a clock can show, and after."""
 
 
-class Expire:
+class Expire(Operator[Stream]):
     """Driver: reads rows and the clock, writes `out`."""
 
     def __init__(
@@ -57,21 +57,19 @@ class Expire:
         valid_until: str,
         *,
         exchange: Exchange | None = None,
-        workers: int = 1,
     ) -> None:
         """`valid_from` and `valid_until` name columns; an empty name is none."""
-        self._source, self._clock, self._exchange, self._workers = source, clock, exchange, workers
+        self._source, self._clock, self._exchange = source, clock, exchange
         self._from, self._until = valid_from, valid_until
         self._shown, self._pending = ClockState(clock.fields), Pending(source.fields, source.lanes)
         self.out = Stream(source.fields, 1, source.lanes)
 
-    def visit(self, span: Span) -> Iterator[object]:
+    def visit(self, span: Span) -> Steps:
         """What becomes valid and what expires, by rows that come or by the clock."""
         told = self._clock.changes.keyed(self._shown.schema)
         arrived = [told]
         if self._exchange is not None:
-            received = yield from self._exchange([told] * self._workers)
-            arrived = [part for part in received if part is not None]
+            arrived = yield from self._exchange.broadcast(told)
         shown = self._shown.move(Updates.concat(arrived))
         parts = [self._come(self._source.changes, shown)] if len(self._source.changes) else []
         if shown.moved:
@@ -98,7 +96,6 @@ class Expire:
         return np.where(validity(array), integers(array), otherwise) if array.null_count else integers(array)
 
     def forget(self, epoch: int) -> None:
-        """A sweep up to `epoch` is complete."""
         self.out.closed = self._source.closed and self._clock.closed
 
 

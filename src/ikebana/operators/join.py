@@ -27,8 +27,9 @@ from ikebana.encoding import payload as payloads
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.kernels import expand_pairs, match_keys
 from ikebana.operators.changes import Changes, Fields
-from ikebana.operators.pending import PendingChanges, Rounds
-from ikebana.operators.span import Span
+from ikebana.operators.pending import PendingChanges
+from ikebana.operators.protocol import Operator
+from ikebana.operators.span import Rounds, Span
 from ikebana.operators.streams import Arranged, Stream, TraceReader
 from ikebana.trace import Batch, Updates, timetable
 from ikebana.trace.batch import rows_of
@@ -59,7 +60,7 @@ def _renamed(schema: Schema, pairs: tuple[tuple[str, str], ...]) -> dict[str, pa
     return {name: known[source].with_name(name) for name, source in pairs}
 
 
-class Join:
+class Join(Operator[Stream]):
     """Driver: reads both sides' fresh batches and traces, writes `out`."""
 
     def __init__(self, left: Arranged, right: Arranged, result: Result) -> None:
@@ -91,17 +92,14 @@ class Join:
             yield
 
     def next_round(self, prefix: Rounds, after: int) -> int | None:
-        """The least later round for which output waits."""
         return self.stash.next_round(prefix, after)
 
     def forget(self, epoch: int) -> None:
-        """A sweep up to `epoch` is complete."""
         self._left = _forgotten(self._left, epoch, self.right.closed)
         self._right = _forgotten(self._right, epoch, self.left.closed)
         self.out.closed = self.left.closed and self.right.closed
 
     def drop(self) -> None:
-        """Release the traces."""
         self._left = _forgotten(self._left, 0, True)
         self._right = _forgotten(self._right, 0, True)
 

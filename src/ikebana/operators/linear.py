@@ -21,6 +21,7 @@ from ikebana.encoding.bad_rows import Failure, set_apart
 from ikebana.errors import SchemaError
 from ikebana.operators.changes import Changes, Fields, as_columns
 from ikebana.operators.pacing import Pace
+from ikebana.operators.protocol import Operator
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Span
 from ikebana.operators.streams import Stream
@@ -30,10 +31,27 @@ Columns = dict[str, pa.Array]
 
 
 class Step(Protocol):
-    """A function from changes to changes, and what it does to their columns."""
+    """A function from changes to changes.
 
-    def fields(self, given: Fields) -> Fields: ...
+    A class of steps may have an attribute `calls_users`, whether it calls functions of the user's, which may be slow,
+    and a `label`, what `explain` calls it.
+    """
+
+    def fields(self, given: Fields) -> Fields:
+        """The columns of the result, for changes with the columns `given`."""
+        ...
+
     def __call__(self, changes: Changes) -> Changes: ...
+
+
+def calls_users(step: Step) -> bool:
+    """Whether a step calls functions of the user's."""
+    return getattr(step, "calls_users", False)
+
+
+def label_of(step: Step) -> str:
+    """What `explain` calls a step."""
+    return getattr(step, "label", type(step).__name__.lower())
 
 
 @dataclass(frozen=True)
@@ -212,12 +230,12 @@ class Consolidate:
         return changes.consolidated() if len(changes) else changes
 
 
-class Linear:
+class Linear(Operator[Stream]):
     """A chain of steps."""
 
     def __init__(self, source: Stream, steps: Sequence[Step], lanes: int, errors: ErrorLog) -> None:
         self._source, self._errors = source, errors
-        self._pace = Pace(calls_users=any(getattr(step, "calls_users", False) for step in steps))
+        self._pace = Pace(calls_users=any(map(calls_users, steps)))
         self._steps: list[Callable[[Changes], Changes]] = []
         fields = source.fields
         for step in steps:
@@ -259,7 +277,6 @@ class Linear:
         return replace(changes, times=given.times, tix=given.tix[changes.tix])
 
     def forget(self, epoch: int) -> None:
-        """A sweep up to `epoch` is complete."""
         self.out.closed = self._source.closed
 
 
@@ -271,7 +288,7 @@ def _set_apart(step: Callable[[Changes], Changes], changes: Changes) -> tuple[Ch
     return made, [replace(failure, row=int(changes.tix[failure.row])) for failure in failures]
 
 
-class AfterStart:
+class AfterStart(Operator[Stream]):
     """The changes of a stream after the epoch at which the dataflow starts."""
 
     def __init__(self, source: Stream) -> None:
@@ -284,11 +301,10 @@ class AfterStart:
         self.out.changes = changes.at_times(span.after_start(changes.times))
 
     def forget(self, epoch: int) -> None:
-        """A sweep up to `epoch` is complete."""
         self.out.closed = self._source.closed
 
 
-class Concat:
+class Concat(Operator[Stream]):
     """The changes of several streams with the same columns."""
 
     def __init__(self, sources: Sequence[Stream]) -> None:
@@ -302,5 +318,4 @@ class Concat:
         self.out.changes = Changes.concat(parts) if parts else self.out.nothing
 
     def forget(self, epoch: int) -> None:
-        """A sweep up to `epoch` is complete."""
         self.out.closed = all(source.closed for source in self._sources)

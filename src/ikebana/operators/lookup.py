@@ -25,11 +25,12 @@ import numpy as np
 from ikebana.encoding import Schema
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.kernels import sort_order
-from ikebana.operators.arrange_stream import Exchange, exchanged
 from ikebana.operators.changes import Changes
+from ikebana.operators.exchange import Exchange
 from ikebana.operators.join import QUANTUM, Pairs, Result, emit, join_updates
-from ikebana.operators.pending import PendingChanges, Rounds
-from ikebana.operators.span import Span
+from ikebana.operators.pending import PendingChanges
+from ikebana.operators.protocol import Operator, Steps
+from ikebana.operators.span import Rounds, Span
 from ikebana.operators.streams import Arranged, Stream, TraceReader
 from ikebana.trace import Batch, Updates, timetable
 from ikebana.trace.batch import rows_of
@@ -39,7 +40,7 @@ Stored = list[tuple[Batch, Lane]]
 """Stored batches, and some rows of each."""
 
 
-class Lookup:
+class Lookup(Operator[Stream]):
     """Driver: reads a stream and an arrangement's trace, writes `out`."""
 
     def __init__(
@@ -51,23 +52,21 @@ class Lookup:
         *,
         strict: bool,
         exchange: Exchange | None = None,
-        workers: int = 1,
     ) -> None:
         self._source, self._schema, self._result, self._strict = source, schema, result, strict
-        self._exchange, self._workers = exchange, workers
-        self._reader = index.reader()
+        self._exchange, self._reader = exchange, index.reader()
         self._stash = PendingChanges()
         lanes = max(source.lanes, len(index.schema.diffs))
         self.out = Stream(result.fields(schema, index.schema), source.dimensions, lanes)
 
-    def visit(self, span: Span) -> Iterator[object]:
+    def visit(self, span: Span) -> Steps:
         """Send this visit's changes to the owners of their keys, and probe there."""
         changes = self._source.changes
         updates = changes.keyed(self._schema) if len(changes) else None
         if self._exchange is None:
             arrived = [] if updates is None else [updates]
         else:
-            arrived = yield from exchanged(updates, self._exchange, self._workers)
+            arrived = yield from self._exchange.by_key(updates)
         parts = self._stash.pop(span)
         if arrived:
             probes = sorted_by_key(Updates.concat(arrived))
@@ -121,16 +120,13 @@ class Lookup:
         return Pairs(found.a, found.a_rows[flags], found.b, found.b_rows[flags])
 
     def next_round(self, prefix: Rounds, after: int) -> int | None:
-        """The least later round for which output waits."""
         return self._stash.next_round(prefix, after)
 
     def forget(self, epoch: int) -> None:
-        """A sweep up to `epoch` is complete."""
         self._reader.forget(epoch)
         self.out.closed = self._source.closed
 
     def drop(self) -> None:
-        """Release the trace."""
         self._reader.drop()
 
 

@@ -22,15 +22,16 @@ from ikebana.encoding.bad_rows import set_apart
 from ikebana.encoding.lanes import is_constant
 from ikebana.errors import SchemaError
 from ikebana.operators.changes import Changes, Fields
-from ikebana.operators.pending import PendingChanges, Rounds
+from ikebana.operators.pending import PendingChanges
+from ikebana.operators.protocol import Operator
 from ikebana.operators.row_errors import ErrorLog
-from ikebana.operators.span import Span
+from ikebana.operators.span import Rounds, Span
 from ikebana.operators.streams import Arranged, Stream
 from ikebana.trace import timetable
 from ikebana.trace.views import EnteredBatch
 
 
-class Enter:
+class Enter(Operator[Stream]):
     """A stream of the surrounding scope, inside a loop."""
 
     def __init__(self, source: Stream) -> None:
@@ -46,11 +47,10 @@ class Enter:
             self.out.changes = replace(changes, times=np.pad(changes.times, ((0, 0), (0, 1))))
 
     def forget(self, epoch: int) -> None:
-        """A sweep up to `epoch` is complete."""
         self.out.closed = self._source.closed
 
 
-class EnterAt:
+class EnterAt(Operator[Stream]):
     """A stream of the surrounding scope, inside a loop, each row from a round of its own on."""
 
     def __init__(self, source: Stream, delay: Callable[[dict[str, Any]], Any], errors: ErrorLog) -> None:
@@ -93,15 +93,13 @@ class EnterAt:
         return rounds
 
     def forget(self, epoch: int) -> None:
-        """A sweep up to `epoch` is complete."""
         self.out.closed = self._source.closed
 
     def next_round(self, prefix: Rounds, after: int) -> int | None:
-        """The least later round at which some row enters."""
         return self.stash.next_round(prefix, after)
 
 
-class EnterArranged:
+class EnterArranged(Operator[Arranged]):
     """An arrangement of the surrounding scope, inside a loop: a view of the same trace."""
 
     def __init__(self, source: Arranged) -> None:
@@ -113,11 +111,10 @@ class EnterArranged:
         self.out.fresh = [] if span.rounds[-1] else [EnteredBatch(batch) for batch in self._source.fresh]
 
     def forget(self, epoch: int) -> None:
-        """A sweep up to `epoch` is complete."""
         self.out.closed = self._source.closed
 
 
-class Variable:
+class Variable(Operator[Stream]):
     """A variable of a loop: its changes at each round."""
 
     def __init__(self, fields: Fields, dimensions: int, lanes: int) -> None:
@@ -130,7 +127,6 @@ class Variable:
         self.out.changes = Changes.concat(parts) if parts else self.out.nothing
 
     def next_round(self, prefix: Rounds, after: int) -> int | None:
-        """The least later round that has changes due."""
         return self.stash.next_round(prefix, after)
 
 
@@ -138,12 +134,14 @@ _FEW = 1 << 14
 """So few changes are always added up: that costs less than a round in which they cancel."""
 
 
-class Feedback:
+class Feedback(Operator[None]):
     """Passes a stream to a variable, at the next round; with `rounds`, only that many rounds.
 
     What cancels is not passed on, nor are ever more copies of a row. Where the variable is `indexed`, that is where an
     arrangement adds up its changes before anything else is made of them, many changes are left to it.
     """
+
+    out = None
 
     def __init__(self, source: Stream, variable: Variable, rounds: int | None = None, *, indexed: bool = False) -> None:
         self._source, self._variable, self._rounds, self._indexed = source, variable, rounds, indexed
@@ -170,7 +168,7 @@ class Feedback:
         return not is_constant(changes.diffs) or len(changes) > 2 * self._distinct  # equal diffs cannot cancel
 
 
-class Leave:
+class Leave(Operator[Stream]):
     """Gathers a loop's changes; `out` has them, in the surrounding scope, once the loop is done."""
 
     def __init__(self, source: Stream) -> None:

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ikebana.operators.changes import Changes
-from ikebana.operators.span import Span
+from ikebana.operators.span import Rounds, Span
 from ikebana.trace import timetable
-
-Rounds = tuple[int, ...]
 
 
 class PendingChanges:

@@ -42,14 +42,14 @@ from ikebana.encoding.bad_rows import Failure, set_apart
 from ikebana.encoding.columns import no_values
 from ikebana.encoding.lanes import Array, Index, Lane, constant
 from ikebana.kernels import accumulate_rows, expand_pairs, match_keys
-from ikebana.operators.arrange import Arrange
+from ikebana.operators.arrange import Maintainer
 from ikebana.operators.ordered import read_ends
 from ikebana.operators.pacing import Pace
-from ikebana.operators.pending import Rounds, next_round
+from ikebana.operators.pending import next_round
 from ikebana.operators.reducers import Groups, PythonReducer, ReducedRows, Reducer, TopK
 from ikebana.operators.row_errors import ErrorLog, RowError, row_errors
-from ikebana.operators.span import Span
-from ikebana.operators.streams import Arranged, TraceReader, from_epoch
+from ikebana.operators.span import Rounds, Span
+from ikebana.operators.streams import Arranged, TraceReader
 from ikebana.time import Time
 from ikebana.trace import Updates, timetable
 from ikebana.trace.batch import rows_of
@@ -82,34 +82,14 @@ class Moments:
         return len(self.group)
 
 
-class Reduction:
+class Reduction(Maintainer):
     """What reductions have in common: a source, a function, and an arrangement that they write."""
 
     def __init__(self, source: Arranged, logic: Reducer, errors: ErrorLog, name: str, effort: str) -> None:
         self.source, self.logic, self._errors = source, logic, errors
-        schema = Schema(source.schema.key.fields, logic.fields(source.schema), hash_bits=source.schema.key.hash_bits)
-        self._output = Arrange(schema, name=name, dimensions=source.dimensions, effort=effort)
-        handle = self._output.handle()
-        self.out = Arranged(schema, source.dimensions, handle.clone, lambda batch: batch)
-        self._readers = [TraceReader(handle, lambda batch: batch, schema)]
+        key = source.schema.key
+        super().__init__(source, Schema(key.fields, logic.fields(source.schema), hash_bits=key.hash_bits), name, effort)
         self._input = self._open(source)
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes that the output arrangement holds."""
-        return self._readers[0].nbytes
-
-    def _open(self, arranged: Arranged) -> TraceReader:
-        """A reader that moves on with sweeps."""
-        reader = arranged.reader()
-        self._readers.append(reader)
-        return reader
-
-    def _seal(self, span: Span) -> Iterator[None]:
-        """Write the visit's output."""
-        batch = yield from self._output.advance_in_steps(span.frontier)
-        if len(batch):
-            self.out.fresh = [batch]
 
     def _log(self, moments: Moments, failed: Failed) -> None:
         """Groups have errors from a moment on until the group's next one; the state before the visit is a moment."""
@@ -119,21 +99,6 @@ class Reduction:
                 self._errors.add(error, int(epochs[moment]), 1)
             if followed[moment + 1]:
                 self._errors.add(error, int(epochs[moment + 1]), -1)
-
-    def complete(self, epoch: int) -> None:
-        """Show those who import the arrangement that it has all epochs before `epoch`."""
-        self._output.advance_to(from_epoch(epoch, self.source.dimensions))
-
-    def forget(self, epoch: int) -> None:
-        """A sweep up to `epoch` is complete."""
-        for reader in self._readers:
-            reader.forget(epoch)
-        self.out.closed = self.source.closed
-
-    def drop(self) -> None:
-        """Release the traces."""
-        for reader in self._readers:
-            reader.drop()
 
 
 Failed = list[tuple[int, RowError]]
@@ -237,7 +202,7 @@ class Reduce(Reduction):
             self._keep_later(moments, (history, produced), span)
         failed: Failed = []
         for inputs, outputs in _layers(history, produced):
-            self._output.push(self._change(moments, inputs, outputs, failed))
+            self._arrange.push(self._change(moments, inputs, outputs, failed))
             yield
         self._log_errors(moments, failed)
 
@@ -247,7 +212,6 @@ class Reduce(Reduction):
         return Sorted(Updates.empty(self.out.schema, self.source.dimensions), NO_KEYS, NO_KEYS)
 
     def next_round(self, prefix: Rounds, after: int) -> int | None:
-        """The least later round at which some key is interesting."""
         return next_round(self._pending, prefix, after)
 
     def _interesting(self, span: Span) -> Pairs:

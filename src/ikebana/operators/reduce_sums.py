@@ -29,7 +29,7 @@ from ikebana.encoding import payload as payloads
 from ikebana.encoding.bad_rows import set_apart
 from ikebana.encoding.lanes import Array, Lane, gathered
 from ikebana.kernels import sort_order, sum_visible
-from ikebana.operators.pending import Rounds, next_round
+from ikebana.operators.pending import next_round
 from ikebana.operators.reduce import (
     Moments,
     Reduction,
@@ -41,7 +41,7 @@ from ikebana.operators.reduce import (
 )
 from ikebana.operators.reducers import ReducedRows, Reducer, SumsReducer, Threshold
 from ikebana.operators.row_errors import ErrorLog
-from ikebana.operators.span import Span
+from ikebana.operators.span import Rounds, Span
 from ikebana.operators.streams import Arranged, TraceReader
 from ikebana.trace import Updates
 from ikebana.trace.batch import rows_of
@@ -82,7 +82,7 @@ class ReduceSums(Reduction):
     """Driver: reads the source's fresh batches and trace, writes the output arrangement."""
 
     def __init__(
-        self, source: Arranged, logic: SumsReducer, errors: ErrorLog, name: str = "tally", effort: str = "default"
+        self, source: Arranged, logic: SumsReducer, errors: ErrorLog, name: str = "reduce sums", effort: str = "default"
     ) -> None:
         super().__init__(source, logic, errors, name, effort)
         self._function = logic
@@ -105,11 +105,10 @@ class ReduceSums(Reduction):
         moments = Moments.of(pairs if self._produced else with_state_before(pairs, span), span)
         if self._produced:
             self._keep_later(moments, (*inputs, *outputs), key, val, span)
-        self._output.push(self._change(moments, inputs, outputs, key, val))
+        self._arrange.push(self._change(moments, inputs, outputs, key, val))
         yield from self._seal(span)
 
     def next_round(self, prefix: Rounds, after: int) -> int | None:
-        """The least later round at which some group is interesting."""
         return next_round(self._pending, prefix, after)
 
     def _interesting(self, span: Span) -> Points:

@@ -61,6 +61,11 @@ class ReducedRows:
 class Reducer(ABC):
     """A function of a key's values."""
 
+    @property
+    def label(self) -> str:
+        """What `explain` calls it."""
+        return type(self).__name__.lower()
+
     @abstractmethod
     def fields(self, schema: Schema) -> Fields:
         """The value columns of the output, for input of a schema."""
@@ -134,6 +139,8 @@ class LinearAggregate(SumsReducer):
 
     outputs: Fields
     finish: Callable[[Lane], Sequence[Any]]
+
+    label = "linear"
 
     def fields(self, schema: Schema) -> Fields:
         return self.outputs
@@ -226,6 +233,8 @@ class PythonReducer(Reducer):
 
     outputs: Fields
     function: Callable[[tuple[Any, ...], list[tuple[tuple[Any, ...], int]]], Iterable[tuple[Any, int]]]
+
+    label = "python"
 
     def fields(self, schema: Schema) -> Fields:
         return self.outputs

@@ -22,6 +22,7 @@ import pyarrow as pa
 from ikebana.encoding.lanes import constant, constant_diffs
 from ikebana.errors import DroppedError, TimeError
 from ikebana.operators.changes import Changes, Fields
+from ikebana.operators.protocol import Source
 from ikebana.operators.span import NEVER, Span
 from ikebana.operators.streams import Arranged, Stream, from_epoch
 from ikebana.time import Antichain
@@ -31,32 +32,34 @@ from ikebana.trace.views import Advanced, Restricted
 __all__ = ["NEVER", "ConstantSource", "ImportedArrangement", "InputSource"]
 
 
-class InputSource:
+class InputSource(Source[Stream]):
     """Changes pushed from outside, each at an epoch not yet closed."""
 
     def __init__(self, name: str, fields: Fields) -> None:
         self.name, self.out = name, Stream(fields, 1)
-        self.available, self._closed = 0, False
+        self._available, self._closed = 0, False
         self._waiting: list[Changes] = []
 
     @property
-    def has_news(self) -> bool:
-        """Whether anything was pushed at an epoch that is closed by now."""
-        return any((changes.times[:, 0] < self.available).any() for changes in self._waiting)
+    def available(self) -> int:
+        return self._available
 
     @property
-    def has_later_news(self) -> bool:
-        """Whether some of it may be after the epoch at which the dataflow starts."""
-        return self.has_news
+    def has_changes(self) -> bool:
+        return any((changes.times[:, 0] < self._available).any() for changes in self._waiting)
+
+    @property
+    def has_changes_after_start(self) -> bool:
+        return self.has_changes
 
     def push(self, changes: Changes) -> None:
         """Buffer changes at epochs that are still open."""
         if self._closed:
             raise DroppedError(f"input {self.name!r} was closed", hint="make a new input for further changes")
-        if len(changes) and changes.times[:, 0].min() < self.available:
+        if len(changes) and changes.times[:, 0].min() < self._available:
             raise TimeError(
                 f"cannot push changes at epoch {changes.times[:, 0].min()} into input {self.name!r}",
-                detail=f"epochs before {self.available} are closed",
+                detail=f"epochs before {self._available} are closed",
                 hint="push changes before advancing the input past their epoch",
             )
         if len(changes):
@@ -64,7 +67,7 @@ class InputSource:
 
     def advance(self, epoch: int) -> None:
         """Close all epochs before `epoch`."""
-        self.available = max(self.available, epoch)
+        self._available = max(self._available, epoch)
 
     def close(self) -> None:
         """Nothing will be pushed any more."""
@@ -72,7 +75,6 @@ class InputSource:
 
     @property
     def last(self) -> int:
-        """The epoch from which on it has no more changes, as far as is known here."""
         return (
             max((int(changes.times[:, 0].max()) + 1 for changes in self._waiting), default=0) if self._closed else NEVER
         )
@@ -92,27 +94,27 @@ class InputSource:
         self.out.changes = changes
 
 
-class ConstantSource:
+class ConstantSource(Source[Stream]):
     """This worker's share of rows that never change."""
 
-    available, last, has_later_news = NEVER, 0, False
+    available, last, has_changes, has_changes_after_start = NEVER, 0, True, False
 
     def __init__(self, fields: Fields, columns: Sequence[pa.Array], rows: int) -> None:
-        self.out, self.has_news = Stream(fields, 1), True
+        self.out = Stream(fields, 1)
         self._fields, self._columns, self._rows = fields, tuple(columns), rows
 
     def visit(self, span: Span) -> None:
         """All of them, in the first sweep."""
         self.out.clear()
-        if self.has_news:
-            self.has_news = False
+        if self.has_changes:
+            self.has_changes = False
             times, diffs = np.full((1, 1), span.lower, np.int64), constant_diffs(np.ones(1, np.int64), self._rows)
             tix = constant(0, self._rows, np.int32)
             self.out.changes = Changes(times, tix, diffs, self._fields, self._columns)
             self._columns = ()
 
 
-class ImportedArrangement:
+class ImportedArrangement(Source[Arranged]):
     """An arrangement that another dataflow maintains."""
 
     def __init__(
@@ -134,7 +136,6 @@ class ImportedArrangement:
 
     @property
     def available(self) -> int:
-        """Epochs before it are complete."""
         return min((time[0] for time in self._handle.upper), default=NEVER)
 
     @property
@@ -144,28 +145,23 @@ class ImportedArrangement:
 
     @property
     def last(self) -> int:
-        """The epoch from which on it has no more changes, as far as is known here."""
         return self.available if self._is_closed() else NEVER
 
     @property
-    def has_news(self) -> bool:
-        """Whether there is anything that was not swept yet: history, or batches that have come since."""
+    def has_changes(self) -> bool:
         self._waiting += [batch for batch in self._queue.take() if len(batch)]
         return bool(self._waiting) or (self._history is None and any(map(len, self._queue.history)))
 
     @property
-    def has_later_news(self) -> bool:
-        """Whether some of it may be after the epoch at which the dataflow starts."""
+    def has_changes_after_start(self) -> bool:
         if self._history is not None or self._waiting:
-            return self.has_news
+            return self.has_changes
         return any((batch.times[:, 0] > self.since).any() for batch in self._queue.history)
 
     def demand(self, epoch: int) -> bool:
-        """Ask the maintainer to complete the epochs before `epoch`; returns whether it did not know."""
         return self._demand(epoch)
 
     def start(self, epoch: int) -> None:
-        """The dataflow starts at `epoch`: earlier history counts as of then."""
         self._start = Antichain.of((epoch,))
 
     def visit(self, span: Span) -> None:
@@ -188,11 +184,9 @@ class ImportedArrangement:
         self.out.fresh, self._waiting = fresh, later
 
     def forget(self, epoch: int) -> None:
-        """A sweep up to `epoch` is complete."""
         frontier = from_epoch(epoch - 1, 1)
         if epoch > 0 and epoch != NEVER and self._handle.frontier.precedes(frontier):
             self._handle.advance(frontier)
 
     def drop(self) -> None:
-        """Detach."""
         self._handle.drop()

@@ -22,6 +22,9 @@ import numpy as np
 from ikebana.encoding.lanes import Lane
 from ikebana.time import Antichain
 
+Rounds = tuple[int, ...]
+"""The rounds of a time in the loops around an operator, outermost loop first."""
+
 NEVER = (1 << 62) - 1
 """The epoch before which what never changes again is complete: all of them."""
 
@@ -40,7 +43,7 @@ class Span:
 
     lower: int
     upper: int
-    rounds: tuple[int, ...] = ()
+    rounds: Rounds = ()
     starts: bool = False
     """Whether the dataflow starts with it, at the epoch `lower`."""
 

@@ -69,6 +69,11 @@ class Rows:
         return Updates.concat([batch.pick(chosen, columns) for batch, chosen in self.parts])
 
 
+def as_stored(batch: Batch) -> Batch:
+    """The view of a trace that shows its batches as they are."""
+    return batch
+
+
 class TraceReader:
     """A handle, its batches seen through `wrap`."""
 

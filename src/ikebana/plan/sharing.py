@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
+from ikebana.operators.linear import label_of
 from ikebana.plan import ir
 
 
@@ -108,13 +109,13 @@ def describe(node: ir.Node, loops: list[ir.Scope]) -> str:
         case ir.Constant():
             return f"{node.rows} constant row{'' if node.rows == 1 else 's'}"
         case ir.Steps():
-            return " | ".join(type(step).__name__.lower() for step in node.steps)
+            return " | ".join(map(label_of, node.steps))
         case ir.Union():
             return "concat"
         case ir.Arrange():
             return f"arrange by {', '.join(node.key) or 'nothing'}"
         case ir.ArrangementView():
-            return f"{type(node.wrapper).__name__.lower()}, in place"
+            return f"{node.wrapper.label}, in place"
         case ir.AsStream():
             return "rows"
         case ir.AfterStart():
@@ -127,7 +128,7 @@ def describe(node: ir.Node, loops: list[ir.Scope]) -> str:
             bounds = {"from": node.valid_from, "until": node.valid_until}
             return "valid " + " ".join(f"{word} {name}" for word, name in bounds.items() if name)
         case ir.Reduce():
-            return f"reduce with {type(node.reducer).__name__.lower()}"
+            return f"reduce with {node.reducer.label}"
         case ir.Enter():
             return f"enter {_called(node.scope, loops)}"
         case ir.EnterAt():

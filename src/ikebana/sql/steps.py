@@ -54,6 +54,8 @@ class RowCondition:
     condition: Expression
     kept: tuple[str, ...] | None = None
 
+    label = "where"
+
     @property
     def calls_users(self) -> bool:
         """Whether it calls functions of the user's, which may take long."""
