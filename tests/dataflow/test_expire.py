@@ -270,9 +270,9 @@ def test_timestamps(engine: Engine) -> None:
     ("values", "diffs", "message"),
     [
         ([5, 4], [-1, 1], "the clock goes back at epoch 1\n  detail: from 5 to 4"),
-        ([5], [-1], "does not show one time at epoch 1\n  detail: it has the rows none"),
-        ([6], [1], "does not show one time at epoch 1\n  detail: it has the rows 5, 6"),
-        ([5], [1], "does not show one time at epoch 1\n  detail: it has the rows 5"),
+        ([5], [-1], "does not have exactly one row at epoch 1\n  detail: its rows are none"),
+        ([6], [1], "does not have exactly one row at epoch 1\n  detail: its rows are 5, 6"),
+        ([5], [1], "does not have exactly one row at epoch 1\n  detail: its rows are 5"),
     ],
 )
 def test_clocks_that_fail(

@@ -125,10 +125,10 @@ def shown(view: View) -> Counter[int]:
     return Counter({row["k"]: row["count"] for row in view.to_arrow().to_pylist()})
 
 
-@pytest.mark.parametrize("few", [join.FEW, 0], ids=["together", "batch by batch"])
+@pytest.mark.parametrize("few", [join.SMALL_BATCH_ROWS, 0], ids=["together", "batch by batch"])
 @pytest.mark.parametrize("seed", range(10))
 def test_oracle_joins_of_what_is_empty_for_a_while(seed: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(join, "FEW", few)
+    monkeypatch.setattr(join, "SMALL_BATCH_ROWS", few)
     monkeypatch.setattr(join, "QUANTUM", 1 + seed % 3 * 40)
     r = random.Random(seed)
     names = ["stream", "table", "other"]

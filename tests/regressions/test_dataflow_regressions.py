@@ -58,7 +58,7 @@ def test_regression_a_shared_arrangement_that_fails_left_its_readers_waiting() -
     maybe.insert({"k": [1, 1], "v": [None, 3]})
     engine.advance()
     settle(engine)
-    with pytest.raises(DataflowError, match=r"'sums' has failed(.|\n)*not whole"):
+    with pytest.raises(DataflowError, match=r"'sums' has failed(.|\n)*must return integers"):
         view.read()
     view.drop()
     maybe.remove({"k": [1], "v": [None]})

@@ -75,24 +75,24 @@ class Arrange:
 
     @property
     def frontier(self) -> Antichain:
-        """Updates at times beyond it may still be given."""
+        """Updates at times beyond the frontier may still be pushed."""
         return self._batcher.lower
 
     def handle(self) -> Handle:
-        """The first handle on the trace; clone it for further readers. Can be had once.
+        """The first handle on the trace; clone it for further readers. Can be called once.
 
-        Until it is asked for the operator keeps it, and so the trace, alive.
+        Until then `Arrange` holds the handle, and so keeps the trace alive.
         """
         if self._first is None:
             raise DroppedError(
-                f"the first handle on {self.name!r} was handed out already",
-                hint="clone() the handle that you have",
+                f"the first handle on {self.name!r} was taken already",
+                hint="clone() the first handle",
             )
         first, self._first = self._first, None
         return first
 
     def update(self, data: Any, time: Time | Any, diff: Any = 1) -> None:
-        """Buffer updates: columns by name, one time for all or a time for each row, and likewise diffs.
+        """Buffer updates: columns by name, and one time and diff for all rows or one for each row.
 
         NumPy arrays are not copied: do not change them before the frontier has passed their times.
         """
@@ -102,33 +102,33 @@ class Arrange:
         """Buffer updates that are in columnar form already."""
         if updates.schema != self.schema:
             raise SchemaError(
-                f"cannot take updates into {self.name!r}",
-                detail=f"they are of {updates.schema}, it has {self.schema}",
-                hint="make the updates with the schema of the arrangement",
+                f"cannot push updates into {self.name!r}",
+                detail=f"their schema is {updates.schema}, the arrangement's is {self.schema}",
+                hint="create the updates with the schema of the arrangement",
             )
         self._batcher.append(updates)
 
     def advance(self, frontier: Antichain | Time | Iterable[Time]) -> Batch:
-        """Move the frontier on; returns the batch of the updates that it has passed."""
+        """Advance the frontier; return the batch of the updates that it has passed."""
         batch = self._batcher.seal(frontier_of(frontier))
         self._tell(events.BatchSealed(self.name, len(batch)))
         self._writer.insert(batch)
         return batch
 
     def advance_in_steps(self, frontier: Antichain) -> Generator[None, None, Batch]:
-        """The same, with pauses in which others can run; nothing else may be done with it until it is complete."""
+        """Like `advance`, with pauses in which other dataflows can run; until it is complete, call nothing else."""
         batch = yield from self._batcher.seal_in_steps(frontier)
         self._tell(events.BatchSealed(self.name, len(batch)))
         self._writer.insert(batch)
         return batch
 
     def advance_to(self, frontier: Antichain) -> None:
-        """The same, if the frontier is not there yet and nobody asks for the batch."""
+        """Advance the frontier, unless it is there already."""
         if self._batcher.lower != frontier:
             self.advance(frontier)
 
     def close(self) -> Batch:
-        """No more updates: seals everything that is left."""
+        """End the input: seal all remaining updates."""
         return self.advance(Antichain())
 
 
@@ -218,7 +218,7 @@ class AsStream(Operator[Stream]):
         if self._later and span.starts:
             batches = [Restricted(batch, span.after_start) for batch in batches if span.after_start(batch.times).any()]
         parts = [Changes.of_updates(batch.pick()) for batch in batches]
-        self.out.changes = Changes.concat(parts) if parts else self.out.nothing
+        self.out.changes = Changes.concat(parts) if parts else self.out.empty
         if self._source.replayed and (self.out.changes.diffs < 0).any():
             self.out.changes = self.out.changes.consolidated()
 

@@ -29,8 +29,7 @@ from ikebana.operators.linear import Columns
 from ikebana.operators.protocol import Operator
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Span
-from ikebana.operators.streams import Arranged
-from ikebana.trace import Batch
+from ikebana.operators.streams import Arranged, View
 from ikebana.trace.views import Filtered, Negated, Projected
 
 
@@ -45,8 +44,8 @@ class ViewStep(ABC):
         """The schema of the view, for an arrangement with the schema `given`."""
 
     @abstractmethod
-    def wrap(self, batch: Batch) -> Batch:
-        """The view of a batch."""
+    def view(self) -> View:
+        """How batches are shown."""
 
     @property
     def function(self) -> Callable[[Columns], Any] | None:
@@ -65,8 +64,8 @@ class FilterView(ViewStep):
     def schema(self, given: Schema) -> Schema:
         return given
 
-    def wrap(self, batch: Batch) -> Batch:
-        return Filtered(batch, self.predicate)
+    def view(self) -> View:
+        return lambda batch: Filtered(batch, self.predicate)
 
     @property
     def function(self) -> Callable[[Columns], Any]:
@@ -85,8 +84,8 @@ class ProjectView(ViewStep):
     def schema(self, given: Schema) -> Schema:
         return given.with_val(self.outputs)
 
-    def wrap(self, batch: Batch) -> Batch:
-        return Projected(batch, self.schema(batch.schema), self.projection)
+    def view(self) -> View:
+        return lambda batch: Projected(batch, self.schema(batch.schema), self.projection)
 
     @property
     def function(self) -> Callable[[Columns], Any]:
@@ -119,24 +118,24 @@ class NegateView(ViewStep):
     def schema(self, given: Schema) -> Schema:
         return given
 
-    def wrap(self, batch: Batch) -> Batch:
-        return Negated(batch)
+    def view(self) -> View:
+        return lambda batch: Negated(batch)
 
 
 class ViewOperator(Operator[Arranged]):
     """An arrangement, seen through a view."""
 
-    def __init__(self, source: Arranged, view: ViewStep, errors: ErrorLog) -> None:
-        self._source, self._wrap, self._errors = source, view.wrap, errors
-        self._may_raise = None if getattr(view.function, "is_total", False) else view.function
-        self.out = source.seen_through(view.wrap, view.schema(source.schema))
-        self.out.is_stored = source.is_stored and isinstance(view, NegateView)
+    def __init__(self, source: Arranged, step: ViewStep, errors: ErrorLog) -> None:
+        self._source, self._view, self._errors = source, step.view(), errors
+        self._may_raise = None if getattr(step.function, "is_total", False) else step.function
+        self.out = source.seen_through(self._view, step.schema(source.schema))
+        self.out.is_stored = source.is_stored and isinstance(step, NegateView)
 
     def visit(self, span: Span) -> None:
         if self._may_raise is not None:
             for batch in self._source.fresh:
                 self._log_errors(Changes.of_updates(batch.gather()), self._may_raise)
-        self.out.fresh, self.out.replayed = [self._wrap(batch) for batch in self._source.fresh], self._source.replayed
+        self.out.fresh, self.out.replayed = [self._view(batch) for batch in self._source.fresh], self._source.replayed
 
     def _log_errors(self, changes: Changes, function: Callable[[Columns], Any]) -> None:
         """Log the rows for which the function raises."""

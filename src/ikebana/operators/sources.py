@@ -1,15 +1,18 @@
-"""Sources: where a dataflow's changes come from, its own inputs and the arrangements of others.
+"""Sources: where the changes of a dataflow come from.
 
-A source says how far it is complete (`available`: epochs before it can be swept), whether it has anything new (and
-anything later than the epoch at which the dataflow starts), and from which epoch on it will not change any more
-(`last`). That is what this worker knows: a source is closed once all of them agree, since what arrives here in an
-exchange stems from all. `Input` holds changes that were pushed until their epochs are swept. `Import` attaches to a
-trace maintained by another dataflow: in the first sweep it gives the whole history, as of the epoch at which the
-importing dataflow starts, then each new batch. `Constant` gives rows that never change, at the epoch at which the
-dataflow starts; it is complete, and closed, from the start.
+| source | gives |
+|---|---|
+| `InputSource` | changes that were pushed into an input, once their epochs are complete |
+| `ConstantSource` | rows that never change, at the epoch at which the dataflow starts |
+| `ImportedArrangement` | the history of an arrangement that another dataflow maintains, then each new batch |
 
-An imported trace runs at its own pace. When it is ahead, the import takes from it only what a sweep covers:
-the trace is multiversioned, and the importer's handles keep the versions that it still needs.
+History counts as of the epoch at which the importing dataflow starts.
+
+What a source says of itself (`ikebana.operators.protocol.Source`) is what this worker knows. A source is closed only
+once all workers agree, because the rows that arrive here in an exchange come from all workers.
+
+An imported trace advances at its own pace. When the trace is ahead, the import takes from it only the updates that a
+sweep covers: the trace is multiversioned, and the importer's handles keep the versions that are still needed.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ __all__ = ["NEVER", "ConstantSource", "ImportedArrangement", "InputSource"]
 
 
 class InputSource(Source[Stream]):
-    """Changes pushed from outside, each at an epoch not yet closed."""
+    """Changes pushed from outside, each at an epoch that is still open."""
 
     def __init__(self, name: str, fields: Fields) -> None:
         self.name, self.out = name, Stream(fields, 1)
@@ -55,7 +58,7 @@ class InputSource(Source[Stream]):
     def push(self, changes: Changes) -> None:
         """Buffer changes at epochs that are still open."""
         if self._closed:
-            raise DroppedError(f"input {self.name!r} was closed", hint="make a new input for further changes")
+            raise DroppedError(f"input {self.name!r} was closed", hint="create a new input for further changes")
         if len(changes) and changes.times[:, 0].min() < self._available:
             raise TimeError(
                 f"cannot push changes at epoch {changes.times[:, 0].min()} into input {self.name!r}",
@@ -70,7 +73,7 @@ class InputSource(Source[Stream]):
         self._available = max(self._available, epoch)
 
     def close(self) -> None:
-        """Nothing will be pushed any more."""
+        """End the input: nothing can be pushed any more."""
         self._closed = True
 
     @property
@@ -80,15 +83,15 @@ class InputSource(Source[Stream]):
         )
 
     def visit(self, span: Span) -> None:
-        """The changes of this sweep's epochs."""
+        """Give the changes at the epochs of this sweep."""
         if not self._waiting:
             self.out.clear()
             return
-        everything = Changes.concat(self._waiting)
-        now = everything.times[:, 0] < span.upper
-        later = None if now.all() else everything.at_times(~now).pruned()
+        changes = Changes.concat(self._waiting)
+        now = changes.times[:, 0] < span.upper
+        later = None if now.all() else changes.at_times(~now).pruned()
         self._waiting = [later] if later is not None and len(later) else []
-        changes = everything.at_times(now).pruned()
+        changes = changes.at_times(now).pruned()
         if len(changes) and changes.times.min() < span.lower:
             changes = changes.with_times(np.maximum(changes.times, span.lower))
         self.out.changes = changes
@@ -104,7 +107,7 @@ class ConstantSource(Source[Stream]):
         self._fields, self._columns, self._rows = fields, tuple(columns), rows
 
     def visit(self, span: Span) -> None:
-        """All of them, in the first sweep."""
+        """Give all rows, in the first sweep."""
         self.out.clear()
         if self.has_changes:
             self.has_changes = False
@@ -123,12 +126,12 @@ class ImportedArrangement(Source[Arranged]):
         demand: Callable[[int], bool],
         start: Callable[[], int],
         is_closed: Callable[[], bool],
-        on_news: Callable[[], None],
+        on_batch: Callable[[], None],
     ) -> None:
         self._handle, self._demand, self._started_at, self._is_closed = handle, demand, start, is_closed
         self._queue = handle.import_()
-        self._queue.on_push = on_news
-        self._history: list[Batch] | None = None
+        self._queue.on_push = on_batch
+        self._has_replayed = False  # whether a sweep has processed the history
         self._waiting: list[Batch] = []
         self._since = max((time[0] for time in handle.frontier), default=0)
         self._start = Antichain.of((self._since,))
@@ -140,7 +143,7 @@ class ImportedArrangement(Source[Arranged]):
 
     @property
     def since(self) -> int:
-        """Epochs from it on are exact: where the handle was, or the maintainer has started in the meantime."""
+        """The epoch from which on the trace is exact: that of the handle, or of the maintaining dataflow's start."""
         return max(self._since, self._started_at())
 
     @property
@@ -150,11 +153,11 @@ class ImportedArrangement(Source[Arranged]):
     @property
     def has_changes(self) -> bool:
         self._waiting += [batch for batch in self._queue.take() if len(batch)]
-        return bool(self._waiting) or (self._history is None and any(map(len, self._queue.history)))
+        return bool(self._waiting) or (not self._has_replayed and any(map(len, self._queue.history)))
 
     @property
     def has_changes_after_start(self) -> bool:
-        if self._history is not None or self._waiting:
+        if self._has_replayed or self._waiting:
             return self.has_changes
         return any((batch.times[:, 0] > self.since).any() for batch in self._queue.history)
 
@@ -165,13 +168,13 @@ class ImportedArrangement(Source[Arranged]):
         self._start = Antichain.of((epoch,))
 
     def visit(self, span: Span) -> None:
-        """The batches of this sweep's epochs, the history first."""
+        """Give the batches at the epochs of this sweep, the history first."""
         self._waiting += [batch for batch in self._queue.take() if len(batch)]
-        self.out.replayed = self._history is None
-        if self._history is None:
-            self._history = []
+        self.out.replayed = not self._has_replayed
+        if not self._has_replayed:
+            self._has_replayed = True
             self._waiting = [*self._queue.history, *self._waiting]
-            self._queue.history = []  # its batches live on only as long as the trace has them
+            self._queue.history = []  # so that the batches live only as long as the trace holds them
         fresh, later = list[Batch](), list[Batch]()
         for waiting in self._waiting:
             batch = Advanced(waiting, self._start)

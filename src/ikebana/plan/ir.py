@@ -1,6 +1,6 @@
 """The plan: a small set of nodes that every front end produces and every worker renders.
 
-A plan is a graph of immutable nodes. A node knows its inputs, the columns of its rows, and the loops around it (`scope`).
+A plan is a graph of immutable nodes. A node knows its inputs, its columns, and the loops around it (`scope`).
 Nodes are interned by a digest of their values: two plans that describe the same collection in the same way share the
 node, so "is this the same collection" is a comparison of digests. Functions are part of a node's values: the same code
 with the same captured values is the same function (`ikebana.plan.digests`). Nodes can be sent to other processes.

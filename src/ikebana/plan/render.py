@@ -4,7 +4,7 @@
 so what is used twice is computed once. Operators are added to the scope that they belong to (`ikebana.plan.scopes`)
 after the operators that they read from.
 
-Arrangements that another dataflow maintains are imported rather than built. `RenderContext` says which, and supplies
+Arrangements that another dataflow maintains are imported rather than built. `RenderContext` finds them, and supplies
 the exchanges between workers: rendering itself knows nothing about workers.
 """
 
