@@ -32,14 +32,14 @@ class Push(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """The clock moves on by so much, so many epochs ahead."""
+    """Advance the clock by an amount, some epochs ahead."""
 
     by: int
     ahead: int
 
 
 class Close(NamedTuple):
-    """So many epochs are closed."""
+    """Close some epochs."""
 
     epochs: int
 

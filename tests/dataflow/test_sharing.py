@@ -283,4 +283,4 @@ def test_dataflows_over_what_does_not_change_do_nothing(workers: int) -> None:
     moved = {name for was, now in zip(sweeps, swept, strict=True) for name in now if now[name] != was[name]}
     assert "busy" in moved
     assert all("lively" in str(workers_[0].flows[name].plan) for name in moved)
-    assert read(views[7]) == {(1, 35, 1): 1, (2, 42, 1): 1}  # and yet they are there when somebody asks
+    assert read(views[7]) == {(1, 35, 1): 1, (2, 42, 1): 1}  # but they are complete on demand

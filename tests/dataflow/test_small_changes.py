@@ -1,4 +1,4 @@
-"""What small changes need not do: visit what cannot be reached, exchange nothing, look at batches one by one."""
+"""What small changes avoid: visits of unreachable operators, empty exchanges, reading batches one by one."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def exchanges(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     tell_all = Dataflow._send_all
 
-    def told(flow: Dataflow, channel: int, number: int, parts: list[Any]) -> None:
+    def record(flow: Dataflow, channel: int, number: int, parts: list[Any]) -> None:
         if channel >= FIRST_EXCHANGE:
             found.append(flow.name)
         tell_all(flow, channel, number, parts)
 
-    monkeypatch.setattr(Dataflow, "_send_all", told)
+    monkeypatch.setattr(Dataflow, "_send_all", record)
     return found
 
 
@@ -54,15 +54,15 @@ def with_stream(stream: Table, table: Table) -> Collection:
     return stream.select("k").arrange("k").join(table.arrange("k")).count("k")
 
 
-# Signals.
+# Reachability.
 
 
 def test_a_join_is_reached_when_both_sides_ever_were() -> None:
     left, right = reachability.Signal(), reachability.Signal()
     both, probe = reachability.JoinSignal(left, right), reachability.LookupSignal(left, right)
-    told = [(True, False), (False, False), (False, True), (False, True), (True, False), (False, False)]
+    changes = [(True, False), (False, False), (False, True), (False, True), (True, False), (False, False)]
     found = []
-    for on_left, on_right in told:
+    for on_left, on_right in changes:
         left.set(on_left, False)
         right.set(on_right, False)
         both.update()
