@@ -11,15 +11,16 @@ once, when the dataflow is dropped or has failed.
 
 | class | is | adds |
 |---|---|---|
-| `Operator` | every operator; also a whole loop (`ikebana.plan.render`) | |
+| `Operator` | every operator; also a loop (`ikebana.plan.scopes`) | |
 | `Source` | an operator without inputs | what the dataflow needs to know to start a sweep |
 | `Maintainer` (`ikebana.operators.arrange`) | an operator that writes a trace of its own | `complete` |
 
 Contract. `visit` sets everything that `out` holds for the visit; an operator that is not visited has an empty output,
-since the dataflow clears all outputs after a sweep. `forget` also sets `out.closed`. Between visits an operator holds
-no data but its traces and what waits for a later round.
+since the dataflow clears all outputs after a sweep. `forget` also sets `out.closed`; the outputs of sources are closed
+by the dataflow. Between visits an operator holds no data but its state and what waits for a later round.
 
-Cost: the defaults below do nothing. Only `visit` is called in rounds.
+Cost: one call of `visit` for each operator that changes can reach, one of `forget` for each operator and sweep, one of
+`next_round` for each operator in a loop and round. The defaults below do nothing.
 """
 
 from __future__ import annotations
