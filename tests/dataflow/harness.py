@@ -205,7 +205,7 @@ def engine_of(setup: Setup) -> Iterator[Engine]:
         patch.object(spine, "HEAD", setup.head),
         patch.dict(spine.EFFORT, HASTE),
         patch.object(join, "QUANTUM", setup.quantum),
-        patch.object(join, "FEW", setup.quantum),
+        patch.object(join, "SMALL_BATCH_ROWS", setup.quantum),
         patch.object(hash_bits, "default", setup.hash_bits),
     ):
         cluster = InProcess(setup.workers, seed=setup.seed, effort=setup.effort, faults=setup.faults)

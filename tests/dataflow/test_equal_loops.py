@@ -17,7 +17,7 @@ from ikebana.engine import Engine, Input, View
 from ikebana.engine.collection import Collection, iterate
 from ikebana.errors import SchemaError
 from ikebana.plan import ir
-from ikebana.plan.render import LoopScope, Scope
+from ikebana.plan.scopes import LoopScope, Scope
 from ikebana.plan.sharing import private, walk
 from tests.dataflow.harness import cluster_of, pairs, pairs_input, read, settle
 

@@ -32,14 +32,14 @@ class Push(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """The clock moves on by so much, so many epochs ahead."""
+    """Advance the clock by an amount, some epochs ahead."""
 
     by: int
     ahead: int
 
 
 class Close(NamedTuple):
-    """So many epochs are closed."""
+    """Close some epochs."""
 
     epochs: int
 
@@ -270,9 +270,9 @@ def test_timestamps(engine: Engine) -> None:
     ("values", "diffs", "message"),
     [
         ([5, 4], [-1, 1], "the clock goes back at epoch 1\n  detail: from 5 to 4"),
-        ([5], [-1], "does not show one time at epoch 1\n  detail: it has the rows none"),
-        ([6], [1], "does not show one time at epoch 1\n  detail: it has the rows 5, 6"),
-        ([5], [1], "does not show one time at epoch 1\n  detail: it has the rows 5"),
+        ([5], [-1], "does not have exactly one row at epoch 1\n  detail: its rows are none"),
+        ([6], [1], "does not have exactly one row at epoch 1\n  detail: its rows are 5, 6"),
+        ([5], [1], "does not have exactly one row at epoch 1\n  detail: its rows are 5"),
     ],
 )
 def test_clocks_that_fail(

@@ -26,8 +26,8 @@ NUMBERS = {"k": pa.int64(), "v": pa.int64()}
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of few rows, each followed by a pause."""
     monkeypatch.setattr(pacing, "PIECE_SECONDS", 0.0)
-    monkeypatch.setattr(pacing, "LEAST", 2)
-    monkeypatch.setattr(pacing, "MOST", 4)
+    monkeypatch.setattr(pacing, "FIRST_PIECE_ROWS", 2)
+    monkeypatch.setattr(pacing, "MAX_PIECE_ROWS", 4)
     monkeypatch.setattr(batcher, "RUN", 8)
     monkeypatch.setattr(join, "QUANTUM", 16)
 

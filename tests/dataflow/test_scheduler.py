@@ -19,7 +19,7 @@ SEEDS = range(10)
 
 
 class Clerk:
-    """A worker that takes some steps, sends a letter to the last worker in each, and files what it is sent."""
+    """A worker that takes some steps, sends a message to the last worker in each, and logs what it receives."""
 
     def __init__(self, index: int, last: int, log: list[Any]) -> None:
         self.index, self.last, self.log = index, last, log
@@ -34,25 +34,25 @@ class Clerk:
         self.sent += 1
         return True
 
-    def deliver(self, letter: DataflowMessage) -> None:
-        self.log.append(("received", letter.sender, letter.number))
+    def deliver(self, message: DataflowMessage) -> None:
+        self.log.append(("received", message.sender, message.number))
 
 
 def _clerks(seed: int, wrong: Faults = NO_FAULTS) -> dict[str, list[tuple[int, int]]]:
-    """The letters that two clerks send to a third, as (sender, number), in the orders of sending and receiving."""
+    """The messages that two workers send to a third, as (sender, number), in the orders of sending and receiving."""
     cluster, log = InProcess(3, seed=seed, faults=wrong), list[Any]()
     cluster.workers = [Clerk(index, 2, log) for index in range(3)]  # type: ignore[misc]
     assert cluster.run_some(100_000), "it does not come to rest"
     return {kind: [each[1:] for each in log if each[0] == kind] for kind in ("sent", "received")}
 
 
-def _longest_run(letters: list[tuple[int, int]]) -> int:
-    """How many letters of one sender are next to each other, before the other sender has none left."""
+def _longest_run(messages: list[tuple[int, int]]) -> int:
+    """The longest run of messages of one sender, while the other sender has messages left."""
     longest = run = 0
-    for at, (sender, _) in enumerate(letters):
-        run = run + 1 if at and letters[at - 1][0] == sender else 1
+    for at, (sender, _) in enumerate(messages):
+        run = run + 1 if at and messages[at - 1][0] == sender else 1
         longest = max(longest, run)
-        if len({each for each, _ in letters[at + 1 :]}) < 2:
+        if len({each for each, _ in messages[at + 1 :]}) < 2:
             return longest
     return longest
 

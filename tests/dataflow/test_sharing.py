@@ -12,7 +12,7 @@ import pytest
 
 from ikebana.engine import Engine, View
 from ikebana.engine.collection import Collection, iterate
-from ikebana.operators.arrange_stream import ArrangeStream
+from ikebana.operators.arrange import ArrangeStream
 from ikebana.operators.join import Join
 from ikebana.operators.reduce import Reduction
 from ikebana.operators.sources import ImportedArrangement
@@ -283,4 +283,4 @@ def test_dataflows_over_what_does_not_change_do_nothing(workers: int) -> None:
     moved = {name for was, now in zip(sweeps, swept, strict=True) for name in now if now[name] != was[name]}
     assert "busy" in moved
     assert all("lively" in str(workers_[0].flows[name].plan) for name in moved)
-    assert read(views[7]) == {(1, 35, 1): 1, (2, 42, 1): 1}  # and yet they are there when somebody asks
+    assert read(views[7]) == {(1, 35, 1): 1, (2, 42, 1): 1}  # but they are complete on demand

@@ -1,4 +1,4 @@
-"""What small changes need not do: visit what cannot be reached, exchange nothing, look at batches one by one."""
+"""What small changes avoid: visits of unreachable operators, empty exchanges, reading batches one by one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ikebana.engine import Engine, Table, View
 from ikebana.engine.collection import Collection
 from ikebana.errors import DataflowError, TimeError
 from ikebana.operators import join
-from ikebana.operators.arrange_stream import split
+from ikebana.operators.exchange import split
 from ikebana.plan import reachability
 from ikebana.runtime.dataflow import Dataflow
 from ikebana.runtime.messages import FIRST_EXCHANGE
@@ -30,14 +30,14 @@ Rows = Counter[tuple[int, int]]
 def exchanges(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The dataflows of all exchanges from now on."""
     found: list[str] = []
-    tell_all = Dataflow._tell_all
+    tell_all = Dataflow._send_all
 
-    def told(flow: Dataflow, channel: int, number: int, parts: list[Any]) -> None:
+    def record(flow: Dataflow, channel: int, number: int, parts: list[Any]) -> None:
         if channel >= FIRST_EXCHANGE:
             found.append(flow.name)
         tell_all(flow, channel, number, parts)
 
-    monkeypatch.setattr(Dataflow, "_tell_all", told)
+    monkeypatch.setattr(Dataflow, "_send_all", record)
     return found
 
 
@@ -54,15 +54,15 @@ def with_stream(stream: Table, table: Table) -> Collection:
     return stream.select("k").arrange("k").join(table.arrange("k")).count("k")
 
 
-# Signals.
+# Reachability.
 
 
 def test_a_join_is_reached_when_both_sides_ever_were() -> None:
     left, right = reachability.Signal(), reachability.Signal()
-    both, probe = reachability.Both(left, right), reachability.Probe(left, right)
-    told = [(True, False), (False, False), (False, True), (False, True), (True, False), (False, False)]
+    both, probe = reachability.JoinSignal(left, right), reachability.LookupSignal(left, right)
+    changes = [(True, False), (False, False), (False, True), (False, True), (True, False), (False, False)]
     found = []
-    for on_left, on_right in told:
+    for on_left, on_right in changes:
         left.set(on_left, False)
         right.set(on_right, False)
         both.update()
@@ -74,15 +74,15 @@ def test_a_join_is_reached_when_both_sides_ever_were() -> None:
 
 def test_later_changes_and_several_inputs() -> None:
     one, two = reachability.Signal(), reachability.Signal()
-    late, some = reachability.Later(one), reachability.Any([one, two])
+    late, some = reachability.AfterStartSignal(one), reachability.AnySignal([one, two])
     one.set(True, False)
     late.update()
     some.update()
-    assert (late.now, late.ever, some.now, some.later) == (False, False, True, False)
+    assert (late.now, late.ever, some.now, some.after_start) == (False, False, True, False)
     one.set(True, True)
     late.update()
     some.update()
-    assert (late.now, late.later, some.later) == (True, True, True)
+    assert (late.now, late.after_start, some.after_start) == (True, True, True)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -125,10 +125,10 @@ def shown(view: View) -> Counter[int]:
     return Counter({row["k"]: row["count"] for row in view.to_arrow().to_pylist()})
 
 
-@pytest.mark.parametrize("few", [join.FEW, 0], ids=["together", "batch by batch"])
+@pytest.mark.parametrize("few", [join.SMALL_BATCH_ROWS, 0], ids=["together", "batch by batch"])
 @pytest.mark.parametrize("seed", range(10))
 def test_oracle_joins_of_what_is_empty_for_a_while(seed: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(join, "FEW", few)
+    monkeypatch.setattr(join, "SMALL_BATCH_ROWS", few)
     monkeypatch.setattr(join, "QUANTUM", 1 + seed % 3 * 40)
     r = random.Random(seed)
     names = ["stream", "table", "other"]

@@ -45,7 +45,7 @@ class Undo(NamedTuple):
 
 
 class Close(NamedTuple):
-    """Close so many epochs."""
+    """Close some epochs."""
 
     epochs: int
 
@@ -57,7 +57,7 @@ class End(NamedTuple):
 
 
 class Work(NamedTuple):
-    """So many actions of the scheduler; whatever views then answer is looked at."""
+    """Run some actions of the scheduler, then check the answers of the views."""
 
     actions: int
 

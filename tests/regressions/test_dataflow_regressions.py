@@ -1,4 +1,4 @@
-"""Bugs of dataflows that were found, each by its shrunk case."""
+"""Fixed bugs of dataflows, each with a minimal case."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ MAYBE = [pa.field("k", pa.int64(), nullable=True), pa.field("v", pa.int64(), nul
 
 
 # Dataflows that come and go.
-def test_regression_a_name_used_again_got_no_letters() -> None:
-    """Letters for a dataflow of that name were thrown away, since one of that name had been retired."""
+def test_regression_a_name_used_again_got_no_messages() -> None:
+    """Messages for the new dataflow were discarded, since a dataflow of the same name had been dropped."""
     engine = Engine(2)
     numbers = pairs_input(engine)
     for epoch in range(3):
@@ -60,7 +60,7 @@ def test_regression_a_shared_arrangement_that_fails_left_its_readers_waiting() -
     maybe.insert({"k": [1, 1], "v": [None, 3]})
     engine.advance()
     settle(engine)
-    with pytest.raises(DataflowError, match=r"'sums' has failed(.|\n)*not whole"):
+    with pytest.raises(DataflowError, match=r"'sums' has failed(.|\n)*must return integers"):
         view.read()
     view.drop()
     maybe.remove({"k": [1], "v": [None]})

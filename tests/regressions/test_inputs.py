@@ -1,4 +1,4 @@
-"""What users hand in is theirs to change afterwards."""
+"""Users may change their arrays after they have pushed them."""
 
 from __future__ import annotations
 

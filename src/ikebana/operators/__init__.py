@@ -1,4 +1,4 @@
-"""Operators: each a driver, which owns frontiers, and its contract; kernels and batches do the work."""
+"""Operators. Each is a driver that owns frontiers; kernels and batches do the work."""
 
 from ikebana.operators.arrange import Arrange
 

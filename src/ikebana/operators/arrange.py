@@ -1,29 +1,40 @@
 """Arrange: updates in, batches out, and a trace that others can share.
 
-The operator buffers updates. When its frontier advances it seals those that the frontier has passed into an
-immutable batch, appends the batch to its trace, and emits it.
+`Arrange` buffers updates. When its frontier advances, it seals the updates that the frontier has passed into an
+immutable batch, appends the batch to its trace, and returns it. It knows nothing about dataflows.
 
-Contract. Every update's time is beyond the frontier when it is given. Each call of `advance` emits exactly
-one batch, possibly empty; lower and upper frontiers of successive batches follow each other without gap. An
-update is in the batch whose [lower, upper) has its time. The operator holds its trace weakly: once all
-handles are dropped the trace is freed, and batches are still sealed and emitted.
+`Maintainer` is the base of the operators that maintain an arrangement in a dataflow. `ArrangeStream`, the arrange
+operator, is one; the reductions (`ikebana.operators.reduce`) are the others. `AsStream` is the way back: the changes
+of an arrangement as a stream.
 
-Errors leave the operator and its trace as they were.
+Contract of `Arrange`. The time of an update is beyond the frontier when the update is pushed. Each call of `advance`
+returns exactly one batch, possibly empty; the upper frontier of a batch is the lower frontier of the next. An update is
+in the batch whose [lower, upper) contains its time. The trace is held weakly: once all handles are dropped the trace is
+freed, while batches are still sealed and returned. An error leaves `Arrange` and its trace unchanged.
 
-Cost: sealing sorts the updates that it takes; the trace's maintenance is bounded as `ikebana.trace.spine`
-says.
+Contract of `ArrangeStream`. Each visit exchanges the visit's changes by key (`ikebana.operators.exchange`) and seals
+what arrives here into one batch, the visit's `fresh`.
+
+Cost: sealing sorts the updates that it takes; maintenance of the trace is bounded as described in
+`ikebana.trace.spine`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 from ikebana.encoding import Schema
 from ikebana.errors import DroppedError, SchemaError
+from ikebana.operators.changes import Changes
+from ikebana.operators.exchange import Exchange
+from ikebana.operators.protocol import Operator, Output, Steps
+from ikebana.operators.span import Span
+from ikebana.operators.streams import Arranged, Stream, TraceReader, as_stored, from_epoch
 from ikebana.time import Antichain, Time
 from ikebana.trace import EFFORT, Batch, Batcher, Handle, Trace, Updates, Writer
 from ikebana.trace.description import frontier_of
+from ikebana.trace.views import Restricted
 
 
 class Arrange:
@@ -61,24 +72,24 @@ class Arrange:
 
     @property
     def frontier(self) -> Antichain:
-        """Updates at times beyond it may still be given."""
+        """Updates at times beyond the frontier may still be pushed."""
         return self._batcher.lower
 
     def handle(self) -> Handle:
-        """The first handle on the trace; clone it for further readers. Can be had once.
+        """The first handle on the trace; clone it for further readers. Can be called once.
 
-        Until it is asked for the operator keeps it, and so the trace, alive.
+        Until then `Arrange` holds the handle, and so keeps the trace alive.
         """
         if self._first is None:
             raise DroppedError(
-                f"the first handle on {self.name!r} was handed out already",
-                hint="clone() the handle that you have",
+                f"the first handle on {self.name!r} was taken already",
+                hint="clone() the first handle",
             )
         first, self._first = self._first, None
         return first
 
     def update(self, data: Any, time: Time | Any, diff: Any = 1) -> None:
-        """Buffer updates: columns by name, one time for all or a time for each row, and likewise diffs.
+        """Buffer updates: columns by name, and one time and diff for all rows or one for each row.
 
         NumPy arrays are not copied: do not change them before the frontier has passed their times.
         """
@@ -88,29 +99,123 @@ class Arrange:
         """Buffer updates that are in columnar form already."""
         if updates.schema != self.schema:
             raise SchemaError(
-                f"cannot take updates into {self.name!r}",
-                detail=f"they are of {updates.schema}, it has {self.schema}",
-                hint="make the updates with the schema of the arrangement",
+                f"cannot push updates into {self.name!r}",
+                detail=f"their schema is {updates.schema}, the arrangement's is {self.schema}",
+                hint="create the updates with the schema of the arrangement",
             )
         self._batcher.append(updates)
 
     def advance(self, frontier: Antichain | Time | Iterable[Time]) -> Batch:
-        """Move the frontier on; returns the batch of the updates that it has passed."""
+        """Advance the frontier; return the batch of the updates that it has passed."""
         batch = self._batcher.seal(frontier_of(frontier))
         self._writer.insert(batch)
         return batch
 
     def advance_in_steps(self, frontier: Antichain) -> Generator[None, None, Batch]:
-        """The same, with pauses in which others can run; nothing else may be done with it until it is complete."""
+        """Like `advance`, with pauses in which other dataflows can run; until it is complete, call nothing else."""
         batch = yield from self._batcher.seal_in_steps(frontier)
         self._writer.insert(batch)
         return batch
 
     def advance_to(self, frontier: Antichain) -> None:
-        """The same, if the frontier is not there yet and nobody asks for the batch."""
+        """Advance the frontier, unless it is there already."""
         if self._batcher.lower != frontier:
             self.advance(frontier)
 
     def close(self) -> Batch:
-        """No more updates: seals everything that is left."""
+        """End the input: seal all remaining updates."""
         return self.advance(Antichain())
+
+
+class Maintainer(Operator[Arranged]):
+    """An operator that maintains an arrangement: it writes a trace of its own, which other dataflows can import."""
+
+    def __init__(self, source: Output, schema: Schema, name: str, effort: str) -> None:
+        self._source = source
+        self._arrange = Arrange(schema, name=name, dimensions=source.dimensions, effort=effort)
+        handle = self._arrange.handle()
+        self.out = Arranged(schema, source.dimensions, handle.clone, as_stored)
+        self._published = TraceReader(handle, as_stored, schema)
+        self._readers = [self._published]
+
+    def _open(self, arranged: Arranged) -> TraceReader:
+        """A reader that forgets epochs as sweeps complete."""
+        reader = arranged.reader()
+        self._readers.append(reader)
+        return reader
+
+    def _seal(self, span: Span) -> Iterator[None]:
+        """Write the visit's output to the trace, as one batch."""
+        batch = yield from self._arrange.advance_in_steps(span.frontier)
+        if len(batch):
+            self.out.fresh = [batch]
+
+    def complete(self, epoch: int) -> None:
+        """Show importers that the arrangement has all epochs before `epoch`."""
+        self._arrange.advance_to(from_epoch(epoch, self.out.dimensions))
+
+    @property
+    def nbytes(self) -> int:
+        return self._published.nbytes
+
+    def forget(self, epoch: int) -> None:
+        for reader in self._readers:
+            reader.forget(epoch)
+        self.out.closed = self._source.closed
+
+    def drop(self) -> None:
+        for reader in self._readers:
+            reader.drop()
+
+
+class ArrangeStream(Maintainer):
+    """Arranges a stream by key: exchanges the changes of a visit by key, then seals what arrives into one batch."""
+
+    def __init__(
+        self,
+        source: Stream,
+        schema: Schema,
+        *,
+        name: str = "arrange",
+        effort: str = "default",
+        exchange: Exchange | None = None,
+    ) -> None:
+        super().__init__(source, schema, name, effort)
+        self._stream, self._exchange = source, exchange
+
+    def visit(self, span: Span) -> Steps:
+        self.out.fresh = []
+        changes = self._stream.changes
+        updates = changes.keyed(self.out.schema) if len(changes) else None
+        if self._exchange is None:
+            arrived = [] if updates is None else [updates]
+        else:
+            arrived = yield from self._exchange.by_key(updates)
+        if not arrived:
+            return
+        for part in arrived:
+            self._arrange.push(part)
+        yield from self._seal(span)
+
+
+class AsStream(Operator[Stream]):
+    """The changes of an arrangement, as a stream; with `later`, only changes after the epoch at which the dataflow
+    starts."""
+
+    def __init__(self, source: Arranged, *, later: bool = False) -> None:
+        self._source, self._later = source, later
+        fields = (*source.schema.key.fields, *source.schema.val.fields)
+        self.out = Stream(fields, source.dimensions, len(source.schema.diffs))
+
+    def visit(self, span: Span) -> None:
+        """Concatenate the visit's batches. History is consolidated, so that users' functions see no cancelled rows."""
+        batches = self._source.fresh
+        if self._later and span.starts:
+            batches = [Restricted(batch, span.after_start) for batch in batches if span.after_start(batch.times).any()]
+        parts = [Changes.of_updates(batch.pick()) for batch in batches]
+        self.out.changes = Changes.concat(parts) if parts else self.out.empty
+        if self._source.replayed and (self.out.changes.diffs < 0).any():
+            self.out.changes = self.out.changes.consolidated()
+
+    def forget(self, epoch: int) -> None:
+        self.out.closed = self._source.closed

@@ -1,73 +1,100 @@
-"""Wrappers: filter, projection and negation of an arrangement, which give an arrangement again.
+"""Views of arrangements: filter, projection and negation that give an arrangement again.
 
-Nothing is copied: readers see the batches of the source's trace through a view (`ikebana.trace.views`), and what they
-look at passes the user's function then. So a query with a filter of its own shares the index of a table with queries
-that have others. The other choice, to filter first and index what is left, costs an index but is read faster: the
-user, or the planner, chooses.
+Nothing is copied: readers see the batches of the source's trace through a view (`ikebana.trace.views`), and the user's
+function is applied to the rows that are read. So queries with different filters can share the index of one table. The
+alternative, to filter first and index the rows that are left, costs an index but is read faster: the user, or the
+planner, chooses.
 
-Contract: keys and their order stay as they are. The rows of a key may be fewer than are stored, their values out of
-order or equal to each other. Such an arrangement is not `is_stored`, and reductions read whole groups of it.
+Contract: keys and their order stay as they are. A view may show fewer rows of a key than are stored; their values may
+be out of order, or equal to each other. Such an arrangement is not `is_stored`, and reductions read all rows of a
+group.
 
-Rows for which the function raises are not seen, and are errors of the dataflow (`ikebana.operators.row_errors`).
+Rows for which the function raises are not shown, and are errors of the dataflow (`ikebana.operators.row_errors`).
 
-Cost: nothing until it is read; then the function, for the rows that are looked at, each time. A function that does not
-say that it `is_total` (that it never raises) is also computed once for every row, to find those for which it does.
+Cost: nothing until it is read; then the function for the rows that are read, each time. A function without an attribute
+`is_total` (it never raises) is also computed once for every row, to find the rows for which it raises.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from ikebana.encoding import Schema
 from ikebana.encoding.bad_rows import set_apart
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.linear import Columns
+from ikebana.operators.protocol import Operator
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Span
-from ikebana.operators.streams import Arranged
-from ikebana.trace import Batch
+from ikebana.operators.streams import Arranged, View
 from ikebana.trace.views import Filtered, Negated, Projected
 
 
-class ViewStep(Protocol):
-    """How batches are seen, and the schema that they then have."""
+class ViewStep(ABC):
+    """How the batches of an arrangement are shown, and with which schema."""
 
-    def schema(self, given: Schema) -> Schema: ...
-    def wrap(self, batch: Batch) -> Batch: ...
+    label: ClassVar[str]
+    """What `explain` calls it."""
+
+    @abstractmethod
+    def schema(self, given: Schema) -> Schema:
+        """The schema of the view, for an arrangement with the schema `given`."""
+
+    @abstractmethod
+    def view(self) -> View:
+        """How batches are shown."""
+
+    @property
+    def function(self) -> Callable[[Columns], Any] | None:
+        """The user's function that is applied to rows, if there is one."""
+        return None
 
 
 @dataclass(frozen=True)
-class FilterView:
-    """The rows for which `predicate` holds; where it is null it does not."""
+class FilterView(ViewStep):
+    """The rows for which `predicate` is true, and not null."""
 
     predicate: Callable[[Columns], Any]
+
+    label = "filter"
 
     def schema(self, given: Schema) -> Schema:
         return given
 
-    def wrap(self, batch: Batch) -> Batch:
-        return Filtered(batch, self.predicate)
+    def view(self) -> View:
+        return lambda batch: Filtered(batch, self.predicate)
+
+    @property
+    def function(self) -> Callable[[Columns], Any]:
+        return self.predicate
 
 
 @dataclass(frozen=True)
-class ProjectView:
-    """The key with other value columns, which `function` computes from all columns."""
+class ProjectView(ViewStep):
+    """The key with other value columns, which `projection` computes from all columns."""
 
     outputs: Fields
-    function: Callable[[Columns], Mapping[str, Any]]
+    projection: Callable[[Columns], Mapping[str, Any]]
+
+    label = "project"
 
     def schema(self, given: Schema) -> Schema:
         return given.with_val(self.outputs)
 
-    def wrap(self, batch: Batch) -> Batch:
-        return Projected(batch, self.schema(batch.schema), self.function)
+    def view(self) -> View:
+        return lambda batch: Projected(batch, self.schema(batch.schema), self.projection)
+
+    @property
+    def function(self) -> Callable[[Columns], Any]:
+        return self.projection
 
 
 @dataclass(frozen=True)
 class Keep:
-    """For `Project`: some of the columns as they are, possibly renamed (pairs of a new name and the name it has)."""
+    """A projection for `ProjectView`: some of the columns unchanged, as pairs (new name, present name)."""
 
     names: tuple[tuple[str, str], ...]
 
@@ -83,39 +110,38 @@ class Keep:
 
 
 @dataclass(frozen=True)
-class NegateView:
+class NegateView(ViewStep):
     """Every diff with its sign changed."""
+
+    label = "negate"
 
     def schema(self, given: Schema) -> Schema:
         return given
 
-    def wrap(self, batch: Batch) -> Batch:
-        return Negated(batch)
+    def view(self) -> View:
+        return lambda batch: Negated(batch)
 
 
-class ViewOperator:
-    """An arrangement, seen differently."""
+class ViewOperator(Operator[Arranged]):
+    """An arrangement, seen through a view."""
 
-    def __init__(self, source: Arranged, wrapper: ViewStep, errors: ErrorLog) -> None:
-        self._source, self._wrap, self._errors = source, wrapper.wrap, errors
-        function = getattr(wrapper, "function", None) or getattr(wrapper, "predicate", None)
-        self._may_raise = None if getattr(function, "is_total", function is None) else function
-        self.out = source.seen_through(wrapper.wrap, wrapper.schema(source.schema))
-        self.out.is_stored = source.is_stored and isinstance(wrapper, NegateView)
+    def __init__(self, source: Arranged, step: ViewStep, errors: ErrorLog) -> None:
+        self._source, self._view, self._errors = source, step.view(), errors
+        self._may_raise = None if getattr(step.function, "is_total", False) else step.function
+        self.out = source.seen_through(self._view, step.schema(source.schema))
+        self.out.is_stored = source.is_stored and isinstance(step, NegateView)
 
     def visit(self, span: Span) -> None:
-        """The source's batches."""
         if self._may_raise is not None:
             for batch in self._source.fresh:
-                self._note_errors(Changes.of_updates(batch.gather()), self._may_raise)
-        self.out.fresh, self.out.replayed = [self._wrap(batch) for batch in self._source.fresh], self._source.replayed
+                self._log_errors(Changes.of_updates(batch.gather()), self._may_raise)
+        self.out.fresh, self.out.replayed = [self._view(batch) for batch in self._source.fresh], self._source.replayed
 
-    def _note_errors(self, changes: Changes, function: Callable[[Columns], Any]) -> None:
-        """Rows for which the function raises, of a batch."""
+    def _log_errors(self, changes: Changes, function: Callable[[Columns], Any]) -> None:
+        """Log the rows for which the function raises."""
         if len(changes):
             _, _, failures = set_apart(lambda rows: function(changes.take(rows).named), len(changes), dict)
             self._errors.add_rows(changes, failures)
 
     def forget(self, epoch: int) -> None:
-        """A sweep up to `epoch` is complete."""
         self.out.closed = self._source.closed

@@ -1,9 +1,9 @@
-"""Buckets: rows put into one of many by a hash of their columns, so that they can compete in levels.
+"""Buckets: the rows of a large group divided by a hash, so that the best rows can be found in levels.
 
-Of a large group, first the best of each bucket is found, then the best of these: a change is compared with the rows of
-its bucket, and not with all (`ikebana.engine.collection.Collection.top_k`).
+First the best rows of each bucket are found, then the best of these: a change is compared with the rows of its bucket
+only (`ikebana.engine.collection.Collection.top_k`).
 
-Cost: a hash of the columns that are named. Not guaranteed: that buckets are equally full, only that it is likely.
+Cost: a hash of the named columns. Not guaranteed: that buckets are equally full, although that is likely.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ikebana.operators.changes import Changes, Fields
 
 @dataclass(frozen=True)
 class Bucket:
-    """A linear step: one more column, a hash of some columns, below `count` (a power of two).
+    """A linear step that adds a column: a hash of some columns, less than `count` (a power of two).
 
-    Equal rows have the same bucket, on every machine.
+    Equal rows have the same bucket on every machine.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""Changes: the updates of a stream, as columns that are not indexed.
+"""Changes: the updates of a stream, as columns without an index.
 
-What flows between operators: typed columns by name, with times and diffs. Nothing is sorted and the same
-update may occur several times; `consolidated` adds up. `keyed` turns columns into the lanes of an index,
-`of_updates` turns them back.
+Changes flow between operators: typed columns by name, with times and diffs. They are not sorted, and the same update
+may occur several times; `consolidated` adds such updates up. `keyed` turns the columns into the lanes of an index,
+`of_updates` turns lanes back into columns.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Changes(Timed):
 
     @staticmethod
     def of(fields: Fields, data: Any, times: Any, diffs: Any = 1) -> Changes:
-        """Changes from columns, checked as `Updates.of` does."""
+        """Changes from columns, with the checks of `Updates.of`."""
         columns = matched(data, fields)
         rows = len(columns[0])
         return Changes(*timed(times, rows), diffed(("diff",), diffs, rows), fields, tuple(columns))
 
     @staticmethod
     def of_updates(updates: Updates) -> Changes:
-        """The columns behind indexed updates: key columns, then value columns."""
+        """The columns of indexed updates: key columns, then value columns."""
         schema = updates.schema
         columns = schema.decode(updates.key, updates.val, updates.payload)
         fields = (*schema.key.fields, *schema.val.fields)
@@ -66,24 +66,24 @@ class Changes(Timed):
         return {field.name: column for field, column in zip(self.fields, self.columns, strict=True)}
 
     def keyed(self, schema: Schema) -> Updates:
-        """The same updates with the lanes of `schema`, whose columns are among these."""
+        """The same updates with the lanes of `schema`, which names some or all of the columns."""
         named = self.named
         arrays = [named[field.name] for field in (*schema.key.fields, *schema.val.fields)]
         key, val, payload = schema.lanes(arrays, len(self))
         return Updates(self.times, self.tix, self.diffs, schema, key, val, payload)
 
     def consolidated(self) -> Changes:
-        """Equal updates added up, those that cancel left out, the rest in no set order."""
+        """The updates with equal ones added up and those that cancel left out, in unspecified order."""
         lanes = [f"diff {lane}" for lane in range(len(self.diffs))]
-        schema = Schema(self.fields[:1], self.fields[1:], diffs=lanes)  # two lanes hold more than one
+        schema = Schema(self.fields[:1], self.fields[1:], diffs=lanes)  # two lanes hold more columns exactly than one
         return Changes.of_updates(consolidate(self.keyed(schema)).updates)
 
     def with_columns(self, fields: Fields, columns: Sequence[pa.Array]) -> Changes:
-        """Other columns for the same rows."""
+        """The same times and diffs with other columns."""
         return Changes(self.times, self.tix, self.diffs, fields, tuple(columns))
 
     def scaled(self, factors: Lane) -> Changes:
-        """Every diff multiplied: `factors` has a row for each new diff lane; the changes have one lane."""
+        """Every diff multiplied by factors, one row of them per new diff lane; these changes have one lane."""
         return replace(self, diffs=self.diffs * factors)
 
     def negated(self) -> Changes:
@@ -93,7 +93,7 @@ class Changes(Timed):
         return replace(self, diffs=-self.diffs)
 
     def triples(self) -> list[tuple[tuple[Any, ...], Time, Any]]:
-        """Python values, for people and tests."""
+        """The updates as Python values, for people and tests."""
         return self.keyed(Schema((), self.fields)).triples()
 
     def _taken(self, rows: Array) -> dict[str, Any]:
@@ -106,13 +106,13 @@ class Changes(Timed):
         return {"columns": tuple(pa.concat_arrays(pieces) for pieces in columns)}
 
 
-def as_columns(given: Mapping[str, Any], fields: Fields, rows: int, where: str) -> list[pa.Array]:
-    """Columns that a user's function computed, checked against the fields it declared."""
-    arrays = matched(given, fields)
+def checked_columns(columns: Mapping[str, Any], fields: Fields, rows: int, where: str) -> list[pa.Array]:
+    """The columns that a user's function computed, checked against the declared fields."""
+    arrays = matched(columns, fields)
     if any(len(array) != rows for array in arrays):
         raise SchemaError(
             f"the function given to {where} changed the number of rows",
-            detail=f"it was given {rows} rows and gave {len(arrays[0])}",
-            hint="give a value for each row; use filter or flat_map to change their number",
+            detail=f"it was given {rows} rows and returned {len(arrays[0])}",
+            hint="return one value for each row; use filter or flat_map to change the number of rows",
         )
     return arrays

@@ -1,28 +1,27 @@
 """Expire: the rows that are valid now, by a clock that is an input like any other.
 
-A row is valid from one point in time to another: `valid_from <= now < valid_until`, either of which may be null, or not
-be asked for: then there is no such bound. `now` is the one value in a collection of one row, the clock, whose value may
-only grow: whoever advances the clock replaces its row, at an epoch, and at that epoch rows become valid and expire.
+A row is valid while `valid_from <= now < valid_until`. A bound that is null, or for which no column is named, does not
+restrict the row. `now` is the only value of a collection with one row, the clock, which may only grow: the clock is
+advanced by replacing its row, and at the epoch of that change rows become valid and expire.
 
-Contract. At every epoch the output is the rows, with their multiplicities, that are valid at what the clock shows at
-that epoch; while the clock has no row yet, none. Rows that are late, those that expire before they come, never appear.
-Each change of a row counts for itself: a row may be taken away before it is valid, while it is, or after.
+Contract. At every epoch the output has the rows, with their multiplicities, that are valid at the time of the clock at
+that epoch; no rows before the clock has a row. Rows that arrive after they have expired never appear. Each change of a
+row is handled by itself: a row may be deleted before it is valid, while it is valid, or after.
 
-Workers. A change of the clock is told to all of them, in one message to each peer in each sweep. Rows stay where they
-are. (What is taken away comes to the worker that it was added at, in all streams but raw inputs; where it does not, the
-two are only added up by whoever reads the output, and both wait until their time has come.)
+Workers. Changes of the clock are broadcast, in one message to each peer in each sweep. Rows stay on their workers. (The
+deletion of a row arrives at the worker of its insertion in all streams but raw inputs. Where it does not, both wait for
+their time, and cancel only in what reads the output.)
 
-State: for each row what happens to it in the future, that it becomes valid or that it expires, in order of the time at
-which it does (`Pending`). Rows that are valid for ever, or expired, take no room.
+State: the future changes of each row, that it becomes valid or expires, in order of the time at which they are due
+(`Pending`). Rows that are valid for ever, or have expired, take no memory.
 
-Cost: a change of the clock costs what it releases; a change of a row, being sorted into what waits, on average as often
-as the number of rows that wait can be halved. Not guaranteed: a bound for a single visit, in which all that waits may
-be sorted together. There are no such collections inside loops, nor clocks that go back: those fail the dataflow.
+Cost: a change of the clock costs time in proportion to the rows that become valid or expire; a change of a row is
+sorted into the pending changes, about log n times for n pending changes. Not guaranteed: a bound for a single visit, in
+which all pending changes may be sorted together. Unsupported: loops, and clocks that go back, which fail the dataflow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
@@ -35,19 +34,20 @@ from ikebana.encoding import Schema
 from ikebana.encoding.columns import integers, validity
 from ikebana.encoding.lanes import Lane, constant
 from ikebana.errors import DataflowError
-from ikebana.operators.arrange_stream import Exchange
 from ikebana.operators.changes import Changes, Fields
+from ikebana.operators.exchange import Exchange
+from ikebana.operators.protocol import Operator, Steps
 from ikebana.operators.span import Span
 from ikebana.operators.streams import Stream
 from ikebana.trace import Updates
 from ikebana.trace.updates import consolidate
 
 LEAST, GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-"""Before all that a clock can show, and after."""
+"""Before and after all times that a clock can have."""
 
 
-class Expire:
-    """Driver: reads rows and the clock, writes `out`."""
+class Expire(Operator[Stream]):
+    """The expire operator: reads rows and the clock, writes `out`."""
 
     def __init__(
         self,
@@ -57,32 +57,30 @@ class Expire:
         valid_until: str,
         *,
         exchange: Exchange | None = None,
-        workers: int = 1,
     ) -> None:
-        """`valid_from` and `valid_until` name columns; an empty name is none."""
-        self._source, self._clock, self._exchange, self._workers = source, clock, exchange, workers
+        """`valid_from` and `valid_until` name columns; an empty name stands for no bound."""
+        self._source, self._clock, self._exchange = source, clock, exchange
         self._from, self._until = valid_from, valid_until
-        self._shown, self._pending = ClockState(clock.fields), Pending(source.fields, source.lanes)
+        self._clock_state, self._pending = ClockState(clock.fields), Pending(source.fields, source.lanes)
         self.out = Stream(source.fields, 1, source.lanes)
 
-    def visit(self, span: Span) -> Iterator[object]:
-        """What becomes valid and what expires, by rows that come or by the clock."""
-        told = self._clock.changes.keyed(self._shown.schema)
-        arrived = [told]
+    def visit(self, span: Span) -> Steps:
+        """Emit the rows that become valid or expire, because of changed rows or of the clock."""
+        ticks = self._clock.changes.keyed(self._clock_state.schema)
+        arrived = [ticks]
         if self._exchange is not None:
-            received = yield from self._exchange([told] * self._workers)
-            arrived = [part for part in received if part is not None]
-        shown = self._shown.move(Updates.concat(arrived))
-        parts = [self._come(self._source.changes, shown)] if len(self._source.changes) else []
-        if shown.moved:
-            parts.append(self._pending.take(shown))
+            arrived = yield from self._exchange.broadcast(ticks)
+        clock = self._clock_state.advance(Updates.concat(arrived))
+        parts = [self._valid(self._source.changes, clock)] if len(self._source.changes) else []
+        if clock.has_advanced:
+            parts.append(self._pending.take(clock))
         parts = [part for part in parts if len(part)]
-        self.out.changes = Changes.concat(parts) if parts else self.out.nothing
+        self.out.changes = Changes.concat(parts) if parts else self.out.empty
 
-    def _come(self, changes: Changes, shown: Shown) -> Changes:
-        """The changes of rows that are valid when they come; what happens to rows later is kept."""
+    def _valid(self, changes: Changes, clock: ClockTimes) -> Changes:
+        """The changes of rows that are valid when they arrive; their future changes become pending."""
         start, end = self._bound(changes, self._from, LEAST + 1), self._bound(changes, self._until, GREATEST)
-        now = shown.at(changes.times[:, 0])[changes.tix]
+        now = clock.at(changes.times[:, 0])[changes.tix]
         will_be = (start > now) & (start < end)
         is_valid = (start <= now) & (now < end)
         self._pending.add(changes.where(will_be), start[will_be])
@@ -91,49 +89,48 @@ class Expire:
         return changes.where(is_valid)
 
     def _bound(self, changes: Changes, name: str, otherwise: int) -> Lane:
-        """A bound of each row as a number."""
+        """A bound of each row as an integer."""
         if not name:
             return constant(otherwise, len(changes))
         array = changes.named[name]
         return np.where(validity(array), integers(array), otherwise) if array.null_count else integers(array)
 
     def forget(self, epoch: int) -> None:
-        """A sweep up to `epoch` is complete."""
         self.out.closed = self._source.closed and self._clock.closed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shown:
-    """What a clock shows in a sweep: `values[i]` from `epochs[i - 1]` on, and `values[0]` before; all ascending."""
+class ClockTimes:
+    """The times of a clock in a sweep: `values[i]` from `epochs[i - 1]` on, `values[0]` before; all ascending."""
 
     epochs: Lane
     values: Lane
 
     @property
-    def moved(self) -> bool:
-        """Whether it shows more than one value."""
+    def has_advanced(self) -> bool:
+        """Whether the clock has changed in the sweep."""
         return len(self.epochs) > 0
 
     def at(self, epochs: Lane) -> Lane:
-        """What it shows at some epochs."""
+        """The times of the clock at some epochs."""
         return self.values[np.searchsorted(self.epochs, epochs, "right")]
 
     def reaches(self, values: Lane) -> Lane:
-        """The positions of the epochs at which it first shows some values or more, all of which it comes to show."""
+        """For each value, which the clock reaches, the position in `epochs` of the first epoch at or after it."""
         return np.searchsorted(self.values[1:], values)
 
 
 class ClockState:
-    """A collection of one row, whose value grows."""
+    """The rows of a clock: a collection of one row, whose value grows."""
 
     def __init__(self, fields: Fields) -> None:
         self.schema = Schema(fields)
         self._now, self._counts = LEAST, dict[int, int]()
 
-    def move(self, changes: Updates) -> Shown:
-        """What it shows in a sweep, given its changes."""
+    def advance(self, changes: Updates) -> ClockTimes:
+        """Apply the changes of a sweep; return the times of the clock in the sweep."""
         if not len(changes):
-            return Shown(np.empty(0, np.int64), np.array([self._now]))
+            return ClockTimes(np.empty(0, np.int64), np.array([self._now]))
         net = consolidate(changes).updates
         rows = sorted(zip(net.times[net.tix, 0].tolist(), net.key.tolist(), net.diffs[0].tolist(), strict=True))
         epochs, values = list[int](), [self._now]
@@ -141,51 +138,51 @@ class ClockState:
             for _, value, diff in changed:
                 self._count(value, diff)
             if self._counts or self._now > LEAST:
-                self._now = self._one(epoch)
+                self._now = self._only_value(epoch)
                 epochs.append(epoch)
                 values.append(self._now)
-        return Shown(np.array(epochs, np.int64), np.array(values, np.int64))
+        return ClockTimes(np.array(epochs, np.int64), np.array(values, np.int64))
 
     def _count(self, value: int, diff: int) -> None:
         count = self._counts.pop(value, 0) + diff
         if count:
             self._counts[value] = count
 
-    def _one(self, epoch: int) -> int:
-        """The value, if it is one, and not before the last one."""
+    def _only_value(self, epoch: int) -> int:
+        """The value of the clock's only row; an error if there is not exactly one, or if the clock goes back."""
         if list(self._counts.values()) != [1]:
             raise DataflowError(
-                f"the clock does not show one time at epoch {epoch}",
-                detail=f"it has the rows {self._words(self._counts)}",
-                hint="replace its one row, in one transaction",
+                f"the clock does not have exactly one row at epoch {epoch}",
+                detail=f"its rows are {self._text(self._counts)}",
+                hint="replace its row in a single transaction",
             )
         (value,) = self._counts
         if value < self._now:
             raise DataflowError(
                 f"the clock goes back at epoch {epoch}",
-                detail=f"from {self._words([self._now])} to {self._words([value])}",
-                hint="let it show the same time, or a later one: what has expired is not kept",
+                detail=f"from {self._text([self._now])} to {self._text([value])}",
+                hint="set the clock to the same time or a later one: expired rows are not kept",
             )
         return value
 
-    def _words(self, values: Any) -> str:
+    def _text(self, values: Any) -> str:
         lane = np.array(list(values), np.int64)
-        (shown,) = self.schema.key.decode(lane, ())
-        return ", ".join(map(str, shown)) or "none"
+        (column,) = self.schema.key.decode(lane, ())
+        return ", ".join(map(str, column)) or "none"
 
 
 class Pending:
-    """Changes that wait for a clock, in order of what it has to show.
+    """Future changes, in order of the time at which they are due.
 
-    They are in a few sorted runs, each at least twice as long as the next. Taking what is due takes rows from the front
-    of each; a run whose rows are mostly gone is cut. Runs that have grown too alike are put together, and then equal
-    changes are added up, and those that cancel vanish.
+    They are stored in a few sorted runs, each at least twice as long as the next. Changes that are due are taken from
+    the front of each run; a run is copied once most of its rows are taken. Runs of similar length are merged and
+    consolidated.
     """
 
     def __init__(self, fields: Fields, lanes: int) -> None:
-        taken = [field.name for field in fields]
-        due = pa.field(_unlike("due", taken), pa.int64(), nullable=False)
-        diffs = [_unlike(f"diff {lane}", taken) for lane in range(lanes)]
+        names = [field.name for field in fields]
+        due = pa.field(_unused("due", names), pa.int64(), nullable=False)
+        diffs = [_unused(f"diff {lane}", names) for lane in range(lanes)]
         self._schema, self._fields = Schema([due], fields, diffs=diffs), fields
         self._runs: list[_Run] = []
 
@@ -193,7 +190,7 @@ class Pending:
         return sum(map(len, self._runs))
 
     def add(self, changes: Changes, due: Lane) -> None:
-        """Keep changes until the clock shows the time at which each is due."""
+        """Keep changes until the clock reaches the time at which each is due."""
         if not len(changes):
             return
         fields = (*self._schema.key.fields, *self._fields)
@@ -203,23 +200,23 @@ class Pending:
 
     def _put(self, run: Updates) -> None:
         while self._runs and len(self._runs[-1]) < 2 * len(run):
-            run = consolidate(Updates.concat([self._runs.pop().rest(), run])).updates
+            run = consolidate(Updates.concat([self._runs.pop().remaining(), run])).updates
         if len(run):
             self._runs.append(_Run(run))
 
-    def take(self, shown: Shown) -> Changes:
-        """The changes that are due, each at the epoch at which the clock gets there; they wait no longer."""
-        due = [run.take(int(shown.values[-1])) for run in self._runs]
+    def take(self, clock: ClockTimes) -> Changes:
+        """Remove and return the changes that are due, each at the epoch at which the clock reaches its time."""
+        due = [run.take(int(clock.values[-1])) for run in self._runs]
         self._runs = [run for run in self._runs if len(run)]
-        found = consolidate(Updates.concat([Updates.empty(self._schema, 1), *due])).updates
-        at = shown.reaches(found.key).astype(np.int32)
-        made = replace(Changes.of_updates(found), times=shown.epochs[:, None], tix=at)
-        return made.with_columns(self._fields, made.columns[1:]).pruned()
+        updates = consolidate(Updates.concat([Updates.empty(self._schema, 1), *due])).updates
+        tix = clock.reaches(updates.key).astype(np.int32)
+        changes = replace(Changes.of_updates(updates), times=clock.epochs[:, None], tix=tix)
+        return changes.with_columns(self._fields, changes.columns[1:]).pruned()
 
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """Changes in order of when they are due, the first of them taken."""
+    """Changes in order of the time at which they are due, of which the first `taken` are gone."""
 
     updates: Updates
     taken: int = 0
@@ -228,19 +225,19 @@ class _Run:
         return len(self.updates) - self.taken
 
     def take(self, now: int) -> Updates:
-        """Those due by now."""
+        """Remove and return the changes that are due."""
         start, end = self.taken, int(np.searchsorted(self.updates.key, now, "right"))
-        found = self.updates.take(np.arange(start, end))
+        due = self.updates.take(np.arange(start, end))
         self.taken = end
         if 2 * end > len(self.updates):
-            self.updates, self.taken = self.rest(), 0
-        return found
+            self.updates, self.taken = self.remaining(), 0
+        return due
 
-    def rest(self) -> Updates:
-        """Those not taken."""
+    def remaining(self) -> Updates:
+        """The changes that are not taken."""
         return self.updates.take(np.arange(self.taken, len(self.updates))) if self.taken else self.updates
 
 
-def _unlike(name: str, taken: list[str]) -> str:
-    """A name that is not taken."""
-    return name if name not in taken else _unlike(f"{name}_", taken)
+def _unused(name: str, names: list[str]) -> str:
+    """The name, with underscores added until it is not among `names`."""
+    return name if name not in names else _unused(f"{name}_", names)

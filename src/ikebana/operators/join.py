@@ -1,17 +1,16 @@
 """Join: pairs of records with equal keys, at the join of their times, diffs multiplied.
 
-Contract. In each visit, with A' and B' the fresh batches of the two sides, the operator emits A' with all of
-B so far and B' with all of A before the visit: every pair once, in the visit of the later of the two. Output
-at rounds later than the visit's (the other side's history may be from a later round of an earlier sweep)
-waits for its round.
+Contract. With A' and B' the fresh batches of the two sides, a visit emits A' joined with all of B so far, and B' joined
+with all of A before the visit: every pair once, in the visit of the later record. Output at later rounds than the
+visit's (the other side's history may be from a later round of an earlier sweep) waits for its round.
 
-Traces. Each side is read by a handle that forgets epochs as sweeps complete. If a side can never change
-again, the other side's handle is dropped: nothing will ever probe it.
+Traces. Each side is read by a handle that forgets epochs as sweeps complete. If a side can never change again, the
+other side's handle is dropped: nothing will ever probe it.
 
-Cost: keys are matched by galloping, so work follows the smaller side and the output, also when the larger
-side is an imported history. What few rows meet is gathered from all batches before anything is computed of it: a
-round of small changes costs calls, not rows. The operator yields after about `QUANTUM` rows, so that an explosion does
-not stall other dataflows.
+Cost: keys are matched by galloping, so the work is in proportion to the smaller side and the output, also when the
+larger side is an imported history. The matches of a small batch are gathered from all stored batches before anything is
+computed from them, so a small change costs a fixed number of calls. The operator yields after about `QUANTUM` rows, so
+that a large output does not stall other dataflows.
 """
 
 from __future__ import annotations
@@ -27,87 +26,85 @@ from ikebana.encoding import payload as payloads
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.kernels import expand_pairs, match_keys
 from ikebana.operators.changes import Changes, Fields
-from ikebana.operators.pending import PendingChanges, Rounds
-from ikebana.operators.span import Span
+from ikebana.operators.pending import PendingChanges
+from ikebana.operators.protocol import Operator
+from ikebana.operators.span import Rounds, Span
 from ikebana.operators.streams import Arranged, Stream, TraceReader
 from ikebana.trace import Batch, Updates, timetable
 from ikebana.trace.batch import rows_of
 
 QUANTUM = 1 << 19
-"""Rows of output after which a join lets others run."""
+"""Rows of output after which a join yields, so that other dataflows can run."""
 
-FEW = 1 << 12
-"""A batch of so many rows is looked up in all of a trace at once."""
+SMALL_BATCH_ROWS = 1 << 12
+"""A batch of at most this size is looked up in all batches of a trace at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The columns of the output: for each its name and the column of the left or right side it is taken from."""
+    """The columns of the output: the name of each, and the column of the left or right side that it is taken from."""
 
     names: tuple[str, ...]
     left: tuple[tuple[str, str], ...]  # (output name, name on the left)
     right: tuple[tuple[str, str], ...]
 
     def fields(self, left: Schema, right: Schema) -> Fields:
-        """The types of the output columns."""
-        found = {**_renamed(left, self.left), **_renamed(right, self.right)}
-        return tuple(found[name] for name in self.names)
+        """The fields of the output columns."""
+        fields = {**_renamed(left, self.left), **_renamed(right, self.right)}
+        return tuple(fields[name] for name in self.names)
 
 
 def _renamed(schema: Schema, pairs: tuple[tuple[str, str], ...]) -> dict[str, pa.Field]:
-    known = {field.name: field for field in (*schema.key.fields, *schema.val.fields)}
-    return {name: known[source].with_name(name) for name, source in pairs}
+    fields = {field.name: field for field in (*schema.key.fields, *schema.val.fields)}
+    return {name: fields[source].with_name(name) for name, source in pairs}
 
 
-class Join:
-    """Driver: reads both sides' fresh batches and traces, writes `out`."""
+class Join(Operator[Stream]):
+    """The join operator: reads the fresh batches and the traces of both sides, writes `out`."""
 
     def __init__(self, left: Arranged, right: Arranged, result: Result) -> None:
         self.left, self.right, self.result = left, right, result
         fields = result.fields(left.schema, right.schema)
         lanes = max(len(left.schema.diffs), len(right.schema.diffs))
         self.out = Stream(fields, left.dimensions, lanes)
-        self.stash = PendingChanges()
+        self._pending = PendingChanges()
         self._left: TraceReader | None = left.reader()  # probed by changes of the right side
         self._right: TraceReader | None = right.reader()
 
     def visit(self, span: Span) -> Iterator[None]:
-        """Emit the output that the fresh batches add."""
-        parts = self.stash.pop(span)
+        parts = self._pending.pop(span)
         if self._right is not None:
-            for new in self.left.fresh:
-                yield from self._collect(join_fresh(new, self._right, span.seen), span, parts)
+            for batch in self.left.fresh:
+                yield from self._collect(join_fresh(batch, self._right, span.seen), span, parts)
         if self._left is not None:
-            for new in self.right.fresh:
-                found = join_fresh(new, self._left, span.before)
-                yield from self._collect((pairs.flipped() for pairs in found), span, parts)
-        self.out.changes = Changes.concat(parts) if parts else self.out.nothing
+            for batch in self.right.fresh:
+                matches = join_fresh(batch, self._left, span.before)
+                yield from self._collect((pairs.flipped() for pairs in matches), span, parts)
+        self.out.changes = Changes.concat(parts) if parts else self.out.empty
 
-    def _collect(self, pairs: Iterator[Pairs], span: Span, parts: list[Changes]) -> Iterator[None]:
-        for found in pairs:
-            changes = self.stash.keep_later(emit(found, self.result, self.out.fields), span)
+    def _collect(self, matches: Iterator[Pairs], span: Span, parts: list[Changes]) -> Iterator[None]:
+        """Append the output of some pairs to `parts`, and keep the output at later rounds."""
+        for pairs in matches:
+            changes = self._pending.keep_later(emit(pairs, self.result, self.out.fields), span)
             if len(changes):
                 parts.append(changes)
             yield
 
     def next_round(self, prefix: Rounds, after: int) -> int | None:
-        """The least later round for which output waits."""
-        return self.stash.next_round(prefix, after)
+        return self._pending.next_round(prefix, after)
 
     def forget(self, epoch: int) -> None:
-        """A sweep up to `epoch` is complete."""
-        self._left = _forgotten(self._left, epoch, self.right.closed)
-        self._right = _forgotten(self._right, epoch, self.left.closed)
+        self._left = _advanced(self._left, epoch, self.right.closed)
+        self._right = _advanced(self._right, epoch, self.left.closed)
         self.out.closed = self.left.closed and self.right.closed
 
     def drop(self) -> None:
-        """Release the traces."""
-        self._left = _forgotten(self._left, 0, True)
-        self._right = _forgotten(self._right, 0, True)
+        self._left = _advanced(self._left, 0, True)
+        self._right = _advanced(self._right, 0, True)
 
 
-def _forgotten(reader: TraceReader | None, epoch: int, unneeded: bool) -> TraceReader | None:
-    """The reader moved on to an epoch, or dropped if nothing will ever probe it again."""
+def _advanced(reader: TraceReader | None, epoch: int, unneeded: bool) -> TraceReader | None:
+    """The reader advanced to an epoch; None, with the reader dropped, if nothing will ever probe it again."""
     if reader is None:
         return None
     if unneeded:
@@ -117,17 +114,17 @@ def _forgotten(reader: TraceReader | None, epoch: int, unneeded: bool) -> TraceR
     return reader
 
 
-def emit(found: Pairs, result: Result, fields: Fields) -> Changes:
-    """The output of some pairs: at the join of their times, diffs multiplied, with columns of both."""
-    a, b = found.a, found.b
-    times, tix = timetable.joined(a.times, a.tix[found.a_rows], b.times, b.tix[found.b_rows])
-    diffs = a.diffs[:, found.a_rows] * b.diffs[:, found.b_rows]
-    columns = {**_columns(a, found.a_rows, result.left), **_columns(b, found.b_rows, result.right)}
+def emit(pairs: Pairs, result: Result, fields: Fields) -> Changes:
+    """The output of some pairs: at the join of their times, diffs multiplied, with columns of both sides."""
+    a, b = pairs.a, pairs.b
+    times, tix = timetable.joined(a.times, a.tix[pairs.a_rows], b.times, b.tix[pairs.b_rows])
+    diffs = a.diffs[:, pairs.a_rows] * b.diffs[:, pairs.b_rows]
+    columns = {**_columns(a, pairs.a_rows, result.left), **_columns(b, pairs.b_rows, result.right)}
     return Changes(times, tix, diffs, fields, tuple(columns[name] for name in result.names))
 
 
 def _columns(updates: Updates, rows: Lane, pairs: tuple[tuple[str, str], ...]) -> dict[str, pa.Array]:
-    """The named columns of some rows; only the side of the schema that has them is touched."""
+    """The named columns of some rows. A side of the schema without any of them is not decoded."""
     schema = updates.schema
     split = schema.key.payload_columns
     out: dict[str, pa.Array] = {}
@@ -136,17 +133,17 @@ def _columns(updates: Updates, rows: Lane, pairs: tuple[tuple[str, str], ...]) -
         (schema.val, updates.val, updates.payload[split:]),
     )
     for side, lane, payload in sides:
-        known = [field.name for field in side.fields]
-        wanted = [(name, known.index(source)) for name, source in pairs if source in known]
-        if wanted:
+        names = [field.name for field in side.fields]
+        positions = [(name, names.index(source)) for name, source in pairs if source in names]
+        if positions:
             arrays = side.decode(lane[rows], payloads.take(payload, rows))
-            out |= {name: arrays[at] for name, at in wanted}
+            out |= {name: arrays[at] for name, at in positions}
     return out
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
-    """Rows of two updates that have equal keys."""
+    """Pairs of rows with equal keys, of two sets of updates."""
 
     a: Updates
     a_rows: Lane
@@ -154,45 +151,45 @@ class Pairs:
     b_rows: Lane
 
     def flipped(self) -> Pairs:
-        """The sides exchanged."""
+        """The pairs with their sides exchanged."""
         return Pairs(self.b, self.b_rows, self.a, self.a_rows)
 
 
 Choice = Callable[[Lane], Array]
-"""Flags the times of a table that are to be seen."""
+"""Given a table of times, flags for those that are visible."""
 
 
-def join_fresh(new: Batch, known: TraceReader, choose: Choice) -> Iterator[Pairs]:
-    """All pairs of rows with equal keys of a batch and the chosen updates of a trace, a bounded number at a time.
+def join_fresh(fresh: Batch, trace: TraceReader, choose: Choice) -> Iterator[Pairs]:
+    """All pairs of a row of a batch and a visible update of a trace with equal keys, a bounded number at a time.
 
-    Where few rows meet many, the few are looked up in the many; batches without a common key cost nothing else.
+    The smaller of two batches is looked up in the larger; batches without a common key cost nothing else.
     """
-    if len(new) <= FEW:
-        yield from probe_trace(new.pick(), known, choose)
+    if len(fresh) <= SMALL_BATCH_ROWS:
+        yield from probe_trace(fresh.pick(), trace, choose)
         return
-    fresh: Updates | None = None
-    for old in known.batches():
-        if len(new) > len(old):
-            flags = choose(old.times)
+    updates: Updates | None = None
+    for stored in trace.batches():
+        if len(fresh) > len(stored):
+            flags = choose(stored.times)
             if flags.any():
-                for found in probe(old.pick().at_times(flags), new):
-                    yield found.flipped()
+                for pairs in probe(stored.pick().at_times(flags), fresh):
+                    yield pairs.flipped()
         else:
-            if fresh is None:
-                fresh = new.pick()
-            yield from probe(fresh, old, choose)
+            if updates is None:
+                updates = fresh.pick()
+            yield from probe(updates, stored, choose)
 
 
 def probe_trace(small: Updates, trace: TraceReader, choose: Choice) -> Iterator[Pairs]:
-    """All pairs of rows with equal keys, of updates in order of key lane and the chosen updates of a trace."""
-    found = trace.match(small.key)
-    if sum(int((ranges[:, 3] - ranges[:, 2]).sum()) for _, ranges in found) > QUANTUM:
-        for batch, _ in found:
-            yield from probe(small, trace.see(batch), choose)
-    elif found:
-        rows = trace.pick([(batch, rows_of(ranges[:, 2], ranges[:, 3])) for batch, ranges in found])
+    """All pairs of rows with equal keys, of updates in order of key lane and the visible updates of a trace."""
+    matches = trace.match(small.key)
+    if sum(int((ranges[:, 3] - ranges[:, 2]).sum()) for _, ranges in matches) > QUANTUM:
+        for batch, _ in matches:
+            yield from probe(small, trace.view(batch), choose)
+    elif matches:
+        rows = trace.pick([(batch, rows_of(ranges[:, 2], ranges[:, 3])) for batch, ranges in matches])
         rows = rows.at_times(choose(rows.times))
-        yield from join_updates(small, rows, np.argsort(rows.key, kind="stable") if len(found) > 1 else None)
+        yield from join_updates(small, rows, np.argsort(rows.key, kind="stable") if len(matches) > 1 else None)
 
 
 def probe(small: Updates, big: Batch, choose: Choice | None = None) -> Iterator[Pairs]:
@@ -201,12 +198,12 @@ def probe(small: Updates, big: Batch, choose: Choice | None = None) -> Iterator[
     if not len(ranges):
         return
     for start, end in _pieces(ranges[:, 3] - ranges[:, 2]):
-        found = big.pick(rows_of(ranges[start:end, 2], ranges[start:end, 3]))
-        yield from join_updates(small, found.at_times(choose(found.times)) if choose else found)
+        rows = big.pick(rows_of(ranges[start:end, 2], ranges[start:end, 3]))
+        yield from join_updates(small, rows.at_times(choose(rows.times)) if choose else rows)
 
 
 def _pieces(sizes: Lane) -> Iterator[tuple[int, int]]:
-    """Consecutive ranges that add up to about `QUANTUM` at most."""
+    """Consecutive ranges of `sizes` that add up to at most `QUANTUM` each, or are a single size."""
     if len(sizes) <= QUANTUM and int(sizes.sum()) <= QUANTUM:
         yield 0, len(sizes)
         return
@@ -218,9 +215,9 @@ def _pieces(sizes: Lane) -> Iterator[tuple[int, int]]:
 
 
 def join_updates(a: Updates, b: Updates, order: Lane | None = None) -> Iterator[Pairs]:
-    """All pairs of rows with equal keys, of updates in order of key lane, at most `QUANTUM` at a time.
+    """All pairs of rows with equal keys, at most `QUANTUM` at a time.
 
-    `order` is that of the second ones' rows by key lane, if they are not in order.
+    Both sides are in order of key lane, or `order` lists the rows of `b` in that order.
     """
     ranges = match_keys(a.key, b.key if order is None else b.key[order])
     remaining = int(((ranges[:, 1] - ranges[:, 0]) * (ranges[:, 3] - ranges[:, 2])).sum())

@@ -1,11 +1,10 @@
-"""Linear operators: map, filter, flat_map, negate, explode, inspect, later and concat. They keep no state.
+"""Linear operators: map, filter, flat_map, negate, explode, inspect, concat and others. They keep no state.
 
-A *step* is a function from changes to changes. `Linear` runs a chain of steps in one operator, so that a
-chain costs no more than its functions. Functions of users work on whole columns: they are given the columns
-by name and give columns.
+A *step* is a function from changes to changes. `Linear` runs a chain of steps in one operator, so that a chain costs no
+more than its functions. Users' functions work on whole columns: they take columns by name, and return columns.
 
-Contract: a step treats each update by itself; times are untouched. A row for which a step raises is left out, and is an
-error of the dataflow (`ikebana.operators.row_errors`).
+Contract: a step treats each update by itself, and does not change times. A row for which a step raises is left out, and
+is an error of the dataflow (`ikebana.operators.row_errors`).
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ import pyarrow as pa
 
 from ikebana.encoding.bad_rows import Failure, set_apart
 from ikebana.errors import SchemaError
-from ikebana.operators.changes import Changes, Fields, as_columns
+from ikebana.operators.changes import Changes, Fields, checked_columns
 from ikebana.operators.pacing import Pace
+from ikebana.operators.protocol import Operator
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Span
 from ikebana.operators.streams import Stream
@@ -30,15 +30,32 @@ Columns = dict[str, pa.Array]
 
 
 class Step(Protocol):
-    """A function from changes to changes, and what it does to their columns."""
+    """A function from changes to changes.
 
-    def fields(self, given: Fields) -> Fields: ...
+    A class of steps may have an attribute `calls_users`, whether it calls functions of the user's, which may be slow,
+    and a `label`, what `explain` calls it.
+    """
+
+    def fields(self, given: Fields) -> Fields:
+        """The columns of the result, for changes with the columns `given`."""
+        ...
+
     def __call__(self, changes: Changes) -> Changes: ...
+
+
+def calls_users(step: Step) -> bool:
+    """Whether a step calls functions of the user's."""
+    return getattr(step, "calls_users", False)
+
+
+def label_of(step: Step) -> str:
+    """What `explain` calls a step."""
+    return getattr(step, "label", type(step).__name__.lower())
 
 
 @dataclass(frozen=True)
 class Map:
-    """Each row's columns replaced by those that `function` computes from them."""
+    """The columns replaced by those that `function` computes from them."""
 
     outputs: Fields
     function: Callable[[Columns], Mapping[str, Any]]
@@ -49,33 +66,33 @@ class Map:
         return self.outputs
 
     def __call__(self, changes: Changes) -> Changes:
-        columns = as_columns(self.function(changes.named), self.outputs, len(changes), "map")
+        columns = checked_columns(self.function(changes.named), self.outputs, len(changes), "map")
         return changes.with_columns(self.outputs, columns)
 
 
 @dataclass(frozen=True)
 class Select:
-    """Some of the columns, possibly renamed: pairs of a new name and the name it has."""
+    """Some of the columns, as pairs (new name, present name)."""
 
     names: tuple[tuple[str, str], ...]
 
     def fields(self, given: Fields) -> Fields:
-        known = {field.name: field for field in given}
-        return tuple(known[source].with_name(name) for name, source in self.names)
+        fields = {field.name: field for field in given}
+        return tuple(fields[source].with_name(name) for name, source in self.names)
 
     def __call__(self, changes: Changes) -> Changes:
         return self.bound(changes.fields)(changes)
 
     def bound(self, given: Fields) -> Callable[[Changes], Changes]:
-        """The step, for changes that have these columns: where each is, and what it becomes, is found out once."""
-        known = {field.name: at for at, field in enumerate(given)}
-        fields, places = self.fields(given), [known[source] for _, source in self.names]
-        return lambda changes: changes.with_columns(fields, [changes.columns[at] for at in places])
+        """The step for changes with the columns `given`, whose positions are looked up once."""
+        at = {field.name: position for position, field in enumerate(given)}
+        fields, positions = self.fields(given), [at[source] for _, source in self.names]
+        return lambda changes: changes.with_columns(fields, [changes.columns[position] for position in positions])
 
 
 @dataclass(frozen=True)
 class Declare:
-    """The same columns under other fields, which differ in what may be null only."""
+    """The same columns with other fields, which differ only in whether they may be null."""
 
     outputs: Fields
 
@@ -88,7 +105,7 @@ class Declare:
 
 @dataclass(frozen=True)
 class Filter:
-    """The rows for which `predicate` holds; where it is null it does not."""
+    """The rows for which `predicate` is true, and not null."""
 
     predicate: Callable[[Columns], Any]
 
@@ -105,8 +122,8 @@ class Filter:
 class FlatMap:
     """Each row replaced by any number of rows.
 
-    `function` is given columns and the number of rows. It gives columns, and for each of their rows the row they
-    stem from (ascending or not).
+    `function` takes the columns and the number of rows. It returns, for each output row, the position of the input row
+    that it comes from (in any order), and the output columns.
     """
 
     outputs: Fields
@@ -118,34 +135,34 @@ class FlatMap:
         return self.outputs
 
     def __call__(self, changes: Changes) -> Changes:
-        rows, made = self.function(changes.named, len(changes))
+        rows, outputs = self.function(changes.named, len(changes))
         origin = np.asarray(rows, np.int64)
-        columns = as_columns(made, self.outputs, len(origin), "flat_map")
+        columns = checked_columns(outputs, self.outputs, len(origin), "flat_map")
         if len(origin) and (origin.min() < 0 or origin.max() >= len(changes)):
             raise SchemaError(
-                "the function given to flat_map names a row that it was not given",
+                "the function given to flat_map returned the position of a row that does not exist",
                 detail=f"it was given {len(changes)} rows",
-                hint="give for each output row the position of its input row",
+                hint="return for each output row the position of its input row, from 0 on",
             )
         return changes.with_columns((), ()).take(origin).with_columns(self.outputs, columns)
 
 
 @dataclass(frozen=True)
 class RowByRow:
-    """For `FlatMap`: a plain Python function from a row (a dict) to rows (tuples or dicts) of some fields."""
+    """A function for `FlatMap`: applies a Python function from a row (a dict) to rows (tuples or dicts)."""
 
     outputs: Fields
     function: Callable[[dict[str, Any]], Iterable[Any]]
 
     def __call__(self, columns: Columns, count: int) -> tuple[list[int], dict[str, Any]]:
         names = [field.name for field in self.outputs]
-        origin, made = [], []
+        origin, results = [], []
         rows = zip(*(column.to_pylist() for column in columns.values()), strict=True) if columns else [()] * count
         for at, row in enumerate(rows):
             for out in self.function(dict(zip(columns, row, strict=True))):
                 origin.append(at)
-                made.append(tuple(out[name] for name in names) if isinstance(out, Mapping) else out)
-        return origin, {name: [row[at] for row in made] for at, name in enumerate(names)}
+                results.append(tuple(out[name] for name in names) if isinstance(out, Mapping) else out)
+        return origin, {name: [row[at] for row in results] for at, name in enumerate(names)}
 
 
 @dataclass(frozen=True)
@@ -161,7 +178,7 @@ class Negate:
 
 @dataclass(frozen=True)
 class Explode:
-    """Every diff multiplied by whole numbers computed from the row, one for each diff lane of the output."""
+    """Every diff multiplied by integers computed from the row, one for each diff lane of the output."""
 
     function: Callable[[Columns], Sequence[Any]]
     keep: tuple[str, ...]
@@ -169,24 +186,24 @@ class Explode:
     calls_users = True
 
     def fields(self, given: Fields) -> Fields:
-        known = {field.name: field for field in given}
-        return tuple(known[name] for name in self.keep)
+        fields = {field.name: field for field in given}
+        return tuple(fields[name] for name in self.keep)
 
     def __call__(self, changes: Changes) -> Changes:
         factors = [np.broadcast_to(np.asarray(lane), len(changes)) for lane in self.function(changes.named)]
         if any(lane.dtype.kind not in "iub" for lane in factors):
             raise SchemaError(
-                "the function given to explode gave numbers that are not whole",
-                detail=f"types: {', '.join(str(lane.dtype) for lane in factors)}",
-                hint="diffs are whole numbers: scale decimals first",
+                "the function given to explode must return integers",
+                detail=f"it returned {', '.join(str(lane.dtype) for lane in factors)}",
+                hint="multiplicities are integers: scale decimals first",
             )
-        kept = Select(tuple((name, name) for name in self.keep))(changes)
-        return kept.scaled(np.stack([lane.astype(np.int64) for lane in factors]))
+        selected = Select(tuple((name, name) for name in self.keep))(changes)
+        return selected.scaled(np.stack([lane.astype(np.int64) for lane in factors]))
 
 
 @dataclass(frozen=True)
 class Inspect:
-    """Shows every change to a function, and passes it on."""
+    """Calls a function with the changes, and passes them on."""
 
     function: Callable[[Changes], object]
 
@@ -203,7 +220,7 @@ class Inspect:
 
 @dataclass(frozen=True)
 class Consolidate:
-    """Adds up equal updates within a visit."""
+    """Adds up the equal updates of a visit."""
 
     def fields(self, given: Fields) -> Fields:
         return given
@@ -212,12 +229,12 @@ class Consolidate:
         return changes.consolidated() if len(changes) else changes
 
 
-class Linear:
-    """A chain of steps."""
+class Linear(Operator[Stream]):
+    """Runs a chain of steps."""
 
     def __init__(self, source: Stream, steps: Sequence[Step], lanes: int, errors: ErrorLog) -> None:
         self._source, self._errors = source, errors
-        self._pace = Pace(calls_users=any(getattr(step, "calls_users", False) for step in steps))
+        self._pace = Pace(calls_users=any(map(calls_users, steps)))
         self._steps: list[Callable[[Changes], Changes]] = []
         fields = source.fields
         for step in steps:
@@ -226,14 +243,14 @@ class Linear:
         self.out = Stream(fields, source.dimensions, lanes)
 
     def visit(self, span: Span) -> Iterator[None]:
-        """Run the chain over this visit's changes, a piece at a time."""
+        """Run the chain, a piece of the changes at a time."""
         changes = self._source.changes
         parts: list[Changes] = []
         for start, end, is_due in self._pace.pieces(len(changes)):
             if is_due:
                 yield
             parts.append(self._run(changes if end - start == len(changes) else changes.take(np.arange(start, end))))
-        self.out.changes = Changes.concat(parts) if parts else self.out.nothing
+        self.out.changes = Changes.concat(parts) if parts else self.out.empty
 
     def _run(self, given: Changes) -> Changes:
         changes = given
@@ -245,33 +262,32 @@ class Linear:
         return changes
 
     def _without_bad_rows(self, given: Changes) -> Changes:
-        """The same, step by step, with the rows set apart for which a step raises.
+        """Run the chain step by step, and log the rows for which a step raises.
 
-        Steps leave times alone. So, with a time for each row, the position of its time says which row of those given
-        a row stems from: that is the one to be shown, since steps drop columns.
+        An error shows the row that the chain was given, since steps drop columns. Steps do not change times: if every
+        row has a time of its own, the position of a row's time identifies the given row that it comes from.
         """
         changes = replace(given, times=given.times[given.tix], tix=np.arange(len(given), dtype=np.int32))
         for step in self._steps:
             changes, failures = _set_apart(step, changes)
             self._errors.add_rows(given, failures)
             if not len(changes):
-                return self.out.nothing
+                return self.out.empty
         return replace(changes, times=given.times, tix=given.tix[changes.tix])
 
     def forget(self, epoch: int) -> None:
-        """A sweep up to `epoch` is complete."""
         self.out.closed = self._source.closed
 
 
 def _set_apart(step: Callable[[Changes], Changes], changes: Changes) -> tuple[Changes, list[Failure]]:
-    """What a step makes of the rows for which it does not raise, and of the others which of those given they were."""
-    made, _, failures = set_apart(
+    """The step's result for the rows for which it does not raise, and the failures, by position in the given rows."""
+    result, _, failures = set_apart(
         lambda rows: step(changes.take(rows)), len(changes), lambda: changes.take(np.empty(0, np.int64))
     )
-    return made, [replace(failure, row=int(changes.tix[failure.row])) for failure in failures]
+    return result, [replace(failure, row=int(changes.tix[failure.row])) for failure in failures]
 
 
-class AfterStart:
+class AfterStart(Operator[Stream]):
     """The changes of a stream after the epoch at which the dataflow starts."""
 
     def __init__(self, source: Stream) -> None:
@@ -279,16 +295,14 @@ class AfterStart:
         self.out = Stream(source.fields, source.dimensions, source.lanes)
 
     def visit(self, span: Span) -> None:
-        """In the first sweep, what is later than its first epoch; then everything."""
         changes = self._source.changes
         self.out.changes = changes.at_times(span.after_start(changes.times))
 
     def forget(self, epoch: int) -> None:
-        """A sweep up to `epoch` is complete."""
         self.out.closed = self._source.closed
 
 
-class Concat:
+class Concat(Operator[Stream]):
     """The changes of several streams with the same columns."""
 
     def __init__(self, sources: Sequence[Stream]) -> None:
@@ -297,10 +311,8 @@ class Concat:
         self.out = Stream(first.fields, first.dimensions, first.lanes)
 
     def visit(self, span: Span) -> None:
-        """Put this visit's changes together."""
         parts = [source.changes for source in self._sources if len(source.changes)]
-        self.out.changes = Changes.concat(parts) if parts else self.out.nothing
+        self.out.changes = Changes.concat(parts) if parts else self.out.empty
 
     def forget(self, epoch: int) -> None:
-        """A sweep up to `epoch` is complete."""
         self.out.closed = all(source.closed for source in self._sources)

@@ -1,18 +1,17 @@
-"""Lookup, or half join: a stream probes an arrangement as of its own times, and keeps no index of itself.
+"""Lookup, or half join: the changes of a stream probe an arrangement as of their own times; the stream has no index.
 
-Contract. A change of the stream at a time meets the arrangement's updates that come before it, or at the
-same time unless `strict`; output is at the join of the two times, diffs multiplied. "Before" is a total
-order: by visit, and within a visit by epoch. So of two collections, the lookups of the changes of each in
-the other, one of them strict, make up their join; and n-way joins are made of lookups alone, without any
-intermediate index (`natural_join`).
+Contract. A change of the stream meets the arrangement's updates that come before it, or at the same time unless
+`strict`. Output is at the join of the two times, diffs multiplied. "Before" is a total order: by visit, and within a
+visit by epoch. So the lookups of the changes of each of two collections in the other, one of them strict, make up the
+join of the two; and n-way joins are made of lookups alone, without any intermediate index (`natural_join`).
 
-Versions. A trace has several updates of a row that has changed: the row as it was, its retraction, the row as it is.
-Updates that a probe cannot tell apart are added up before they meet it, so that it meets the distinct rows at its
-time. Without that, each of n lookups in a row would multiply the changes by the number of versions.
+Versions. A trace has several updates of a row that has changed: the old row, its retraction, the new row. Updates that
+a probe cannot tell apart are added up before they meet the probe, so that it meets the distinct rows at its time.
+Otherwise each of n successive lookups would multiply the changes by the number of versions.
 
-Cost: as for a join of the visit's changes with the arrangement: keys are matched by galloping, and the rest follows
-the distinct rows at the times of the probes. Where a row has several versions, its values are compared; a sweep over e
-epochs that change the same row compares e versions with e probes.
+Cost: like a join of the visit's changes with the arrangement. Keys are matched by galloping, and the rest is in
+proportion to the distinct rows at the times of the probes. Where a row has several versions, values are compared; a
+sweep over e epochs that change the same row compares e versions with e probes.
 """
 
 from __future__ import annotations
@@ -25,22 +24,23 @@ import numpy as np
 from ikebana.encoding import Schema
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.kernels import sort_order
-from ikebana.operators.arrange_stream import Exchange, exchanged
 from ikebana.operators.changes import Changes
+from ikebana.operators.exchange import Exchange
 from ikebana.operators.join import QUANTUM, Pairs, Result, emit, join_updates
-from ikebana.operators.pending import PendingChanges, Rounds
-from ikebana.operators.span import Span
+from ikebana.operators.pending import PendingChanges
+from ikebana.operators.protocol import Operator, Steps
+from ikebana.operators.span import Rounds, Span
 from ikebana.operators.streams import Arranged, Stream, TraceReader
 from ikebana.trace import Batch, Updates, timetable
 from ikebana.trace.batch import rows_of
 from ikebana.trace.updates import Sorted, consolidate, sorted_by_key
 
 Stored = list[tuple[Batch, Lane]]
-"""Stored batches, and some rows of each."""
+"""Stored batches, and the positions of some rows of each."""
 
 
-class Lookup:
-    """Driver: reads a stream and an arrangement's trace, writes `out`."""
+class Lookup(Operator[Stream]):
+    """The lookup operator: reads a stream and the trace of an arrangement, writes `out`."""
 
     def __init__(
         self,
@@ -51,34 +51,32 @@ class Lookup:
         *,
         strict: bool,
         exchange: Exchange | None = None,
-        workers: int = 1,
     ) -> None:
         self._source, self._schema, self._result, self._strict = source, schema, result, strict
-        self._exchange, self._workers = exchange, workers
-        self._reader = index.reader()
-        self._stash = PendingChanges()
+        self._exchange, self._reader = exchange, index.reader()
+        self._pending = PendingChanges()
         lanes = max(source.lanes, len(index.schema.diffs))
         self.out = Stream(result.fields(schema, index.schema), source.dimensions, lanes)
 
-    def visit(self, span: Span) -> Iterator[object]:
-        """Send this visit's changes to the owners of their keys, and probe there."""
+    def visit(self, span: Span) -> Steps:
+        """Send the changes to the workers that own their keys, and probe the arrangement there."""
         changes = self._source.changes
         updates = changes.keyed(self._schema) if len(changes) else None
         if self._exchange is None:
             arrived = [] if updates is None else [updates]
         else:
-            arrived = yield from exchanged(updates, self._exchange, self._workers)
-        parts = self._stash.pop(span)
+            arrived = yield from self._exchange.by_key(updates)
+        parts = self._pending.pop(span)
         if arrived:
             probes = sorted_by_key(Updates.concat(arrived))
             for pairs in self._pairs(probes, span):
-                made = emit(pairs, self._result, self.out.fields)
-                parts.append(self._stash.keep_later(made, span))
+                changes = emit(pairs, self._result, self.out.fields)
+                parts.append(self._pending.keep_later(changes, span))
                 yield None
-        self.out.changes = Changes.concat(parts) if parts else self.out.nothing
+        self.out.changes = Changes.concat(parts) if parts else self.out.empty
 
     def _pairs(self, probes: Updates, span: Span) -> Iterator[Pairs]:
-        """Probes and the rows that they find, a bounded number at a time."""
+        """Pairs of a probe and a row that it meets, a bounded number at a time."""
         for parts in stored_rows(probes, self._reader):
             if has_versions(parts):
                 yield from self._versioned_pairs(probes, parts, span)
@@ -90,56 +88,53 @@ class Lookup:
                 yield self._visible(pairs, span)
 
     def _versioned_pairs(self, probes: Updates, parts: Stored, span: Span) -> Iterator[Pairs]:
-        """The same where rows may have several versions: those that a probe cannot tell apart are added up."""
+        """Like `_pairs`, for rows with several versions: versions that a probe cannot tell apart are added up."""
         rows = self._reader.gather(parts)
         rows = rows.at_times(span.seen(rows.times))
         if not span.rounds:
             rows = rows.with_times(self._settled_times(probes, rows, span))
-        known = consolidate(rows)
-        values = same_values(known)
-        for pairs in join_updates(probes, known.updates):
-            found = self._visible(pairs, span)
-            yield added_up(found, values) if values is not None else found
+        consolidated = consolidate(rows)
+        values = same_values(consolidated)
+        for pairs in join_updates(probes, consolidated.updates):
+            visible = self._visible(pairs, span)
+            yield added_up(visible, values) if values is not None else visible
 
     def _settled_times(self, probes: Updates, rows: Updates, span: Span) -> Lane:
-        """The rows' times, those that come before all probes made equal; outside loops."""
+        """The times of the rows, with those that come before all probes made equal; outside loops only."""
         epochs, first = rows.times[:, 0], probes.times[:, 0].min()
         before_all = epochs < first if self._strict else epochs <= first
         return np.where((before_all | span.before(rows.times))[:, None], span.lower - 1, rows.times)
 
-    def _visible(self, found: Pairs, span: Span) -> Pairs:
+    def _visible(self, pairs: Pairs, span: Span) -> Pairs:
         """The pairs in which the arrangement's update comes before the probe."""
-        before = span.before(found.b.times)
+        before = span.before(pairs.b.times)
         if before.all():
-            return found
-        ours, theirs = found.a.times[:, None, 0], found.b.times[None, :, 0]
-        earlier = theirs < ours if self._strict else theirs <= ours
-        seen = earlier | before[None, :]
-        flags = np.asarray(seen)[found.a.tix[found.a_rows], found.b.tix[found.b_rows]]
+            return pairs
+        probe_epochs, row_epochs = pairs.a.times[:, None, 0], pairs.b.times[None, :, 0]
+        earlier = row_epochs < probe_epochs if self._strict else row_epochs <= probe_epochs
+        visible = np.asarray(earlier | before[None, :])
+        flags = visible[pairs.a.tix[pairs.a_rows], pairs.b.tix[pairs.b_rows]]
         if flags.all():
-            return found
-        return Pairs(found.a, found.a_rows[flags], found.b, found.b_rows[flags])
+            return pairs
+        return Pairs(pairs.a, pairs.a_rows[flags], pairs.b, pairs.b_rows[flags])
 
     def next_round(self, prefix: Rounds, after: int) -> int | None:
-        """The least later round for which output waits."""
-        return self._stash.next_round(prefix, after)
+        return self._pending.next_round(prefix, after)
 
     def forget(self, epoch: int) -> None:
-        """A sweep up to `epoch` is complete."""
         self._reader.forget(epoch)
         self.out.closed = self._source.closed
 
     def drop(self) -> None:
-        """Release the trace."""
         self._reader.drop()
 
 
 def stored_rows(probes: Updates, reader: TraceReader) -> Iterator[Stored]:
-    """The rows of a trace that have the keys of some probes: all rows of a key together, about `QUANTUM` at a time."""
-    found = reader.match(probes.key)
-    for first, last in _ranges_of_probes([ranges for _, ranges in found]):
+    """The rows of a trace with the keys of some probes: all rows of a key together, about `QUANTUM` rows at a time."""
+    matches = reader.match(probes.key)
+    for first, last in _ranges_of_probes([ranges for _, ranges in matches]):
         parts = []
-        for batch, ranges in found:
+        for batch, ranges in matches:
             start, end = np.searchsorted(ranges[:, 0], (first, last))
             if start < end:
                 parts.append((batch, rows_of(ranges[start:end, 2], ranges[start:end, 3])))
@@ -147,11 +142,11 @@ def stored_rows(probes: Updates, reader: TraceReader) -> Iterator[Stored]:
 
 
 def _ranges_of_probes(matches: list[Lane]) -> Iterator[tuple[int, int]]:
-    """Ranges of probes that find about `QUANTUM` rows at most, given what `Batch.match` says of each batch."""
+    """Ranges of probes that match about `QUANTUM` rows each, given the result of `Batch.match` for each batch."""
     if not matches:
         return
-    everything = np.concatenate(matches)
-    probe, sizes = everything[:, 0], everything[:, 3] - everything[:, 2]
+    ranges = np.concatenate(matches)
+    probe, sizes = ranges[:, 0], ranges[:, 3] - ranges[:, 2]
     end = int(probe.max()) + 1
     if int(sizes.sum()) <= QUANTUM:
         yield 0, end
@@ -162,7 +157,7 @@ def _ranges_of_probes(matches: list[Lane]) -> Iterator[tuple[int, int]]:
     while start < end:
         at = int(np.searchsorted(through, done + QUANTUM, side="right"))
         last = int(probe[at]) if at < len(probe) else end
-        if last <= start:  # one key has more rows than that
+        if last <= start:  # a single key has more than `QUANTUM` rows
             after = int(np.searchsorted(probe, start, side="right"))
             last = int(probe[after]) if after < len(probe) else end
         yield start, last
@@ -170,7 +165,7 @@ def _ranges_of_probes(matches: list[Lane]) -> Iterator[tuple[int, int]]:
 
 
 def has_versions(parts: Stored) -> bool:
-    """Whether stored rows may be versions of each other: two of them agree in the lanes of key and value."""
+    """Whether some of the stored rows may be versions of each other: they agree in the lanes of key and value."""
     if len(parts) == 1 and len(parts[0][0].times) == 1:
         return False
     lanes = [(batch.window(0, len(batch)), rows) for batch, rows in parts]  # type: ignore[attr-defined]
@@ -191,22 +186,22 @@ def same_values(rows: Sorted) -> Lane | None:
 
 
 def added_up(pairs: Pairs, values: Lane) -> Pairs:
-    """The pairs of a probe with equal values, at equal times, as one; those that cancel left out."""
+    """The pairs of a probe with equal values at equal times added up, and those that cancel left out."""
     if not len(pairs.a_rows):
         return pairs
     a, b, value = pairs.a, pairs.b, values[pairs.b_rows]
     _, tix = timetable.joined(a.times, a.tix[pairs.a_rows], b.times, b.tix[pairs.b_rows])
     order = sort_order(pairs.a_rows, value, np.ascontiguousarray(tix, np.int32))
-    starts = np.flatnonzero(_differs_from_the_one_before(pairs.a_rows[order], value[order], tix[order]))
+    starts = np.flatnonzero(_differs_from_previous(pairs.a_rows[order], value[order], tix[order]))
     sums = np.add.reduceat(b.diffs[:, pairs.b_rows[order]], starts, axis=1)
-    left = np.flatnonzero(sums.any(axis=0))
-    chosen = order[starts[left]]
-    rows = replace(b.take(pairs.b_rows[chosen]), diffs=sums[:, left])
+    nonzero = np.flatnonzero(sums.any(axis=0))
+    chosen = order[starts[nonzero]]
+    rows = replace(b.take(pairs.b_rows[chosen]), diffs=sums[:, nonzero])
     return Pairs(a, pairs.a_rows[chosen], rows, np.arange(len(chosen)))
 
 
-def _differs_from_the_one_before(*lanes: Array) -> Array:
-    """Flags the rows that differ from the row before in some lane; the first does."""
+def _differs_from_previous(*lanes: Array) -> Array:
+    """Flags for the rows that differ from the previous row in some lane; the first row does."""
     flags = np.ones(len(lanes[0]), bool)
     flags[1:] = np.logical_or.reduce([lane[1:] != lane[:-1] for lane in lanes])
     return flags

@@ -1,11 +1,10 @@
-"""Reading only the ends of groups: what min, max and top_k need of a huge group.
+"""Reading only the ends of groups, which is all that min, max and top_k need of a large group.
 
-A batch has the rows of a key in order of value, where the value's lane keeps the order of its columns. So
-the least (or greatest) few values of a key are found at the start (or end) of its rows in each batch.
-`read_ends` reads a few rows of each key from each batch. What lies below the largest value that a truncated
-batch has shown is complete; if that is enough values for every time asked about, the rest of the group need
-not be read. If it is not, for example because the least values were removed, more is read of those keys,
-four times as much each time.
+A batch has the rows of a key in order of value, where the value's lane keeps the order of its columns. So the least (or
+greatest) few values of a key are at the start (or end) of its rows in each batch. `read_ends` reads a few rows of each
+key from each batch. Values below the largest value read from every truncated batch are complete; if these are enough
+values at every time in question, the remaining rows of the group need not be read. Otherwise, for example because the
+least values were deleted, more rows of these keys are read, four times as many each time.
 
 Cost: a few rows of each key and batch, however large the group; a group whose ends cancel is read further.
 """
@@ -23,10 +22,12 @@ from ikebana.trace.batch import rows_of
 from ikebana.trace.updates import Sorted, sort_updates
 
 _FIRST_READ = 16
+"""Rows of each key and batch that are read first, for each value that is asked for."""
+
 _GROWTH = 4
 
 Enough = Callable[[Lane, Sorted], Array]
-"""Given keys and what was read of them: flags the keys of which enough is known."""
+"""Given keys and the rows read of them, flags for the keys of which enough is known."""
 
 
 def read_ends(
@@ -40,21 +41,21 @@ def read_ends(
     choose: Callable[[Lane], Array],
     enough: Enough,
 ) -> Sorted:
-    """Of each key (distinct, ascending) its least or greatest values, until `enough` of them are known."""
-    found: list[Updates] = []
+    """The least or greatest values of each key (distinct, ascending), until `enough` values are known."""
+    parts: list[Updates] = []
     most = _FIRST_READ * values
     while len(keys):
         known, complete = _read(batches, keys, schema, dimensions, most, greatest, choose)
-        if complete.all() and not found:
+        if complete.all() and not parts:
             return known
         done = complete | enough(keys, known)
         finished = keys[done]
         rows = known.updates
         at = np.minimum(np.searchsorted(finished, rows.key), max(0, len(finished) - 1))
-        found.append(rows.where(finished[at] == rows.key) if len(finished) else rows.take(np.empty(0, np.int64)))
+        parts.append(rows.where(finished[at] == rows.key) if len(finished) else rows.take(np.empty(0, np.int64)))
         keys = keys[~done]
         most *= _GROWTH
-    return sort_updates(Updates.concat(found) if found else Updates.empty(schema, dimensions))
+    return sort_updates(Updates.concat(parts) if parts else Updates.empty(schema, dimensions))
 
 
 def _read(
@@ -66,7 +67,8 @@ def _read(
     greatest: bool,
     choose: Callable[[Lane], Array],
 ) -> tuple[Sorted, Array]:
-    """At most so many rows of each key from each batch, as far as they are complete; and which keys are, altogether."""
+    """At most `most` rows of each key from each batch, as far as they are complete, and flags for the keys that are
+    complete altogether."""
     parts = [Updates.empty(schema, dimensions)]
     complete = np.ones(len(keys), bool)
     bound = np.full(len(keys), np.iinfo(np.int64).min if greatest else np.iinfo(np.int64).max)
@@ -88,12 +90,12 @@ def _read(
         return sort_updates(known), complete
     limit = bound[np.searchsorted(keys, known.key)] if len(known) else known.val
     inside = known.val > limit if greatest else known.val < limit
-    whole = complete[np.searchsorted(keys, known.key)] if len(known) else inside
-    return sort_updates(known.where(inside | whole)), complete
+    is_complete = complete[np.searchsorted(keys, known.key)] if len(known) else inside
+    return sort_updates(known.where(inside | is_complete)), complete
 
 
 def _tighten(bound: Lane, cut: Array, keys: Lane, rows: Updates, greatest: bool) -> None:
-    """Of keys that a batch was read only in part: values are complete only up to the last that was shown."""
+    """Lower the bound of keys that were read only in part: values are complete only up to the last one read."""
     shown = np.full(len(keys), np.iinfo(np.int64).max if greatest else np.iinfo(np.int64).min)
     at = np.searchsorted(keys, rows.key)
     (np.minimum if greatest else np.maximum).at(shown, at, rows.val)

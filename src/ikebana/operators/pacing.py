@@ -1,12 +1,12 @@
-"""Pacing: how much an operator computes before it lets others run.
+"""Pacing: how long an operator computes before other dataflows may run.
 
-A worker looks for messages between two steps of its dataflows, and a step ends where an operator yields. An operator
-that is given many rows computes them in pieces. How long a piece takes depends on what is computed, above all where
-that is a function of the user's: `Pace` learns it, and has pieces of about `PIECE_SECONDS`. Where users' functions are
-called it starts with a single row.
+A worker looks for messages between two steps of its dataflows, and a step ends where an operator yields. So an operator
+processes many rows in pieces. How long a row takes depends on what is computed, above all where that is a function of
+the user's: `Pace` measures it, and chooses pieces of about `PIECE_SECONDS`. For users' functions the first piece is a
+single row.
 
-Contract: pieces do not change a result; that they depend on a clock changes when others run, and nothing else. What
-takes less than `PIECE_SECONDS` in all is done without yielding.
+Contract: pieces do not change a result. They depend on a clock, which changes only when other dataflows run. Work that
+takes less than `PIECE_SECONDS` altogether is done without yielding.
 
 Not guaranteed: that a piece takes no longer. A function that takes an hour for one row takes an hour.
 """
@@ -17,23 +17,23 @@ from collections.abc import Iterator
 from time import perf_counter
 
 PIECE_SECONDS = 0.02
-"""About how long an operator computes before it lets others run."""
+"""About how long an operator computes before other dataflows may run."""
 
-LEAST = 1 << 12
-"""Rows of the first piece, where no function of the user's is called."""
+FIRST_PIECE_ROWS = 1 << 12
+"""Rows of the first piece, where no function of the user is called."""
 
-MOST = 1 << 19
+MAX_PIECE_ROWS = 1 << 19
 """Rows of the largest piece."""
 
 
 class Pace:
-    """How many rows an operator computes at a time."""
+    """Chooses how many rows an operator processes at a time."""
 
     def __init__(self, *, calls_users: bool) -> None:
-        self._rows = 1 if calls_users else LEAST
+        self._rows = 1 if calls_users else FIRST_PIECE_ROWS
 
     def pieces(self, count: int) -> Iterator[tuple[int, int, bool]]:
-        """Ranges of rows to compute one after the other, and whether to let others run before each of them."""
+        """Successive ranges of rows (start, end), each with a flag: whether to yield before the range is processed."""
         start, waited = 0, perf_counter()
         while start < count:
             began = perf_counter()
@@ -49,4 +49,4 @@ class Pace:
         if seconds > 2 * PIECE_SECONDS:
             self._rows = max(1, rows // 2)
         elif seconds < PIECE_SECONDS / 2 and rows >= self._rows:
-            self._rows = min(MOST, 2 * self._rows)
+            self._rows = min(MAX_PIECE_ROWS, 2 * self._rows)

@@ -1,7 +1,7 @@
-"""A stash: changes that an operator has made for later rounds, kept until their round comes.
+"""Pending changes: output of an operator at later rounds, kept until these rounds are visited.
 
-Visits of a sweep are in lexicographic order of rounds. What is produced in a visit for the same rounds flows
-on at once; what is for later rounds waits here. `next_round` tells a loop which round it must still visit.
+The visits of a sweep are in lexicographic order of rounds. Output at the rounds of the visit flows on at once; output
+at later rounds waits here. `next_round` tells a loop which round it has to visit next.
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ikebana.operators.changes import Changes
-from ikebana.operators.span import Span
+from ikebana.operators.span import Rounds, Span
 from ikebana.trace import timetable
-
-Rounds = tuple[int, ...]
 
 
 class PendingChanges:
@@ -22,7 +20,7 @@ class PendingChanges:
         self._waiting: dict[Rounds, list[Changes]] = {}
 
     def keep_later(self, changes: Changes, span: Span) -> Changes:
-        """Keep what is for later rounds than the visit's; returns the rest."""
+        """Keep the changes at later rounds than the visit's; return the others."""
         if not span.rounds or not len(changes):
             return changes
         rounds = changes.times[:, 1:]
@@ -35,24 +33,24 @@ class PendingChanges:
         return changes.at_times(now).pruned()
 
     def put(self, changes: Changes, rounds: Rounds) -> None:
-        """Keep changes for some rounds."""
+        """Keep changes until some rounds are visited."""
         if len(changes):
             self._waiting.setdefault(rounds, []).append(changes)
 
     def pop(self, span: Span) -> list[Changes]:
-        """What was kept for this visit."""
+        """Remove and return the changes that were kept for this visit."""
         return self._waiting.pop(span.rounds, []) if self._waiting else []
 
     def next_round(self, prefix: Rounds, after: int) -> int | None:
-        """The least round later than `after`, at the depth below `prefix`, for which anything waits."""
+        """The least round later than `after`, in the loop that `prefix` leads to, for which changes are kept."""
         return next_round(self._waiting, prefix, after)
 
 
-def next_round(waiting: Mapping[Rounds, object], prefix: Rounds, after: int) -> int | None:
+def next_round(pending: Mapping[Rounds, object], prefix: Rounds, after: int) -> int | None:
     """The least round later than `after` among the keys that start with `prefix`.
 
     >>> next_round({(1, 4): 0, (1, 2): 0, (2, 0): 0}, (1,), after=2)
     4
     """
     depth = len(prefix)
-    return min((key[depth] for key in waiting if key[:depth] == prefix and key[depth] > after), default=None)
+    return min((key[depth] for key in pending if key[:depth] == prefix and key[depth] > after), default=None)

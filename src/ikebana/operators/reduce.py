@@ -1,29 +1,40 @@
 """Reduce: for each key, a function of its accumulated values; the output is an arrangement by the same key.
 
-Contract. At every time the output accumulates to the function applied, key by key, to what the input
-accumulates to. The output changes only at *interesting* times: those of the input's updates and joins of
-them, some of which appear in no update. A visit evaluates the keys with fresh input, and those that an
-earlier visit found to be interesting now; pairs (key, time) that are interesting at later rounds are kept
-for them.
+Contract. At every time the output accumulates to the function, applied key by key to what the input accumulates to.
 
-How a visit computes. Loop coordinates are fixed in a visit, so the interesting times of a key are totally
-ordered by epoch. With D(t) = function(input at t) - output of earlier visits at t, the update to emit at the
-i-th time is D(t_i) - D(t_{i-1}). All keys and times are evaluated together: pairs (key, time) are expanded
-against the rows of their key, filtered by visibility, and added up.
+Interesting times. The output of a key can change only at the times of its input's updates and at joins of these times.
+A join may be a time at which no update occurs. With times (epoch, round) and updates of one key at a and b:
 
-Outside loops times are totally ordered, and what earlier visits put out is the function of the input before: compiled
-functions are computed again for that, and the output is not read. Python's are not: they cost more than reading does.
+    round ^
+          |
+        2 |    a=(1,2)    (3,2)   <- interesting: the first time at which both a and b are visible
+          |
+        0 |               b=(3,0)
+          +---------------------> epoch
 
-The function is a `Reducer` over whole columns (see `ikebana.operators.reducers`). Those of sums alone have an operator
+A visit evaluates the keys with fresh input, and the keys that an earlier visit has found to be interesting now. Pairs
+(key, time) that are interesting at later rounds are kept until these rounds are visited.
+
+How a visit computes. Loop coordinates are fixed in a visit, so the interesting times t_1 < t_2 < ... of a key are
+totally ordered by epoch. Let D(t) = function(input at t) - output of earlier visits at t: what the output lacks at t.
+The update to emit at t_i is D(t_i) - D(t_{i-1}). All keys and times are evaluated together: pairs (key, time) are
+expanded against the rows of their key, filtered by visibility, and added up.
+
+Outside loops times are totally ordered, and the output of earlier visits is the function of the earlier input.
+Compiled functions are computed again for the earlier input, and the output is not read. Python functions are not: they
+cost more than reading.
+
+The function is a `Reducer` over whole columns (`ikebana.operators.reducers`). Functions of sums alone have an operator
 of their own, `ikebana.operators.reduce_sums`.
 
-A group for which the function raises has no output, and is an error of the dataflow (`ikebana.operators.row_errors`)
-from that time on until it changes. Where the output of earlier visits is not computed again, its errors are remembered.
+Errors. A group for which the function raises has no output, and is an error of the dataflow
+(`ikebana.operators.row_errors`) from that time on until the group changes. Where the output of earlier visits is read,
+the errors of earlier visits are remembered.
 
-Cost: for each interesting pair the history of its key, in a handful of vectorised passes. Keys that collide in a
-hash are evaluated one after the other. A function of a huge group costs its size for each change, except aggregates
-that live in the diffs, and min, max and top_k by ordered columns, which read the ends of groups only
-(`ikebana.operators.ordered`).
+Cost: for each interesting pair the history of its key, in a fixed number of vectorised passes. Keys that collide in a
+hash are evaluated one after the other. A function of a large group costs the group's size for each change, except
+aggregates that are accumulated in the diffs, and min, max and top_k by ordered columns, which read only the ends of
+groups (`ikebana.operators.ordered`).
 """
 
 from __future__ import annotations
@@ -42,77 +53,59 @@ from ikebana.encoding.bad_rows import Failure, set_apart
 from ikebana.encoding.columns import no_values
 from ikebana.encoding.lanes import Array, Index, Lane, constant
 from ikebana.kernels import accumulate_rows, expand_pairs, match_keys
-from ikebana.operators.arrange import Arrange
+from ikebana.operators.arrange import Maintainer
 from ikebana.operators.ordered import read_ends
 from ikebana.operators.pacing import Pace
-from ikebana.operators.pending import Rounds, next_round
+from ikebana.operators.pending import next_round
 from ikebana.operators.reducers import Groups, PythonReducer, ReducedRows, Reducer, TopK
 from ikebana.operators.row_errors import ErrorLog, RowError, row_errors
-from ikebana.operators.span import Span
-from ikebana.operators.streams import Arranged, TraceReader, from_epoch
+from ikebana.operators.span import Rounds, Span
+from ikebana.operators.streams import Arranged, TraceReader
 from ikebana.time import Time
 from ikebana.trace import Updates, timetable
 from ikebana.trace.batch import rows_of
 from ikebana.trace.updates import NO_KEYS, Sorted, sort_updates
 
 Pairs = Lane
-"""Interesting pairs, a row each: key lane (or the position of a group) and epoch; distinct, in order."""
+"""Interesting pairs, one per row: key lane (or position of a group) and epoch; distinct, in order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moments:
-    """Interesting pairs of a visit, with their times."""
+class InterestingTimes:
+    """The interesting pairs (group, time) of a visit, each called a *moment*; in order of group, then time."""
 
     group: Lane  # the key lane, or the position of a group
     at: Lane  # a table of times
-    tix: Index  # the position of each one's time in it
-    follows: Array  # whether it is a later time of the group before it
-    is_new: Array  # whether it is a time of this visit, rather than the state before it
+    tix: Index  # the position of each moment's time in the table
+    follows: Array  # whether the previous moment is an earlier one of the same group
+    is_new: Array  # whether the time is one of this visit, rather than the state before the visit
 
     @staticmethod
-    def of(pairs: Pairs, span: Span) -> Moments:
-        """The pairs, at times of a visit."""
+    def of(pairs: Pairs, span: Span) -> InterestingTimes:
+        """The pairs at times of a visit."""
         group, epoch = pairs[:, 0], pairs[:, 1]
         epochs, tix = timetable.ranked(epoch)
         follows = np.zeros(len(pairs), bool)
         np.equal(group[1:], group[:-1], out=follows[1:])
-        return Moments(group, span.times_at(epochs), tix, follows, epoch >= span.lower)
+        return InterestingTimes(group, span.times_at(epochs), tix, follows, epoch >= span.lower)
 
     def __len__(self) -> int:
         return len(self.group)
 
 
-class Reduction:
-    """What reductions have in common: a source, a function, and an arrangement that they write."""
+class Reduction(Maintainer):
+    """Base of the reduction operators: they read an arrangement and maintain another."""
 
-    def __init__(self, source: Arranged, logic: Reducer, errors: ErrorLog, name: str, effort: str) -> None:
-        self.source, self.logic, self._errors = source, logic, errors
-        schema = Schema(source.schema.key.fields, logic.fields(source.schema), hash_bits=source.schema.key.hash_bits)
-        self._output = Arrange(schema, name=name, dimensions=source.dimensions, effort=effort)
-        handle = self._output.handle()
-        self.out = Arranged(schema, source.dimensions, handle.clone, lambda batch: batch)
-        self._readers = [TraceReader(handle, lambda batch: batch, schema)]
+    def __init__(self, source: Arranged, reducer: Reducer, errors: ErrorLog, name: str, effort: str) -> None:
+        self.source, self.reducer, self._errors = source, reducer, errors
+        key = source.schema.key
+        super().__init__(
+            source, Schema(key.fields, reducer.fields(source.schema), hash_bits=key.hash_bits), name, effort
+        )
         self._input = self._open(source)
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes that the output arrangement holds."""
-        return self._readers[0].nbytes
-
-    def _open(self, arranged: Arranged) -> TraceReader:
-        """A reader that moves on with sweeps."""
-        reader = arranged.reader()
-        self._readers.append(reader)
-        return reader
-
-    def _seal(self, span: Span) -> Iterator[None]:
-        """Write the visit's output."""
-        batch = yield from self._output.advance_in_steps(span.frontier)
-        if len(batch):
-            self.out.fresh = [batch]
-
-    def _log(self, moments: Moments, failed: Failed) -> None:
-        """Groups have errors from a moment on until the group's next one; the state before the visit is a moment."""
+    def _log(self, moments: InterestingTimes, failed: Failed) -> None:
+        """Log errors of groups: each lasts from its moment until the next moment of the group."""
         epochs, followed = moments.at[:, 0][moments.tix], np.append(moments.follows, False)
         for moment, error in failed:
             if moments.is_new[moment]:
@@ -120,34 +113,19 @@ class Reduction:
             if followed[moment + 1]:
                 self._errors.add(error, int(epochs[moment + 1]), -1)
 
-    def complete(self, epoch: int) -> None:
-        """Show those who import the arrangement that it has all epochs before `epoch`."""
-        self._output.advance_to(from_epoch(epoch, self.source.dimensions))
-
-    def forget(self, epoch: int) -> None:
-        """A sweep up to `epoch` is complete."""
-        for reader in self._readers:
-            reader.forget(epoch)
-        self.out.closed = self.source.closed
-
-    def drop(self) -> None:
-        """Release the traces."""
-        for reader in self._readers:
-            reader.drop()
-
 
 Failed = list[tuple[int, RowError]]
-"""Moments at which a group has an error."""
+"""Errors of groups, each with the position of its moment."""
 
 
 def errors_of(failures: Sequence[Failure], columns: Mapping[str, pa.Array]) -> Failed:
-    """Errors of groups; the rows of failures are moments, and the columns have an entry for each failure."""
+    """The errors of groups: the row of each failure is a moment, and the columns have one entry for each failure."""
     errors = row_errors(failures, columns)
     return [(failure.row, error) for failure, error in zip(failures, errors, strict=True)]
 
 
 class KnownErrors:
-    """The errors of groups that earlier visits have put out, with their times: by the key lane of each."""
+    """The errors of groups that earlier visits have logged, with their times, by key lane."""
 
     def __init__(self) -> None:
         self._history: dict[int, Counter[tuple[RowError, Time]]] = {}
@@ -155,15 +133,15 @@ class KnownErrors:
     def __bool__(self) -> bool:
         return bool(self._history)
 
-    def change(self, moments: Moments, failed: Failed) -> Iterator[tuple[RowError, Time, int]]:
-        """The changes of errors in a visit, with their times: D(t_i) - D(t_{i-1}), D being what is lacking at t."""
+    def change(self, moments: InterestingTimes, failed: Failed) -> Iterator[tuple[RowError, Time, int]]:
+        """The changes of errors in a visit, with their times: D(t_i) - D(t_{i-1}), if the log lacks D(t) at t."""
         errors: dict[int, Counter[RowError]] = {}
         for moment, error in failed:
             errors.setdefault(moment, Counter())[error] += 1
-        concerned = np.isin(moments.group, [*self._history, *(moments.group[moment] for moment in errors)])
+        affected = np.isin(moments.group, [*self._history, *(moments.group[moment] for moment in errors)])
         before: Counter[RowError] = Counter()
         new: list[tuple[int, RowError, Time, int]] = []
-        for at in np.flatnonzero(concerned).tolist():
+        for at in np.flatnonzero(affected).tolist():
             lane, time = int(moments.group[at]), tuple(moments.at[moments.tix[at]].tolist())
             lacking = errors.get(at, Counter())
             lacking.subtract(self._at(lane, time))
@@ -177,38 +155,38 @@ class KnownErrors:
             yield error, time, diff
 
     def _at(self, lane: int, time: Time) -> Counter[RowError]:
-        found: Counter[RowError] = Counter()
+        """The errors of a key at a time."""
+        errors: Counter[RowError] = Counter()
         for (error, since), diff in self._history.get(lane, {}).items():
             if all(a <= b for a, b in zip(since, time, strict=True)):
-                found[error] += diff
-        return found
+                errors[error] += diff
+        return errors
 
     def forget(self, epoch: int) -> None:
-        """Epochs before `epoch` need not be told apart any more, but for the last."""
+        """Merge all epochs before `epoch` into the last of them."""
         for lane, history in list(self._history.items()):
-            left: Counter[tuple[RowError, Time]] = Counter()
+            merged: Counter[tuple[RowError, Time]] = Counter()
             for (error, time), diff in history.items():
-                left[error, (max(time[0], epoch - 1), *time[1:])] += diff
-            self._history[lane] = Counter({entry: diff for entry, diff in left.items() if diff})
+                merged[error, (max(time[0], epoch - 1), *time[1:])] += diff
+            self._history[lane] = Counter({entry: diff for entry, diff in merged.items() if diff})
             if not self._history[lane]:
                 del self._history[lane]
 
 
 class Reduce(Reduction):
-    """Driver: reads the source's fresh batches and trace, writes the output arrangement."""
+    """The reduce operator for any function: reads the source's fresh batches and trace, maintains the output."""
 
     def __init__(
-        self, source: Arranged, logic: Reducer, errors: ErrorLog, name: str = "reduce", effort: str = "default"
+        self, source: Arranged, reducer: Reducer, errors: ErrorLog, name: str = "reduce", effort: str = "default"
     ) -> None:
-        super().__init__(source, logic, errors, name, effort)
-        recomputes = source.dimensions == 1 and not isinstance(logic, PythonReducer)
+        super().__init__(source, reducer, errors, name, effort)
+        recomputes = source.dimensions == 1 and not isinstance(reducer, PythonReducer)
         self._produced = None if recomputes else self._open(self.out)
         self._pending: dict[Rounds, list[Pairs]] = {}
         self._known_errors = KnownErrors()
-        self._pace = Pace(calls_users=isinstance(logic, PythonReducer))
+        self._pace = Pace(calls_users=isinstance(reducer, PythonReducer))
 
     def visit(self, span: Span) -> Iterator[None]:
-        """Bring the output up to date with this visit's input."""
         self.out.fresh = []
         pairs = self._interesting(span)
         if not len(pairs):
@@ -222,36 +200,35 @@ class Reduce(Reduction):
         yield from self._seal(span)
 
     def _visit_keys(self, pairs: Pairs, span: Span) -> Iterator[None]:
-        """Push what the output of some keys lacks."""
+        """Push the updates that the output of some keys lacks."""
         if self._produced is None:
-            pairs = with_state_before(pairs, span)
+            pairs = add_state_before(pairs, span)
         lanes = _distinct(pairs[:, 0])
         history = self._history(lanes, pairs, span)
         produced = self._nothing
         if self._produced is not None:
             produced = _rows(self._produced, lanes, span, self.out.schema)
         both = [(side.updates.key, side.updates) for side in (history, produced)]
-        pairs = with_epochs_of_the_sweep(pairs, both, span)
-        moments = Moments.of(pairs, span)
+        pairs = add_sweep_epochs(pairs, both, span)
+        moments = InterestingTimes.of(pairs, span)
         if span.rounds:
             self._keep_later(moments, (history, produced), span)
         failed: Failed = []
         for inputs, outputs in _layers(history, produced):
-            self._output.push(self._change(moments, inputs, outputs, failed))
+            self._arrange.push(self._change(moments, inputs, outputs, failed))
             yield
         self._log_errors(moments, failed)
 
     @cached_property
     def _nothing(self) -> Sorted:
-        """What is there of the output where it need not be read."""
+        """The output of earlier visits where it need not be read: empty."""
         return Sorted(Updates.empty(self.out.schema, self.source.dimensions), NO_KEYS, NO_KEYS)
 
     def next_round(self, prefix: Rounds, after: int) -> int | None:
-        """The least later round at which some key is interesting."""
         return next_round(self._pending, prefix, after)
 
     def _interesting(self, span: Span) -> Pairs:
-        """Keys with fresh input, at the epochs of that input, and those kept for this visit."""
+        """The keys with fresh input at the epochs of that input, and the pairs kept for this visit."""
         parts = self._pending.pop(span.rounds, [])
         for batch in self.source.fresh:
             fresh = batch.gather()
@@ -266,20 +243,20 @@ class Reduce(Reduction):
         return _distinct_rows(np.concatenate(parts)) if parts else np.empty((0, 2), np.int64)
 
     def _history(self, lanes: Lane, pairs: Pairs, span: Span) -> Sorted:
-        """What is known of some keys; of large groups only the end that the function looks at, where it
-        looks at one.
+        """The input of some keys up to this visit; of large groups only the end that the function needs, if it
+        needs only one end.
 
-        In loops everything is read, since all times of a key's history matter for what is interesting later.
+        In loops all rows are read, since all times in a key's history can make later times interesting.
         """
-        logic, schema = self.logic, self.source.schema
-        if span.rounds or not isinstance(logic, TopK) or not (self.source.is_stored and logic.is_ordered(schema)):
+        reducer, schema = self.reducer, self.source.schema
+        if span.rounds or not isinstance(reducer, TopK) or not (self.source.is_stored and reducer.is_ordered(schema)):
             return _rows(self._input, lanes, span, schema)
 
         def enough(keys: Lane, known: Sorted) -> Array:
-            asked = pairs[np.isin(pairs[:, 0], keys)]
-            moment, _, sums = _accumulate(Moments.of(asked, span), known)
-            there = np.bincount(moment, np.clip(sums[0], 0, 1 if logic.distinct else None), len(asked))
-            short = _distinct(asked[there < logic.k, 0])
+            of_keys = pairs[np.isin(pairs[:, 0], keys)]
+            moment, _, sums = _accumulate(InterestingTimes.of(of_keys, span), known)
+            counts = np.bincount(moment, np.clip(sums[0], 0, 1 if reducer.distinct else None), len(of_keys))
+            short = _distinct(of_keys[counts < reducer.k, 0])
             return ~np.isin(keys, short)
 
         return read_ends(
@@ -287,14 +264,14 @@ class Reduce(Reduction):
             lanes,
             schema,
             span.dimensions,
-            values=logic.k,
-            greatest=logic.greatest,
+            values=reducer.k,
+            greatest=reducer.greatest,
             choose=span.seen,
             enough=enough,
         )
 
-    def _log_errors(self, moments: Moments, failed: Failed) -> None:
-        """Log how the errors of groups change in this visit."""
+    def _log_errors(self, moments: InterestingTimes, failed: Failed) -> None:
+        """Log the changes of the errors of groups in this visit."""
         if self._produced is None:
             self._log(moments, failed)
         elif failed or self._known_errors:
@@ -305,25 +282,25 @@ class Reduce(Reduction):
         super().forget(epoch)
         self._known_errors.forget(epoch)
 
-    def _keep_later(self, moments: Moments, histories: Sequence[Sorted], span: Span) -> None:
-        """Remember the pairs that are interesting at later rounds."""
+    def _keep_later(self, moments: InterestingTimes, histories: Sequence[Sorted], span: Span) -> None:
+        """Keep the pairs that are interesting at later rounds."""
         for history in histories:
-            for rounds, keys, epochs in at_later_rounds(moments, history.updates.key, history.updates, span):
+            for rounds, keys, epochs in joins_at_later_rounds(moments, history.updates.key, history.updates, span):
                 self._pending.setdefault(rounds, []).append(_distinct_rows(np.stack([keys, epochs], axis=1)))
 
-    def _change(self, moments: Moments, inputs: Sorted, outputs: Sorted, failed: Failed) -> Updates:
+    def _change(self, moments: InterestingTimes, inputs: Sorted, outputs: Sorted, failed: Failed) -> Updates:
         """The output updates of this visit: D(t_i) - D(t_{i-1}) for the successive times of each key.
 
-        Moments at which the function raises are added to `failed`.
+        Errors of groups for which the function raises are added to `failed`.
         """
         moment, row, sums = _accumulate(moments, inputs)
-        moment, wanted = self._apply(moment, inputs.updates.take(row), sums, failed)
-        lacking = _at(wanted, moments.at[:1])
+        moment, correct = self._apply(moment, inputs.updates.take(row), sums, failed)
+        lacking = _at(correct, moments.at[:1])
         if len(outputs.updates):
-            there_at, there_row, there = _accumulate(moments, outputs)
-            moment = np.concatenate([moment, there_at])
-            there_updates = replace(outputs.updates.take(there_row), diffs=-there)
-            lacking = Updates.concat([lacking, _at(there_updates, moments.at[:1])])
+            present_at, present_row, present_sums = _accumulate(moments, outputs)
+            moment = np.concatenate([moment, present_at])
+            retracted = replace(outputs.updates.take(present_row), diffs=-present_sums)
+            lacking = Updates.concat([lacking, _at(retracted, moments.at[:1])])
         new, followed = moments.is_new[moment], np.append(moments.follows, False)[moment + 1]
         undone = replace(lacking, diffs=-lacking.diffs).where(followed)
         return Updates.concat(
@@ -334,74 +311,74 @@ class Reduce(Reduction):
         )
 
     def _apply(self, moment: Lane, values: Updates, sums: Lane, failed: Failed) -> tuple[Lane, Updates]:
-        """The function's output for each moment: rows of the output schema, and the moment that each belongs to."""
-        made, failures = applied(self.logic, Groups(moment, values, sums))
+        """The function's output for each moment: the moment of each output row, and the rows in the output schema."""
+        result, failures = applied(self.reducer, Groups(moment, values, sums))
         if failures:
             bad = values.take(np.array([failure.row for failure in failures]))
             side = bad.schema.key
             key = side.decode(bad.key, bad.payload[: side.payload_columns])
             shown = dict(zip((field.name for field in side.fields), key, strict=True))
             failed += errors_of([replace(failure, row=int(moment[failure.row])) for failure in failures], shown)
-        keys, schema = values.take(made.rows), self.out.schema
-        val, payload = schema.val.encode(made.columns, len(made.rows))
+        keys, schema = values.take(result.rows), self.out.schema
+        val, payload = schema.val.encode(result.columns, len(result.rows))
         split = schema.key.payload_columns
         updates = Updates(
             keys.times,
             keys.tix,
-            made.diffs.reshape(1, -1),
+            result.diffs.reshape(1, -1),
             schema,
             keys.key,
             val,
             (*keys.payload[:split], *payload),
         )
-        return moment[made.rows], updates
+        return moment[result.rows], updates
 
 
-def applied(logic: Reducer, groups: Groups) -> tuple[ReducedRows, list[Failure]]:
-    """The output of the groups for which a function does not raise; for the others why, by the first row of each."""
+def applied(reducer: Reducer, groups: Groups) -> tuple[ReducedRows, list[Failure]]:
+    """The output of the groups for which a function does not raise, and the failures, by the first row of the group."""
     try:
-        return logic.apply(groups), []
+        return reducer.apply(groups), []
     except Exception:
         starts, ends = groups.starts, np.append(groups.starts[1:], len(groups.group))
 
         def of_some(chosen: Lane) -> ReducedRows:
             rows = rows_of(starts[chosen], ends[chosen])
-            made = logic.apply(Groups(groups.group[rows], groups.values.take(rows), groups.sums[:, rows]))
-            return replace(made, rows=rows[made.rows])
+            result = reducer.apply(Groups(groups.group[rows], groups.values.take(rows), groups.sums[:, rows]))
+            return replace(result, rows=rows[result.rows])
 
-        made, _, failures = set_apart(of_some, len(starts), lambda: nothing_made(logic, groups.values.schema))
-        return made, [replace(failure, row=int(starts[failure.row])) for failure in failures]
+        result, _, failures = set_apart(of_some, len(starts), lambda: no_rows(reducer, groups.values.schema))
+        return result, [replace(failure, row=int(starts[failure.row])) for failure in failures]
 
 
-def nothing_made(logic: Reducer, schema: Schema) -> ReducedRows:
+def no_rows(reducer: Reducer, schema: Schema) -> ReducedRows:
     """The output of no groups."""
-    return ReducedRows(NO_KEYS, [no_values(field.type) for field in logic.fields(schema)], NO_KEYS)
+    return ReducedRows(NO_KEYS, [no_values(field.type) for field in reducer.fields(schema)], NO_KEYS)
 
 
 def _rows(reader: TraceReader, lanes: Lane, span: Span, schema: Schema) -> Sorted:
-    """Everything known of some keys up to this visit, in order."""
-    found = reader.match(lanes)
-    if not found:
+    """All updates of some keys up to this visit, in order."""
+    matches = reader.match(lanes)
+    if not matches:
         return Sorted(Updates.empty(schema, span.dimensions), NO_KEYS, NO_KEYS)
-    known = reader.gather([(batch, rows_of(ranges[:, 2], ranges[:, 3])) for batch, ranges in found])
+    known = reader.gather([(batch, rows_of(ranges[:, 2], ranges[:, 3])) for batch, ranges in matches])
     return sort_updates(known.at_times(span.seen(known.times)))
 
 
-def with_state_before(pairs: Pairs, span: Span) -> Pairs:
-    """With a pair for the state of each key before this sweep."""
+def add_state_before(pairs: Pairs, span: Span) -> Pairs:
+    """The pairs, and for each key a pair for its state before this sweep."""
     first = np.flatnonzero(np.append(True, pairs[1:, 0] != pairs[:-1, 0]))
     at = first + np.arange(len(first))
-    made, is_given = np.empty((len(pairs) + len(first), 2), np.int64), np.ones(len(pairs) + len(first), bool)
+    result, is_given = np.empty((len(pairs) + len(first), 2), np.int64), np.ones(len(pairs) + len(first), bool)
     is_given[at] = False
-    made[is_given] = pairs
-    made[at, 0], made[at, 1] = pairs[first, 0], span.lower - 1
-    return made
+    result[is_given] = pairs
+    result[at, 0], result[at, 1] = pairs[first, 0], span.lower - 1
+    return result
 
 
-def with_epochs_of_the_sweep(pairs: Pairs, histories: Sequence[tuple[Lane, Updates]], span: Span) -> Pairs:
-    """With the epochs of this sweep at which a key changed in earlier rounds, after its first interesting one.
+def add_sweep_epochs(pairs: Pairs, histories: Sequence[tuple[Lane, Updates]], span: Span) -> Pairs:
+    """The pairs, and for each key the epochs of this sweep, after its first, at which it changed in earlier rounds.
 
-    A history is a key lane (or positions of groups) and updates.
+    A history is a pair of a key lane (or positions of groups) and updates.
     """
     if span.upper - span.lower <= 1 or not span.rounds:
         return pairs
@@ -416,25 +393,27 @@ def with_epochs_of_the_sweep(pairs: Pairs, histories: Sequence[tuple[Lane, Updat
     return _distinct_rows(np.concatenate(parts))
 
 
-def at_later_rounds(moments: Moments, keys: Lane, updates: Updates, span: Span) -> Iterator[tuple[Rounds, Lane, Lane]]:
-    """Joins of the moments with times of later rounds at which their key was changed before: for each rounds keys and
-    epochs, some perhaps several times.
+def joins_at_later_rounds(
+    moments: InterestingTimes, keys: Lane, updates: Updates, span: Span
+) -> Iterator[tuple[Rounds, Lane, Lane]]:
+    """The joins of the moments with the times of later rounds at which their key has changed in earlier visits.
 
-    `keys` are those of the updates, or positions of groups, in order.
+    Yields rounds with the keys and epochs that are interesting at these rounds, possibly with repeats. `keys` are the
+    key lanes of the updates, or positions of groups, in order.
     """
     later = np.any(updates.times[:, 1:] > span.rounds, axis=1)
     if not later.any() or not (later := later & span.before(updates.times)).any():
         return
-    chosen = np.flatnonzero(later[updates.tix])
-    moment, row = expand(moments.group, keys[chosen])
-    table, tix = timetable.joined(moments.at, moments.tix[moment], updates.times, updates.tix[chosen[row]])
+    later_rows = np.flatnonzero(later[updates.tix])
+    moment, row = expand(moments.group, keys[later_rows])
+    table, tix = timetable.joined(moments.at, moments.tix[moment], updates.times, updates.tix[later_rows[row]])
     for rounds in {tuple(time[1:]) for time in table.tolist()}:
-        there = np.flatnonzero((table[:, 1:] == rounds).all(axis=1)[tix])
-        yield rounds, moments.group[moment[there]], table[tix[there], 0]
+        chosen = np.flatnonzero((table[:, 1:] == rounds).all(axis=1)[tix])
+        yield rounds, moments.group[moment[chosen]], table[tix[chosen], 0]
 
 
-def _accumulate(moments: Moments, history: Sorted) -> tuple[Lane, Lane, Lane]:
-    """What each moment sees: for each value with a non-zero sum the moment, a row with that value, and the sums."""
+def _accumulate(moments: InterestingTimes, history: Sorted) -> tuple[Lane, Lane, Lane]:
+    """What is visible at each moment: for each value with a non-zero sum the moment, a row with the value, the sums."""
     updates = history.updates
     moment, row = expand(moments.group, updates.key)
     visible = np.all(updates.times[:, None, :] <= moments.at[None, :, :], axis=2)
@@ -453,7 +432,7 @@ def _accumulate(moments: Moments, history: Sorted) -> tuple[Lane, Lane, Lane]:
 
 
 def expand(probes: Lane, keys: Lane) -> tuple[Lane, Lane]:
-    """All (probe, row) with equal keys, of two lanes in order: probe by probe, rows in order."""
+    """All pairs (probe, row) with equal keys, of two ordered lanes: probe by probe, rows in order."""
     ranges = match_keys(probes, keys)
     count = int(((ranges[:, 1] - ranges[:, 0]) * (ranges[:, 3] - ranges[:, 2])).sum())
     probe, row = np.empty(count, np.int64), np.empty(count, np.int64)
@@ -462,7 +441,7 @@ def expand(probes: Lane, keys: Lane) -> tuple[Lane, Lane]:
 
 
 def _layers(history: Sorted, produced: Sorted) -> Iterator[tuple[Sorted, Sorted]]:
-    """Inputs and outputs such that in each layer a key lane stands for one key: one layer unless hashes collide."""
+    """Inputs and outputs in layers: in each, a key lane stands for one key. One layer unless hashes collide."""
     if history.updates.schema.key.exact or not _mixed(history.updates, produced.updates):
         yield history, produced
         return
@@ -495,13 +474,13 @@ def _where(rows: Sorted, flags: Array) -> Sorted:
 
 
 def _at(updates: Updates, table: Lane, tix: Array | None = None) -> Updates:
-    """The same updates at other times: positions in a table, or all at its first."""
+    """The same updates at other times of a table, or all at its first time."""
     positions = constant(0, len(updates), np.int32) if tix is None else tix.astype(np.int32)
     return replace(updates, times=table, tix=positions)
 
 
 def _distinct(lane: Lane) -> Lane:
-    """The distinct entries of a lane in order."""
+    """The distinct entries of an ordered lane."""
     return lane[np.append(True, lane[1:] != lane[:-1])] if len(lane) else lane
 
 

@@ -1,20 +1,20 @@
-"""Tally: reductions of sums. Distinct, threshold, count and linear aggregates, without looking at rows.
+"""Reductions of sums: distinct, threshold, count and linear aggregates, without looking at rows.
 
-Where a reduction is a function of the accumulated diffs alone (`SumsReducer`), and rows are told apart exactly by their
-lanes, a group is a pair of lanes: the key, and the value if each value is a group of its own. A visit finds the groups
-with fresh input, seeks exactly their rows, key *and* value, and adds up numbers: nothing is sorted or compared.
+Where a reduction is a function of the accumulated diffs alone (`SumsReducer`), and lanes distinguish rows exactly, a
+group is a pair of lanes: the key, and the value if each value is a group of its own. A visit takes the groups with
+fresh input, seeks exactly their rows, by key *and* value, and adds up integers: nothing is sorted or compared.
 
-Contract: that of `ikebana.operators.reduce`, which also says why some pairs (group, time) are kept for later rounds.
-`can_reduce_sums` says which reductions this operator does.
+Contract: that of `ikebana.operators.reduce`, which also explains why some pairs (group, time) are kept for later
+rounds. `can_reduce_sums` decides which reductions this operator performs.
 
 Outside loops times are totally ordered, so the output of earlier visits is the function of the earlier input: it is
-computed again, and not read. Inside loops it is read, since the output has not been corrected yet at times that are
-joins of others.
+computed again rather than read. Inside loops it is read, since the output is not correct yet at times that are joins of
+others.
 
 A group for whose sums the function raises has no output, and is an error of the dataflow while it has these sums.
 
-Cost: for each group with fresh input a seek into each batch of the input (in loops of the output too) and an addition
-for each of its updates.
+Cost: for each group with fresh input a seek into each batch of the input (in loops also of the output) and an addition
+for each of the group's updates.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from ikebana.encoding import payload as payloads
 from ikebana.encoding.bad_rows import set_apart
 from ikebana.encoding.lanes import Array, Lane, gathered
 from ikebana.kernels import sort_order, sum_visible
-from ikebana.operators.pending import Rounds, next_round
+from ikebana.operators.pending import next_round
 from ikebana.operators.reduce import (
-    Moments,
+    InterestingTimes,
     Reduction,
-    at_later_rounds,
+    add_state_before,
+    add_sweep_epochs,
     errors_of,
-    nothing_made,
-    with_epochs_of_the_sweep,
-    with_state_before,
+    joins_at_later_rounds,
+    no_rows,
 )
 from ikebana.operators.reducers import ReducedRows, Reducer, SumsReducer, Threshold
 from ikebana.operators.row_errors import ErrorLog
-from ikebana.operators.span import Span
+from ikebana.operators.span import Rounds, Span
 from ikebana.operators.streams import Arranged, TraceReader
 from ikebana.trace import Updates
 from ikebana.trace.batch import rows_of
 
 
-def can_reduce_sums(logic: Reducer, source: Arranged) -> TypeGuard[SumsReducer]:
-    """Whether `ReduceSums` can do a reduction: a function of sums, of exact lanes that are stored.
+def can_reduce_sums(reducer: Reducer, source: Arranged) -> TypeGuard[SumsReducer]:
+    """Whether `ReduceSums` can perform a reduction: a function of sums, over exact lanes that are stored.
 
-    In loops only one that keeps the value.
+    In loops only `Threshold`, which keeps the value.
     """
     schema = source.schema
-    if schema.hashed or not source.is_stored or not isinstance(logic, SumsReducer):
+    if schema.hashed or not source.is_stored or not isinstance(reducer, SumsReducer):
         return False
-    return isinstance(logic, Threshold) or not (schema.val.fields or source.dimensions > 1)
+    return isinstance(reducer, Threshold) or not (schema.val.fields or source.dimensions > 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,26 +71,30 @@ class Points:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
-    """Updates of some groups, and the position of each one's group (ascending)."""
+class GroupUpdates:
+    """Updates of some groups, with the position of the group of each (ascending)."""
 
     group: Lane
     updates: Updates
 
 
 class ReduceSums(Reduction):
-    """Driver: reads the source's fresh batches and trace, writes the output arrangement."""
+    """The reduce operator for functions of sums: reads the source's fresh batches and trace, maintains the output."""
 
     def __init__(
-        self, source: Arranged, logic: SumsReducer, errors: ErrorLog, name: str = "tally", effort: str = "default"
+        self,
+        source: Arranged,
+        reducer: SumsReducer,
+        errors: ErrorLog,
+        name: str = "reduce sums",
+        effort: str = "default",
     ) -> None:
-        super().__init__(source, logic, errors, name, effort)
-        self._function = logic
+        super().__init__(source, reducer, errors, name, effort)
+        self._function = reducer
         self._produced = self._open(self.out) if source.dimensions > 1 else None
         self._pending: dict[Rounds, list[Points]] = {}
 
     def visit(self, span: Span) -> Iterator[None]:
-        """Bring the output up to date with this visit's input."""
         self.out.fresh = []
         points = self._interesting(span)
         if not len(points):
@@ -101,80 +105,85 @@ class ReduceSums(Reduction):
         outputs = [] if self._produced is None else _seek(self._produced, key, val)
         yield
         pairs = np.stack([np.cumsum(first) - 1, points.epoch], axis=1)
-        pairs = with_epochs_of_the_sweep(pairs, [(found.group, found.updates) for found in (*inputs, *outputs)], span)
-        moments = Moments.of(pairs if self._produced else with_state_before(pairs, span), span)
+        pairs = add_sweep_epochs(pairs, [(part.group, part.updates) for part in (*inputs, *outputs)], span)
+        moments = InterestingTimes.of(pairs if self._produced else add_state_before(pairs, span), span)
         if self._produced:
             self._keep_later(moments, (*inputs, *outputs), key, val, span)
-        self._output.push(self._change(moments, inputs, outputs, key, val))
+        self._arrange.push(self._change(moments, inputs, outputs, key, val))
         yield from self._seal(span)
 
     def next_round(self, prefix: Rounds, after: int) -> int | None:
-        """The least later round at which some group is interesting."""
         return next_round(self._pending, prefix, after)
 
     def _interesting(self, span: Span) -> Points:
-        """Groups with fresh input, at the epochs of that input, and those kept for this visit."""
+        """The groups with fresh input at the epochs of that input, and the points kept for this visit."""
         parts = self._pending.pop(span.rounds, [])
         for batch in self.source.fresh:
             fresh = batch.gather()
             parts.append(Points(fresh.key, fresh.val, fresh.times[:, 0][fresh.tix]))
         return parts[0] if len(parts) == 1 else _distinct(parts)
 
-    def _keep_later(self, moments: Moments, histories: Sequence[Found], key: Lane, val: Lane, span: Span) -> None:
-        """Remember the groups that are interesting at later rounds."""
-        kept: dict[Rounds, list[Points]] = {}
-        for found in histories:
-            for rounds, group, epochs in at_later_rounds(moments, found.group, found.updates, span):
-                kept.setdefault(rounds, []).append(Points(key[group], val[group], epochs))
-        for rounds, parts in kept.items():
+    def _keep_later(
+        self, moments: InterestingTimes, histories: Sequence[GroupUpdates], key: Lane, val: Lane, span: Span
+    ) -> None:
+        """Keep the groups that are interesting at later rounds."""
+        later: dict[Rounds, list[Points]] = {}
+        for history in histories:
+            for rounds, group, epochs in joins_at_later_rounds(moments, history.group, history.updates, span):
+                later.setdefault(rounds, []).append(Points(key[group], val[group], epochs))
+        for rounds, parts in later.items():
             points = _distinct(parts)
             if len(points):
                 self._pending.setdefault(rounds, []).append(points)
 
-    def _change(self, moments: Moments, inputs: list[Found], outputs: list[Found], key: Lane, val: Lane) -> Updates:
+    def _change(
+        self, moments: InterestingTimes, inputs: list[GroupUpdates], outputs: list[GroupUpdates], key: Lane, val: Lane
+    ) -> Updates:
         """The output updates of this visit."""
         sums = _sums(moments, inputs, len(self.source.schema.diffs))
-        there = np.flatnonzero(sums.any(axis=0))
-        made, there = self._made(moments, sums, there, key, val)
-        rows = there[made.rows]
+        nonzero = np.flatnonzero(sums.any(axis=0))
+        result, good = self._apply(moments, sums, nonzero, key, val)
+        rows = good[result.rows]
         if not isinstance(self._function, Threshold):
-            return self._replaced(moments, rows, made, key)
+            return self._replaced(moments, rows, result, key)
         multiplicity = np.zeros(len(moments), np.int64)
-        multiplicity[rows] = made.diffs
+        multiplicity[rows] = result.diffs
         if outputs:
             multiplicity -= _sums(moments, outputs, 1)[0]
         return self._corrected(moments, multiplicity, key, val)
 
-    def _made(self, moments: Moments, sums: Lane, there: Lane, key: Lane, val: Lane) -> tuple[ReducedRows, Lane]:
-        """The function's output for some moments, and those of them for which it does not raise.
+    def _apply(
+        self, moments: InterestingTimes, sums: Lane, nonzero: Lane, key: Lane, val: Lane
+    ) -> tuple[ReducedRows, Lane]:
+        """The function's output for the moments `nonzero`, and those of them for which it does not raise.
 
-        Inside loops that fails the dataflow: errors are not taken back there.
+        Inside loops an exception fails the dataflow: errors are not retracted there.
         """
         if self._produced is not None:
-            return self._function.of_sums(sums[:, there]), there
+            return self._function.of_sums(sums[:, nonzero]), nonzero
         function, schema = self._function, self.source.schema
-        made, good, failures = set_apart(
-            lambda rows: function.of_sums(sums[:, there[rows]]), len(there), lambda: nothing_made(function, schema)
+        result, good, failures = set_apart(
+            lambda rows: function.of_sums(sums[:, nonzero[rows]]), len(nonzero), lambda: no_rows(function, schema)
         )
         if failures:
-            of_moments = [replace(failure, row=int(there[failure.row])) for failure in failures]
+            of_moments = [replace(failure, row=int(nonzero[failure.row])) for failure in failures]
             group = moments.group[[failure.row for failure in of_moments]]
             shown = dict(zip(schema.names, schema.decode(key[group], val[group], ()), strict=True))
             self._log(moments, errors_of(of_moments, shown))
-        return made, there[good]
+        return result, nonzero[good]
 
-    def _corrected(self, moments: Moments, lacking: Lane, key: Lane, val: Lane) -> Updates:
-        """Groups whose multiplicity is to change: by D(t_i) - D(t_{i-1}), D being what is lacking at each time."""
+    def _corrected(self, moments: InterestingTimes, lacking: Lane, key: Lane, val: Lane) -> Updates:
+        """Updates of the groups whose multiplicity changes: by D(t_i) - D(t_{i-1}), with D(t) what it lacks at t."""
         change = lacking.copy()
         change[1:] -= np.where(moments.follows[1:], lacking[:-1], 0)
         rows = np.flatnonzero((change != 0) & moments.is_new)
         group, tix = moments.group[rows], moments.tix[rows]
         return Updates(moments.at, tix, change[rows].reshape(1, -1), self.out.schema, key[group], val[group], ())
 
-    def _replaced(self, moments: Moments, rows: Lane, made: ReducedRows, key: Lane) -> Updates:
-        """A value for each group and time: there from its time on, and no longer from the group's next time on."""
+    def _replaced(self, moments: InterestingTimes, rows: Lane, result: ReducedRows, key: Lane) -> Updates:
+        """A value for each moment: inserted at its time, and deleted at the group's next time."""
         schema, group = self.out.schema, moments.group[rows]
-        val, payload = schema.val.encode(made.columns, len(rows))
+        val, payload = schema.val.encode(result.columns, len(rows))
         starts = np.flatnonzero(moments.is_new[rows])
         ends = np.flatnonzero(np.append(moments.follows, False)[rows + 1])
         shown = np.concatenate([starts, ends])
@@ -185,8 +194,8 @@ class ReduceSums(Reduction):
         )
 
 
-def _seek(reader: TraceReader, key: Lane, val: Lane) -> list[Found]:
-    """Everything there is of some groups, a part for each batch: also what a shared trace has of epochs to come."""
+def _seek(reader: TraceReader, key: Lane, val: Lane) -> list[GroupUpdates]:
+    """All updates of some groups, one part for each batch; also updates of a shared trace at epochs still to come."""
     parts = []
     for batch in reader.batches():
         starts, ends = batch.seek_values(key, val)
@@ -194,36 +203,34 @@ def _seek(reader: TraceReader, key: Lane, val: Lane) -> list[Found]:
         if not len(rows):
             continue
         group = np.repeat(np.arange(len(key)), ends - starts)
-        parts.append(Found(group, batch.gather(rows)))
+        parts.append(GroupUpdates(group, batch.gather(rows)))
     return parts
 
 
-def _sums(moments: Moments, history: Sequence[Found], lanes: int) -> Lane:
-    """What each moment sees: sums of diffs, (lane, moment)."""
+def _sums(moments: InterestingTimes, history: Sequence[GroupUpdates], lanes: int) -> Lane:
+    """The sums of the diffs that are visible at each moment, indexed by (lane, moment)."""
     sums = np.zeros((lanes, len(moments)), np.int64)
-    for found in history:
-        updates = found.updates
-        sum_visible(
-            moments.group, moments.tix, moments.at, found.group, updates.tix, updates.diffs, updates.times, sums
-        )
+    for part in history:
+        updates = part.updates
+        sum_visible(moments.group, moments.tix, moments.at, part.group, updates.tix, updates.diffs, updates.times, sums)
     return sums
 
 
 def _first_of_each(points: Points) -> Array:
-    """Flags the first point of each group."""
+    """Flags for the first point of each group."""
     first = np.ones(len(points), bool)
     first[1:] = (points.key[1:] != points.key[:-1]) | (points.val[1:] != points.val[:-1])
     return first
 
 
 def _distinct(parts: Sequence[Points]) -> Points:
-    """Several parts as one: in order, each point once."""
+    """The points of all parts, in order, each once."""
     if not parts:
         nothing = np.empty(0, np.int64)
         return Points(nothing, nothing, nothing)
     key, val, epoch = (np.concatenate([getattr(part, name) for part in parts]) for name in ("key", "val", "epoch"))
     order = sort_order(key, val, (epoch - epoch.min(initial=0)).astype(np.int32))
     key, val, epoch = key[order], val[order], epoch[order]
-    kept = np.ones(len(key), bool)
-    kept[1:] = (key[1:] != key[:-1]) | (val[1:] != val[:-1]) | (epoch[1:] != epoch[:-1])
-    return Points(key[kept], val[kept], epoch[kept])
+    is_new = np.ones(len(key), bool)
+    is_new[1:] = (key[1:] != key[:-1]) | (val[1:] != val[:-1]) | (epoch[1:] != epoch[:-1])
+    return Points(key[is_new], val[is_new], epoch[is_new])

@@ -1,13 +1,13 @@
-"""Logic: what a reduction computes, over whole columns.
+"""Reducers: what a reduction computes, over whole columns.
 
-A `Reducer` is given `Groups`: for each group (a key at a time) its values with their accumulated diffs, the
-groups one after the other, values in order of their lane. It names output rows: for each the input row that
-it belongs to (which says the group and has the key), its value columns, and its diff. A group without values
-is not given, and has no output.
+A `Reducer` takes `Groups`: for each group (a key at a time) its values with their accumulated diffs, one group after
+the other, values in order of their lane. It returns `ReducedRows`: for each output row the position of an input row of
+the same group, which has the key, then its value columns, and its diff. A group without values has no output, and is
+not passed to the reducer.
 
-A logic is a function: what it computes must depend on nothing else, since it may be asked again what it said before.
-Some depend on the sums of diffs alone (`SumsReducer`); where keys have no values they are computed without looking at
-rows.
+Contract: a reducer is a pure function. Its result must depend on nothing but the groups, because a reduction may
+compute an earlier output again. Some reducers depend on the sums of diffs alone (`SumsReducer`); where keys have no
+values, they are computed without looking at rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ikebana.encoding.canonical import canonical
 from ikebana.encoding.columns import bits, ordered_bits, validity
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.errors import SchemaError
-from ikebana.operators.changes import Fields, as_columns
+from ikebana.operators.changes import Fields, checked_columns
 from ikebana.trace import Updates
 
 _COUNT = pa.field("count", pa.int64(), nullable=False)
@@ -35,7 +35,7 @@ _COUNT = pa.field("count", pa.int64(), nullable=False)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Groups:
-    """Values of some groups: which group each is of (ascending), the value, and its accumulated diffs."""
+    """The values of some groups: the group of each value (ascending), the value, and its accumulated diffs."""
 
     group: Lane
     values: Updates
@@ -51,7 +51,7 @@ class Groups:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReducedRows:
-    """Output rows: an input row of the same group, value columns, and diffs."""
+    """Output rows: the position of an input row of the same group, value columns, and diffs."""
 
     rows: Lane
     columns: Sequence[pa.Array]
@@ -60,6 +60,11 @@ class ReducedRows:
 
 class Reducer(ABC):
     """A function of a key's values."""
+
+    @property
+    def label(self) -> str:
+        """What `explain` calls it."""
+        return type(self).__name__.lower()
 
     @abstractmethod
     def fields(self, schema: Schema) -> Fields:
@@ -71,16 +76,16 @@ class Reducer(ABC):
 
 
 class SumsReducer(Reducer):
-    """A function of accumulated diffs, one output row at most for each group."""
+    """A function of accumulated diffs, with at most one output row for each group."""
 
     @abstractmethod
     def of_sums(self, sums: Lane) -> ReducedRows:
-        """The output of groups of which only the sums (a lane each) are known; `rows` are positions among them."""
+        """The output of groups, given only their sums (one column of `sums` for each group)."""
 
 
 @dataclass(frozen=True)
 class Threshold(SumsReducer):
-    """Each value with another multiplicity, a function of the one it has; 0 leaves it out."""
+    """Each value with another multiplicity, a function of its present one; 0 leaves the value out."""
 
     multiplicity: Callable[[Lane], Any]
 
@@ -88,26 +93,26 @@ class Threshold(SumsReducer):
         return schema.val.fields
 
     def apply(self, groups: Groups) -> ReducedRows:
-        made = self.of_sums(groups.sums)
-        return ReducedRows(made.rows, _values(groups.values.take(made.rows)), made.diffs)
+        result = self.of_sums(groups.sums)
+        return ReducedRows(result.rows, _values(groups.values.take(result.rows)), result.diffs)
 
     def of_sums(self, sums: Lane) -> ReducedRows:
-        diffs = _whole(self.multiplicity(sums[0]), sums.shape[1], "threshold")
+        diffs = _multiplicities(self.multiplicity(sums[0]), sums.shape[1], "threshold")
         rows = np.flatnonzero(diffs)
         return ReducedRows(rows, [], diffs[rows])
 
 
-def _is_there(counts: Lane) -> Any:
+def _is_positive(counts: Lane) -> Any:
     return counts > 0
 
 
-DISTINCT = Threshold(_is_there)
-"""Each value of positive count, once."""
+DISTINCT = Threshold(_is_positive)
+"""Each value with a positive count, once."""
 
 
 @dataclass(frozen=True)
 class Count(SumsReducer):
-    """The sum of the counts of a key's values; no row where that is zero."""
+    """The sum of the counts of a key's values; no row if the sum is zero."""
 
     name: str = "count"
 
@@ -117,8 +122,8 @@ class Count(SumsReducer):
     def apply(self, groups: Groups) -> ReducedRows:
         starts = groups.starts
         totals = np.add.reduceat(groups.sums, starts, axis=1) if len(starts) else groups.sums
-        made = self.of_sums(totals)
-        return ReducedRows(starts[made.rows], made.columns, made.diffs)
+        result = self.of_sums(totals)
+        return ReducedRows(starts[result.rows], result.columns, result.diffs)
 
     def of_sums(self, sums: Lane) -> ReducedRows:
         rows = np.flatnonzero(sums[0])
@@ -127,13 +132,15 @@ class Count(SumsReducer):
 
 @dataclass(frozen=True)
 class LinearAggregate(SumsReducer):
-    """Aggregates that live in the diff lanes: the first is the count, which decides whether there is a row.
+    """Aggregates that are accumulated in the diff lanes: the first is the count, which decides whether there is a row.
 
-    `outputs` are the value columns, computed by `finish` from the accumulated lanes.
+    `finish` computes the value columns `outputs` from the accumulated lanes.
     """
 
     outputs: Fields
     finish: Callable[[Lane], Sequence[Any]]
+
+    label = "linear"
 
     def fields(self, schema: Schema) -> Fields:
         return self.outputs
@@ -149,22 +156,22 @@ class LinearAggregate(SumsReducer):
 
 @dataclass(frozen=True)
 class TopK(Reducer):
-    """The `k` greatest (or least) values by the columns `by`; a value that counts twice takes two places.
+    """The `k` greatest (or least) values by the columns `by`; a value with multiplicity 2 takes two places.
 
-    The order is that of exact lanes: null before all else, NaN after all else.
+    The order is that of exact lanes: null first, NaN last.
     """
 
     k: int
     by: tuple[str, ...]
     greatest: bool = True
-    distinct: bool = False  # a value takes one place however often it counts
+    distinct: bool = False  # a value takes one place whatever its multiplicity
 
     def fields(self, schema: Schema) -> Fields:
         return schema.val.fields
 
     def apply(self, groups: Groups) -> ReducedRows:
-        there = np.flatnonzero(groups.sums[0] > 0)
-        values, group, counts = groups.values.take(there), groups.group[there], groups.sums[0][there]
+        present = np.flatnonzero(groups.sums[0] > 0)
+        values, group, counts = groups.values.take(present), groups.group[present], groups.sums[0][present]
         if self.distinct:
             counts = np.minimum(counts, 1)
         order = self._order(values, group)
@@ -175,15 +182,15 @@ class TopK(Reducer):
         taken = np.clip(self.k - before, 0, counts)
         chosen = np.flatnonzero(taken)
         rows = order[chosen]
-        return ReducedRows(there[rows], _values(values.take(rows)), taken[chosen])
+        return ReducedRows(present[rows], _values(values.take(rows)), taken[chosen])
 
     def is_ordered(self, schema: Schema) -> bool:
-        """Whether the order of value lanes is the order asked for."""
+        """Whether the order of value lanes is the order by `by`."""
         return schema.val.exact and self.by == tuple(field.name for field in schema.val.fields)[: len(self.by)]
 
     def _order(self, values: Updates, group: Lane) -> Lane:
-        """By group, then by the columns; ties by the rest of the value, so that the choice is determined."""
-        if self.is_ordered(values.schema):  # as values are given, or the other way round
+        """The rows by group, then by `by`; ties are broken by the other columns, so the choice is deterministic."""
+        if self.is_ordered(values.schema):  # as they are, or reversed
             return _reversed_in_groups(group) if self.greatest else np.arange(len(group))
         columns, schema = values.columns(), values.schema
         fields = {field.name: field for field in (*schema.key.fields, *schema.val.fields)}
@@ -193,21 +200,21 @@ class TopK(Reducer):
 
 
 def group_extents(group: Lane) -> tuple[Lane, Lane]:
-    """Where each group starts, and how many rows it has."""
+    """The first row of each group, and its number of rows."""
     starts = np.flatnonzero(np.append(True, group[1:] != group[:-1])) if len(group) else group
     return starts, np.diff(np.append(starts, len(group)))
 
 
 def _reversed_in_groups(group: Lane) -> Lane:
-    """The rows of each group, last one first."""
+    """The rows of each group in reverse order."""
     starts, sizes = group_extents(group)
     return np.repeat(2 * starts + sizes - 1, sizes) - np.arange(len(group))
 
 
 def _sort_keys(array: pa.Array, field: pa.Field) -> tuple[Array, Array]:
-    """Unsigned numbers in the order of a column's values, the same as in exact lanes: null first, NaN last.
+    """Flags and unsigned integers in the order of a column's values, as in exact lanes: null first, NaN last.
 
-    Nested values have an order that tells different ones apart, no more.
+    The order of nested values is arbitrary, but distinguishes different values.
     """
     valid, never_null = validity(array), field.with_nullable(False)
     if bits(never_null) is None:
@@ -227,58 +234,60 @@ class PythonReducer(Reducer):
     outputs: Fields
     function: Callable[[tuple[Any, ...], list[tuple[tuple[Any, ...], int]]], Iterable[tuple[Any, int]]]
 
+    label = "python"
+
     def fields(self, schema: Schema) -> Fields:
         return self.outputs
 
     def apply(self, groups: Groups) -> ReducedRows:
         data = [row for row, _, _ in groups.values.triples()]
         split = len(groups.values.schema.key.fields)
-        rows, made, diffs = [], [], []
+        rows, results, diffs = [], [], []
         for start, end in pairwise([*groups.starts.tolist(), len(data)]):
             counts = groups.sums[0][start:end].tolist()
             values = sorted(zip((row[split:] for row in data[start:end]), counts, strict=True), key=_nulls_first)
             for value, diff in self.function(data[start][:split], values):
                 rows.append(start)
-                made.append(value if isinstance(value, tuple) else (value,))
+                results.append(value if isinstance(value, tuple) else (value,))
                 diffs.append(diff)
-        columns = list(zip(*made, strict=True)) or [()] * len(self.outputs)
+        columns = list(zip(*results, strict=True)) or [()] * len(self.outputs)
         typed = _typed(columns, self.outputs, len(rows), "reduce")
-        return ReducedRows(np.array(rows, np.int64), typed, _whole(diffs, len(rows), "reduce"))
+        return ReducedRows(np.array(rows, np.int64), typed, _multiplicities(diffs, len(rows), "reduce"))
 
 
 def _nulls_first(pair: tuple[tuple[Any, ...], int]) -> Any:
-    return tuple(_ordered(each) for each in pair[0])
+    return tuple(map(_sort_key, pair[0]))
 
 
-def _ordered(value: Any) -> Any:
-    """What has the order of Python values, nulls first; lists and structs are in order of what is in them."""
+def _sort_key(value: Any) -> Any:
+    """A sort key for Python values: nulls first, lists and structs by their elements."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list | tuple):
-        value = [_ordered(each) for each in value]
+        value = [_sort_key(element) for element in value]
     return (value is not None, value)
 
 
 def _typed(columns: Sequence[Any], fields: Fields, rows: int, where: str) -> list[pa.Array]:
-    """Columns that a user's function computed, in the types that it declared, and null only where it said so."""
+    """The columns that a user's function computed, converted to the declared types and checked for nulls."""
     if len(columns) != len(fields):
         raise SchemaError(
-            f"the function given to {where} gave {len(columns)} columns",
-            detail=f"declared are {', '.join(field.name for field in fields)}",
+            f"the function given to {where} returned {len(columns)} columns",
+            detail=f"the declared columns are {', '.join(field.name for field in fields)}",
         )
-    made = {field.name: pa.array(column, field.type) for field, column in zip(fields, columns, strict=True)}
-    return as_columns(made, fields, rows, where)
+    arrays = {field.name: pa.array(column, field.type) for field, column in zip(fields, columns, strict=True)}
+    return checked_columns(arrays, fields, rows, where)
 
 
-def _whole(counts: Any, rows: int, where: str) -> Lane:
-    """Multiplicities that a user's function computed."""
-    given = np.asarray(counts)
-    if given.shape != (rows,) or (rows and given.dtype.kind not in "iub"):
+def _multiplicities(counts: Any, rows: int, where: str) -> Lane:
+    """The multiplicities that a user's function computed, checked."""
+    array = np.asarray(counts)
+    if array.shape != (rows,) or (rows and array.dtype.kind not in "iub"):
         raise SchemaError(
-            f"the function given to {where} must give a whole number for each multiplicity",
-            detail=f"it gave {given.shape} of type {given.dtype} for {rows} rows",
+            f"the function given to {where} must return integers as multiplicities",
+            detail=f"it returned an array of shape {array.shape} and type {array.dtype} for {rows} rows",
         )
-    return given.astype(np.int64)
+    return array.astype(np.int64)
 
 
 def _values(updates: Updates) -> list[pa.Array]:

@@ -1,19 +1,20 @@
-"""Errors as data: which rows of a dataflow have no value, and since when.
+"""Errors as data: for which rows of a dataflow an expression raises, and since when.
 
-A row for which an expression or a function of the user's raises is left out of what the operator puts out, and becomes
-a `RowError` in the `ErrorLog` of its dataflow, with the row's own multiplicity: when the row is deleted the operator
-computes it once more, for its retraction, and the error is taken away again. So the log is a collection like any other,
-and a dataflow's result is exact exactly when the log is empty, at each epoch.
+A row for which an expression or a user's function raises is left out of the operator's output. It becomes a `RowError`
+in the `ErrorLog` of its dataflow, with the row's multiplicity: when the row is deleted, the operator computes the row
+once more, for its retraction, and the error is retracted too. So the log is a collection like any other, and the result
+of a dataflow is exact at an epoch if and only if the log is empty at that epoch.
 
 A reduction has an error where its function raises for a group: from that time on until the group changes.
 
-Each worker has the log of its own share. What one worker has added another may take away (rows of streams come to any
-worker), so only the sum over all workers counts.
+Each worker has a log of its own. An error that one worker has added may be retracted by another (rows of streams come
+to any worker), so only the sum over all workers is meaningful.
 
-Readers see a log as of an epoch. History that no reader looks at any more is added up.
+Readers see a log as of an epoch. History that no reader can distinguish any more is added up.
 
-Loops. A row without a value at some round is missing in the next, where its error goes away with it: the loop would end
-without either. So errors in loops keep their rounds, and an error at any round is one of the result (`present`).
+Loops. A row that fails at some round is missing at the next round, where its error is retracted with it: the loop would
+end without the row and without the error. So errors in loops keep their rounds, and an error at any round is an error
+of the result (`present`).
 
 Cost: nothing while there are no errors; a Python object for each error.
 """
@@ -35,17 +36,17 @@ from ikebana.errors import EvaluationError
 from ikebana.operators.changes import Changes
 
 BINDING = "ikebana.opening"
-"""The column that says to which opening of a prepared statement a row belongs; its errors are that opening's alone.
+"""The column with the execution of a prepared statement that a row belongs to; an error concerns that execution only.
 
-In joins such columns, which agree, have names that begin so.
+Joins have several such columns, with equal values; their names start with this name.
 """
 
-_LONGEST = 300
-"""So many characters of a row are shown."""
+_SHOWN_CHARACTERS = 300
+"""The number of characters of a row that an error shows."""
 
 
 class RowError(NamedTuple):
-    """Why a row has no value; the opening of a prepared statement and the rounds of loops it belongs to, if any."""
+    """Why an expression raises for a row; with the prepared statement's execution and the rounds of loops, if any."""
 
     opening: int | None
     reason: str
@@ -54,11 +55,11 @@ class RowError(NamedTuple):
 
 
 Errors = Counter[RowError]
-"""Errors, and how often each is there."""
+"""Errors with their multiplicities."""
 
 
 class ErrorLog:
-    """The errors of one dataflow on one worker, by the epochs at which they come and go."""
+    """The errors of one dataflow on one worker, by the epochs at which they appear and disappear."""
 
     def __init__(self) -> None:
         self._epochs: dict[int, Errors] = {}
@@ -68,14 +69,14 @@ class ErrorLog:
         return sum(map(len, self._epochs.values()))
 
     def add(self, error: RowError, epoch: int, diff: int) -> None:
-        """An error comes (or goes, with a negative diff)."""
+        """Add an error at an epoch, or retract it with a negative diff."""
         errors = self._epochs.setdefault(epoch, Counter())
         errors[error] += diff
         if not errors[error]:
             del errors[error]
 
     def add_rows(self, changes: Changes, failures: Sequence[Failure]) -> None:
-        """Rows of some changes have no value."""
+        """Add the errors of the rows of some changes that failed."""
         if failures:
             rows = changes.take(np.array([failure.row for failure in failures]))
             times, diffs = rows.times[rows.tix].tolist(), rows.diffs[0].tolist()
@@ -83,21 +84,21 @@ class ErrorLog:
                 self.add(error._replace(rounds=tuple(rounds)), epoch, diff)
 
     def reader(self) -> ErrorReader:
-        """A new reader, which has yet to see everything."""
+        """A new reader, which sees the log from its beginning."""
         reader = ErrorReader(self)
         self._readers.add(reader)
         return reader
 
     def since(self, first: int, upper: int) -> Iterator[tuple[int, Errors]]:
-        """What changes at epochs from `first` up to, and without, `upper`; in order."""
+        """The changes at epochs in [first, upper), in order."""
         return iter(sorted((epoch, errors) for epoch, errors in self._epochs.items() if first <= epoch < upper))
 
     def changed_since(self, epoch: int) -> bool:
-        """Whether errors come or go at an epoch or later."""
-        return any(epoch <= each for each in self._epochs)
+        """Whether errors change at an epoch or later."""
+        return any(epoch <= changed for changed in self._epochs)
 
     def compact(self) -> None:
-        """Add up what no reader tells apart any more."""
+        """Add up the epochs that no reader can distinguish any more."""
         least = min((reader.since for reader in self._readers), default=None)
         if least is None:
             return
@@ -109,11 +110,11 @@ class ErrorLog:
 
 
 class ErrorReader:
-    """One who reads the errors of a dataflow, at its own pace."""
+    """Reads the errors of a dataflow at its own pace."""
 
     def __init__(self, log: ErrorLog) -> None:
         self.log, self.since = log, -1
-        """Epochs from `since` on can be told apart."""
+        """The reader can distinguish the epochs from `since` on."""
 
     def clone(self) -> ErrorReader:
         """Another reader at the same epoch."""
@@ -122,11 +123,11 @@ class ErrorReader:
         return reader
 
     def at(self, epoch: int) -> Errors:
-        """The errors that are there at an epoch."""
+        """The errors at an epoch."""
         return _sum(errors for _, errors in self.log.since(-1, epoch + 1)) if len(self.log) else Counter()
 
     def forget(self, epoch: int) -> None:
-        """Epochs before `epoch` need not be told apart any more."""
+        """Give up distinguishing the epochs before `epoch`."""
         self.since = max(self.since, epoch)
         if len(self.log):
             self.log.compact()
@@ -138,9 +139,9 @@ def errors_at(readers: Sequence[ErrorReader], epoch: int) -> Errors:
 
 
 def present(errors: Errors, opening: int | None = None) -> Errors:
-    """The errors of a result, given all that are left when those of all workers are added up.
+    """The errors of a result, given the sum of the errors of all workers.
 
-    With `opening`, those of one opening of a prepared statement, and those that concern all.
+    With `opening`, only errors of that execution of a prepared statement, and errors that concern all executions.
     """
     if opening is not None:
         errors = Counter({error: diff for error, diff in errors.items() if error.opening in (None, opening)})
@@ -151,12 +152,12 @@ def present(errors: Errors, opening: int | None = None) -> Errors:
             in_loops.setdefault(error._replace(rounds=()), {})[error.rounds] = diff
         else:
             plain[error] += diff
-    plain.update(error for error, history in in_loops.items() if _is_ever_there(history))
+    plain.update(error for error, history in in_loops.items() if _is_ever_present(history))
     return plain
 
 
-def _is_ever_there(history: Mapping[tuple[int, ...], int]) -> bool:
-    """Whether what has these diffs at these rounds is there at some round."""
+def _is_ever_present(history: Mapping[tuple[int, ...], int]) -> bool:
+    """Whether an error with these diffs by rounds is present at some round."""
     for at in itertools.product(*({rounds[depth] for rounds in history} for depth in range(len(next(iter(history)))))):
         if sum(diff for rounds, diff in history.items() if all(map(le, rounds, at))):
             return True
@@ -164,7 +165,7 @@ def _is_ever_there(history: Mapping[tuple[int, ...], int]) -> bool:
 
 
 def exception_of(view: str, errors: Errors) -> EvaluationError:
-    """What a reader of a view is told while there are errors."""
+    """The exception for readers of a view with errors."""
     first = min(errors, key=lambda error: (error.reason, error.row))
     more = f"; and {len(errors) - 1} more like that or for other reasons" if len(errors) > 1 else ""
     return EvaluationError(
@@ -175,15 +176,15 @@ def exception_of(view: str, errors: Errors) -> EvaluationError:
 
 
 def raise_present(view: str, parts: Iterable[Errors], opening: int | None = None) -> None:
-    """Raise if a view has errors, given those of each worker."""
+    """Raise an exception if a view has errors, given the errors of each worker."""
     errors = total(parts)
-    there = present(errors, opening) if errors else errors
-    if there:
-        raise exception_of(view, there)
+    remaining = present(errors, opening) if errors else errors
+    if remaining:
+        raise exception_of(view, remaining)
 
 
 def total(parts: Iterable[Errors]) -> Errors:
-    """The errors that are left when those of several workers are added up."""
+    """The sum of the errors of several workers."""
     return _sum(part for part in parts if part)
 
 
@@ -195,7 +196,7 @@ def _sum(parts: Iterable[Errors]) -> Errors:
 
 
 def row_errors(failures: Sequence[Failure], columns: Mapping[str, pa.Array]) -> list[RowError]:
-    """The errors of some rows, of which the columns are given."""
+    """The errors of some failed rows, given the columns of these rows."""
     values = {name: column.to_pylist() for name, column in columns.items()}
     openings = [None] * len(failures)
     for name in [name for name in values if name.startswith(BINDING)]:
@@ -203,5 +204,7 @@ def row_errors(failures: Sequence[Failure], columns: Mapping[str, pa.Array]) -> 
     errors = []
     for at, (failure, opening) in enumerate(zip(failures, openings, strict=True)):
         row = ", ".join(f"{name} = {column[at]!r}" for name, column in values.items())
-        errors.append(RowError(opening, failure.reason, row if len(row) <= _LONGEST else f"{row[:_LONGEST]}..."))
+        errors.append(
+            RowError(opening, failure.reason, row if len(row) <= _SHOWN_CHARACTERS else f"{row[:_SHOWN_CHARACTERS]}...")
+        )
     return errors

@@ -1,15 +1,15 @@
 """The span of a visit: which times an operator sees now, which it has seen, and which are still to come.
 
-A dataflow advances in sweeps. A sweep takes it from one epoch to a later one; it visits each operator once,
-and those in a loop once a round. A visit fixes the loop coordinates: an operator is given the updates at
-epochs in [lower, upper) and exactly the rounds `rounds`. Visits of a sweep are in lexicographic order of
-rounds, so of the times in a trace
+A dataflow advances in sweeps. A sweep takes the dataflow from one epoch to a later one. It visits each operator once,
+and operators in a loop once per round. A visit fixes the loop coordinates: it covers the updates at epochs in
+[lower, upper) and at exactly the rounds `rounds`. The visits of a sweep are in lexicographic order of rounds, so the
+times in a trace are
 
     before   epoch < lower, or epoch < upper and rounds earlier: seen in earlier visits
-    fresh    lower <= epoch < upper and rounds equal: this visit's
-    later    rounds later in this sweep, or epoch >= upper: still to come (or, in a shared trace, running ahead)
+    fresh    lower <= epoch < upper and rounds equal: those of this visit
+    later    rounds later in this sweep, or epoch >= upper: still to come (a shared trace may be ahead)
 
-Readers keep their handles one epoch behind `lower`: what was compacted stays `before`.
+Readers keep their handles one epoch behind `lower`, so compacted updates stay `before`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ import numpy as np
 from ikebana.encoding.lanes import Lane
 from ikebana.time import Antichain
 
+Rounds = tuple[int, ...]
+"""The rounds of a time in the loops around an operator, outermost loop first."""
+
 NEVER = (1 << 62) - 1
-"""The epoch before which what never changes again is complete: all of them."""
+"""A collection that never changes again is complete before this epoch, that is at all epochs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,33 +43,33 @@ class Span:
 
     lower: int
     upper: int
-    rounds: tuple[int, ...] = ()
+    rounds: Rounds = ()
     starts: bool = False
-    """Whether the dataflow starts with it, at the epoch `lower`."""
+    """Whether this is the first sweep of the dataflow, which starts at the epoch `lower`."""
 
     @property
     def dimensions(self) -> int:
-        """Coordinates of a time: the epoch and the rounds."""
+        """The number of coordinates of a time: the epoch and the rounds."""
         return 1 + len(self.rounds)
 
     def enter(self, round_: int) -> Span:
-        """The same epochs inside a loop, at a round."""
+        """The same epochs inside a loop, at a round of the loop."""
         return Span(self.lower, self.upper, (*self.rounds, round_), self.starts)
 
     @property
     def frontier(self) -> Antichain:
-        """The times that may still come after this visit."""
+        """The frontier of the times that may still come after this visit."""
         depth = len(self.rounds)
         later = [(self.lower, *self.rounds[:at], self.rounds[at] + 1, *(0,) * (depth - at - 1)) for at in range(depth)]
         return Antichain([*later, (self.upper, *(0,) * depth)])
 
     def times_at(self, epochs: Lane) -> Lane:
-        """A time of this visit for each epoch."""
+        """The times of this visit at some epochs."""
         rounds = np.array(self.rounds, np.int64)
         return np.column_stack([epochs, np.broadcast_to(rounds, (len(epochs), len(rounds)))])
 
     def fresh(self, times: Lane) -> Any:
-        """Flags the times of this visit."""
+        """Flags for the times of this visit."""
         epochs = times[:, 0]
         flags = (epochs >= self.lower) & (epochs < self.upper)
         for at, round_ in enumerate(self.rounds, 1):
@@ -74,20 +77,20 @@ class Span:
         return flags
 
     def after_start(self, times: Lane) -> Any:
-        """Flags the times after the epoch at which the dataflow starts."""
+        """Flags for the times after the epoch at which the dataflow starts."""
         return times[:, 0] > self.lower if self.starts else np.ones(len(times), bool)
 
     def seen(self, times: Lane) -> Any:
-        """Flags the times of this visit and of earlier ones."""
+        """Flags for the times of this visit and of earlier visits."""
         return self.before(times) | self.fresh(times)
 
     def before(self, times: Lane) -> Any:
-        """Flags the times of earlier visits."""
+        """Flags for the times of earlier visits."""
         epochs = times[:, 0]
         return (epochs < self.lower) | ((epochs < self.upper) & self._earlier(times))
 
     def _earlier(self, times: Lane) -> Any:
-        """Flags times whose rounds are lexicographically earlier."""
+        """Flags for the times whose rounds are lexicographically earlier."""
         earlier, equal = np.zeros(len(times), bool), np.ones(len(times), bool)
         for at, round_ in enumerate(self.rounds, 1):
             earlier |= equal & (times[:, at] < round_)

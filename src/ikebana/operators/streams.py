@@ -1,14 +1,13 @@
-"""Wires: what operators read from each other during a visit.
+"""What operators read from each other during a visit: streams and arrangements.
 
-A wire is `closed` once its producer knows that it will never change again; producers say so when a sweep is complete.
+A `Stream` carries the changes of the current visit. An `Arranged` carries the batches of the current visit and opens
+readers on the trace behind them. The producer sets `changes` or `fresh` in its visit; consumers are visited later. An
+output is `closed` once its producer knows that it will never change again; producers set that after a sweep.
 
-A `Stream` carries the changes of the present visit. An `Arranged` carries the batches of the present visit,
-and opens readers on the trace behind it. Whoever produces them sets `changes` or `fresh` in its visit;
-consumers come later in the same visit.
-
-A `TraceReader` is a handle as operators use it: seen through the views on the way (entered loops, filters,
-the epoch at which a late import starts), and told epochs rather than frontiers. It finds the rows of some keys in all
-batches together: views, which cost some tens of microseconds however few rows they show, are applied once.
+A `TraceReader` is a trace handle as operators use it. It shows the trace through the views between the trace and the
+operator (entered loops, filters, the epoch at which an import starts), and it counts in epochs rather than frontiers.
+It collects the rows of some keys from all batches before it applies the views, because a view costs some tens of
+microseconds however few rows it shows.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import cast
+from typing import Protocol, TypeVar, overload
 
 import pyarrow as pa
 
@@ -26,21 +25,75 @@ from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.span import NEVER
 from ikebana.time import Antichain, Time
 from ikebana.trace import Batch, Handle, Updates
-from ikebana.trace.reading import Wrap, accumulate
+from ikebana.trace.reading import accumulate
 
 
 class Stream:
-    """Changes of the present visit."""
+    """The changes of the current visit."""
 
     def __init__(self, fields: Fields, dimensions: int, lanes: int = 1) -> None:
         self.fields, self.dimensions, self.lanes = fields, dimensions, lanes
-        self.nothing = Changes.empty(fields, dimensions, lanes)
-        self.changes = self.nothing
+        self.empty = Changes.empty(fields, dimensions, lanes)
+        self.changes = self.empty
         self.closed = False
 
     def clear(self) -> None:
-        """Nothing in this visit."""
-        self.changes = self.nothing
+        """No changes in this visit."""
+        self.changes = self.empty
+
+
+class RowSource(Protocol):
+    """Rows that can be read: a batch, or some rows of several batches."""
+
+    @property
+    def schema(self) -> Schema: ...
+
+    def gather(self, rows: Lane | None = None) -> Updates:
+        """All rows, or those at some positions, with their data."""
+        ...
+
+    def pick(self, rows: Lane | None = None, columns: Collection[str] | None = None) -> Updates:
+        """Like `gather`, but the value lanes may be meaningless and only `columns` are returned."""
+        ...
+
+
+class View(Protocol):
+    """How stored rows are seen: the view of a batch is a batch, the view of other rows can only be read.
+
+    To read rows, a view (`ikebana.trace.views`) asks no more of what it wraps than a `RowSource` offers.
+    """
+
+    @overload
+    def __call__(self, rows: Batch, /) -> Batch: ...
+    @overload
+    def __call__(self, rows: RowSource, /) -> RowSource: ...
+
+
+RowsT = TypeVar("RowsT")
+
+
+def as_stored(rows: RowsT, /) -> RowsT:
+    """The view that changes nothing."""
+    return rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredRows:
+    """Some rows of several stored batches, one batch after the other, as one `RowSource` that is read as a whole."""
+
+    parts: list[tuple[Batch, Lane]]
+
+    @property
+    def schema(self) -> Schema:
+        return self.parts[0][0].schema
+
+    def gather(self, rows: Lane | None = None) -> Updates:
+        assert rows is None, "read as a whole"
+        return Updates.concat([batch.gather(positions) for batch, positions in self.parts])
+
+    def pick(self, rows: Lane | None = None, columns: Collection[str] | None = None) -> Updates:
+        assert rows is None, "read as a whole"
+        return Updates.concat([batch.pick(positions, columns) for batch, positions in self.parts])
 
 
 @lru_cache(maxsize=64)
@@ -49,59 +102,35 @@ def from_epoch(epoch: int, dimensions: int) -> Antichain:
     return Antichain.of((epoch, *(0,) * (dimensions - 1)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rows:
-    """Some rows of several batches, one batch after the other: what views can be put on top of, and no more."""
-
-    parts: list[tuple[Batch, Lane]]
-
-    @property
-    def schema(self) -> Schema:
-        """That of the batches."""
-        return self.parts[0][0].schema
-
-    def gather(self, rows: None = None) -> Updates:
-        """All of them, with their data."""
-        return Updates.concat([batch.gather(chosen) for batch, chosen in self.parts])
-
-    def pick(self, rows: None = None, columns: Collection[str] | None = None) -> Updates:
-        """The same for somebody who compares no values."""
-        return Updates.concat([batch.pick(chosen, columns) for batch, chosen in self.parts])
-
-
 class TraceReader:
-    """A handle, its batches seen through `wrap`."""
+    """A handle on a trace, whose batches are seen through a view."""
 
-    def __init__(self, handle: Handle, wrap: Wrap, schema: Schema) -> None:
-        self._handle, self._wrap, self._schema = handle, wrap, schema
+    def __init__(self, handle: Handle, view: View, schema: Schema) -> None:
+        self._handle, self.view, self._schema = handle, view, schema
         self._dimensions = handle.frontier.dimensions or 1
         self._since = max((time[0] for time in handle.frontier), default=NEVER)
 
     def batches(self) -> list[Batch]:
-        """The batches, oldest first."""
-        return [self._wrap(batch) for batch in self._handle.batches()]
+        """The batches, oldest first, seen through the view."""
+        return [self.view(batch) for batch in self._handle.batches()]
 
     def match(self, keys: Lane) -> list[tuple[Batch, Lane]]:
-        """The batches that have some key lanes (ascending), as they are stored, and what `Batch.match` says of each."""
-        found = [(batch, batch.match(keys)) for batch in self._handle.batches()]
-        return [(batch, ranges) for batch, ranges in found if len(ranges)]
-
-    def pick(self, parts: list[tuple[Batch, Lane]]) -> Updates:
-        """Some rows of stored batches, at least of one, as they are seen; for somebody who compares no values."""
-        return self.see(cast(Batch, Rows(parts))).pick()
+        """The stored batches that contain some of the key lanes (ascending), each with the result of `Batch.match`."""
+        matches = [(batch, batch.match(keys)) for batch in self._handle.batches()]
+        return [(batch, ranges) for batch, ranges in matches if len(ranges)]
 
     def gather(self, parts: list[tuple[Batch, Lane]]) -> Updates:
-        """The same for somebody who compares values."""
-        return self.see(cast(Batch, Rows(parts))).gather()
+        """Some rows of stored batches, at least of one batch, seen through the view."""
+        return self.view(StoredRows(parts)).gather()
 
-    def see(self, batch: Batch) -> Batch:
-        """A stored batch as it is seen."""
-        return self._wrap(batch)
+    def pick(self, parts: list[tuple[Batch, Lane]]) -> Updates:
+        """Like `gather`, but the value lanes may be meaningless."""
+        return self.view(StoredRows(parts)).pick()
 
     def forget(self, epoch: int) -> None:
-        """Epochs before `epoch` are done with: only the last of them is still looked at.
+        """Give up all epochs before `epoch` except the last, as of which later visits read.
 
-        Of what is complete for ever, all epochs are alike, and stay readable.
+        A trace that is complete for ever keeps its epochs readable: they are all alike.
         """
         if self._since < epoch - 1 and epoch != NEVER:
             self._since = epoch - 1
@@ -113,7 +142,7 @@ class TraceReader:
         return self._handle.nbytes
 
     def clone(self) -> Handle:
-        """A handle for somebody else, at the same frontier."""
+        """A new handle at the same frontier."""
         return self._handle.clone()
 
     def read(self, at: Time) -> pa.Table:
@@ -122,37 +151,37 @@ class TraceReader:
         return accumulate([batch.gather() for batch in self.batches()], self._schema, at).to_table()
 
     def drop(self) -> None:
-        """Give up the trace."""
+        """Drop the handle."""
         self._handle.drop()
 
 
 class Arranged:
-    """Batches of the present visit, and the trace they belong to."""
+    """The batches of the current visit, and the trace that they belong to."""
 
-    def __init__(self, schema: Schema, dimensions: int, open_handle: Callable[[], Handle], wrap: Wrap) -> None:
+    def __init__(self, schema: Schema, dimensions: int, open_handle: Callable[[], Handle], view: View) -> None:
         self.schema, self.dimensions = schema, dimensions
-        self._open_handle, self._wrap = open_handle, wrap
+        self._open_handle, self._view = open_handle, view
         self.fresh: list[Batch] = []
-        self.is_stored = True  # whether batches have the rows that are stored, and in the order of their values
-        self.replayed = False  # whether they are history, in which updates may cancel
+        self.is_stored = True  # whether the view shows all stored rows, each key's in order of value
+        self.replayed = False  # whether the fresh batches are history, in which updates may cancel
         self.closed = False
 
     def reader(self) -> TraceReader:
         """A new reader of the trace."""
-        return TraceReader(self._open_handle(), self._wrap, self.schema)
+        return TraceReader(self._open_handle(), self._view, self.schema)
 
     def clear(self) -> None:
-        """Nothing in this visit."""
+        """No batches in this visit."""
         self.fresh = []
 
-    def seen_through(self, wrap: Wrap, schema: Schema | None = None, dimensions: int | None = None) -> Arranged:
-        """The same trace under a further view; its producer sets `fresh`."""
-        inner = self._wrap
-        made = Arranged(
+    def seen_through(self, view: View, schema: Schema | None = None, dimensions: int | None = None) -> Arranged:
+        """The same trace under a further view; the producer sets `fresh`."""
+        inner = self._view
+        arranged = Arranged(
             schema or self.schema,
             dimensions or self.dimensions,
             self._open_handle,
-            lambda batch: wrap(inner(batch)),
+            lambda batch: view(inner(batch)),
         )
-        made.is_stored = self.is_stored
-        return made
+        arranged.is_stored = self.is_stored
+        return arranged

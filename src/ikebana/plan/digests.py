@@ -1,23 +1,23 @@
-"""Digests of the values that plans are made of: equal values have equal digests, different ones do not.
+"""Digests of the values in plans: equal values have equal digests, different values have different digests.
 
 A digest follows the structure of a value, never its identity:
 
 | value | digested by |
 |---|---|
-| None, booleans, numbers, text, bytes, dates, times | what Python prints for them |
-| frozen dataclasses | their class's full name, and the fields that take part in comparisons |
-| tuples, lists, dicts, sets | their elements; those of sets in any order |
+| None, booleans, numbers, strings, bytes, dates, times | their `repr` |
+| frozen dataclasses | the full name of the class, and the fields that take part in comparisons |
+| tuples, lists, dicts, sets | their elements; of sets regardless of order |
 | enumerations, classes | their full name |
-| Arrow's types and fields | names, types and what may be null, of nested ones too |
-| Arrow's arrays, tables and scalars, NumPy's arrays | type and content, however they lie in memory |
-| everything else, functions above all | how `cloudpickle` sends them |
+| Arrow types and fields | names, types and nullability, also of nested fields |
+| Arrow arrays, tables and scalars, NumPy arrays | type and content, regardless of memory layout |
+| everything else, above all functions | their pickle, by `cloudpickle` |
 
-Functions are the weak spot: the same code with the same captured values mostly has the same digest, but need not, since
-what is sent depends on which of its parts are one object. A miss costs a node that could have been shared, nothing
-else. Classes that other processes could not import by name are no better: their instances are sent as a whole.
+Functions are the weak spot: the same code with the same captured values usually has the same digest, but not always,
+since a pickle depends on which of its parts are the same object. The only consequence is that a node is not shared.
+Instances of classes that other processes cannot import by name are pickled too.
 
-Cost: a pass over the value, about a microsecond a part. Frozen dataclasses made of immutable values alone, and Arrow's
-arrays and tables, are digested once for each object. Not guaranteed: that digests are the same in another version.
+Cost: a pass over the value, about a microsecond for each part. Frozen dataclasses of immutable values, and Arrow arrays
+and tables, are digested once for each object. Not guaranteed: that digests are the same in another version.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ import pyarrow as pa
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, Decimal, date, datetime, time, timedelta})
 _OPEN: dict[Any, str] = {tuple: "(", list: "[", dict: "{", set: "<", frozenset: "<"}
 
-Found: TypeAlias = tuple[str, bool]
-"""The digest of a value, and whether the value can never change."""
+Digest: TypeAlias = tuple[str, bool]
+"""The digest of a value, and whether the value is immutable."""
 
 _known: dict[int, tuple[weakref.ref[Any], str]] = {}
-"""Digests of objects that never change, by their identity while they live."""
+"""Digests of immutable objects, by `id`, as long as the objects live."""
 
 
 def digest_of(value: Any) -> str:
-    """A text that is the same for equal values.
+    """A string that is the same for equal values.
 
     >>> digest_of(("k", 1)) == digest_of(("k", 1)), digest_of(1) == digest_of(True)
     (True, False)
@@ -55,7 +55,7 @@ def digest_of(value: Any) -> str:
     return _digest(value)[0]
 
 
-def _digest(value: Any) -> Found:
+def _digest(value: Any) -> Digest:
     kind: Any = type(value)
     if kind in _PLAIN:
         return repr(value), True
@@ -70,44 +70,44 @@ def _digest(value: Any) -> Found:
 
 @lru_cache(maxsize=1024)
 def _is_frozen(kind: Any) -> bool:
-    """Whether instances are what their fields are: of a frozen dataclass, rather than of a class made from one."""
-    how = vars(kind).get("__dataclass_params__")
-    return bool(how is not None and how.frozen and _is_importable(kind))
+    """Whether the fields determine an instance: its class itself, rather than a base class, is a frozen dataclass."""
+    parameters = vars(kind).get("__dataclass_params__")
+    return bool(parameters is not None and parameters.frozen and _is_importable(kind))
 
 
-def _of_elements(value: Any, kind: type) -> Found:
-    items = [each for pair in value.items() for each in pair] if kind is dict else list(value)
-    found = [_digest(each) for each in items]
-    texts = [text for text, _ in found]
+def _of_elements(value: Any, kind: type) -> Digest:
+    items = [item for pair in value.items() for item in pair] if kind is dict else list(value)
+    digests = [_digest(item) for item in items]
+    texts = [text for text, _ in digests]
     inner = ",".join(sorted(texts) if _OPEN[kind] == "<" else texts)
-    return f"{_OPEN[kind]}{inner}.", kind in (tuple, frozenset) and all(is_fixed for _, is_fixed in found)
+    return f"{_OPEN[kind]}{inner}.", kind in (tuple, frozenset) and all(immutable for _, immutable in digests)
 
 
-def _of_dataclass(value: Any, kind: type) -> Found:
-    parts, is_fixed = [_name(kind)], True
+def _of_dataclass(value: Any, kind: type) -> Digest:
+    parts, is_immutable = [_name(kind)], True
     for name in _compared(kind):
-        text, fixed = _digest(getattr(value, name))
+        text, immutable = _digest(getattr(value, name))
         parts.append(text)
-        is_fixed &= fixed
-    found = _hashed("\0".join(parts).encode())
-    if is_fixed:
-        _remember(value, found)
-    return found, is_fixed
+        is_immutable &= immutable
+    digest = _hashed("\0".join(parts).encode())
+    if is_immutable:
+        _remember(value, digest)
+    return digest, is_immutable
 
 
 @lru_cache(maxsize=1024)
 def _compared(kind: Any) -> tuple[str, ...]:
-    """The fields that count."""
-    return tuple(each.name for each in fields(kind) if each.compare)
+    """The fields that take part in comparisons."""
+    return tuple(field.name for field in fields(kind) if field.compare)
 
 
 @lru_cache(maxsize=1024)
 def _is_importable(kind: Any) -> bool:
-    """Whether other processes find a class, or function, by its name."""
-    found: Any = sys.modules.get(kind.__module__)
+    """Whether other processes can import a class, or function, by its name."""
+    target: Any = sys.modules.get(kind.__module__)
     for name in kind.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return bool(found is kind and kind.__module__ != "__main__")
+        target = getattr(target, name, None)
+    return bool(target is kind and kind.__module__ != "__main__")
 
 
 def _name(kind: type) -> str:
@@ -118,16 +118,16 @@ def _hashed(data: bytes) -> str:
     return "#" + hashlib.sha256(data).hexdigest()[:32]
 
 
-def _remember(value: Any, found: str) -> None:
-    """Keep the digest of an object while it lives, if that can be known."""
+def _remember(value: Any, digest: str) -> None:
+    """Keep the digest of an object as long as it lives, if it supports weak references."""
     key = id(value)
     try:
-        _known[key] = weakref.ref(value, lambda _: _known.pop(key, None)), found
-    except TypeError:  # it has slots, and none for that
+        _known[key] = weakref.ref(value, lambda _: _known.pop(key, None)), digest
+    except TypeError:  # an object with slots, and none for weak references
         return
 
 
-def _of_library(value: Any, kind: type) -> Found:
+def _of_library(value: Any, kind: type) -> Digest:
     if isinstance(value, Enum) and _is_importable(kind):
         return f"{_name(kind)}.{value.name}", True
     if isinstance(value, type) and _is_importable(value):
@@ -139,9 +139,9 @@ def _of_library(value: Any, kind: type) -> Found:
     if isinstance(value, pa.Scalar):
         return "scalar" + _of_array(pa.array([value], value.type)), True
     if isinstance(value, pa.Array | pa.ChunkedArray | pa.Table):
-        found = _of_table(value) if isinstance(value, pa.Table) else _of_array(value)
-        _remember(value, found)
-        return found, True
+        digest = _of_table(value) if isinstance(value, pa.Table) else _of_array(value)
+        _remember(value, digest)
+        return digest, True
     if isinstance(value, np.ndarray) and value.dtype.kind != "O":
         return f"{value.dtype.str}{value.shape}{_hashed(np.ascontiguousarray(value).tobytes())}", False
     return _hashed(cloudpickle.dumps(value)), False
@@ -164,11 +164,11 @@ def _of_type(kind: pa.DataType) -> str:
 
 
 def _of_array(array: pa.Array | pa.ChunkedArray) -> str:
-    """By what Arrow would send, of a copy that starts at the array's first row."""
+    """A digest of the Arrow message with a copy of the array, which starts at the array's first row."""
     copy = array.take(pa.array(np.arange(len(array))))
     copy = copy.combine_chunks() if isinstance(copy, pa.ChunkedArray) else copy
-    sent = pa.record_batch([copy], names=["values"]).serialize()
-    return f"{_of_type(array.type)}[{len(array)}]{_hashed(sent)}"
+    message = pa.record_batch([copy], names=["values"]).serialize()
+    return f"{_of_type(array.type)}[{len(array)}]{_hashed(message)}"
 
 
 def _of_table(table: pa.Table) -> str:

@@ -1,38 +1,38 @@
 """The plan: a small set of nodes that every front end produces and every worker renders.
 
-A plan is a graph of immutable nodes. A node knows its inputs, the columns it gives, and the loops around it
-(`scope`). Nodes are interned by a digest of what they are: two plans that describe the same thing in the
-same way share the node, so "is this the same collection" is a comparison of digests. Functions are part of
-what a node is: the same code with the same captured values is the same function. Nodes can be sent to other
-processes. What follows from a node's values (its columns, its schema, its scope) is computed once: each asks its
-inputs, several times, and plans are deep.
+A plan is a graph of immutable nodes. A node knows its inputs, its columns, and the loops around it (`scope`).
+Nodes are interned by a digest of their values: two plans that describe the same collection in the same way share the
+node, so "is this the same collection" is a comparison of digests. Functions are part of a node's values: the same code
+with the same captured values is the same function (`ikebana.plan.digests`). Nodes can be sent to other processes.
+Properties that follow from a node's values (columns, schema, scope) are computed once, because plans are deep and every
+node asks its inputs several times.
 
-A loop is named after what it is: its variables, its body and its rounds. While its body is being built it has a name
-that no other loop has, so that nodes tell nested loops apart; when the `Loop` is made, its nodes are made again under
-the name that follows from its `shape`, and so are those that leave it. The shape of a node is a digest in which no
-loop has a name: which loop an `Entered` or a `LoopVariable` belongs to follows from how deep it is, as with
-de Bruijn's indices. So two queries that describe the same loop have the same nodes, and different loops in one
-scope never have the same name.
+A loop is named after its content: its variables, its body and its number of rounds. While the body is being built, the
+loop has a provisional name that no other loop has, so that nodes tell nested loops apart. When the `Loop` node is made,
+the nodes inside it, and the nodes that leave it, are made again under the name that follows from the loop's `shape`.
+The shape of a node is a digest without names of loops: which loop an `Enter` or a `LoopVariable` belongs to follows
+from its depth, as with de Bruijn indices. So two queries that describe the same loop have the same nodes, and different
+loops in one scope never have the same name.
 
 | node | gives | meaning |
 |---|---|---|
 | `Source` | stream | an input of the engine, by name and identity |
-| `Constant` | stream | rows that are part of the plan, and never change |
+| `Constant` | stream | rows that are part of the plan and never change |
 | `Steps` | stream | a chain of linear steps |
 | `Union` | stream | several streams with the same columns, concatenated |
 | `Arrange` | arrangement | a stream arranged by key columns |
-| `Rows` | stream | the changes of an arrangement |
-| `Later` | stream | the changes of a stream after the epoch at which the dataflow starts |
-| `Seen` | arrangement | another, filtered, projected or negated in place |
+| `ArrangementView` | arrangement | another arrangement, filtered, projected or negated in place |
+| `AsStream` | stream | the changes of an arrangement |
+| `AfterStart` | stream | the changes of a stream after the epoch at which the dataflow starts |
 | `Join` | stream | two arrangements with the same key, joined |
-| `Lookup` | stream | the changes of a stream, each with what an arrangement was by then |
-| `Expire` | stream | the rows of a stream that are valid at what a clock shows |
+| `Lookup` | stream | the changes of a stream, each joined with an arrangement as of the change's time |
+| `Expire` | stream | the rows of a stream that are valid at the present time of a clock |
 | `Reduce` | arrangement | a function of each key's values |
-| `Entered` | either | the same collection inside a loop |
-| `EnterAt` | stream | the same collection inside a loop, each row from a round of its own on |
+| `Enter` | either | a collection, inside a loop |
+| `EnterAt` | stream | a collection, inside a loop, each row from a round of its own on |
 | `LoopVariable` | stream | a variable of a loop |
-| `Loop` | | variables and what the body makes of them |
-| `Left` | stream | a collection of a loop, after its last round |
+| `Loop` | | variables, and the results of the body for them |
+| `Leave` | stream | a collection of a loop, after the last round |
 """
 
 from __future__ import annotations
@@ -60,87 +60,109 @@ Scope = tuple[str, ...]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Node:
-    """What all nodes have: their digest, and their shape. Make nodes with `make`."""
+    """Base of all nodes. Make nodes with `make`.
+
+    Unless a class says otherwise, a node has the scope, columns and diff lanes of its first input.
+    """
 
     digest: str = ""
     shape: str = ""
+
     names_loop: ClassVar[str] = ""
-    """The field that has the name of a loop, if one has."""
+    """The field that holds the name of a loop; empty if the class has none."""
+
+    owner = ""
+    """Of an arrangement that must not be shared: the owner's name."""
 
     @classmethod
     def settled(cls, values: dict[str, Any], shape: str) -> dict[str, Any]:
-        """The values that a node is made with, for those given: loops have the names that follow from their shape."""
+        """The values of a new node, with the names of loops that follow from their shapes."""
         return values
 
     @property
     def values(self) -> dict[str, Any]:
-        """What the node was made with, by name."""
+        """The values that the node was made with, by name."""
         return {name: getattr(self, name) for name in _defaults(type(self))}
 
     @cached_property
-    def scope(self) -> Scope:
-        """The loops around this node: those of its first input."""
-        return self.inputs[0].scope
+    def inputs(self) -> tuple[Node, ...]:
+        """The nodes that this node reads."""
+        nodes: list[Node] = []
+        for value in self.values.values():
+            nodes += [node for node in (value if isinstance(value, tuple) else (value,)) if isinstance(node, Node)]
+        return tuple(nodes)
 
     @cached_property
-    def inputs(self) -> tuple[Node, ...]:
-        """The nodes that this one reads."""
-        found: list[Node] = []
-        for value in self.values.values():
-            found += [node for node in (value if isinstance(value, tuple) else (value,)) if isinstance(node, Node)]
-        return tuple(found)
+    def scope(self) -> Scope:
+        """The loops around the node."""
+        return self.inputs[0].scope if self.inputs else ()
 
     @cached_property
     def columns(self) -> Fields:
-        """The columns of its rows."""
-        raise NotImplementedError
+        """The columns of the node's rows."""
+        return self.inputs[0].columns
 
     @cached_property
     def lanes(self) -> int:
-        """How many diff lanes its rows have."""
-        return self.inputs[0].lanes
+        """The number of diff lanes of the node's rows."""
+        return self.inputs[0].lanes if self.inputs else 1
 
     def __reduce__(self) -> Any:
         return _remake, (type(self), self.values)
 
 
-_known: WeakValueDictionary[str, Node] = WeakValueDictionary()
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ArrangementNode(Node):
+    """Base of the nodes that always give an arrangement."""
+
+    @cached_property
+    def schema(self) -> Schema:
+        """Key and value columns of the arrangement."""
+        raise NotImplementedError
+
+    @cached_property
+    def columns(self) -> Fields:
+        return (*self.schema.key.fields, *self.schema.val.fields)
+
+
+_interned: WeakValueDictionary[str, Node] = WeakValueDictionary()
 
 
 def make(kind: type[Any], **given: Any) -> Any:
-    """The node of a kind with these values: the one that exists already, if it does."""
+    """The node of a class with these values: the existing node, if there is one."""
     values = {**_defaults(kind), **given}
     parts = _parts(values)
-    unnamed = {name: each for name, each in parts.items() if name != kind.names_loop}
+    unnamed = {name: entries for name, entries in parts.items() if name != kind.names_loop}
     shape = _hash(kind, unnamed, lambda node: node.shape)
     settled = kind.settled(values, shape)
     digest = _hash(kind, parts if settled is values else _parts(settled), lambda node: node.digest)
-    node = _known.get(digest)
+    node = _interned.get(digest)
     if node is None:
-        node = _known[digest] = kind(**settled, digest=digest, shape=shape)
+        node = _interned[digest] = kind(**settled, digest=digest, shape=shape)
     return node
 
 
 def _defaults(kind: type[Node]) -> dict[str, Any]:
-    """The names of a kind's values, with their defaults."""
-    return {each.name: each.default for each in fields(kind) if each.name not in ("digest", "shape")}
+    """The names of a class's values, with their defaults."""
+    return {field.name: field.default for field in fields(kind) if field.name not in ("digest", "shape")}
 
 
 Parts = dict[str, list[str | Node]]
-"""For each of a node's values the nodes in it, and digests of what else there is."""
+"""For each of a node's values, the nodes in it, and digests of everything else."""
 
 
 def _parts(values: dict[str, Any]) -> Parts:
     entries = {name: value if isinstance(value, tuple) else (value,) for name, value in sorted(values.items())}
     return {
-        name: [each if isinstance(each, Node) else digest_of(each) for each in value] for name, value in entries.items()
+        name: [entry if isinstance(entry, Node) else digest_of(entry) for entry in value]
+        for name, value in entries.items()
     }
 
 
-def _hash(kind: type[Node], parts: Parts, of: Callable[[Node], str]) -> str:
+def _hash(kind: type[Node], parts: Parts, hash_of: Callable[[Node], str]) -> str:
     flat = [kind.__name__]
     for name, entries in parts.items():
-        flat += [name, *(of(each) if isinstance(each, Node) else each for each in entries)]
+        flat += [name, *(hash_of(entry) if isinstance(entry, Node) else entry for entry in entries)]
     return hashlib.sha256("\0".join(flat).encode()).hexdigest()[:24]
 
 
@@ -153,21 +175,13 @@ class Source(Node):
     name: str
     fields: Fields
     is_stream: bool = False
-    """Whether nothing is kept of it: a dataflow sees what comes after it was installed."""
+    """Whether the engine keeps none of its rows: a dataflow sees the changes after its installation."""
     identity: str = ""
-    """What tells it from others that have its name: in other engines, or before it was dropped and created again."""
-
-    @cached_property
-    def scope(self) -> Scope:
-        return ()
+    """Distinguishes sources of the same name: in other engines, or dropped and created again."""
 
     @cached_property
     def columns(self) -> Fields:
         return self.fields
-
-    @cached_property
-    def lanes(self) -> int:
-        return 1
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -177,16 +191,8 @@ class Constant(Node):
     rows: int
 
     @cached_property
-    def scope(self) -> Scope:
-        return ()
-
-    @cached_property
     def columns(self) -> Fields:
         return self.fields
-
-    @cached_property
-    def lanes(self) -> int:
-        return 1
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -197,10 +203,10 @@ class Steps(Node):
 
     @cached_property
     def columns(self) -> Fields:
-        found = self.source.columns
+        columns = self.source.columns
         for step in self.steps:
-            found = step.fields(found)
-        return found
+            columns = step.fields(columns)
+        return columns
 
     @cached_property
     def lanes(self) -> int:
@@ -211,43 +217,27 @@ class Steps(Node):
 class Union(Node):
     sources: tuple[Node, ...]
 
-    @cached_property
-    def columns(self) -> Fields:
-        return self.sources[0].columns
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Arrange(Node):
+class Arrange(ArrangementNode):
     source: Node
     key: tuple[str, ...]
     hash_bits: int = 64
-    owner: str = ""  # of an arrangement that is not to be shared: whose it is
-
-    @cached_property
-    def columns(self) -> Fields:
-        return (*self.schema.key.fields, *self.schema.val.fields)
+    owner: str = ""
 
     @cached_property
     def schema(self) -> Schema:
-        """Key and value columns of the arrangement."""
-        known = {each.name: each for each in self.source.columns}
-        rest = [each for each in self.source.columns if each.name not in self.key]
         lanes = [f"diff {lane}" for lane in range(self.lanes)] if self.lanes > 1 else ["diff"]
-        return Schema([known[name] for name in self.key], rest, diffs=lanes, hash_bits=self.hash_bits)
+        return Schema(*_by_key(self.source.columns, self.key), diffs=lanes, hash_bits=self.hash_bits)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ArrangementView(Node):
+class ArrangementView(ArrangementNode):
     source: Node
     wrapper: ViewStep
 
     @cached_property
-    def columns(self) -> Fields:
-        return (*self.schema.key.fields, *self.schema.val.fields)
-
-    @cached_property
     def schema(self) -> Schema:
-        """Key and value columns of the arrangement, as it is seen."""
         return self.wrapper.schema(schema_of(self.source))
 
 
@@ -255,18 +245,10 @@ class ArrangementView(Node):
 class AsStream(Node):
     source: Node
 
-    @cached_property
-    def columns(self) -> Fields:
-        return self.source.columns
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AfterStart(Node):
     source: Node
-
-    @cached_property
-    def columns(self) -> Fields:
-        return self.source.columns
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -293,19 +275,17 @@ class Lookup(Node):
 
     @cached_property
     def schema(self) -> Schema:
-        """Key and value columns of the stream's probes."""
-        known = {each.name: each for each in self.source.columns}
-        rest = [each for each in self.source.columns if each.name not in self.key]
+        """Key and value columns of the stream's changes, as they probe the index."""
         lanes = [f"diff {lane}" for lane in range(self.source.lanes)]
         bits = schema_of(self.index).key.hash_bits
-        return Schema([known[name] for name in self.key], rest, diffs=lanes, hash_bits=bits, carry=True)
+        return Schema(*_by_key(self.source.columns, self.key), diffs=lanes, hash_bits=bits, carry=True)
 
     @cached_property
     def result(self) -> Result:
         """All columns of the stream, then the value columns of the arrangement."""
-        mine = tuple((name, name) for name in self.schema.names)
-        theirs = tuple((each.name, each.name) for each in schema_of(self.index).val.fields)
-        return Result(tuple(name for name, _ in (*mine, *theirs)), mine, theirs)
+        of_stream = tuple((name, name) for name in self.schema.names)
+        of_index = tuple((field.name, field.name) for field in schema_of(self.index).val.fields)
+        return Result(tuple(name for name, _ in (*of_stream, *of_index)), of_stream, of_index)
 
     @cached_property
     def columns(self) -> Fields:
@@ -320,29 +300,20 @@ class Lookup(Node):
 class Expire(Node):
     source: Node
     clock: Node
-    valid_from: str  # columns; none if it is empty
-    valid_until: str
-
-    @cached_property
-    def columns(self) -> Fields:
-        return self.source.columns
+    valid_from: str  # a column; empty for no lower bound
+    valid_until: str  # a column; empty for no upper bound
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Reduce(Node):
+class Reduce(ArrangementNode):
     source: Node
     reducer: Reducer
     owner: str = ""
 
     @cached_property
     def schema(self) -> Schema:
-        """Key and value columns of the output arrangement."""
         given = schema_of(self.source)
         return Schema(given.key.fields, self.reducer.fields(given), hash_bits=given.key.hash_bits)
-
-    @cached_property
-    def columns(self) -> Fields:
-        return (*self.schema.key.fields, *self.schema.val.fields)
 
     @cached_property
     def lanes(self) -> int:
@@ -359,10 +330,6 @@ class Enter(Node):
     def scope(self) -> Scope:
         return (*self.source.scope, self.loop)
 
-    @cached_property
-    def columns(self) -> Fields:
-        return self.source.columns
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EnterAt(Node):
@@ -375,10 +342,6 @@ class EnterAt(Node):
     def scope(self) -> Scope:
         return (*self.source.scope, self.loop)
 
-    @cached_property
-    def columns(self) -> Fields:
-        return self.source.columns
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LoopVariable(Node):
@@ -387,17 +350,13 @@ class LoopVariable(Node):
     loop: str
     initial: Node  # inside the loop
 
-    @cached_property
-    def columns(self) -> Fields:
-        return self.initial.columns
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Loop(Node):
     names_loop = "id"
     id: str
     variables: tuple[LoopVariable, ...]
-    results: tuple[Node, ...]  # what the body makes of each variable
+    results: tuple[Node, ...]  # the body's result for each variable
     rounds: int | None = None
 
     @classmethod
@@ -406,7 +365,7 @@ class Loop(Node):
         if old == new:
             return values
         renamed = {
-            name: tuple(_renamed(each, old, new, done) for each in values[name]) for name in ("variables", "results")
+            name: tuple(_renamed(node, old, new, done) for node in values[name]) for name in ("variables", "results")
         }
         return {**values, **renamed, "id": new}
 
@@ -417,7 +376,7 @@ class Loop(Node):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Leave(Node):
-    source: Node  # of the loop's nodes; may be given under the name that the loop had while it was built
+    source: Node  # a node of the loop; may be given under the loop's provisional name
     loop: Loop
 
     @classmethod
@@ -429,13 +388,15 @@ class Leave(Node):
     def scope(self) -> Scope:
         return self.source.scope[:-1]
 
-    @cached_property
-    def columns(self) -> Fields:
-        return self.source.columns
+
+def _by_key(columns: Fields, key: tuple[str, ...]) -> tuple[list[pa.Field], list[pa.Field]]:
+    """The columns named in `key`, in that order, and all others."""
+    named = {field.name: field for field in columns}
+    return [named[name] for name in key], [field for field in columns if field.name not in key]
 
 
 def _renamed(node: Node, old: str, new: str, done: dict[str, Node]) -> Node:
-    """The same node in a loop of another name; `done` has what was renamed already, by digest."""
+    """The same node in a loop of another name; `done` has the nodes renamed so far, by digest."""
     if old not in node.scope:
         return node
     if node.digest not in done:
@@ -448,7 +409,7 @@ def _renamed(node: Node, old: str, new: str, done: dict[str, Node]) -> Node:
 
 def _renamed_value(value: Any, old: str, new: str, done: dict[str, Node]) -> Any:
     if isinstance(value, tuple):
-        return tuple(_renamed_value(each, old, new, done) for each in value)
+        return tuple(_renamed_value(entry, old, new, done) for entry in value)
     return _renamed(value, old, new, done) if isinstance(value, Node) else value
 
 
@@ -456,11 +417,11 @@ def is_arrangement(node: Node) -> bool:
     """Whether a node gives an arrangement rather than a stream."""
     if isinstance(node, Enter):
         return is_arrangement(node.source)
-    return isinstance(node, Arrange | Reduce | ArrangementView)
+    return isinstance(node, ArrangementNode)
 
 
 def is_stored(node: Node) -> bool:
-    """Whether a node gives an arrangement that has a trace of its own, rather than another's seen differently."""
+    """Whether a node gives an arrangement with a trace of its own, rather than a view of another trace."""
     return isinstance(node, Arrange | Reduce)
 
 
@@ -468,5 +429,5 @@ def schema_of(node: Node) -> Schema:
     """The schema of a node that gives an arrangement."""
     if isinstance(node, Enter):
         return schema_of(node.source)
-    assert isinstance(node, Arrange | Reduce | ArrangementView)
+    assert isinstance(node, ArrangementNode)
     return node.schema

@@ -1,23 +1,24 @@
-"""Signals: whether an operator can have anything to do in a sweep, on any worker.
+"""Reachability: whether an operator can have anything to do in a sweep, on any worker.
 
-Before a sweep all workers have told each other which sources have changes. From that every worker finds out by itself,
-and all of them alike, which operators the changes can reach: a signal is a source's, or made of those of an operator's
-inputs. What is not reached is not visited, and exchanges nothing.
+Before a sweep all workers tell each other which sources have changes. From that, every worker derives by itself, and
+with the same result, which operators the changes can reach. Each operator has a *signal*: that of a source, or one
+derived from the signals of the operator's inputs. An operator whose signal is off is not visited, and exchanges
+nothing.
 
 | operator | is reached when |
 |---|---|
 | a source | some worker has changes of it |
-| most others | an input is reached |
-| one of later changes | a source below it has changes after the epoch at which the dataflow starts |
-| a join | a side is reached, and something has ever reached the other |
-| a lookup | its stream is reached, and something has ever reached its index; changes of the index alone do not count |
+| a join | one side is reached, and the other side has ever been reached |
+| a lookup | its stream is reached, and its index has ever been reached; changes of the index alone do not count |
+| `AfterStart` | a source below it has changes after the epoch at which the dataflow starts |
+| any other | an input is reached |
 
-So a query over a table that nothing was added to yet joins nothing, however large its other tables are.
+So a query that joins with an empty table joins nothing, however large its other tables are.
 
-Contract: a signal that is not `now` says that there are no changes; one that is promises nothing. Inside loops, where a
-variable changes by what is made of it, no signals are asked.
+Contract: if `now` is false, there are no changes; if it is true, there may be some. Signals are not used inside loops,
+where a variable changes by its own feedback.
 
-Cost: a call for each operator that has several inputs; all others have the signal of their input.
+Cost: one call for each operator with several inputs; an operator with one input has the signal of its input.
 """
 
 from __future__ import annotations
@@ -26,29 +27,29 @@ from collections.abc import Sequence
 
 
 class Signal:
-    """That of a source: set from outside."""
+    """The signal of a source, set from outside; base of the derived signals."""
 
-    __slots__ = ("ever", "later", "now")
+    __slots__ = ("after_start", "ever", "now")
 
     def __init__(self) -> None:
         self.now = False
         """Whether there may be changes in this sweep."""
-        self.later = False
-        """Whether some of them may be after the epoch at which the dataflow starts."""
+        self.after_start = False
+        """Whether some of them may be later than the epoch at which the dataflow starts."""
         self.ever = False
-        """Whether there may have been any, in this sweep or before."""
+        """Whether there may have been changes in this sweep or an earlier one."""
 
-    def set(self, now: bool, later: bool) -> None:
-        """What holds in a new sweep."""
-        self.now, self.later = now, later
+    def set(self, now: bool, after_start: bool) -> None:
+        """Set the signal for a new sweep."""
+        self.now, self.after_start = now, after_start
         self.ever |= now
 
     def update(self) -> None:
-        """Find out what holds in a new sweep, once that is known of the inputs."""
+        """Derive the signal for a new sweep; the signals of the inputs are up to date."""
 
 
-class Any(Signal):
-    """That some of the inputs have changes."""
+class AnySignal(Signal):
+    """On if some input's signal is."""
 
     __slots__ = ("_inputs",)
 
@@ -57,11 +58,11 @@ class Any(Signal):
         self._inputs = inputs
 
     def update(self) -> None:
-        self.set(any([each.now for each in self._inputs]), any([each.later for each in self._inputs]))
+        self.set(any([signal.now for signal in self._inputs]), any([signal.after_start for signal in self._inputs]))
 
 
-class Later(Signal):
-    """That there are later changes."""
+class AfterStartSignal(Signal):
+    """On if the source has changes after the epoch at which the dataflow starts."""
 
     __slots__ = ("_source",)
 
@@ -70,11 +71,11 @@ class Later(Signal):
         self._source = source
 
     def update(self) -> None:
-        self.set(self._source.later, self._source.later)
+        self.set(self._source.after_start, self._source.after_start)
 
 
-class Probe(Signal):
-    """That a stream has changes, and an index something to be found."""
+class LookupSignal(Signal):
+    """On if the stream has changes and the index may have rows."""
 
     __slots__ = ("_index", "_stream")
 
@@ -83,12 +84,12 @@ class Probe(Signal):
         self._stream, self._index = stream, index
 
     def update(self) -> None:
-        stream, found = self._stream, self._index.ever
-        self.set(stream.now and found, stream.later and found)
+        stream, has_rows = self._stream, self._index.ever
+        self.set(stream.now and has_rows, stream.after_start and has_rows)
 
 
-class Both(Signal):
-    """That one of two sides has changes, and the other something to meet them."""
+class JoinSignal(Signal):
+    """On if one side has changes and the other may have rows."""
 
     __slots__ = ("_left", "_right")
 
@@ -100,5 +101,5 @@ class Both(Signal):
         left, right = self._left, self._right
         self.set(
             (left.now and right.ever) or (right.now and left.ever),
-            (left.later and right.ever) or (right.later and left.ever),
+            (left.after_start and right.ever) or (right.after_start and left.ever),
         )

@@ -1,35 +1,40 @@
 """The renderer: a plan becomes operators, inside each worker.
 
-Each node is rendered once, so that what is used twice is computed once. Outside loops an operator is visited only in
-sweeps in which changes can reach it (`ikebana.plan.reachability`). Operators are added to the scope
-they belong to in an order in which every operator comes after those it reads. Arrangements that the
-catalogue has are imported rather than built; `Wiring` says how, and how to exchange messages: rendering
-itself knows nothing about workers.
+`RENDERERS` maps each class of plan nodes (`ikebana.plan.ir`) to the method that renders it. Each node is rendered once,
+so what is used twice is computed once. Operators are added to the scope that they belong to (`ikebana.plan.scopes`)
+after the operators that they read from.
+
+Arrangements that another dataflow maintains are imported rather than built. `RenderContext` finds them, and supplies
+the exchanges between workers: rendering itself knows nothing about workers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Protocol, TypeVar
 
-from ikebana.operators import arrange_stream, linear, loops, sources
-from ikebana.operators.arrange_stream import Exchange
+from ikebana.operators import linear, loops, sources
+from ikebana.operators.arrange import ArrangeStream, AsStream, Maintainer
 from ikebana.operators.arrangement_views import ViewOperator
+from ikebana.operators.exchange import Exchange
 from ikebana.operators.expire import Expire
 from ikebana.operators.join import Join
 from ikebana.operators.lookup import Lookup
-from ikebana.operators.pending import Rounds
-from ikebana.operators.reduce import Reduce
+from ikebana.operators.protocol import Operator, Output, Source
+from ikebana.operators.reduce import Reduce, Reduction
 from ikebana.operators.reduce_sums import ReduceSums, can_reduce_sums
 from ikebana.operators.row_errors import ErrorLog
-from ikebana.operators.span import Span
 from ikebana.operators.streams import Arranged, Stream
-from ikebana.plan import ir, reachability
+from ikebana.plan import ir
+from ikebana.plan.reachability import AfterStartSignal, AnySignal, JoinSignal, LookupSignal, Signal
+from ikebana.plan.scopes import LoopScope, Scope
 from ikebana.plan.sharing import is_only_indexed
 
+OutT = TypeVar("OutT", bound=Output)
 
-class Wiring(Protocol):
-    """What a rendered dataflow needs from its worker."""
+
+class RenderContext(Protocol):
+    """What rendered operators need from the dataflow that they belong to, and from its worker."""
 
     worker: int
     workers: int
@@ -37,11 +42,11 @@ class Wiring(Protocol):
     errors: ErrorLog
 
     def exchange(self, node: ir.Node) -> Exchange | None:
-        """A new channel to the peers; None where there are none, or where the rows are with their owners already."""
+        """A new channel between workers; None for a single worker, and where the rows are with their owners already."""
         ...
 
     def agree(self, round_: int | None) -> Generator[object, None, int | None]:
-        """The least round that any worker still has to visit."""
+        """The least of the rounds that all workers give; None if all give None."""
         ...
 
     def shared(self, node: ir.Node) -> sources.ImportedArrangement | None:
@@ -49,214 +54,163 @@ class Wiring(Protocol):
         ...
 
     def input(self, node: ir.Source) -> sources.InputSource | ir.Node:
-        """The input of that name, or the arrangement in which its changes are kept for everybody."""
+        """The input that a source stands for, or the node of the shared arrangement that holds its rows."""
         ...
-
-
-class Scope:
-    """Operators in the order in which they are visited, and what says whether each of them has to be."""
-
-    def __init__(self) -> None:
-        self.items: list[Any] = []
-        self._signals: list[reachability.Signal] = []
-
-    def append(self, item: Any, signal: reachability.Signal) -> None:
-        """One more operator, or loop."""
-        self.items.append(item)
-        self._signals.append(signal)
-
-    def visit_items(self, span: Span) -> Iterator[object]:
-        """Visit all."""
-        for item in self.items:
-            steps = item.visit(span)
-            if steps is not None:
-                yield from steps
-
-    def visit_reached(self, span: Span) -> Iterator[object]:
-        """Visit those that changes can reach: the others have nothing to do, on no worker."""
-        for item, signal in zip(self.items, self._signals, strict=True):
-            if signal.now:
-                steps = item.visit(span)
-                if steps is not None:
-                    yield from steps
-
-    def operators(self) -> Iterator[Any]:
-        """All operators, those of inner loops included."""
-        for item in self.items:
-            if isinstance(item, LoopScope):
-                yield from item.operators()
-            else:
-                yield item
-
-
-class LoopScope(Scope):
-    """A loop: visits its operators round by round until no worker has work left."""
-
-    def __init__(self, wiring: Wiring) -> None:
-        super().__init__()
-        self._wiring = wiring
-        self.leaves: list[loops.Leave] = []
-
-    def visit(self, span: Span) -> Iterator[object]:
-        round_: int | None = 0
-        while round_ is not None:
-            yield from self.visit_items(span.enter(round_))
-            round_ = yield from self._wiring.agree(self.next_round(span.rounds, round_))
-        for leave in self.leaves:
-            leave.close()
-
-    def next_round(self, prefix: Rounds, after: int) -> int | None:
-        """The least later round at which an operator in the loop has work."""
-        asked = (item.next_round(prefix, after) for item in self.items if hasattr(item, "next_round"))
-        return min((each for each in asked if each is not None), default=None)
 
 
 class Renderer:
     """Renders the nodes of one dataflow."""
 
-    def __init__(self, wiring: Wiring) -> None:
-        self._wiring = wiring
+    def __init__(self, context: RenderContext) -> None:
+        self._context = context
         self.root = Scope()
+        self.sources: list[Source[Output]] = []
         self._scopes: dict[ir.Scope, Scope] = {(): self.root}
-        self._done: dict[str, Any] = {}
+        self._outputs: dict[str, Output] = {}  # this and all that follow by the digest of the node
+        self._maintainers: dict[str, Maintainer] = {}
+        self._loops: dict[str, LoopScope] = {}
         self._variables: dict[str, loops.Variable] = {}
-        self._signals: dict[str, reachability.Signal] = {}
-        self._derived: list[reachability.Signal] = []  # each after those it is made of
         self._inputs: dict[str, sources.InputSource | ir.Node] = {}
-        self._of_sources: list[reachability.Signal] = []
-        self.sources: list[Any] = []
+        self._signals: dict[str, Signal] = {}
+        self._source_signals: list[Signal] = []
+        self._derived_signals: list[Signal] = []  # each after the signals that it is derived from
+
+    def maintainer(self, node: ir.Node) -> Maintainer:
+        """The operator that maintains the arrangement of a stored node (`ir.is_stored`) in this dataflow."""
+        self.output(node)
+        return self._maintainers[node.digest]
+
+    def output(self, node: ir.Node) -> Output:
+        """The stream or arrangement of a node; renders the node, and the nodes that it reads, if need be."""
+        if node.digest not in self._outputs:
+            self._outputs[node.digest] = RENDERERS[type(node)](self, node)
+        return self._outputs[node.digest]
 
     def stream(self, node: ir.Node) -> Stream:
-        """The stream of a node; that of an arrangement's changes if it gives an arrangement."""
-        wire = self.wire(node)
-        return wire if isinstance(wire, Stream) else self.wire(ir.make(ir.AsStream, source=node))
+        """The stream of a node; of an arrangement, the stream of its changes."""
+        output = self.output(node)
+        return output if isinstance(output, Stream) else self.stream(ir.make(ir.AsStream, source=node))
 
-    def wire(self, node: ir.Node) -> Any:
-        """The stream or arrangement of a node, rendering whatever it needs."""
-        if node.digest not in self._done:
-            self._done[node.digest] = getattr(self, f"_{type(node).__name__.lower()}")(node)
-        return self._done[node.digest]
+    def arranged(self, node: ir.Node) -> Arranged:
+        """The arrangement of a node that gives one."""
+        output = self.output(node)
+        assert isinstance(output, Arranged), f"{type(node).__name__} gives no arrangement"
+        return output
 
-    def signal(self, news: Sequence[tuple[bool, bool]]) -> None:
-        """A new sweep: whether each source has changes, and later ones, on any worker."""
-        for signal, (now, later) in zip(self._of_sources, news, strict=True):
-            signal.set(now, later)
-        for signal in self._derived:
-            signal.update()
+    # Operators and signals.
 
-    def _add(self, node: ir.Node, operator: Any) -> Any:
+    def _add(self, node: ir.Node, operator: Operator[OutT]) -> OutT:
         self._scopes[node.scope].append(operator, self._signal_of(node))
         return operator.out
 
-    def _add_source(self, node: ir.Node, source: Any) -> Any:
-        signal = self._signals[node.digest] = reachability.Signal()
-        self._of_sources.append(signal)
+    def _add_source(self, node: ir.Node, source: Source[OutT]) -> OutT:
+        signal = self._signals[node.digest] = Signal()
+        self._source_signals.append(signal)
         self.sources.append(source)
         return self._add(node, source)
 
-    def _signal_of(self, node: ir.Node) -> reachability.Signal:
-        """The signal of a node whose inputs have been rendered."""
-        found = self._signals.get(node.digest)
-        if found is None:
-            found = self._signals[node.digest] = self._new_signal(node)
-        return found
+    def _add_maintainer(self, node: ir.Node, operator: Maintainer) -> Arranged:
+        self._maintainers[node.digest] = operator
+        return self._add(node, operator)
 
-    def _new_signal(self, node: ir.Node) -> reachability.Signal:
-        inputs = list(dict.fromkeys(self._signal_of(each) for each in node.inputs))
+    def set_signals(self, changes: Sequence[tuple[bool, bool]]) -> None:
+        """Prepare a sweep: for each source, whether any worker has changes, and whether any has changes after the
+        start of the dataflow."""
+        for signal, (now, after_start) in zip(self._source_signals, changes, strict=True):
+            signal.set(now, after_start)
+        for signal in self._derived_signals:
+            signal.update()
+
+    def _signal_of(self, node: ir.Node) -> Signal:
+        """The signal of a node whose inputs have been rendered."""
+        signal = self._signals.get(node.digest)
+        if signal is None:
+            signal = self._signals[node.digest] = self._new_signal(node)
+        return signal
+
+    def _new_signal(self, node: ir.Node) -> Signal:
+        inputs = list(dict.fromkeys(self._signal_of(source) for source in node.inputs))
         assert inputs, "a source that was not rendered"
-        made: reachability.Signal
+        signal: Signal
         match node:
             case ir.AfterStart():
-                made = reachability.Later(inputs[0])
+                signal = AfterStartSignal(inputs[0])
             case ir.Lookup() if not node.scope:
-                made = reachability.Probe(self._signal_of(node.source), self._signal_of(node.index))
+                signal = LookupSignal(self._signal_of(node.source), self._signal_of(node.index))
             case ir.Join() if not node.scope:
-                made = reachability.Both(self._signal_of(node.left), self._signal_of(node.right))
+                signal = JoinSignal(self._signal_of(node.left), self._signal_of(node.right))
             case _ if len(inputs) == 1:
                 return inputs[0]
             case _:
-                made = reachability.Any(inputs)
-        self._derived.append(made)
-        return made
+                signal = AnySignal(inputs)
+        self._derived_signals.append(signal)
+        return signal
+
+    # Sources.
 
     def _input(self, node: ir.Source) -> sources.InputSource | ir.Node:
-        """What the worker has for a source: asked for once, since a new input takes the place of the one before."""
+        """What the worker has for a source. Asked for once: a new input would replace the previous one."""
         if node.digest not in self._inputs:
-            self._inputs[node.digest] = self._wiring.input(node)
+            self._inputs[node.digest] = self._context.input(node)
         return self._inputs[node.digest]
 
     def _source(self, node: ir.Source) -> Stream:
-        found = self._input(node)
-        if isinstance(found, ir.Node):
-            kept = self.stream(found)
-            self._signals[node.digest] = self._signal_of(found)
-            return self._in_order(node, kept)
-        return self._add_source(node, found)
+        source = self._input(node)
+        if isinstance(source, ir.Node):
+            stream = self.stream(source)
+            self._signals[node.digest] = self._signal_of(source)
+            return self._in_declared_order(node, stream)
+        return self._add_source(node, source)
 
     def _constant(self, node: ir.Constant) -> Stream:
-        first, last = (node.rows * at // self._wiring.workers for at in (self._wiring.worker, self._wiring.worker + 1))
+        """This worker's share of the rows."""
+        worker, workers = self._context.worker, self._context.workers
+        first, last = node.rows * worker // workers, node.rows * (worker + 1) // workers
         arrays = [array.slice(first, last - first) for array in node.arrays]
         return self._add_source(node, sources.ConstantSource(node.fields, arrays, last - first))
 
-    def _in_order(self, node: ir.Source | ir.AfterStart, kept: Stream) -> Stream:
-        """The columns as they were declared: an index has those of its key first."""
-        if kept.fields == node.columns:
-            return kept
+    def _in_declared_order(self, node: ir.Source | ir.AfterStart, stream: Stream) -> Stream:
+        """The columns in the order of the node's declaration: an arrangement has its key columns first."""
+        if stream.fields == node.columns:
+            return stream
         select = linear.Select(tuple((field.name, field.name) for field in node.columns))
-        return self._add(node, linear.Linear(kept, [select], 1, self._wiring.errors))
+        return self._add(node, linear.Linear(stream, [select], 1, self._context.errors))
+
+    # Streams.
 
     def _steps(self, node: ir.Steps) -> Stream:
-        return self._add(
-            node, linear.Linear(self.stream(node.source), node.steps, node.diff_lanes, self._wiring.errors)
-        )
+        source = self.stream(node.source)
+        return self._add(node, linear.Linear(source, node.steps, node.diff_lanes, self._context.errors))
 
     def _union(self, node: ir.Union) -> Stream:
         return self._add(node, linear.Concat([self.stream(source) for source in node.sources]))
 
-    def _arrange(self, node: ir.Arrange) -> Arranged:
-        shared = self._wiring.shared(node)
-        if shared is not None:
-            return self._add_source(node, shared)
-        operator = arrange_stream.ArrangeStream(
-            self.stream(node.source),
-            node.schema,
-            name=f"by {', '.join(node.key)}",
-            effort=self._wiring.effort,
-            exchange=self._wiring.exchange(node),
-            workers=self._wiring.workers,
-        )
-        return self._add(node, operator)
+    def _as_stream(self, node: ir.AsStream) -> Stream:
+        return self._add(node, AsStream(self.arranged(node.source)))
 
-    def _arrangementview(self, node: ir.ArrangementView) -> Arranged:
-        return self._add(node, ViewOperator(self.wire(node.source), node.wrapper, self._wiring.errors))
-
-    def _asstream(self, node: ir.AsStream) -> Stream:
-        return self._add(node, arrange_stream.AsStream(self.wire(node.source)))
-
-    def _afterstart(self, node: ir.AfterStart) -> Stream:
-        kept = node.source.source if isinstance(node.source, ir.AsStream) else node.source
-        if isinstance(kept, ir.Source):
-            found = self._input(kept)
-            if isinstance(found, ir.Node):  # its history need not even be read
-                index = self.wire(found)
-                self._signals[kept.digest] = self._signal_of(found)
-                return self._in_order(node, self._add(node, arrange_stream.AsStream(index, later=True)))
-        if ir.is_arrangement(kept):
-            return self._add(node, arrange_stream.AsStream(self.wire(kept), later=True))
+    def _after_start(self, node: ir.AfterStart) -> Stream:
+        below = node.source.source if isinstance(node.source, ir.AsStream) else node.source
+        if isinstance(below, ir.Source):
+            source = self._input(below)
+            if isinstance(source, ir.Node):  # an arrangement, whose history need not even be read
+                arranged = self.arranged(source)
+                self._signals[below.digest] = self._signal_of(source)
+                return self._in_declared_order(node, self._add(node, AsStream(arranged, later=True)))
+        if ir.is_arrangement(below):
+            return self._add(node, AsStream(self.arranged(below), later=True))
         return self._add(node, linear.AfterStart(self.stream(node.source)))
 
     def _join(self, node: ir.Join) -> Stream:
-        return self._add(node, Join(self.wire(node.left), self.wire(node.right), node.result))
+        return self._add(node, Join(self.arranged(node.left), self.arranged(node.right), node.result))
 
     def _lookup(self, node: ir.Lookup) -> Stream:
         operator = Lookup(
             self.stream(node.source),
-            self.wire(node.index),
+            self.arranged(node.index),
             node.schema,
             node.result,
             strict=node.strict,
-            exchange=self._wiring.exchange(node),
-            workers=self._wiring.workers,
+            exchange=self._context.exchange(node),
         )
         return self._add(node, operator)
 
@@ -266,58 +220,103 @@ class Renderer:
             self.stream(node.clock),
             node.valid_from,
             node.valid_until,
-            exchange=self._wiring.exchange(node),
-            workers=self._wiring.workers,
+            exchange=self._context.exchange(node),
         )
         return self._add(node, operator)
 
-    def _reduce(self, node: ir.Reduce) -> Arranged:
-        shared = self._wiring.shared(node)
+    # Arrangements.
+
+    def _arrange(self, node: ir.Arrange) -> Arranged:
+        shared = self._context.shared(node)
         if shared is not None:
             return self._add_source(node, shared)
-        source, logic = self.wire(node.source), node.reducer
-        effort, errors = self._wiring.effort, self._wiring.errors
-        if can_reduce_sums(logic, source):
-            return self._add(node, ReduceSums(source, logic, errors, effort=effort))
-        return self._add(node, Reduce(source, logic, errors, effort=effort))
+        operator = ArrangeStream(
+            self.stream(node.source),
+            node.schema,
+            name=f"by {', '.join(node.key)}",
+            effort=self._context.effort,
+            exchange=self._context.exchange(node),
+        )
+        return self._add_maintainer(node, operator)
 
-    def _enter(self, node: ir.Enter) -> Any:
-        wire = self.wire(node.source)
-        return self._add(node, loops.Enter(wire) if isinstance(wire, Stream) else loops.EnterArranged(wire))
+    def _reduce(self, node: ir.Reduce) -> Arranged:
+        shared = self._context.shared(node)
+        if shared is not None:
+            return self._add_source(node, shared)
+        source, reducer = self.arranged(node.source), node.reducer
+        effort, errors = self._context.effort, self._context.errors
+        operator: Reduction
+        if can_reduce_sums(reducer, source):
+            operator = ReduceSums(source, reducer, errors, effort=effort)
+        else:
+            operator = Reduce(source, reducer, errors, effort=effort)
+        return self._add_maintainer(node, operator)
 
-    def _enterat(self, node: ir.EnterAt) -> Stream:
-        return self._add(node, loops.EnterAt(self.stream(node.source), node.delay, self._wiring.errors))
+    def _arrangement_view(self, node: ir.ArrangementView) -> Arranged:
+        return self._add(node, ViewOperator(self.arranged(node.source), node.wrapper, self._context.errors))
 
-    def _loopvariable(self, node: ir.LoopVariable) -> Stream:
-        dimensions = 1 + len(node.scope)
-        variable = loops.Variable(node.columns, dimensions, node.lanes)
+    # Loops.
+
+    def _enter(self, node: ir.Enter) -> Output:
+        source = self.output(node.source)
+        if isinstance(source, Stream):
+            return self._add(node, loops.Enter(source))
+        return self._add(node, loops.EnterArranged(source))
+
+    def _enter_at(self, node: ir.EnterAt) -> Stream:
+        return self._add(node, loops.EnterAt(self.stream(node.source), node.delay, self._context.errors))
+
+    def _loop_variable(self, node: ir.LoopVariable) -> Stream:
+        variable = loops.Variable(node.columns, 1 + len(node.scope), node.lanes)
         self._variables[node.digest] = variable
         initial = self.stream(node.initial)
         recurring = self._add(node, variable)
-        concat = linear.Concat([initial, recurring])
-        return self._add(node, concat)
+        return self._add(node, linear.Concat([initial, recurring]))
 
     def _loop(self, node: ir.Loop) -> LoopScope:
-        loop = LoopScope(self._wiring)
-        self._scopes[(*node.scope, node.id)] = loop
-        for variable, result in zip(node.variables, node.results, strict=True):
-            self._bind(variable, result, loop, node)
-        self._scopes[node.scope].append(loop, self._signal_of(node))
-        return loop
+        """The scope of a loop; it has no output of its own, but those of the `Leave` nodes that render it."""
+        if node.digest not in self._loops:
+            loop = self._loops[node.digest] = LoopScope(self._context.agree)
+            self._scopes[(*node.scope, node.id)] = loop
+            for variable, result in zip(node.variables, node.results, strict=True):
+                self._bind(variable, result, loop, node)
+            self._scopes[node.scope].append(loop, self._signal_of(node))
+        return self._loops[node.digest]
 
     def _bind(self, variable: ir.LoopVariable, result: ir.Node, loop: LoopScope, node: ir.Loop) -> None:
-        """Feed what the body makes of a variable, less its initial collection, back to it."""
-        self.wire(variable)
-        initial = linear.Linear(self.stream(variable.initial), [linear.Negate()], variable.lanes, self._wiring.errors)
+        """Feed the body's result for a variable, less the variable's initial collection, back to the variable."""
+        self.output(variable)
+        initial = linear.Linear(self.stream(variable.initial), [linear.Negate()], variable.lanes, self._context.errors)
         change = linear.Concat([self.stream(result), initial.out])
         indexed = is_only_indexed(variable, node)
         feedback = loops.Feedback(change.out, self._variables[variable.digest], node.rounds, indexed=indexed)
-        for item in (initial, change, feedback):
-            loop.append(item, self._signal_of(result))
+        for operator in (initial, change, feedback):
+            loop.append(operator, self._signal_of(result))
 
     def _leave(self, node: ir.Leave) -> Stream:
-        loop = self.wire(node.loop)
+        loop = self._loop(node.loop)
         leave = loops.Leave(self.stream(node.source))
         loop.append(leave, self._signal_of(node))
         loop.leaves.append(leave)
         return leave.out
+
+
+RENDERERS: dict[type[ir.Node], Callable[[Renderer, Any], Output]] = {
+    ir.Source: Renderer._source,
+    ir.Constant: Renderer._constant,
+    ir.Steps: Renderer._steps,
+    ir.Union: Renderer._union,
+    ir.Arrange: Renderer._arrange,
+    ir.ArrangementView: Renderer._arrangement_view,
+    ir.AsStream: Renderer._as_stream,
+    ir.AfterStart: Renderer._after_start,
+    ir.Join: Renderer._join,
+    ir.Lookup: Renderer._lookup,
+    ir.Expire: Renderer._expire,
+    ir.Reduce: Renderer._reduce,
+    ir.Enter: Renderer._enter,
+    ir.EnterAt: Renderer._enter_at,
+    ir.LoopVariable: Renderer._loop_variable,
+    ir.Leave: Renderer._leave,
+}
+"""How each class of nodes is rendered. A `Loop` is rendered with the first of its `Leave` nodes."""

@@ -1,67 +1,70 @@
-"""Which arrangements a plan can share with others, and how a plan reads to a person.
+"""Which arrangements a plan can share with other plans, and `explain`, which shows a plan as text.
 
-An arrangement outside all loops whose collection is made from inputs by linear steps alone (expiring is one) is worth a
-dataflow of its own: any number of queries import it, and it lives as long as one of them does (`is_shareable`).
+An arrangement outside loops whose collection is computed from inputs by linear steps alone (including `Expire`) gets a
+dataflow of its own: any number of queries import the arrangement, and it lives as long as one of them (`is_shareable`).
 
-`explain` draws the plan as a tree, with what is reused, imported and built.
+`explain` draws the plan as a tree, and marks which arrangements are reused, imported and built.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
+from ikebana.operators.linear import label_of
 from ikebana.plan import ir
 
 
 def walk(node: ir.Node) -> Iterator[ir.Node]:
-    """Every node below and including this one, inputs first, each once."""
+    """The node and all nodes that it reads, directly or indirectly, each once, inputs first."""
     seen: set[str] = set()
 
-    def visit(each: ir.Node) -> Iterator[ir.Node]:
-        if each.digest in seen:
+    def visit(current: ir.Node) -> Iterator[ir.Node]:
+        if current.digest in seen:
             return
-        seen.add(each.digest)
-        for below in each.inputs:
-            yield from visit(below)
-        yield each
+        seen.add(current.digest)
+        for source in current.inputs:
+            yield from visit(source)
+        yield current
 
     yield from visit(node)
 
 
 def readers_of(plan: ir.Node, sources: Collection[str]) -> set[str]:
-    """The digests of those of a plan's nodes that read some of the sources, directly or not."""
-    found: set[str] = set()
+    """The digests of the nodes of a plan that read some of the sources, directly or indirectly."""
+    readers: set[str] = set()
     for node in walk(plan):
         is_source = isinstance(node, ir.Source) and node.name in sources
-        if is_source or any(each.digest in found for each in node.inputs):
-            found.add(node.digest)
-    return found
+        if is_source or any(source.digest in readers for source in node.inputs):
+            readers.add(node.digest)
+    return readers
 
 
 def is_shareable(node: ir.Node) -> bool:
-    """Whether a node is an arrangement, outside loops, of a collection made from inputs by linear steps alone."""
+    """Whether a node arranges, outside loops, a collection computed from inputs by linear steps alone."""
     simple = (ir.Source, ir.Constant, ir.Steps, ir.Union, ir.AsStream, ir.Arrange, ir.ArrangementView, ir.Expire)
-    return isinstance(node, ir.Arrange) and all(isinstance(each, simple) for each in walk(node))
+    return isinstance(node, ir.Arrange) and all(isinstance(below, simple) for below in walk(node))
 
 
 def is_only_indexed(node: ir.Node, loop: ir.Loop) -> bool:
-    """Whether all that a loop's body makes of a node is arranged, after linear steps at most."""
+    """Whether the body of a loop only arranges a node, possibly after linear steps."""
     if node in loop.results:
         return False
-    users = [each for each in walk(loop) if each is not loop and node in each.inputs]
+    readers = [reader for reader in walk(loop) if reader is not loop and node in reader.inputs]
     return all(
-        isinstance(each, ir.Arrange) or (isinstance(each, ir.Steps | ir.Union) and is_only_indexed(each, loop))
-        for each in users
+        isinstance(reader, ir.Arrange) or (isinstance(reader, ir.Steps | ir.Union) and is_only_indexed(reader, loop))
+        for reader in readers
     )
 
 
-def private(plan: ir.Node, owner: str, is_meant: Callable[[ir.Node], bool] = lambda node: True) -> ir.Node:
-    """The same plan with arrangements of its own, which nobody else shares; of the nodes that are not meant it keeps
-    what is there, and what is below them."""
+def private(plan: ir.Node, owner: str, is_private: Callable[[ir.Node], bool] = lambda node: True) -> ir.Node:
+    """The same plan with arrangements that belong to `owner` and are not shared.
+
+    A node for which `is_private` is false stays as it is, with all nodes below it.
+    """
     done: dict[str, ir.Node] = {}
 
     def copy(node: ir.Node) -> ir.Node:
-        if not is_meant(node):
+        if not is_private(node):
             return node
         if node.digest not in done:
             values = node.values
@@ -69,7 +72,7 @@ def private(plan: ir.Node, owner: str, is_meant: Callable[[ir.Node], bool] = lam
                 if isinstance(value, ir.Node):
                     values[name] = copy(value)
                 elif isinstance(value, tuple) and value and isinstance(value[0], ir.Node):
-                    values[name] = tuple(copy(each) for each in value)
+                    values[name] = tuple(map(copy, value))
             if isinstance(node, ir.Arrange | ir.Reduce):
                 values["owner"] = owner
             done[node.digest] = ir.make(type(node), **values)
@@ -79,42 +82,41 @@ def private(plan: ir.Node, owner: str, is_meant: Callable[[ir.Node], bool] = lam
 
 
 def explain(plan: ir.Node, status: Callable[[ir.Node], str]) -> str:
-    """The plan as a tree, a line for each node; `status` adds what is known of an arrangement."""
+    """The plan as a tree, one line for each node; `status` gives a note on arrangements."""
     lines: list[str] = []
     seen: set[str] = set()
     loops: list[ir.Scope] = []
 
     def draw(node: ir.Node, lead: str, branch: str) -> None:
-        again = node.digest in seen
-        note = "  (see above)" if again else status(node)
+        is_repeated = node.digest in seen
+        note = "  (see above)" if is_repeated else status(node)
         lines.append(f"{lead}{branch}{describe(node, loops)}{note}")
-        if again:
+        if is_repeated:
             return
         seen.add(node.digest)
-        below = list(node.inputs)
         inner = lead + ("" if not branch else "   " if branch.startswith("└") else "│  ")
-        for at, each in enumerate(below, 1):
-            draw(each, inner, "└─ " if at == len(below) else "├─ ")
+        for number, source in enumerate(node.inputs, 1):
+            draw(source, inner, "└─ " if number == len(node.inputs) else "├─ ")
 
     draw(plan, "", "")
     return "\n".join(lines)
 
 
 def describe(node: ir.Node, loops: list[ir.Scope]) -> str:
-    """A node in a few words; `loops` has the loops that were met, and is added to."""
+    """A node in a few words; `loops` lists the loops described so far, and is extended."""
     match node:
         case ir.Source():
             return f"input {node.name}"
         case ir.Constant():
             return f"{node.rows} constant row{'' if node.rows == 1 else 's'}"
         case ir.Steps():
-            return " | ".join(type(step).__name__.lower() for step in node.steps)
+            return " | ".join(map(label_of, node.steps))
         case ir.Union():
             return "concat"
         case ir.Arrange():
             return f"arrange by {', '.join(node.key) or 'nothing'}"
         case ir.ArrangementView():
-            return f"{type(node.wrapper).__name__.lower()}, in place"
+            return f"{node.wrapper.label}, in place"
         case ir.AsStream():
             return "rows"
         case ir.AfterStart():
@@ -127,22 +129,22 @@ def describe(node: ir.Node, loops: list[ir.Scope]) -> str:
             bounds = {"from": node.valid_from, "until": node.valid_until}
             return "valid " + " ".join(f"{word} {name}" for word, name in bounds.items() if name)
         case ir.Reduce():
-            return f"reduce with {type(node.reducer).__name__.lower()}"
+            return f"reduce with {node.reducer.label}"
         case ir.Enter():
-            return f"enter {_called(node.scope, loops)}"
+            return f"enter {_loop_name(node.scope, loops)}"
         case ir.EnterAt():
-            return f"enter {_called(node.scope, loops)}, each row at a round of its own"
+            return f"enter {_loop_name(node.scope, loops)}, each row at a round of its own"
         case ir.LoopVariable():
-            return f"variable {node.name} of {_called(node.scope, loops)}"
+            return f"variable {node.name} of {_loop_name(node.scope, loops)}"
         case ir.Loop():
-            name = _called((*node.scope, node.id), loops)
+            name = _loop_name((*node.scope, node.id), loops)
             return name if node.rounds is None else f"{name}, {node.rounds} rounds"
         case _:
-            return f"leave {_called(node.inputs[0].scope, loops)}"
+            return f"leave {_loop_name(node.inputs[0].scope, loops)}"
 
 
-def _called(scope: ir.Scope, loops: list[ir.Scope]) -> str:
-    """What a reader calls the innermost of some loops: a number, in the order in which they are met."""
+def _loop_name(scope: ir.Scope, loops: list[ir.Scope]) -> str:
+    """The name of the innermost loop of a scope: loops are numbered in the order in which they occur."""
     if scope not in loops:
         loops.append(scope)
     return f"loop {loops.index(scope) + 1}"

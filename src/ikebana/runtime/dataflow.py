@@ -1,24 +1,28 @@
 """A dataflow on one worker: its operators, its frontier, and the sweeps that advance it.
 
-Synchronous inside: a sweep takes the dataflow from epoch `lower` to a target on all workers, visiting
-operators in topological order. Asynchronous outside: a sweep is a coroutine that yields while it waits for
-peers and after each quantum of work.
+A sweep takes the dataflow from epoch `lower` to a target epoch, on all workers together: it visits the operators in
+topological order (`ikebana.operators.protocol`). A sweep is a coroutine. It yields while it waits for peers and after
+each quantum of work, so that a worker can run many dataflows side by side.
 
-Starting a sweep. A worker proposes one when it has something new, when it is asked to by a demand, or when a peer
-has proposed one; its proposal says up to which epoch it could go. When all have proposed, the target is the least of
-these. It also says from which epoch on each source will not change any more: one is closed when all workers have
-said so and the sweep has come that far. And it says which sources have changes: operators that these cannot reach
-(`ikebana.plan.reachability`) are not visited, and exchange nothing. So a dataflow whose inputs do not change does
-nothing at all, however many epochs pass: its frontier moves when somebody asks.
+Starting a sweep. A worker proposes a sweep when one of its sources has changes, when an epoch is demanded, or when a
+peer has proposed one. A proposal carries
 
-Between sweeps a dataflow sleeps until it is woken: by a batch in a trace that it imports, a letter, or a demand.
+- the epoch up to which this worker's sources are available; the target is the least of all workers,
+- for each source, the epoch from which on it will not change any more; the source is closed when the sweep has
+  reached the latest of these epochs,
+- for each source, whether it has changes. Operators that the changes of no worker can reach are not visited, and
+  exchange nothing (`ikebana.plan.reachability`).
 
-Errors. Rows for which an expression has no value are left out, and logged (`ikebana.operators.row_errors`). What the
-dataflow imports may lack such rows too: its result is exact where neither it nor any of these has errors.
+So a dataflow whose inputs do not change does nothing at all, however many epochs pass: its frontier moves on demand.
+Between sweeps a dataflow sleeps until it is woken: by a batch in a trace that it imports, a message, or a demand.
 
-Starting a dataflow. The first proposals also carry the epochs since which the imported traces are exact; the
-dataflow starts at the latest of them, on all workers alike. One that reads nothing but constants completes all epochs
-in its first sweep, and rests for ever.
+Starting a dataflow. The first proposals also carry the epochs since which the imported traces are exact; the dataflow
+starts at the latest of them, on all workers. A dataflow that reads nothing but constants completes all epochs in its
+first sweep.
+
+Errors. Rows for which an expression raises are left out, and logged (`ikebana.operators.row_errors`). Imported
+arrangements may lack rows for the same reason: a result is exact if neither its dataflow nor any imported dataflow has
+errors.
 """
 
 from __future__ import annotations
@@ -29,16 +33,16 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 from ikebana.operators import sources
-from ikebana.operators.arrange_stream import Exchange, Parts
+from ikebana.operators.exchange import Exchange, Parts
 from ikebana.operators.row_errors import ErrorLog
-from ikebana.operators.span import Span
+from ikebana.operators.span import NEVER, Span
 from ikebana.operators.streams import TraceReader
 from ikebana.plan import ir
 from ikebana.plan.render import Renderer
 from ikebana.runtime.messages import FIRST_EXCHANGE, PROPOSALS, ROUNDS, DataflowMessage
 
 WAITING = object()
-"""What a sweep yields while it waits for peers; anything else means that it could go on."""
+"""What a sweep yields while it waits for peers; after any other value it can go on at once."""
 
 
 class Dataflow:
@@ -59,14 +63,16 @@ class Dataflow:
         is_placed: bool = False,
         memory: int | None = None,
     ) -> None:
-        """`is_placed`: what the plan arranges is with its owners already, as the rows of tables are.
+        """`find` returns the dataflow that maintains a node's arrangement, if one does; `find_input` what a source
+        stands for. `wake` asks the worker to call `step`.
 
-        `memory` is how many bytes it may use here, if not as many as others (`ikebana.runtime.memory_budget`).
+        `is_placed`: the rows that the plan arranges are on the workers that own them already, as rows of tables are.
+        `memory` is the dataflow's own limit in bytes (`ikebana.runtime.memory_budget`); None for the common one.
         """
         self._is_placed, self.memory = is_placed, memory
-        self.unmeasured = 0.0  # seconds of work since memory was looked at
+        self.unmeasured = 0.0  # seconds of work since memory was last measured
         self.in_hand = 0  # bytes by which the process has grown in this sweep
-        self.kept_bytes = 0  # of what it had arranged before, when that was last looked at
+        self.kept_bytes = 0  # bytes of the dataflow's arrangements, when last measured between sweeps
         self.name, self.plan, self.worker, self.workers, self.effort = name, plan, worker, workers, effort
         self._send, self._find, self._find_input, self.wake = send, find, find_input, wake
         self._waiters: list[Dataflow] = []
@@ -74,39 +80,39 @@ class Dataflow:
         self._importers: weakref.WeakSet[Dataflow] = weakref.WeakSet()
         self.errors = ErrorLog()
         self.error_readers = [self.errors.reader()]
-        """Of its own errors, and of those of all that it imports, directly or not."""
-        self._inbox: dict[tuple[int, int], dict[int, Any]] = {}
+        """Readers of its own errors and of the errors of all dataflows that it imports, directly or indirectly."""
+        self._inbox: dict[tuple[int, int], dict[int, Any]] = {}  # by channel and number, then by sender
         self._channels, self._rounds = itertools.count(FIRST_EXCHANGE), itertools.count()
         self.start, self.lower, self.demanded, self.sweeps = 0, 0, 0, 0
         self._started = self._proposed = False
         self._sweep: Iterator[object] | None = None
         self._blocked = False
         renderer = Renderer(self)
-        self.result = renderer.wire(plan)
-        self._root, self._sources, self._signal = renderer.root, renderer.sources, renderer.signal
+        self._maintainer = renderer.maintainer(plan)
+        self.result = self._maintainer.out
+        self._root, self._sources, self._set_signals = renderer.root, renderer.sources, renderer.set_signals
         self.reader: TraceReader = self.result.reader()
         operators = list(self._root.operators())
-        self._complete = next(each.complete for each in operators if getattr(each, "out", None) is self.result)
-        self._forgets = [each.forget for each in operators if hasattr(each, "forget")]
-        self._clears = [each.out.clear for each in operators if hasattr(each, "out")]
+        self._forgets = [operator.forget for operator in operators]
+        self._clears = [operator.out.clear for operator in operators if operator.out is not None]
 
-    # What the renderer asks for (`ikebana.plan.render.Wiring`).
+    # What the renderer asks for (`ikebana.plan.render.RenderContext`).
 
     def exchange(self, node: ir.Node) -> Exchange | None:
         if self.workers == 1 or (node is self.plan and self._is_placed):
             return None
         channel, numbers = next(self._channels), itertools.count()
 
-        def run(parts: Parts) -> Generator[object, None, Parts]:
-            return (yield from self._all_to_all(channel, next(numbers), parts))
+        def all_to_all(parts: Parts) -> Generator[object, None, Parts]:
+            return self._all_to_all(channel, next(numbers), parts)
 
-        return run
+        return Exchange(self.workers, all_to_all)
 
     def agree(self, round_: int | None) -> Generator[object, None, int | None]:
         if self.workers == 1:
             return round_
-        found = yield from self._all_to_all(ROUNDS, next(self._rounds), [round_] * self.workers)
-        return min((each for each in found if each is not None), default=None)
+        rounds = yield from self._all_to_all(ROUNDS, next(self._rounds), [round_] * self.workers)
+        return min((round_ for round_ in rounds if round_ is not None), default=None)
 
     def shared(self, node: ir.Node) -> sources.ImportedArrangement | None:
         if node is self.plan or node.scope:
@@ -132,7 +138,10 @@ class Dataflow:
     # Sweeps.
 
     def demand(self, epoch: int, waiter: Dataflow | None = None) -> bool:
-        """Somebody wants the epochs before `epoch` complete, and to be woken then; returns whether that is new."""
+        """Ask for all epochs before `epoch` to be completed; return whether that is a new request.
+
+        `waiter` is woken after the next sweep.
+        """
         if waiter is not None and waiter not in self._waiters:
             self._waiters.append(waiter)
         if epoch <= self.demanded:
@@ -142,13 +151,13 @@ class Dataflow:
         return True
 
     def deliver(self, message: DataflowMessage) -> None:
-        """A message from a peer."""
+        """Take a message from a peer."""
         self._inbox.setdefault((message.channel, message.number), {})[message.sender] = message.body
         self._blocked = False
         self.wake()
 
     def step(self) -> bool:
-        """Go on by one quantum; returns whether anything was done. If not, it will not be until it is woken."""
+        """Run for one quantum; return whether anything was done. If not, there is nothing to do until `wake`."""
         if self._sweep is None:
             return self._propose() | self._begin()
         if self._blocked:
@@ -162,60 +171,61 @@ class Dataflow:
     def _propose(self) -> bool:
         if self._proposed:
             return False
-        news = [source.has_news for source in self._sources]
-        starts = not self._started and bool(self.imported)
-        asked = self.demanded > self.lower or (PROPOSALS, self.sweeps) in self._inbox
-        if not (starts or asked or any(news)):
+        changes = [source.has_changes for source in self._sources]
+        is_starting = not self._started and bool(self.imported)
+        is_asked = self.demanded > self.lower or (PROPOSALS, self.sweeps) in self._inbox
+        if not (is_starting or is_asked or any(changes)):
             return False
-        available = min([source.available for source in self._sources], default=sources.NEVER)
+        available = min([source.available for source in self._sources], default=NEVER)
         if available <= self.lower:
-            return self._pass_on_demand()
-        since = 0 if self._started else max((getattr(s, "since", 0) for s in self._sources), default=0)
+            return self._demand_of_sources()
+        since = 0 if self._started else max((source.since for source in self._sources), default=0)
         self._proposed = True
-        later = [source.has_later_news for source in self._sources]
-        proposal = available, since, [source.last for source in self._sources], list(zip(news, later, strict=True))
-        self._tell_all(PROPOSALS, self.sweeps, [proposal] * self.workers)
+        after_start = [source.has_changes_after_start for source in self._sources]
+        lasts = [source.last for source in self._sources]
+        proposal = available, since, lasts, list(zip(changes, after_start, strict=True))
+        self._send_all(PROPOSALS, self.sweeps, [proposal] * self.workers)
         return True
 
-    def _pass_on_demand(self) -> bool:
-        """Ask the maintainers of imported arrangements to catch up with what is wanted here."""
-        ahead = [source.available for source in self._sources if self.lower < source.available < sources.NEVER]
-        wanted = max([self.lower + 1, self.demanded, *ahead])
-        behind = [s for s in self._sources if isinstance(s, sources.ImportedArrangement) and s.available <= self.lower]
-        return any([source.demand(wanted) for source in behind])
+    def _demand_of_sources(self) -> bool:
+        """Ask the sources that are behind to catch up with the others, and with what is demanded here."""
+        ahead = [source.available for source in self._sources if self.lower < source.available < NEVER]
+        epoch = max([self.lower + 1, self.demanded, *ahead])
+        return any([source.demand(epoch) for source in self._sources if source.available <= self.lower])
 
     def _begin(self) -> bool:
+        """Begin a sweep if the proposals of all workers are here."""
         proposals = self._inbox.get((PROPOSALS, self.sweeps), {})
         if not self._proposed or len(proposals) < self.workers:
             return False
         del self._inbox[PROPOSALS, self.sweeps]
-        available, since, lasts, news = zip(*proposals.values(), strict=True)
+        available, since, lasts, changes = zip(*proposals.values(), strict=True)
         target = min(available)
         if not self._started:
             self._start(max(since))
         self.sweeps += 1
         self._proposed = False
         if target > self.lower:
-            self._signal(_on_any(news))
-            self._sweep = self._sweeping(target, [max(each) for each in zip(*lasts, strict=True)])
+            self._set_signals(_on_any_worker(changes))
+            self._sweep = self._sweeping(target, [max(epochs) for epochs in zip(*lasts, strict=True)])
         return True
 
     def _start(self, epoch: int) -> None:
         self._started = True
         self.start = self.lower = epoch
         for source in self._sources:
-            if isinstance(source, sources.ImportedArrangement):
-                source.start(epoch)
+            source.start(epoch)
 
     def _sweeping(self, target: int, lasts: list[int]) -> Iterator[object]:
+        """A sweep up to `target`; `lasts` are the epochs from which on the sources do not change, on all workers."""
         yield from self._root.visit_reached(Span(self.lower, target, starts=self.lower == self.start))
         for source, last in zip(self._sources, lasts, strict=True):
             source.out.closed = target >= last
-        self._complete(target)
+        self._maintainer.complete(target)
         for forget in self._forgets:
             forget(target)
         for clear in self._clears:
-            clear()  # what flowed by is not to be kept until the next sweep
+            clear()  # the changes of a visit must not stay in memory until the next sweep
         self.reader.forget(target)
         for reader in self.error_readers:
             reader.forget(target - 1)
@@ -227,52 +237,54 @@ class Dataflow:
             flow.wake()
 
     def _demand_of_importers(self, epoch: int) -> None:
-        """Have those complete an epoch who are told of no change by what they import, but whose errors have changed."""
+        """Have importers complete an epoch at which errors have changed, of which they are not told otherwise."""
         for flow in list(self._importers):
             flow.demand(epoch)
             flow._demand_of_importers(epoch)
 
     @property
-    def own_bytes(self) -> int:
-        """The bytes of all that it arranges."""
-        return self.inner_bytes + self.reader.nbytes
-
-    @property
     def is_sweeping(self) -> bool:
-        """Whether it is in the middle of a sweep."""
+        """Whether a sweep is under way."""
         return self._sweep is not None
 
     @property
+    def own_bytes(self) -> int:
+        """The bytes of all arrangements that the dataflow maintains."""
+        return self.inner_bytes + self.reader.nbytes
+
+    @property
     def inner_bytes(self) -> int:
-        """The bytes of what is arranged on the way to the result, here and for nobody else."""
-        return sum(
-            each.nbytes for each in self._root.operators() if hasattr(each, "nbytes") and each.out is not self.result
-        )
+        """The bytes of the arrangements inside the dataflow, which other dataflows cannot import."""
+        return sum(operator.nbytes for operator in self._root.operators() if operator is not self._maintainer)
 
     def drop(self) -> None:
         """Release everything that only this dataflow holds."""
         self._sweep = None
         for operator in self._root.operators():
-            if hasattr(operator, "drop"):
-                operator.drop()
+            operator.drop()
         self.reader.drop()
 
     # Messages.
 
-    def _tell_all(self, channel: int, number: int, parts: list[Any]) -> None:
+    def _send_all(self, channel: int, number: int, parts: list[Any]) -> None:
+        """Send each worker its part; this worker's own part is delivered at once."""
         for peer, part in enumerate(parts):
             if peer != self.worker:
                 self._send(peer, DataflowMessage(self.name, channel, number, self.worker, part))
         self._inbox.setdefault((channel, number), {})[self.worker] = parts[self.worker]
 
     def _all_to_all(self, channel: int, number: int, parts: list[Any]) -> Generator[object, None, list[Any]]:
-        self._tell_all(channel, number, parts)
+        """Send each worker its part; return the parts from all workers, in order, once they are here."""
+        self._send_all(channel, number, parts)
         while len(self._inbox[channel, number]) < self.workers:
             yield WAITING
         received = self._inbox.pop((channel, number))
         return [received[worker] for worker in range(self.workers)]
 
 
-def _on_any(news: Sequence[Sequence[tuple[bool, bool]]]) -> list[tuple[bool, bool]]:
-    """Of each source, whether there are changes, and later ones, on any worker."""
-    return [(any(now for now, _ in each), any(later for _, later in each)) for each in zip(*news, strict=True)]
+def _on_any_worker(changes: Sequence[Sequence[tuple[bool, bool]]]) -> list[tuple[bool, bool]]:
+    """For each source, whether some worker has changes, and whether some worker has changes after the start."""
+    return [
+        (any(now for now, _ in source), any(after_start for _, after_start in source))
+        for source in zip(*changes, strict=True)
+    ]

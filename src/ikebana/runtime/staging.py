@@ -31,8 +31,8 @@ from ikebana.encoding.columns import matched
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.errors import SchemaError
 from ikebana.kernels import shard_rows
-from ikebana.operators.arrange_stream import split_by_shard
 from ikebana.operators.changes import Fields
+from ikebana.operators.exchange import split_by_shard
 from ikebana.runtime.messages import Stage, TableSpec
 
 INSERT, UPSERT, DELETE = range(3)

@@ -1,0 +1,81 @@
+"""Scopes: the operators of a dataflow in the order of their visits, and the loops among them.
+
+A dataflow is a `Scope`. A loop is a `LoopScope`: an operator in the scope around it, with a scope of its own inside.
+
+Contract. Every operator comes after the operators that it reads from. Outside loops, an operator is visited only in
+sweeps in which changes can reach it (`ikebana.plan.reachability`). A loop visits all its operators, round by round,
+until no worker has work left at a later round; rounds without work on any worker are skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+
+from ikebana.operators.loops import Leave
+from ikebana.operators.protocol import Operator, Output, Steps
+from ikebana.operators.span import Rounds, Span
+from ikebana.plan.reachability import Signal
+
+AnyOperator = Operator[Output | None]
+
+AgreeOnRound = Callable[[int | None], Generator[object, None, int | None]]
+"""Given the next round at which this worker has work, the least of those of all workers; None where there is none."""
+
+
+class Scope:
+    """Operators in the order in which they are visited, each with the signal that says whether changes can reach it."""
+
+    def __init__(self) -> None:
+        self.items: list[AnyOperator] = []
+        self._signals: list[Signal] = []
+
+    def append(self, operator: AnyOperator, signal: Signal) -> None:
+        """Add an operator, or a loop, that reads from the operators added before it."""
+        self.items.append(operator)
+        self._signals.append(signal)
+
+    def visit_all(self, span: Span) -> Steps:
+        """Visit every operator."""
+        for operator in self.items:
+            steps = operator.visit(span)
+            if steps is not None:
+                yield from steps
+
+    def visit_reached(self, span: Span) -> Steps:
+        """Visit the operators that changes can reach; the others have nothing to do, on any worker."""
+        for operator, signal in zip(self.items, self._signals, strict=True):
+            if signal.now:
+                steps = operator.visit(span)
+                if steps is not None:
+                    yield from steps
+
+    def operators(self) -> Iterator[AnyOperator]:
+        """All operators, with those inside loops instead of the loops."""
+        for item in self.items:
+            if isinstance(item, LoopScope):
+                yield from item.operators()
+            else:
+                yield item
+
+
+class LoopScope(Scope, Operator[None]):
+    """A loop: visits its operators round by round until no worker has work left."""
+
+    out = None
+
+    def __init__(self, agree: AgreeOnRound) -> None:
+        super().__init__()
+        self._agree = agree
+        self.leaves: list[Leave] = []
+
+    def visit(self, span: Span) -> Steps:
+        round_: int | None = 0
+        while round_ is not None:
+            yield from self.visit_all(span.enter(round_))
+            round_ = yield from self._agree(self.next_round(span.rounds, round_))
+        for leave in self.leaves:
+            leave.close()
+
+    def next_round(self, prefix: Rounds, after: int) -> int | None:
+        rounds = (operator.next_round(prefix, after) for operator in self.items)
+        return min((round_ for round_ in rounds if round_ is not None), default=None)
