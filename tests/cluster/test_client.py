@@ -39,7 +39,7 @@ def two() -> Iterator[Processes]:
 
 @pytest.fixture
 def client(two: Processes) -> Iterator[Client]:
-    credentials: ClientCredentials = pickle.loads(pickle.dumps(two.invitation))
+    credentials: ClientCredentials = pickle.loads(pickle.dumps(two.credentials))
     with Client(credentials, timeout=8) as client:
         yield client
 
@@ -110,7 +110,7 @@ def test_regression_a_busy_worker_is_waited_for(
     hours = SimpleNamespace(monotonic=itertools.count(0, 3600).__next__)  # pass whenever the time is read
     monkeypatch.setattr(client_module, "time", hours)
     threading.Timer(0.1, free.touch).start()
-    with Client(two.invitation) as patient:
+    with Client(two.credentials) as patient:
         patient.send(1, Wait(view.dataflow, 0))
         assert patient.ask(0, Read(slow.dataflow, (0,), wait=True)).rows.num_rows <= 10
 
@@ -124,7 +124,7 @@ def waits_for(file: Path, column: Any) -> Any:
 def test_a_worker_that_is_silent_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authentication, "_HEARTBEAT_MS", 100)
     monkeypatch.setattr(authentication, "_HEARTBEAT_TIMEOUT_MS", 1000)
-    with Processes(1) as cluster, Client(cluster.invitation) as client:
+    with Processes(1) as cluster, Client(cluster.credentials) as client:
         with pytest.raises(DataflowError, match="there is no dataflow"):
             client.ask(0, Wait("nothing", 1))
         os.kill(cluster.pids[0], signal.SIGSTOP)
@@ -137,7 +137,7 @@ def test_what_is_unanswered_is_bounded(two: Processes) -> None:
     engine = Engine(cluster=two)
     _, view = counted(engine, "bounded")
     two.run()
-    client = Client(two.invitation, limit=3, timeout=0.3)
+    client = Client(two.credentials, limit=3, timeout=0.3)
     for _ in range(3):
         client.send(0, Wait(view.dataflow, 1))
     with pytest.raises(DataflowError, match="has not answered"):
@@ -152,12 +152,12 @@ def test_what_is_unanswered_is_bounded(two: Processes) -> None:
 
 
 def test_only_clients_connect_to_the_client_endpoint(two: Processes) -> None:
-    stranger = Client(replace(two.invitation, keys=KeyPair.new()), timeout=5)
+    stranger = Client(replace(two.credentials, keys=KeyPair.new()), timeout=5)
     for _ in range(3):  # trying again does not help, and does not hang
         with pytest.raises(DataflowError, match=r"is gone|has not answered"):
             stranger.ask(0, Wait("x", 1))
     stranger.close()
-    intruder = Client(replace(two.invitation, endpoints=(two._connections.endpoint,)), timeout=0.5)
+    intruder = Client(replace(two.credentials, endpoints=(two._connections.endpoint,)), timeout=0.5)
     with pytest.raises(DataflowError, match=r"is gone|has not answered"):  # a client at an endpoint for members
         intruder.ask(0, Wait("x", 1))
     intruder.close()
@@ -165,7 +165,7 @@ def test_only_clients_connect_to_the_client_endpoint(two: Processes) -> None:
 
 
 def test_secrets_are_not_shown(two: Processes) -> None:
-    assert two.invitation.keys.secret.decode() not in repr(two.invitation)
+    assert two.credentials.keys.secret.decode() not in repr(two.credentials)
 
 
 def test_a_worker_that_ends_is_noticed() -> None:
@@ -173,14 +173,14 @@ def test_a_worker_that_ends_is_noticed() -> None:
     engine = Engine(cluster=cluster)
     _, view = counted(engine, "ended")
     cluster.run()
-    client = Client(cluster.invitation)
+    client = Client(cluster.credentials)
     with pytest.raises(DataflowError, match="has not answered"):
         client.ask(0, Wait(view.dataflow, 9), timeout=0.1)
     os.kill(cluster.pids[0], signal.SIGKILL)
     start = time.monotonic()
     with pytest.raises(DataflowError, match="worker 0 is gone"):
         client.ask(0, Wait(view.dataflow, 9))
-    late = Client(cluster.invitation)
+    late = Client(cluster.credentials)
     with pytest.raises(DataflowError, match="worker 0 is gone"):
         late.ask(0, Wait(view.dataflow, 9))
     assert time.monotonic() - start < 5

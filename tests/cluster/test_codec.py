@@ -72,7 +72,7 @@ COMMANDS = {
     "unsubscribe": messages.Unsubscribe(9),
     "hold": messages.Hold(10, "view", 3),
     "release": messages.Release(10),
-    "reply": messages.Reply(3, ("orders", 4)),
+    "reply": messages.DriverAnswer(3, ("orders", 4)),
 }
 CALLS = {
     "peers": protocol.PeerAddresses(("tcp://127.0.0.1:1", "tcp://127.0.0.1:2"), ((17, 3), None), (b"token", b"")),

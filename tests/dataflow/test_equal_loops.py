@@ -18,7 +18,7 @@ from ikebana.engine.collection import Collection, iterate
 from ikebana.errors import SchemaError
 from ikebana.plan import ir
 from ikebana.plan.scopes import LoopScope, Scope
-from ikebana.plan.sharing import private, walk
+from ikebana.plan.sharing import make_private, walk
 from tests.dataflow.harness import cluster_of, pairs, pairs_input, read, settle
 
 N = {"n": pa.int64()}
@@ -124,8 +124,8 @@ def test_equal_loops_are_the_same_node(query: Callable[[Collection, Collection],
     first = query(edges, roots)
     assert query(edges, roots).node is first.node
     assert cloudpickle.loads(cloudpickle.dumps(first.node)).digest == first.node.digest
-    assert private(first.node, "me") is private(query(edges, roots).node, "me")
-    assert private(first.node, "me").shape != private(first.node, "you").shape != first.node.shape
+    assert make_private(first.node, "me") is make_private(query(edges, roots).node, "me")
+    assert make_private(first.node, "me").shape != make_private(first.node, "you").shape != first.node.shape
 
 
 def test_different_loops_are_different_nodes() -> None:

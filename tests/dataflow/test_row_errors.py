@@ -14,7 +14,7 @@ import pytest
 
 from ikebana.cluster.inprocess import NO_FAULTS, Faults, InProcess
 from ikebana.encoding import bad_rows
-from ikebana.encoding.bad_rows import BadRows, set_apart
+from ikebana.encoding.bad_rows import BadRows, separate_bad_rows
 from ikebana.engine import Engine, View
 from ikebana.engine.collection import Collection
 from ikebana.errors import DataflowError, EvaluationError, SchemaError
@@ -309,7 +309,7 @@ def test_rows_are_found_by_bisection_or_as_the_exception_says() -> None:
             raise ValueError("three")
         return rows.tolist()
 
-    result, good, failed = set_apart(function, 40, list)
+    result, good, failed = separate_bad_rows(function, 40, list)
     assert result == good.tolist() == [n for n in range(40) if n % 7 != 3]
     assert [(each.row, each.reason) for each in failed] == [(n, "ValueError: three") for n in range(3, 40, 7)]
 
@@ -321,7 +321,7 @@ def test_rows_are_found_by_bisection_or_as_the_exception_says() -> None:
             raise error
         return rows.tolist()
 
-    result, good, failed = set_apart(knowing, 40, list)
+    result, good, failed = separate_bad_rows(knowing, 40, list)
     assert result == good.tolist() and {each.reason for each in failed} == {f"three: row {n}" for n in range(3, 40, 7)}
 
 
@@ -331,13 +331,13 @@ def test_what_no_row_is_to_blame_for_is_raised(monkeypatch: pytest.MonkeyPatch) 
             raise ValueError("too many")
 
     with pytest.raises(ValueError, match="too many"):
-        set_apart(together, 8, list)
+        separate_bad_rows(together, 8, list)
 
     def wrong(rows: Any) -> None:
         raise SchemaError("wrong columns")
 
     with pytest.raises(SchemaError):
-        set_apart(wrong, 8, list)
+        separate_bad_rows(wrong, 8, list)
 
     def never(rows: Any) -> None:
         if len(rows):
@@ -345,7 +345,7 @@ def test_what_no_row_is_to_blame_for_is_raised(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(bad_rows, "MAX_BAD_ROWS", 5)
     with pytest.raises(ValueError, match="never"):
-        set_apart(never, 8, list)
+        separate_bad_rows(never, 8, list)
 
 
 def test_a_log_adds_up_what_no_reader_tells_apart() -> None:

@@ -215,6 +215,6 @@ def test_many_rows_of_a_stream_go_to_all_workers_and_few_to_one() -> None:
         numbers = engine.table("numbers", {"n": pa.int64()}, kind="stream")
         for count, workers in ((10, 1), (20_000, 3)):
             data = {"n": np.arange(count)}
-            staged = list(stages(numbers.spec, data, "insert", transaction=0, part=0, workers=3, near=1))
+            staged = list(stages(numbers.spec, data, "insert", transaction=0, part=0, workers=3, stream_worker=1))
             assert len(staged) == workers
             assert sorted(n for _, stage in staged for n in stage.columns[0].to_pylist()) == list(range(count))

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ikebana.cluster.interrupts import deferred
+from ikebana.cluster.interrupts import defer_interrupts
 from ikebana.cluster.processes import Processes
 from ikebana.engine import Engine, Table
 from ikebana.runtime.messages import Commit, Install, Ping, Read
@@ -169,14 +169,14 @@ def test_regression_changes_go_on_after_an_interrupt(engine: Engine, table: Tabl
 
 def test_deferred_interrupts_come_at_the_end() -> None:
     seen = []
-    with pytest.raises(KeyboardInterrupt), deferred():
-        with deferred():
+    with pytest.raises(KeyboardInterrupt), defer_interrupts():
+        with defer_interrupts():
             interrupt()
             seen.append("inside")
         seen.append("still inside")
     assert seen == ["inside", "still inside"]
     handler = signal.getsignal(signal.SIGINT)
-    thread = threading.Thread(target=lambda: seen.append(deferred().__enter__()))
+    thread = threading.Thread(target=lambda: seen.append(defer_interrupts().__enter__()))
     thread.start()
     thread.join()
     assert signal.getsignal(signal.SIGINT) is handler and seen[-1] is None

@@ -82,7 +82,7 @@ def test_guests_stage_with_the_owners_and_read_from_them(engine: Engine, table: 
     view = engine.install("all", table)
     transaction = engine.transaction()
     assert isinstance(engine.cluster, Processes)
-    with Client(engine.cluster.invitation) as client:
+    with Client(engine.cluster.credentials) as client:
         for part in range(4):
             data = {"k": range(part * 1000, (part + 1) * 1000), "v": [part] * 1000}
             for attempt in (0, 1):

@@ -171,7 +171,7 @@ def test_a_failed_start_leaves_nothing(spark: SparkSession) -> None:
     with pytest.raises(DataflowError, match=r"worker \d has died\n.*exit code 1"):
         SparkWorkers(spark, 2, workers_host="203.0.113.7")
     with pytest.raises(DataflowError, match=r"worker 0 did not start in time(.|\n)*start_timeout"):
-        SparkWorkers(spark, 1, patience=0.01)
+        SparkWorkers(spark, 1, start_timeout=0.01)
     assert not occupied_slots[spark.sparkContext]
     assert within(SOON, lambda: not workers_running())
     assert within(SOON, lambda: not spark.sparkContext.statusTracker().getActiveJobsIds())
@@ -187,22 +187,22 @@ def test_tasks_load_and_read_as_guests(spark: SparkSession) -> None:
         edges = engine.input("edges", EDGES)
         view = engine.install("by src", edges.arrange("src"))
         cluster.run()
-        invitation, columns = cluster.invitation, edges.node.columns
+        credentials, columns = cluster.credentials, edges.node.columns
 
         def load(part: int) -> int:
-            with Client(invitation) as guest:
+            with Client(credentials) as client:
                 data = {"src": np.arange(size) + part * size, "dst": np.arange(size)}
-                guest.send(part % 2, Push("edges", Changes.of(columns, data, (0,))))
+                client.send(part % 2, Push("edges", Changes.of(columns, data, (0,))))
             return part
 
         def read(worker: int) -> int:
-            with Client(invitation) as guest:
-                return guest.ask(worker, Read("by src", (0,))).rows.num_rows
+            with Client(credentials) as client:
+                return client.ask(worker, Read("by src", (0,))).rows.num_rows
 
         context: Any = spark.sparkContext
         assert context.parallelize(range(parts), parts).map(load).collect() == list(range(parts))
         engine.advance()
         view.wait(0)
         assert sum(context.parallelize(range(2), 2).map(read).collect()) == size * parts
-    with pytest.raises(IkebanaError, match="worker 0 is gone"), Client(invitation, timeout=5) as late:
+    with pytest.raises(IkebanaError, match="worker 0 is gone"), Client(credentials, timeout=5) as late:
         late.ask(0, Read("by src", (0,)))

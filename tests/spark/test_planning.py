@@ -86,9 +86,11 @@ def _expressions(tree: Tree) -> Iterator[Tree]:
 def scalars(found: Planned, table: str) -> list[str]:
     """The columns of a table that scalar subqueries read, one for each subquery."""
     return sorted(
-        plan.many("projectList")[0].fields["name"] if plan.kind == "Project" else plan.many("output")[0].fields["name"]
+        plan.expressions("projectList")[0].fields["name"]
+        if plan.kind == "Project"
+        else plan.expressions("output")[0].fields["name"]
         for each in expressions(found)
-        if each.kind == "ScalarSubquery" and leaves_of(plan := each.one("plan")) == [table]
+        if each.kind == "ScalarSubquery" and leaves_of(plan := each.expression("plan")) == [table]
     )
 
 

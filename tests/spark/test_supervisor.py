@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ikebana.cluster.hosts import WorkerExit
-from ikebana.cluster.launch import CRASHED, LOST
+from ikebana.cluster.launch import EXIT_CODE_CRASHED, EXIT_CODE_LOST
 from ikebana.spark.barrier_job import _reported
 from ikebana.spark.supervisor import ExitReport, format_exit_report, parse_exit_report
 
@@ -20,7 +20,7 @@ TEXT = (
 )
 
 
-@pytest.mark.parametrize(("worker", "code"), [(0, 1), (3, -9), (12, CRASHED), (1, LOST)])
+@pytest.mark.parametrize(("worker", "code"), [(0, 1), (3, -9), (12, EXIT_CODE_CRASHED), (1, EXIT_CODE_LOST)])
 def test_an_exit_report_survives_the_text_of_a_spark_error(worker: int, code: int) -> None:
     report = format_exit_report(worker, code)
     assert "\n" not in report
@@ -46,9 +46,9 @@ def test_a_report_of_another_form_is_none() -> None:
     ("report", "lost", "expected"),
     [
         ((1, -9), [0, 1], WorkerExit(1, "it was killed by SIGKILL")),
-        ((1, CRASHED), [0, 1], WorkerExit(1, f"it ended with exit code {CRASHED}", crashed=True)),
-        ((1, LOST), [1, 0], WorkerExit(0, "worker 1 has lost its connection to one that does not answer")),
-        ((1, LOST), [1], WorkerExit(None, "worker 1 has lost its connection to one that does not answer")),
+        ((1, EXIT_CODE_CRASHED), [0, 1], WorkerExit(1, f"it ended with exit code {EXIT_CODE_CRASHED}", crashed=True)),
+        ((1, EXIT_CODE_LOST), [1, 0], WorkerExit(0, "worker 1 has lost its connection to one that does not answer")),
+        ((1, EXIT_CODE_LOST), [1], WorkerExit(None, "worker 1 has lost its connection to one that does not answer")),
     ],
 )
 def test_the_cause_of_an_exit(report: Any, lost: Sequence[int], expected: WorkerExit) -> None:

@@ -125,7 +125,7 @@ class Oracle:
         if not cases:
             return
         plan = parse(self._select(cases)._jdf.queryExecution().optimizedPlan().toJSON())
-        aliases = {each.fields["name"]: each for each in plan.many("projectList")}
+        aliases = {each.fields["name"]: each for each in plan.expressions("projectList")}
         below = _Below(plan, Config(ansi, self._time_zone))
         for case in cases:
             try:
@@ -274,9 +274,9 @@ class _Below:
         self.config = config
         self._computed: dict[int, Tree] = {}
         while plan.children:
-            plan = plan.only
+            plan = plan.only_child
             if plan.kind == "Project":
-                aliases = [each for each in plan.many("projectList") if each.kind == "Alias"]
+                aliases = [each for each in plan.expressions("projectList") if each.kind == "Alias"]
                 self._computed.update({each.expr_id: each for each in aliases})
 
     def leaf(self, tree: Tree) -> Expression | None:

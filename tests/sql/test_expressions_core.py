@@ -42,7 +42,7 @@ def constant(text: str | None, spark: str, zone: str = "UTC") -> Expression:
 
 def evaluated(expression: Expression, **columns: pa.Array) -> list[Any]:
     """The values of an expression, after a check of its type and nullability."""
-    array = expression.evaluate(ColumnBatch.of(columns))
+    array = expression.evaluate(ColumnBatch.from_columns(columns))
     array.validate(full=True)
     assert array.type == expression.type
     assert expression.nullable or not array.null_count

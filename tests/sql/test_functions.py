@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from ikebana.errors import EvaluationError, SqlError
 from ikebana.expressions import Column, ColumnBatch, Config, Expression, Literal, PythonFunction
 from ikebana.expressions.core.base import BUILDERS
-from ikebana.expressions.core.scalars import each_distinct
+from ikebana.expressions.core.scalars import map_distinct
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.nested.lists import Lists, ranks
 from ikebana.expressions.strings.patterns import translate_java, translate_like
@@ -49,7 +49,7 @@ def run(expression: Expression, **columns: Any) -> list[Any]:
         name: values if isinstance(values, pa.Array) else pa.array(values, {"i": INT}.get(name))
         for name, values in columns.items()
     }
-    return expression.evaluate(ColumnBatch.of(arrays)).to_pylist()
+    return expression.evaluate(ColumnBatch.from_columns(arrays)).to_pylist()
 
 
 # Strings and patterns.
@@ -154,7 +154,7 @@ def test_each_distinct_computes_once(values: list[str | None], data: st.DataObje
         calls.append((one, other))
         return one * other
 
-    result = each_distinct(compute, TEXT, pa.array(values, TEXT), pa.array(others, INT))
+    result = map_distinct(compute, TEXT, pa.array(values, TEXT), pa.array(others, INT))
     assert result.to_pylist() == [
         None if one is None or other is None else one * other for one, other in zip(values, others, strict=True)
     ]

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from ikebana.errors import EvaluationError
 from ikebana.expressions import Column, Config, Expression
-from ikebana.expressions.core.builders import later
+from ikebana.expressions.core.builders import add_interval
 from ikebana.expressions.temporal.zones import DAY
 from ikebana.reducers.sort_keys import SortKey
 from ikebana.reducers.sums import Count, Mean, Sum
@@ -122,9 +122,9 @@ def a_month_later(value: date) -> date:
 
 _DATE = Column(pa.date32(), False, VALUE)
 MOVES: dict[Any, Callable[[date], date]] = {
-    later(_DATE, -2 * DAY, False, Config()): lambda value: value - timedelta(days=2),
-    later(_DATE, 3 * DAY, False, Config()): lambda value: value + timedelta(days=3),
-    later(_DATE, 1, True, Config()): a_month_later,
+    add_interval(_DATE, -2 * DAY, False, Config()): lambda value: value - timedelta(days=2),
+    add_interval(_DATE, 3 * DAY, False, Config()): lambda value: value + timedelta(days=3),
+    add_interval(_DATE, 1, True, Config()): a_month_later,
 }
 """Bounds of dates, and what they are."""
 
@@ -345,7 +345,7 @@ def test_bounds_are_days_of_clocks() -> None:
     key, val = [never("g", pa.int64())], [never("t", pa.timestamp("us", "UTC"))]
     hours = [datetime(2020, 3, 8, 4, tzinfo=UTC) + timedelta(hours=each) for each in (0, 23, 24)]  # 23 hours are a day
     zone = Config(time_zone="America/New_York")
-    tomorrow = later(Column(val[0].type, False, VALUE), DAY, False, zone)
+    tomorrow = add_interval(Column(val[0].type, False, VALUE), DAY, False, zone)
     logic = WindowReducer((SortKey("t"),), (OverFrame("n", Count(), Frame("range", 0, tomorrow)),))
     found = applied(logic, key, val, Counter((1, each) for each in hours))
     assert [row[-1] for row in sorted(found)] == [2, 2, 1]

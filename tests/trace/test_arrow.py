@@ -14,11 +14,11 @@ from pyarrow import types
 from ikebana.encoding.arrow import (
     and_validity,
     decimal_words,
-    flags_of,
     from_decimal_words,
     from_numpy,
     pack_validity,
     to_numpy,
+    unpack_bits,
     validity,
 )
 from tests.trace.compare import array_of
@@ -76,7 +76,7 @@ def test_bitmaps_are_left_out_where_all_rows_are_valid(rows: int) -> None:
 def test_bits_of_a_sliced_boolean_array() -> None:
     array = pa.array([True, False, None, True] * 5)
     for start in range(len(array)):
-        bits = flags_of(array.slice(start))
+        bits = unpack_bits(array.slice(start))
         assert [bool(bit) for bit, scalar in zip(bits, array.slice(start), strict=True) if scalar.is_valid] == [
             scalar.as_py() for scalar in array.slice(start) if scalar.is_valid
         ]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ikebana.encoding import Schema
 from ikebana.encoding.canonical import canonical, declared
-from ikebana.encoding.columns import matched
+from ikebana.encoding.columns import match_columns
 from ikebana.errors import SchemaError
 from tests.trace.nested import NESTED, columns, same
 
@@ -51,9 +51,9 @@ def test_serialized_rows_can_be_taken_and_concatenated(array: pa.Array, data: An
 @given(columns())
 def test_nested_columns_fit_their_own_type(array: pa.Array) -> None:
     field = pa.field("x", array.type)
-    (checked,) = matched({"x": array}, (field,))
+    (checked,) = match_columns({"x": array}, (field,))
     assert likened(checked) == likened(array)
-    (converted,) = matched({"x": array.to_pylist()}, (field,))
+    (converted,) = match_columns({"x": array.to_pylist()}, (field,))
     assert likened(converted) == likened(array)
 
 
@@ -67,7 +67,7 @@ def test_schemas_of_nested_columns_are_hashed(kind: pa.DataType) -> None:
 def test_values_are_widened_inside() -> None:
     field = pa.field("x", pa.list_(pa.struct([("a", pa.int64()), ("b", pa.string())])))
     narrow = pa.array([[{"a": 1, "b": "z"}]], pa.large_list(pa.struct([("a", pa.int8()), ("b", pa.large_string())])))
-    (widened,) = matched({"x": narrow}, (field,))
+    (widened,) = match_columns({"x": narrow}, (field,))
     assert (widened.type, widened.to_pylist()) == (field.type, [[{"a": 1, "b": "z"}]])
 
 
@@ -84,7 +84,7 @@ def test_values_are_widened_inside() -> None:
 )
 def test_what_would_lose_something_inside_is_refused(given_: pa.Array, wanted: pa.DataType) -> None:
     with pytest.raises(SchemaError, match=r"column 'x' (is not of type|do not fit the schema)"):
-        matched({"x": given_}, (pa.field("x", wanted),))
+        match_columns({"x": given_}, (pa.field("x", wanted),))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_what_would_lose_something_inside_is_refused(given_: pa.Array, wanted: p
 )
 def test_nulls_inside_are_refused_where_the_type_excludes_them(kind: pa.DataType, values: list[Any]) -> None:
     with pytest.raises(SchemaError, match="has a null in 'item'"):
-        matched({"x": pa.array(values, kind)}, (pa.field("x", kind),))
+        match_columns({"x": pa.array(values, kind)}, (pa.field("x", kind),))
 
 
 def test_types_that_cannot_be_indexed_are_named_also_inside() -> None:

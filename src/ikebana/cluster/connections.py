@@ -36,7 +36,7 @@ import zmq
 from ikebana.cluster import Listener, codec, ignore
 from ikebana.cluster.authentication import Socket, Sockets
 from ikebana.cluster.hosts import WorkerHost
-from ikebana.cluster.interrupts import deferred
+from ikebana.cluster.interrupts import defer_interrupts
 from ikebana.cluster.protocol import (
     Answer,
     Ask,
@@ -119,7 +119,7 @@ class WorkerConnections:
         poller = zmq.Poller()
         for readable in (self._router, self._sockets.zap, self._wakeup_receiver.fileno()):
             poller.register(readable, zmq.POLLIN)
-        for fd in self._host.lifelines:
+        for fd in self._host.exit_fds:
             poller.register(fd, zmq.POLLIN | zmq.POLLERR)
         return poller
 
@@ -204,7 +204,7 @@ class WorkerConnections:
     def _wake(self, *, always: bool = False) -> None:
         """Wake the connection thread. It resets `_wakeup_pending` before it takes items, so it misses none."""
         if always or not self._wakeup_pending:
-            with deferred(), suppress(OSError):  # the socket is full of wake-ups, or the thread has ended
+            with defer_interrupts(), suppress(OSError):  # the socket is full of wake-ups, or the thread has ended
                 self._wakeup_pending = True  # only together with the wake-up
                 self._wakeup_sender.send(b"\0")
 
@@ -239,7 +239,7 @@ class WorkerConnections:
         if self._closing:
             return
         ended = [index for index, watch in enumerate(self._watches) if watch in events]
-        if ended or any(fd in events for fd in self._host.lifelines) or (not events and self._host.look()):
+        if ended or any(fd in events for fd in self._host.exit_fds) or (not events and self._host.check_processes()):
             self._raise_death(ended)
 
     def _receive_all(self) -> None:

@@ -41,7 +41,7 @@ from ikebana.cluster.authentication import KeyPair, Sockets
 from ikebana.cluster.client import ClientCredentials
 from ikebana.cluster.connections import PendingCall, WorkerConnections
 from ikebana.cluster.hosts import WorkerHost
-from ikebana.cluster.interrupts import deferred
+from ikebana.cluster.interrupts import defer_interrupts
 from ikebana.cluster.launch import WorkerConfig
 from ikebana.cluster.protocol import Ask, Counts, Idle
 from ikebana.cluster.shared_memory import SharedMemory
@@ -66,7 +66,7 @@ class Driver:
         effort: str = "default",
         host: str = "127.0.0.1",
         workers_host: str | None = None,
-        patience: float = 120.0,
+        start_timeout: float = 120.0,
         memory: int | None = None,
         view_memory: int | None = None,
     ) -> None:
@@ -105,15 +105,15 @@ class Driver:
         ]
         try:
             worker_host.start(configs)
-            hellos = self._connections.open(public_keys, patience)
+            hellos = self._connections.open(public_keys, start_timeout)
         except BaseException:
-            with deferred():
+            with defer_interrupts():
                 self._end()
             raise
         self.pids = [hello.pid for hello in hellos]
         """The process id of each worker, on its machine."""
         endpoints = tuple(hello.client_endpoint for hello in hellos)
-        self.invitation = ClientCredentials(endpoints, tuple(public_keys), client_keys)
+        self.credentials = ClientCredentials(endpoints, tuple(public_keys), client_keys)
         """For clients, which connect to the workers directly (`ikebana.cluster.client`)."""
 
     @property

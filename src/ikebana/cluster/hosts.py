@@ -38,7 +38,7 @@ class WorkerHost(Protocol):
         ...
 
     @property
-    def lifelines(self) -> list[int]:
+    def exit_fds(self) -> list[int]:
         """File descriptors of which one becomes readable once a worker has ended."""
         ...
 
@@ -50,7 +50,7 @@ class WorkerHost(Protocol):
         """Whether any worker has ended. Must be cheap; may be called by any thread."""
         ...
 
-    def look(self) -> bool:
+    def check_processes(self) -> bool:
         """Whether any worker has ended. Called now and then; may be slower and more thorough than `any_ended`."""
         ...
 

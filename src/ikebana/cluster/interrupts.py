@@ -29,7 +29,7 @@ _is_deferring = False
 
 
 @contextmanager
-def deferred() -> Iterator[None]:
+def defer_interrupts() -> Iterator[None]:
     """Defer interrupts of the main thread until the end of the block."""
     global _is_deferring
     handler = signal.getsignal(signal.SIGINT)
@@ -55,11 +55,11 @@ def deferred() -> Iterator[None]:
             current(*interrupts[0])
 
 
-def completed(make: Callable[[], Result], undo: Callable[[Result], object]) -> Result:
+def complete_or_undo(make: Callable[[], Result], undo: Callable[[Result], object]) -> Result:
     """Return the result of `make`. After an interrupt during the call, `undo` the result and raise the interrupt."""
     results: list[Result] = []
     try:
-        with deferred():
+        with defer_interrupts():
             results.append(make())
     except BaseException:
         if results:

@@ -40,13 +40,13 @@ from ikebana.cluster.authentication import KeyPair, Socket
 from ikebana.cluster.hosts import WorkerExit, how_ended
 from ikebana.errors import DataflowError
 
-LOST = 75
+EXIT_CODE_LOST = 75
 """Exit code of a worker that ends because the driver or another worker has ended."""
 
-CRASHED = 70
+EXIT_CODE_CRASHED = 70
 """Exit code of a worker that ends because of an exception, which it has reported."""
 
-MODULE = "ikebana.cluster"
+WORKER_MODULE = "ikebana.cluster"
 """The module that a worker process runs."""
 
 _PR_SET_PDEATHSIG = 1
@@ -103,15 +103,15 @@ class ChildProcesses:
     def __init__(self, python: str) -> None:
         self._python = python
         self._processes: list[subprocess.Popen[bytes]] = []
-        self.lifelines: list[int] = []
+        self.exit_fds: list[int] = []
 
     def start(self, configs: Sequence[WorkerConfig]) -> None:
         """Start a process for each configuration. If one cannot be started, `close` ends the others."""
         pipes = [os.pipe() for _ in configs]
-        self.lifelines = [reading for reading, _ in pipes]
+        self.exit_fds = [reading for reading, _ in pipes]
         try:
             for config, (_, writing) in zip(configs, pipes, strict=True):
-                others = [reading for at, reading in enumerate(self.lifelines) if at != config.index]
+                others = [reading for at, reading in enumerate(self.exit_fds) if at != config.index]
                 self._start(replace(config, exit_pipe=writing, peer_exit_pipes=others))
         finally:
             for _, writing in pipes:
@@ -121,7 +121,7 @@ class ChildProcesses:
         path = [os.getcwd() if folder == "" else folder for folder in sys.path]
         try:
             process = subprocess.Popen(
-                [self._python, "-P", "-m", MODULE],
+                [self._python, "-P", "-m", WORKER_MODULE],
                 stdin=subprocess.PIPE,
                 bufsize=0,
                 pass_fds=[config.exit_pipe, *config.peer_exit_pipes],
@@ -142,11 +142,11 @@ class ChildProcesses:
     def any_ended(self) -> bool:
         """Whether any worker has ended, according to the exit pipes. Takes two microseconds."""
         poll = select.poll()  # a new one, since other threads may call this at the same time
-        for reading in self.lifelines:
+        for reading in self.exit_fds:
             poll.register(reading, select.POLLIN)
         return bool(poll.poll(0))
 
-    def look(self) -> bool:
+    def check_processes(self) -> bool:
         """Whether any worker has ended, according to the operating system."""
         return any(process.poll() is not None for process in self._processes)
 
@@ -156,10 +156,10 @@ class ChildProcesses:
         while True:
             codes = {worker: process.poll() for worker, process in enumerate(self._processes)}
             ended = {worker: code for worker, code in codes.items() if code is not None}
-            causes = {worker: code for worker, code in ended.items() if code != LOST}
+            causes = {worker: code for worker, code in ended.items() if code != EXIT_CODE_LOST}
             if causes or time.monotonic() > deadline:
                 for worker, code in (causes or ended).items():
-                    return WorkerExit(worker, how_ended(code), crashed=code == CRASHED)
+                    return WorkerExit(worker, how_ended(code), crashed=code == EXIT_CODE_CRASHED)
                 return None
             time.sleep(0.005)
 
@@ -173,7 +173,7 @@ class ChildProcesses:
         for process in self._processes:
             process.kill()
             process.wait()
-        pipes, self.lifelines = self.lifelines, []
+        pipes, self.exit_fds = self.exit_fds, []
         for reading in pipes:
             os.close(reading)
 
@@ -190,7 +190,7 @@ def read_config() -> WorkerConfig:
     """In a worker process: read the configuration that the driver has written to the standard input."""
     line = sys.stdin.buffer.readline()
     if not line:
-        sys.exit(LOST)  # the driver has ended
+        sys.exit(EXIT_CODE_LOST)  # the driver has ended
     return WorkerConfig.from_line(line)
 
 
@@ -224,7 +224,7 @@ def _watch_pipes(poll: select.poll, driver: int, parent: int) -> None:
             if driver not in closed:
                 time.sleep(_GRACE_SECONDS / 2)  # perhaps all were told to stop, and a peer was first: stop in order
             break
-    os._exit(LOST)
+    os._exit(EXIT_CODE_LOST)
 
 
 def exit_with(watches: Sequence[Socket], *, grace: bool = False) -> Callable[[], None]:
@@ -253,4 +253,4 @@ def _exit_with(watches: Sequence[Socket], stop_receiver: socket.socket, grace: b
         return
     if grace and select.select([stop_receiver], [], [], _GRACE_SECONDS / 2)[0]:
         return
-    os._exit(LOST)
+    os._exit(EXIT_CODE_LOST)

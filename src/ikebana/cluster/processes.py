@@ -25,7 +25,7 @@ class Processes(Driver):
         effort: str = "default",
         host: str = "127.0.0.1",
         python: str = sys.executable,
-        patience: float = 120.0,
+        start_timeout: float = 120.0,
         memory: int | None = None,
         view_memory: int | None = None,
     ) -> None:
@@ -41,7 +41,7 @@ class Processes(Driver):
             workers,
             effort=effort,
             host=host,
-            patience=patience,
+            start_timeout=start_timeout,
             memory=memory,
             view_memory=view_memory,
         )

@@ -139,7 +139,7 @@ class WorkerProcess:
             codec.send(self._driver, codec.encode(Crash(reason, traceback.format_exc())))
             self._close(linger=_CRASH_REPORT_MS)
             traceback.print_exc()
-            return launch.CRASHED
+            return launch.EXIT_CODE_CRASHED
         self._close()
         return 0
 

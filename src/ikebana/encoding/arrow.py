@@ -18,7 +18,7 @@ from pyarrow import types
 
 from ikebana.encoding.lanes import Array, Lane
 
-Flags: TypeAlias = npt.NDArray[np.bool_]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def dtype_of(kind: pa.DataType) -> Any:
@@ -29,12 +29,12 @@ def dtype_of(kind: pa.DataType) -> Any:
 def to_numpy(array: pa.Array) -> Array:
     """The values of a fixed-width array, other than decimals (see `decimal_words`)."""
     if types.is_boolean(array.type):
-        return flags_of(array)
+        return unpack_bits(array)
     data: Array = np.frombuffer(array.buffers()[1] or b"", dtype_of(array.type))
     return data[array.offset : array.offset + len(array)]
 
 
-def from_numpy(kind: pa.DataType, data: Array, valid: Flags | None = None) -> pa.Array:
+def from_numpy(kind: pa.DataType, data: Array, valid: Mask | None = None) -> pa.Array:
     """An array of a fixed-width type, other than a decimal, with these values; null where `valid` is false."""
     if types.is_boolean(kind):
         packed = pack_bits(data.astype(bool, copy=False))
@@ -50,14 +50,14 @@ def decimal_words(array: pa.Array) -> tuple[Lane, Lane]:
     return words[::2], words[1::2]
 
 
-def from_decimal_words(kind: pa.DataType, low: Lane, high: Lane, valid: Flags | None = None) -> pa.Array:
+def from_decimal_words(kind: pa.DataType, low: Lane, high: Lane, valid: Mask | None = None) -> pa.Array:
     """A decimal128 array from the low and high 64 bits of its unscaled values; null where `valid` is false."""
     words = np.empty((len(low), 2), np.int64)
     words[:, 0], words[:, 1] = low, high
     return pa.Array.from_buffers(kind, len(low), [pack_validity(valid), pa.py_buffer(words)])
 
 
-def flags_of(array: pa.Array) -> Flags:
+def unpack_bits(array: pa.Array) -> Mask:
     """The bits of a Boolean array; arbitrary where it is null."""
     buffer, start = array.buffers()[1], array.offset // 8
     if buffer is None:
@@ -72,16 +72,16 @@ def pack_bits(flags: Array) -> pa.Buffer:
     return pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 
-def validity(*arrays: pa.Array) -> Flags | None:
+def validity(*arrays: pa.Array) -> Mask | None:
     """Where none of the arrays is null; None if no array has nulls."""
-    result: Flags | None = None
+    result: Mask | None = None
     for array in arrays:
         if array.null_count:
-            result = and_validity(result, flags_of(array.is_valid()))
+            result = and_validity(result, unpack_bits(array.is_valid()))
     return result
 
 
-def and_validity(left: Flags | None, right: Flags | None) -> Flags | None:
+def and_validity(left: Mask | None, right: Mask | None) -> Mask | None:
     """Where both validities hold."""
     if left is None or right is None:
         return right if left is None else left

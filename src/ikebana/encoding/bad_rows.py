@@ -1,7 +1,7 @@
 """Bad rows: the rows for which a function raises, separated from the others.
 
-User functions and expressions are evaluated for many rows at once, and raise if one of the rows is bad. `set_apart`
-finds the bad rows and evaluates the function for the others.
+User functions and expressions are evaluated for many rows at once, and raise if one of the rows is bad.
+`separate_bad_rows` finds the bad rows and evaluates the function for the others.
 
 An exception may list the bad rows in an attribute `bad_rows`, a `BadRows`. Otherwise they are found by bisection: the
 function is evaluated for each half of the rows, then for the halves of a half that fails, and so on.
@@ -48,7 +48,9 @@ class Failure:
     reason: str
 
 
-def set_apart(function: Callable[[Lane], T], count: int, nothing: Callable[[], T]) -> tuple[T, Lane, list[Failure]]:
+def separate_bad_rows(
+    function: Callable[[Lane], T], count: int, nothing: Callable[[], T]
+) -> tuple[T, Lane, list[Failure]]:
     """Return the result of a function of row positions for the good rows, the good rows, and the failures.
 
     If all rows are bad, the result is that of `nothing`: functions are not called without rows.

@@ -42,14 +42,14 @@ from pyarrow import types
 from ikebana.encoding.arrow import pack_validity
 from ikebana.encoding.columns import (
     canonical_floats,
+    integers_to_short_decimals,
     is_binary,
     is_list,
     is_nested,
     is_short_decimal,
     is_string,
-    scaled,
-    unscaled,
-    validity,
+    short_decimals_to_integers,
+    valid_flags,
 )
 from ikebana.encoding.lanes import Array, Flags, Lane
 from ikebana.kernels import gather_strings
@@ -65,7 +65,7 @@ def canonical(array: pa.Array) -> pa.Array:
     """Return the column with equal values as equal bytes: of fixed width, large strings or large binaries."""
     if is_nested(array.type):
         return _serialize(array)
-    return unscaled(array) if is_short_decimal(array.type) else _flat(array)
+    return short_decimals_to_integers(array) if is_short_decimal(array.type) else _flat(array)
 
 
 def _flat(array: pa.Array) -> pa.Array:
@@ -85,14 +85,14 @@ def _flat(array: pa.Array) -> pa.Array:
 def declared(array: pa.Array, field: pa.Field) -> pa.Array:
     """Convert a canonical column to the type that its field declares."""
     if is_nested(field.type):
-        offsets, data = text_buffers(array)
-        return _read(_Values(data, offsets[:-1], offsets[1:], validity(array)), field.type)
+        offsets, data = string_buffers(array)
+        return _read(_Values(data, offsets[:-1], offsets[1:], valid_flags(array)), field.type)
     if is_short_decimal(field.type):
-        return scaled(array, field.type)
+        return integers_to_short_decimals(array, field.type)
     return array if array.type == field.type else array.cast(field.type)
 
 
-def text_buffers(array: pa.Array) -> tuple[Lane, Array]:
+def string_buffers(array: pa.Array) -> tuple[Lane, Array]:
     """Return the offsets of the rows of large strings or binaries, and the bytes they point into."""
     _, offsets, data = array.buffers()
     starts = np.frombuffer(offsets, np.int64) if offsets is not None and offsets.size else _NO_LANE
@@ -142,7 +142,7 @@ def _serialize(array: pa.Array) -> pa.Array:
 
 def _blocks(array: pa.Array) -> Array:
     """Return the bytes of values that have a width, a row for each; zeros where they are null."""
-    rows, valid = len(array), validity(array)
+    rows, valid = len(array), valid_flags(array)
     if types.is_struct(array.type):
         parts = [block for at in range(array.type.num_fields) for block in _flagged(array.field(at))]
         out = np.concatenate(parts, axis=1) if parts else np.zeros((rows, 0), np.uint8)
@@ -156,7 +156,7 @@ def _blocks(array: pa.Array) -> Array:
 
 def _flagged(array: pa.Array) -> tuple[Array, Array]:
     """Return the validity of each value, and its bytes."""
-    return validity(array)[:, None], _blocks(array)
+    return valid_flags(array)[:, None], _blocks(array)
 
 
 def _binaries(blocks: Array) -> pa.Array:
@@ -201,7 +201,7 @@ def _serialize_list(array: pa.Array) -> pa.Array:
     if _width(elements.type) is not None:
         flags, blocks = _flagged(elements)
         return _joined(array, [counts, _pieces(offsets, flags), _pieces(offsets * blocks.shape[1], blocks)])
-    cell_offsets, data = text_buffers(_cells(elements))
+    cell_offsets, data = string_buffers(_cells(elements))
     cuts = cell_offsets[offsets]
     ends = cell_offsets[1:] - np.repeat(cuts[:-1], np.diff(offsets))
     return _joined(array, [counts, _pieces(offsets * _INTEGER_BYTES, ends), _pieces(cuts, data)])

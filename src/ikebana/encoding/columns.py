@@ -37,7 +37,7 @@ _SIGN = np.uint64(1 << 63)
 _EXACT_DECIMAL_DIGITS = 18
 
 
-def matched(data: Any, fields: Sequence[pa.Field]) -> list[pa.Array]:
+def match_columns(data: Any, fields: Sequence[pa.Field]) -> list[pa.Array]:
     """Return the columns of `fields`, or raise if columns are missing, unknown, of wrong types or unequal length.
 
     `data` is a mapping from names to columns, an Arrow table or a record batch; a column is an Arrow array,
@@ -294,7 +294,7 @@ def ordered_bits(array: pa.Array, field: pa.Field) -> Any:
         out = _raw(array).astype(np.int64).view(np.uint64) ^ sign
     out &= np.uint64((1 << width) - 1)
     if field.nullable:
-        valid = validity(array)
+        valid = valid_flags(array)
         out = np.where(valid, out | np.uint64(1 << width), np.uint64(0))
     return out
 
@@ -329,14 +329,14 @@ def is_short_decimal(kind: pa.DataType) -> bool:
     return bool(types.is_decimal128(kind) and kind.precision <= _EXACT_DECIMAL_DIGITS)
 
 
-def unscaled(array: pa.Array) -> pa.Array:
+def short_decimals_to_integers(array: pa.Array) -> pa.Array:
     """Convert short decimals to their unscaled values, 64-bit integers."""
     values = np.ascontiguousarray(_raw(array))
-    return pa.array(values, mask=~validity(array).astype(bool) if array.null_count else None)
+    return pa.array(values, mask=~valid_flags(array).astype(bool) if array.null_count else None)
 
 
-def scaled(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Convert unscaled values to short decimals: the inverse of `unscaled`."""
+def integers_to_short_decimals(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Convert unscaled values to short decimals: the inverse of `short_decimals_to_integers`."""
     signed = _raw(array)
     return from_decimal_words(kind, signed, signed >> 63, arrow.validity(array))
 
@@ -353,12 +353,12 @@ def _raw(array: pa.Array) -> Array:
 
 
 @lru_cache(maxsize=4096)
-def no_values(kind: pa.DataType) -> pa.Array:
+def empty_array(kind: pa.DataType) -> pa.Array:
     """Return a column without rows."""
     return pa.array([], kind)
 
 
-def validity(array: pa.Array) -> Flags:
+def valid_flags(array: pa.Array) -> Flags:
     """Return 1 for each value, 0 for each null."""
     valid = arrow.validity(array)
     return np.ones(len(array), np.uint8) if valid is None else valid.view(np.uint8)

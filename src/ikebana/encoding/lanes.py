@@ -66,7 +66,7 @@ def trimmed(lane: Array, rows: int) -> Any:
     return np.ascontiguousarray(lane[..., :rows])
 
 
-def gathered(lane: Array, rows: Array) -> Any:
+def gather_lane(lane: Array, rows: Array) -> Any:
     """Return a copy of the rows of a lane at the given positions; a constant lane stays constant."""
     if not is_constant(lane):
         return lane.take(rows, axis=-1)

@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from ikebana.encoding.arrow import pack_bits
-from ikebana.encoding.canonical import fixed_bytes, text_buffers
-from ikebana.encoding.columns import validity
+from ikebana.encoding.canonical import fixed_bytes, string_buffers
+from ikebana.encoding.columns import valid_flags
 from ikebana.encoding.lanes import Array, Lane, empty_lane
 from ikebana.kernels import gather_bits, gather_fixed, gather_strings, gather_words, hash_bytes, hash_integers
 
@@ -75,16 +75,16 @@ def _cells(array: pa.Array) -> list[bytes]:
     else:
         width = array.type.bit_width // 8
         values = [row.tobytes() for row in fixed_bytes(array).reshape(len(array), width)]
-    return [b"\1" + value if valid else b"" for value, valid in zip(values, validity(array), strict=True)]
+    return [b"\1" + value if valid else b"" for value, valid in zip(values, valid_flags(array), strict=True)]
 
 
 def hashes(payload: Payload) -> Lane:
     """Return a 64-bit hash of each row."""
     out = np.zeros(len(payload[0]), np.int64)
     for array in payload:
-        valid = validity(array)
+        valid = valid_flags(array)
         if _is_variable_width(array.type):
-            offsets, data = text_buffers(array)
+            offsets, data = string_buffers(array)
             hash_bytes(offsets, data, valid, out)
         else:
             for word in _words(array):
@@ -137,7 +137,7 @@ class _ColumnMerge:
         self._is_variable_width = _is_variable_width(a.type)
         self._sources: list[Array] = []
         if self._is_variable_width:
-            self._sources = [*text_buffers(a), *text_buffers(b)]
+            self._sources = [*string_buffers(a), *string_buffers(b)]
             self._offsets = empty_lane(total + 1)
             self._offsets[0] = 0
             used = [int(starts[-1] - starts[0]) if len(starts) else 0 for starts in self._sources[::2]]

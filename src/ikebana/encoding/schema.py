@@ -126,7 +126,7 @@ class Schema:
 
         `rows` is the number of rows if the schema has no columns.
         """
-        arrays = columns.matched(data, (*self.key.fields, *self.val.fields))
+        arrays = columns.match_columns(data, (*self.key.fields, *self.val.fields))
         return self.lanes(arrays, len(arrays[0]) if arrays else rows or 0)
 
     def lanes(self, arrays: Sequence[pa.Array], rows: int) -> tuple[Lane, Lane, payload.Payload]:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.encoding import Schema
-from ikebana.encoding.columns import matched
+from ikebana.encoding.columns import match_columns
 from ikebana.engine.columns import (
     Types,
     check_alike,
@@ -34,7 +34,7 @@ from ikebana.engine.scopes import entered, in_one_scope, inside
 from ikebana.errors import SchemaError
 from ikebana.operators import arrangement_views, linear, reducers
 from ikebana.operators.buckets import Bucket
-from ikebana.operators.join import Result
+from ikebana.operators.join import JoinColumns
 from ikebana.plan import ir
 
 _loops = itertools.count()
@@ -417,10 +417,10 @@ class Collection:
             winners = in_buckets.reduce_by((*key, bucket), how).select(*self.columns)
         return winners.reduce_by(key, how)
 
-    def reduce_by(self, by: str | Sequence[str], how: reducers.Reducer) -> Collection:
+    def reduce_by(self, by: str | Sequence[str], reducer: reducers.Reducer) -> Collection:
         """Compute rows for each key with a reducer (`ikebana.operators.reducers`)."""
         key = (by,) if isinstance(by, str) else tuple(by)
-        return self.arrange_by(key).reduce(how).rows()
+        return self.arrange_by(key).reduce(reducer).rows()
 
     # Loops.
 
@@ -525,13 +525,13 @@ class Arrangement:
                 hint="rename one of them first: select(..., new=old)",
             )
         pairs = tuple((name, name) for name in (*keys, *left_values))
-        result = Result((*keys, *left_values, *right_values), pairs, tuple((name, name) for name in right_values))
+        result = JoinColumns((*keys, *left_values, *right_values), pairs, tuple((name, name) for name in right_values))
         left_node, right_node = in_one_scope([self.node, other.node])
         return Collection(ir.make(ir.Join, left=left_node, right=right_node, result=result))
 
-    def reduce(self, how: reducers.Reducer) -> Arrangement:
+    def reduce(self, reducer: reducers.Reducer) -> Arrangement:
         """Compute rows for each key with a reducer (`ikebana.operators.reducers`), indexed by the same key."""
-        return Arrangement(ir.make(ir.Reduce, source=self.node, reducer=how))
+        return Arrangement(ir.make(ir.Reduce, source=self.node, reducer=reducer))
 
 
 def constant(table: pa.Table) -> Collection:
@@ -544,7 +544,7 @@ def constant(table: pa.Table) -> Collection:
     """
     fields = tuple(field.remove_metadata() for field in table.schema)
     all_rows = pa.array(np.arange(table.num_rows))
-    arrays = tuple(array.take(all_rows) for array in matched(table, fields))
+    arrays = tuple(array.take(all_rows) for array in match_columns(table, fields))
     return Collection(ir.make(ir.Constant, fields=fields, arrays=arrays, rows=table.num_rows))
 
 

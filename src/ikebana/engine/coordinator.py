@@ -27,7 +27,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ikebana.cluster import Cluster
-from ikebana.cluster.interrupts import deferred
+from ikebana.cluster.interrupts import defer_interrupts
 from ikebana.engine.deadline import Deadline
 from ikebana.errors import ChangeError, TimeError
 from ikebana.runtime.messages import Abort, Advance, Check, Command, Commit, Problem, Request, Verdict
@@ -108,14 +108,14 @@ class Coordinator:
 
     # Notifications of workers.
 
-    def follow(self, number: int, listener: Callable[[int, Any], None]) -> None:
+    def add_listener(self, number: int, listener: Callable[[int, Any], None]) -> None:
         """Call a method with the sender and each notification that carries a number. The method must be quick.
 
         The coordinator does not keep the method's object alive.
         """
         self._listeners[number] = weakref.WeakMethod(listener)
 
-    def unfollow(self, number: int) -> None:
+    def remove_listener(self, number: int) -> None:
         """Ignore notifications that carry a number from now on."""
         self._listeners.pop(number, None)
 
@@ -129,7 +129,7 @@ class Coordinator:
 
     def advance(self, epoch: int | None = None) -> int:
         """Close the open epoch, or with `epoch` all epochs before that one; return the epoch that is now open."""
-        with self.lock, deferred():
+        with self.lock, defer_interrupts():
             target = self.epoch + 1 if epoch is None else epoch
             if target < self.epoch:
                 raise TimeError(
@@ -144,7 +144,7 @@ class Coordinator:
 
     def begin(self) -> int:
         """Begin a transaction; return its number."""
-        with self.lock, deferred():
+        with self.lock, defer_interrupts():
             while self._abandoned:
                 self.abort(self._abandoned.popleft())
             number = self.new_number()
@@ -165,7 +165,7 @@ class Coordinator:
             except BaseException:
                 self.abort(transaction)
                 raise
-            with deferred():
+            with defer_interrupts():
                 epoch, self.epoch = self.epoch, self.epoch + 1
                 self.command(Commit(transaction, epoch + 1, self._end(transaction)))
             return epoch
@@ -177,7 +177,7 @@ class Coordinator:
 
     def abort(self, transaction: int) -> None:
         """Discard a transaction on all workers."""
-        with self.lock, deferred():
+        with self.lock, defer_interrupts():
             self.command(Abort(transaction, self._end(transaction)))
 
     def abandon(self, transaction: int) -> None:
@@ -196,8 +196,8 @@ def _raise_problems(verdicts: list[Verdict]) -> None:
     if not problems:
         return
     first = problems[0]
-    same_kind = [problem for problem in problems if (problem.table, problem.why) == (first.table, first.why)]
-    other_kinds = {(problem.table, problem.why) for problem in problems if problem not in same_kind}
+    same_kind = [problem for problem in problems if (problem.table, problem.reason) == (first.table, first.reason)]
+    other_kinds = {(problem.table, problem.reason) for problem in problems if problem not in same_kind}
     raise _change_error(same_kind, len(other_kinds))
 
 
@@ -205,7 +205,7 @@ def _change_error(problems: list[Problem], other_kinds: int) -> ChangeError:
     """The error for problems of one kind with one table."""
     rows = sum(problem.rows for problem in problems)
     examples = [example for problem in problems for example in problem.examples][:_MAX_EXAMPLES]
-    what, hint = _PROBLEMS[problems[0].why]
+    what, hint = _PROBLEMS[problems[0].reason]
     what = what.format(
         table=problems[0].table,
         rows=f"{rows} row{'s' if rows > 1 else ''}",

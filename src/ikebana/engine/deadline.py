@@ -41,11 +41,11 @@ class Deadline:
         self.seconds, self.what = None if seconds is None or math.isinf(seconds) else max(0.0, seconds), what
         self._end = None if self.seconds is None else time.monotonic() + self.seconds
 
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Return the seconds that remain: zero when the time is over, infinity if there is no limit."""
         return math.inf if self._end is None else max(0.0, self._end - time.monotonic())
 
-    def expired(self) -> WaitTimeoutError:
+    def timeout_error(self) -> WaitTimeoutError:
         """Return the error to raise when the time is over."""
         return WaitTimeoutError(
             f"{self.what} took longer than {self.seconds:g} s",
@@ -67,8 +67,8 @@ class Deadline:
             done.set()
 
         threading.Thread(target=run, name=f"ikebana: {self.what}", daemon=True).start()
-        if not done.wait(self.left()):
-            raise self.expired()
+        if not done.wait(self.seconds_left()):
+            raise self.timeout_error()
         ((result, error),) = outcome
         if error is not None:
             raise error
@@ -77,14 +77,14 @@ class Deadline:
     @contextmanager
     def holding(self, lock: Lock) -> Iterator[None]:
         """A block in which a lock is held; raises if the lock is not available in time."""
-        if not lock.acquire(timeout=-1 if self._end is None else self.left()):
-            raise self.expired()
+        if not lock.acquire(timeout=-1 if self._end is None else self.seconds_left()):
+            raise self.timeout_error()
         try:
             yield
         finally:
             lock.release()
 
 
-def within(work: Callable[[], Result], seconds: float | None, what: str) -> Result:
+def run_within(work: Callable[[], Result], seconds: float | None, what: str) -> Result:
     """Return the result of `work()`; raise if it takes longer than `seconds`. `what` names the work in the error."""
     return Deadline(seconds, what).run(work)

@@ -33,7 +33,7 @@ from typing import Self
 
 from ikebana.cluster import Cluster
 from ikebana.cluster.inprocess import InProcess
-from ikebana.cluster.interrupts import completed, deferred
+from ikebana.cluster.interrupts import complete_or_undo, defer_interrupts
 from ikebana.engine.catalog import User
 from ikebana.engine.collection import Arrangement, Collection
 from ikebana.engine.columns import Types, fields_of
@@ -47,7 +47,7 @@ from ikebana.engine.tables import Table, Transaction, table_fields
 from ikebana.engine.views import View
 from ikebana.errors import DataflowError
 from ikebana.plan import ir
-from ikebana.plan.sharing import private, readers_of
+from ikebana.plan.sharing import make_private, readers_of
 from ikebana.runtime.messages import (
     Advance,
     ArrangementStatus,
@@ -114,7 +114,7 @@ class Engine:
         source = self._sources.new(name, fields)
         primary = source.arrange(*((key,) if isinstance(key, str) else key)).node
         ir.schema_of(primary)  # raises if there can be no such arrangement
-        with self.coordinator.lock, deferred():
+        with self.coordinator.lock, defer_interrupts():
             self.catalog.claim_name(name)
             self.coordinator.command(CreateInput(name, fields))
             self.coordinator.command(Advance(self.epoch))
@@ -139,7 +139,7 @@ class Engine:
             primary = source.arrange(*key).node if key else result_node(source.node)
             spec = TableSpec(name, fields, "keyed" if key else "bag", ir.schema_of(primary))
         with self.coordinator.lock:
-            return completed(
+            return complete_or_undo(
                 lambda: self._create(source.node, spec, primary), lambda table: self.drop_table(table.name)
             )
 
@@ -161,7 +161,7 @@ class Engine:
 
     def drop_table(self, name: str) -> None:
         """Drop a table, its rows and its arrangements. Raises if a view uses the table."""
-        with self.coordinator.lock, deferred():
+        with self.coordinator.lock, defer_interrupts():
             if name not in self.tables:
                 tables = ", ".join(map(repr, self.tables)) or "none"
                 raise DataflowError(f"there is no table {name!r}", detail=f"tables are: {tables}")
@@ -212,7 +212,7 @@ class Engine:
         ir.schema_of(plan)  # raises if there can be no such arrangement
         with self.coordinator.lock:
             self._sources.check(plan, f"cannot install {name!r}")
-            return completed(lambda: self._install(name, plan, share, memory), View.drop)
+            return complete_or_undo(lambda: self._install(name, plan, share, memory), View.drop)
 
     def _install(self, name: str, plan: ir.Node, share: bool | None, memory: int | None) -> View:
         self.catalog.claim_name(name)
@@ -231,7 +231,7 @@ class Engine:
     def _with_private_arrangements(self, name: str, plan: ir.Node, share: bool | None) -> ir.Node:
         """The plan, with arrangements of its own in place of those that it must not share."""
         if share is False or not self._share:
-            return private(plan, name)
+            return make_private(plan, name)
         streams = {table.name for table in self.tables.values() if table.kind == "stream"}
         return with_private_streams(plan, streams, lambda: f"{name} {self.coordinator.new_number()}")
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ikebana.engine.catalog import Catalog
 from ikebana.plan import ir
-from ikebana.plan.estimates import estimated_bytes, shown_bytes
+from ikebana.plan.estimates import estimated_bytes, format_bytes
 from ikebana.plan.sharing import explain, walk
 from ikebana.runtime.messages import ArrangementStatus
 
@@ -73,7 +73,7 @@ def explain_plan(
 
 
 def _note(origin: str, size: int, prefix: str = "") -> str:
-    return f"  <- {origin}, {prefix}{shown_bytes(size)}" if size else f"  <- {origin}"
+    return f"  <- {origin}, {prefix}{format_bytes(size)}" if size else f"  <- {origin}"
 
 
 def _origin(catalog: Catalog, dataflow: str) -> str:

@@ -34,7 +34,7 @@ class Maintenance:
     def __init__(self, coordinator: Coordinator) -> None:
         self.catalog = Catalog()
         self._coordinator = coordinator
-        coordinator.follow(FAILURES, self._on_failure)
+        coordinator.add_listener(FAILURES, self._on_failure)
 
     def _on_failure(self, worker: int, notification: DataflowFailed) -> None:
         self.catalog.mark_failed(notification.dataflow)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from ikebana.encoding import Schema
 from ikebana.engine.catalog import Catalog
 from ikebana.plan import ir
-from ikebana.plan.sharing import is_shareable, private, readers_of, walk
+from ikebana.plan.sharing import is_shareable, make_private, readers_of, walk
 
 
 def result_node(node: ir.Node) -> ir.Node:
@@ -47,7 +47,7 @@ def with_private_streams(plan: ir.Node, streams: Collection[str], new_owner: Cal
     private_nodes = readers_of(plan, streams) if streams else set()
     if plan.digest not in private_nodes:
         return plan
-    return private(plan, new_owner(), lambda node: node.digest in private_nodes and not _has_owner(node))
+    return make_private(plan, new_owner(), lambda node: node.digest in private_nodes and not _has_owner(node))
 
 
 def _has_owner(node: ir.Node) -> bool:

@@ -37,13 +37,13 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from ikebana.cluster.interrupts import deferred
+from ikebana.cluster.interrupts import defer_interrupts
 from ikebana.encoding import Schema
 from ikebana.engine.coordinator import Coordinator
 from ikebana.engine.deadline import Deadline
 from ikebana.errors import DataflowError, EvaluationError, IkebanaError, WaitTimeoutError
-from ikebana.operators.row_errors import Errors, exception_of, present, total
-from ikebana.plan.estimates import shown_bytes
+from ikebana.operators.row_errors import Errors, exception_of, result_errors, total_errors
+from ikebana.plan.estimates import format_bytes
 from ikebana.runtime.messages import Changed, Demand, Ping, Resume, Subscribe, SubscriptionEnded, Unsubscribe
 from ikebana.trace import Updates
 from ikebana.trace.updates import consolidate
@@ -89,7 +89,7 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
         timeout: float | None = None,
         backlog: int = BACKLOG,
         backlog_bytes: int = BACKLOG_BYTES,
-        opening: int | None = None,
+        binding: int | None = None,
     ) -> None:
         """Subscribe to the changes of `dataflow`, which maintains `view`. The other parameters are as for `changes`."""
         if since not in (None, "now"):
@@ -105,16 +105,16 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
         self._changes: list[tuple[Any, pa.Table]] = []  # received, not yet split: the epoch of each row, and the rows
         self._error_changes: list[tuple[int, Errors]] = []
         self._items: deque[tuple[int, pa.Table | IkebanaError]] = deque()  # ready to be handed out
-        self._schema, self._opening, self._backlog, self._backlog_bytes = schema, opening, backlog, backlog_bytes
+        self._schema, self._binding, self._backlog, self._backlog_bytes = schema, binding, backlog, backlog_bytes
         self._errors: Errors = Counter()  # all errors of the view at the last epoch that was processed
         self._has_errors = False  # whether any of them concerns this subscription
         self._withheld: list[pa.Table] = []  # changes at epochs with errors
         self._used_messages, self._used_bytes = 0, 0  # credit used up since the last `Resume`
         self._upper = -1  # epochs before this one have been processed
         self._closed, self._end_reason, self._end_hint = False, "", ""
-        with coordinator.lock, deferred():
+        with coordinator.lock, defer_interrupts():
             self._number, at = coordinator.new_number(), coordinator.epoch - 1
-            coordinator.follow(self._number, self._on_notification)
+            coordinator.add_listener(self._number, self._on_notification)
             limits = CREDIT, CREDIT_BYTES, backlog, backlog_bytes
             coordinator.command(Subscribe(self._number, dataflow, at, since is None, *limits))
             coordinator.command(Demand(dataflow, at + 1))
@@ -183,7 +183,7 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
 
     def _process(self) -> bool:
         """Turn complete epochs into items; return whether there are any. An interrupt does not lose changes."""
-        with deferred():
+        with defer_interrupts():
             return self._process_complete_epochs()
 
     def _process_complete_epochs(self) -> bool:
@@ -217,8 +217,8 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
         """Turn epochs without errors into items, withhold the changes of the others, and report when errors appear."""
         for epoch in sorted({*changes, *(epoch for epoch, _ in errors)}):
             had_errors = self._has_errors
-            self._errors = total([self._errors, *(change for at, change in errors if at == epoch)])
-            present_errors = present(self._errors, self._opening)
+            self._errors = total_errors([self._errors, *(change for at, change in errors if at == epoch)])
+            present_errors = result_errors(self._errors, self._binding)
             self._has_errors = bool(present_errors)
             table = changes.get(epoch)
             if present_errors:
@@ -238,7 +238,7 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
         rows, size = sum(map(len, self._withheld)), sum(part.nbytes for part in self._withheld)
         if rows > self._backlog or size > self._backlog_bytes:
             self._end_reason = (
-                f"{rows} rows of changes ({shown_bytes(size)}) wait until the view has no errors any more"
+                f"{rows} rows of changes ({format_bytes(size)}) wait until the view has no errors any more"
             )
             self._end_hint = (
                 "correct the rows that errors() lists and subscribe again, or allow more with a larger `backlog`"
@@ -316,7 +316,7 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
 
 
 def _unsubscribe(coordinator: Coordinator, number: int) -> None:
-    coordinator.unfollow(number)
+    coordinator.remove_listener(number)
     with suppress(IkebanaError):  # the workers have ended
         coordinator.command(Unsubscribe(number))
 

@@ -37,7 +37,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ikebana.cluster.interrupts import deferred
+from ikebana.cluster.interrupts import defer_interrupts
 from ikebana.engine.catalog import Use, User
 from ikebana.engine.collection import Arrangement, Collection
 from ikebana.engine.columns import Types, fields_of
@@ -64,7 +64,7 @@ class Transaction:
         self._workers: set[int] | None = set()  # the workers that may have rows of it; None if any may
         self._part_numbers = itertools.count()
         self._ended = False
-        with deferred():
+        with defer_interrupts():
             self.number = coordinator.begin()
             """Identifies the transaction in messages to workers."""
             self._abandon = weakref.finalize(self, coordinator.abandon, self.number)
@@ -97,7 +97,7 @@ class Transaction:
             transaction=self.number,
             part=part,
             workers=size,
-            near=self.number % size,  # spreads the rows of streams, which have no owner, over the workers
+            stream_worker=self.number % size,  # spreads the rows of streams, which have no owner, over the workers
         )
         for worker, stage in staged:
             self._coordinator.command(stage, worker)
@@ -116,7 +116,7 @@ class Transaction:
     def _parts_of(self, table: Table) -> list[tuple[Any, int]]:
         """The parts of a table that belong to the transaction, to be appended to."""
         self._check_open()
-        table.check()
+        table.check_not_dropped()
         self._tables[table.name] = table
         return self._parts.setdefault(table.name, [])
 
@@ -145,7 +145,7 @@ class Transaction:
         workers = None if self._workers is None else sorted(self._workers)
         try:
             for table in self._tables.values():  # another thread may have dropped one since its rows were staged
-                table.check()
+                table.check_not_dropped()
             self.epoch = self._coordinator.commit(self.number, parts, workers, deadline)
         except BaseException:
             self.abort()
@@ -155,7 +155,7 @@ class Transaction:
 
     def abort(self) -> None:
         """Discard all changes. Does nothing if the transaction has ended."""
-        with deferred():
+        with defer_interrupts():
             if not self._ended:
                 self._end()
                 self._coordinator.abort(self.number)
@@ -166,7 +166,7 @@ class Transaction:
 
     def __enter__(self) -> Self:
         self._check_open()
-        if current(self._coordinator) is not None:
+        if current_transaction(self._coordinator) is not None:
             raise DataflowError(
                 "a transaction is already open in this thread",
                 hint="end its `with` block first, or call the methods of the transaction itself",
@@ -199,7 +199,7 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-def current(coordinator: Coordinator) -> Transaction | None:
+def current_transaction(coordinator: Coordinator) -> Transaction | None:
     """Return the transaction whose `with` block the calling thread is in."""
     return _thread.transactions.get(coordinator)
 
@@ -211,7 +211,7 @@ def enlisted(coordinator: Coordinator, timeout: float | None = None) -> Iterator
     `timeout` limits the seconds of that commit. If the block raises, its own transaction is aborted; the thread's
     transaction is left open.
     """
-    outer = current(coordinator)
+    outer = current_transaction(coordinator)
     if outer is not None:
         yield outer
         return
@@ -293,7 +293,7 @@ class Table(Collection):
         """
         if by is None:
             return super().arrange(*key)
-        self.check()
+        self.check_not_dropped()
         if self.kind == "stream":
             raise DataflowError(
                 f"cannot keep an arrangement of {self.name!r}",
@@ -330,7 +330,7 @@ class Table(Collection):
             if self._primary is not None:
                 self._maintenance.release(self._primary)
 
-    def check(self) -> None:
+    def check_not_dropped(self) -> None:
         """Raise if the table was dropped."""
         if self.dropped:
             raise DroppedError(f"table {self.name!r} was dropped", hint="create it again")

@@ -28,14 +28,14 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from ikebana.cluster.interrupts import deferred
+from ikebana.cluster.interrupts import defer_interrupts
 from ikebana.engine.catalog import Use
 from ikebana.engine.collection import Arrangement, Collection
 from ikebana.engine.coordinator import Coordinator
 from ikebana.engine.deadline import Deadline
 from ikebana.engine.subscriptions import BACKLOG, BACKLOG_BYTES, OnChange, OnError, Subscription, by_epoch
 from ikebana.errors import DataflowError, DroppedError, IkebanaError, TimeError
-from ikebana.operators.row_errors import Errors, present, raise_present, total
+from ikebana.operators.row_errors import Errors, raise_errors, result_errors, total_errors
 from ikebana.plan import ir
 from ikebana.runtime.messages import Demand, Hold, Keys, Ping, Read, ReadChanges, ReadErrors, Release, Shard, Wait
 
@@ -70,7 +70,7 @@ class View:
         at: int | None = None,
         keys: Keys | None = None,
         *,
-        opening: int | None = None,
+        binding: int | None = None,
         timeout: float | None = None,
     ) -> pa.Table:
         """Return the result at an epoch as an Arrow table: its columns, and the multiplicities in a column `diff`.
@@ -86,12 +86,12 @@ class View:
         self.demand(epoch)
         request = Read(self.dataflow, (epoch,), wait=True, keys=keys)
         try:
-            return self.combine(self._coordinator.ask(request, deadline=deadline), opening)
+            return self.combine(self._coordinator.ask(request, deadline=deadline), binding)
         except TimeError:
             if at is not None or epoch == self._coordinator.epoch - 1:
                 raise self._not_kept(epoch) from None
-        with self.hold(timeout=deadline.left()) as held:  # other threads advance so fast that the epoch is gone
-            return held.read(held.epoch, keys, opening=opening, timeout=deadline.left())
+        with self.hold(timeout=deadline.seconds_left()) as held:  # other threads advance so fast that the epoch is gone
+            return held.read(held.epoch, keys, binding=binding, timeout=deadline.seconds_left())
 
     def _not_kept(self, epoch: int) -> TimeError:
         """The error for reading an epoch whose rows have been merged into those of later epochs."""
@@ -101,9 +101,9 @@ class View:
             hint="use hold() to keep an epoch readable",
         )
 
-    def combine(self, shards: Sequence[Shard], opening: int | None) -> pa.Table:
+    def combine(self, shards: Sequence[Shard], binding: int | None) -> pa.Table:
         """Return the rows of all workers as one table; raise if there are errors."""
-        raise_present(self.name, (shard.errors for shard in shards), opening)
+        raise_errors(self.name, (shard.errors for shard in shards), binding)
         return pa.concat_tables([shard.rows for shard in shards])
 
     def errors(self, at: int | None = None, *, timeout: float | None = None) -> pa.Table:
@@ -114,11 +114,11 @@ class View:
         """
         epoch = self._coordinator.epoch - 1 if at is None else at
         deadline = self._coordinator.deadline(timeout, f"reading the errors of {self.name!r} at epoch {epoch}")
-        return _errors_table(present(total(self._errors_of_workers(epoch, None, deadline))))
+        return _errors_table(result_errors(total_errors(self._errors_of_workers(epoch, None, deadline))))
 
     def check_errors(self, epoch: int, hold: int | None, deadline: Deadline) -> None:
         """Raise if the view has errors at an epoch."""
-        raise_present(self.name, self._errors_of_workers(epoch, hold, deadline))
+        raise_errors(self.name, self._errors_of_workers(epoch, hold, deadline))
 
     def _errors_of_workers(self, epoch: int, hold: int | None, deadline: Deadline) -> list[Errors]:
         self.demand(epoch)
@@ -143,7 +143,7 @@ class View:
 
     def demand(self, epoch: int) -> None:
         """Request that the result at a closed epoch is computed, without waiting for it."""
-        self.check()
+        self.check_not_dropped()
         if epoch >= self._coordinator.epoch:
             raise TimeError(
                 f"cannot wait for epoch {epoch} of {self.name!r}",
@@ -154,7 +154,7 @@ class View:
 
     def hold(self, *, timeout: float | None = None) -> HeldEpoch:
         """Keep the last closed epoch and all later ones readable until the block ends: `with view.hold() as held:`."""
-        self.check()
+        self.check_not_dropped()
         return HeldEpoch(self, self._coordinator, timeout)
 
     # Following changes.
@@ -166,7 +166,7 @@ class View:
         timeout: float | None = None,
         backlog: int = BACKLOG,
         backlog_bytes: int = BACKLOG_BYTES,
-        opening: int | None = None,
+        binding: int | None = None,
     ) -> Subscription:
         """Iterate over the changes of the view: pairs (epoch, Arrow table of the columns and `diff`).
 
@@ -180,7 +180,7 @@ class View:
         are more, iterating raises.
         `binding`: for views of prepared statements; ignore errors that concern only other bindings of parameters.
         """
-        self.check()
+        self.check_not_dropped()
         subscription = Subscription(
             self._coordinator,
             self.name,
@@ -190,7 +190,7 @@ class View:
             timeout=timeout,
             backlog=backlog,
             backlog_bytes=backlog_bytes,
-            opening=opening,
+            binding=binding,
         )
         self._subscriptions.add(subscription)
         return subscription
@@ -221,12 +221,12 @@ class View:
 
     def rows(self) -> Collection:
         """Return the result as a collection, for further queries. They share the arrangement while the view exists."""
-        self.check()
+        self.check_not_dropped()
         return Arrangement(self.plan).rows()
 
     def drop(self) -> None:
         """Stop maintaining the query, and release everything that only this query used. All its subscriptions end."""
-        with self._coordinator.lock, deferred():
+        with self._coordinator.lock, defer_interrupts():
             if not self._dropped:
                 self._dropped = True
                 self.end_changes()
@@ -237,7 +237,7 @@ class View:
         for subscription in list(self._subscriptions):
             subscription.close()
 
-    def check(self) -> None:
+    def check_not_dropped(self) -> None:
         """Raise if the view was dropped."""
         if self._dropped:
             raise DataflowError(f"view {self.name!r} was dropped", hint="install it again")
@@ -249,7 +249,7 @@ class HeldEpoch:
     def __init__(self, view: View, coordinator: Coordinator, timeout: float | None = None) -> None:
         self._view, self._coordinator = view, coordinator
         self.dataflow = view.dataflow
-        with coordinator.lock, deferred():
+        with coordinator.lock, defer_interrupts():
             self.number = coordinator.new_number()
             """Identifies the hold in requests that are sent to workers directly."""
             self.epoch = coordinator.epoch - 1
@@ -269,7 +269,7 @@ class HeldEpoch:
         epoch: int | None = None,
         keys: Keys | None = None,
         *,
-        opening: int | None = None,
+        binding: int | None = None,
         timeout: float | None = None,
     ) -> pa.Table:
         """Return the result at a closed epoch, by default the first held one; otherwise like `View.read`."""
@@ -278,7 +278,7 @@ class HeldEpoch:
         self._view.demand(epoch)
         deadline = self._coordinator.deadline(timeout, f"reading {self._view.name!r} at epoch {epoch}")
         request = Read(self.dataflow, (epoch,), self.number, wait=True, keys=keys)
-        return self._view.combine(self._coordinator.ask(request, deadline=deadline), opening)
+        return self._view.combine(self._coordinator.ask(request, deadline=deadline), binding)
 
     def to_arrow(self, epoch: int | None = None, *, timeout: float | None = None) -> pa.Table:
         """Return the rows of the result at an epoch, by default the first held one, duplicates included."""

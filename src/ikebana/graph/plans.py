@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ikebana.engine.collection import Arrangement, Collection, iterate
 from ikebana.errors import SchemaError
-from ikebana.operators.join import Result
+from ikebana.operators.join import JoinColumns
 from ikebana.plan import ir
 
 Variables = dict[str, Collection]
@@ -39,7 +39,7 @@ def node_type(edges: Collection) -> pa.DataType:
 
 def pairs(left: Arrangement, right: Arrangement, of_left: Mapping[str, str], of_right: Mapping[str, str]) -> Collection:
     """Join two arrangements on their keys; return only the columns `of_left` and `of_right` (`new: old`)."""
-    result = Result((*of_left, *of_right), tuple(of_left.items()), tuple(of_right.items()))
+    result = JoinColumns((*of_left, *of_right), tuple(of_left.items()), tuple(of_right.items()))
     return Collection(ir.make(ir.Join, left=left.node, right=right.node, result=result))
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ikebana.encoding import Schema
-from ikebana.encoding.bad_rows import set_apart
+from ikebana.encoding.bad_rows import separate_bad_rows
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.linear import Columns
 from ikebana.operators.protocol import Operator
@@ -140,7 +140,7 @@ class ViewOperator(Operator[Arranged]):
     def _log_errors(self, changes: Changes, function: Callable[[Columns], Any]) -> None:
         """Log the rows for which the function raises."""
         if len(changes):
-            _, _, failures = set_apart(lambda rows: function(changes.take(rows).named), len(changes), dict)
+            _, _, failures = separate_bad_rows(lambda rows: function(changes.take(rows).named), len(changes), dict)
             self._errors.add_rows(changes, failures)
 
     def forget(self, epoch: int) -> None:

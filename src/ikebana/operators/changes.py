@@ -15,19 +15,19 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.encoding import Schema
-from ikebana.encoding.columns import matched, no_values
+from ikebana.encoding.columns import empty_array, match_columns
 from ikebana.encoding.lanes import Array, Lane, constant_diffs
 from ikebana.errors import SchemaError
 from ikebana.time import Time
 from ikebana.trace import Updates
-from ikebana.trace.timed import Timed
-from ikebana.trace.updates import consolidate, diffed, timed
+from ikebana.trace.timed_rows import TimedRows
+from ikebana.trace.updates import consolidate, encode_diffs, encode_times
 
 Fields = tuple[pa.Field, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Changes(Timed):
+class Changes(TimedRows):
     """Updates of a stream.
 
     >>> fields = (pa.field("x", pa.int64(), nullable=False),)
@@ -41,9 +41,9 @@ class Changes(Timed):
     @staticmethod
     def of(fields: Fields, data: Any, times: Any, diffs: Any = 1) -> Changes:
         """Changes from columns, with the checks of `Updates.of`."""
-        columns = matched(data, fields)
+        columns = match_columns(data, fields)
         rows = len(columns[0])
-        return Changes(*timed(times, rows), diffed(("diff",), diffs, rows), fields, tuple(columns))
+        return Changes(*encode_times(times, rows), encode_diffs(("diff",), diffs, rows), fields, tuple(columns))
 
     @staticmethod
     def of_updates(updates: Updates) -> Changes:
@@ -56,7 +56,7 @@ class Changes(Timed):
     @staticmethod
     def empty(fields: Fields, dimensions: int, lanes: int = 1) -> Changes:
         """No changes."""
-        columns = tuple(no_values(field.type) for field in fields)
+        columns = tuple(empty_array(field.type) for field in fields)
         times, tix = np.empty((0, dimensions), np.int64), np.empty(0, np.int32)
         return Changes(times, tix, np.empty((lanes, 0), np.int64), fields, columns)
 
@@ -108,7 +108,7 @@ class Changes(Timed):
 
 def checked_columns(columns: Mapping[str, Any], fields: Fields, rows: int, where: str) -> list[pa.Array]:
     """The columns that a user's function computed, checked against the declared fields."""
-    arrays = matched(columns, fields)
+    arrays = match_columns(columns, fields)
     if any(len(array) != rows for array in arrays):
         raise SchemaError(
             f"the function given to {where} changed the number of rows",

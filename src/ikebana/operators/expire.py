@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.encoding import Schema
-from ikebana.encoding.columns import integers, validity
+from ikebana.encoding.columns import integers, valid_flags
 from ikebana.encoding.lanes import Lane, constant
 from ikebana.errors import DataflowError
 from ikebana.operators.changes import Changes, Fields
@@ -93,7 +93,7 @@ class Expire(Operator[Stream]):
         if not name:
             return constant(otherwise, len(changes))
         array = changes.named[name]
-        return np.where(validity(array), integers(array), otherwise) if array.null_count else integers(array)
+        return np.where(valid_flags(array), integers(array), otherwise) if array.null_count else integers(array)
 
     def forget(self, epoch: int) -> None:
         self.out.closed = self._source.closed and self._clock.closed

@@ -30,7 +30,7 @@ from ikebana.operators.pending import PendingChanges
 from ikebana.operators.protocol import Operator
 from ikebana.operators.span import Rounds, Span
 from ikebana.operators.streams import Arranged, Stream, TraceReader
-from ikebana.trace import Batch, Updates, timetable
+from ikebana.trace import Batch, Updates, time_tables
 from ikebana.trace.batch import rows_of
 
 QUANTUM = 1 << 19
@@ -41,7 +41,7 @@ SMALL_BATCH_ROWS = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class JoinColumns:
     """The columns of the output: the name of each, and the column of the left or right side that it is taken from."""
 
     names: tuple[str, ...]
@@ -62,7 +62,7 @@ def _renamed(schema: Schema, pairs: tuple[tuple[str, str], ...]) -> dict[str, pa
 class Join(Operator[Stream]):
     """The join operator: reads the fresh batches and the traces of both sides, writes `out`."""
 
-    def __init__(self, left: Arranged, right: Arranged, result: Result) -> None:
+    def __init__(self, left: Arranged, right: Arranged, result: JoinColumns) -> None:
         self.left, self.right, self.result = left, right, result
         fields = result.fields(left.schema, right.schema)
         lanes = max(len(left.schema.diffs), len(right.schema.diffs))
@@ -114,10 +114,10 @@ def _advanced(reader: TraceReader | None, epoch: int, unneeded: bool) -> TraceRe
     return reader
 
 
-def emit(pairs: Pairs, result: Result, fields: Fields) -> Changes:
+def emit(pairs: Pairs, result: JoinColumns, fields: Fields) -> Changes:
     """The output of some pairs: at the join of their times, diffs multiplied, with columns of both sides."""
     a, b = pairs.a, pairs.b
-    times, tix = timetable.joined(a.times, a.tix[pairs.a_rows], b.times, b.tix[pairs.b_rows])
+    times, tix = time_tables.join_times(a.times, a.tix[pairs.a_rows], b.times, b.tix[pairs.b_rows])
     diffs = a.diffs[:, pairs.a_rows] * b.diffs[:, pairs.b_rows]
     columns = {**_columns(a, pairs.a_rows, result.left), **_columns(b, pairs.b_rows, result.right)}
     return Changes(times, tix, diffs, fields, tuple(columns[name] for name in result.names))

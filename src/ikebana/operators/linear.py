@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from ikebana.encoding.bad_rows import Failure, set_apart
+from ikebana.encoding.bad_rows import Failure, separate_bad_rows
 from ikebana.errors import SchemaError
 from ikebana.operators.changes import Changes, Fields, checked_columns
 from ikebana.operators.pacing import Pace
@@ -281,7 +281,7 @@ class Linear(Operator[Stream]):
 
 def _set_apart(step: Callable[[Changes], Changes], changes: Changes) -> tuple[Changes, list[Failure]]:
     """The step's result for the rows for which it does not raise, and the failures, by position in the given rows."""
-    result, _, failures = set_apart(
+    result, _, failures = separate_bad_rows(
         lambda rows: step(changes.take(rows)), len(changes), lambda: changes.take(np.empty(0, np.int64))
     )
     return result, [replace(failure, row=int(changes.tix[failure.row])) for failure in failures]

@@ -26,12 +26,12 @@ from ikebana.encoding.lanes import Array, Lane
 from ikebana.kernels import sort_order
 from ikebana.operators.changes import Changes
 from ikebana.operators.exchange import Exchange
-from ikebana.operators.join import QUANTUM, Pairs, Result, emit, join_updates
+from ikebana.operators.join import QUANTUM, JoinColumns, Pairs, emit, join_updates
 from ikebana.operators.pending import PendingChanges
 from ikebana.operators.protocol import Operator, Steps
 from ikebana.operators.span import Rounds, Span
 from ikebana.operators.streams import Arranged, Stream, TraceReader
-from ikebana.trace import Batch, Updates, timetable
+from ikebana.trace import Batch, Updates, time_tables
 from ikebana.trace.batch import rows_of
 from ikebana.trace.updates import Sorted, consolidate, sorted_by_key
 
@@ -47,7 +47,7 @@ class Lookup(Operator[Stream]):
         source: Stream,
         index: Arranged,
         schema: Schema,
-        result: Result,
+        result: JoinColumns,
         *,
         strict: bool,
         exchange: Exchange | None = None,
@@ -190,7 +190,7 @@ def added_up(pairs: Pairs, values: Lane) -> Pairs:
     if not len(pairs.a_rows):
         return pairs
     a, b, value = pairs.a, pairs.b, values[pairs.b_rows]
-    _, tix = timetable.joined(a.times, a.tix[pairs.a_rows], b.times, b.tix[pairs.b_rows])
+    _, tix = time_tables.join_times(a.times, a.tix[pairs.a_rows], b.times, b.tix[pairs.b_rows])
     order = sort_order(pairs.a_rows, value, np.ascontiguousarray(tix, np.int32))
     starts = np.flatnonzero(_differs_from_previous(pairs.a_rows[order], value[order], tix[order]))
     sums = np.add.reduceat(b.diffs[:, pairs.b_rows[order]], starts, axis=1)

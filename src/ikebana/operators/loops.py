@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ikebana.encoding.bad_rows import set_apart
+from ikebana.encoding.bad_rows import separate_bad_rows
 from ikebana.encoding.lanes import is_constant
 from ikebana.errors import SchemaError
 from ikebana.operators.changes import Changes, Fields
@@ -27,7 +27,7 @@ from ikebana.operators.protocol import Operator
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Rounds, Span
 from ikebana.operators.streams import Arranged, Stream
-from ikebana.trace import timetable
+from ikebana.trace import time_tables
 from ikebana.trace.views import EnteredBatch
 
 
@@ -66,7 +66,7 @@ class EnterAt(Operator[Stream]):
 
     def _entered(self, changes: Changes) -> Changes:
         """The changes at the rounds at which they enter; without the rows for which the function raises."""
-        entering, good, failures = set_apart(
+        entering, good, failures = separate_bad_rows(
             lambda rows: self._rounds(changes.take(rows)), len(changes), lambda: np.empty(0, np.int64)
         )
         if failures:
@@ -74,7 +74,7 @@ class EnterAt(Operator[Stream]):
             changes = changes.take(good)
         if not len(changes):
             return self.out.empty
-        rounds, position = timetable.ranked(entering)
+        rounds, position = time_tables.rank_integers(entering)
         times = np.column_stack([np.repeat(changes.times, len(rounds), axis=0), np.tile(rounds, len(changes.times))])
         tix = changes.tix.astype(np.int64) * len(rounds) + position
         return replace(changes, times=times, tix=tix.astype(np.int32)).pruned()

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from ikebana.operators.changes import Changes
 from ikebana.operators.span import Rounds, Span
-from ikebana.trace import timetable
+from ikebana.trace import time_tables
 
 
 class PendingChanges:
@@ -26,7 +26,7 @@ class PendingChanges:
         rounds = changes.times[:, 1:]
         now = (rounds == span.rounds).all(axis=1)
         if not now.all():
-            distinct, position = timetable.distinct_times(rounds)
+            distinct, position = time_tables.distinct_times(rounds)
             for at, later in enumerate(distinct.tolist()):
                 if tuple(later) != span.rounds:
                     self.put(changes.at_times(position == at).pruned(), tuple(later))

@@ -49,8 +49,8 @@ import pyarrow as pa
 
 from ikebana.encoding import Schema
 from ikebana.encoding import payload as payloads
-from ikebana.encoding.bad_rows import Failure, set_apart
-from ikebana.encoding.columns import no_values
+from ikebana.encoding.bad_rows import Failure, separate_bad_rows
+from ikebana.encoding.columns import empty_array
 from ikebana.encoding.lanes import Array, Index, Lane, constant
 from ikebana.kernels import accumulate_rows, expand_pairs, match_keys
 from ikebana.operators.arrange import Maintainer
@@ -62,7 +62,7 @@ from ikebana.operators.row_errors import ErrorLog, RowError, row_errors
 from ikebana.operators.span import Rounds, Span
 from ikebana.operators.streams import Arranged, TraceReader
 from ikebana.time import Time
-from ikebana.trace import Updates, timetable
+from ikebana.trace import Updates, time_tables
 from ikebana.trace.batch import rows_of
 from ikebana.trace.updates import NO_KEYS, Sorted, sort_updates
 
@@ -84,7 +84,7 @@ class InterestingTimes:
     def of(pairs: Pairs, span: Span) -> InterestingTimes:
         """The pairs at times of a visit."""
         group, epoch = pairs[:, 0], pairs[:, 1]
-        epochs, tix = timetable.ranked(epoch)
+        epochs, tix = time_tables.rank_integers(epoch)
         follows = np.zeros(len(pairs), bool)
         np.equal(group[1:], group[:-1], out=follows[1:])
         return InterestingTimes(group, span.times_at(epochs), tix, follows, epoch >= span.lower)
@@ -346,13 +346,13 @@ def applied(reducer: Reducer, groups: Groups) -> tuple[ReducedRows, list[Failure
             result = reducer.apply(Groups(groups.group[rows], groups.values.take(rows), groups.sums[:, rows]))
             return replace(result, rows=rows[result.rows])
 
-        result, _, failures = set_apart(of_some, len(starts), lambda: no_rows(reducer, groups.values.schema))
+        result, _, failures = separate_bad_rows(of_some, len(starts), lambda: no_rows(reducer, groups.values.schema))
         return result, [replace(failure, row=int(starts[failure.row])) for failure in failures]
 
 
 def no_rows(reducer: Reducer, schema: Schema) -> ReducedRows:
     """The output of no groups."""
-    return ReducedRows(NO_KEYS, [no_values(field.type) for field in reducer.fields(schema)], NO_KEYS)
+    return ReducedRows(NO_KEYS, [empty_array(field.type) for field in reducer.fields(schema)], NO_KEYS)
 
 
 def _rows(reader: TraceReader, lanes: Lane, span: Span, schema: Schema) -> Sorted:
@@ -406,7 +406,7 @@ def joins_at_later_rounds(
         return
     later_rows = np.flatnonzero(later[updates.tix])
     moment, row = expand(moments.group, keys[later_rows])
-    table, tix = timetable.joined(moments.at, moments.tix[moment], updates.times, updates.tix[later_rows[row]])
+    table, tix = time_tables.join_times(moments.at, moments.tix[moment], updates.times, updates.tix[later_rows[row]])
     for rounds in {tuple(time[1:]) for time in table.tolist()}:
         chosen = np.flatnonzero((table[:, 1:] == rounds).all(axis=1)[tix])
         yield rounds, moments.group[moment[chosen]], table[tix[chosen], 0]
@@ -485,4 +485,4 @@ def _distinct(lane: Lane) -> Lane:
 
 
 def _distinct_rows(pairs: Pairs) -> Pairs:
-    return timetable.distinct_times(pairs)[0] if len(pairs) else pairs
+    return time_tables.distinct_times(pairs)[0] if len(pairs) else pairs

@@ -26,8 +26,8 @@ from typing import TypeGuard
 import numpy as np
 
 from ikebana.encoding import payload as payloads
-from ikebana.encoding.bad_rows import set_apart
-from ikebana.encoding.lanes import Array, Lane, gathered
+from ikebana.encoding.bad_rows import separate_bad_rows
+from ikebana.encoding.lanes import Array, Lane, gather_lane
 from ikebana.kernels import sort_order, sum_visible
 from ikebana.operators.pending import next_round
 from ikebana.operators.reduce import (
@@ -162,7 +162,7 @@ class ReduceSums(Reduction):
         if self._produced is not None:
             return self._function.of_sums(sums[:, nonzero]), nonzero
         function, schema = self._function, self.source.schema
-        result, good, failures = set_apart(
+        result, good, failures = separate_bad_rows(
             lambda rows: function.of_sums(sums[:, nonzero[rows]]), len(nonzero), lambda: no_rows(function, schema)
         )
         if failures:
@@ -190,7 +190,7 @@ class ReduceSums(Reduction):
         tix = moments.tix[np.concatenate([rows[starts], rows[ends] + 1])]
         diffs = np.repeat([1, -1], [len(starts), len(ends)]).reshape(1, -1)
         return Updates(
-            moments.at, tix, diffs, schema, key[group[shown]], gathered(val, shown), payloads.take(payload, shown)
+            moments.at, tix, diffs, schema, key[group[shown]], gather_lane(val, shown), payloads.take(payload, shown)
         )
 
 

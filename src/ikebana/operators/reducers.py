@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from ikebana.encoding import Schema
 from ikebana.encoding.canonical import canonical
-from ikebana.encoding.columns import bits, ordered_bits, validity
+from ikebana.encoding.columns import bits, ordered_bits, valid_flags
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.errors import SchemaError
 from ikebana.operators.changes import Fields, checked_columns
@@ -216,7 +216,7 @@ def _sort_keys(array: pa.Array, field: pa.Field) -> tuple[Array, Array]:
 
     The order of nested values is arbitrary, but distinguishes different values.
     """
-    valid, never_null = validity(array), field.with_nullable(False)
+    valid, never_null = valid_flags(array), field.with_nullable(False)
     if bits(never_null) is None:
         numbers = pc.rank(canonical(array), tiebreaker="dense").to_numpy()
     else:

@@ -14,7 +14,7 @@ Readers see a log as of an epoch. History that no reader can distinguish any mor
 
 Loops. A row that fails at some round is missing at the next round, where its error is retracted with it: the loop would
 end without the row and without the error. So errors in loops keep their rounds, and an error at any round is an error
-of the result (`present`).
+of the result (`result_errors`).
 
 Cost: nothing while there are no errors; a Python object for each error.
 """
@@ -35,7 +35,7 @@ from ikebana.encoding.bad_rows import Failure
 from ikebana.errors import EvaluationError
 from ikebana.operators.changes import Changes
 
-BINDING = "ikebana.opening"
+BINDING = "ikebana.binding"
 """The column with the execution of a prepared statement that a row belongs to; an error concerns that execution only.
 
 Joins have several such columns, with equal values; their names start with this name.
@@ -48,7 +48,7 @@ _SHOWN_CHARACTERS = 300
 class RowError(NamedTuple):
     """Why an expression raises for a row; with the prepared statement's execution and the rounds of loops, if any."""
 
-    opening: int | None
+    binding: int | None
     reason: str
     row: str
     rounds: tuple[int, ...] = ()
@@ -138,13 +138,13 @@ def errors_at(readers: Sequence[ErrorReader], epoch: int) -> Errors:
     return _sum(reader.at(epoch) for reader in readers if len(reader.log))
 
 
-def present(errors: Errors, opening: int | None = None) -> Errors:
+def result_errors(errors: Errors, binding: int | None = None) -> Errors:
     """The errors of a result, given the sum of the errors of all workers.
 
-    With `opening`, only errors of that execution of a prepared statement, and errors that concern all executions.
+    With `binding`, only errors of these parameter values of a prepared statement, and errors that concern all values.
     """
-    if opening is not None:
-        errors = Counter({error: diff for error, diff in errors.items() if error.opening in (None, opening)})
+    if binding is not None:
+        errors = Counter({error: diff for error, diff in errors.items() if error.binding in (None, binding)})
     plain: Errors = Counter()
     in_loops: dict[RowError, dict[tuple[int, ...], int]] = {}
     for error, diff in errors.items():
@@ -175,15 +175,15 @@ def exception_of(view: str, errors: Errors) -> EvaluationError:
     )
 
 
-def raise_present(view: str, parts: Iterable[Errors], opening: int | None = None) -> None:
+def raise_errors(view: str, parts: Iterable[Errors], binding: int | None = None) -> None:
     """Raise an exception if a view has errors, given the errors of each worker."""
-    errors = total(parts)
-    remaining = present(errors, opening) if errors else errors
+    errors = total_errors(parts)
+    remaining = result_errors(errors, binding) if errors else errors
     if remaining:
         raise exception_of(view, remaining)
 
 
-def total(parts: Iterable[Errors]) -> Errors:
+def total_errors(parts: Iterable[Errors]) -> Errors:
     """The sum of the errors of several workers."""
     return _sum(part for part in parts if part)
 
@@ -198,13 +198,13 @@ def _sum(parts: Iterable[Errors]) -> Errors:
 def row_errors(failures: Sequence[Failure], columns: Mapping[str, pa.Array]) -> list[RowError]:
     """The errors of some failed rows, given the columns of these rows."""
     values = {name: column.to_pylist() for name, column in columns.items()}
-    openings = [None] * len(failures)
+    bindings = [None] * len(failures)
     for name in [name for name in values if name.startswith(BINDING)]:
-        openings = values.pop(name)
+        bindings = values.pop(name)
     errors = []
-    for at, (failure, opening) in enumerate(zip(failures, openings, strict=True)):
+    for at, (failure, binding) in enumerate(zip(failures, bindings, strict=True)):
         row = ", ".join(f"{name} = {column[at]!r}" for name, column in values.items())
         errors.append(
-            RowError(opening, failure.reason, row if len(row) <= _SHOWN_CHARACTERS else f"{row[:_SHOWN_CHARACTERS]}...")
+            RowError(binding, failure.reason, row if len(row) <= _SHOWN_CHARACTERS else f"{row[:_SHOWN_CHARACTERS]}...")
         )
     return errors

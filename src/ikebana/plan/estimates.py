@@ -63,10 +63,10 @@ def _width(kind: pa.DataType) -> int:
     return _VARIABLE_BYTES if types.is_nested(kind) or not types.is_primitive(kind) else int(kind.bit_width) // 8
 
 
-def shown_bytes(size: int) -> str:
+def format_bytes(size: int) -> str:
     """A number of bytes in a readable unit.
 
-    >>> shown_bytes(950), shown_bytes(12_300), shown_bytes(1_234_567_890)
+    >>> format_bytes(950), format_bytes(12_300), format_bytes(1_234_567_890)
     ('950 B', '12 kB', '1.2 GB')
     """
     shown = float(size)

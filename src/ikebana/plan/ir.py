@@ -49,7 +49,7 @@ import pyarrow as pa
 from ikebana.encoding import Schema
 from ikebana.operators.arrangement_views import ViewStep
 from ikebana.operators.changes import Fields
-from ikebana.operators.join import Result
+from ikebana.operators.join import JoinColumns
 from ikebana.operators.linear import Step
 from ikebana.operators.reducers import Reducer
 from ikebana.plan.digests import digest_of
@@ -255,7 +255,7 @@ class AfterStart(Node):
 class Join(Node):
     left: Node
     right: Node
-    result: Result
+    result: JoinColumns
 
     @cached_property
     def columns(self) -> Fields:
@@ -281,11 +281,11 @@ class Lookup(Node):
         return Schema(*_by_key(self.source.columns, self.key), diffs=lanes, hash_bits=bits, carry=True)
 
     @cached_property
-    def result(self) -> Result:
+    def result(self) -> JoinColumns:
         """All columns of the stream, then the value columns of the arrangement."""
         of_stream = tuple((name, name) for name in self.schema.names)
         of_index = tuple((field.name, field.name) for field in schema_of(self.index).val.fields)
-        return Result(tuple(name for name, _ in (*of_stream, *of_index)), of_stream, of_index)
+        return JoinColumns(tuple(name for name, _ in (*of_stream, *of_index)), of_stream, of_index)
 
     @cached_property
     def columns(self) -> Fields:

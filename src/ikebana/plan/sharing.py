@@ -56,7 +56,7 @@ def is_only_indexed(node: ir.Node, loop: ir.Loop) -> bool:
     )
 
 
-def private(plan: ir.Node, owner: str, is_private: Callable[[ir.Node], bool] = lambda node: True) -> ir.Node:
+def make_private(plan: ir.Node, owner: str, is_private: Callable[[ir.Node], bool] = lambda node: True) -> ir.Node:
     """The same plan with arrangements that belong to `owner` and are not shared.
 
     A node for which `is_private` is false stays as it is, with all nodes below it.

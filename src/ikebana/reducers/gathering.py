@@ -21,7 +21,7 @@ from pyarrow import types
 
 from ikebana.encoding import Schema
 from ikebana.encoding.arrow import from_numpy
-from ikebana.encoding.columns import integers, validity
+from ikebana.encoding.columns import integers, valid_flags
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.engine.collection import Collection
 from ikebana.errors import EvaluationError
@@ -53,7 +53,7 @@ class GroupedRows:
         weights = self.counts if weights is None else weights
         is_present = weights > 0
         if not with_nulls:
-            is_present &= validity(self.columns[keys[0].column]) != 0
+            is_present &= valid_flags(self.columns[keys[0].column]) != 0
         present = np.flatnonzero(is_present)
         positions = pa.array(present)
         by = [lane for key in keys for lane in comparable(self.columns[key.column].take(positions), key)]
@@ -267,7 +267,7 @@ class Percentile(ColumnCall):
         if self.frequency is None:
             return rows.counts
         column = rows.columns[self.frequency]
-        weights = np.where(validity(column), integers(column), 0)
+        weights = np.where(valid_flags(column), integers(column), 0)
         if (weights < 0).any():
             raise EvaluationError(
                 f"the frequency {self.frequency!r} of a percentile is negative", hint="exclude such rows with a filter"

@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 
 from ikebana.encoding import Schema
 from ikebana.encoding.canonical import canonical
-from ikebana.encoding.columns import bits, from_ordered_bits, is_nested, ordered_bits, validity
+from ikebana.encoding.columns import bits, from_ordered_bits, is_nested, ordered_bits, valid_flags
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.engine.collection import Collection
 from ikebana.operators.buckets import Bucket
@@ -83,7 +83,7 @@ def _break_ties(order: Lane, ranks: Lane, columns: Mapping[str, pa.Array]) -> La
 
 def comparable(array: pa.Array, key: SortKey) -> list[Array]:
     """Integer lanes that compare like the values of a sort key, most significant first: null or not, then the value."""
-    valid = validity(array).astype(bool)
+    valid = valid_flags(array).astype(bool)
     field = pa.field(key.column, array.type, nullable=False)
     if bits(field) is not None:
         numbers = ordered_bits(array, field)

@@ -22,8 +22,8 @@ import pyarrow as pa
 from pyarrow import types
 
 from ikebana.encoding.arrow import decimal_words
-from ikebana.encoding.canonical import canonical, text_buffers
-from ikebana.encoding.columns import bits, is_binary, is_string, ordered_bits, validity
+from ikebana.encoding.canonical import canonical, string_buffers
+from ikebana.encoding.columns import bits, is_binary, is_string, ordered_bits, valid_flags
 from ikebana.encoding.lanes import Array
 from ikebana.operators.changes import Changes, Fields
 
@@ -75,7 +75,7 @@ class Prefix:
             width = room if _is_text(field.type) else min(room, _number_bits(field))
             if width < _EXPONENT_BITS:
                 break
-            valid = validity(columns[field.name]).astype(bool)
+            valid = valid_flags(columns[field.name]).astype(bool)
             numbers, is_complete = _leading(columns[field.name], field, width)
             bits_left -= width + field.nullable
             own = _in_direction(numbers, valid, field, key, width) << np.uint64(bits_left)
@@ -121,7 +121,7 @@ def _as_floats(array: pa.Array, field: pa.Field, known: int | None) -> Array:
 
 def _first_bytes(array: pa.Array, width: int) -> tuple[Array, Array]:
     text = canonical(array).cast(pa.large_binary())
-    offsets, data = text_buffers(text)
+    offsets, data = string_buffers(text)
     starts, lengths = offsets[:-1], np.diff(offsets)
     out, count = np.zeros(len(array), np.uint64), width // 8
     for at in range(count):

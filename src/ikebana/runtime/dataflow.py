@@ -70,9 +70,9 @@ class Dataflow:
         `memory` is the dataflow's own limit in bytes (`ikebana.runtime.memory_budget`); None for the common one.
         """
         self._is_placed, self.memory = is_placed, memory
-        self.unmeasured = 0.0  # seconds of work since memory was last measured
-        self.in_hand = 0  # bytes by which the process has grown in this sweep
-        self.kept_bytes = 0  # bytes of the dataflow's arrangements, when last measured between sweeps
+        self.unmeasured_seconds = 0.0  # seconds of work since memory was last measured
+        self.grown_bytes = 0  # bytes by which the process has grown in this sweep
+        self.arranged_bytes = 0  # bytes of the dataflow's arrangements, when last measured between sweeps
         self.name, self.plan, self.worker, self.workers, self.effort = name, plan, worker, workers, effort
         self._send, self._find, self._find_input, self.wake = send, find, find_input, wake
         self._waiters: list[Dataflow] = []

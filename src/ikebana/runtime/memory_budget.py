@@ -27,7 +27,7 @@ import psutil
 import pyarrow as pa
 
 from ikebana.errors import MemoryBudgetError
-from ikebana.plan.estimates import shown_bytes
+from ikebana.plan.estimates import format_bytes
 
 MEASURE_EVERY_SECONDS = 0.005
 """Memory is measured after this much work of a dataflow."""
@@ -124,14 +124,14 @@ class Budget:
         most = self.view_limit if limit is None else limit
         if most is not None and needed > most:
             raise MemoryBudgetError(
-                f"it needs more than its {shown_bytes(most)} of memory on a worker",
-                detail=f"it was about to use {shown_bytes(needed)}",
+                f"it needs more than its {format_bytes(most)} of memory on a worker",
+                detail=f"it was about to use {format_bytes(needed)}",
                 hint="give the view or the workers more memory (memory=...), or let the view store fewer rows",
             )
         if self.limit is not None and needed > 0 and self._is_full(0):
             raise MemoryBudgetError(
-                f"a worker has reached its {shown_bytes(self.limit)} of memory",
-                detail=f"the dataflow was about to use {shown_bytes(needed)}, of {shown_bytes(self._used)} in use",
+                f"a worker has reached its {format_bytes(self.limit)} of memory",
+                detail=f"the dataflow was about to use {format_bytes(needed)}, of {format_bytes(self._used)} in use",
                 hint="drop views, or give the workers more memory (memory=...)",
             )
 
@@ -139,8 +139,8 @@ class Budget:
         """Why rows of this size cannot be staged; None if they can."""
         if self.limit is None or not self._is_full(_STAGED_COPIES * row_bytes):
             return None
-        requested = f"{shown_bytes(_STAGED_COPIES * row_bytes)} more were asked for"
-        return f"a worker has {shown_bytes(self._used)} of its {shown_bytes(self.limit)} in use, and {requested}"
+        requested = f"{format_bytes(_STAGED_COPIES * row_bytes)} more were asked for"
+        return f"a worker has {format_bytes(self._used)} of its {format_bytes(self.limit)} in use, and {requested}"
 
     def _is_full(self, additional: int) -> bool:
         """Whether `additional` bytes would exceed the limit, even after unused memory is released."""

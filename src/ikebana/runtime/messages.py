@@ -197,7 +197,7 @@ class Problem:
     """
 
     table: str
-    why: str
+    reason: str
     rows: int
     examples: tuple[str, ...]
 
@@ -300,7 +300,7 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Inquire:
+class AskDriver:
     """Forward a question to the driver, and answer with its answer: clients are connected to workers only.
 
     `number` is the recipient within the driver; `ticket` is a unique id of the request.
@@ -312,7 +312,7 @@ class Inquire:
 
 
 @dataclass(frozen=True, slots=True)
-class Inquiry:
+class DriverQuestion:
     """Notification: a client has a question for the driver."""
 
     number: int
@@ -321,7 +321,7 @@ class Inquiry:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class DriverAnswer:
     """The driver's answer to a question of a client, or the error to raise instead."""
 
     ticket: int
@@ -453,10 +453,10 @@ Command: TypeAlias = (
     | Unsubscribe
     | Hold
     | Release
-    | Reply
+    | DriverAnswer
 )
 PeerMessage: TypeAlias = DataflowMessage | Failed
-Request: TypeAlias = Check | Inquire | Ping | Wait | WaitAll | Read | ReadErrors | ReadChanges | Status
+Request: TypeAlias = Check | AskDriver | Ping | Wait | WaitAll | Read | ReadErrors | ReadChanges | Status
 """What `Worker.answer` understands."""
 
 

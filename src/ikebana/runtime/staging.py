@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.encoding import Schema
-from ikebana.encoding.columns import matched
+from ikebana.encoding.columns import match_columns
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.errors import SchemaError
 from ikebana.kernels import shard_rows
@@ -80,13 +80,13 @@ def stages(
     part: Any,
     attempt: int = 0,
     workers: int,
-    near: int = 0,
+    stream_worker: int = 0,
 ) -> Iterator[tuple[int, Stage]]:
     """The messages that stage rows, each with the worker to send it to. `op` is one of `OPS`, or one for each row.
 
     Rows of a stream have no owner: worker `stream_worker` gets them, or every worker a part if there are many.
     """
-    for worker, rows in split_by_owner(table, validated(table, data, op), workers, near).items():
+    for worker, rows in split_by_owner(table, validated(table, data, op), workers, stream_worker).items():
         yield worker, Stage(transaction, table.name, part, attempt, rows.columns, rows.ops)
 
 
@@ -183,11 +183,11 @@ def _name(code: int) -> str:
 def _columns(table: TableSpec, data: Any, ops: Any) -> tuple[pa.Array, ...]:
     """The columns in the order of the schema, or only the key columns if all rows are deletes."""
     if table.schema is None:
-        return tuple(matched(data, table.fields))
+        return tuple(match_columns(data, table.fields))
     fields = (*table.schema.key.fields, *table.schema.val.fields)
     if table.kind == "keyed" and isinstance(ops, int) and ops == DELETE:
         fields, data = table.key, _without(data, table.schema.val.fields)
-    columns = tuple(matched(data, _relaxed(table, fields, ops)))
+    columns = tuple(match_columns(data, _relaxed(table, fields, ops)))
     if not isinstance(ops, int) and len(ops) != len(columns[0]):
         return columns  # `validated` raises
     for field, column in zip(fields, columns, strict=True):

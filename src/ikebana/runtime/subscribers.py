@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ikebana.encoding.lanes import Lane, gathered
+from ikebana.encoding.lanes import Lane, gather_lane
 from ikebana.operators.row_errors import Errors
-from ikebana.plan.estimates import shown_bytes
+from ikebana.plan.estimates import format_bytes
 from ikebana.runtime.dataflow import Dataflow
 from ikebana.runtime.messages import Changed, Resume, Subscribe, SubscriptionEnded
 from ikebana.trace import Batch, Updates
@@ -78,8 +78,8 @@ class Subscriptions:
         subscription.send_complete()
         rows, size = subscription.waiting() if subscription.is_paused else (0, 0)
         if rows > subscription.backlog or size > subscription.backlog_bytes:
-            waiting = f"{rows} rows ({shown_bytes(size)}) of changes wait for it on one worker"
-            limits = f"{subscription.backlog} rows and {shown_bytes(subscription.backlog_bytes)}"
+            waiting = f"{rows} rows ({format_bytes(size)}) of changes wait for it on one worker"
+            limits = f"{subscription.backlog} rows and {format_bytes(subscription.backlog_bytes)}"
             self._end(subscription, f"the subscriber is too slow: {waiting}; the limits are {limits}", _TOO_SLOW_HINT)
 
     def _end(self, subscription: _Subscription, reason: str, hint: str = "") -> None:
@@ -162,4 +162,4 @@ def epochs_and_rows(updates: Updates, start: int) -> tuple[Lane, pa.Table] | tup
     updates = consolidate(updates).updates
     if not len(updates):
         return None, None
-    return gathered(updates.times[:, 0], updates.tix), updates.to_table()
+    return gather_lane(updates.times[:, 0], updates.tix), updates.to_table()

@@ -35,6 +35,7 @@ from ikebana.runtime.messages import (
     Abort,
     Advance,
     ArrangementStatus,
+    AskDriver,
     Check,
     CloseInput,
     Command,
@@ -44,11 +45,11 @@ from ikebana.runtime.messages import (
     DataflowFailed,
     DataflowMessage,
     Demand,
+    DriverAnswer,
+    DriverQuestion,
     DropTable,
     Failed,
     Hold,
-    Inquire,
-    Inquiry,
     Install,
     Keys,
     PeerMessage,
@@ -58,7 +59,6 @@ from ikebana.runtime.messages import (
     ReadChanges,
     ReadErrors,
     Release,
-    Reply,
     Request,
     Resume,
     Retire,
@@ -100,7 +100,7 @@ class Worker:
         self._last_change: dict[str, int] = {}  # the last epoch at which a table's rows changed on this worker
         self._transactions = OpenTransactions()
         self._subscriptions = Subscriptions(self.notifications.append)
-        self._questions: dict[int, Reply | None] = {}  # of clients to the driver, by ticket, and its answers
+        self._questions: dict[int, DriverAnswer | None] = {}  # of clients to the driver, by ticket, and its answers
         self._holds: dict[int, _Hold] = {}  # by number
         self._undelivered: dict[str, list[PeerMessage]] = {}  # of dataflows that are not installed yet
         self._retired: set[str] = set()
@@ -129,7 +129,7 @@ class Worker:
                 self._undelivered.pop(name, None)
                 self.failures.pop(name, None)
                 self._remove(name)
-            case Subscribe() | Resume() | Unsubscribe() | Hold() | Release() | Reply():
+            case Subscribe() | Resume() | Unsubscribe() | Hold() | Release() | DriverAnswer():
                 self._serve_reader(command)
             case _:
                 self._change_tables(command)
@@ -175,7 +175,7 @@ class Worker:
             case Release(number):
                 if number in self._holds:
                     self._holds.pop(number).drop()
-            case Reply(ticket):
+            case DriverAnswer(ticket):
                 if ticket in self._questions:
                     self._questions[ticket] = command
 
@@ -223,14 +223,14 @@ class Worker:
 
     def _check_memory(self, flow: Dataflow, spent: float) -> None:
         """Raise if a dataflow uses too much memory. Measured only after it has worked for a while."""
-        flow.unmeasured += spent
-        if self._budget.is_measurement_due(flow.unmeasured):
-            flow.unmeasured = 0.0
-            flow.in_hand += self._budget.measure_growth()
+        flow.unmeasured_seconds += spent
+        if self._budget.is_measurement_due(flow.unmeasured_seconds):
+            flow.unmeasured_seconds = 0.0
+            flow.grown_bytes += self._budget.measure_growth()
             if all(flow.plan is not plan for plan in self._primary.values()):  # inputs and tables never fail
-                self._budget.check(max(0, flow.in_hand) + flow.kept_bytes, flow.memory)
+                self._budget.check(max(0, flow.grown_bytes) + flow.arranged_bytes, flow.memory)
             if not flow.is_sweeping:
-                flow.in_hand, flow.kept_bytes = 0, flow.own_bytes
+                flow.grown_bytes, flow.arranged_bytes = 0, flow.own_bytes
 
     def _wake(self, name: str) -> None:
         self._awake[name] = None
@@ -260,7 +260,7 @@ class Worker:
                 return self._changes(request) if self.complete(request.dataflow) > request.at else PENDING
             case Check():
                 return self._check(request)
-            case Inquire():
+            case AskDriver():
                 return self._inquire(request)
             case Status():
                 return [self._status(flow) for flow in self.flows.values()]
@@ -269,12 +269,12 @@ class Worker:
             hint="send a request of `ikebana.runtime.messages`; all processes must run the same version of ikebana",
         )
 
-    def _inquire(self, request: Inquire) -> Any:
+    def _inquire(self, request: AskDriver) -> Any:
         """Pass a question on to the driver; once the driver has answered, return its answer."""
         ticket = request.ticket
         if ticket not in self._questions:
             self._questions[ticket] = None
-            self.notifications.append(Inquiry(request.number, ticket, request.question))
+            self.notifications.append(DriverQuestion(request.number, ticket, request.question))
         reply = self._questions[ticket]
         if reply is None:
             return PENDING

@@ -30,7 +30,7 @@ from typing import Any
 from pyspark import cloudpickle
 
 from ikebana.cluster.hosts import WorkerExit, how_ended
-from ikebana.cluster.launch import CRASHED, LOST, MODULE, WorkerConfig
+from ikebana.cluster.launch import EXIT_CODE_CRASHED, EXIT_CODE_LOST, WORKER_MODULE, WorkerConfig
 from ikebana.kernels.compile import cache_directory
 from ikebana.spark import supervisor
 from ikebana.spark.errors import BARRIER_TASK, spark_error_summary
@@ -67,12 +67,14 @@ class BarrierJob:
         self._failure = ""
         self._has_ended = threading.Event()
         self._lifeline, self._other_end = socket.socketpair()
-        self.lifelines = [self._lifeline.fileno()]
+        self.exit_fds = [self._lifeline.fileno()]
 
     def start(self, configs: Sequence[WorkerConfig]) -> None:
         """Submit the job."""
         lines = [config.to_line().decode() for config in configs]
-        task = supervisor.task(lines, MODULE, LOST, {"IKEBANA_KERNEL_CACHE": str(cache_directory().parent)}, _path())
+        task = supervisor.task(
+            lines, WORKER_MODULE, EXIT_CODE_LOST, {"IKEBANA_KERNEL_CACHE": str(cache_directory().parent)}, _path()
+        )
         self._thread = threading.Thread(target=self._run, args=(task,), name="ikebana workers", daemon=True)
         self._thread.start()
 
@@ -97,7 +99,7 @@ class BarrierJob:
         """Whether the job has ended."""
         return self._has_ended.is_set()
 
-    look = any_ended
+    check_processes = any_ended
 
     def first_ended(self, lost: Sequence[int]) -> WorkerExit | None:
         """The worker that Spark blames, or the first one whose connection was lost."""
@@ -122,7 +124,7 @@ class BarrierJob:
                 unguard(self._context)
             occupied_slots[self._context] -= self._workers
             self._workers = 0
-        self.lifelines = []
+        self.exit_fds = []
         self._lifeline.close()
         self._other_end.close()
         at_end, self._at_end = self._at_end, None
@@ -133,8 +135,8 @@ class BarrierJob:
 def _reported(report: supervisor.ExitReport, lost: Sequence[int]) -> WorkerExit:
     """The cause of a worker's exit: the worker itself, or the one to which it lost its connection."""
     worker, code = report
-    if code != LOST:
-        return WorkerExit(worker, _how_ended(code), crashed=code == CRASHED)
+    if code != EXIT_CODE_LOST:
+        return WorkerExit(worker, _how_ended(code), crashed=code == EXIT_CODE_CRASHED)
     others = [other for other in lost if other != worker]
     return WorkerExit(
         others[0] if others else None, f"worker {worker} has lost its connection to one that does not answer"

@@ -35,7 +35,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from ikebana.engine.deadline import within
+from ikebana.engine.deadline import run_within
 from ikebana.errors import DataflowError, IkebanaError, SchemaError, WaitTimeoutError
 from ikebana.runtime.messages import TableSpec
 from ikebana.spark.checkpoints import check_resumable
@@ -83,7 +83,7 @@ class FollowedStream:
         After `timeout` seconds it raises a `WaitTimeoutError`; the stream goes on.
         """
         try:
-            within(self._query.processAllAvailable, timeout, f"waiting for the stream into {self.table!r}")
+            run_within(self._query.processAllAvailable, timeout, f"waiting for the stream into {self.table!r}")
         except WaitTimeoutError:
             raise
         except Exception as error:

@@ -39,7 +39,7 @@ from py4j.clientserver import ClientServerConnection  # type: ignore[import-unty
 from pyspark import InheritableThread, SparkContext
 from pyspark.sql import SparkSession
 
-from ikebana.cluster.interrupts import deferred
+from ikebana.cluster.interrupts import defer_interrupts
 from ikebana.engine.deadline import Deadline
 from ikebana.errors import DataflowError
 
@@ -173,10 +173,10 @@ def run_job(spark: SparkSession, job: Callable[[], Result], deadline: Deadline) 
     running = _Job(spark, job)
     try:
         running.start()
-        if not running.wait(deadline.left()):
-            raise deadline.expired()
+        if not running.wait(deadline.seconds_left()):
+            raise deadline.timeout_error()
     except BaseException:
-        with deferred():
+        with defer_interrupts():
             running.cancel()
         raise
     return running.result()

@@ -30,7 +30,7 @@ from pyspark.sql.types import StructType
 
 from ikebana import errors
 from ikebana.cluster.client import Client, ClientCredentials
-from ikebana.encoding.columns import matched
+from ikebana.encoding.columns import match_columns
 from ikebana.encoding.structs import has_structs
 from ikebana.errors import DataflowError, IkebanaError, SchemaError
 from ikebana.runtime.messages import TableSpec
@@ -95,7 +95,7 @@ class Sender:
             part=part,
             attempt=attempt,
             workers=client.size,
-            near=part[0],
+            stream_worker=part[0],
         )
         for worker, stage in staged:
             client.send(worker, stage)
@@ -171,7 +171,7 @@ def _check_type(df: DataFrame, field: pa.Field, table: str) -> None:
     (given,) = fields_of(StructType([df.schema[field.name]]))
     types = f"it is of type {given.type}, the table has {field.type}"
     try:
-        matched({field.name: pa.array([], given.type)}, [field])
+        match_columns({field.name: pa.array([], given.type)}, [field])
     except IkebanaError as error:
         raise SchemaError(
             f"column {field.name!r} of the DataFrame does not fit table {table!r}",

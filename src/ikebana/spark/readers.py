@@ -26,7 +26,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from ikebana.cluster.client import Client
 from ikebana.engine.views import plain_rows
 from ikebana.errors import DataflowError
-from ikebana.operators.row_errors import raise_present
+from ikebana.operators.row_errors import raise_errors
 from ikebana.runtime.messages import Read, ReadChanges, ReadErrors
 from ikebana.spark.snapshots import SessionAddress, Snapshot, SnapshotRequest
 
@@ -146,7 +146,7 @@ def _rows(client: Client, worker: int, snapshot: Snapshot, name: str) -> pa.Tabl
 def _check_errors(client: Client, snapshot: Snapshot, epoch: int, name: str) -> None:
     """Raise if a table or view has errors at an epoch: the errors of one worker may cancel those of others."""
     request = ReadErrors(snapshot.dataflow, epoch, snapshot.hold)
-    raise_present(name, [client.ask(worker, request) for worker in range(client.size)])
+    raise_errors(name, [client.ask(worker, request) for worker in range(client.size)])
 
 
 def _execution() -> int | None:

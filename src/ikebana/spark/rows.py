@@ -1,7 +1,7 @@
 """Rows in the forms that users have them: Arrow, pandas, polars, dicts, tuples, Spark rows. All become columns by name.
 
-The columns are checked later (`ikebana.encoding.columns.matched`), where missing and unknown columns and other types
-are refused by name. Spark DataFrames are not accepted here: one may be larger than the memory of this process.
+The columns are checked later (`ikebana.encoding.columns.match_columns`), where missing and unknown columns and other
+types are refused by name. Spark DataFrames are not accepted here: one may be larger than the memory of this process.
 
 Rows to be deleted by key may have all columns or only those of the key, as dicts or as tuples; only the key is used.
 

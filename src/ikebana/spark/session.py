@@ -31,13 +31,13 @@ from typing import Any, Self
 from pyspark.sql import DataFrame, SparkSession
 
 from ikebana.cluster.client import ClientCredentials
-from ikebana.cluster.interrupts import completed, deferred
+from ikebana.cluster.interrupts import complete_or_undo, defer_interrupts
 from ikebana.engine.collection import Arrangement, Collection
 from ikebana.engine.engine import Engine, result_arrangement
 from ikebana.engine.tables import Transaction
 from ikebana.errors import DroppedError, SchemaError
 from ikebana.operators.changes import Fields
-from ikebana.operators.row_errors import raise_present
+from ikebana.operators.row_errors import raise_errors
 from ikebana.runtime.messages import ReadErrors
 from ikebana.spark.executions import Executions
 from ikebana.spark.following import FollowedStream
@@ -81,7 +81,7 @@ def connect(
     try:
         return Session(cluster, share=share, timeout=timeout)
     except BaseException:
-        with deferred():
+        with defer_interrupts():
             cluster.close()
         raise
 
@@ -109,7 +109,7 @@ class Session:
         self._streams: list[FollowedStream] = []
         self._closed = False
         self._format = ""
-        self._address = SessionAddress(cluster.invitation, self._snapshots.number)
+        self._address = SessionAddress(cluster.credentials, self._snapshots.number)
         self._queries = Queries(self.spark, self.engine, self._address.session, lambda: dict(self._relations))
         self.engine.advance()  # so that there is always a closed epoch, which can be read
         register(self.spark, self._address, FORMAT)
@@ -133,7 +133,7 @@ class Session:
     @property
     def credentials(self) -> ClientCredentials:
         """What another process needs to connect to the workers. It grants full access to them: keep it secret."""
-        return self._cluster.invitation
+        return self._cluster.credentials
 
     # Tables.
 
@@ -153,7 +153,7 @@ class Session:
         spark_schema(fields)  # raises if Spark does not have one of the types
         with self._lock:
             check_free(self._relations, name, self.spark)
-            return completed(lambda: self._create(name, fields, keys, stream), Table.drop)
+            return complete_or_undo(lambda: self._create(name, fields, keys, stream), Table.drop)
 
     def _create(self, name: str, fields: Fields, key: tuple[str, ...], stream: bool) -> Table:
         inner = self.engine.table(name, fields, key or None, "stream" if stream else "table")
@@ -168,7 +168,7 @@ class Session:
 
     def drop_table(self, name: str) -> None:
         """Drop a table and its rows, and stop the streams that it follows. Fails if a view reads the table."""
-        with self._lock, deferred():
+        with self._lock, defer_interrupts():
             table = self.table(name)
             self.engine.drop_table(table.name)
             del self._tables[table.name], self._relations[table.name]
@@ -199,7 +199,7 @@ class Session:
         lowered = self._lower(query, f"view {name!r}")
         with self._lock:
             check_free(self._relations, name, self.spark)
-            return completed(lambda: self._install(name, lowered, share, memory), View.drop)
+            return complete_or_undo(lambda: self._install(name, lowered, share, memory), View.drop)
 
     def _install(self, name: str, lowered: Lowered, share: bool | None, memory: int | None) -> View:
         inner = self.engine.install(name, lowered.rows, share=share, memory=memory)
@@ -235,7 +235,7 @@ class Session:
         planned, fields, tables = self._queries.prepare(sql, {**(parameters or {}), **types})
         with self._lock:
             name = name or f"statement {next(self._statement_numbers)}"
-            return completed(lambda: Statement(self.engine, name, planned, fields, tables), Statement.close)
+            return complete_or_undo(lambda: Statement(self.engine, name, planned, fields, tables), Statement.close)
 
     def drop_view(self, name: str) -> None:
         """Drop a view, and release the arrangements that only it used."""
@@ -246,7 +246,7 @@ class Session:
     def forget_view(self, view: View) -> None:
         """Drop this view, but no other view that has its name now."""
         self.check()
-        with self._lock, deferred():
+        with self._lock, defer_interrupts():
             view.inner.drop()
             if self._views.get(view.name) is view:
                 del self._views[view.name], self._relations[view.name]
@@ -299,7 +299,7 @@ class Session:
         """A table or view as a Spark DataFrame; see `View.to_df`."""
         coordinator, dataflow = self.engine.coordinator, self._readable(name).dataflow
         deadline = coordinator.deadline(timeout, f"checking whether {name!r} can be read")
-        raise_present(name, coordinator.ask(ReadErrors(dataflow), deadline=deadline))  # raises too if the view failed
+        raise_errors(name, coordinator.ask(ReadErrors(dataflow), deadline=deadline))  # raises too if the view failed
         options = {"name": name, "epoch": at, "timeout": timeout}
         given = {option: value for option, value in options.items() if value is not None}
         return self.spark.read.format(self.format).options(**given).load()
@@ -341,7 +341,7 @@ class Session:
             for stream in self._streams:
                 stream.end()
         finally:
-            with deferred():
+            with defer_interrupts():
                 self._hand_over_format()
                 self._queries.close()
                 self.engine.close()

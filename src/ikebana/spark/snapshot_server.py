@@ -27,7 +27,7 @@ from typing import Any
 
 from ikebana.engine.coordinator import Coordinator
 from ikebana.errors import DataflowError, IkebanaError, TimeError
-from ikebana.runtime.messages import Demand, Hold, Inquiry, Ping, Release, Reply
+from ikebana.runtime.messages import Demand, DriverAnswer, DriverQuestion, Hold, Ping, Release
 from ikebana.spark.executions import Executions
 from ikebana.spark.snapshots import Readable, Snapshot, SnapshotRequest
 
@@ -61,36 +61,36 @@ class SnapshotServer:
         self._coordinator, self._find, self._executions = coordinator, find, executions
         self.number = coordinator.new_number()
         """The recipient number of requests to this server."""
-        coordinator.follow(self.number, self._enqueue)
+        coordinator.add_listener(self.number, self._enqueue)
         self._stream_leases: dict[int, float] = {}  # when the hold of each stream expires
         self._reads: dict[str, _Read] = {}  # by reader
         self._ended: deque[str] = deque(maxlen=_ENDED_READERS)
         self._clock = time.monotonic
-        self._inquiries: SimpleQueue[tuple[int, Inquiry] | None] = SimpleQueue()
+        self._inquiries: SimpleQueue[tuple[int, DriverQuestion] | None] = SimpleQueue()
         self._stop_thread = weakref.finalize(self, self._inquiries.put, None)
         self._thread = threading.Thread(
             target=_serve, args=(weakref.ref(self), self._inquiries), name="ikebana snapshots", daemon=True
         )
         self._thread.start()
 
-    def _enqueue(self, worker: int, inquiry: Inquiry) -> None:
+    def _enqueue(self, worker: int, inquiry: DriverQuestion) -> None:
         self._inquiries.put((worker, inquiry))
 
-    def reply(self, worker: int, inquiry: Inquiry) -> None:
+    def reply(self, worker: int, inquiry: DriverQuestion) -> None:
         """Answer a request that a worker has passed on."""
         try:
-            reply = Reply(inquiry.ticket, self.answer(inquiry.question))
+            reply = DriverAnswer(inquiry.ticket, self.answer(inquiry.question))
         except IkebanaError as error:
-            reply = Reply(inquiry.ticket, error=error)
+            reply = DriverAnswer(inquiry.ticket, error=error)
         except Exception as error:  # without a reply the reader would wait for ever
             failure = DataflowError("the driver could not answer a reader", detail=f"{type(error).__name__}: {error}")
-            reply = Reply(inquiry.ticket, error=failure)
+            reply = DriverAnswer(inquiry.ticket, error=failure)
         with suppress(IkebanaError):  # the workers have ended
             self._coordinator.command(reply, worker)
 
     def close(self) -> None:
         """Stop answering. The workers must have ended, so that a pending call of the thread fails."""
-        self._coordinator.unfollow(self.number)
+        self._coordinator.remove_listener(self.number)
         self._stop_thread()
         self._thread.join()
 
@@ -253,7 +253,7 @@ class SnapshotServer:
                 self._coordinator.command(Release(hold))
 
 
-def _serve(server: weakref.ref[SnapshotServer], inquiries: SimpleQueue[tuple[int, Inquiry] | None]) -> None:
+def _serve(server: weakref.ref[SnapshotServer], inquiries: SimpleQueue[tuple[int, DriverQuestion] | None]) -> None:
     """The loop of the server's thread; None in the queue ends it."""
     timeout: float | None = None
     while True:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from ikebana.cluster.client import Client, ClientCredentials
 from ikebana.operators.changes import Fields
-from ikebana.runtime.messages import Inquire
+from ikebana.runtime.messages import AskDriver
 
 RequestKind = Literal["describe", "check", "snapshot", "begin", "latest", "commit"]
 """What a reader asks for:
@@ -79,4 +79,4 @@ class SessionAddress:
 
     def ask_over(self, client: Client, request: SnapshotRequest) -> Any:
         """The driver's answer, over a client's connection."""
-        return client.ask(0, Inquire(self.server, secrets.randbits(62), request))
+        return client.ask(0, AskDriver(self.server, secrets.randbits(62), request))

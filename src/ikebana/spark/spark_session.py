@@ -21,7 +21,7 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from ikebana.cluster.interrupts import deferred
+from ikebana.cluster.interrupts import defer_interrupts
 from ikebana.errors import IkebanaError
 from ikebana.spark.java import java_home
 
@@ -69,12 +69,12 @@ def _start(builder: SparkSession.Builder) -> SparkSession:
     """Start the session. An interrupt is delayed until Spark has started, and then stops Spark again."""
     before = SparkContext._active_spark_context
     try:
-        with deferred():
+        with defer_interrupts():
             return builder.getOrCreate()
     except BaseException:
         context = SparkContext._active_spark_context
         if context is not None and context is not before:
-            with deferred():
+            with defer_interrupts():
                 context.stop()
         raise
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.types import StructType
 
-from ikebana.cluster.interrupts import completed
+from ikebana.cluster.interrupts import complete_or_undo
 from ikebana.engine import tables, views
 from ikebana.engine.collection import Arrangement, Collection
 from ikebana.engine.deadline import Deadline
@@ -109,7 +109,7 @@ class Table(Collection):
         Returns the epoch of the change; None inside a transaction, which is applied at the end of its block.
         """
         self._session.check()
-        self.inner.check()
+        self.inner.check_not_dropped()
         if not isinstance(df, DataFrame):
             raise SchemaError(
                 f"cannot load a value of type {type(df).__name__} into table {self.name!r}",
@@ -153,7 +153,7 @@ class Table(Collection):
         timeout: the stream fails if a micro-batch takes longer than this number of seconds.
         """
         self._session.check()
-        self.inner.check()
+        self.inner.check_not_dropped()
 
         def apply(df: DataFrame, op: str | None) -> object:
             return self._apply(df, op, self._batch_runner(timeout), Transaction(self._session.engine.coordinator))
@@ -176,7 +176,7 @@ class Table(Collection):
             self._session.end_with_session(followed)
             return followed
 
-        return completed(start, FollowedStream.end)
+        return complete_or_undo(start, FollowedStream.end)
 
     def _batch_runner(self, timeout: float | None) -> JobRunner:
         """Runs the job of a micro-batch: in the stream's thread, or with a timeout in another one."""
@@ -195,7 +195,7 @@ class Table(Collection):
     ) -> int | None:
         """Stage the rows of a DataFrame, and commit them unless they belong to a transaction of this thread."""
         coordinator = self._session.engine.coordinator
-        outer = None if own else tables.current(coordinator)
+        outer = None if own else tables.current_transaction(coordinator)
         transaction = outer or own or Transaction(coordinator)
         try:
             sender = Sender(self._session.credentials, self.inner.spec, transaction.number, op, tuple(df.columns))
@@ -204,7 +204,7 @@ class Table(Collection):
                 own.abort()
                 return None
             transaction.adopt(self.inner, parts)
-            return None if outer else transaction.commit(timeout=None if deadline is None else deadline.left())
+            return None if outer else transaction.commit(timeout=None if deadline is None else deadline.seconds_left())
         except BaseException:
             if outer is None:
                 transaction.abort()
@@ -253,13 +253,13 @@ class Table(Collection):
     def drop(self) -> None:
         """Drop the table and its rows, and stop the streams that it follows. Fails if a view reads the table."""
         self._session.check()
-        self.inner.check()
+        self.inner.check_not_dropped()
         self._session.drop_table(self.name)
 
     def check_readable(self) -> None:
         """Raise if the table was dropped, or is a stream, whose rows are not stored."""
         self._session.check()
-        self.inner.check()
+        self.inner.check_not_dropped()
         if self.kind == "stream":
             raise DataflowError(
                 f"table {self.name!r} cannot be read",

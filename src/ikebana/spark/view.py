@@ -42,7 +42,7 @@ class View:
 
     def _check(self) -> None:
         self._session.check()
-        self.inner.check()
+        self.inner.check_not_dropped()
 
     @property
     def columns(self) -> list[str]:

@@ -30,7 +30,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from ikebana.cluster.driver import Driver
-from ikebana.cluster.interrupts import deferred
+from ikebana.cluster.interrupts import defer_interrupts
 from ikebana.errors import DataflowError, IkebanaError
 from ikebana.spark import spark_session
 from ikebana.spark.barrier_job import BarrierJob, occupied_slots, slots_lock
@@ -49,7 +49,7 @@ class SparkWorkers(Driver):
         effort: str = "default",
         host: str | None = None,
         workers_host: str | None = None,
-        patience: float = 120.0,
+        start_timeout: float = 120.0,
         name: str = "ikebana workers",
         memory: int | None = None,
         view_memory: int | None = None,
@@ -61,7 +61,7 @@ class SparkWorkers(Driver):
         workers: the number of workers. By default one for each processor, as far as Spark has free task slots.
         effort: how eagerly arrangements are merged: "eager", "default" or "lazy".
         host, workers_host: the addresses on which the driver and the workers listen.
-        patience: how many seconds executors and workers may take to start.
+        start_timeout: how many seconds executors and workers may take to start.
         name: the description of the job that Spark shows.
         memory: how many bytes each worker may use. By default 80% of its machine's memory, shared equally among the
             workers there (`ikebana.runtime.memory_budget`).
@@ -82,7 +82,7 @@ class SparkWorkers(Driver):
                 occupied = occupied_slots.get(context, 0)
                 free = spark_session.slots(self.spark) - occupied - 1
                 size = workers or max(1, min(spark_session.cores(), free))
-                spark_session.check_slots(self.spark, size, occupied, patience)
+                spark_session.check_slots(self.spark, size, occupied, start_timeout)
                 job = BarrierJob(context, size, name, at_end)
             super().__init__(
                 job,
@@ -90,12 +90,12 @@ class SparkWorkers(Driver):
                 effort=effort,
                 host=host or driver_address,
                 workers_host=worker_address if workers_host is None else workers_host,
-                patience=patience,
+                start_timeout=start_timeout,
                 memory=memory,
                 view_memory=view_memory,
             )
         except BaseException:
-            with deferred():
+            with defer_interrupts():
                 if job is not None:
                     job.close()
                 elif at_end is not None:

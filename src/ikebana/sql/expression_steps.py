@@ -41,7 +41,7 @@ class Predicate:
         return bool(self.condition.columns) and not self.condition.can_raise
 
     def __call__(self, columns: linear.Columns) -> pa.Array:
-        return self.condition.evaluate(ColumnBatch.of(columns))
+        return self.condition.evaluate(ColumnBatch.from_columns(columns))
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class RowCondition:
         return given if self.names is None else tuple(field for field in given if field.name in self.names)
 
     def __call__(self, changes: Changes) -> Changes:
-        rows = ColumnBatch.given(changes.named, len(changes))
+        rows = ColumnBatch.from_input(changes.named, len(changes))
         fields = self.fields(changes.fields)
         return changes.with_columns(fields, [rows.columns[field.name] for field in fields]).take(self._selected(rows))
 
@@ -79,7 +79,7 @@ class RowCondition:
             remaining = conditions[at + 1 :]
             if remaining and np.count_nonzero(flags) < rows.count * _COMPACTION_FRACTION:
                 positions = positions[flags]
-                rows = _columns_of(remaining, rows).where(flags)
+                rows = _columns_of(remaining, rows).filter(flags)
                 flags = np.ones(rows.count, bool)
         return positions[flags]
 
@@ -90,7 +90,7 @@ _COMPACTION_FRACTION = 0.4
 
 def _columns_of(conditions: Iterable[Expression], rows: ColumnBatch) -> ColumnBatch:
     """The rows with only the columns that conditions read."""
-    return rows.keeping(frozenset[str]().union(*(condition.columns for condition in conditions)))
+    return rows.select(frozenset[str]().union(*(condition.columns for condition in conditions)))
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Projection:
         return not any(expression.can_raise for _, expression in self.named)
 
     def __call__(self, columns: linear.Columns) -> dict[str, Any]:
-        rows = ColumnBatch.of(columns)
+        rows = ColumnBatch.from_columns(columns)
         return {name: expression.evaluate(rows) for name, expression in self.named}
 
 
@@ -129,7 +129,7 @@ class Computed:
         return fields_of(self.named)
 
     def __call__(self, changes: Changes) -> Changes:
-        rows = ColumnBatch.given(changes.named, len(changes))
+        rows = ColumnBatch.from_input(changes.named, len(changes))
         columns = [expression.evaluate(rows) for _, expression in self.named]
         return changes.with_columns(fields_of(self.named), columns)
 

@@ -145,13 +145,13 @@ class Statement:
 
     def rows_of(self, number: int, at: int | None, timeout: float | None = None) -> pa.Table:
         """The result for a binding."""
-        rows = self._view.read(at, {BINDING_ID: [number]}, opening=number, timeout=timeout)
+        rows = self._view.read(at, {BINDING_ID: [number]}, binding=number, timeout=timeout)
         rows = plain_rows(rows, self.name).drop_columns([BINDING_ID])
         return sort_table(rows, self.order) if self.order else rows
 
     def changes(self, number: int, since: str | None, timeout: float | None) -> Subscription:
         """The changes for all bindings, with the number of each row's binding; the errors of binding `number`."""
-        return self._view.changes(since, timeout=timeout, opening=number)
+        return self._view.changes(since, timeout=timeout, binding=number)
 
     def _check(self) -> None:
         if self._closed:

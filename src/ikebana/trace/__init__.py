@@ -1,6 +1,6 @@
 """Traces: the multiversioned, shared index.
 
-Bottom up: `timetable`, `timed` and `updates` hold updates as columns; `batch` has the sorted immutable batches,
+Bottom up: `time_tables`, `timed_rows` and `updates` hold updates as columns; `batch` has the sorted immutable batches,
 `description` their frontiers; `merge` and `spine` keep the number of batches small; `batcher` seals new ones; `views`
 and `reading` read them; `handle` shares them.
 """

@@ -19,7 +19,7 @@ import numpy as np
 from ikebana.encoding.schema import Schema
 from ikebana.errors import TimeError
 from ikebana.time import Antichain
-from ikebana.trace import timetable
+from ikebana.trace import time_tables
 from ikebana.trace.batch import StoredBatch
 from ikebana.trace.description import Description
 from ikebana.trace.merge import Merge
@@ -52,7 +52,7 @@ class Batcher:
         if not len(updates):
             return
         check_times(updates, self._dimensions, self.name)
-        late = timetable.beyond(updates.times, self.lower) == 0
+        late = time_tables.beyond(updates.times, self.lower) == 0
         if late.any() and late[updates.tix].any():  # the table may have times of no row
             time = tuple(updates.times[updates.tix[late[updates.tix].argmax()]].tolist())
             raise TimeError(
@@ -113,7 +113,7 @@ class Batcher:
         if not self._rows:
             return None, description
         buffered = Updates.concat(self._parts)
-        later = timetable.beyond(buffered.times, upper)
+        later = time_tables.beyond(buffered.times, upper)
         due, remaining = (buffered.at_times(1 - later), buffered.at_times(later)) if later.any() else (buffered, None)
         self._set_buffer(remaining)
         return due.pruned(), description

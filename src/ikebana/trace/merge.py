@@ -18,7 +18,7 @@ from ikebana.encoding.payload import PayloadMerge
 from ikebana.kernels import merge_rows, merge_untimed, union_times
 from ikebana.kernels.merge import AT_A, AT_B, FINAL, PAIRS, STATE_CELLS, VARIED
 from ikebana.time import Antichain
-from ikebana.trace import timetable
+from ikebana.trace import time_tables
 from ikebana.trace.batch import BatchBuilder, LaneSlice, StoredBatch
 from ikebana.trace.description import Description
 from ikebana.trace.updates import Updates, idents, same_data, sort_updates
@@ -33,7 +33,7 @@ class Merge:
         self.older, self.newer = older, newer
         self._description = Description(older.description.lower, newer.description.upper, since)
         union, self._older_rank, self._newer_rank = union_times(older.times, newer.times)
-        self._times, self._compacted = timetable.compacted_times(union, since)
+        self._times, self._compacted = time_tables.compacted_times(union, since)
         self._begin(np.union1d(older.collided, newer.collided))
 
     def _begin(self, collided: Lane) -> None:

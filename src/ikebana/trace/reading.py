@@ -24,7 +24,7 @@ from ikebana.encoding.schema import Fields, Schema
 from ikebana.errors import SchemaError, TimeError
 from ikebana.kernels import accumulate_rows, expand_pairs, match_keys
 from ikebana.time import Antichain, Time
-from ikebana.trace import timetable
+from ikebana.trace import time_tables
 from ikebana.trace.batch import Batch, rows_of
 from ikebana.trace.updates import Updates, sort_updates
 from ikebana.trace.views import EnteredBatch, Filtered, Negated, Predicate, Projected, Projection
@@ -174,13 +174,13 @@ class ReaderView(Reader):
 
 def accumulate(parts: Sequence[Updates], schema: Schema, at: Time) -> Updates:
     """Return what some updates add up to at a time: each (key, value) once, unless its diffs cancel."""
-    table = timetable.table_of([at], len(at))
+    table = time_tables.table_of([at], len(at))
     parts = [part for part in parts if len(part)]
     if not parts:
         return replace(Updates.empty(schema, len(at)), times=table)
     ordered = sort_updates(Updates.concat(parts))
     updates = ordered.updates
-    flags = timetable.visible(updates.times, at)
+    flags = time_tables.visible(updates.times, at)
     rows, sums = accumulate_rows(updates.key, updates.val, ordered.ident, updates.tix, updates.diffs, flags)
     return replace(updates.take(rows), times=table, tix=constant(0, len(rows), np.int32), diffs=sums)
 

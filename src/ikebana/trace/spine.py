@@ -46,7 +46,7 @@ from ikebana.time import Antichain
 from ikebana.trace.batch import StoredBatch
 from ikebana.trace.description import Description
 from ikebana.trace.merge import Merge
-from ikebana.trace.timetable import advanced
+from ikebana.trace.time_tables import advanced
 from ikebana.trace.updates import Updates, consolidate
 
 HEAD = 256

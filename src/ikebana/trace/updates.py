@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.encoding import payload as payloads
-from ikebana.encoding.columns import no_values
+from ikebana.encoding.columns import empty_array
 from ikebana.encoding.lanes import (
     Array,
     Index,
@@ -34,7 +34,7 @@ from ikebana.encoding.lanes import (
     constant_diffs,
     empty_diffs,
     empty_lane,
-    gathered,
+    gather_lane,
     held_bytes,
     is_constant,
     materialized,
@@ -45,12 +45,12 @@ from ikebana.encoding.schema import Schema
 from ikebana.errors import SchemaError, TimeError
 from ikebana.kernels import consolidate_narrow, consolidate_rows, seek_ranges, sort_order
 from ikebana.time import Time
-from ikebana.trace import timetable
-from ikebana.trace.timed import Timed
+from ikebana.trace import time_tables
+from ikebana.trace.timed_rows import TimedRows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Updates(Timed):
+class Updates(TimedRows):
     """Columnar updates of one schema.
 
     >>> edges = Schema(key={"src": pa.int64()}, val={"dst": pa.int64()})
@@ -73,13 +73,13 @@ class Updates(Timed):
         """
         key, val, payload = schema.encode(data, None if schema.names else _row_count(times, diffs))
         rows = len(key)
-        table, tix = timed(times, rows)
-        return Updates(table, tix, diffed(schema.diffs, diffs, rows), schema, key, val, payload)
+        table, tix = encode_times(times, rows)
+        return Updates(table, tix, encode_diffs(schema.diffs, diffs, rows), schema, key, val, payload)
 
     @staticmethod
     def empty(schema: Schema, dimensions: int) -> Updates:
         """Return no updates, with times of `dimensions` coordinates."""
-        columns = [no_values(field.type) for field in (*schema.key.fields, *schema.val.fields)]
+        columns = [empty_array(field.type) for field in (*schema.key.fields, *schema.val.fields)]
         times, diffs = np.empty((0, dimensions), np.int64), np.empty((len(schema.diffs), 0), np.int64)
         return Updates(times, np.empty(0, np.int32), diffs, schema, *schema.lanes(columns, 0))
 
@@ -91,8 +91,8 @@ class Updates(Timed):
 
     def _taken(self, rows: Array) -> dict[str, Any]:
         return {
-            "key": gathered(self.key, rows),
-            "val": gathered(self.val, rows),
+            "key": gather_lane(self.key, rows),
+            "val": gather_lane(self.val, rows),
             "payload": payloads.take(self.payload, rows),
         }
 
@@ -134,7 +134,7 @@ def _row_count(times: Any, diffs: Any) -> int:
     return 1
 
 
-def timed(times: Any, rows: int) -> tuple[Lane, Index]:
+def encode_times(times: Any, rows: int) -> tuple[Lane, Index]:
     """Convert one time for all rows, or a time for each row, to a table and positions."""
     table = _time_table(times)
     if isinstance(times, tuple):
@@ -148,7 +148,7 @@ def timed(times: Any, rows: int) -> tuple[Lane, Index]:
         return table, np.empty(0, np.int32)
     if (table == table[0]).all():
         return table[:1].copy(), constant(0, rows, np.int32)
-    return timetable.distinct_times(table)
+    return time_tables.distinct_times(table)
 
 
 def _time_table(times: Any) -> Lane:
@@ -176,7 +176,7 @@ def as_integers(values: Any) -> Lane | None:
     return array.astype(np.int64, copy=False)
 
 
-def diffed(lane_names: Sequence[str], diffs: Any, rows: int) -> Lane:
+def encode_diffs(lane_names: Sequence[str], diffs: Any, rows: int) -> Lane:
     """Convert diffs to lanes: one integer for all rows, or one for each; several lanes by name."""
     by_name = diffs if isinstance(diffs, dict) else {lane_names[0]: diffs}
     if set(by_name) != set(lane_names):
@@ -228,7 +228,7 @@ def sort_updates(updates: Updates) -> Sorted:
     if len(updates) <= 1:
         return Sorted(updates, constant(0, len(updates)), NO_KEYS)
     order, ident, collided = _order(updates)
-    return Sorted(updates.take(order), gathered(ident, order), collided)
+    return Sorted(updates.take(order), gather_lane(ident, order), collided)
 
 
 def sorted_by_key(updates: Updates) -> Updates:
@@ -246,9 +246,9 @@ def consolidate(updates: Updates) -> Sorted:
             return narrow
     order, ident, collided = _order(updates)
     exact = not updates.schema.hashed
-    key, val, tix = (gathered(lane, order) for lane in (updates.key, updates.val, updates.tix))
-    ident = gathered(ident, order)
-    diffs = materialized(gathered(updates.diffs, order))
+    key, val, tix = (gather_lane(lane, order) for lane in (updates.key, updates.val, updates.tix))
+    ident = gather_lane(ident, order)
+    diffs = materialized(gather_lane(updates.diffs, order))
     src = constant(0, len(order)) if exact else order
     remaining = consolidate_rows(key, val, ident, tix, diffs, src)
     rows = Updates(

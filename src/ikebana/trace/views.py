@@ -30,12 +30,12 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from ikebana.encoding.bad_rows import set_apart
+from ikebana.encoding.bad_rows import separate_bad_rows
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.encoding.schema import Schema
 from ikebana.errors import SchemaError
 from ikebana.time import Antichain
-from ikebana.trace import timetable
+from ikebana.trace import time_tables
 from ikebana.trace.batch import Batch, StoredBatch
 from ikebana.trace.description import Description
 from ikebana.trace.updates import Updates
@@ -168,7 +168,7 @@ def without_bad_rows(function: Callable[[Updates], Updates], updates: Updates, s
         return function(updates)
     except Exception:
         nothing = Updates.empty(schema, updates.dimensions)
-        return set_apart(lambda rows: function(updates.take(rows)), len(updates), lambda: nothing)[0]
+        return separate_bad_rows(lambda rows: function(updates.take(rows)), len(updates), lambda: nothing)[0]
 
 
 def row_flags(result: Any, rows: int) -> Any:
@@ -265,12 +265,12 @@ class Advanced(_View):
 
     @property
     def times(self) -> Lane:
-        return timetable.compacted_times(self.batch.times, self.frontier)[0]
+        return time_tables.compacted_times(self.batch.times, self.frontier)[0]
 
     def shown(self, updates: Updates) -> Updates:
         if not self.frontier:
             return updates
-        return updates.with_times(timetable.advanced(updates.times, self.frontier))
+        return updates.with_times(time_tables.advanced(updates.times, self.frontier))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -56,22 +56,22 @@ class ColumnBatch:
     """The position of each row in the input of the dataflow step; None if the rows are not input rows."""
 
     @staticmethod
-    def of(columns: dict[str, pa.Array]) -> ColumnBatch:
+    def from_columns(columns: dict[str, pa.Array]) -> ColumnBatch:
         """The input of a dataflow step, which has at least one column."""
-        return ColumnBatch.given(columns, len(next(iter(columns.values()))))
+        return ColumnBatch.from_input(columns, len(next(iter(columns.values()))))
 
     @staticmethod
-    def given(columns: dict[str, pa.Array], count: int) -> ColumnBatch:
+    def from_input(columns: dict[str, pa.Array], count: int) -> ColumnBatch:
         """The input of a dataflow step."""
         return ColumnBatch(columns, count, np.arange(count))
 
-    def where(self, flags: Any) -> ColumnBatch:
+    def filter(self, flags: Any) -> ColumnBatch:
         """The rows where `flags`, a Boolean NumPy array, is true."""
         mask, positions = pa.array(flags), None if self.positions is None else self.positions[flags]
         columns = {name: column.filter(mask) for name, column in self.columns.items()}
         return ColumnBatch(columns, int(np.count_nonzero(flags)), positions)
 
-    def keeping(self, names: Container[str | None]) -> ColumnBatch:
+    def select(self, names: Container[str | None]) -> ColumnBatch:
         """The same rows with only the columns in `names`."""
         columns = {name: column for name, column in self.columns.items() if name in names}
         return ColumnBatch(columns, self.count, self.positions)
@@ -174,14 +174,16 @@ class Call(Expression):
                 return function.run(self, rows)
             return function.run(self, *(argument.evaluate(rows) for argument in self.arguments))
         except EvaluationError as error:
-            blame(error, rows, by_row=not any(pa.types.is_nested(argument.type) for argument in self.arguments))
+            locate_bad_rows(
+                error, rows, by_row=not any(pa.types.is_nested(argument.type) for argument in self.arguments)
+            )
             raise
 
     def __str__(self) -> str:
         return f"{self.function}({', '.join(map(str, self.arguments))})"
 
 
-def blame(error: EvaluationError, rows: ColumnBatch, *, by_row: bool) -> None:
+def locate_bad_rows(error: EvaluationError, rows: ColumnBatch, *, by_row: bool) -> None:
     """Translate the bad entries of an error to positions in the input of the dataflow step, where possible.
 
     The function that raised the error set `bad_entries`, which are positions in its arguments. They are rows unless an
@@ -272,10 +274,10 @@ def translate(tree: Tree, leaf: Leaf, config: Config) -> Expression:
     except SqlError:
         raise
     except Exception as error:
-        raise refused(error, f"the expression {tree.kind}") from error
+        raise unsupported_error(error, f"the expression {tree.kind}") from error
 
 
-def refused(error: Exception, what: str) -> SqlError:
+def unsupported_error(error: Exception, what: str) -> SqlError:
     """The `SqlError` for an unexpected exception while `what` was translated."""
     if isinstance(error, RecursionError):
         return SqlError(f"{what} is nested too deeply", hint="split the query into several views")

@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ikebana.encoding.arrow import Flags, flags_of
+from ikebana.encoding.arrow import Mask, unpack_bits
 from ikebana.errors import BadEntries, EvaluationError
 from ikebana.expressions.core.base import ColumnBatch, Expression, Literal
 
 
-def is_true(array: pa.Array) -> Flags:
+def is_true(array: pa.Array) -> Mask:
     """Where a Boolean array is true, that is, neither false nor null."""
-    return flags_of(array) if not array.null_count else flags_of(array) & flags_of(array.is_valid())
+    return unpack_bits(array) if not array.null_count else unpack_bits(array) & unpack_bits(array.is_valid())
 
 
 def reinterpret(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -26,14 +26,14 @@ def reinterpret(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return array if array.type == kind else array.view(kind)
 
 
-def null_where(array: pa.Array, mask: Flags | None) -> pa.Array:
+def null_where(array: pa.Array, mask: Mask | None) -> pa.Array:
     """The array with nulls added where `mask` is true."""
     if mask is None or not mask.any():
         return array
     return pc.if_else(pa.array(mask), pa.scalar(None, array.type), array)
 
 
-def scatter(kind: pa.DataType, count: int, parts: Sequence[tuple[Flags, pa.Array]]) -> pa.Array:
+def scatter(kind: pa.DataType, count: int, parts: Sequence[tuple[Mask, pa.Array]]) -> pa.Array:
     """An array of `count` rows with the values of each part at the rows that its flags mark, in order; else null."""
     index, length = np.zeros(count, np.int64), 1
     for flags, part in parts:
@@ -55,7 +55,7 @@ def operands(expressions: Sequence[Expression], rows: ColumnBatch) -> list[pa.Ar
     return [expressions[0].evaluate(rows), *results[1:]]
 
 
-def fail_where(bad: Flags, valid: Flags | None, error: Callable[[int], EvaluationError]) -> None:
+def fail_where(bad: Mask, valid: Mask | None, error: Callable[[int], EvaluationError]) -> None:
     """Raise the error of the first bad entry that is not null, if any, with all bad entries attached."""
     if not bad.any():
         return

@@ -53,7 +53,7 @@ def disjunction(conditions: Sequence[Expression]) -> Expression:
     return reduce(lambda left, right: _build("Or", left, right), conditions)
 
 
-def only_if(condition: Expression, value: Expression) -> Expression:
+def null_unless(condition: Expression, value: Expression) -> Expression:
     """`CASE WHEN condition THEN value END`."""
     return _build("If", condition, value, Literal(value.type, True, None))
 
@@ -63,7 +63,7 @@ def is_true(condition: Expression) -> Expression:
     return _build("Coalesce", condition, Literal(pa.bool_(), False, False)) if condition.nullable else condition
 
 
-def later(time: Expression, by: int, months: bool, config: Config) -> Expression:
+def add_interval(time: Expression, by: int, months: bool, config: Config) -> Expression:
     """A date or timestamp plus `by` months or microseconds; a date is moved by full days."""
     if types.is_date(time.type):
         kind, amount = ("DateAddYMInterval", by) if months else ("DateAdd", by // DAY)

@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from ikebana.encoding.arrow import (
-    Flags,
+    Mask,
     and_validity,
-    flags_of,
     from_numpy,
     is_instant,
     is_local_timestamp,
     to_numpy,
+    unpack_bits,
     validity,
 )
 from ikebana.encoding.lanes import Array
@@ -183,7 +183,7 @@ def _error(call: Call, value: Any, reason: str) -> EvaluationError:
     )
 
 
-def _check(call: Call, array: pa.Array, bad: Flags, reason: str) -> None:
+def _check(call: Call, array: pa.Array, bad: Mask, reason: str) -> None:
     """In ANSI mode, raise an error if a row is bad."""
     if call.options[0]:
         fail_where(bad, validity(array), lambda row: _error(call, _show(array[row]), reason))
@@ -240,7 +240,7 @@ def _truncated(numbers: Array, kind: pa.DataType) -> Array:
 def _decimal_integer(call: Call, array: pa.Array) -> pa.Array:
     if call.options[0] and array.type.precision > 18 and call.type.bit_width < 64:
         return _float_integer(call, _nearest(array, pa.float64()))  # as Spark does
-    integers: Any = decimals.divide_truncating(decimals.unscaled(array), 10**array.type.scale)
+    integers: Any = decimals.divide_truncating(decimals.to_unscaled(array), 10**array.type.scale)
     low, high = _limits(call.type)
     _check(call, array, np.asarray((integers < low) | (integers > high), bool), "it is out of range")
     return from_numpy(call.type, decimals.low_words(integers).astype(call.type.to_pandas_dtype()), validity(array))
@@ -254,7 +254,7 @@ def _string_integer(call: Call, array: pa.Array) -> pa.Array:
 def _parsed(call: Call, array: pa.Array, parsed: pa.Array) -> pa.Array:
     """The values parsed from strings; in ANSI mode, raise an error if a string could not be parsed."""
     if call.options[0] and parsed.null_count > array.null_count:
-        _check(call, array, flags_of(parsed.is_null()), "it is not a valid value of that type")
+        _check(call, array, unpack_bits(parsed.is_null()), "it is not a valid value of that type")
     return parsed
 
 
@@ -288,7 +288,7 @@ def _decimal_float(call: Call, array: pa.Array) -> pa.Array:
 
 
 def _nearest(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    unscaled, scale = decimals.unscaled(array), array.type.scale
+    unscaled, scale = decimals.to_unscaled(array), array.type.scale
     exact, max_scale = (2**53, 22) if kind == pa.float64() else (2**24, 10)
     if decimals.max_magnitude(unscaled) <= exact and scale <= max_scale:
         dtype: Any = kind.to_pandas_dtype()
@@ -319,7 +319,7 @@ def _loses_digits(source: pa.DataType, target: pa.DataType) -> bool:
     return bool(before + rounds_up > room)
 
 
-def _fitted(call: Call, array: pa.Array, unscaled: Any, valid: Flags | None) -> pa.Array:
+def _fitted(call: Call, array: pa.Array, unscaled: Any, valid: Mask | None) -> pa.Array:
     return decimals.checked_decimals(
         call.type,
         unscaled,
@@ -337,7 +337,7 @@ def _integer_decimal(call: Call, array: pa.Array) -> pa.Array:
 
 @_conversion("decimal decimal", fails=_loses_digits)
 def _decimal_decimal(call: Call, array: pa.Array) -> pa.Array:
-    unscaled = decimals.rescale(decimals.unscaled(array), call.type.scale - array.type.scale)
+    unscaled = decimals.rescale(decimals.to_unscaled(array), call.type.scale - array.type.scale)
     return _fitted(call, array, unscaled, validity(array))
 
 
@@ -370,7 +370,7 @@ def _number_boolean(call: Call, array: pa.Array) -> pa.Array:
 
 @_conversion("decimal boolean")
 def _decimal_boolean(call: Call, array: pa.Array) -> pa.Array:
-    return from_numpy(call.type, np.not_equal(decimals.unscaled(array), 0), validity(array))
+    return from_numpy(call.type, np.not_equal(decimals.to_unscaled(array), 0), validity(array))
 
 
 @_conversion("string boolean", fails=True)
@@ -509,7 +509,7 @@ def _float_timestamp(call: Call, array: pa.Array) -> pa.Array:
 
 @_conversion("decimal timestamp", fails=True)
 def _decimal_timestamp(call: Call, array: pa.Array) -> pa.Array:
-    unscaled: Any = decimals.unscaled(array)
+    unscaled: Any = decimals.to_unscaled(array)
     if decimals.max_magnitude(unscaled) * zones.SECOND >= 2**63:
         unscaled = decimals.as_objects(unscaled)
     micros: Any = decimals.divide_truncating(unscaled * zones.SECOND, 10**array.type.scale)
@@ -540,7 +540,7 @@ def _unscaled(tree: Tree, children: tuple[Expression, ...], config: Config) -> E
 
 @function("unscaled")
 def _run_unscaled(call: Call, array: pa.Array) -> pa.Array:
-    return from_numpy(_INT64, decimals.low_words(decimals.unscaled(array)), validity(array))
+    return from_numpy(_INT64, decimals.low_words(decimals.to_unscaled(array)), validity(array))
 
 
 @builds("MakeDecimal")

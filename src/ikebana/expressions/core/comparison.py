@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from ikebana.encoding.arrow import Flags, flags_of, from_numpy, to_numpy, validity
+from ikebana.encoding.arrow import Mask, from_numpy, to_numpy, unpack_bits, validity
 from ikebana.errors import SqlError
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, Literal, builds, function, is_nullable
 from ikebana.expressions.core.buffers import is_true, operands
@@ -91,7 +91,7 @@ def _any(flags: Values) -> bool:
 
 def _compare_decimals(name: str, left: Values, right: Values) -> pa.Array:
     one, other = _array(left, right), _array(right, left)
-    aligned = decimals.align(decimals.unscaled(one), one.type.scale, decimals.unscaled(other), other.type.scale)
+    aligned = decimals.align(decimals.to_unscaled(one), one.type.scale, decimals.to_unscaled(other), other.type.scale)
     return from_numpy(pa.bool_(), getattr(np, name)(*aligned[:2]).astype(bool), validity(one, other))
 
 
@@ -111,7 +111,7 @@ def _equal_nested(left: pa.Array, right: pa.Array) -> pa.Array:
     if types.is_struct(left.type):
         parts = (null_safe_equal(one, other) for one, other in zip(left.flatten(), right.flatten(), strict=True))
         equal = reduce(pc.and_, parts, pa.repeat(pa.scalar(True), len(left)))
-        return from_numpy(pa.bool_(), flags_of(equal), validity(left, right))
+        return from_numpy(pa.bool_(), unpack_bits(equal), validity(left, right))
     valid, lengths = validity(left, right), pc.list_value_length(left)
     equal = is_true(pc.equal(lengths, pc.list_value_length(right)))
     if equal.any():
@@ -120,9 +120,9 @@ def _equal_nested(left: pa.Array, right: pa.Array) -> pa.Array:
     return from_numpy(pa.bool_(), equal, valid)
 
 
-def _equal_elements(left: pa.Array, right: pa.Array) -> Flags:
+def _equal_elements(left: pa.Array, right: pa.Array) -> Mask:
     """Whether all elements are the same, for lists of equal lengths."""
-    differs = ~flags_of(null_safe_equal(left.flatten(), right.flatten()))
+    differs = ~unpack_bits(null_safe_equal(left.flatten(), right.flatten()))
     wrong = np.concatenate([[0], np.cumsum(differs)])
     ends = np.cumsum(to_numpy(pc.list_value_length(left)))
     return wrong[ends] == wrong[np.concatenate([[0], ends[:-1]])]
@@ -218,7 +218,7 @@ def _at_least_valid(call: Call, *arrays: pa.Array) -> pa.Array:
     (minimum,) = call.options
     count: Any = np.zeros(len(arrays[0]), np.int64)
     for array in arrays:
-        count += flags_of(array.is_valid())
+        count += unpack_bits(array.is_valid())
         if types.is_floating(array.type):
             count -= is_true(pc.is_nan(array))
     return from_numpy(pa.bool_(), count >= minimum)

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from ikebana.encoding.arrow import Flags, flags_of, validity
+from ikebana.encoding.arrow import Mask, unpack_bits, validity
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, Literal, builds, function, is_nullable
 from ikebana.expressions.core.buffers import is_true, operand, scatter
 from ikebana.expressions.core.tree import Tree
-from ikebana.expressions.core.types import with_nulls_of
+from ikebana.expressions.core.types import merge_nullability
 
 _BOOL = pa.bool_()
 
@@ -51,7 +51,7 @@ def _or(call: Call, rows: ColumnBatch) -> pa.Array:
     return pc.or_kleene(first, evaluate_where(right, rows, ~is_true(first)))
 
 
-def evaluate_where(expression: Expression, rows: ColumnBatch, flags: Flags) -> pa.Array:
+def evaluate_where(expression: Expression, rows: ColumnBatch, flags: Mask) -> pa.Array:
     """The values of an expression for the rows that `flags` marks; null for the others, where it is not evaluated."""
     if flags.all():
         return expression.evaluate(rows)
@@ -60,13 +60,13 @@ def evaluate_where(expression: Expression, rows: ColumnBatch, flags: Flags) -> p
     return scatter(expression.type, rows.count, [(flags, expression.evaluate(_select(expression, rows, flags)))])
 
 
-def _select(expression: Expression, rows: ColumnBatch, flags: Flags) -> ColumnBatch:
+def _select(expression: Expression, rows: ColumnBatch, flags: Mask) -> ColumnBatch:
     """The rows that `flags` marks, with the columns that the expression reads."""
     names = {getattr(node, "name", None) for node in expression.walk()}
-    return rows.keeping(names).where(flags)
+    return rows.select(names).filter(flags)
 
 
-def _null(array: pa.Array) -> Flags:
+def _null(array: pa.Array) -> Mask:
     valid = validity(array)
     return np.zeros(len(array), bool) if valid is None else ~valid
 
@@ -77,7 +77,7 @@ def _null(array: pa.Array) -> Flags:
 @builds("If", "CaseWhen", "UnresolvedFunction")  # in plans a nested CASE appears as UnresolvedFunction
 def _case_when(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
     values = (*children[1::2], *(children[-1:] if len(children) % 2 else ()))
-    kind = reduce(with_nulls_of, (value.type for value in values))
+    kind = reduce(merge_nullability, (value.type for value in values))
     if len(children) % 2 == 0:
         children = (*children, Literal(kind, True, None))
     last = len(children) - 1
@@ -124,8 +124,8 @@ def _is_met(condition: Expression, rows: ColumnBatch) -> pa.Array:
 
 def _case_by_row(call: Call, rows: ColumnBatch) -> pa.Array:
     *pairs, otherwise = call.arguments
-    remaining: Flags = np.ones(rows.count, bool)  # rows that have met no condition so far
-    parts: list[tuple[Flags, pa.Array]] = []
+    remaining: Mask = np.ones(rows.count, bool)  # rows that have met no condition so far
+    parts: list[tuple[Mask, pa.Array]] = []
     for condition, value in zip(pairs[::2], pairs[1::2], strict=True):
         met = remaining & is_true(evaluate_where(condition, rows, remaining))
         parts.append((met, value.evaluate(_select(value, rows, met))))
@@ -136,7 +136,7 @@ def _case_by_row(call: Call, rows: ColumnBatch) -> pa.Array:
 
 @builds("Coalesce")
 def _coalesce(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
-    kind = reduce(with_nulls_of, (child.type for child in children))
+    kind = reduce(merge_nullability, (child.type for child in children))
     values = tuple(_as(kind, child) for child in children)
     return Call(kind, all(child.nullable for child in children), "coalesce", values)
 
@@ -148,7 +148,7 @@ def _run_coalesce(call: Call, rows: ColumnBatch) -> pa.Array:
         return pc.coalesce(first.evaluate(rows), *(operand(argument, rows) for argument in others))
     result = first.evaluate(rows)
     for argument in others:
-        missing = flags_of(result.is_null())
+        missing = unpack_bits(result.is_null())
         if not missing.any():
             break
         result = pc.coalesce(result, evaluate_where(argument, rows, missing))

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ikebana.encoding.arrow import Flags, flags_of, from_numpy, to_numpy, validity
+from ikebana.encoding.arrow import Mask, from_numpy, to_numpy, unpack_bits, validity
 from ikebana.encoding.lanes import Array
 from ikebana.errors import EvaluationError, SqlError
 from ikebana.expressions.core.buffers import is_true
@@ -107,7 +107,7 @@ def to_decimal(strings: pa.Array, kind: pa.DataType) -> pa.Array:
     else:
         unscaled = _unscaled_fast(integral, parts["fraction"], is_true(pc.equal(parts["sign"], "-")), valid, kind.scale)
     fits = np.asarray((unscaled < 10**kind.precision) & (unscaled > -(10**kind.precision)), bool)
-    return decimals.made_decimal(kind, np.where(fits, unscaled, 0), valid & fits)
+    return decimals.from_unscaled(kind, np.where(fits, unscaled, 0), valid & fits)
 
 
 def _unscaled(text: str, kind: pa.DataType) -> int:
@@ -124,7 +124,7 @@ def _unscaled(text: str, kind: pa.DataType) -> int:
     return -magnitude if sign else magnitude
 
 
-def _unscaled_fast(integral: pa.Array, fraction: pa.Array, negative: Flags, valid: Flags, scale: int) -> Array:
+def _unscaled_fast(integral: pa.Array, fraction: pa.Array, negative: Mask, valid: Mask, scale: int) -> Array:
     padded = pc.utf8_rpad(fraction, scale + 1, "0")
     digits = pc.binary_join_element_wise(integral, pc.utf8_slice_codeunits(padded, 0, scale), "")
     rounds_up = is_true(pc.greater_equal(pc.utf8_slice_codeunits(padded, scale, scale + 1), "5"))
@@ -176,17 +176,17 @@ def to_timestamp_ntz(strings: pa.Array) -> pa.Array:
 
 def _is_zone(name: str) -> bool:
     try:
-        zones.known(name)
+        zones.resolve_zone(name)
         return True
     except SqlError:
         return False
 
 
-def _local_times(strings: pa.Array) -> tuple[Array, Flags, pa.Array]:
+def _local_times(strings: pa.Array) -> tuple[Array, Mask, pa.Array]:
     """Local times in microseconds, whether each string is valid, and the time zones in the strings."""
     plain = _parse_plain(strings, _PLAIN_TIMESTAMP, pa.timestamp("us"))
     if plain is not None:
-        valid = flags_of(strings.is_valid())
+        valid = unpack_bits(strings.is_valid())
         return np.where(valid, to_numpy(plain), 0), valid, pa.nulls(len(strings), pa.string())
     parts = _parts(strings, _TIMESTAMP)
     days, valid = _days(parts)
@@ -199,7 +199,7 @@ def _local_times(strings: pa.Array) -> tuple[Array, Flags, pa.Array]:
     return np.where(valid, days * zones.DAY + time_of_day, 0), valid, parts["zone"]
 
 
-def _days(parts: Mapping[str, pa.Array]) -> tuple[Array, Flags]:
+def _days(parts: Mapping[str, pa.Array]) -> tuple[Array, Mask]:
     """Days since 1970 from years, months and days, and whether each date exists."""
     year = _number(parts["y"], pa.int64())
     year = np.where(is_true(pc.equal(parts["sign"], "-")), -year, year)

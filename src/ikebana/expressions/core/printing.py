@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ikebana.encoding.arrow import Flags, to_numpy, validity
+from ikebana.encoding.arrow import Mask, to_numpy, validity
 from ikebana.encoding.lanes import Array
 from ikebana.expressions.core.buffers import is_true
 from ikebana.expressions.numbers import decimals
@@ -65,7 +65,7 @@ def of_decimal(array: pa.Array, plain: bool) -> pa.Array:
     if not plain or not small.any():
         return strings
     scale = array.type.scale
-    numbers = decimals.unscaled(array.filter(pa.array(small)))
+    numbers = decimals.to_unscaled(array.filter(pa.array(small)))
     padded = pc.utf8_lpad(pa.array([str(abs(number)) for number in numbers.tolist()], _STRING), scale, "0")
     printed = pc.binary_join_element_wise(pa.array(np.where(numbers < 0, "-0", "0")), padded, ".")
     return pc.replace_with_mask(strings, pa.array(small), printed)
@@ -81,7 +81,7 @@ def of_date(array: pa.Array) -> pa.Array:
     return _replace_unusual(strings, unusual, valid, lambda row: _date(int(days[row])))
 
 
-def of_local_time(micros: Array, valid: Flags | None) -> pa.Array:
+def of_local_time(micros: Array, valid: Mask | None) -> pa.Array:
     """Format local times, given in microseconds."""
     days, time_of_day = micros // zones.DAY, micros % zones.DAY
     unusual = _is_unusual(days, valid)
@@ -95,12 +95,12 @@ def of_local_time(micros: Array, valid: Flags | None) -> pa.Array:
     return _replace_unusual(strings, unusual, valid, printed)
 
 
-def _is_unusual(days: Array, valid: Flags | None) -> Flags:
-    outside: Flags = (days < _YEARS[0]) | (days > _YEARS[1])
+def _is_unusual(days: Array, valid: Mask | None) -> Mask:
+    outside: Mask = (days < _YEARS[0]) | (days > _YEARS[1])
     return outside if valid is None else outside | ~valid
 
 
-def _replace_unusual(strings: pa.Array, unusual: Flags, valid: Flags | None, printed: Callable[[int], str]) -> pa.Array:
+def _replace_unusual(strings: pa.Array, unusual: Mask, valid: Mask | None, printed: Callable[[int], str]) -> pa.Array:
     if not unusual.any():
         return strings
     is_valid = np.ones(len(unusual), bool) if valid is None else valid

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.errors import BadEntries, EvaluationError, SqlError
-from ikebana.expressions.core.base import ColumnBatch, Expression, blame
+from ikebana.expressions.core.base import ColumnBatch, Expression, locate_bad_rows
 
 BY_ROW = (100, 101)
 """Spark's `evalType` of functions of values, without and with transfer as Arrow."""
@@ -62,7 +62,7 @@ class PythonFunction(Expression):
                 return self._of_pandas(function, columns, rows.count)
             return self._by_row(function, columns, rows.count)
         except EvaluationError as error:
-            blame(error, rows, by_row=True)
+            locate_bad_rows(error, rows, by_row=True)
             raise
         except Exception as error:
             raise self._error(error) from error

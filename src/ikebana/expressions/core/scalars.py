@@ -8,7 +8,7 @@ literal arguments: most Arrow kernels expect a pattern or position as a single v
     def _upper(call: Call, text: Value) -> pa.Array: ...
 
 Functions that neither Arrow nor NumPy provides are computed in Python, once per distinct combination of arguments
-(`each_distinct`). The cost is hashing the columns plus one call per combination.
+(`map_distinct`). The cost is hashing the columns plus one call per combination.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ikebana.encoding.arrow import Flags, to_numpy, validity
+from ikebana.encoding.arrow import Mask, to_numpy, validity
 from ikebana.errors import EvaluationError
 from ikebana.expressions.core.base import (
     CASE_HINT,
@@ -76,7 +76,7 @@ def maps(
     return register
 
 
-def unless_it_fails(tree: Tree, arguments: Arguments) -> bool:
+def nullable_unless_ansi(tree: Tree, arguments: Arguments) -> bool:
     """The nullability of a function that, depending on the mode, raises an error or is null for invalid values."""
     return is_nullable(arguments) if tree.fields["failOnError"] else True
 
@@ -84,13 +84,13 @@ def unless_it_fails(tree: Tree, arguments: Arguments) -> bool:
 def _run(body: Body, call: Call, rows: ColumnBatch, strict: bool) -> pa.Array:
     values = operands(call.arguments, rows)
     if not strict:
-        return shaped(body(call, *values), call.type)
+        return conform(body(call, *values), call.type)
     if any(isinstance(value, pa.Scalar) and not value.is_valid for value in values):
         return pa.nulls(rows.count, call.type)
-    return masked(shaped(body(call, *values), call.type), valid(*values))
+    return null_where_invalid(conform(body(call, *values), call.type), validity_of(*values))
 
 
-def masked(array: pa.Array, is_valid: Flags | None) -> pa.Array:
+def null_where_invalid(array: pa.Array, is_valid: Mask | None) -> pa.Array:
     """The array with nulls added where `is_valid` is false."""
     if is_valid is None or is_valid.all():
         return array
@@ -99,32 +99,32 @@ def masked(array: pa.Array, is_valid: Flags | None) -> pa.Array:
     return null_where(array, ~is_valid)
 
 
-def shaped(result: pa.Array, kind: pa.DataType) -> pa.Array:
+def conform(result: pa.Array, kind: pa.DataType) -> pa.Array:
     """The array converted to a type that differs from its own at most in the names of fields or in width."""
     if result.type == kind:
         return result
     if not pa.types.is_list(kind):
         return result.cast(kind)
-    return as_lists(result.offsets, shaped(result.values, kind.value_type), kind, valid(result))
+    return list_array(result.offsets, conform(result.values, kind.value_type), kind, validity_of(result))
 
 
-def as_lists(offsets: pa.Array, items: pa.Array, kind: pa.DataType, is_valid: Flags | None = None) -> pa.Array:
+def list_array(offsets: pa.Array, items: pa.Array, kind: pa.DataType, is_valid: Mask | None = None) -> pa.Array:
     """A list array of a type from offsets and elements; null where `is_valid` is false."""
     offsets = pa.array(np.asarray(offsets, np.int32))  # a copy: Arrow rejects a mask with sliced offsets
     return pa.ListArray.from_arrays(offsets, items, type=kind, mask=None if is_valid is None else pa.array(~is_valid))
 
 
-def valid(*values: Value) -> Flags | None:
+def validity_of(*values: Value) -> Mask | None:
     """Where no argument is null; None if no argument has nulls. Literals must not be null."""
     return validity(*(value for value in values if isinstance(value, pa.Array)))
 
 
-def rows_of(*values: Value) -> int:
+def row_count(*values: Value) -> int:
     """The number of rows, for arguments of which at least one is an array."""
     return next(len(value) for value in values if isinstance(value, pa.Array))
 
 
-def numbers(value: Value) -> Any:
+def to_numpy_values(value: Value) -> Any:
     """Values of a fixed-width type as a NumPy array, or a NumPy scalar for a literal; dates and times are integers.
 
     Values at null positions are arbitrary.
@@ -132,36 +132,36 @@ def numbers(value: Value) -> Any:
     return to_numpy(value) if isinstance(value, pa.Array) else to_numpy(pa.repeat(value, 1))[0]
 
 
-def wide(value: Value) -> Any:
+def to_int64(value: Value) -> Any:
     """Integers, days or microseconds as int64."""
-    return numbers(value).astype(np.int64)
+    return to_numpy_values(value).astype(np.int64)
 
 
-def constant(value: Value) -> Any:
+def literal_value(value: Value) -> Any:
     """The Python value of a literal, or None for a column."""
     return value.as_py() if isinstance(value, pa.Scalar) else None
 
 
-def refuse_where(bad: Any, call: Call, detail: str, *values: Value) -> None:
+def raise_where(bad: Any, call: Call, detail: str, *values: Value) -> None:
     """Raise an error if a row is bad and none of its arguments is null."""
     error = EvaluationError(f"cannot evaluate {call}", detail=detail, hint=CASE_HINT)
-    fail_where(np.broadcast_to(bad, rows_of(*values)), valid(*values), lambda row: error)
+    fail_where(np.broadcast_to(bad, row_count(*values)), validity_of(*values), lambda row: error)
 
 
-def each_distinct(compute: Callable[..., Any], kind: pa.DataType, *values: Value) -> pa.Array:
+def map_distinct(compute: Callable[..., Any], kind: pa.DataType, *values: Value) -> pa.Array:
     """The results of a function of Python values; null where an argument is null or the function returns None.
 
     The function is called once per distinct combination of arguments.
     """
     codes = _combinations([value for value in values if isinstance(value, pa.Array)])
-    not_null = valid(*values)
+    not_null = validity_of(*values)
     if not_null is not None:
         codes[~not_null] = -1
     return _by_code(compute, kind, codes, values)
 
 
-def each_distinct_with_nulls(compute: Callable[..., Any], kind: pa.DataType, *columns: pa.Array) -> pa.Array:
-    """Like `each_distinct`, but the function is also called for nulls, which it receives as None."""
+def map_distinct_with_nulls(compute: Callable[..., Any], kind: pa.DataType, *columns: pa.Array) -> pa.Array:
+    """Like `map_distinct`, but the function is also called for nulls, which it receives as None."""
     return _by_code(compute, kind, _combinations(columns), columns)
 
 

@@ -39,32 +39,32 @@ class Tree:
     children: tuple[Tree, ...]
 
     @property
-    def only(self) -> Tree:
+    def only_child(self) -> Tree:
         """The only child."""
         (child,) = self.children
         return child
 
-    def one(self, name: str) -> Tree:
+    def expression(self, name: str) -> Tree:
         """The expression in a field."""
         return of_nodes(self.fields[name])
 
-    def maybe(self, name: str) -> Tree | None:
+    def optional_expression(self, name: str) -> Tree | None:
         """The expression in a field that may be empty."""
         nodes = self.fields.get(name)
         return of_nodes(nodes) if nodes else None
 
-    def many(self, name: str) -> list[Tree]:
+    def expressions(self, name: str) -> list[Tree]:
         """The expressions in a field that contains a list."""
         return [of_nodes(nodes) for nodes in self.fields[name]]
 
-    def lists(self, name: str) -> list[list[Tree]]:
+    def expression_lists(self, name: str) -> list[list[Tree]]:
         """The expressions in a field that contains a list of lists."""
         return [[of_nodes(nodes) for nodes in expressions] for expressions in self.fields[name]]
 
-    def case(self, name: str) -> str:
+    def scala_name(self, name: str) -> str:
         """The name of a Scala object or class in a field, such as the type of a join."""
         value = self.fields[name]
-        return short(value.get("object") or value["product-class"]) if isinstance(value, Mapping) else str(value)
+        return short_name(value.get("object") or value["product-class"]) if isinstance(value, Mapping) else str(value)
 
     @property
     def expr_id(self) -> int:
@@ -100,7 +100,7 @@ def of_nodes(nodes: Sequence[Mapping[str, Any]]) -> Tree:
         if count > len(stack):
             raise SqlError("cannot parse Spark's plan", detail=f"{node['class']} has too few children")
         children = tuple([stack.pop() for _ in range(count)])
-        stack.append(Tree(short(node["class"]), node, children))
+        stack.append(Tree(short_name(node["class"]), node, children))
         levels.append(1 + max((levels.pop() for _ in range(count)), default=0))
         if levels[-1] > LEVELS:
             raise SqlError(
@@ -112,10 +112,10 @@ def of_nodes(nodes: Sequence[Mapping[str, Any]]) -> Tree:
     return stack[0]
 
 
-def short(name: str) -> str:
+def short_name(name: str) -> str:
     """The name of a class or object, without its package.
 
-    >>> short("org.apache.spark.sql.catalyst.plans.Inner$")
+    >>> short_name("org.apache.spark.sql.catalyst.plans.Inner$")
     'Inner'
     """
     return name.rsplit(".", 1)[-1].removesuffix("$").rsplit("$", 1)[-1]

@@ -82,7 +82,7 @@ def _part(name: str, spark: Any, nullable: bool) -> pa.Field:
     return pa.field(name, kind, nullable or pa.types.is_null(kind))
 
 
-def with_nulls_of(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+def merge_nullability(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     """The common type of right types that differ at most in the nullability of nested fields, as Spark merges them."""
     if left == right or left.id != right.id or left.num_fields != right.num_fields:
         return left
@@ -95,25 +95,25 @@ def with_nulls_of(left: pa.DataType, right: pa.DataType) -> pa.DataType:
 
 
 def _merged(left: pa.Field, right: pa.Field) -> pa.Field:
-    return pa.field(left.name, with_nulls_of(left.type, right.type), left.nullable or right.nullable)
+    return pa.field(left.name, merge_nullability(left.type, right.type), left.nullable or right.nullable)
 
 
 # Decimals.
 
 
-def bounded(precision: int, scale: int) -> pa.DataType:
+def bounded_decimal(precision: int, scale: int) -> pa.DataType:
     """A decimal type whose precision and scale are limited to 38.
 
-    >>> bounded(45, 4)
+    >>> bounded_decimal(45, 4)
     Decimal128Type(decimal128(38, 4))
     """
     return pa.decimal128(min(precision, MAX_PRECISION), min(scale, MAX_PRECISION))
 
 
-def adjusted(precision: int, scale: int) -> pa.DataType:
+def adjusted_decimal(precision: int, scale: int) -> pa.DataType:
     """A decimal type that loses digits after the decimal point, not before it, if its precision exceeds 38.
 
-    >>> adjusted(45, 20)
+    >>> adjusted_decimal(45, 20)
     Decimal128Type(decimal128(38, 13))
     """
     if precision <= MAX_PRECISION:
@@ -122,10 +122,10 @@ def adjusted(precision: int, scale: int) -> pa.DataType:
     return pa.decimal128(MAX_PRECISION, max(MAX_PRECISION - whole, min(scale, _MIN_ADJUSTED_SCALE)))
 
 
-def as_decimal(kind: pa.DataType) -> pa.DataType:
+def decimal_type_for(kind: pa.DataType) -> pa.DataType:
     """The decimal type that can represent all values of an integer type; decimal types are returned as they are.
 
-    >>> as_decimal(pa.int32())
+    >>> decimal_type_for(pa.int32())
     Decimal128Type(decimal128(10, 0))
     """
     if pa.types.is_decimal128(kind):
@@ -136,7 +136,7 @@ def as_decimal(kind: pa.DataType) -> pa.DataType:
 def sum_type(kind: pa.DataType) -> pa.DataType:
     """The type of a sum."""
     if pa.types.is_decimal128(kind):
-        return bounded(kind.precision + 10, kind.scale)
+        return bounded_decimal(kind.precision + 10, kind.scale)
     if pa.types.is_integer(kind):
         return pa.int64()
     if pa.types.is_duration(kind):
@@ -147,5 +147,5 @@ def sum_type(kind: pa.DataType) -> pa.DataType:
 def mean_type(kind: pa.DataType) -> pa.DataType:
     """The type of a mean."""
     if pa.types.is_decimal128(kind):
-        return bounded(kind.precision + 4, kind.scale + 4)
+        return bounded_decimal(kind.precision + 4, kind.scale + 4)
     return kind if pa.types.is_duration(kind) else pa.float64()

@@ -21,9 +21,9 @@ from pyarrow import types
 from ikebana.encoding.arrow import from_numpy, to_numpy
 from ikebana.errors import SqlError
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, builds, function
-from ikebana.expressions.core.scalars import Arguments, valid
+from ikebana.expressions.core.scalars import Arguments, validity_of
 from ikebana.expressions.core.tree import Tree
-from ikebana.expressions.numbers.decimals import unscaled
+from ikebana.expressions.numbers.decimals import to_unscaled
 
 Words = Any
 """A NumPy array of unsigned integers: of 32 bits for Murmur3, of 64 bits for xxHash."""
@@ -188,7 +188,7 @@ def _hashed(algorithm: Hash, array: pa.Array, seed: Words) -> Words:
         hashes = _hash_lists(algorithm, array, seed)
     else:
         hashes = _hash_values(algorithm, array, seed)
-    is_valid = valid(array)
+    is_valid = validity_of(array)
     return hashes if is_valid is None else np.where(is_valid, hashes, seed)
 
 
@@ -198,9 +198,9 @@ def _hash_values(algorithm: Hash, array: pa.Array, seed: Words) -> Words:
         return _hash_strings(algorithm, array, seed)
     if types.is_decimal(kind):
         if kind.precision <= 18:
-            return algorithm.of_longs(unscaled(array), seed)
+            return algorithm.of_longs(to_unscaled(array), seed)
         return _hash_strings(
-            algorithm, pa.array([_minimal_bytes(number) for number in unscaled(array).tolist()], pa.binary()), seed
+            algorithm, pa.array([_minimal_bytes(number) for number in to_unscaled(array).tolist()], pa.binary()), seed
         )
     data = to_numpy(array)
     if types.is_floating(kind):

@@ -25,13 +25,13 @@ from ikebana.expressions.core.failing import fail_on_error, fails_on_error
 from ikebana.expressions.core.scalars import (
     Arguments,
     Value,
-    each_distinct,
+    conform,
+    map_distinct,
     maps,
-    refuse_where,
-    rows_of,
-    shaped,
-    valid,
-    wide,
+    raise_where,
+    row_count,
+    to_int64,
+    validity_of,
 )
 from ikebana.expressions.core.tree import Tree, of_nodes
 from ikebana.expressions.nested.lists import Lists, ranks
@@ -78,8 +78,8 @@ def _check_not_nested(arguments: Arguments) -> None:
     strict=False,
 )
 def _create_array(call: Call, *values: Value) -> pa.Array:
-    rows = rows_of(*values)
-    columns = pa.concat_arrays([shaped(_array(value, rows), call.type.value_type) for value in values])
+    rows = row_count(*values)
+    columns = pa.concat_arrays([conform(_array(value, rows), call.type.value_type) for value in values])
     order = np.arange(rows * len(values)).reshape(len(values), rows).T.ravel()
     return Lists(np.full(rows, len(values)), columns.take(pa.array(order))).to_array(call.type)
 
@@ -121,7 +121,7 @@ def _build_fields(tree: Tree, children: Arguments, config: Config) -> Expression
 @function("fields")
 def _fields(call: Call, arrays: pa.Array) -> pa.Array:
     structs = Lists.from_array(arrays)
-    return Lists(structs.counts, structs.items.flatten()[call.options[0]]).to_array(call.type, valid(arrays))
+    return Lists(structs.counts, structs.items.flatten()[call.options[0]]).to_array(call.type, validity_of(arrays))
 
 
 @builds("KnownNotContainsNull")
@@ -132,7 +132,7 @@ def _build_without_nulls(tree: Tree, children: Arguments, config: Config) -> Exp
 
 @function("without nulls")
 def _without_nulls(call: Call, arrays: pa.Array) -> pa.Array:
-    return shaped(arrays, call.type)
+    return conform(arrays, call.type)
 
 
 # Concatenation and reversal of strings, binaries and arrays.
@@ -149,10 +149,10 @@ def _concat_type(arguments: Arguments) -> pa.DataType:
 def _concat(call: Call, *values: Value) -> pa.Array:
     if not types.is_list(call.type):
         return pc.binary_join_element_wise(*values, pa.scalar("", _STRING).cast(call.type))
-    rows = rows_of(*values)
+    rows = row_count(*values)
     columns = [Lists.from_array(_array(value, rows)) for value in values]
     order = np.argsort(np.concatenate([lists.parents for lists in columns]), kind="stable")
-    items = pa.concat_arrays([shaped(lists.items, call.type.value_type) for lists in columns])
+    items = pa.concat_arrays([conform(lists.items, call.type.value_type) for lists in columns])
     counts = np.sum([lists.counts for lists in columns], axis=0)
     return Lists(counts, items.take(pa.array(order))).to_array(call.type)
 
@@ -162,7 +162,7 @@ def _reverse(call: Call, value: pa.Array) -> pa.Array:
     if not types.is_list(value.type):
         if value.type == _STRING:
             return pc.utf8_reverse(value)
-        return each_distinct(lambda value: value[::-1], value.type, value)
+        return map_distinct(lambda value: value[::-1], value.type, value)
     lists = Lists.from_array(value)
     return lists.sort(-lists.positions).to_array(call.type)
 
@@ -178,10 +178,10 @@ def _reverse(call: Call, value: pa.Array) -> pa.Array:
     raises=fails_on_error,
 )
 def _item(call: Call, array: Value, position: Value) -> pa.Array:
-    lists, index = _lists(array, position), wide(position)
+    lists, index = _lists(array, position), to_int64(position)
     exists = (index >= 0) & (index < lists.counts)
     if fails_on_error(call):
-        refuse_where(
+        raise_where(
             ~exists, call, "the array has no element at the position (the first has position 0)", array, position
         )
     return lists.pick(index, exists)
@@ -189,7 +189,7 @@ def _item(call: Call, array: Value, position: Value) -> pa.Array:
 
 def _lists(array: Value, *others: Value) -> Lists:
     """The lists of an argument, one for each row of all arguments."""
-    return Lists.from_array(_array(array, rows_of(array, *others)))
+    return Lists.from_array(_array(array, row_count(array, *others)))
 
 
 def _element_type(arguments: Arguments) -> pa.DataType:
@@ -214,12 +214,12 @@ def _element_at(call: Call, array: Value, position: Value) -> pa.Array:
     if types.is_map(array.type):
         return _value_of_key(array, position)
     fails, default = call.options
-    lists, number = _lists(array, position), wide(position)
-    refuse_where(np.equal(number, 0), call, _POSITION_ZERO, array, position)
+    lists, number = _lists(array, position), to_int64(position)
+    raise_where(np.equal(number, 0), call, _POSITION_ZERO, array, position)
     index = _index(number, lists)
     exists = (index >= 0) & (index < lists.counts)
     if fails:
-        refuse_where(~exists, call, "the array has no element at the position", array, position)
+        raise_where(~exists, call, "the array has no element at the position", array, position)
     elements = lists.pick(index, exists)
     return elements if default is None else pc.if_else(pa.array(exists), elements, pa.scalar(default, call.type))
 
@@ -236,7 +236,7 @@ def _map_value(call: Call, mapping: Value, key: Value) -> pa.Array:
 
 def _value_of_key(mapping: Value, key: Value) -> pa.Array:
     """The value of a key in each map, null if the map does not have it."""
-    rows = rows_of(mapping, key)
+    rows = row_count(mapping, key)
     mapping = _array(mapping, rows)
     keys = Lists.from_map_keys(mapping)
     matches = _equals(keys, _array(key, rows))
@@ -247,7 +247,7 @@ def _value_of_key(mapping: Value, key: Value) -> pa.Array:
 
 def _equals(lists: Lists, values: pa.Array) -> Any:
     """Which items equal the value of their row; false for null items."""
-    combined = ranks(pa.concat_arrays([lists.items, shaped(values, lists.items.type)]))
+    combined = ranks(pa.concat_arrays([lists.items, conform(values, lists.items.type)]))
     items, others = combined[: len(lists.items)], combined[len(lists.items) :]
     return (items == others[lists.parents]) & (items >= 0)
 
@@ -260,7 +260,7 @@ def _equals(lists: Lists, values: pa.Array) -> Any:
     options=lambda tree, config: (bool(tree.fields["legacySizeOfNull"]),),
 )
 def _size(call: Call, array: pa.Array) -> pa.Array:
-    counts, is_valid = np.diff(np.asarray(array.offsets)), valid(array)
+    counts, is_valid = np.diff(np.asarray(array.offsets)), validity_of(array)
     if call.options[0] and is_valid is not None:
         return from_numpy(_INT, np.where(is_valid, counts, -1))
     return from_numpy(_INT, counts, is_valid)
@@ -348,9 +348,9 @@ _extreme("ArrayMax", lambda counts: counts - 1)
 @maps("Slice", gives=_first_type, raises=True)
 def _slice(call: Call, array: Value, start: Value, length: Value) -> pa.Array:
     lists = _lists(array, start, length)
-    position, size = wide(start), wide(length)
-    refuse_where(np.equal(position, 0), call, _POSITION_ZERO, array, start, length)
-    refuse_where(np.less(size, 0), call, "the length must not be negative", array, start, length)
+    position, size = to_int64(start), to_int64(length)
+    raise_where(np.equal(position, 0), call, _POSITION_ZERO, array, start, length)
+    raise_where(np.less(size, 0), call, "the length must not be negative", array, start, length)
     begin = _index(position, lists)
     exists = (begin >= 0) & (begin < lists.counts)
     begin = np.where(exists, begin, 0)
@@ -381,11 +381,11 @@ def _flatten(call: Call, arrays: pa.Array) -> pa.Array:
     strict=False,
 )
 def _array_repeat(call: Call, value: Value, count: Value) -> pa.Array:
-    rows = rows_of(value, count)
+    rows = row_count(value, count)
     count = _array(count, rows)
-    counts = np.clip(wide(pc.fill_null(count, 0)), 0, None)
+    counts = np.clip(to_int64(pc.fill_null(count, 0)), 0, None)
     items = _array(value, rows).take(pa.array(np.repeat(np.arange(rows), counts)))
-    return Lists(counts, items).to_array(call.type, valid(count))
+    return Lists(counts, items).to_array(call.type, validity_of(count))
 
 
 @builds("ArrayInsert")
@@ -407,10 +407,10 @@ def _insert(call: Call, array: pa.Array, item: pa.Array) -> pa.Array:
     """The position is 1 to prepend the item, -1 to append it."""
     lists = Lists.from_array(array)
     parents = np.concatenate([lists.parents, np.arange(len(array))])
-    items = pa.concat_arrays([shaped(part, call.type.value_type) for part in (lists.items, item)])
+    items = pa.concat_arrays([conform(part, call.type.value_type) for part in (lists.items, item)])
     is_old = np.repeat([1, 0], [len(lists.items), len(array)])
     order = np.lexsort((is_old * call.options[0], parents))
-    return Lists(lists.counts + 1, items.take(pa.array(order))).to_array(call.type, valid(array))
+    return Lists(lists.counts + 1, items.take(pa.array(order))).to_array(call.type, validity_of(array))
 
 
 # Strings.
@@ -446,13 +446,13 @@ def _build_sequence(tree: Tree, children: Arguments, config: Config) -> Expressi
 @function("sequence", raises=True)
 def _sequence(call: Call, start: pa.Array, stop: pa.Array, step: pa.Array | None = None) -> pa.Array:
     arguments = [argument for argument in (start, stop, step) if argument is not None]
-    first, last = wide(start), wide(stop)
-    increment = wide(step) if step is not None else np.where(first <= last, 1, -1)
+    first, last = to_int64(start), to_int64(stop)
+    increment = to_int64(step) if step is not None else np.where(first <= last, 1, -1)
     is_wrong = (
         ((increment > 0) & (first > last)) | ((increment < 0) & (first < last)) | ((increment == 0) & (first != last))
     )
-    refuse_where(is_wrong, call, "the step does not lead from start to stop", *arguments)
-    is_valid = valid(*arguments)
+    raise_where(is_wrong, call, "the step does not lead from start to stop", *arguments)
+    is_valid = validity_of(*arguments)
     counts = (last - first) // np.where(increment == 0, 1, increment) + 1
     counts = counts if is_valid is None else np.where(is_valid, counts, 0)
     lists = Lists(counts, pa.nulls(0))

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ikebana.encoding.arrow import flags_of, from_numpy
+from ikebana.encoding.arrow import from_numpy, unpack_bits
 from ikebana.errors import SqlError
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, builds, function, is_nullable
 from ikebana.expressions.core.buffers import is_true, scatter
-from ikebana.expressions.core.scalars import Arguments, shaped, valid
+from ikebana.expressions.core.scalars import Arguments, conform, validity_of
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.core.types import arrow_type
 from ikebana.expressions.nested.functions import list_of
@@ -129,7 +129,7 @@ def _build_transform(tree: Tree, children: Arguments, config: Config) -> Express
 @function("transform", lazy=True)
 def _transform(call: Call, rows: ColumnBatch) -> pa.Array:
     array, lists, results = _apply_to_elements(call, rows)
-    return Lists(lists.counts, results).to_array(call.type, valid(array))
+    return Lists(lists.counts, results).to_array(call.type, validity_of(array))
 
 
 @builds("ArrayFilter")
@@ -140,7 +140,7 @@ def _build_filter(tree: Tree, children: Arguments, config: Config) -> Expression
 @function("filter", lazy=True)
 def _filter(call: Call, rows: ColumnBatch) -> pa.Array:
     array, lists, results = _apply_to_elements(call, rows)
-    return lists.filter(is_true(results)).to_array(call.type, valid(array))
+    return lists.filter(is_true(results)).to_array(call.type, validity_of(array))
 
 
 @builds("ArrayExists", "ArrayForAll")
@@ -159,8 +159,8 @@ def _exists(call: Call, rows: ColumnBatch) -> pa.Array:
     """
     decisive_value, three_valued = call.options
     array, lists, results = _apply_to_elements(call, rows)
-    has_result = flags_of(results.is_valid())
-    is_decided = lists.any(has_result & (flags_of(results) == decisive_value))
+    has_result = unpack_bits(results.is_valid())
+    is_decided = lists.any(has_result & (unpack_bits(results) == decisive_value))
     is_valid: Any = np.asarray(array.is_valid())
     if three_valued:
         is_valid = is_valid & (is_decided | ~lists.any(~has_result))
@@ -184,7 +184,7 @@ def _aggregate(call: Call, rows: ColumnBatch) -> pa.Array:
         has_item = lists.counts > position
         index = np.flatnonzero(has_item)
         items = lists.items.take(pa.array(begins[index] + position))
-        merged = shaped(merge.apply(rows, index, state.take(pa.array(index)), items), state.type)
+        merged = conform(merge.apply(rows, index, state.take(pa.array(index)), items), state.type)
         state = scatter(state.type, rows.count, [(has_item, merged), (~has_item, state.filter(pa.array(~has_item)))])
     index = np.flatnonzero(is_valid)
     result = finish.apply(rows, index, state.take(pa.array(index)))
@@ -217,4 +217,4 @@ def _sort(call: Call, array: pa.Array) -> pa.Array:
     lists = Lists.from_array(array)
     codes = ranks(lists.items)
     nulls_last = np.where(codes < 0, len(codes), codes)
-    return lists.sort(nulls_last).to_array(call.type, valid(array))
+    return lists.sort(nulls_last).to_array(call.type, validity_of(array))

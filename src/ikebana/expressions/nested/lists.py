@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ikebana.encoding.arrow import Flags, flags_of
-from ikebana.expressions.core.scalars import as_lists, shaped, valid
+from ikebana.encoding.arrow import Mask, unpack_bits
+from ikebana.expressions.core.scalars import conform, list_array, validity_of
 
 Integers = npt.NDArray[np.int64]
 
@@ -44,7 +44,7 @@ class Lists:
     @staticmethod
     def _from_offsets(array: pa.Array, items: pa.Array) -> Lists:
         offsets = np.asarray(array.offsets).astype(np.int64)
-        counts, is_valid = np.diff(offsets), valid(array)
+        counts, is_valid = np.diff(offsets), validity_of(array)
         if is_valid is not None:
             counts = np.where(is_valid, counts, 0)
         return Lists(counts, items.take(pa.array(_ranges(offsets[:-1], counts))))
@@ -59,16 +59,16 @@ class Lists:
         """The position of each item in its list, from 0."""
         return _ranges(np.zeros(len(self.counts), np.int64), self.counts)
 
-    def filter(self, flags: Flags) -> Lists:
+    def filter(self, flags: Mask) -> Lists:
         """The lists with only those items whose flag is set."""
         counts = np.bincount(self.parents[flags], minlength=len(self.counts)).astype(np.int64)
         return Lists(counts, self.items.filter(pa.array(flags)))
 
     def drop_nulls(self) -> Lists:
         """The lists without items that are null."""
-        return self.filter(flags_of(pc.is_valid(self.items)))
+        return self.filter(unpack_bits(pc.is_valid(self.items)))
 
-    def any(self, flags: Flags) -> Flags:
+    def any(self, flags: Mask) -> Mask:
         """The rows that have an item whose flag is set."""
         return np.bincount(self.parents[flags], minlength=len(self.counts)) > 0
 
@@ -91,10 +91,10 @@ class Lists:
         index = np.where(exists, begins + positions, 0)
         return self.items.take(pa.array(index, mask=~np.broadcast_to(exists, index.shape)))
 
-    def to_array(self, kind: pa.DataType, is_valid: Flags | None = None) -> pa.Array:
+    def to_array(self, kind: pa.DataType, is_valid: Mask | None = None) -> pa.Array:
         """An Arrow array of lists of type `kind`, null where `is_valid` is false."""
         offsets = np.concatenate([[0], np.cumsum(self.counts)])
-        return as_lists(offsets, shaped(self.items, kind.value_type), kind, is_valid)
+        return list_array(offsets, conform(self.items, kind.value_type), kind, is_valid)
 
 
 def _ranges(starts: Integers, counts: Integers) -> Integers:

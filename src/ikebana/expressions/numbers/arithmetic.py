@@ -270,7 +270,7 @@ def _scaled(multiply: bool) -> Callable[[Call, pa.Array, pa.Array], pa.Array]:
 
     def run(call: Call, interval: pa.Array, number: pa.Array) -> pa.Array:
         valid, spans = validity(interval, number), to_numpy(interval).astype(np.int64)
-        numbers = decimals.unscaled(number) if types.is_decimal(number.type) else to_numpy(number)
+        numbers = decimals.to_unscaled(number) if types.is_decimal(number.type) else to_numpy(number)
         if not multiply:
             zero = numbers == 0
             fail_where(np.asarray(zero, bool), valid, lambda row: _error("division by zero", call))

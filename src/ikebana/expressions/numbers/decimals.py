@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ikebana.encoding.arrow import Flags, and_validity, decimal_words, from_decimal_words, validity
+from ikebana.encoding.arrow import Mask, and_validity, decimal_words, from_decimal_words, validity
 from ikebana.encoding.lanes import Array
 from ikebana.errors import EvaluationError
 from ikebana.expressions.core.base import ANSI_HINT, CASE_HINT, Call, ColumnBatch, Expression, Literal
 from ikebana.expressions.core.buffers import fail_where
-from ikebana.expressions.core.types import adjusted, bounded
+from ikebana.expressions.core.types import adjusted_decimal, bounded_decimal
 
 _LIMIT = 2**63
 _WORD = 2**64
@@ -37,7 +37,7 @@ Integers = Any
 # Conversion from and to unscaled values.
 
 
-def unscaled(array: pa.Array) -> Array:
+def to_unscaled(array: pa.Array) -> Array:
     """The unscaled values of a decimal array: int64 if all values fit, else Python integers."""
     low, high = decimal_words(array)
     if array.type.precision <= 18 or np.array_equal(high, low >> 63):
@@ -47,7 +47,7 @@ def unscaled(array: pa.Array) -> Array:
     return wide if valid is None else np.where(valid, wide, 0)
 
 
-def made_decimal(kind: pa.DataType, integers: Array, valid: Flags | None) -> pa.Array:
+def from_unscaled(kind: pa.DataType, integers: Array, valid: Mask | None) -> pa.Array:
     """A decimal array from unscaled values, which must fit the type."""
     low = low_words(integers).astype(np.int64, copy=False)
     return from_decimal_words(kind, low, integers >> 64 if integers.dtype == object else low >> 63, valid)
@@ -116,7 +116,7 @@ def negate(kind: pa.DataType, array: pa.Array, *, only_negative: bool) -> pa.Arr
 
     Spark rounds negated values to 34 digits and, in both modes, raises an error if the result does not fit the type.
     """
-    values, valid = unscaled(array), validity(array)
+    values, valid = to_unscaled(array), validity(array)
     integers: Integers = -(values if max_magnitude(values) < _LIMIT else as_objects(values))
     if max_magnitude(integers) >= 10**_SIGN_DIGITS:
         context = Context(prec=_SIGN_DIGITS, rounding=ROUND_HALF_EVEN)
@@ -145,7 +145,7 @@ def divide_truncating(one: Integers, other: Integers) -> Integers:
 
 
 def checked_decimals(
-    kind: pa.DataType, integers: Array, valid: Flags | None, ansi: bool, error: Callable[[int], EvaluationError]
+    kind: pa.DataType, integers: Array, valid: Mask | None, ansi: bool, error: Callable[[int], EvaluationError]
 ) -> pa.Array:
     """A decimal array; values with too many digits for the type raise an error in ANSI mode and are null otherwise."""
     limit = 10**kind.precision
@@ -154,7 +154,7 @@ def checked_decimals(
         if ansi:
             fail_where(bad, valid, error)
         integers, valid = np.where(bad, 0, integers), and_validity(valid, ~bad)
-    return made_decimal(kind, integers, valid)
+    return from_unscaled(kind, integers, valid)
 
 
 # Arithmetic.
@@ -180,8 +180,8 @@ def result_type(
         case "remainder" | "pmod":
             precision = min(left.precision - left.scale, right.precision - right.scale) + scale
     if loses_precision:
-        return adjusted(precision, scale), precision > 38
-    kind = _lossless_quotient(left, right) if name == "divide" else bounded(precision, scale)
+        return adjusted_decimal(precision, scale), precision > 38
+    kind = _lossless_quotient(left, right) if name == "divide" else bounded_decimal(precision, scale)
     return kind, precision > 38
 
 
@@ -193,12 +193,12 @@ def _lossless_quotient(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     if excess > 0:
         scale -= excess // 2 + 1
         before_point = 38 - scale
-    return bounded(before_point + scale, scale)
+    return bounded_decimal(before_point + scale, scale)
 
 
 def quotient_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     """The decimal type of the integral part of a quotient."""
-    return bounded(max(left.precision - left.scale + right.scale, 1), 0)
+    return bounded_decimal(max(left.precision - left.scale + right.scale, 1), 0)
 
 
 def may_have_long_quotients(left: pa.DataType, right: pa.DataType) -> bool:
@@ -211,7 +211,7 @@ def check_quotient_digits(
     left: pa.DataType,
     other: Integers,
     right: pa.DataType,
-    valid: Flags | None,
+    valid: Mask | None,
     error: Callable[[int], Any],
 ) -> None:
     """Raise an error, in both modes, where Spark fails: the integral quotient has more digits than Spark computes."""
@@ -227,16 +227,16 @@ def check_quotient_digits(
     fail_where(np.array(is_too_long), valid, error)
 
 
-def unscaled_arguments(expressions: tuple[Expression, ...], rows: ColumnBatch) -> tuple[list[Integers], Flags | None]:
+def unscaled_arguments(expressions: tuple[Expression, ...], rows: ColumnBatch) -> tuple[list[Integers], Mask | None]:
     """The unscaled values of the arguments, a single integer for a literal, and where no argument is null."""
     results: list[Integers] = []
-    valid: Flags | None = None
+    valid: Mask | None = None
     for expression in expressions:
         if isinstance(expression, Literal) and expression.value is not None:
-            results.append(int(unscaled(pa.repeat(expression.scalar, 1))[0]))
+            results.append(int(to_unscaled(pa.repeat(expression.scalar, 1))[0]))
         else:
             array = expression.evaluate(rows)
-            results.append(unscaled(array))
+            results.append(to_unscaled(array))
             valid = and_validity(valid, validity(array))
     return results, valid
 

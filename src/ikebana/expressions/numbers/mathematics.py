@@ -15,7 +15,15 @@ import pyarrow as pa
 from ikebana.encoding.arrow import from_numpy
 from ikebana.errors import EvaluationError
 from ikebana.expressions.core.base import ANSI_HINT, Call, Config
-from ikebana.expressions.core.scalars import Value, each_distinct, maps, numbers, refuse_where, rows_of, wide
+from ikebana.expressions.core.scalars import (
+    Value,
+    map_distinct,
+    maps,
+    raise_where,
+    row_count,
+    to_int64,
+    to_numpy_values,
+)
 from ikebana.expressions.core.tree import Tree
 
 _DOUBLE, _INT, _STRING = pa.float64(), pa.int32(), pa.string()
@@ -25,14 +33,14 @@ def _of_one(kind: str, compute: Callable[[Any], Any]) -> None:
     @maps(kind, gives=_DOUBLE, nullable=True)
     def _(call: Call, number: pa.Array) -> pa.Array:
         with np.errstate(all="ignore"):
-            return from_numpy(_DOUBLE, compute(numbers(number)))
+            return from_numpy(_DOUBLE, compute(to_numpy_values(number)))
 
 
 def _of_two(kind: str, compute: Callable[[Any, Any], Any]) -> None:
     @maps(kind, gives=_DOUBLE)
     def _(call: Call, one: Value, other: Value) -> pa.Array:
         with np.errstate(all="ignore"):
-            return from_numpy(_DOUBLE, compute(numbers(one), numbers(other)))
+            return from_numpy(_DOUBLE, compute(to_numpy_values(one), to_numpy_values(other)))
 
 
 def _asinh(x: Any) -> Any:
@@ -85,7 +93,7 @@ _of_two("Hypot", np.hypot)
 def _logarithm(kind: str, compute: Callable[[Any], Any], above: float) -> None:
     @maps(kind, gives=_DOUBLE, nullable=True)
     def _(call: Call, number: pa.Array) -> pa.Array:
-        value = numbers(number)
+        value = to_numpy_values(number)
         with np.errstate(all="ignore"):
             return from_numpy(_DOUBLE, compute(value), ~(value <= above))
 
@@ -98,7 +106,7 @@ _logarithm("Log1p", np.log1p, -1.0)
 
 @maps("Logarithm", gives=_DOUBLE, nullable=True)
 def _log(call: Call, base: Value, number: Value) -> pa.Array:
-    by, value = np.broadcast_arrays(numbers(base), numbers(number))
+    by, value = np.broadcast_arrays(to_numpy_values(base), to_numpy_values(number))
     with np.errstate(all="ignore"):
         return from_numpy(_DOUBLE, np.log(value) / np.log(by), ~((by <= 0) | (value <= 0)))
 
@@ -110,32 +118,32 @@ _FACTORIALS = np.cumprod([1, *range(1, 21)], dtype=np.int64)
 
 @maps("Factorial", gives=pa.int64(), nullable=True)
 def _factorial(call: Call, number: pa.Array) -> pa.Array:
-    value = wide(number)
+    value = to_int64(number)
     return from_numpy(pa.int64(), _FACTORIALS[np.clip(value, 0, 20)], (value >= 0) & (value <= 20))
 
 
 @maps("BitwiseCount", gives=_INT)
 def _bit_count(call: Call, number: pa.Array) -> pa.Array:
-    return from_numpy(_INT, np.bitwise_count(wide(number).view(np.uint64)))
+    return from_numpy(_INT, np.bitwise_count(to_int64(number).view(np.uint64)))
 
 
 @maps("BitwiseGet", gives=pa.int8(), raises=True)
 def _bit_get(call: Call, number: Value, position: Value) -> pa.Array:
-    value, at = np.broadcast_arrays(wide(number), wide(position))
+    value, at = np.broadcast_arrays(to_int64(number), to_int64(position))
     size = number.type.bit_width
-    refuse_where((at < 0) | (at >= size), call, f"the bit position must be between 0 and {size - 1}", number, position)
+    raise_where((at < 0) | (at >= size), call, f"the bit position must be between 0 and {size - 1}", number, position)
     return from_numpy(pa.int8(), value >> np.clip(at, 0, 63) & 1)
 
 
 @maps("Bin", gives=_STRING)
 def _bin(call: Call, number: pa.Array) -> pa.Array:
-    return each_distinct(lambda value: f"{value & (2**64 - 1):b}", _STRING, number)
+    return map_distinct(lambda value: f"{value & (2**64 - 1):b}", _STRING, number)
 
 
 @maps("WidthBucket", gives=pa.int64(), nullable=True)
 def _width_bucket(call: Call, value: Value, low: Value, high: Value, count: Value) -> pa.Array:
-    x, start, end = (numbers(argument).astype(float) for argument in (value, low, high))
-    buckets = wide(count)
+    x, start, end = (to_numpy_values(argument).astype(float) for argument in (value, low, high))
+    buckets = to_int64(count)
     defined = (
         (buckets > 0) & (buckets < 2**63 - 1) & np.isfinite(start) & np.isfinite(end) & (start != end) & ~np.isnan(x)
     )
@@ -145,7 +153,7 @@ def _width_bucket(call: Call, value: Value, low: Value, high: Value, count: Valu
         below, above = np.where(start < end, x < lower, x > upper), np.where(start < end, x >= upper, x <= lower)
         middle = np.where(below | above | ~defined, 0, inside).astype(np.int64) + 1
     bucket = np.where(below, 0, np.where(above, buckets + 1, middle))
-    rows = rows_of(value, low, high, count)
+    rows = row_count(value, low, high, count)
     return from_numpy(pa.int64(), np.broadcast_to(bucket, rows), np.broadcast_to(defined, rows))
 
 
@@ -164,7 +172,7 @@ def _conv(call: Call, text: Value, source: Value, target: Value) -> pa.Array:
     def compute(text: str, source: int, target: int) -> str | None:
         return _converted(text.strip(" "), source, target, call.options[0])
 
-    return each_distinct(compute, _STRING, text, source, target)
+    return map_distinct(compute, _STRING, text, source, target)
 
 
 def _converted(text: str, source: int, target: int, ansi: bool) -> str | None:

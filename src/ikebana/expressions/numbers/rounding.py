@@ -16,10 +16,10 @@ from pyarrow import types
 from ikebana.encoding.arrow import from_numpy, to_numpy
 from ikebana.errors import EvaluationError
 from ikebana.expressions.core.base import CASE_HINT, Call, Config, Expression, Literal, builds, function
-from ikebana.expressions.core.scalars import Arguments, refuse_where, valid
+from ikebana.expressions.core.scalars import Arguments, raise_where, validity_of
 from ikebana.expressions.core.tree import Tree
-from ikebana.expressions.core.types import MAX_PRECISION, bounded
-from ikebana.expressions.numbers.decimals import as_objects, checked_decimals, low_words, max_magnitude, unscaled
+from ikebana.expressions.core.types import MAX_PRECISION, bounded_decimal
+from ikebana.expressions.numbers.decimals import as_objects, checked_decimals, low_words, max_magnitude, to_unscaled
 
 _EXACT = Context(prec=400)
 _DECIMAL_MODES = {"Round": ROUND_HALF_UP, "BRound": ROUND_HALF_EVEN}
@@ -53,7 +53,7 @@ def _build_ceil_floor(tree: Tree, children: Arguments, config: Config) -> Expres
     kind, ansi = pa.int64(), bool(tree.fields.get("failOnError", config.ansi))
     if types.is_decimal(number.type):
         before = number.type.precision - number.type.scale + 1
-        kind = bounded(before, 0) if number.type.scale else number.type
+        kind = bounded_decimal(before, 0) if number.type.scale else number.type
     return Call(kind, True, "round", (number,), (f"Round{tree.kind}", 0, ansi))
 
 
@@ -71,17 +71,17 @@ def _round(call: Call, number: pa.Array) -> pa.Array:
     if types.is_integer(call.type):
         return _to_integers(call, number, mode, ansi)
     rounded = _round_doubles(to_numpy(number).astype(np.float64), digits, _DECIMAL_MODES[mode])
-    return from_numpy(call.type, rounded.astype(to_numpy(number).dtype), valid(number))
+    return from_numpy(call.type, rounded.astype(to_numpy(number).dtype), validity_of(number))
 
 
 def _round_decimals(call: Call, number: pa.Array, mode: str, digits: int) -> pa.Array:
     """Round decimals; a result with too many digits raises an error in both modes, as in Spark."""
-    integers = unscaled(number)
+    integers = to_unscaled(number)
     if digits < number.type.scale:
         integers = _divided(integers, 10 ** (number.type.scale - digits), mode)
     if digits < 0:
         integers = (integers if max_magnitude(integers) * 10**-digits < _LIMIT else as_objects(integers)) * 10**-digits
-    return checked_decimals(call.type, integers, valid(number), True, lambda row: _overflow(call))
+    return checked_decimals(call.type, integers, validity_of(number), True, lambda row: _overflow(call))
 
 
 def _overflow(call: Call) -> EvaluationError:
@@ -113,10 +113,10 @@ def _round_integers(call: Call, number: pa.Array, mode: str, digits: int, ansi: 
         integers = integers.astype(object)
     result = _divided(integers, 10**-digits, mode) * 10**-digits
     if ansi:
-        refuse_where(
+        raise_where(
             np.asarray((result < limits.min) | (result > limits.max), bool), call, "the result overflows", number
         )
-    return from_numpy(call.type, low_words(result).astype(to_numpy(number).dtype), valid(number))
+    return from_numpy(call.type, low_words(result).astype(to_numpy(number).dtype), validity_of(number))
 
 
 def _to_integers(call: Call, number: pa.Array, mode: str, ansi: bool) -> pa.Array:
@@ -124,11 +124,11 @@ def _to_integers(call: Call, number: pa.Array, mode: str, ansi: bool) -> pa.Arra
     rounded = (np.ceil if mode == "RoundCeil" else np.floor)(to_numpy(number))
     outside = ~(np.abs(rounded) < _LIMIT)
     if ansi:
-        refuse_where(outside & (rounded != -_LIMIT) & ~np.isnan(rounded), call, "a number is too large", number)
+        raise_where(outside & (rounded != -_LIMIT) & ~np.isnan(rounded), call, "a number is too large", number)
     limits = np.iinfo(np.int64)
     nearest = np.where(np.isnan(rounded), 0, np.where(rounded > 0, limits.max, limits.min))
     return from_numpy(
-        pa.int64(), np.where(outside, nearest, np.where(outside, 0, rounded).astype(np.int64)), valid(number)
+        pa.int64(), np.where(outside, nearest, np.where(outside, 0, rounded).astype(np.int64)), validity_of(number)
     )
 
 

@@ -21,8 +21,8 @@ import pyarrow as pa
 from ikebana.errors import EvaluationError, SqlError
 from ikebana.expressions.core.base import CASE_HINT, Call, Config, Expression, builds, function, is_nullable
 from ikebana.expressions.core.failing import fail_on_error, fails_on_error
-from ikebana.expressions.core.scalars import Arguments, Value, each_distinct, maps
-from ikebana.expressions.core.tree import Tree, short
+from ikebana.expressions.core.scalars import Arguments, Value, map_distinct, maps
+from ikebana.expressions.core.tree import Tree, short_name
 from ikebana.expressions.core.types import arrow_type
 
 _STRING, _BINARY = pa.string(), pa.binary()
@@ -34,7 +34,7 @@ _STRING, _BINARY = pa.string(), pa.binary()
 def _digest(kind: str, compute: Callable[[bytes], Any], gives: pa.DataType) -> None:
     @maps(kind, gives=gives)
     def _(call: Call, value: pa.Array) -> pa.Array:
-        return each_distinct(compute, gives, value)
+        return map_distinct(compute, gives, value)
 
 
 _digest("Md5", lambda value: hashlib.md5(value).hexdigest(), _STRING)
@@ -44,7 +44,7 @@ _digest("Crc32", zlib.crc32, pa.int64())
 
 @maps("Sha2", gives=_STRING, nullable=True)
 def _sha2(call: Call, value: Value, bits: Value) -> pa.Array:
-    return each_distinct(_sha2_digest, _STRING, value, bits)
+    return map_distinct(_sha2_digest, _STRING, value, bits)
 
 
 def _sha2_digest(value: bytes, bits: int) -> str | None:
@@ -57,7 +57,7 @@ def _sha2_digest(value: bytes, bits: int) -> str | None:
 
 @maps("Hex", gives=_STRING)
 def _hex(call: Call, value: pa.Array) -> pa.Array:
-    return each_distinct(_hex_digits, _STRING, value)
+    return map_distinct(_hex_digits, _STRING, value)
 
 
 def _hex_digits(value: Any) -> str:
@@ -79,7 +79,7 @@ def _unhex(call: Call, text: pa.Array) -> pa.Array:
             )
         return None
 
-    return each_distinct(compute, _BINARY, text)
+    return map_distinct(compute, _BINARY, text)
 
 
 # Base64.
@@ -97,7 +97,7 @@ def _unbase64(call: Call, text: pa.Array) -> pa.Array:
             raise EvaluationError(f"cannot evaluate {call}", detail=f"{text!r} is not base64", hint=CASE_HINT)
         return base64.b64decode(unpadded + "=" * (-len(unpadded) % 4))
 
-    return each_distinct(compute, _BINARY, text)
+    return map_distinct(compute, _BINARY, text)
 
 
 def _base64(value: bytes, chunked: bool) -> str:
@@ -158,7 +158,7 @@ _STATIC_METHODS: dict[tuple[str, str], tuple[Callable[..., Any], bool]] = {
 
 @builds("StaticInvoke")
 def _build_static_invoke(tree: Tree, children: Arguments, config: Config) -> Expression:
-    name = (short(tree.fields["staticObject"]), tree.fields["functionName"])
+    name = (short_name(tree.fields["staticObject"]), tree.fields["functionName"])
     if name not in _STATIC_METHODS:
         raise SqlError(
             f"the function {'.'.join(name)} is not supported in a maintained view",
@@ -173,7 +173,7 @@ def _register_static_methods() -> None:
     for (owner, method), (compute, raises) in _STATIC_METHODS.items():
 
         def run(call: Call, *arguments: pa.Array, compute: Callable[..., Any] = compute) -> pa.Array:
-            return each_distinct(compute, call.type, *arguments)
+            return map_distinct(compute, call.type, *arguments)
 
         function(f"{owner}.{method}", raises=raises)(run)
 

@@ -25,7 +25,7 @@ from pyarrow import types
 
 from ikebana.errors import EvaluationError, SqlError
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, Literal, builds, function
-from ikebana.expressions.core.scalars import Arguments, Value, each_distinct, each_distinct_with_nulls, maps
+from ikebana.expressions.core.scalars import Arguments, Value, map_distinct, map_distinct_with_nulls, maps
 from ikebana.expressions.core.tree import Tree
 
 _STRING = pa.string()
@@ -130,7 +130,7 @@ def _printf(call: Call, rows: ColumnBatch) -> pa.Array:
         arguments = iter(zip(values, bits, strict=True))
         return "".join(_formatted(part, *next(arguments)) if part.conversion else part.text for part in parts)
 
-    return each_distinct_with_nulls(formatted, call.type, *(value.evaluate(rows) for value in call.arguments))
+    return map_distinct_with_nulls(formatted, call.type, *(value.evaluate(rows) for value in call.arguments))
 
 
 def _formatted(part: _Part, value: Any, bits: int) -> str:
@@ -188,7 +188,7 @@ def _check_places(arguments: Arguments) -> None:
 
 @maps("FormatNumber", gives=_STRING, nullable=True, check=_check_places, raises=True)
 def _format_number(call: Call, value: Value, places: Value) -> pa.Array:
-    return each_distinct(_with_commas, _STRING, value, places)
+    return map_distinct(_with_commas, _STRING, value, places)
 
 
 def _with_commas(value: Any, places: int) -> str | None:

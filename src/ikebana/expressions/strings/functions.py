@@ -23,13 +23,13 @@ from ikebana.expressions.core.failing import fail_on_error, fails_on_error
 from ikebana.expressions.core.scalars import (
     Arguments,
     Value,
-    constant,
-    each_distinct,
+    literal_value,
+    map_distinct,
     maps,
-    refuse_where,
-    rows_of,
-    valid,
-    wide,
+    raise_where,
+    row_count,
+    to_int64,
+    validity_of,
 )
 from ikebana.expressions.nested.lists import Lists
 
@@ -53,7 +53,7 @@ def _cased(text: pa.Array, kernel: Callable[[pa.Array], pa.Array], convert: Call
     if _is_ascii(text):
         return kernel(text)
     ascii_rows = is_true(pc.string_is_ascii(text))
-    others = each_distinct(convert, _STRING, text.filter(pa.array(~ascii_rows)))
+    others = map_distinct(convert, _STRING, text.filter(pa.array(~ascii_rows)))
     return scatter(_STRING, len(text), [(ascii_rows, kernel(text.filter(pa.array(ascii_rows)))), (~ascii_rows, others)])
 
 
@@ -69,7 +69,7 @@ def _lower(call: Call, text: pa.Array) -> pa.Array:
 
 @maps("InitCap", gives=_STRING)
 def _initcap(call: Call, text: pa.Array) -> pa.Array:
-    return each_distinct(_capitalised, _STRING, text)
+    return map_distinct(_capitalised, _STRING, text)
 
 
 def _capitalised(text: str) -> str:
@@ -82,9 +82,9 @@ def _capitalised(text: str) -> str:
 
 @maps("Substring", gives=_first_type)
 def _substring(call: Call, text: Value, position: Value, length: Value) -> pa.Array:
-    first, count = constant(position), constant(length)
+    first, count = literal_value(position), literal_value(length)
     if first is None or count is None or not isinstance(text, pa.Array):
-        return each_distinct(_slice, call.type, text, position, length)
+        return map_distinct(_slice, call.type, text, position, length)
     if count <= 0:
         return pc.binary_repeat(text, 0)
     start = first - 1 if first > 0 else first
@@ -102,7 +102,7 @@ def _slice(text: Any, position: int, length: int) -> Any:
 
 @maps("SubstringIndex", gives=_STRING)
 def _substring_index(call: Call, text: Value, delimiter: Value, count: Value) -> pa.Array:
-    return each_distinct(_before_delimiter, _STRING, text, delimiter, count)
+    return map_distinct(_before_delimiter, _STRING, text, delimiter, count)
 
 
 def _before_delimiter(text: str, delimiter: str, count: int) -> str:
@@ -124,10 +124,10 @@ def _last_start(text: str, delimiter: str, at: int) -> int:
 
 @maps("StringSplitSQL", gives=pa.list_(pa.field("element", _STRING, False)))
 def _split_sql(call: Call, text: Value, delimiter: Value) -> pa.Array:
-    separator = constant(delimiter)
+    separator = literal_value(delimiter)
     if separator and isinstance(text, pa.Array):
         return pc.split_pattern(text, separator)
-    return each_distinct(lambda text, by: text.split(by) if by else [text], call.type, text, delimiter)
+    return map_distinct(lambda text, by: text.split(by) if by else [text], call.type, text, delimiter)
 
 
 # Trimming and padding.
@@ -137,7 +137,7 @@ def _trims(kind: str, kernel: Callable[..., pa.Array], strip: Callable[[str, str
     @maps(kind, gives=_STRING)
     def _(call: Call, text: Value, characters: Value | None = None) -> pa.Array:
         if isinstance(characters, pa.Array) or not isinstance(text, pa.Array):
-            return each_distinct(strip, _STRING, text, pa.scalar(" ") if characters is None else characters)
+            return map_distinct(strip, _STRING, text, pa.scalar(" ") if characters is None else characters)
         trimmed = " " if characters is None else characters.as_py()
         return kernel(text, characters=trimmed) if trimmed else text
 
@@ -156,11 +156,11 @@ def _pads(kind: str, kernel: Callable[..., pa.Array], join: Callable[[str, str],
 
     @maps(kind, gives=_STRING)
     def _(call: Call, text: Value, width: Value, padding: Value) -> pa.Array:
-        length, character = constant(width), constant(padding)
+        length, character = literal_value(width), literal_value(padding)
         is_literal = length is not None and character is not None
         if isinstance(text, pa.Array) and is_literal and len(character) == 1 and length > 0:
             return kernel(pc.utf8_slice_codeunits(text, 0, length), width=length, padding=character)
-        return each_distinct(padded, _STRING, text, width, padding)
+        return map_distinct(padded, _STRING, text, width, padding)
 
 
 _pads("StringLPad", pc.utf8_lpad, lambda text, padding: padding + text)
@@ -193,7 +193,7 @@ def _searches(kind: str, kernel: Callable[..., pa.Array], test: Callable[[Any, A
     def _(call: Call, text: Value, search: Value) -> pa.Array:
         if isinstance(text, pa.Array) and isinstance(search, pa.Scalar):
             return kernel(text, pattern=search.as_py())
-        return each_distinct(test, pa.bool_(), text, search)
+        return map_distinct(test, pa.bool_(), text, search)
 
 
 _searches("StartsWith", pc.starts_with, lambda text, search: text.startswith(search))
@@ -205,20 +205,20 @@ _searches("Contains", pc.match_substring, lambda text, search: search in text)
 def _instr(call: Call, text: Value, search: Value) -> pa.Array:
     if isinstance(text, pa.Array) and isinstance(search, pa.Scalar) and _is_ascii(text):
         return pc.add(pc.find_substring(text, pattern=search.as_py()), pa.scalar(1, _INT))
-    return each_distinct(lambda text, search: text.find(search) + 1, _INT, text, search)
+    return map_distinct(lambda text, search: text.find(search) + 1, _INT, text, search)
 
 
 @maps("StringLocate", gives=_INT, nullable=lambda tree, arguments: is_nullable(arguments[:2]), strict=False)
 def _locate(call: Call, search: Value, text: Value, start: Value) -> pa.Array:
     """0 if the start is null, even if other arguments are null."""
-    rows = rows_of(search, text, start)
+    rows = row_count(search, text, start)
     if isinstance(start, pa.Scalar) and not start.is_valid:
         return pa.repeat(pa.scalar(0, _INT), rows)
     if any(isinstance(value, pa.Scalar) and not value.is_valid for value in (search, text)):
         position = pa.nulls(rows, _INT)
     else:
-        position = each_distinct(_located, _INT, search, text, start)
-    has_start = valid(start)
+        position = map_distinct(_located, _INT, search, text, start)
+    has_start = validity_of(start)
     return position if has_start is None else pc.if_else(pa.array(has_start), position, pa.scalar(0, _INT))
 
 
@@ -230,7 +230,7 @@ def _located(search: str, text: str, start: int) -> int:
 
 @maps("FindInSet", gives=_INT)
 def _find_in_set(call: Call, word: Value, words: Value) -> pa.Array:
-    return each_distinct(_in_set, _INT, word, words)
+    return map_distinct(_in_set, _INT, word, words)
 
 
 def _in_set(word: str, words: str) -> int:
@@ -245,14 +245,14 @@ def _in_set(word: str, words: str) -> int:
 def _replace(call: Call, text: Value, search: Value, by: Value) -> pa.Array:
     if isinstance(text, pa.Array) and isinstance(search, pa.Scalar) and isinstance(by, pa.Scalar):
         return pc.replace_substring(text, search.as_py(), by.as_py()) if search.as_py() else text
-    return each_distinct(
+    return map_distinct(
         lambda text, search, by: text.replace(search, by) if search else text, _STRING, text, search, by
     )
 
 
 @maps("StringTranslate", gives=_STRING)
 def _translate(call: Call, text: Value, matching: Value, by: Value) -> pa.Array:
-    return each_distinct(_translated, _STRING, text, matching, by)
+    return map_distinct(_translated, _STRING, text, matching, by)
 
 
 def _translated(text: str, matching: str, by: str) -> str:
@@ -275,7 +275,7 @@ def _space(call: Call, length: pa.Array) -> pa.Array:
 
 @maps("Overlay", gives=_first_type)
 def _overlay(call: Call, text: Value, by: Value, position: Value, length: Value) -> pa.Array:
-    return each_distinct(_overlaid, call.type, text, by, position, length)
+    return map_distinct(_overlaid, call.type, text, by, position, length)
 
 
 def _overlaid(text: Any, by: Any, position: int, length: int) -> Any:
@@ -292,12 +292,12 @@ def _overlaid(text: Any, by: Any, position: int, length: int) -> Any:
     options=fail_on_error,
 )
 def _elt(call: Call, index: Value, *texts: Value) -> pa.Array:
-    rows = rows_of(index, *texts)
-    number = np.broadcast_to(wide(index), rows)
+    rows = row_count(index, *texts)
+    number = np.broadcast_to(to_int64(index), rows)
     exists = (number >= 1) & (number <= len(texts))
     if fails_on_error(call) and isinstance(index, pa.Array):
-        refuse_where(~exists, call, f"the index must be between 1 and {len(texts)}", index)
-    has_index = valid(index)
+        raise_where(~exists, call, f"the index must be between 1 and {len(texts)}", index)
+    has_index = validity_of(index)
     exists = exists if has_index is None else exists & has_index
     return pc.choose(pa.array(number - 1, mask=~exists), *texts)
 
@@ -326,7 +326,7 @@ def _joined(array: Value, separator: Value) -> pa.Array:
 
 @maps("Ascii", gives=_INT)
 def _ascii(call: Call, text: pa.Array) -> pa.Array:
-    return each_distinct(lambda text: ord(text[0]) if text else 0, _INT, pc.utf8_slice_codeunits(text, 0, 1))
+    return map_distinct(lambda text: ord(text[0]) if text else 0, _INT, pc.utf8_slice_codeunits(text, 0, 1))
 
 
 _CHARACTERS = pa.array([chr(code) for code in range(256)] + [""])
@@ -334,15 +334,15 @@ _CHARACTERS = pa.array([chr(code) for code in range(256)] + [""])
 
 @maps("Chr", gives=_STRING)
 def _chr(call: Call, code: pa.Array) -> pa.Array:
-    value = wide(code)
+    value = to_int64(code)
     return _CHARACTERS.take(pa.array(np.where(value < 0, 256, value & 0xFF)))
 
 
 @maps("Levenshtein", gives=_INT)
 def _levenshtein(call: Call, left: Value, right: Value, limit: Value | None = None) -> pa.Array:
     if limit is None:
-        return each_distinct(_distance, _INT, left, right)
-    return each_distinct(_distance_within, _INT, left, right, limit)
+        return map_distinct(_distance, _INT, left, right)
+    return map_distinct(_distance_within, _INT, left, right, limit)
 
 
 def _distance(left: str, right: str) -> int:
@@ -366,7 +366,7 @@ _SOUNDEX_CODES = "01230127022455012623017202"
 
 @maps("SoundEx", gives=_STRING)
 def _soundex(call: Call, text: pa.Array) -> pa.Array:
-    return each_distinct(_soundex_code, _STRING, text)
+    return map_distinct(_soundex_code, _STRING, text)
 
 
 def _soundex_code(text: str) -> str:

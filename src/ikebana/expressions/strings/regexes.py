@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from ikebana.errors import EvaluationError, SqlError
 from ikebana.expressions.core.base import Call, Config, Expression, Literal, builds
 from ikebana.expressions.core.buffers import is_true, scatter
-from ikebana.expressions.core.scalars import Arguments, Value, each_distinct, maps
+from ikebana.expressions.core.scalars import Arguments, Value, map_distinct, maps
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.strings.patterns import TERMINATORS, Pattern, translate_java, translate_like
 
@@ -73,7 +73,7 @@ def _has_match(translate: Translate, text: Value, pattern: Value) -> pa.Array:
     """Whether the pattern matches somewhere in each string."""
 
     def slow(text: Value) -> pa.Array:
-        return each_distinct(
+        return map_distinct(
             lambda text, pattern: _compiled(translate, pattern).search(text) is not None, pa.bool_(), text, pattern
         )
 
@@ -185,7 +185,7 @@ def _check_replacement(arguments: Arguments) -> None:
 @maps("RegExpReplace", gives=_STRING, check=_check_replacement, raises=True)
 def _regexp_replace(call: Call, text: Value, pattern: Value, replacement: Value, position: Value) -> pa.Array:
     def slow(text: Value) -> pa.Array:
-        return each_distinct(_replaced, _STRING, text, pattern, replacement, position)
+        return map_distinct(_replaced, _STRING, text, pattern, replacement, position)
 
     is_literal = all(isinstance(value, pa.Scalar) for value in (pattern, replacement, position))
     if is_literal and isinstance(text, pa.Array) and position.as_py() == 1:
@@ -230,7 +230,7 @@ def _match_position(text: str, pattern: str, group: int) -> int:
 def _extracts(kind: str, compute: Callable[[str, str, int], Any], gives: pa.DataType) -> None:
     @maps(kind, gives=gives, check=_checks(translate_java), raises=True)
     def _(call: Call, text: Value, pattern: Value, group: Value) -> pa.Array:
-        return each_distinct(compute, gives, text, pattern, group)
+        return map_distinct(compute, gives, text, pattern, group)
 
 
 _extracts("RegExpExtract", _extracted, _STRING)
@@ -247,7 +247,7 @@ def _split(call: Call, text: Value, pattern: Value, limit: Value) -> pa.Array:
         separator = _as_literal_string(pattern.as_py())
         if separator and limit.as_py() <= 0:
             return pc.split_pattern(text, separator)
-    return each_distinct(_pieces, _STRINGS, text, pattern, limit)
+    return map_distinct(_pieces, _STRINGS, text, pattern, limit)
 
 
 def _as_literal_string(pattern: str) -> str | None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from ikebana.encoding.arrow import from_numpy
 from ikebana.expressions.core.base import Call
 from ikebana.expressions.core.failing import fail_on_error, fails_on_error
-from ikebana.expressions.core.scalars import Value, maps, numbers, refuse_where, unless_it_fails, wide
+from ikebana.expressions.core.scalars import Value, maps, nullable_unless_ansi, raise_where, to_int64, to_numpy_values
 from ikebana.expressions.temporal import calendar
 from ikebana.expressions.temporal.zones import DAY
 
@@ -29,7 +29,7 @@ _INT_RANGE = np.iinfo(np.int32)
 def _field(kind: str, compute: Callable[[Any], Any]) -> None:
     @maps(kind, gives=_INT)
     def _(call: Call, date: pa.Array) -> pa.Array:
-        return from_numpy(_INT, compute(wide(date)))
+        return from_numpy(_INT, compute(to_int64(date)))
 
 
 _field("Year", calendar.year)
@@ -49,7 +49,7 @@ def _named(kind: str, names: tuple[str, ...], compute: Callable[[Any], Any]) -> 
 
     @maps(kind, gives=pa.string())
     def _(call: Call, date: pa.Array) -> pa.Array:
-        return abbreviations.take(pa.array(compute(wide(date))))
+        return abbreviations.take(pa.array(compute(to_int64(date))))
 
 
 _named("DayName", calendar.DAY_NAMES, calendar.weekday)
@@ -61,28 +61,28 @@ _named("MonthName", calendar.MONTH_NAMES, lambda days: calendar.month(days) - 1)
 
 @maps("DateFromUnixDate", gives=_DATE)
 def _from_days(call: Call, days: pa.Array) -> pa.Array:
-    return from_numpy(_DATE, numbers(days))
+    return from_numpy(_DATE, to_numpy_values(days))
 
 
 @maps("DateAdd", gives=_DATE)
 def _add(call: Call, date: Value, count: Value) -> pa.Array:
-    return from_numpy(_DATE, wide(date) + wide(count))
+    return from_numpy(_DATE, to_int64(date) + to_int64(count))
 
 
 @maps("DateSub", gives=_DATE)
 def _sub(call: Call, date: Value, count: Value) -> pa.Array:
-    return from_numpy(_DATE, wide(date) - wide(count))
+    return from_numpy(_DATE, to_int64(date) - to_int64(count))
 
 
 @maps("DateDiff", gives=_INT)
 def _diff(call: Call, end: Value, start: Value) -> pa.Array:
-    return from_numpy(_INT, wide(end) - wide(start))
+    return from_numpy(_INT, to_int64(end) - to_int64(start))
 
 
 @maps("SubtractDates", gives=pa.duration("us"), raises=True)
 def _subtract(call: Call, end: Value, start: Value) -> pa.Array:
-    days = wide(end) - wide(start)
-    refuse_where(
+    days = to_int64(end) - to_int64(start)
+    raise_where(
         abs(days) > np.iinfo(np.int64).max // DAY, call, "the difference is too long for an interval", end, start
     )
     return from_numpy(call.type, days * DAY)
@@ -90,8 +90,8 @@ def _subtract(call: Call, end: Value, start: Value) -> pa.Array:
 
 @maps("AddMonths", "DateAddYMInterval", gives=_DATE, raises=True)
 def _add_months(call: Call, date: Value, count: Value) -> pa.Array:
-    days = calendar.plus_months(wide(date), wide(count))
-    refuse_where(
+    days = calendar.plus_months(to_int64(date), to_int64(count))
+    raise_where(
         (days < _INT_RANGE.min) | (days > _INT_RANGE.max), call, "the result is out of the range of dates", date, count
     )
     return from_numpy(_DATE, days)
@@ -99,7 +99,7 @@ def _add_months(call: Call, date: Value, count: Value) -> pa.Array:
 
 @maps("LastDay", gives=_DATE)
 def _last_day(call: Call, date: pa.Array) -> pa.Array:
-    return from_numpy(_DATE, calendar.month_start(calendar.months(wide(date)) + 1) - 1)
+    return from_numpy(_DATE, calendar.month_start(calendar.months(to_int64(date)) + 1) - 1)
 
 
 _WEEKDAYS = {
@@ -113,8 +113,8 @@ _WEEKDAYS = {
 def _next_day(call: Call, date: Value, name: Value) -> pa.Array:
     weekday = codes_of_strings(name, lambda name: _WEEKDAYS.get(name.upper(), -1))
     if fails_on_error(call):
-        refuse_where(weekday < 0, call, "the day of the week must be a name such as MONDAY, MON or MO", date, name)
-    days = wide(date)
+        raise_where(weekday < 0, call, "the day of the week must be a name such as MONDAY, MON or MO", date, name)
+    days = to_int64(date)
     result = days + 1 + (weekday - 1 - calendar.weekday(days)) % 7
     return from_numpy(_DATE, result, np.broadcast_to(weekday >= 0, result.shape))
 
@@ -131,15 +131,15 @@ def codes_of_strings(strings: Value, code: Callable[[str], int]) -> Any:
 @maps(
     "MakeDate",
     gives=_DATE,
-    nullable=unless_it_fails,
+    nullable=nullable_unless_ansi,
     options=fail_on_error,
     raises=fails_on_error,
 )
 def _make_date(call: Call, year: Value, month: Value, day: Value) -> pa.Array:
-    days, exists = calendar.date(wide(year), wide(month), wide(day))
+    days, exists = calendar.date(to_int64(year), to_int64(month), to_int64(day))
     exists = exists & (days >= _INT_RANGE.min) & (days <= _INT_RANGE.max)
     if fails_on_error(call):
-        refuse_where(~exists, call, "the year, month and day are not a valid date", year, month, day)
+        raise_where(~exists, call, "the year, month and day are not a valid date", year, month, day)
     return from_numpy(_DATE, days, exists)
 
 
@@ -184,7 +184,7 @@ def by_level(levels: tuple[str, ...], name: Value, compute: Callable[[str], Any]
 
 @maps("TruncDate", gives=_DATE, nullable=True)
 def _trunc(call: Call, date: Value, name: Value) -> pa.Array:
-    days = wide(date)
+    days = to_int64(date)
     result, is_level = by_level(DATE_LEVELS, name, lambda level: first_day(days, level))
     result = np.broadcast_to(result, np.broadcast_shapes(np.shape(days), np.shape(is_level)))
     return from_numpy(_DATE, result, np.broadcast_to(is_level, result.shape))

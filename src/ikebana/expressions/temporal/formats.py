@@ -28,7 +28,16 @@ from ikebana.errors import SqlError
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, Literal, builds, function
 from ikebana.expressions.core.buffers import operands
 from ikebana.expressions.core.failing import fails_on_error
-from ikebana.expressions.core.scalars import Arguments, Value, maps, masked, refuse_where, unless_it_fails, valid, wide
+from ikebana.expressions.core.scalars import (
+    Arguments,
+    Value,
+    maps,
+    null_where_invalid,
+    nullable_unless_ansi,
+    raise_where,
+    to_int64,
+    validity_of,
+)
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.core.types import arrow_type
 from ikebana.expressions.temporal import calendar
@@ -223,13 +232,13 @@ def _formatted(micros: Any, zone: str, pattern: str) -> pa.Array:
 
 @maps("DateFormatClass", gives=_STRING, options=zone_of, check=_check_formatting)
 def _date_format(call: Call, time: pa.Array, pattern: Value) -> pa.Array:
-    return _formatted(wide(time), call.options[0], pattern.as_py())
+    return _formatted(to_int64(time), call.options[0], pattern.as_py())
 
 
 @maps("FromUnixTime", gives=_STRING, nullable=True, options=zone_of, check=_check_formatting)
 def _from_unixtime(call: Call, seconds: pa.Array, pattern: Value) -> pa.Array:
     with np.errstate(over="ignore"):
-        return _formatted(wide(seconds) * SECOND, call.options[0], pattern.as_py())
+        return _formatted(to_int64(seconds) * SECOND, call.options[0], pattern.as_py())
 
 
 # Parsing.
@@ -346,7 +355,7 @@ def _offset_micros(offset: str) -> int:
 def _parsed_or_raise(call: Call, text: pa.Array, pattern: Value, zone: str | None) -> tuple[Any, Any]:
     micros, is_valid = _parsed(text, pattern.as_py(), zone)
     if fails_on_error(call):
-        refuse_where(~is_valid, call, f"a string does not match the datetime pattern {pattern.as_py()!r}", text)
+        raise_where(~is_valid, call, f"a string does not match the datetime pattern {pattern.as_py()!r}", text)
     return micros, is_valid
 
 
@@ -354,7 +363,7 @@ def _parsed_or_raise(call: Call, text: pa.Array, pattern: Value, zone: str | Non
 def _build_get_timestamp(tree: Tree, children: Arguments, config: Config) -> Expression:
     _check_parsing(children)
     kind = arrow_type(tree.fields["dataType"])
-    return Call(kind, unless_it_fails(tree, children), "GetTimestamp", children, zone_and_failing(tree, config))
+    return Call(kind, nullable_unless_ansi(tree, children), "GetTimestamp", children, zone_and_failing(tree, config))
 
 
 @function("GetTimestamp", lazy=True, raises=fails_on_error)
@@ -363,14 +372,14 @@ def _get_timestamp(call: Call, rows: ColumnBatch) -> pa.Array:
     if not pattern.is_valid:
         return pa.nulls(rows.count, call.type)
     micros, is_valid = _parsed_or_raise(call, text, pattern, call.options[0] if call.type == INSTANT else None)
-    return masked(from_numpy(call.type, micros, is_valid), valid(text))
+    return null_where_invalid(from_numpy(call.type, micros, is_valid), validity_of(text))
 
 
 @maps(
     "UnixTimestamp",
     "ToUnixTimestamp",
     gives=_LONG,
-    nullable=unless_it_fails,
+    nullable=nullable_unless_ansi,
     options=zone_and_failing,
     raises=lambda call: fails_on_error(call) and call.arguments[0].type == _STRING,
     check=_check_parsing,
@@ -381,5 +390,5 @@ def _unix_timestamp(call: Call, time: pa.Array, pattern: Value) -> pa.Array:
         micros, is_valid = _parsed_or_raise(call, time, pattern, zone)
         return from_numpy(_LONG, truncated_quotient(micros, SECOND), is_valid)
     if pa.types.is_date32(time.type):
-        return from_numpy(_LONG, truncated_quotient(to_instant(wide(time) * DAY, zone), SECOND))
-    return from_numpy(_LONG, truncated_quotient(wide(time), SECOND))
+        return from_numpy(_LONG, truncated_quotient(to_instant(to_int64(time) * DAY, zone), SECOND))
+    return from_numpy(_LONG, truncated_quotient(to_int64(time), SECOND))

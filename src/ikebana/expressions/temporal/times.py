@@ -26,16 +26,16 @@ from ikebana.expressions.core.failing import fail_on_error
 from ikebana.expressions.core.scalars import (
     Arguments,
     Value,
-    constant,
-    each_distinct,
+    literal_value,
+    map_distinct,
     maps,
-    numbers,
-    refuse_where,
-    rows_of,
-    wide,
+    raise_where,
+    row_count,
+    to_int64,
+    to_numpy_values,
 )
 from ikebana.expressions.core.tree import Tree
-from ikebana.expressions.numbers.decimals import made_decimal
+from ikebana.expressions.numbers.decimals import from_unscaled
 from ikebana.expressions.temporal import calendar
 from ikebana.expressions.temporal.calendar import HOUR, MINUTE, split_days, truncated_quotient
 from ikebana.expressions.temporal.dates import DATE_LEVELS, by_level, first_day
@@ -59,7 +59,7 @@ def zone_and_failing(tree: Tree, config: Config) -> tuple[Any, ...]:
 
 def _clock(call: Call, time: Value) -> Any:
     """The clock times of timestamps with and without a zone, in microseconds."""
-    micros = np.atleast_1d(wide(time))
+    micros = np.atleast_1d(to_int64(time))
     return to_clock(micros, call.options[0]) if time.type.tz else micros
 
 
@@ -69,7 +69,7 @@ def _first_type(arguments: Arguments) -> pa.DataType:
 
 def _check_range(call: Call, approximate: Any, *arguments: Value) -> None:
     """Raise where a result, computed in floating point, does not fit 64 bits."""
-    refuse_where(np.abs(approximate) >= _LONG_LIMIT, call, "the result is out of range", *arguments)
+    raise_where(np.abs(approximate) >= _LONG_LIMIT, call, "the result is out of range", *arguments)
 
 
 # Fields.
@@ -88,13 +88,13 @@ _field("Second", lambda micros: micros // SECOND % 60)
 
 @maps("SecondWithFraction", gives=SECONDS_WITH_FRACTION, options=zone_of)
 def _seconds(call: Call, time: pa.Array) -> pa.Array:
-    return made_decimal(SECONDS_WITH_FRACTION, _clock(call, time) % MINUTE, None)
+    return from_unscaled(SECONDS_WITH_FRACTION, _clock(call, time) % MINUTE, None)
 
 
 def _unix(kind: str, unit: int) -> None:
     @maps(kind, gives=_LONG)
     def _(call: Call, time: pa.Array) -> pa.Array:
-        return from_numpy(_LONG, wide(time) // unit)
+        return from_numpy(_LONG, to_int64(time) // unit)
 
 
 _unix("UnixSeconds", SECOND)
@@ -109,12 +109,12 @@ def _from_millis(call: Call, count: pa.Array) -> pa.Array:
 
 @maps("MicrosToTimestamp", gives=INSTANT)
 def _from_micros(call: Call, count: pa.Array) -> pa.Array:
-    return from_numpy(INSTANT, wide(count))
+    return from_numpy(INSTANT, to_int64(count))
 
 
 def _from_units(call: Call, count: pa.Array, unit: int) -> pa.Array:
-    integers = wide(count)
-    refuse_where(abs(integers.astype(float)) > _LONG_LIMIT / unit, call, "the timestamp is out of range", count)
+    integers = to_int64(count)
+    raise_where(abs(integers.astype(float)) > _LONG_LIMIT / unit, call, "the timestamp is out of range", count)
     return from_numpy(INSTANT, integers * unit)
 
 
@@ -128,9 +128,9 @@ def _from_seconds(call: Call, count: pa.Array) -> pa.Array:
     if types.is_integer(count.type):
         return _from_units(call, count, SECOND)
     if types.is_floating(count.type):
-        micros = numbers(count).astype(float) * SECOND
+        micros = to_numpy_values(count).astype(float) * SECOND
         return from_numpy(INSTANT, _saturated(micros), np.isfinite(micros))
-    return each_distinct(_exact_micros, INSTANT, count)
+    return map_distinct(_exact_micros, INSTANT, count)
 
 
 def _saturated(value: Any) -> Any:
@@ -165,7 +165,7 @@ _LEVEL_MICROS = {"day": DAY, "hour": HOUR, "minute": MINUTE, "second": SECOND, "
 
 @maps("TruncTimestamp", gives=lambda arguments: arguments[1].type, nullable=True, options=zone_of)
 def _truncate(call: Call, name: Value, time: Value) -> pa.Array:
-    micros, clock = np.atleast_1d(wide(time)), _clock(call, time)
+    micros, clock = np.atleast_1d(to_int64(time)), _clock(call, time)
 
     def truncated(level: str) -> Any:
         if level in DATE_LEVELS:
@@ -175,7 +175,7 @@ def _truncate(call: Call, name: Value, time: Value) -> pa.Array:
         return _instant_with_offset(call, clock - clock % _LEVEL_MICROS[level], clock - micros)
 
     result, is_level = by_level((*DATE_LEVELS, *_LEVEL_MICROS), name, truncated)
-    result = np.broadcast_to(result, rows_of(name, time))
+    result = np.broadcast_to(result, row_count(name, time))
     return from_numpy(call.type, result, np.broadcast_to(is_level, result.shape))
 
 
@@ -191,7 +191,7 @@ def _instant_with_offset(call: Call, clock: Any, offset: Any) -> Any:
 
 def _plus(call: Call, time: Value, days: Any, months: Any, micros: Any) -> Any:
     """Add months (if not None) and days to the clock times of timestamps, then microseconds to the instants."""
-    start = np.atleast_1d(wide(time))
+    start = np.atleast_1d(to_int64(time))
     clock = _clock(call, time)
     date, micros_of_day = split_days(clock)
     later = calendar.plus_months(date, months) if months is not None else date
@@ -204,12 +204,12 @@ def _plus(call: Call, time: Value, days: Any, months: Any, micros: Any) -> Any:
 
 def _add_duration(call: Call, time: Value, duration: Any, *arguments: Value) -> pa.Array:
     days = truncated_quotient(duration, DAY)
-    _check_range(call, wide(time).astype(float) + np.asarray(duration, float), time, *arguments)
+    _check_range(call, to_int64(time).astype(float) + np.asarray(duration, float), time, *arguments)
     return from_numpy(call.type, _plus(call, time, days, None, duration - days * DAY))
 
 
 def _add_months(call: Call, time: Value, months: Any, *arguments: Value) -> pa.Array:
-    _check_range(call, wide(time).astype(float) + np.asarray(months, float) * 31.0 * DAY, time, *arguments)
+    _check_range(call, to_int64(time).astype(float) + np.asarray(months, float) * 31.0 * DAY, time, *arguments)
     return from_numpy(call.type, _plus(call, time, 0, months, 0))
 
 
@@ -223,12 +223,12 @@ def _check_interval(arguments: Arguments) -> None:
 
 @maps("TimestampAddInterval", gives=_first_type, options=zone_of, raises=True, check=_check_interval)
 def _add_interval(call: Call, time: Value, duration: Value) -> pa.Array:
-    return _add_duration(call, time, wide(duration), duration)
+    return _add_duration(call, time, to_int64(duration), duration)
 
 
 @maps("TimestampAddYMInterval", gives=_first_type, options=zone_of, raises=True)
 def _add_ym_interval(call: Call, time: Value, months: Value) -> pa.Array:
-    return _add_months(call, time, wide(months), months)
+    return _add_months(call, time, to_int64(months), months)
 
 
 _UNIT_MICROS = {
@@ -250,9 +250,9 @@ def _unit(tree: Tree, config: Config) -> tuple[Any, ...]:
 
 @maps("TimestampAdd", gives=lambda arguments: arguments[1].type, options=_unit, raises=True)
 def _timestamp_add(call: Call, count: Value, time: Value) -> pa.Array:
-    unit, units = call.options[1], wide(count)
+    unit, units = call.options[1], to_int64(count)
     if unit in _UNIT_MONTHS:
-        refuse_where(
+        raise_where(
             np.abs(units.astype(float)) * _UNIT_MONTHS[unit] > 2**31 - 1,
             call,
             "the count in months does not fit 32 bits",
@@ -263,8 +263,8 @@ def _timestamp_add(call: Call, count: Value, time: Value) -> pa.Array:
     _check_range(call, units.astype(float) * _UNIT_MICROS[unit], count, time)
     if _UNIT_MICROS[unit] >= DAY:
         return _add_duration(call, time, units * _UNIT_MICROS[unit], count)
-    _check_range(call, wide(time).astype(float) + units.astype(float) * _UNIT_MICROS[unit], count, time)
-    return from_numpy(call.type, wide(time) + units * _UNIT_MICROS[unit])
+    _check_range(call, to_int64(time).astype(float) + units.astype(float) * _UNIT_MICROS[unit], count, time)
+    return from_numpy(call.type, to_int64(time) + units * _UNIT_MICROS[unit])
 
 
 # Differences.
@@ -301,10 +301,10 @@ def _months(call: Call, one: Value, other: Value, rounded: Value) -> pa.Array:
     same = calendar.day(days) == calendar.day(others)
     both_last = (calendar.day(days + 1) == 1) & (calendar.day(others + 1) == 1)
     seconds = (calendar.day(days) - calendar.day(others)) * 86400
-    seconds = seconds + truncated_quotient(wide(one) - to_instant(days * DAY, zone), SECOND)
-    seconds = seconds - truncated_quotient(wide(other) - to_instant(others * DAY, zone), SECOND)
+    seconds = seconds + truncated_quotient(to_int64(one) - to_instant(days * DAY, zone), SECOND)
+    seconds = seconds - truncated_quotient(to_int64(other) - to_instant(others * DAY, zone), SECOND)
     fractional = months + seconds / (31 * 86400.0)
-    result = np.where(numbers(rounded), np.floor(fractional * 1e8 + 0.5) / 1e8, fractional)
+    result = np.where(to_numpy_values(rounded), np.floor(fractional * 1e8 + 0.5) / 1e8, fractional)
     return from_numpy(pa.float64(), np.where(same | both_last, months, result))
 
 
@@ -313,8 +313,8 @@ def _months(call: Call, one: Value, other: Value, rounded: Value) -> pa.Array:
 
 def convert_by_zone(time: Value, zone: Value, convert: Callable[[Any, str], Any]) -> Any:
     """Apply `convert(micros, zone)` to the rows of each zone."""
-    micros = np.atleast_1d(wide(time))
-    name = constant(zone)
+    micros = np.atleast_1d(to_int64(time))
+    name = literal_value(zone)
     if name is not None:
         return convert(micros, _checked_zone(name))
     micros, result = np.broadcast_to(micros, len(zone)), np.zeros(len(zone), np.int64)
@@ -347,6 +347,6 @@ def _to_utc(call: Call, time: Value, zone: Value) -> pa.Array:
 @maps("ConvertTimezone", gives=CLOCK, raises=True)
 def _convert(call: Call, source: Value, target: Value, time: Value) -> pa.Array:
     instants = from_numpy(
-        CLOCK, np.broadcast_to(convert_by_zone(time, source, to_instant), rows_of(source, target, time))
+        CLOCK, np.broadcast_to(convert_by_zone(time, source, to_instant), row_count(source, target, time))
     )
     return from_numpy(CLOCK, convert_by_zone(instants, target, to_clock))

@@ -60,7 +60,7 @@ _OFFSET = re.compile(r"([+-])(\d{1,2})(?::(\d\d)(?::(\d\d))?|(\d\d)(\d\d)?)?")
 
 def to_clock(micros: Micros, zone: str) -> Micros:
     """The clock times in a zone at instants."""
-    region = known(zone)
+    region = resolve_zone(zone)
     if isinstance(region, int):
         return micros + region * SECOND if region else micros
     equivalent = _with_known_rules(micros)
@@ -70,7 +70,7 @@ def to_clock(micros: Micros, zone: str) -> Micros:
 
 def to_instant(clock: Micros, zone: str) -> Micros:
     """The instants of clock times in a zone."""
-    region = known(zone)
+    region = resolve_zone(zone)
     if isinstance(region, int):
         return clock - region * SECOND if region else clock
     before, after = (clock + shift - to_clock(clock + shift, zone) for shift in (-DAY, DAY))
@@ -108,7 +108,7 @@ _EQUIVALENT_YEARS = _equivalent_years().astype("datetime64[Y]")
 
 
 @lru_cache(maxsize=4096)
-def known(zone: str) -> str | int:
+def resolve_zone(zone: str) -> str | int:
     """The zone of a name: its offset in seconds ahead of UTC if that is fixed, else the name of its region."""
     text = re.sub(r"^([+-])(\d):", r"\g<1>0\2:", zone)
     text = re.sub(r"^([+-]\d\d):(\d)$", r"\1:0\2", text)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ikebana.encoding.columns import validity
+from ikebana.encoding.columns import valid_flags
 from ikebana.encoding.lanes import Lane
 from ikebana.reducers.sums.exact import Totals, join, lanes_of, split
 from ikebana.reducers.sums.floats import Exact, Numbers
@@ -57,7 +57,7 @@ class Present(SumPart):
         return self.names
 
     def split(self, columns: Columns) -> list[Lane]:
-        flags = [validity(columns[name]) for name in self.columns]
+        flags = [valid_flags(columns[name]) for name in self.columns]
         return [np.bitwise_and.reduce(flags).astype(np.int64)]
 
 
@@ -100,7 +100,7 @@ class Floating:
     def split(self, columns: Columns) -> tuple[Lane, Lane, list[Lane]]:
         """The rows of the values other than zero and null, their bins, and the numbers to sum in each bin."""
         column = columns[self.column].cast(pa.float64())
-        values = np.where(validity(column), column.to_numpy(zero_copy_only=False), 0.0)
+        values = np.where(valid_flags(column), column.to_numpy(zero_copy_only=False), 0.0)
         rows = np.flatnonzero(values)
         numbers = Numbers.of(values[rows])
         return rows, numbers.bins, numbers.lanes(self.squares)

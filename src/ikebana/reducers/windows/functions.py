@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ikebana.encoding.arrow import from_numpy
-from ikebana.encoding.columns import validity
+from ikebana.encoding.columns import valid_flags
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.expressions.core.buffers import is_true
 from ikebana.reducers.ordering import comparable, ranks_in_order
@@ -133,7 +133,7 @@ class Shift(WindowCall):
         column = window.columns[self.column]
         at = window.positions + self.by
         if self.ignore_nulls and self.by:
-            valid = MarkedPositions(validity(column))
+            valid = MarkedPositions(valid_flags(column))
             here = valid.before(window.positions)
             at = valid.at(here - 1 + self.by + valid.flags) if self.by > 0 else valid.at(here + self.by)
         is_inside = (at >= start) & (at < end)
@@ -176,7 +176,7 @@ class Nth(WindowCall):
         return _take(column, at, (at >= lower) & (at < upper))
 
     def _is_counted(self, window: Window) -> Array:
-        is_counted = validity(window.columns[self.column]) if self.ignore_nulls else np.ones(len(window), bool)
+        is_counted = valid_flags(window.columns[self.column]) if self.ignore_nulls else np.ones(len(window), bool)
         return is_counted if self.where is None else is_counted & is_true(window.columns[self.where])
 
 
@@ -254,7 +254,7 @@ class OverFrame(WindowCall):
         aggregate = self.aggregate
         assert isinstance(aggregate, Sum | Mean)
         column = window.columns[aggregate.column].cast(pa.float64())
-        values = np.where(validity(column), column.to_numpy(zero_copy_only=False), 0.0)
+        values = np.where(valid_flags(column), column.to_numpy(zero_copy_only=False), 0.0)
         counts = aggregate.counts(sums)
         result = _float_sums(values, window, self.frame)
         if isinstance(aggregate, Mean):

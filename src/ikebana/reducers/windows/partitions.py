@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from ikebana.encoding.columns import integers, validity
+from ikebana.encoding.columns import integers, valid_flags
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.errors import EvaluationError
 from ikebana.expressions.core.base import ColumnBatch, Expression
@@ -199,12 +199,12 @@ def _as_addable(column: pa.Array) -> pa.Array:
     if types.is_decimal(kind):
         return column.cast(pa.decimal256(_DECIMAL_DIGITS, kind.scale))
     integer = pa.int64() if types.is_duration(kind) else kind
-    return pa.array(integers(column), pa.int64(), mask=validity(column) == 0).cast(integer)
+    return pa.array(integers(column), pa.int64(), mask=valid_flags(column) == 0).cast(integer)
 
 
 def _add_offset(values: pa.Array, offset: Any) -> tuple[pa.Array, Array]:
     """The values plus an offset, in their own type, and which of them overflow and wrap around."""
-    kind, valid = values.type, validity(values) != 0
+    kind, valid = values.type, valid_flags(values) != 0
     if types.is_floating(kind):
         return pc.add(values, pa.scalar(offset, kind)), np.zeros(len(values), bool)
     if types.is_decimal(kind):

@@ -142,7 +142,7 @@ class Leaves:
     def _fetch_functions(self, number: int, node: Tree) -> None:
         """The Python functions that a node calls."""
         calls = self._node(number, node).udfs()
-        for position, call in enumerate(node.many("udfs")):
+        for position, call in enumerate(node.expressions("udfs")):
             for index, expression in enumerate(call.walk()):
                 if expression.kind == "PythonUDF":
                     command = calls.apply(position).apply(index).func().command()

@@ -28,7 +28,7 @@ import pyarrow as pa
 from ikebana.engine.collection import Collection
 from ikebana.errors import SqlError
 from ikebana.expressions import Column, Expression, Literal, translate
-from ikebana.expressions.core.builders import is_true, only_if
+from ikebana.expressions.core.builders import is_true, null_unless
 from ikebana.expressions.core.tree import Tree
 from ikebana.reducers import sums
 from ikebana.reducers.gathering import Collect, ExtremeBy, FilteredCall, GatherCall, Mode, Percentile, gather
@@ -51,8 +51,8 @@ _REFUSED = {
 
 def aggregate(lowering: Lowering, tree: Tree, required: Required) -> Relation:
     """GROUP BY, or aggregates of all rows."""
-    groupings, outputs = tree.many("groupingExpressions"), tree.many("aggregateExpressions")
-    relation = lowering.relation(tree.only, all_references([*groupings, *outputs]))
+    groupings, outputs = tree.expressions("groupingExpressions"), tree.expressions("aggregateExpressions")
+    relation = lowering.relation(tree.only_child, all_references([*groupings, *outputs]))
     calls = [node for output in outputs for node in output.walk() if node.kind == "AggregateExpression"]
     late = lowering.subqueries([subquery for output in outputs for subquery in _late_subqueries(output, groupings)])
     grouped = Grouped(lowering, lowering.with_subqueries(relation, [*groupings, *calls]), groupings, late)
@@ -93,7 +93,7 @@ class _Call:
     def filtered_arguments(self) -> list[Expression]:
         """The arguments, the first of them null where `where` is not true."""
         first, *others = self.arguments
-        return [first if self.where is None else only_if(self.where, first), *others]
+        return [first if self.where is None else null_unless(self.where, first), *others]
 
 
 class Grouped:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from ikebana.engine.collection import constant
 from ikebana.errors import SqlError
 from ikebana.expressions import Expression, PythonFunction, translate
-from ikebana.expressions.core.base import refused
+from ikebana.expressions.core.base import unsupported_error
 from ikebana.expressions.core.tree import Tree, of_nodes
 from ikebana.sql.inner_joins import InnerJoin
 from ikebana.sql.lowering.trees import is_clock, scalar_subqueries
@@ -180,4 +180,4 @@ def unexpected_errors_refused(what: str) -> Iterator[None]:
     except SqlError:
         raise
     except Exception as error:
-        raise refused(error, what) from error
+        raise unsupported_error(error, what) from error

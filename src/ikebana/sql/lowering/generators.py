@@ -30,11 +30,11 @@ with their names, and whether it is an OUTER one."""
 
 def generate(lowering: Lowering, tree: Tree, required: Required) -> Relation:
     """LATERAL VIEW, or a generator in SELECT."""
-    generator, inner = tree.one("generator"), lowering.relation(tree.only)
+    generator, inner = tree.expression("generator"), lowering.relation(tree.only_child)
     dropped = set(tree.fields["unrequiredChildIndex"] or ())
     relation = lowering.with_subqueries(inner, [generator])
     passed_on = relation.select([attribute for at, attribute in enumerate(inner.outputs) if at not in dropped])
-    generated = {attribute.expr_id: attribute.fields["name"] for attribute in tree.many("generatorOutput")}
+    generated = {attribute.expr_id: attribute.fields["name"] for attribute in tree.expressions("generatorOutput")}
     inputs = [lowering.expression(child, relation.outputs) for child in generator.children]
     if generator.kind not in _GENERATORS:
         raise SqlError(f"the generator {generator.kind} is not supported in a maintained view")
@@ -58,7 +58,7 @@ class Elements:
     outer: bool
 
     def __call__(self, columns: linear.Columns, count: int) -> tuple[Any, dict[str, Any]]:
-        rows = ColumnBatch.given(columns, count)
+        rows = ColumnBatch.from_input(columns, count)
         lists = _as_lists(self.values.evaluate(rows))
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
         times = np.maximum(lengths, 1) if self.outer else lengths

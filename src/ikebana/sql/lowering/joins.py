@@ -37,15 +37,17 @@ _CHAINED = ("Inner", "Cross", "LeftSemi")
 def is_join(tree: Tree) -> bool:
     """Whether a node is part of a chain of joins."""
     if tree.kind == "Join":
-        return tree.case("joinType") in _CHAINED
+        return tree.scala_name("joinType") in _CHAINED
     if tree.kind == "Filter":
-        condition = tree.one("condition")
-        return not is_temporal(condition) and (is_join(tree.only) or bool(scalar_subqueries([condition])))
-    return _only_drops_columns(tree) and is_join(tree.only)
+        condition = tree.expression("condition")
+        return not is_temporal(condition) and (is_join(tree.only_child) or bool(scalar_subqueries([condition])))
+    return _only_drops_columns(tree) and is_join(tree.only_child)
 
 
 def _only_drops_columns(tree: Tree) -> bool:
-    return tree.kind == "Project" and all(named.kind == "AttributeReference" for named in tree.many("projectList"))
+    return tree.kind == "Project" and all(
+        named.kind == "AttributeReference" for named in tree.expressions("projectList")
+    )
 
 
 def join_chain(lowering: Lowering, tree: Tree, required: Required) -> Relation:
@@ -81,11 +83,11 @@ class _Chain:
         if not is_join(tree):
             self.relations.append(self.lowering.relation(tree))
         elif tree.kind == "Project":
-            self.add(tree.only)
-        elif tree.kind == "Join" and tree.case("joinType") == "LeftSemi":
+            self.add(tree.only_child)
+        elif tree.kind == "Join" and tree.scala_name("joinType") == "LeftSemi":
             self._add_semijoin(tree)
         else:
-            conditions = conjuncts(tree.maybe("condition"))
+            conditions = conjuncts(tree.optional_expression("condition"))
             for child in tree.children:
                 self.add(child)
             self._add_hidden(self.lowering.subqueries(conditions))
@@ -98,7 +100,7 @@ class _Chain:
     def _add_semijoin(self, tree: Tree) -> None:
         left, right = tree.children
         inner = self.lowering.relation(right)
-        keys = keys_of(self.lowering, conjuncts(tree.maybe("condition")), inner)
+        keys = keys_of(self.lowering, conjuncts(tree.optional_expression("condition")), inner)
         if keys is None:
             self.relations.append(_match(self.lowering, tree).matched())
             return
@@ -121,7 +123,7 @@ class _Chain:
 
 def join(lowering: Lowering, tree: Tree, required: Required) -> Relation:
     """A join of any type."""
-    kind = tree.case("joinType")
+    kind = tree.scala_name("joinType")
     if kind in _CHAINED:
         return join_chain(lowering, tree, required)
     if kind not in _MATCHED:
@@ -130,7 +132,7 @@ def join(lowering: Lowering, tree: Tree, required: Required) -> Relation:
 
 
 def _match(lowering: Lowering, tree: Tree) -> Match:
-    conditions = conjuncts(tree.maybe("condition"))
+    conditions = conjuncts(tree.optional_expression("condition"))
     sides = [lowering.relation(child) for child in tree.children]
     # A row may have a match for one set of parameter values and none for another.
     left, right = lowering.bound_alike(sides, lowering.subqueries(conditions))
@@ -165,7 +167,7 @@ def _full_outer(match: Match, tree: Tree) -> Relation:
 
 def _left_single(match: Match, tree: Tree) -> Relation:
     """A correlated scalar subquery: an outer join with at most one match for each row."""
-    keys = keys_of(match.lowering, conjuncts(tree.maybe("condition")), match.right) or []
+    keys = keys_of(match.lowering, conjuncts(tree.optional_expression("condition")), match.right) or []
     compared = {match.lowering.expression(key.right, match.right.outputs) for key in keys}
     names = {column.name for column in compared if isinstance(column, Column)}
     table = match.right.table

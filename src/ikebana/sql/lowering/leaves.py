@@ -38,13 +38,13 @@ def table_name(tree: Tree) -> str | None:
 
 def _annotation(tree: Tree, key: str) -> Any:
     """A value from the metadata of a leaf's first attribute, or from the leaf itself if it has no attributes."""
-    for attribute in tree.many("output"):
+    for attribute in tree.expressions("output"):
         return attribute.fields["metadata"].get(key)
     return tree.fields.get(key)
 
 
 def _names(tree: Tree) -> dict[int, str]:
-    return {attribute.expr_id: attribute.fields["name"] for attribute in tree.many("output")}
+    return {attribute.expr_id: attribute.fields["name"] for attribute in tree.expressions("output")}
 
 
 def _table(lowering: Lowering, tree: Tree, name: str) -> Relation:

@@ -24,11 +24,11 @@ def limit(lowering: Lowering, tree: Tree, required: Required) -> Relation:
     most, offset = None, 0
     while tree.kind in ("GlobalLimit", "LocalLimit", "Offset"):
         if tree.kind == "Offset":
-            offset += _integer(tree.one("offsetExpr"))
+            offset += _integer(tree.expression("offsetExpr"))
         elif tree.kind == "GlobalLimit":
-            remaining = max(0, _integer(tree.one("limitExpr")) - offset)  # skipped rows count
+            remaining = max(0, _integer(tree.expression("limitExpr")) - offset)  # skipped rows count
             most = remaining if most is None else min(most, remaining)
-        tree = tree.only
+        tree = tree.only_child
     return _limited(lowering, tree, most, offset)
 
 
@@ -37,13 +37,13 @@ def _limited(lowering: Lowering, tree: Tree, most: int | None, offset: int) -> R
 
     Projections above a Sort are computed after the limit: their result may lack the columns of the order.
     """
-    if tree.kind == "Project" and _is_sorted(tree.only):
-        return lowering.computed(_limited(lowering, tree.only, most, offset), tree.many("projectList"))
+    if tree.kind == "Project" and _is_sorted(tree.only_child):
+        return lowering.computed(_limited(lowering, tree.only_child, most, offset), tree.expressions("projectList"))
     return _top(lowering, tree, most, offset)
 
 
 def _is_sorted(tree: Tree) -> bool:
-    return tree.kind == "Sort" or (tree.kind == "Project" and _is_sorted(tree.only))
+    return tree.kind == "Sort" or (tree.kind == "Project" and _is_sorted(tree.only_child))
 
 
 def _integer(tree: Tree) -> int:
@@ -53,13 +53,13 @@ def _integer(tree: Tree) -> int:
 
 
 def _top(lowering: Lowering, tree: Tree, most: int | None, offset: int) -> Relation:
-    orders = tree.many("order") if tree.kind == "Sort" else []
+    orders = tree.expressions("order") if tree.kind == "Sort" else []
     inner = lowering.relation(tree)
     relation = lowering.with_subqueries(inner, orders)
     attributes = relation.columns(inner.outputs)
     keys, named = list[SortKey](), [(name, relation.outputs[attribute]) for attribute, name in attributes]
     for order in orders:
-        expression = ordered(lowering.expression(order.only, relation.outputs))
+        expression = ordered(lowering.expression(order.only_child, relation.outputs))
         column = next((name for name, output in named if output == expression), None)
         if column is None:
             column = unique_name("order", [name for name, _ in named])
@@ -81,7 +81,9 @@ def ordered(expression: Expression) -> Expression:
 
 def sort_key(order: Tree, column: str) -> SortKey:
     """Catalyst's sort order of a column."""
-    return SortKey(column, order.case("direction") == "Ascending", order.case("nullOrdering") == "NullsFirst")
+    return SortKey(
+        column, order.scala_name("direction") == "Ascending", order.scala_name("nullOrdering") == "NullsFirst"
+    )
 
 
 def display_order(tree: Tree, relation: Relation, names: Sequence[str]) -> tuple[SortKey, ...]:
@@ -92,10 +94,10 @@ def display_order(tree: Tree, relation: Relation, names: Sequence[str]) -> tuple
     """
     visible = dict(zip(relation.outputs, names, strict=True))
     while tree.kind in ("Project", "GlobalLimit", "LocalLimit", "Offset"):
-        tree = tree.only
+        tree = tree.only_child
     keys = []
-    for order in tree.many("order") if tree.kind == "Sort" else []:
-        if order.only.kind != "AttributeReference" or order.only.expr_id not in visible:
+    for order in tree.expressions("order") if tree.kind == "Sort" else []:
+        if order.only_child.kind != "AttributeReference" or order.only_child.expr_id not in visible:
             break
-        keys.append(sort_key(order, visible[order.only.expr_id]))
+        keys.append(sort_key(order, visible[order.only_child.expr_id]))
     return tuple(keys)

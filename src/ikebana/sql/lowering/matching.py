@@ -99,10 +99,10 @@ class Comparison:
 
 def comparison_of(condition: Tree, left: Relation, right: Relation) -> Comparison | None:
     """The condition as a comparison, if it is one and values of the compared attribute fit into a lane."""
-    is_unequal = condition.kind == "Not" and condition.only.kind == "EqualTo"
+    is_unequal = condition.kind == "Not" and condition.only_child.kind == "EqualTo"
     if condition.kind not in _COMPARISONS and not is_unequal:
         return None
-    first, second = (condition.only if is_unequal else condition).children
+    first, second = (condition.only_child if is_unequal else condition).children
     for value, attribute in ((first, second), (second, first)):
         if attribute.kind != "AttributeReference" or attribute.expr_id not in right.outputs:
             continue

@@ -9,9 +9,9 @@ from ikebana.sql.relation import Relation
 
 def evaluate(lowering: Lowering, tree: Tree, required: Required) -> Relation:
     """The child's rows, with the results of Python functions as further attributes."""
-    relation = lowering.relation(tree.only)
-    names = {attribute.expr_id: attribute.fields["name"] for attribute in tree.many("resultAttrs")}
-    results = (lowering.expression(function, relation.outputs) for function in tree.many("udfs"))
+    relation = lowering.relation(tree.only_child)
+    names = {attribute.expr_id: attribute.fields["name"] for attribute in tree.expressions("resultAttrs")}
+    results = (lowering.expression(function, relation.outputs) for function in tree.expressions("udfs"))
     outputs = {**relation.outputs, **dict(zip(names, results, strict=True))}
     # Materialised, or every use of a result would call its function again.
     return relation.with_outputs(outputs, {**relation.names, **names}).materialised()

@@ -177,7 +177,7 @@ def _listed(tree: Tree, relation: Relation) -> list[Expression]:
     """The columns of a node: a projection may list an attribute twice, which its relation has once."""
     if tree.kind != "Project":
         return list(relation.outputs.values())
-    return [relation.outputs[named.expr_id] for named in tree.many("projectList")]
+    return [relation.outputs[named.expr_id] for named in tree.expressions("projectList")]
 
 
 class _Limits:
@@ -218,5 +218,5 @@ class _Limits:
 def loop_variable(lowering: Lowering, tree: Tree, required: Required) -> Relation:
     """The reference of a recursive query to itself."""
     variable = lowering.loops[int(tree.fields["loopId"])]
-    names = {attribute.expr_id: attribute.fields["name"] for attribute in tree.many("output")}
+    names = {attribute.expr_id: attribute.fields["name"] for attribute in tree.expressions("output")}
     return variable.with_outputs(dict(zip(names, variable.outputs.values(), strict=True)), names)

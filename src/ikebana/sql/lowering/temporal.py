@@ -108,7 +108,7 @@ def _bound(time: Tree, comparison: str, value: Expression) -> _Bound:
     if time.kind == "Cast" and types.is_date32(value.type):
         is_later = comparison in ("LessThanOrEqual", "GreaterThan")
         midnight = _midnight(_days_later(value, 1) if is_later else value, time)
-        return _bound(time.only, "LessThan" if comparison.startswith("Less") else "GreaterThanOrEqual", midnight)
+        return _bound(time.only_child, "LessThan" if comparison.startswith("Less") else "GreaterThanOrEqual", midnight)
     raise _refusal(time)
 
 

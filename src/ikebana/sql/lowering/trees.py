@@ -17,8 +17,8 @@ def is_clock(subquery: Tree) -> bool:
     """Whether a scalar subquery reads the clock."""
     leaf = of_nodes(subquery.fields["plan"])
     while len(leaf.children) == 1:
-        leaf = leaf.only
-    outputs = leaf.many("output") if "output" in leaf.fields else []
+        leaf = leaf.only_child
+    outputs = leaf.expressions("output") if "output" in leaf.fields else []
     return any(output.fields["metadata"].get(TABLE) == CLOCK for output in outputs)
 
 

@@ -15,7 +15,7 @@ from pyarrow import types
 
 from ikebana.errors import SqlError
 from ikebana.expressions import Column, Config, Expression, Literal
-from ikebana.expressions.core.builders import is_true, later, only_if
+from ikebana.expressions.core.builders import add_interval, is_true, null_unless
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.temporal.zones import DAY
 from ikebana.reducers import windows
@@ -37,12 +37,12 @@ def windowed(lowering: Lowering, tree: Tree, limit: int | None) -> Relation:
     child, orders = _child_and_order(tree)
     relation = lowering.relation(child)
     inputs = _Inputs(lowering, relation)
-    partition = [lowering.expression(expression, relation.outputs) for expression in tree.many("partitionSpec")]
+    partition = [lowering.expression(expression, relation.outputs) for expression in tree.expressions("partitionSpec")]
     by = [inputs.column(expression).name for expression in partition]
-    sorted_by = [(order, ordered(lowering.expression(order.only, relation.outputs))) for order in orders]
+    sorted_by = [(order, ordered(lowering.expression(order.only_child, relation.outputs))) for order in orders]
     sort_keys = tuple(sort_key(order, inputs.column(expression).name) for order, expression in sorted_by)
     aliases = {alias.expr_id: alias for alias in _calls(tree)}
-    calls = {attribute: inputs.call(alias.only) for attribute, alias in aliases.items()}
+    calls = {attribute: inputs.call(alias.only_child) for attribute, alias in aliases.items()}
     key = relation.key(dict.fromkeys(by))
     rows = relation.rows(inputs.named)
     if limit is not None:
@@ -55,12 +55,14 @@ def windowed(lowering: Lowering, tree: Tree, limit: int | None) -> Relation:
 
 def _calls(tree: Tree) -> list[Tree]:
     """The functions of a window, each under an alias; its other expressions are attributes of its rows."""
-    return [expression for expression in tree.many("windowExpressions") if expression.kind != "AttributeReference"]
+    return [
+        expression for expression in tree.expressions("windowExpressions") if expression.kind != "AttributeReference"
+    ]
 
 
 def _row_numbers(tree: Tree) -> set[int]:
     """The attributes of a window that are row numbers."""
-    return {alias.expr_id for alias in _calls(tree) if alias.only.children[0].kind == "RowNumber"}
+    return {alias.expr_id for alias in _calls(tree) if alias.only_child.children[0].kind == "RowNumber"}
 
 
 def _child_and_order(tree: Tree) -> tuple[Tree, list[Tree]]:
@@ -68,13 +70,13 @@ def _child_and_order(tree: Tree) -> tuple[Tree, list[Tree]]:
 
     Row numbers without an order use that of a Sort below: Spark turns a LIMIT in a correlated subquery into these.
     """
-    child, orders = tree.only, tree.many("orderSpec")
+    child, orders = tree.only_child, tree.expressions("orderSpec")
     if not orders and len(_row_numbers(tree)) == len(_calls(tree)):
         below = child
         while below.kind == "Project":
-            below = below.only
+            below = below.only_child
         if below.kind == "Sort":
-            orders = below.many("order")
+            orders = below.expressions("order")
             child = _passing_on(child, [attribute for order in orders for attribute in _attributes(order)])
     return child, orders
 
@@ -88,9 +90,9 @@ def _passing_on(tree: Tree, attributes: Sequence[Tree]) -> Tree:
     if tree.kind != "Project":
         return tree
     listed = list(tree.fields["projectList"])
-    present = {named.expr_id for named in tree.many("projectList")}
+    present = {named.expr_id for named in tree.expressions("projectList")}
     listed += [[attribute.fields] for attribute in attributes if attribute.expr_id not in present]
-    return Tree(tree.kind, {**tree.fields, "projectList": listed}, (_passing_on(tree.only, attributes),))
+    return Tree(tree.kind, {**tree.fields, "projectList": listed}, (_passing_on(tree.only_child, attributes),))
 
 
 def row_number_limit(tree: Tree, conditions: Sequence[Tree]) -> int | None:
@@ -153,11 +155,11 @@ class _Inputs:
 
     def _frame(self, tree: Tree, specification: Tree) -> Frame:
         lower, upper = tree.children
-        if tree.case("frameType") == "RowFrame":
+        if tree.scala_name("frameType") == "RowFrame":
             return Frame("rows", _rows_off(lower), _rows_off(upper))
         order = next((child for child in specification.children if child.kind == "SortOrder"), None)
-        by = None if order is None else self._lowering.expression(order.only, self._relation.outputs)
-        is_ascending = order is None or order.case("direction") == "Ascending"
+        by = None if order is None else self._lowering.expression(order.only_child, self._relation.outputs)
+        is_ascending = order is None or order.scala_name("direction") == "Ascending"
         bounds = [_bound_of(bound, by, is_ascending, self._lowering.config) for bound in (lower, upper)]
         checked = self._lowering.config.ansi or (by is not None and types.is_duration(by.type))
         return Frame("range", bounds[0], bounds[1], checked and any(_can_overflow(bound) for bound in bounds))
@@ -167,7 +169,7 @@ class _Inputs:
         arguments = self.arguments(function)
         where = next((is_true(self._lowering.expression(tree, self._relation.outputs)) for tree in conditions), None)
         if where is not None:
-            arguments[0] = only_if(where, arguments[0])
+            arguments[0] = null_unless(where, arguments[0])
         columns = [self.column(argument) for argument in arguments]
         first, ansi = columns[0], self._lowering.config.ansi
         match function.kind:
@@ -254,7 +256,7 @@ def _bound_of(tree: Tree, by: Expression | None, is_ascending: bool, config: Con
             value, kind = str(int(value) * DAY), "interval day"
         months = "month" in kind or "year" in kind
         time = Column(by.type, by.nullable, VALUE)
-        return later(time, int(value) if is_ascending else -int(value), months, config)
+        return add_interval(time, int(value) if is_ascending else -int(value), months, config)
     if types.is_decimal(by.type):
         return Decimal(value)
     return float(value) if types.is_floating(by.type) else int(value)

@@ -1,6 +1,6 @@
 """Rows with times and diffs: the common base of updates, independent of how their data is stored.
 
-`Timed` has, for some rows, a table of distinct times, the position of each row's time in it, and diff
+`TimedRows` has, for some rows, a table of distinct times, the position of each row's time in it, and diff
 lanes. `Updates` (data as lanes, for the index) and `Changes` (data as columns, for streams) add the data.
 Both are immutable.
 """
@@ -14,14 +14,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from ikebana.encoding.lanes import Array, Index, Lane, constant, gathered
-from ikebana.trace import timetable
+from ikebana.encoding.lanes import Array, Index, Lane, constant, gather_lane
+from ikebana.trace import time_tables
 
 NO_ROWS: Lane = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Timed(ABC):
+class TimedRows(ABC):
     """The times and diffs of some rows."""
 
     times: Lane  # a table of distinct times
@@ -38,7 +38,7 @@ class Timed(ABC):
 
     def take(self, rows: Array) -> Self:
         """Return the rows at the given positions, in that order."""
-        return self._with(tix=gathered(self.tix, rows), diffs=gathered(self.diffs, rows), **self._taken(rows))
+        return self._with(tix=gather_lane(self.tix, rows), diffs=gather_lane(self.diffs, rows), **self._taken(rows))
 
     def where(self, flags: Array) -> Self:
         """Return the flagged rows."""
@@ -53,7 +53,7 @@ class Timed(ABC):
 
     def with_times(self, times: Lane) -> Self:
         """Return the same rows with the times of the table replaced, one by one, by `times`."""
-        table, positions = timetable.distinct_times(times)
+        table, positions = time_tables.distinct_times(times)
         if len(table) == 1:
             return self._with(times=table, tix=constant(0, len(self), np.int32))
         return self._with(times=table, tix=positions[self.tix])
@@ -89,7 +89,7 @@ class Timed(ABC):
         first = parts[0]
         if len(parts) == 1:
             return first
-        times, positions = timetable.distinct_times(np.concatenate([part.times for part in parts]))
+        times, positions = time_tables.distinct_times(np.concatenate([part.times for part in parts]))
         starts = np.cumsum([0, *(len(part.times) for part in parts)])
         if len(times) == 1:
             tix = constant(0, sum(map(len, parts)), np.int32)

@@ -72,10 +72,10 @@ def _order(times: Lane) -> Lane:
     return sort_order(times[:, 0], rounds, constant(0, rows, np.int32))
 
 
-def ranked(numbers: Lane) -> tuple[Lane, Index]:
+def rank_integers(numbers: Lane) -> tuple[Lane, Index]:
     """Return the distinct numbers in order, and the position of each number among them; there is at least one.
 
-    >>> distinct, positions = ranked(np.array([7, 5, 7]))
+    >>> distinct, positions = rank_integers(np.array([7, 5, 7]))
     >>> distinct.tolist(), positions.tolist()
     ([5, 7], [1, 0, 1])
     """
@@ -110,11 +110,11 @@ def visible(table: Lane, at: Time) -> Flags:
     return times_visible(table, np.array(at, np.int64))
 
 
-def joined(a_times: Lane, a_tix: Index, b_times: Lane, b_tix: Index) -> tuple[Lane, Index]:
+def join_times(a_times: Lane, a_tix: Index, b_times: Lane, b_tix: Index) -> tuple[Lane, Index]:
     """Return the joins of pairs of times, row by row, as a table and positions.
 
     >>> one, two = np.array([[0, 3]]), np.array([[2, 1], [4, 0]])
-    >>> table, tix = joined(one, np.zeros(2, np.int32), two, np.array([1, 0], np.int32))
+    >>> table, tix = join_times(one, np.zeros(2, np.int32), two, np.array([1, 0], np.int32))
     >>> table[tix].tolist()
     [[4, 3], [2, 3]]
     """
