@@ -489,7 +489,7 @@ def test_parameters_have_the_types_they_were_given(planner: Planner) -> None:
         ("SELECT id FROM orders LIMIT :n", {"n": "INT"}, "limit expression must evaluate to a constant"),
         ("SELECT id FROM orders WHERE id = :n", {"m": "INT"}, "UNBOUND_SQL_PARAMETER"),
         ("SELECT id FROM orders WHERE id = :n", {"n": "DATE"}, "DATATYPE_MISMATCH"),
-        ("SELECT id FROM orders WHERE id = :n", {"n": "NUMBER"}, "cannot read the type 'NUMBER' of parameter 'n'"),
+        ("SELECT id FROM orders WHERE id = :n", {"n": "NUMBER"}, "cannot parse the type 'NUMBER' of parameter 'n'"),
     ],
 )
 def test_parameters_that_are_refused(planner: Planner, text: str, parameters: Any, said: str) -> None:

@@ -462,7 +462,11 @@ BAD: dict[str, tuple[Callable[[Table, SparkSession], Any], type[IkebanaError], s
         r"could not be computed\n  detail: .*DIVIDE_BY_ZERO",
     ),
     "no DataFrame": (lambda t, s: t.load(ROWS), SchemaError, "cannot load a value of type list into table 'people'"),
-    "a DataFrame as rows": (lambda t, s: t.insert(s.range(1)), SchemaError, r"not a Spark DataFrame\n  hint: use load"),
+    "a DataFrame as rows": (
+        lambda t, s: t.insert(s.range(1)),
+        SchemaError,
+        r"a Spark DataFrame cannot be used here\n  hint: use load",
+    ),
     "a stream": (lambda t, s: t.load(s.readStream.format("rate").load()), SchemaError, r"cannot load a(.|\n)*follow"),
     "another way": (lambda t, s: t.load(s.range(1), "merge"), SchemaError, "unknown load mode 'merge'"),
     "a row with too few values": (lambda t, s: t.insert([("x", 9)]), SchemaError, r"row 0 does not fit the columns"),
