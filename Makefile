@@ -5,6 +5,9 @@ PYTHON := $(VENV)/bin/python
 PYTEST := $(PYTHON) -m pytest
 READY  := $(VENV)/.ready
 
+# Two processes, each with one SparkSession; a file's tests share fixtures, so they run in one process.
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format soak bench clean
 
@@ -15,7 +18,7 @@ demo: $(READY) ## A shop on Spark: many live answers over the same tables; takes
 	@$(PYTHON) examples/orders.py
 
 test: $(READY) ## Run every test, on two processes
-	@$(PYTEST) -n 2 --dist loadgroup
+	@$(PYTEST) $(PARALLEL)
 
 check: $(READY) ## Check format, lint, types, layers and doctests
 	@$(PYTHON) -m ruff format --check .
@@ -28,7 +31,7 @@ format: $(READY) ## Format the code and fix what the linter can fix
 	@$(PYTHON) -m ruff format .
 
 soak: $(READY) ## Run the property tests over and over until one fails or Ctrl-C
-	@while IKEBANA_PROFILE=soak $(PYTEST) -n 2 --dist loadgroup -x -m "hypothesis or soak"; do :; done
+	@while IKEBANA_PROFILE=soak $(PYTEST) $(PARALLEL) -x -m "hypothesis or soak"; do :; done
 
 bench: $(READY) ## Run every benchmark at its default scale; JSON and figures go to build/bench
 	@mkdir -p build/bench

@@ -9,7 +9,7 @@ import os
 
 from hypothesis import settings
 
-EXAMPLES = {"quick": 100, "thorough": 2_000, "soak": 10_000}
+EXAMPLES = {"quick": 50, "thorough": 2_000, "soak": 10_000}
 PROFILE = os.environ.get("IKEBANA_PROFILE", "quick")
 
 

@@ -49,7 +49,9 @@ def run(options: list[str], data: Path, folder: Path) -> tuple[int, dict[str, An
 class TestOnSpark:
     pytestmark = on_spark
 
-    @pytest.mark.parametrize(("lineitem", "shared"), [("stream", "shared"), ("table", "no-shared")])
+    @pytest.mark.parametrize(
+        ("lineitem", "shared"), [("stream", "shared"), pytest.param("table", "no-shared", marks=pytest.mark.thorough)]
+    )
     def test_install(self, spark: SparkSession, data: Path, tmp_path: Path, lineitem: str, shared: str) -> None:
         status, document = run([*INSTALL, f"--lineitem={lineitem}", f"--{shared}"], data, tmp_path)
         assert (status, document["verified"]) == (0, True)
@@ -84,13 +86,14 @@ class TestOnSpark:
             assert found[f"{setting}_update_p50_ms"] > 0
         assert {"update_unshared_over_shared_ratio", "memory_unshared_over_shared_ratio"} <= found.keys()
 
+    @pytest.mark.thorough
     def test_interactive_ends_in_time(self, spark: SparkSession, data: Path, tmp_path: Path) -> None:
         options = [*INTERACTIVE, "--sharing=shared", "--seconds=0.000001"]
         status, document = run(options, data, tmp_path)
         assert (status, document["results"]["shared_rounds"]) == (0, 1)
         assert not any(name.startswith("unshared") for name in document["results"])
 
-    @pytest.mark.parametrize("tables", ["keyed", "streams"])
+    @pytest.mark.parametrize("tables", ["keyed", pytest.param("streams", marks=pytest.mark.thorough)])
     def test_rates(self, spark: SparkSession, data: Path, tmp_path: Path, tables: str) -> None:
         status, document = run([*RATES, f"--tables={tables}"], data, tmp_path)
         assert (status, document["verified"]) == (0, True)

@@ -28,8 +28,6 @@ from ikebana.errors import DataflowError, TimeError
 from ikebana.operators.changes import Changes
 from ikebana.runtime.messages import Ping, Push, Read, Wait
 
-pytestmark = pytest.mark.xdist_group("processes")
-
 
 @pytest.fixture(scope="module")
 def two() -> Iterator[Processes]:

@@ -38,8 +38,6 @@ from ikebana.runtime.messages import Advance, Push, Read, Wait
 from tests import clusters
 from tests.clusters import EDGES, is_running, program, reach, rows
 
-pytestmark = pytest.mark.xdist_group("processes")  # they share clusters
-
 SOON = 8.0
 """Seconds in which everything that goes wrong has been noticed and cleaned up, on a busy machine too."""
 

@@ -27,7 +27,6 @@ from ikebana.errors import DataflowError
 from tests.clusters import EDGES, is_running, within
 
 pytestmark = [
-    pytest.mark.xdist_group("processes"),
     pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no anonymous memory"),
 ]
 

@@ -196,7 +196,7 @@ def test_golden_explain_a_join() -> None:
     built = """
 filter | select
 └─ join on k
-   ├─ reduce with topk  <- built here
+   ├─ reduce with top k  <- built here
    │  └─ arrange by k  <- built here
    │     └─ input pairs
    └─ reduce with linear  <- built here
@@ -209,7 +209,7 @@ filter | select
     assert explained(engine, query) == shared
     engine.install("most", numbers.max("k"))
     low.drop()
-    both = shared.replace("topk  <- built here", "topk  <- reused from view most").replace("with low", "with most")
+    both = shared.replace("top k  <- built here", "top k  <- reused from view most").replace("with low", "with most")
     assert explained(engine, query) == both
     apart = Engine(share=False)
     alone = explained(apart, often(pairs_input(apart)))

@@ -20,8 +20,6 @@ from ikebana.runtime.messages import Commit, Install, Ping, Read
 from tests.clusters import within
 from tests.dataflow.harness import collected
 
-pytestmark = pytest.mark.xdist_group("engine processes")
-
 LONG = 60.0
 
 

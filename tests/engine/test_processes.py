@@ -20,8 +20,6 @@ from ikebana.runtime.staging import stages
 from tests.dataflow.harness import collected
 from tests.engine.test_following import insert_and_read
 
-pytestmark = pytest.mark.xdist_group("engine processes")
-
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:

@@ -16,8 +16,6 @@ from ikebana.engine import Engine, Table, View
 from ikebana.errors import IkebanaError, WaitTimeoutError
 from tests.dataflow.harness import collected
 
-pytestmark = pytest.mark.xdist_group("engine processes")
-
 SOON = 0.01
 
 

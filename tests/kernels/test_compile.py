@@ -21,7 +21,7 @@ print(json.dumps({name: [len(k.stats.cache_hits), len(k.stats.cache_misses)] for
 
 
 def import_kernels(cache: Path, elsewhere: Path) -> tuple[dict[str, list[int]], str]:
-    """Import the kernels in a process of its own: each one's cache hits and misses, and what was message."""
+    """Import the kernels in a process of its own: each one's cache hits and misses, and what it printed."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
     environment |= {"IKEBANA_KERNEL_CACHE": str(cache), "PYTHONPATH": str(Path(ikebana.__file__).parents[1])}
     command = [sys.executable, "-c", IMPORT, str(elsewhere)]

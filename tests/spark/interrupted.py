@@ -156,7 +156,7 @@ def on_our_spark(folder: Path, done: Callable[[], object]) -> None:
     world.interrupted(lambda: load_more(world, brake), brake.works)
 
     changes = world.view.changes(since="now")
-    world.interrupted(lambda: next(changes), lambda: changes._news._waiters)
+    world.interrupted(lambda: next(changes), lambda: changes._received._waiters)
     assert next(changes)[0] < session.epoch
 
     context: Any = world.spark.sparkContext

@@ -90,10 +90,10 @@ def attempt_twice() -> None:
     say(copied=copy.to_arrow().num_rows, active=following.query.isActive, pids=here._cluster.pids)
 
 
-def interrupts(folder: str) -> None:
-    """Interrupts of all calls that wait, on a SparkSession that Ikebana has started and on one of the user's."""
-    on_our_spark(Path(folder), lambda: say(interrupted="our Spark"))
-    on_users_spark(Path(folder), lambda: say(interrupted="the user's"))
+def interrupts(folder: str, spark: str) -> None:
+    """Interrupts of all calls that wait, on a SparkSession that Ikebana has started or on one of the user's."""
+    run = {"ours": on_our_spark, "the user's": on_users_spark}[spark]
+    run(Path(folder), lambda: say(interrupted=spark))
 
 
 def failed_tasks(tracker: Any) -> int:

@@ -161,6 +161,8 @@ class TopK(Reducer):
     The order is that of exact lanes: null first, NaN last.
     """
 
+    label = "top k"
+
     k: int
     by: tuple[str, ...]
     greatest: bool = True

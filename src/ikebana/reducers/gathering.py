@@ -312,6 +312,8 @@ def _result(kind: pa.DataType, values: Array, valid: Array) -> pa.Array:
 class Gathering(Reducer):
     """One row for each group: aggregate functions of the group's rows."""
 
+    label = "gathered values"
+
     calls: tuple[GatherCall, ...]
 
     def fields(self, schema: Schema) -> Fields:

@@ -114,6 +114,8 @@ class TopRows(Reducer):
     Without a limit, all rows from `offset` on.
     """
 
+    label = "first rows"
+
     limit: int | None
     offset: int
     keys: tuple[SortKey, ...]
@@ -142,6 +144,8 @@ class Foremost(TopK):
 
     The input must have one value column. If the index is ordered by it, only the ends of a group are read.
     """
+
+    label = "first values"
 
     distinct: bool = True
 

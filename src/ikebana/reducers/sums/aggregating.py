@@ -67,6 +67,8 @@ class RowLanes:
 class Aggregation(SumsReducer):
     """The aggregates of groups whose parts are all in the lanes of `RowLanes`."""
 
+    label = "sums"
+
     calls: Calls
 
     def fields(self, schema: Schema) -> Fields:
@@ -125,6 +127,8 @@ class Spread:
 @dataclass(frozen=True)
 class SlottedAggregation(Reducer):
     """The aggregates of groups whose rows are slots with their lanes."""
+
+    label = "sums of floats"
 
     calls: Calls
     slot: str

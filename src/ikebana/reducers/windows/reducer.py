@@ -24,6 +24,8 @@ from ikebana.reducers.windows.partitions import Window
 class WindowReducer(Reducer):
     """Window functions over the rows of each partition (the group), in one order."""
 
+    label = "window functions"
+
     order: tuple[SortKey, ...]
     calls: tuple[WindowCall, ...]
 
