@@ -73,7 +73,7 @@ def is_valid(row: Row, bounds: tuple[str | None, str | None], now: int) -> bool:
     return (start is None or start <= now) and (end is None or now < end)
 
 
-class World:
+class ExpireRun:
     """An engine with rows and a clock, and all that was given to them."""
 
     def __init__(self, engine: Engine) -> None:
@@ -141,7 +141,7 @@ def pending(engine: Engine) -> int:
 @given(setups(3), st.integers(0, 3), st.lists(step, min_size=2, max_size=12))
 def test_oracle_expire(setup: Setup, first: int, steps: list[Any]) -> None:
     with engine_of(setup) as engine:
-        world = World(engine)
+        world = ExpireRun(engine)
         world.install(first)
         for each in steps:
             world.take(each)
@@ -154,7 +154,7 @@ def test_oracle_expire(setup: Setup, first: int, steps: list[Any]) -> None:
 def test_oracle_expire_at_every_epoch(setup: Setup, at: int, steps: list[Any]) -> None:
     """However many epochs, and however many ticks, a sweep covers."""
     with engine_of(setup) as engine:
-        world = World(engine)
+        world = ExpireRun(engine)
         world.install(at)
         view, _ = world.views[0]
         engine.advance()

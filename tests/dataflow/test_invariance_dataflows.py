@@ -8,15 +8,15 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.dataflow.dataflow_run import Change, DataflowRun, Script, scripts
 from tests.dataflow.expressions import Data, programs
 from tests.dataflow.harness import INTEGERS, Setup, engine_of, examples, setups
-from tests.dataflow.world import Change, Script, World, scripts
 
 
 def results(setup: Setup, program: Any, script: Script) -> list[Data]:
     """Everything that a script reads."""
     with engine_of(setup) as engine:
-        world = World(engine, INTEGERS, program)
+        world = DataflowRun(engine, INTEGERS, program)
         world.play(script)
     return world.seen
 
@@ -31,7 +31,7 @@ def test_invariance_of_setups(one: Setup, other: Setup, program: Any, data: Any)
 def _epochs(changes: list[list[Change]], pieces: int, together: bool, program: Any, setup: Setup) -> list[Data]:
     """The last results, of changes by epoch, pushed in pieces, the epochs closed one by one or together."""
     with engine_of(setup) as engine:
-        world = World(engine, INTEGERS, program)
+        world = DataflowRun(engine, INTEGERS, program)
         for of in range(program.size)[-3:]:
             world.install(of)
         for epoch, some in enumerate(changes):

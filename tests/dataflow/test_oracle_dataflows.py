@@ -1,5 +1,5 @@
 """Random dataflows equal the model at every epoch that is read: see `tests.dataflow.expressions` for what they are made
-of, and `tests.dataflow.world` for what happens to them."""
+of, and `tests.dataflow.dataflow_run` for what happens to them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.dataflow.dataflow_run import DataflowRun, histories, play, scripts
 from tests.dataflow.expressions import loops, programs, searches
 from tests.dataflow.harness import INTEGERS, NULLS, SMALL, STRINGS, Setup, engine_of, examples, setups
-from tests.dataflow.world import World, histories, play, scripts
 
 
 @examples(1.5)
@@ -35,18 +35,18 @@ def test_oracle_dataflow_on_typed_columns(setup: Setup, domain: Any, program: An
 @given(setups(2), programs(most=3), st.data())
 def test_oracle_dataflow_at_every_epoch(setup: Setup, program: Any, data: Any) -> None:
     with engine_of(setup) as engine:
-        World(engine, INTEGERS, program).live_through(data.draw(histories(INTEGERS, program)))
+        DataflowRun(engine, INTEGERS, program).live_through(data.draw(histories(INTEGERS, program)))
 
 
 @examples(3, quick=1.5)
 @given(setups(2), loops(), st.data())
 def test_oracle_loop_at_every_epoch(setup: Setup, program: Any, data: Any) -> None:
     with engine_of(setup) as engine:
-        World(engine, INTEGERS, program).live_through(data.draw(histories(INTEGERS, program)))
+        DataflowRun(engine, INTEGERS, program).live_through(data.draw(histories(INTEGERS, program)))
 
 
 @examples(1.5)
 @given(setups(2), searches(), st.data())
 def test_oracle_search_at_every_epoch(setup: Setup, program: Any, data: Any) -> None:
     with engine_of(setup) as engine:
-        World(engine, INTEGERS, program).live_through(data.draw(histories(INTEGERS, program, most=5)))
+        DataflowRun(engine, INTEGERS, program).live_through(data.draw(histories(INTEGERS, program, most=5)))

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.dataflow.dataflow_run import play, scripts
 from tests.dataflow.expressions import OPERATORS, Apply, Program
 from tests.dataflow.harness import INTEGERS, NESTED, domains, examples, setups
-from tests.dataflow.world import play, scripts
 
 
 @st.composite

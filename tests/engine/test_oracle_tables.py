@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ikebana.engine import Engine, Table, Transaction, View
 from ikebana.runtime.staging import stages
 from tests.dataflow.harness import Setup, cluster_of, collected, engine_of, examples, setups
-from tests.engine.world import Feed, Model, allowed, apply, columns_of, create, expected, models, transactions
+from tests.engine.table_model import Feed, Model, allowed, apply, columns_of, create, expected, models, transactions
 
 
 def stage_by_clients(engine: Engine, transaction: Transaction, table: Table, model: Model, feed: Feed) -> None:

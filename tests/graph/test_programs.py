@@ -20,7 +20,7 @@ from tests.graph.oracles import PROGRAMS, Edge, Rows, rows_of, weight
 from tests.profiles import examples
 
 
-class World:
+class GraphRun:
     """An engine with changing edges and roots, their present values, and some programs."""
 
     def __init__(self, **options: Any) -> None:
@@ -80,7 +80,7 @@ def test_oracle_changing_graphs(
     kind: pa.DataType,
 ) -> None:
     """Several epochs, read at some: a sweep then covers those in between. The last program is installed late."""
-    world = World(workers=workers, seed=seed, kind=kind)
+    world = GraphRun(workers=workers, seed=seed, kind=kind)
     world.install(*names[:-1])
     for at, (edges, roots, read) in enumerate(epochs):
         if at == installed:
@@ -117,7 +117,7 @@ CLASSICS: dict[str, list[Edge]] = {
 def test_oracle_classic_graphs(name: str) -> None:
     """All programs at once, on one engine: the graph, then without an edge of its middle, then with it again."""
     edges = CLASSICS[name]
-    world = World()
+    world = GraphRun()
     world.install(*PROGRAMS)
     world.toggle(set(edges), {min((a for a, _ in edges), default=0)})
     world.check()
@@ -132,7 +132,7 @@ def test_oracle_random_graph(workers: int) -> None:
     """A few hundred nodes and many epochs: batches merge, and history is compacted."""
     chance = random.Random(7)
     pairs = list(itertools.product(range(150), repeat=2))
-    world = World(workers=workers, kind=pa.int32())
+    world = GraphRun(workers=workers, kind=pa.int32())
     world.install(*PROGRAMS.keys() - {"closure", "generation"})
     world.toggle(set(chance.sample(pairs, 250)), {0})
     for _ in range(8 // workers):
@@ -142,7 +142,7 @@ def test_oracle_random_graph(workers: int) -> None:
 
 
 def test_invariance_duplicates_do_not_matter_where_programs_say_so() -> None:
-    once, twice = World(), World()
+    once, twice = GraphRun(), GraphRun()
     names = ("reach", "hops", "connected", "strongly", "closure", "generation", "core 2")
     for world in (once, twice):
         world.install(*names)
@@ -180,21 +180,21 @@ def arrangements(plan: ir.Node) -> tuple[list[str], list[str]]:
 )
 def test_plans_index_nothing_twice(name: str, outside: list[str], inside: list[str]) -> None:
     """A loop indexes only the offers: the output of the reduction is joined directly, the edges come from outside."""
-    world = World()
+    world = GraphRun()
     plan = PROGRAMS[name].plan(world.edge_input, world.root_input).node
     keys = arrangements(plan)
     assert (sorted(keys[0]), sorted(keys[1])) == (sorted(outside), sorted(inside))
 
 
 def test_programs_share_the_index_of_the_edges() -> None:
-    world = World()
+    world = GraphRun()
     explained = world.engine.explain(graph.reach(world.edge_input, world.root_input))
     assert "arrange by src  <- reused" in explained
     assert "arrange by node  <- built" in explained
 
 
 def test_dropped_programs_leave_only_the_inputs() -> None:
-    world = World(workers=2)
+    world = GraphRun(workers=2)
     world.install(*PROGRAMS)
     world.toggle(set(CLASSICS["grid"]), {0})
     world.check()

@@ -20,7 +20,7 @@ from ikebana.engine.delta_join import natural_join
 from ikebana.errors import DataflowError, SchemaError, TimeError
 from ikebana.operators import join
 from tests.dataflow.harness import cluster_of, pairs, pairs_input, read, settle
-from tests.trace.world import merge_all
+from tests.trace.trace_run import merge_all
 
 NUMBERS = {"k": pa.int64(), "v": pa.int64()}
 MAYBE = [pa.field("k", pa.int64(), nullable=True), pa.field("v", pa.int64(), nullable=False)]

@@ -15,7 +15,7 @@ from ikebana.operators import Arrange
 from ikebana.time import Antichain
 from ikebana.trace import Updates
 from tests.trace import compare
-from tests.trace.world import slow_spines
+from tests.trace.trace_run import slow_spines
 
 KEYS = Schema({"k": pa.int64()})
 

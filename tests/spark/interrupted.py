@@ -59,7 +59,7 @@ class Brake:
         self._free.touch()
 
 
-class World:
+class InterruptedSession:
     """A session with a table, a view and a stream, and checks that no interrupt has changed them."""
 
     def __init__(self, session: Session, folder: Path, done: Callable[[], object]) -> None:
@@ -147,7 +147,7 @@ def running_tasks(spark: SparkSession) -> int:
 def on_our_spark(folder: Path, done: Callable[[], object]) -> None:
     """With a SparkSession that `connect` has started, and PySpark's interrupt handler."""
     session = connect(workers=2)
-    world = World(session, folder, done)
+    world = InterruptedSession(session, folder, done)
     brake = world.brake()
     world.interrupted(lambda: world.table.load(world.slow_rows(brake)), brake.works)
     brake = world.brake()
@@ -164,7 +164,7 @@ def on_our_spark(folder: Path, done: Callable[[], object]) -> None:
     assert "cancelAllJobs" not in vars(context)
 
 
-def load_more(world: World, brake: Brake) -> None:
+def load_more(world: InterruptedSession, brake: Brake) -> None:
     with world.session.transaction():
         world.table.insert([(50,)])
         world.table.load(world.slow_rows(brake))
@@ -179,7 +179,7 @@ def on_users_spark(folder: Path, done: Callable[[], object]) -> None:
     thread.start()
     thread.join()
     (session,) = sessions
-    world = World(session, folder, done)
+    world = InterruptedSession(session, folder, done)
 
     line = session._cluster._connections
     for read, is_asked in (

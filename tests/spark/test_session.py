@@ -16,10 +16,10 @@ from pyspark.sql import SparkSession
 from ikebana.engine import Engine
 from ikebana.errors import DataflowError, DroppedError, IkebanaError, SqlError
 from ikebana.spark import Session, SparkWorkers, connect
+from tests.dataflow.dataflow_run import DataflowRun, Hold, Release, Work, scripts
 from tests.dataflow.expressions import programs
 from tests.dataflow.harness import INTEGERS, STRINGS
-from tests.dataflow.world import Hold, Release, Work, World, scripts
-from tests.engine.world import Model, allowed, apply, create, expected, models, transactions
+from tests.engine.table_model import Model, allowed, apply, create, expected, models, transactions
 from tests.spark.programs import all_end
 from tests.spark.test_tables import rows_of
 
@@ -148,7 +148,7 @@ def test_listings(session: Session) -> None:
 # The engine's cases, on workers that Spark hosts.
 
 
-class Hosted(World):
+class Hosted(DataflowRun):
     """A world on workers that run by themselves, in which names are used once."""
 
     def __init__(self, engine: Engine, prefix: str, *rest: Any) -> None:

@@ -16,8 +16,8 @@ import pytest
 from ikebana.reducers.ordering import sort_table
 from ikebana.sql.lowering.query import lower
 from tests.sql.rows import arrow, rows
+from tests.sql.statement_tables import StatementTables, difference, problems, wandering
 from tests.sql.statements import STATEMENTS, answers, is_answered, planned
-from tests.sql.world import World, difference, problems, wandering
 
 NAMES = [name for name in STATEMENTS if is_answered(name)]
 CHOSEN = {"limit", "first_any"}
@@ -53,8 +53,8 @@ def chosen(name: str, actual: pa.Table) -> pa.Table:
     return pa.table({"customer": [customer for customer, _ in valid], "valid": [is_right for _, is_right in valid]})
 
 
-def installed(workers: int, world_rows: dict[str, list[dict[str, object]]], *, share: bool = True) -> World:
-    world = World(workers, world_rows, share=share)
+def installed(workers: int, world_rows: dict[str, list[dict[str, object]]], *, share: bool = True) -> StatementTables:
+    world = StatementTables(workers, world_rows, share=share)
     for name in NAMES:
         world.install(name)
     return world
@@ -106,7 +106,7 @@ def test_the_tests_are_worth_their_while() -> None:
 
 
 def test_columns_are_those_that_spark_has() -> None:
-    with World() as world:
+    with StatementTables() as world:
         for name in NAMES:
             plan = planned(name)
             fields = lower(plan, world.tables).rows.node.columns
@@ -115,7 +115,7 @@ def test_columns_are_those_that_spark_has() -> None:
 
 def test_the_order_in_which_rows_are_shown() -> None:
     ordered = []
-    with World(1, rows()) as world:
+    with StatementTables(1, rows()) as world:
         for name in NAMES:
             lowered = lower(planned(name), world.tables)
             if lowered.order:
@@ -130,14 +130,14 @@ def test_queries_see_of_a_stream_what_comes_later(workers: int) -> None:
     names = ["join", "join_left", "join_many", "aggregate", "join_semi", "top", "row_number", "scalar_correlated"]
     state = wandering(rows(), 2, seed=1)[0]
     early, late = state["orders"][::2], state["orders"][1::2]
-    with World(workers, state | {"orders": []}, streams={"orders"}) as world:
+    with StatementTables(workers, state | {"orders": []}, streams={"orders"}) as world:
         world.engine.tables["orders"].insert(arrow("orders", early))
         for name in names:
             world.install(name)
         world.engine.tables["orders"].insert(arrow("orders", late))
         world.change_to(rows() | {"orders": []})  # changes of other tables meet the rows that have arrived
         actual = world.answers()
-    with World(1, rows() | {"orders": late}) as world:
+    with StatementTables(1, rows() | {"orders": late}) as world:
         for name in names:
             world.install(name)
         assert not problems(actual, world.answers(), names)

@@ -20,8 +20,8 @@ from ikebana_bench.tpch import data
 from ikebana_bench.tpch.schemas import QUERIES
 from ikebana_bench.tpch.stream import Changes, RefreshStream
 from tests.sql import tpch
+from tests.sql.statement_tables import difference, problems
 from tests.sql.statements import planned
-from tests.sql.world import difference, problems
 
 SCALE, ORDERS = 0.01, 10  # every tenth order is used
 NAMES = [f"q{number}" for number in QUERIES]

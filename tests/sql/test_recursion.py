@@ -9,8 +9,8 @@ import pytest
 
 from ikebana.sql.planned import Planned
 from tests.sql.rows import rows
+from tests.sql.statement_tables import StatementTables
 from tests.sql.statements import edited, planned
-from tests.sql.world import World
 
 
 def limited(**limits: int) -> Planned:
@@ -39,7 +39,7 @@ def _replaced_once(old: str, new: str, text: str) -> str:
     ],
 )
 def test_oracle_rounds_and_rows_are_limited_as_in_spark(limits: dict[str, int], problem: str) -> None:
-    with World(2) as world:
+    with StatementTables(2) as world:
         world.install("numbers", limited(**limits))
         answer = world.answer("numbers")
     if problem:
@@ -52,12 +52,12 @@ def test_a_limit_keeps_the_earliest_rounds_through_changes() -> None:
     state = rows()
     edges = [{"src": n % 4, "dst": (n + 1) % 4, "weight": None} for n in range(4)]  # a circle: it never ends
 
-    def depths(world: World) -> dict[int, int]:
+    def depths(world: StatementTables) -> dict[int, int]:
         answer = world.answer("recursive_limit")
         assert not isinstance(answer, str), answer
         return dict(zip(answer["depth"].to_pylist(), answer["n"].to_pylist(), strict=True))
 
-    with World(2, state | {"edges": edges}) as world:
+    with StatementTables(2, state | {"edges": edges}) as world:
         world.install("recursive_limit")
         assert depths(world) == {depth: 4 for depth in range(15)}
         world.change_to(state | {"edges": edges[:3]})

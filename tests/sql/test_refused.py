@@ -14,8 +14,8 @@ from ikebana.sql import Planned
 from ikebana.sql.lowering.query import lower
 from tests.sql import statements
 from tests.sql.rows import rows
+from tests.sql.statement_tables import StatementTables
 from tests.sql.statements import STATEMENTS, planned
-from tests.sql.world import World
 
 REFUSED = {
     "void_refused": "the column 'nothing' is NULL without a type",
@@ -31,12 +31,12 @@ REFUSED = {
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    with World(1, rows()) as world:
+def world() -> Iterator[StatementTables]:
+    with StatementTables(1, rows()) as world:
         yield world
 
 
-def check(world: World, plan: Planned, words: str) -> None:
+def check(world: StatementTables, plan: Planned, words: str) -> None:
     """It is refused with these words, and leaves nothing."""
     before = world.engine.status()
     with pytest.raises(SqlError, match=re.escape(words)):
@@ -51,11 +51,11 @@ def test_all_that_is_refused_is_named() -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_statements_that_cannot_be_maintained(world: World, name: str) -> None:
+def test_statements_that_cannot_be_maintained(world: StatementTables, name: str) -> None:
     check(world, planned(name), REFUSED[name])
 
 
-def test_regression_errors_that_nobody_expected_name_what_they_are_about(world: World) -> None:
+def test_regression_errors_that_nobody_expected_name_what_they_are_about(world: StatementTables) -> None:
     plan = edited("filter", ('"condition":', '"no condition":'))
     check(world, plan, "Filter is not supported here in a maintained view")
     with pytest.raises(SqlError) as caught:
@@ -66,7 +66,7 @@ def test_regression_errors_that_nobody_expected_name_what_they_are_about(world: 
     check(world, plan, "the expression Multiply is not supported here in a maintained view")
 
 
-def test_expressions_that_are_nested_too_deeply(world: World) -> None:
+def test_expressions_that_are_nested_too_deeply(world: StatementTables) -> None:
     def negated(times: int) -> Planned:
         negation = '{"class":"x.Not","num-children":1,"child":0},' * times
         return edited("filter", (r'"condition":\[', f'"condition":[{negation}'))
@@ -108,11 +108,11 @@ def edited(name: str, *edits: tuple[str, str]) -> Planned:
         ("filter", (r'"num-children":1', '"num-children":2'), "cannot parse Spark's plan"),
     ],
 )
-def test_plans_that_cannot_be_lowered(world: World, name: str, edit: tuple[str, str], words: str) -> None:
+def test_plans_that_cannot_be_lowered(world: StatementTables, name: str, edit: tuple[str, str], words: str) -> None:
     check(world, edited(name, edit), words)
 
 
-def test_limits_must_be_numbers(world: World) -> None:
+def test_limits_must_be_numbers(world: StatementTables) -> None:
     plan = planned("limit")
     nodes = [dict(node) for node in plan.nodes]
     for node in nodes:
@@ -121,14 +121,14 @@ def test_limits_must_be_numbers(world: World) -> None:
     check(world, replace(plan, nodes=nodes), "a LIMIT or OFFSET that is not a number")
 
 
-def test_a_column_cannot_be_called_as_views_call_multiplicities(world: World) -> None:
+def test_a_column_cannot_be_called_as_views_call_multiplicities(world: StatementTables) -> None:
     plan = planned("some_columns")
     named = tuple(field.with_name(name) for field, name in zip(plan.columns, ("id", "diff"), strict=True))
     check(world, replace(plan, columns=named), "a column of a view cannot be called 'diff'")
 
 
 @pytest.mark.parametrize("name", ["with_aggregate", "window_of_groups", "join_lateral", "explode_filtered"])
-def test_columns_inside_a_query_can_be_called_anything(world: World, name: str) -> None:
+def test_columns_inside_a_query_can_be_called_anything(world: StatementTables, name: str) -> None:
     words = {"with_aggregate": "total", "window_of_groups": "total", "join_lateral": "total", "explode_filtered": "tag"}
     plan = edited(name, (rf'"name":"{words[name]}"', '"name":"diff"'))
     found = world.engine.install("named", lower(plan, world.tables).rows)

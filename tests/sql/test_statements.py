@@ -18,8 +18,8 @@ import pytest
 from ikebana.errors import ChangeError, DataflowError, DroppedError, IkebanaError, SchemaError, SqlError
 from ikebana.sql.statements import Binding, Statement
 from tests.sql.rows import Rows, rows
+from tests.sql.statement_tables import StatementTables, difference, wandering
 from tests.sql.statements import PREPARED, STATEMENTS, VALUES, answers, planned
-from tests.sql.world import World, difference, wandering
 
 
 @functools.cache
@@ -36,7 +36,7 @@ def history() -> list[tuple[Rows, list[dict[str, pa.Table]]]]:
     """Rows step by step, and what is right after each: for both sets of values."""
     found = []
     for state in wandering(rows(), 3, seed=8):
-        with World(1, state, share=False) as world:
+        with StatementTables(1, state, share=False) as world:
             statements = {name: world.statement(name) for name in PREPARED}
             right = [
                 {name: each.open(**VALUES[name][which]).to_arrow() for name, each in statements.items()}
@@ -48,7 +48,7 @@ def history() -> list[tuple[Rows, list[dict[str, pa.Table]]]]:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_oracle_two_bindings_at_once(workers: int) -> None:
-    with World(workers, rows()) as world:
+    with StatementTables(workers, rows()) as world:
         statements = {name: world.statement(name) for name in PREPARED}
         for which in (0, 1):
             found = {name: each.open(**VALUES[name][which]) for name, each in statements.items()}
@@ -61,7 +61,7 @@ def test_oracle_two_bindings_at_once(workers: int) -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_oracle_bindings_come_and_go_while_rows_change(workers: int) -> None:
     (start, _), *_ = history()
-    with World(workers, start) as world:
+    with StatementTables(workers, start) as world:
         statements = {name: world.statement(name) for name in PREPARED}
         before = {name: each.open(**VALUES[name][0]) for name, each in statements.items()}
         for number, (state, right) in enumerate(history()):
@@ -77,7 +77,7 @@ def test_oracle_bindings_come_and_go_while_rows_change(workers: int) -> None:
 
 
 def test_oracle_tables_without_rows() -> None:
-    with World(2, rows()) as world:
+    with StatementTables(2, rows()) as world:
         found = {name: world.statement(name).open(**VALUES[name][0]) for name in PREPARED}
         world.change_to({name: [] for name in rows()})
         assert not wrong(found, {name: spark_answers("nothing")[name][0] for name in PREPARED})
@@ -87,13 +87,13 @@ def test_oracle_tables_without_rows() -> None:
 
 
 @pytest.fixture(params=[1, 2])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    with World(request.param, rows()) as world:
+def world(request: pytest.FixtureRequest) -> Iterator[StatementTables]:
+    with StatementTables(request.param, rows()) as world:
         yield world
 
 
 @pytest.fixture
-def by_key(world: World) -> Statement:
+def by_key(world: StatementTables) -> Statement:
     return world.statement("by_key")
 
 
@@ -101,12 +101,12 @@ def ids(binding: Binding) -> list[int]:
     return sorted(binding.to_arrow()["id"].to_pylist())
 
 
-def order(world: World, **values: Any) -> dict[str, list[Any]]:
+def order(world: StatementTables, **values: Any) -> dict[str, list[Any]]:
     """A row of orders, with some values of its own."""
     return {name: [value] for name, value in (world.rows["orders"][0] | values).items()}
 
 
-def test_bindings_are_independent(world: World, by_key: Statement) -> None:
+def test_bindings_are_independent(world: StatementTables, by_key: Statement) -> None:
     one, two, same = by_key.open(id=7), by_key.open(id=12), by_key.open(id=7)
     assert (ids(one), ids(two), ids(same)) == ([7], [12], [7])
     assert (repr(by_key), repr(two)) == ("<statement by_key: 3 open>", "<by_key(id=12)>")
@@ -124,7 +124,7 @@ def test_bindings_are_independent(world: World, by_key: Statement) -> None:
         one.changes()
 
 
-def test_an_answer_has_the_columns_of_the_query_in_its_order(world: World) -> None:
+def test_an_answer_has_the_columns_of_the_query_in_its_order(world: StatementTables) -> None:
     top = world.statement("by_top")
     assert top.columns == ["id", "price"]
     found = top.open(status="open").to_arrow()
@@ -132,7 +132,7 @@ def test_an_answer_has_the_columns_of_the_query_in_its_order(world: World) -> No
     assert top.open(status="open").to_pandas().equals(found.to_pandas())
 
 
-def test_parameters_that_nothing_matches(world: World) -> None:
+def test_parameters_that_nothing_matches(world: StatementTables) -> None:
     total = world.statement("by_total")
     nobody = total.open(customer=-1)
     assert nobody.to_arrow().to_pylist() == [{"n": 0, "total": None, "last": None}]
@@ -142,7 +142,7 @@ def test_parameters_that_nothing_matches(world: World) -> None:
     assert nobody.to_arrow()["n"].to_pylist() == [0]
 
 
-def test_opening_inside_a_transaction_is_a_transaction_of_its_own(world: World, by_key: Statement) -> None:
+def test_opening_inside_a_transaction_is_a_transaction_of_its_own(world: StatementTables, by_key: Statement) -> None:
     before = by_key.open(id=1001)
     with world.engine.transaction():
         world.engine.tables["orders"].insert(order(world, id=1001))
@@ -167,7 +167,7 @@ def test_all_parameters_must_be_given_and_no_others(by_key: Statement, values: d
 
 
 @pytest.mark.parametrize("value", ["seven", 7.5, None, [7], 2**70])
-def test_values_must_be_of_their_types(world: World, by_key: Statement, value: Any) -> None:
+def test_values_must_be_of_their_types(world: StatementTables, by_key: Statement, value: Any) -> None:
     with pytest.raises((SchemaError, ChangeError)):
         by_key.open(id=value)
     assert not by_key.bindings
@@ -181,7 +181,7 @@ def signed(changes: pa.Table) -> list[tuple[Any, ...]]:
     return sorted(zip(*(changes[name].to_pylist() for name in ("id", "diff")), strict=True))
 
 
-def test_changes_are_those_of_one_binding(world: World) -> None:
+def test_changes_are_those_of_one_binding(world: StatementTables) -> None:
     listed, orders = world.statement("by_semijoin"), world.engine.tables["orders"]
     customers = {nation: [] for nation in (1, 2)}
     for row in world.rows["customers"]:
@@ -198,7 +198,7 @@ def test_changes_are_those_of_one_binding(world: World) -> None:
     assert 1001 in ids(two)
 
 
-def test_changes_end_with_the_binding(world: World, by_key: Statement) -> None:
+def test_changes_end_with_the_binding(world: StatementTables, by_key: Statement) -> None:
     one, two, nothing = by_key.open(id=7), by_key.open(id=12), by_key.open(id=-1)
     iterators = [each.changes("now") for each in (one, nothing, two)]
     seen: list[list[Any]] = [[], [], []]
@@ -222,7 +222,7 @@ def test_changes_end_with_the_binding(world: World, by_key: Statement) -> None:
 # Statements.
 
 
-def test_a_statement_that_is_closed_leaves_nothing(world: World) -> None:
+def test_a_statement_that_is_closed_leaves_nothing(world: StatementTables) -> None:
     before = len(world.engine.status())
     with world.statement("by_join") as statement:
         binding = statement.open(**VALUES["by_join"][0])
@@ -239,7 +239,7 @@ def test_a_statement_that_is_closed_leaves_nothing(world: World) -> None:
         assert not difference(found, spark_answers()["by_join"][0])
 
 
-def test_what_cannot_be_prepared_leaves_nothing(world: World) -> None:
+def test_what_cannot_be_prepared_leaves_nothing(world: StatementTables) -> None:
     tables, before = set(world.engine.tables), len(world.engine.status())
     for name in ("join", *(name for name in STATEMENTS if name.endswith("_refused"))):
         with pytest.raises(SqlError):
@@ -256,7 +256,7 @@ def test_what_cannot_be_prepared_leaves_nothing(world: World) -> None:
         assert ids(statement.open(id=7)) == [7]
 
 
-def test_a_table_that_statements_read_cannot_be_dropped(world: World, by_key: Statement) -> None:
+def test_a_table_that_statements_read_cannot_be_dropped(world: StatementTables, by_key: Statement) -> None:
     with pytest.raises(IkebanaError, match="'by_key'"):
         world.engine.drop_table("orders")
     with pytest.raises(IkebanaError, match="'by_key'"):

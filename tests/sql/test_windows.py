@@ -28,7 +28,7 @@ from ikebana.reducers.windows import (
     RUNNING,
     VALUE,
     WHOLE,
-    Constant,
+    DefaultValue,
     Extreme,
     Frame,
     Nth,
@@ -146,7 +146,7 @@ def shifted(call: Shift, place: Place) -> Any:
         at = there[abs(call.by) - 1] if len(there) >= abs(call.by) else -1
     if 0 <= at < len(place.rows):
         return value_at(place.rows, at, call.column)
-    if isinstance(call.default, Constant):
+    if isinstance(call.default, DefaultValue):
         return call.default.value
     return None if call.default is None else place.row[NAMES.index(call.default)]
 
@@ -266,7 +266,7 @@ def calls(draw: Any, name: str, keys: list[SortKey]) -> WindowCall:
                 Rank(name, draw(st.sampled_from(ranks))),
                 Ntile(name, draw(st.sampled_from([1, 2, 3, 7]))),
                 Shift(name, column, draw(st.integers(-2, 2)), draw(st.sampled_from([None, column])), flag),
-                Shift(name, "i", draw(st.integers(-2, 2)), Constant(77), flag),
+                Shift(name, "i", draw(st.integers(-2, 2)), DefaultValue(77), flag),
                 Nth(name, column, draw(st.sampled_from([1, -1, 2])), frame, flag, draw(st.sampled_from([None, "c"]))),
                 Extreme(name, column, flag, frame),
                 OverFrame(name, Count(draw(st.sampled_from([(), ("i",), ("i", "s")]))), frame),

@@ -1,7 +1,7 @@
 """What the trace tests draw: times, frontiers, typed columns, and scripts of what happens to a trace.
 
 A script is a list of plain steps that name handles and data by number, so that it shrinks to few and small
-ones; `tests.trace.world` plays it.
+ones; `tests.trace.trace_run` plays it.
 """
 
 from __future__ import annotations

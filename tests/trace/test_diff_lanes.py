@@ -12,7 +12,7 @@ from ikebana.operators import Arrange
 from ikebana.trace import Updates
 from tests.trace import compare
 from tests.trace.strategies import examples
-from tests.trace.world import head, merge_all
+from tests.trace.trace_run import head, merge_all
 
 TOTALS = Schema({"k": pa.int64()}, diffs=("count", "sum"))
 

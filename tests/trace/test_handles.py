@@ -21,7 +21,7 @@ from ikebana.trace import BatchQueue, Handle
 from tests.trace import compare
 from tests.trace.strategies import HASTE, Script, examples, readable, scripts
 from tests.trace.tables import feed, shown
-from tests.trace.world import World, fuel, merge_all, slow_spines
+from tests.trace.trace_run import TraceRun, fuel, merge_all, slow_spines
 
 PAIRS = Schema({"k": pa.int64()}, {"v": pa.int64()})
 
@@ -213,7 +213,7 @@ def test_oracle_import_of_the_full_and_of_the_compacted_history() -> None:
 def test_oracle_import(script: Script, start: int, number: int, takes: list[bool]) -> None:
     """History and what comes after it, through any handle at any moment: all of it, once, without a gap."""
     with slow_spines(script.head):
-        world = World(script)
+        world = TraceRun(script)
         for step in script.steps[: start % (len(script.steps) + 1)]:
             world.take(step)
         handle, frontier = world.handles[number % len(world.handles)]

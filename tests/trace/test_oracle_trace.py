@@ -1,7 +1,7 @@
 """Whatever happens to a trace, what its readers see is what the model says.
 
 Random updates with retractions, times of 1-3 coordinates, sealed at random frontiers, merged with any effort
-while handles are cloned, advanced and dropped: see `tests.trace.world` for what is compared.
+while handles are cloned, advanced and dropped: see `tests.trace.trace_run` for what is compared.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ikebana.encoding import Schema
 from ikebana.operators import Arrange
 from tests.trace import compare
 from tests.trace.strategies import HASTE, INTEGERS, Domain, Script, domains, examples, scripts
-from tests.trace.world import fuel, merge_all, play, slow_spines
+from tests.trace.trace_run import fuel, merge_all, play, slow_spines
 
 
 @examples(12, quick=4)

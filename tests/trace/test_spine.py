@@ -21,7 +21,7 @@ from ikebana.time import Antichain
 from ikebana.trace import EFFORT, Batcher, Handle, Trace, Updates
 from ikebana.trace.spine import HEAD, RECENT, level_of, most_work
 from tests.trace.strategies import examples
-from tests.trace.world import head, merge_all
+from tests.trace.trace_run import head, merge_all
 
 KEYS = Schema({"k": pa.int64()})
 

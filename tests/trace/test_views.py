@@ -20,7 +20,7 @@ from ikebana.trace import Reader
 from ikebana.trace.views import Filtered
 from tests.trace import compare
 from tests.trace.strategies import Domain, Script, examples, readable, scripts
-from tests.trace.world import World, slow_spines
+from tests.trace.trace_run import TraceRun, slow_spines
 
 Collection = dict[Any, int]
 
@@ -101,7 +101,7 @@ def test_oracle_views(script: Script, names: list[str], end: str) -> None:
     views = [*(VIEWS[name] for name in names), ENDS[end]]
     rounds = names.count("enter")
     with slow_spines(script.head):
-        world = World(script)
+        world = TraceRun(script)
         for step in script.steps:
             world.take(step)
         for handle, frontier in world.handles:

@@ -29,7 +29,7 @@ from ikebana.operators.linear import Columns
 from ikebana.operators.protocol import Operator
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Span
-from ikebana.operators.streams import Arranged, View
+from ikebana.operators.streams import Arranged, BatchView
 from ikebana.trace.views import Filtered, Negated, Projected
 
 
@@ -44,7 +44,7 @@ class ViewStep(ABC):
         """The schema of the view, for an arrangement with the schema `given`."""
 
     @abstractmethod
-    def view(self) -> View:
+    def view(self) -> BatchView:
         """How batches are shown."""
 
     @property
@@ -64,7 +64,7 @@ class FilterView(ViewStep):
     def schema(self, given: Schema) -> Schema:
         return given
 
-    def view(self) -> View:
+    def view(self) -> BatchView:
         return lambda batch: Filtered(batch, self.predicate)
 
     @property
@@ -84,7 +84,7 @@ class ProjectView(ViewStep):
     def schema(self, given: Schema) -> Schema:
         return given.with_val(self.outputs)
 
-    def view(self) -> View:
+    def view(self) -> BatchView:
         return lambda batch: Projected(batch, self.schema(batch.schema), self.projection)
 
     @property
@@ -118,7 +118,7 @@ class NegateView(ViewStep):
     def schema(self, given: Schema) -> Schema:
         return given
 
-    def view(self) -> View:
+    def view(self) -> BatchView:
         return lambda batch: Negated(batch)
 
 

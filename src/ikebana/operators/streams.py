@@ -57,7 +57,7 @@ class RowSource(Protocol):
         ...
 
 
-class View(Protocol):
+class BatchView(Protocol):
     """How stored rows are seen: the view of a batch is a batch, the view of other rows can only be read.
 
     To read rows, a view (`ikebana.trace.views`) asks no more of what it wraps than a `RowSource` offers.
@@ -105,7 +105,7 @@ def from_epoch(epoch: int, dimensions: int) -> Antichain:
 class TraceReader:
     """A handle on a trace, whose batches are seen through a view."""
 
-    def __init__(self, handle: Handle, view: View, schema: Schema) -> None:
+    def __init__(self, handle: Handle, view: BatchView, schema: Schema) -> None:
         self._handle, self.view, self._schema = handle, view, schema
         self._dimensions = handle.frontier.dimensions or 1
         self._since = max((time[0] for time in handle.frontier), default=NEVER)
@@ -158,7 +158,7 @@ class TraceReader:
 class Arranged:
     """The batches of the current visit, and the trace that they belong to."""
 
-    def __init__(self, schema: Schema, dimensions: int, open_handle: Callable[[], Handle], view: View) -> None:
+    def __init__(self, schema: Schema, dimensions: int, open_handle: Callable[[], Handle], view: BatchView) -> None:
         self.schema, self.dimensions = schema, dimensions
         self._open_handle, self._view = open_handle, view
         self.fresh: list[Batch] = []
@@ -174,7 +174,7 @@ class Arranged:
         """No batches in this visit."""
         self.fresh = []
 
-    def seen_through(self, view: View, schema: Schema | None = None, dimensions: int | None = None) -> Arranged:
+    def seen_through(self, view: BatchView, schema: Schema | None = None, dimensions: int | None = None) -> Arranged:
         """The same trace under a further view; the producer sets `fresh`."""
         inner = self._view
         arranged = Arranged(

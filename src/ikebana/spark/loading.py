@@ -58,7 +58,7 @@ _REPORT_SCHEMA = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Sender:
+class RowSender:
     """The function of each task: it stages the rows of its partition."""
 
     credentials: ClientCredentials
@@ -123,7 +123,7 @@ def _chunks(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(pending)
 
 
-def stage_frame(df: DataFrame, sender: Sender, run: JobRunner) -> tuple[Parts, int]:
+def stage_frame(df: DataFrame, sender: RowSender, run: JobRunner) -> tuple[Parts, int]:
     """Run the job that stages a DataFrame's rows. Returns the staged parts and the number of rows."""
     try:
         renamed = df.toDF(*(f"c{at}" for at in range(len(df.columns))))  # mapInArrow would parse other names as paths

@@ -23,7 +23,7 @@ from ikebana.engine.views import HeldEpoch
 from ikebana.errors import DataflowError, SchemaError
 from ikebana.spark.following import FollowedStream, FollowMode, follow
 from ikebana.spark.interrupting import run_job
-from ikebana.spark.loading import JobRunner, Sender, check_columns, stage_frame
+from ikebana.spark.loading import JobRunner, RowSender, check_columns, stage_frame
 from ikebana.spark.progress import with_progress
 from ikebana.spark.rows import as_columns
 from ikebana.spark.types import spark_schema
@@ -198,7 +198,7 @@ class Table(Collection):
         outer = None if own else tables.current_transaction(coordinator)
         transaction = outer or own or Transaction(coordinator)
         try:
-            sender = Sender(self._session.credentials, self.inner.spec, transaction.number, op, tuple(df.columns))
+            sender = RowSender(self._session.credentials, self.inner.spec, transaction.number, op, tuple(df.columns))
             parts, rows = stage_frame(df, sender, run)
             if own and not rows:  # no epoch: a stream that reads the table would never be idle
                 own.abort()

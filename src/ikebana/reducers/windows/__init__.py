@@ -1,6 +1,6 @@
 """Window functions: ranks, values of other rows, and aggregates over frames, maintained partition by partition."""
 
-from ikebana.reducers.windows.functions import Constant, Extreme, Nth, Ntile, OverFrame, Rank, Shift, WindowCall
+from ikebana.reducers.windows.functions import DefaultValue, Extreme, Nth, Ntile, OverFrame, Rank, Shift, WindowCall
 from ikebana.reducers.windows.partitions import RUNNING, VALUE, WHOLE, Bound, Frame
 from ikebana.reducers.windows.reducer import WindowReducer
 
@@ -9,7 +9,7 @@ __all__ = [
     "VALUE",
     "WHOLE",
     "Bound",
-    "Constant",
+    "DefaultValue",
     "Extreme",
     "Frame",
     "Nth",

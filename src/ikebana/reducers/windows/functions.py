@@ -106,7 +106,7 @@ class Ntile(WindowCall):
 
 
 @dataclass(frozen=True)
-class Constant:
+class DefaultValue:
     """A Python value for every row, in the type of the column."""
 
     value: Any
@@ -122,7 +122,7 @@ class Shift(WindowCall):
 
     column: str
     by: int
-    default: str | Constant | None = None
+    default: str | DefaultValue | None = None
     ignore_nulls: bool = False
 
     def field(self, known: Known) -> pa.Field:
@@ -144,7 +144,7 @@ class Shift(WindowCall):
         return pc.if_else(pa.array(is_inside), values, default)
 
     def _constant(self, column: pa.Array) -> pa.Scalar:
-        assert isinstance(self.default, Constant)
+        assert isinstance(self.default, DefaultValue)
         return pa.scalar(self.default.value, column.type)
 
 

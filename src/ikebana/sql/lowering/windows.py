@@ -201,9 +201,9 @@ def _ntile(inputs: _Inputs, tree: Tree, name: str, frame: Frame) -> windows.Wind
 def _shift(inputs: _Inputs, tree: Tree, name: str, frame: Frame) -> windows.WindowCall:
     value, offset, default = inputs.arguments(tree)
     by = _integer(offset, tree.kind) * (-1 if tree.kind == "Lag" else 1)
-    other: str | windows.Constant | None
+    other: str | windows.DefaultValue | None
     if isinstance(default, Literal):
-        other = None if default.value is None else windows.Constant(default.value)
+        other = None if default.value is None else windows.DefaultValue(default.value)
     else:
         other = inputs.column(default).name
     return windows.Shift(name, inputs.column(value).name, by, other, bool(tree.fields["ignoreNulls"]))

@@ -167,7 +167,7 @@ class Held:
     handles: list[Handle]
 
 
-class World:
+class DataflowRun:
     """An engine with inputs and views, and all that was given to the inputs, in the model's form."""
 
     def __init__(self, engine: Engine, domain: Domain, program: Program) -> None:
@@ -307,4 +307,4 @@ class World:
 def play(setup: Setup, domain: Domain, program: Program, script: Script) -> None:
     """A script on an engine of its own."""
     with engine_of(setup) as engine:
-        World(engine, domain, program).play(script)
+        DataflowRun(engine, domain, program).play(script)

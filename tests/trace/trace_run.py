@@ -78,14 +78,14 @@ def merge_all(trace: Handle | Trace) -> None:
 def play(script: Script) -> None:
     """The whole script, then everything merged into one batch."""
     with slow_spines(script.head):
-        world = World(script)
+        world = TraceRun(script)
         for step in script.steps:
             world.take(step)
             world.check()
         world.settle()
 
 
-class World:
+class TraceRun:
     """A trace with its handles, and all updates it was given, in the model's form."""
 
     def __init__(self, script: Script) -> None:

@@ -24,7 +24,7 @@ TOLERANCE = 1e-12
 """The tolerance for floating-point numbers: sums depend on the order of summation."""
 
 
-class World:
+class StatementTables:
     """An engine with all tables, rows in them, and views by the names of statements."""
 
     def __init__(
