@@ -312,10 +312,10 @@ def _concat_ws(call: Call, separator: Value, *parts: Value) -> pa.Array:
     return pc.binary_join_element_wise(*texts, separator, null_handling="skip")
 
 
-def _joined(array: Value, separator: Value) -> pa.Array:
-    """The strings of each array joined, null for arrays without strings."""
+def _joined(array: Value, separator: Value) -> Value:
+    """The strings of each array joined, null for arrays without strings; a constant for a constant array."""
     if isinstance(array, pa.Scalar):
-        array = pa.array([array.as_py()], array.type)
+        return _joined(pa.array([array.as_py()], array.type), separator)[0]
     lists = Lists.from_array(array).drop_nulls()
     joined = pc.binary_join(lists.to_array(pa.list_(_STRING)), separator)
     return pc.if_else(pa.array(lists.counts > 0), joined, pa.scalar(None, _STRING))

@@ -44,7 +44,10 @@ _POSIX = {
 }
 _COMMON_ESCAPES = set("dDwWsStnrfAbB")
 _CONTROLS = {"a": r"\x07", "e": r"\x1b"}
-_SPACES = {"h": r" \t\xa0\u1680\u180e\u2000-\u200a\u202f\u205f\u3000", "v": r"\n\x0b\f\r\x85\u2028\u2029"}
+_SPACES = {  # beyond Latin 1 the characters themselves: RE2 does not know the escape u
+    "h": r" \t\xa0" + "\u1680\u180e\u2000-\u200a\u202f\u205f\u3000",
+    "v": r"\n\x0b\f\r\x85" + "\u2028\u2029",
+}
 
 
 @dataclass(frozen=True)
