@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from ikebana.errors import IkebanaError
 from ikebana.spark import Session, View, connect
 from ikebana.spark.answers import SparkAnswers, difference
+from tests.profiles import PROFILE
 from tests.sql.logic_files import Record
 from tests.sql.logic_tables import Tables
 from tests.sql.psql_scripts import script
@@ -44,12 +45,13 @@ class Topic:
         assert all(map(_is_statement, self._changes)), "statements that change tables come after all queries"
 
     def run(self) -> None:
-        """Make the views, change the tables, compare before and after."""
+        """Create the views, change the tables, and compare; in profiles other than `quick` also before the changes."""
         try:
             self._execute(self._setup)
             for number, query in enumerate(self.queries):
                 self._install(f"topic {number}", query)
-            self._compare("before changes")
+            if PROFILE != "quick":
+                self._compare("before changes")
             self._execute(self._changes)
             self._compare("after changes")
         finally:
