@@ -129,7 +129,7 @@ class IngestLoad(Scenario[LoadParameters]):
     """Load a DataFrame into a keyed table."""
 
     name = "ingest-load"
-    claim = "Spark's tasks load tables into the workers at a million rows per second, and no rows pass the driver."
+    claim = "Spark's tasks load tables into the workers at a million rows per second; no rows pass through the driver."
     paper = "§6.1 (loading)"
     parameters = LoadParameters
 

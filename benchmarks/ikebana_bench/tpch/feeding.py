@@ -55,7 +55,7 @@ class Job:
     number: int
     planned: Planned
     columns: Mapping[str, list[str]]
-    kept: bool
+    keyed: bool
     """Whether all tables except `lineitem` are keyed tables; otherwise they are streams."""
 
     def rows(self, tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
@@ -82,18 +82,18 @@ class FedParameters(Parameters):
 
     def job(self, spark: Any, number: int) -> Job:
         """Return a query, planned by Spark."""
-        return job(spark, number, kept=self.tables == "keyed", used=self.columns == "used")
+        return job(spark, number, keyed=self.tables == "keyed", used=self.columns == "used")
 
 
-def job(spark: Any, number: int, *, kept: bool, used: bool) -> Job:
-    """Return a query, planned by Spark; for `kept` and `used` see `Job` and `columns_of`."""
+def job(spark: Any, number: int, *, keyed: bool, used: bool) -> Job:
+    """Return a query, planned by Spark; for `keyed` and `used` see `Job` and `columns_of`."""
     from ikebana.spark.planning import Planner
 
     planner = Planner(spark)
     columns = {name: columns_of(number, name, used=used) for name in tables_of(number)}
     for name, names in columns.items():
         planner.add_table(name, [SCHEMAS[name].field(column) for column in names])
-    return Job(number, planner.plan(query(number)), columns, kept)
+    return Job(number, planner.plan(query(number)), columns, keyed)
 
 
 @contextmanager
@@ -118,7 +118,7 @@ class Fed:
 
     def _table(self, name: str, job: Job) -> tables.Table:
         fields = [SCHEMAS[name].field(column) for column in job.columns[name]]
-        if job.kept and name != "lineitem":
+        if job.keyed and name != "lineitem":
             return self._engine.table(name, fields, KEYS[name])
         return self._engine.table(name, fields, kind="stream")
 
