@@ -47,13 +47,13 @@ def test_a_family_of_benchmarks_runs_one_after_the_other(
     assert main(["bench", "ingest"]) == 0
     assert ran == [scenario.name for scenario in SCENARIOS if scenario.name.startswith("ingest-")] and len(ran) > 1
     assert main(["bench", "ingest", "--workers", "1"]) == 2
-    assert "give them to one: ingest-load" in capsys.readouterr().err
+    assert "pass the options to one of: ingest-load" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--rows", "many"], 'argument --rows: "many" is not a whole number'),
+        (["--rows", "many"], 'argument --rows: "many" is not an integer'),
         (["--rows", "0"], "argument --rows: 0 is less than 1"),
         (["--rowz", "5"], "unrecognized arguments: --rowz"),
     ],

@@ -1,24 +1,23 @@
-"""Benchmarks: the paper's experiments, each one command that verifies its answer.
+"""Benchmarks that repeat the paper's experiments. Each is one command and verifies its own results.
 
-`ikebana bench list` names them; `ikebana bench NAME [options] --json FILE --figure PATH` runs one.
+`ikebana bench list` lists the benchmarks; `ikebana bench NAME [options] --json FILE --figure PATH` runs one.
 
-    scenario   what a benchmark is: claim, place in the paper, parameters, a run that verifies itself
-    measure    clocks, memory, distributions, the sort floor, the machine and the commit
-    progress   progress bars that stay out of what is measured
-    units      units from metric names, and figures for human readers
-    report     the table, the JSON document, the figure
-    command    the command line of all this
+    scenario   the base class of benchmarks: claim, place in the paper, parameters, run, verification
+    measure    clocks, memory, distributions, the sort floor, the commit
+    progress   progress bars that do not disturb measurements
+    units      the units of metrics, and how values are formatted
+    report     the result table, the JSON document and the figure
+    command    the command line
     floor      `sort-floor`, the smallest benchmark
-    arrange    `arrange-closed-loop` and `arrange-bulk`, figure 6d and 6e
-    counts     `count-closed-loop`, `count-open-loop` and `scaling`, figure 6a to 6d
-    queries    `join-proportionality`, figure 6f, and `idle-queries`
-    fan_in     `fan-in`: joins of which many inputs change at once, on Spark
-    graphs     `graph-batch`, `graph-updates` and `closure`: loops
-    ingest     `ingest-load`, `ingest-follow`, `ingest-insert` and `ingest-latency`: on Spark
-    tpch       the tables, queries, data and changes of TPC-H; `tpch-verify`,
-               `tpch-install`, `tpch-interactive`, `tpch-rates` and `tpch-batch`
+    arrange    `arrange-closed-loop` and `arrange-bulk` (figure 6d, 6e)
+    counts     `count-closed-loop`, `count-open-loop` and `scaling` (figure 6a to 6d)
+    queries    `join-proportionality` (figure 6f) and `idle-queries`
+    fan_in     `fan-in`: joins with many inputs that change at the same time, on Spark
+    graphs     `graph-batch`, `graph-updates` and `closure`: iterative queries
+    ingest     `ingest-load`, `ingest-follow`, `ingest-insert` and `ingest-latency`, on Spark
+    tpch       TPC-H: `tpch-verify`, `tpch-install`, `tpch-interactive`, `tpch-rates` and `tpch-batch`
 
-A new benchmark is a subclass of `Scenario` and a line in `SCENARIOS`.
+To add a benchmark, write a subclass of `Scenario` and add it to `SCENARIOS`.
 """
 
 from __future__ import annotations

@@ -1,21 +1,24 @@
 """`arrange-closed-loop` and `arrange-bulk`: how fast updates become a shared index (figure 6d, 6e).
 
-Every `_ratio` here compares speeds, ours over the other's: above 1 we are faster.
+Measured is the time from columns in memory until the batch is sealed and part of the trace. Not measured: generating
+the keys, verifying the result, and drawing progress bars. The operator runs by itself in this process, without an
+engine and without other workers.
 
-| metric | the other |
+Every `_ratio` is our speed over that of a reference; above 1, we are faster:
+
+| metric | reference |
 |---|---|
-| `numpy_sort_ratio` | `numpy.sort` as it comes: the same keys in pieces of the same size, in the same run |
-| `sort_floor_ratio` | the same with the fastest code that NumPy has for this CPU, the floor under arranging |
-| `rust_anchor_ratio` | differential-dataflow in Rust, one worker, at the default parameters: a constant |
+| `numpy_sort_ratio` | `numpy.sort` of the same keys, in pieces of the same size, in the same run |
+| `sort_floor_ratio` | the same with NumPy's fastest sorting code for this CPU |
+| `rust_anchor_ratio` | differential dataflow in Rust with one worker and the default parameters: a constant |
 
-The two sorts differ on CPUs for which NumPy picks badly, see `measure.fastest_sort`: being faster than
-`numpy.sort` there says little. **The anchors were measured on another machine of this size** (2 Xeon cores at
-2.8 GHz, 48 MiB L3, 24 GiB). On another CPU or at other parameters that ratio is a rough orientation at best,
-and even on one machine such figures move by 20-40% from day to day.
+The two sorts differ on CPUs for which NumPy chooses slow code (see `measure.fastest_sort`); there, use
+`sort_floor_ratio`. **The Rust constants were measured on a different machine of the same size** (2 Xeon cores at 2.8
+GHz, 48 MiB L3, 24 GiB). On another CPU, or with other parameters, `rust_anchor_ratio` is only a rough indication. Even
+on one machine, such measurements vary by 20-40% from day to day.
 
-What is timed is what a program would wait for: from columns in memory until the batch is sealed and in the
-trace. Making the keys, checking the result and drawing progress are outside. `cpu_share` is how much of that
-time this process had a core: well below 1, others were using it, and the figures are theirs as much as ours.
+`cpu_share` is the fraction of the measured time in which this process was running on a core. If it is well below 1,
+other programs were using the cores, and the results are not reliable.
 """
 
 from __future__ import annotations
@@ -40,17 +43,17 @@ from ikebana_bench.scenario import Parameters, Results, Scenario, parameter
 Keys: TypeAlias = NDArray[np.uint64]
 Columns: TypeAlias = dict[str, NDArray[Any]]
 
-# The Rust reference, one worker. Ranges as measured; the constant is near the middle.
+# Measurements of the Rust reference with one worker. Comments give the measured range; the constant is near its middle.
 RUST_PER_S = {
-    "formation": 8.0e6,  # 7.2-9.1M updates/s: batches of 10,000 out of 10M keys
-    "arrange": 2.2e6,  # the same with its trace, over a window of 10M records
+    "formation": 8.0e6,  # 7.2-9.1M updates/s: batches of 10,000 updates over 10M keys
+    "arrange": 2.2e6,  # the same with a trace, over a window of 10M records
     "pairs": 10e6 / 4.25,  # 10M random (u64, u64) at one epoch: 4.0-4.5 s
     "keys": 10e6 / 2.35,  # 10M random u64: 2.3-2.4 s
     "edges": 10e6 / 2.8,  # index-forward of 10M random edges over 1M nodes: 2.8 s
 }
 
 WARM_UP = 20
-"""Batches formed before anything is timed."""
+"""Number of batches that are formed before the measurement starts."""
 
 KEYS = Schema(key={"key": pa.uint64()})
 PAIRS = Schema(key={"key": pa.uint64()}, val={"val": pa.uint64()})
@@ -64,30 +67,30 @@ GRAPH = Schema(key={"src": pa.int64()}, val={"dst": pa.int64()})
 class ClosedLoopParameters(Parameters):
     records: int = parameter(10_000_000, "records in the window", minimum=1)
     keys: int = parameter(10_000_000, "distinct 64-bit keys to draw records from", minimum=1)
-    batches: int = parameter(1_000, "batches of updates, an epoch each, after the load", minimum=1)
-    batch: int = parameter(10_000, "updates in a batch: half of them insert, half remove", minimum=2)
-    effort: str = parameter("all", "how eagerly to merge", choices=("all", *EFFORT))
+    batches: int = parameter(1_000, "batches of updates after the load, one per epoch", minimum=1)
+    batch: int = parameter(10_000, "updates in a batch, half of them insertions and half removals", minimum=2)
+    effort: str = parameter("all", "merge effort", choices=("all", *EFFORT))
     seed: int = parameter(0, "seed of the random keys", minimum=0)
 
     @property
     def half(self) -> int:
-        """The insertions of a batch, and its removals; an odd `batch` has one update less."""
+        """Number of insertions in a batch, and of removals. If `batch` is odd, a batch has one update less."""
         return self.batch // 2
 
     @property
     def updates(self) -> int:
-        """All updates after the load."""
+        """Total number of updates after the load."""
         return 2 * self.half * self.batches
 
 
 @dataclass(frozen=True)
 class Window:
-    """A window that slides over records in the order of their arrival, prepared batch by batch."""
+    """A window that slides over records in order of arrival, with all its batches prepared."""
 
-    load: Keys  # what is in it at first
-    batches: Keys  # a row for each batch
-    diffs: NDArray[np.int64]  # of every batch
-    final: Keys  # what is in it in the end
+    load: Keys  # the initial contents
+    batches: Keys  # one row per batch
+    diffs: NDArray[np.int64]  # the diffs of a batch, equal for all batches
+    final: Keys  # the final contents
 
     @staticmethod
     def of(p: ClosedLoopParameters) -> Window:
@@ -103,7 +106,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Step:
-    """One batch that has gone in."""
+    """One arranged batch, and the time that it took."""
 
     keys: Keys
     batch: Batch
@@ -112,15 +115,18 @@ class Step:
 
 
 class ArrangeClosedLoop(Scenario[ClosedLoopParameters]):
-    """Steps of one batch each, the next one as soon as the last is done.
+    """Arrange one batch after the other; the next batch starts as soon as the previous one is done.
 
-    Batch formation is an arrange whose handle was dropped, so that it keeps no trace. Trace maintenance is
-    what an arrange with a trace takes longer than that; where a run is too short for the difference to be
-    positive, it is not reported. The reader's handle moves on with every epoch.
+    `formation` is measured with an arrange operator whose handle was dropped, so that it maintains no trace.
+    `maintenance` is the additional time of an arrange operator with a trace. It is not reported if the run is too
+    short for the difference to be positive. The reader's handle advances with every epoch.
     """
 
     name = "arrange-closed-loop"
-    claim = "A window's index takes millions of updates a second; effort trades short steps for few batches."
+    claim = (
+        "The index of a sliding window absorbs millions of updates per second; the merge effort trades short steps "
+        "for few batches."
+    )
     paper = "figure 6d, 6e"
     parameters = ClosedLoopParameters
 
@@ -149,7 +155,7 @@ class ArrangeClosedLoop(Scenario[ClosedLoopParameters]):
         return results
 
     def _form(self, window: Window, batches: Iterable[Keys]) -> float:
-        """Seconds to seal the batches and keep none; the merge effort does not matter."""
+        """Return the seconds to seal the batches without a trace; the merge effort has no influence."""
         arrange = Arrange(KEYS)
         arrange.handle().drop()
         seconds = 0.0
@@ -159,7 +165,7 @@ class ArrangeClosedLoop(Scenario[ClosedLoopParameters]):
         return seconds
 
     def _arrange(self, effort: str, window: Window, progress: Progress) -> tuple[float, Results]:
-        """Seconds for all batches, and what there is to say about the trace."""
+        """Return the seconds for all batches, and the metrics of the trace."""
         arrange = Arrange(KEYS, effort=effort)
         handle = arrange.handle()
         watch = Stopwatch()
@@ -188,18 +194,18 @@ class ArrangeClosedLoop(Scenario[ClosedLoopParameters]):
         }
 
     def _verify_batch(self, last: Step, window: Window) -> None:
-        """The last batch formed has its updates, in order and added up."""
+        """Verify that the last batch contains its updates, sorted and consolidated."""
         formed = last.batch.gather(np.arange(len(last.batch))).to_table()
         keys, position = np.unique(last.keys, return_inverse=True)
         diffs = np.bincount(position, window.diffs)
         self.verify(
             np.array_equal(formed["key"].to_numpy(), keys[diffs != 0])
             and np.array_equal(formed["diff"].to_numpy(), diffs[diffs != 0]),
-            "a batch holds its updates, sorted and added up",
+            "a batch contains its updates, sorted and consolidated",
         )
 
     def _verify_window(self, effort: str, arrange: Arrange, handle: Handle, window: Window) -> None:
-        """At the end, the trace adds up to the records in the window."""
+        """Verify that the final contents of the trace are the records in the window."""
         now = len(window.batches) + 1
         arrange.advance((now + 1,))
         table = handle.read((now,))
@@ -208,14 +214,14 @@ class ArrangeClosedLoop(Scenario[ClosedLoopParameters]):
         keys, counts = np.unique(window.final, return_counts=True)
         self.verify(
             np.array_equal(actual[order], keys) and np.array_equal(diffs[order], counts),
-            f"with effort {effort} the trace holds the window",
-            detail=f"it has {len(actual)} keys and {diffs.sum()} records,"
-            f" the window {len(keys)} and {len(window.final)}",
+            f"with effort {effort}, the trace contains the window",
+            detail=f"the trace has {len(actual)} keys and {diffs.sum()} records,"
+            f" the window has {len(keys)} keys and {len(window.final)} records",
         )
 
 
 def _steps(arrange: Arrange, window: Window, batches: Iterable[Keys], handle: Handle | None = None) -> Iterator[Step]:
-    """Arrange the batches; timed is each one from its columns until the reader has moved past its epoch."""
+    """Arrange the batches, and time each one from its columns until the reader has advanced past its epoch."""
     for epoch, keys in enumerate(batches, start=1):
         cpu, watch = process_time(), Stopwatch()
         arrange.update({"key": keys}, (epoch,), window.diffs)
@@ -231,21 +237,21 @@ def _steps(arrange: Arrange, window: Window, batches: Iterable[Keys], handle: Ha
 @dataclass(frozen=True)
 class BulkParameters(Parameters):
     rows: int = parameter(10_000_000, "updates at one epoch", minimum=1)
-    nodes: int = parameter(1_000_000, "nodes of the random graph; it has as many edges as rows", minimum=1)
-    repeats: int = parameter(3, "how often to arrange them; the best counts", minimum=1)
+    nodes: int = parameter(1_000_000, "nodes of the random graph, which has as many edges as rows", minimum=1)
+    repeats: int = parameter(3, "number of runs; the fastest counts", minimum=1)
     lookups: int = parameter(1_000, "keys to look up in the result, half of them present", minimum=2)
     seed: int = parameter(0, "seed of the random rows", minimum=0)
 
 
 class ArrangeBulk(Scenario[BulkParameters]):
-    """Unsorted columns become one sealed, indexed batch.
+    """Turn unsorted columns into one sealed, indexed batch.
 
-    `pairs` are random 64-bit keys and values, `keys` the same keys alone. `edges` are a random graph by
-    source; some edges occur twice, as they do when they are drawn independently.
+    `pairs` are random 64-bit keys and values, and `keys` are the same keys without values. `edges` are the edges of a
+    random graph, indexed by source; they are drawn independently, so some edges occur twice.
     """
 
     name = "arrange-bulk"
-    claim = "Ten million unsorted updates at one epoch are an index within seconds, in few bytes each."
+    claim = "Ten million unsorted updates at one epoch are indexed within seconds, using few bytes per update."
     paper = "figure 6 (the load); section 6.3.3 (index-forward)"
     parameters = BulkParameters
 
@@ -308,29 +314,29 @@ class ArrangeBulk(Scenario[BulkParameters]):
         }
 
     def _verify_rows(self, name: str, handle: Handle, columns: Columns) -> None:
-        """The trace holds the same rows, in order: as many of each as its diff says."""
+        """Verify that the trace contains the same rows in sorted order, with their multiplicities."""
         order = np.lexsort(tuple(reversed(columns.values())))
         stored = handle.updates().to_table()
         times = stored["diff"].to_numpy()
         self.verify((times > 0).all(), f"{name}: every diff in the index is positive")
-        for column, given in columns.items():
-            held = np.repeat(stored[column].to_numpy(), times)
-            what = f'{name}: column "{column}" of the index is as numpy.lexsort has it'
-            self.verify(np.array_equal(held, given[order]), what)
+        for column, values in columns.items():
+            stored_values = np.repeat(stored[column].to_numpy(), times)
+            what = f'{name}: column "{column}" of the index agrees with numpy.lexsort'
+            self.verify(np.array_equal(stored_values, values[order]), what)
 
     def _verify_lookups(self, name: str, handle: Handle, columns: Columns, parameters: BulkParameters) -> None:
-        """Looking keys up finds exactly their rows, and nothing for keys that are absent."""
+        """Verify that lookups return exactly the rows of present keys, and no rows of absent keys."""
         key = next(iter(columns))
-        given, half = columns[key], parameters.lookups // 2
-        present = np.random.default_rng(parameters.seed + 3).choice(given, half)
-        absent = random_keys(parameters.lookups - half, parameters.seed + 4).astype(given.dtype)
-        wanted = np.concatenate([present, absent])
-        table = handle.lookup({key: wanted}, (1,))
+        keys, half = columns[key], parameters.lookups // 2
+        present = np.random.default_rng(parameters.seed + 3).choice(keys, half)
+        absent = random_keys(parameters.lookups - half, parameters.seed + 4).astype(keys.dtype)
+        lookups = np.concatenate([present, absent])
+        table = handle.lookup({key: lookups}, (1,))
         actual = {column: table[column].to_numpy() for column in columns}
         actual_order = np.lexsort(tuple(reversed(actual.values())))
-        rows = np.flatnonzero(np.isin(given, wanted))
+        rows = np.flatnonzero(np.isin(keys, lookups))
         order = rows[np.lexsort(tuple(column[rows] for column in reversed(columns.values())))]
         times = table["diff"].to_numpy()[actual_order]
         for column, values in columns.items():
-            held = np.repeat(actual[column][actual_order], times)
-            self.verify(np.array_equal(held, values[order]), f'{name}: look-ups find the right "{column}"')
+            actual_values = np.repeat(actual[column][actual_order], times)
+            self.verify(np.array_equal(actual_values, values[order]), f'{name}: lookups return the correct "{column}"')

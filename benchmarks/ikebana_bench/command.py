@@ -1,10 +1,10 @@
 """The command line of the benchmarks: `ikebana bench list` and `ikebana bench NAME [options]`.
 
-Benchmarks whose names begin alike are a family: `ikebana bench ingest` runs `ingest-load` and the others, one after the
-other, with the options that they have by default.
+Benchmarks with a common name prefix form a family: `ikebana bench ingest` runs `ingest-load` and the other `ingest-`
+benchmarks one after the other, with their default options.
 
-Whatever can be wrong with the request is found before the run starts: an unknown name, a bad value, a
-destination that cannot be written, a missing matplotlib.
+Errors in the request are reported before the run starts: an unknown name, an invalid value, a destination that cannot
+be written, a missing matplotlib.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ def list_benchmarks(scenarios: Sequence[type[AnyScenario]], out: Console) -> Non
 
 
 def find(name: str, scenarios: Sequence[type[AnyScenario]]) -> type[AnyScenario]:
-    """The scenario of that name, or an error that suggests the nearest."""
+    """Return the scenario named `name`; the error for an unknown name suggests the most similar one."""
     by_name = {scenario.name: scenario for scenario in scenarios}
     if name in by_name:
         return by_name[name]
     nearest = difflib.get_close_matches(name, by_name, n=1, cutoff=0.5)
     suggestion = f'did you mean "{nearest[0]}"? ' if nearest else ""
-    raise UsageError(f'there is no benchmark "{name}"', hint=f"{suggestion}`ikebana bench list` names them all")
+    raise UsageError(f'there is no benchmark "{name}"', hint=f"{suggestion}`ikebana bench list` lists all benchmarks")
 
 
 def family(name: str, scenarios: Sequence[type[AnyScenario]]) -> list[type[AnyScenario]]:
-    """The scenarios whose names begin with this one; none where it is the name of one."""
+    """Return the scenarios whose names start with `name` and a hyphen; none if `name` is itself a scenario."""
     if any(scenario.name == name for scenario in scenarios):
         return []
     return [scenario for scenario in scenarios if scenario.name.startswith(f"{name}-")]
@@ -53,16 +53,18 @@ def family(name: str, scenarios: Sequence[type[AnyScenario]]) -> list[type[AnySc
 def run_family(
     name: str, scenarios: Sequence[type[AnyScenario]], options: Sequence[str], out: Console, err: Console
 ) -> None:
-    """Run the benchmarks of a family."""
+    """Run the benchmarks of a family, each with its default options."""
     if options:
         names = ", ".join(scenario.name for scenario in scenarios)
-        raise UsageError(f'"{name}" is a family of benchmarks, and takes no options', hint=f"give them to one: {names}")
+        raise UsageError(
+            f'"{name}" is a family of benchmarks and takes no options', hint=f"pass the options to one of: {names}"
+        )
     for scenario in scenarios:
         run(scenario, (), out, err)
 
 
 def run(scenario_class: type[AnyScenario], options: Sequence[str], out: Console, err: Console) -> None:
-    """Run one benchmark as its command-line options say, print it, and write what they ask for."""
+    """Run one benchmark with these command-line options, print its results, and write the requested files."""
     chosen = vars(_parser(scenario_class).parse_args(options))
     json_path, figure_path = chosen.pop("json"), chosen.pop("figure")
     _check_destinations(json_path, figure_path)
@@ -87,7 +89,9 @@ def _measure(scenario: AnyScenario, parameters: Parameters, err: Console) -> Res
     with Progress(err) as progress:
         results = scenario.run(parameters, progress)
     if not scenario.verifications:
-        raise VerificationError(f'benchmark "{scenario.name}" verified nothing', hint="call self.verify in run")
+        raise VerificationError(
+            f'benchmark "{scenario.name}" verified nothing', hint="call self.verify in its run method"
+        )
     return results
 
 
@@ -109,7 +113,7 @@ def _check_destinations(json_path: Path | None, figure_path: Path | None) -> Non
             raise UsageError(
                 f'cannot write "{target}"',
                 detail="it is a folder" if target.is_dir() else "its folder does not exist or is read-only",
-                hint="name a file in a folder that exists",
+                hint="choose a file in an existing, writable folder",
             )
 
 
@@ -149,8 +153,8 @@ def _converter(kind: Callable[[str], Any], metadata: Mapping[str, Any]) -> Calla
         try:
             value = kind(text)
         except ValueError:
-            wanted = "a whole number" if kind is int else "a number"
-            raise argparse.ArgumentTypeError(f'"{text}" is not {wanted}') from None
+            expected = "an integer" if kind is int else "a number"
+            raise argparse.ArgumentTypeError(f'"{text}" is not {expected}') from None
         if metadata["minimum"] is not None and not value >= metadata["minimum"]:
             raise argparse.ArgumentTypeError(f"{text} is less than {metadata['minimum']}")
         return value

@@ -1,9 +1,13 @@
-"""`fan-in`: what one changed row costs where many inputs of one join change with it.
+"""`fan-in`: the cost of changing one row when many inputs of a join change with it.
 
-Three queries, each of growing width n over one small table: n scalar subqueries, n self joins by key, and the same
-joins of a row updated many times before. Every input of the join changes in the same epoch, and a lookup meets the
-row as it was, its retraction and the row as it is. The cost of a change should follow the operators, of which a delta
-join of n inputs has n squared, and not the ways to combine versions, of which there are exponentially many.
+Three kinds of queries over one small table, with n inputs each: n scalar subqueries, n self joins by key, and the same
+self joins after the row was updated many times. All inputs of the join change in the same epoch, so every lookup finds
+the old row, its retraction and the new row. The cost of a change should be proportional to the number of operators,
+which is n squared for a delta join of n inputs, and not to the number of combinations of row versions, which is
+exponential in n.
+
+Measured is the time from changing the row to the query's answer; installing the queries is not measured. The paper has
+no such experiment.
 """
 
 from __future__ import annotations
@@ -29,34 +33,36 @@ HOT = 3
 @dataclass(frozen=True)
 class FanInParameters(Parameters):
     widest: int = parameter(30, "inputs of the widest join", minimum=4)
-    updates: int = parameter(1_000, "updates of the hot row before it is measured", minimum=1)
-    changes: int = parameter(5, "changes measured of each query; the median counts", minimum=1)
+    updates: int = parameter(1_000, "updates of the row before the last kind of query is measured", minimum=1)
+    changes: int = parameter(5, "measured changes per query; the median counts", minimum=1)
     workers: int = parameter(1, "workers", minimum=1)
 
 
 def subqueries(width: int) -> str:
-    """A query with so many scalar subqueries over one table."""
+    """Return a query with `width` scalar subqueries over one table."""
     columns = [f"(SELECT sum(v * {at}L) FROM t) AS c{at}" for at in range(1, width + 1)]
     return f"SELECT k, {', '.join(columns)} FROM t WHERE k = {HOT}"
 
 
 def self_joins(width: int) -> str:
-    """A query that joins a table with itself by key, so many times in all."""
+    """Return a query that joins `width` instances of one table by key."""
     columns = [f"t{at}.v + {at}L AS c{at}" for at in range(1, width + 1)]
     joined = "".join(f" JOIN t t{at} ON t{at}.k = t1.k" for at in range(2, width + 1))
     return f"SELECT t1.k, {', '.join(columns)} FROM t t1{joined}"
 
 
 class FanIn(Scenario[FanInParameters]):
-    """One changed row under ever wider joins."""
+    """Change one row below joins with more and more inputs."""
 
     name = "fan-in"
-    claim = "A change of all inputs of a join of n costs no more than n squared, also of a row with a long history."
-    paper = "none: a delta join's cost in the number of inputs that change at once"
+    claim = "Changing all n inputs of a join costs at most n squared, even for a row with a long history."
+    paper = "none: the cost of a delta join by the number of inputs that change at once"
     parameters = FanInParameters
 
     def run(self, parameters: FanInParameters, progress: Progress) -> Results:
-        from ikebana.spark import connect  # here, since the other benchmarks need no PySpark, which takes a while
+        from ikebana.spark import (
+            connect,
+        )  # imported late: PySpark is slow to import, and other benchmarks do not need it
 
         widths = [width for width in WIDTHS if width < parameters.widest] + [parameters.widest]
         results: dict[str, float] = {}
@@ -73,7 +79,7 @@ class FanIn(Scenario[FanInParameters]):
         return {**results, **_growth(results, widths)}
 
     def _change(self, session: Session, parameters: FanInParameters, text: str, what: str, width: int) -> float:
-        """Milliseconds from a change of the hot row until a query has its answer, at the median."""
+        """Return the median of the milliseconds from a change of the hot row to the query's answer."""
         table, view = session.table("t"), session.view(f"wide {what} {width}", text)
         spent = []
         for at in range(parameters.changes):
@@ -86,13 +92,13 @@ class FanIn(Scenario[FanInParameters]):
             rows = [row for row in answer.to_pylist() if row["k"] == HOT]
             total = sum(range(ROWS)) - HOT + value
             expected = {f"c{n}": n * total if what == "total" else n + value for n in range(1, width + 1)}
-            self.verify(rows == [{"k": HOT, **expected}], f"{width} inputs give the row that was computed by hand")
+            self.verify(rows == [{"k": HOT, **expected}], f"the row is correct with {width} inputs")
         view.drop()
         return float(np.median(spent))
 
 
 def _growth(results: dict[str, float], widths: list[int]) -> dict[str, float]:
-    """For each query, the exponent of the growth from half the greatest width to the greatest: 2 is quadratic."""
+    """Return the growth exponent of each kind of query, from half the largest width to the largest; 2 is quadratic."""
     wide = widths[-1]
     half = max(width for width in widths if width <= max(wide / 2, widths[0]))
     kinds = ("subqueries", "self_joins", "hot_row")

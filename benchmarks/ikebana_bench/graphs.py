@@ -1,14 +1,16 @@
-"""`graph-batch`, `graph-updates` and `closure`: loops, from scratch and change by change (§6.3.3, appendices C and
-D).
+"""`graph-batch`, `graph-updates` and `closure`: iterative queries (§6.3.1, §6.3.3, appendices C and D).
 
-`graph-batch` builds the index of a random graph by source, runs reachability and shortest paths from the first node
-with an outgoing edge on it, builds the index by target, and runs connected components on both. `graph-updates`
-brings reachability to its fixpoint, and then changes one edge, or many, at a time. `closure` computes transitive
-closure and same generation on the smaller graphs of the Datalog tables.
+- `graph-batch` indexes a random graph by source, computes reachability and shortest paths from the first node with an
+  outgoing edge, indexes the graph by target, and computes connected components with both indexes.
+- `graph-updates` computes reachability, and then replaces one edge, or 1,000 edges, per epoch.
+- `closure` computes transitive closure and same generation, on the smaller graphs of the paper's Datalog tables.
 
-Ratios compare speeds, ours over the reference's: above 1 we are faster. The reference (differential-dataflow in
-Rust, one worker) was measured on another machine of this size; see `ikebana_bench.arrange` on what that is worth.
-`cpu_share` says how much of the time this process had a core to itself.
+Measured is the time until a view is up to date; generating graphs, reading views and verifying them are not measured.
+`graph-batch` and `graph-updates` use a random graph only, and `closure` leaves out the larger graphs of the paper.
+
+`rust_anchor_ratio` is our speed over the speed of differential dataflow in Rust with one worker, measured on a
+different machine of the same size (`ikebana_bench.arrange` describes how reliable it is); above 1, we are faster.
+`cpu_share` is the fraction of the measured time in which this process was running on a core.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from ikebana_bench.scenario import Parameters, Results, Scenario, parameter
 
 Nodes = NDArray[np.int32]
 
-# Seconds of the Rust reference, one worker, at the default parameters.
+# Measurements of the Rust reference with one worker and the default parameters.
 RUST_S = {"index_forward": 2.8, "reach": 3.1, "sssp": 4.7, "index_reverse": 2.75, "wcc": 9.6}
 RUST_SINGLE_MS, RUST_THOUSAND_MS = 0.135, 22.0
 RUST_CLOSURE_S = {"tc_tree-11": 0.42, "tc_grid-50": 1.8, "tc_gnp-1k": 2.6, "sg_grid-50": 0.155, "sg_gnp-1k": 6.85}
@@ -66,7 +68,7 @@ class Graph:
         return int(self.src.min())
 
     def distances(self) -> NDArray[np.int64]:
-        """Breadth-first search from the root, level by level over sorted edges; -1 where there is no path."""
+        """Return the distance of each node from the root, by breadth-first search; -1 if the node is unreachable."""
         order = np.argsort(self.src, kind="stable")
         dst, starts = self.dst[order], np.searchsorted(self.src[order], np.arange(self.nodes + 1))
         distances = np.full(self.nodes, -1, np.int64)
@@ -82,7 +84,7 @@ class Graph:
         return distances
 
     def components(self) -> NDArray[np.int64]:
-        """The least node of each node's component: labels fall along edges, and jump, until nothing moves."""
+        """Return the smallest node of each node's component, by label propagation with pointer jumping."""
         label = np.arange(self.nodes)
         while True:
             before = label.copy()
@@ -94,7 +96,7 @@ class Graph:
 
 
 class _Timer:
-    """Wall-clock seconds by name, and the share of them in which this process ran."""
+    """Measures wall-clock seconds by name, and the fraction of them in which this process was running."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -113,10 +115,10 @@ class _Timer:
 
 
 class GraphBatch(Scenario[GraphParameters]):
-    """Index-forward, reach, shortest paths, index-reverse, connected components, one after the other."""
+    """Run index-forward, reachability, shortest paths, index-reverse and connected components in this order."""
 
     name = "graph-batch"
-    claim = "Loops over a shared index run faster from scratch than in the compiled reference."
+    claim = "Iterative queries over a shared index run faster from scratch than in the compiled reference."
     paper = "§6.3.3, appendix C"
     parameters = GraphParameters
 
@@ -136,17 +138,17 @@ class GraphBatch(Scenario[GraphParameters]):
         return {**results, "cpu_share": timer.cpu_share}
 
     def _check(self, name: str, answer: pa.Table, drawn: Graph) -> None:
-        got = np.full(drawn.nodes, -1, np.int64)
+        actual = np.full(drawn.nodes, -1, np.int64)
         value = np.zeros(answer.num_rows) if name == "reach" else answer.column(1).to_numpy()
-        got[answer["node"].to_numpy()] = value
-        wanted = drawn.components() if name == "wcc" else drawn.distances()
-        touched = np.zeros(drawn.nodes, bool)
-        touched[drawn.src] = touched[drawn.dst] = True
+        actual[answer["node"].to_numpy()] = value
+        expected = drawn.components() if name == "wcc" else drawn.distances()
+        has_edge = np.zeros(drawn.nodes, bool)
+        has_edge[drawn.src] = has_edge[drawn.dst] = True
         if name == "reach":
-            wanted = np.where(wanted >= 0, 0, -1)
+            expected = np.where(expected >= 0, 0, -1)
         if name == "wcc":
-            wanted = np.where(touched, wanted, -1)
-        self.verify(bool((got == wanted).all()), f"{name} agrees with an array program")
+            expected = np.where(has_edge, expected, -1)
+        self.verify(bool((actual == expected).all()), f"{name} agrees with NumPy")
 
 
 def _load(engine: Engine, drawn: Graph, timer: _Timer) -> tuple[Input, Input]:
@@ -171,15 +173,15 @@ def _programs(edges: Input, roots: Input) -> list[tuple[str, Any]]:
 
 @dataclass(frozen=True)
 class UpdateParameters(GraphParameters):
-    changes: int = parameter(300, "single-edge changes, an epoch each", minimum=1)
-    thousands: int = parameter(30, "changes of 1,000 edges at once, an epoch each", minimum=1)
+    changes: int = parameter(300, "changes of one edge, one per epoch", minimum=1)
+    thousands: int = parameter(30, "changes of 1,000 edges, one per epoch", minimum=1)
 
 
 class GraphUpdates(Scenario[UpdateParameters]):
-    """Edges replaced by random others after reachability has converged: one at a time, then 1,000 at a time."""
+    """Replace random edges after reachability has converged: first one at a time, then 1,000 at a time."""
 
     name = "graph-updates"
-    claim = "A change to a converged loop costs what it changes, not the graph."
+    claim = "The cost of a change to a converged iteration depends on the change, not on the size of the graph."
     paper = "§6.3.3"
     parameters = UpdateParameters
 
@@ -193,7 +195,7 @@ class GraphUpdates(Scenario[UpdateParameters]):
             many = self._change(engine, edges, view, drawn, random, 1_000, parameters.thousands, progress)
             reached = np.sort(view.read()["node"].to_numpy())
         expected = np.flatnonzero(drawn.distances() >= 0)
-        self.verify(np.array_equal(reached, expected), "reachability after all changes agrees with an array program")
+        self.verify(np.array_equal(reached, expected), "reachability after all changes agrees with NumPy")
         return {
             **percentiles("single_edge", "ms", single),
             **percentiles("thousand_edges", "ms", many),
@@ -212,7 +214,7 @@ class GraphUpdates(Scenario[UpdateParameters]):
         times: int,
         progress: Progress,
     ) -> list[float]:
-        """Milliseconds of each change, from handing it in until the view is up to date."""
+        """Return the milliseconds of each change, from pushing the edges until the view is up to date."""
         spent = []
         for _ in progress.track(f"changing {size} at a time", range(times)):
             at = random.choice(len(drawn.src), size, replace=False)
@@ -230,15 +232,15 @@ class GraphUpdates(Scenario[UpdateParameters]):
 @dataclass(frozen=True)
 class ClosureParameters(Parameters):
     workers: int = parameter(1, "workers, in this process", minimum=1)
-    only: str = parameter("all", "one of the graphs", choices=("all", "tree-11", "grid-50", "gnp-1k"))
+    only: str = parameter("all", "the graph to measure", choices=("all", "tree-11", "grid-50", "gnp-1k"))
 
 
 class Closure(Scenario[ClosureParameters]):
-    """Transitive closure and same generation, bottom up."""
+    """Compute transitive closure and same generation bottom-up."""
 
     name = "closure"
-    claim = "Recursive queries over vectorised batches outrun the compiled reference."
-    paper = "§6.3.1, appendix D, smaller graphs"
+    claim = "Recursive queries over vectorised batches are faster than in the compiled reference."
+    paper = "§6.3.1, appendix D (smaller graphs)"
     parameters = ClosureParameters
 
     def run(self, parameters: ClosureParameters, progress: Progress) -> Results:
@@ -306,7 +308,7 @@ def _adjacency(rows: Nodes) -> NDArray[np.float32]:
 
 
 def _closed(rows: Nodes) -> int:
-    """Pairs of the transitive closure: by squaring a matrix, or for a forest by adding up depths."""
+    """Return the number of pairs in the transitive closure: by squaring a matrix, or for a tree by adding up depths."""
     if len(rows) == int(rows.max()):
         depth = np.zeros(len(rows) + 1, np.int64)
         for parent, child in rows.tolist():
@@ -321,7 +323,10 @@ def _closed(rows: Nodes) -> int:
 
 
 def _same_generation(rows: Nodes) -> int:
-    """Pairs of the same generation: two children of a parent, and children of two of the same generation."""
+    """Return the number of pairs of the same generation.
+
+    Two children of one node are of the same generation, and so are children of two nodes of the same generation.
+    """
     step = _adjacency(rows)
     same = np.minimum(step.T @ step, 1)
     np.fill_diagonal(same, 0)

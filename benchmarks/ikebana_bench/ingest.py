@@ -1,22 +1,22 @@
-"""`ingest-load`, `ingest-follow`, `ingest-insert` and `ingest-latency`: how fast changes come in on Spark, and how soon
-views have them.
+"""`ingest-load`, `ingest-follow`, `ingest-insert` and `ingest-latency`: loading tables on Spark, and update latency.
 
-All of them run on a local SparkSession whose tasks host the workers; Spark, its Python and the workers share the
-machine's processors. A session that is active already is taken.
+All four run on a local SparkSession whose tasks host the workers; the JVM, Spark's Python processes and the workers
+share the cores of the machine. If a SparkSession is already active, it is used. Not measured: starting Spark, and
+writing the Parquet files.
 
-`ingest-load` and `ingest-follow` take in the two large tables of TPC-H, from Parquet files that are made once, as a
-batch and as a stream of files. The same DataFrame is also handed to Python functions that only count its rows: that
-much is Spark's own work, and the rest is ours. Processor time (`cpu_s`) of all processes tells what a load takes where
-others use the machine too. `ingest-insert` hands rows from the driver to a keyed table.
+`ingest-load` and `ingest-follow` load the two largest tables of TPC-H from Parquet files, as a batch and as a stream of
+files. For comparison, Spark passes the same DataFrame to Python functions that only count the rows (`spark_own`): the
+difference is our work. `cpu_s` is the processor time of all processes, which other programs on the machine hardly
+influence. `ingest-insert` inserts rows from the driver into a keyed table.
 
-`ingest-latency` changes a table of events, which is joined with as large a table of items and summed by group, and
-waits until `changes()` has the view's new sums: for one view, for several over the same tables, and for one among many
-that have nothing to do. Beside it the same query runs in Structured Streaming: each change is a file that appears in
-the folder of its source, and the changed sums are collected on the driver; it gets as many shuffle partitions as there
-are workers, since Spark's 200 would make it slower than it is.
+`ingest-latency` inserts into a table of events, which is joined with a table of items and summed by group. It measures
+the time from `insert` until `changes()` returns the new sums: for one view, for several views over the same tables, and
+for one view among many idle ones. The same query also runs in Structured Streaming: each change is a new file in the
+source folder, and the changed sums are collected on the driver. Structured Streaming gets one shuffle partition per
+worker, because it would be slower with Spark's default of 200.
 
-Ratios: `target_ratio` is above 1 where the target was met; `spark_ratio` is our time over Spark's own;
-`over_ours_ratio` is Structured Streaming's latency over that of one view of ours.
+Ratios: `target_ratio` is above 1 if the target was met; `spark_ratio` is our time over Spark's own time;
+`over_ours_ratio` is the latency of Structured Streaming over the latency of one of our views.
 """
 
 from __future__ import annotations
@@ -55,24 +55,24 @@ KEYS = {name: schemas.KEYS[name] for name in ("orders", "lineitem")}
 SUMMED = {"orders": "o_totalprice", "lineitem": "l_extendedprice"}
 
 LOAD_TARGET_PER_S = {"orders": 1e6}
-"""Rows/s that a load should reach on two processors, Spark's work included."""
+"""Target for the rows per second of a load on two cores, including Spark's own work."""
 
 LATENCY_TARGET_MS = {("alone", 1): 2.0, ("alone", 10_000): 25.0, ("together", 1): 6.0, ("together", 10_000): 100.0}
-"""Medians that one view, and ten together, should stay below, by rows in a change."""
+"""Targets for the median latency of one view (alone) and of ten views (together), by rows in a change."""
 
 MEMORY_TARGET = 1.3
-"""Ten views should take less than so many times the memory of one."""
+"""Target for the memory of ten views over the memory of one."""
 
 SLOWDOWN_TARGET = 1.2
-"""A change should take less than so many times as long when a hundred views stand by."""
+"""Target for the latency among a hundred idle views over the latency of a view alone."""
 
 WARM = 5
-"""Rounds before those that are measured."""
+"""Number of rounds before the measurement starts."""
 
 
 def connected(workers: int) -> Session:
-    """A session on Spark."""
-    from ikebana.spark import connect  # here, since the other benchmarks need no PySpark, which takes a while
+    """Return a session on Spark."""
+    from ikebana.spark import connect  # imported late: PySpark is slow to import, and other benchmarks do not need it
 
     return connect(workers=workers)
 
@@ -81,14 +81,14 @@ def connected(workers: int) -> Session:
 
 
 def tpch(folder: Path, scale: float, files: int) -> Path:
-    """A folder with a folder of Parquet files for each of the large tables, made unless it is there."""
+    """Return a folder with a subfolder of Parquet files for each large table; missing files are generated."""
     return tables(scale, folder, files=files, names=KEYS)
 
 
 def counted(df: Any) -> int:
-    """How many rows Python functions of Spark's are handed, which do nothing else with them."""
+    """Return the number of rows of a DataFrame, counted by Python functions in Spark's tasks."""
 
-    def count(batches: Iterable[Any]) -> Iterator[Any]:  # inside, so that it travels by value
+    def count(batches: Iterable[Any]) -> Iterator[Any]:  # a local function, so that it is pickled by value
         import pyarrow
 
         yield pyarrow.record_batch({"n": [sum(len(batch) for batch in batches)]})
@@ -97,39 +97,39 @@ def counted(df: Any) -> int:
 
 
 def cpu_seconds() -> float:
-    """Processor time of this process and all below it, Java included; others that use the machine do not show in it."""
+    """Return the processor time of this process and of all its descendants, including Java."""
     spent = 0.0
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
-        with suppress(psutil.Error):  # it has ended
+        with suppress(psutil.Error):  # the process has ended
             spent += sum(process.cpu_times()[:2])
     return spent
 
 
 def totals(df: Any, column: str) -> tuple[Any, ...]:
-    """The number of rows, and the sum of a column."""
+    """Return the number of rows of a DataFrame, and the sum of a column."""
     return tuple(df.selectExpr("count(*)", f"sum({column})").first())
 
 
 @dataclass(frozen=True)
 class FileParameters(Parameters):
-    """Of what is loaded from files."""
+    """Parameters of the benchmarks that load files."""
 
     scale: float = parameter(1.0, "scale factor of TPC-H; orders has 1.5M rows at 1, lineitem 6M", minimum=0.001)
-    files: int = parameter(8, "Parquet files of each table", minimum=1)
-    workers: int = parameter(2, "workers", minimum=1)
-    data: str = parameter("build/tpch", "folder for the data, which is made once")
+    files: int = parameter(8, "number of Parquet files per table", minimum=1)
+    workers: int = parameter(2, "number of workers", minimum=1)
+    data: str = parameter("build/tpch", "folder for the generated data")
 
 
 @dataclass(frozen=True)
 class LoadParameters(FileParameters):
-    repeats: int = parameter(3, "how often each table is loaded; the best counts", minimum=1)
+    repeats: int = parameter(3, "number of times each table is loaded; the fastest counts", minimum=1)
 
 
 class IngestLoad(Scenario[LoadParameters]):
-    """A DataFrame into a keyed table."""
+    """Load a DataFrame into a keyed table."""
 
     name = "ingest-load"
-    claim = "Spark's tasks load tables into the workers at a million rows a second, and none pass through the driver."
+    claim = "Spark's tasks load tables into the workers at a million rows per second; no rows pass through the driver."
     paper = "§6.1 (loading)"
     parameters = LoadParameters
 
@@ -144,15 +144,15 @@ class IngestLoad(Scenario[LoadParameters]):
         return results
 
     def _load(self, session: Session, name: str, df: Any, parameters: LoadParameters) -> Iterator[tuple[str, float]]:
-        wanted = totals(df, SUMMED[name])
-        own, own_cpu, spent, cpu = [], [], [], []
+        expected = totals(df, SUMMED[name])
+        spark_own, spark_own_cpu, spent, cpu = [], [], [], []
         before = resident_bytes()
         for repeat in range(parameters.repeats):
             watch, used = Stopwatch(), cpu_seconds()
             counted_rows = counted(df)
-            own.append(watch.seconds)
-            own_cpu.append(cpu_seconds() - used)
-            self.verify(counted_rows == wanted[0], f"Spark hands every row of {name} to Python")
+            spark_own.append(watch.seconds)
+            spark_own_cpu.append(cpu_seconds() - used)
+            self.verify(counted_rows == expected[0], f"Spark passes every row of {name} to Python")
             table = session.create_table(name, df, KEYS[name])
             watch, used = Stopwatch(), cpu_seconds()
             table.load(df, progress=False)
@@ -162,24 +162,24 @@ class IngestLoad(Scenario[LoadParameters]):
             if repeat == 0:
                 yield "driver_growth_bytes", max(0, resident_bytes() - before)
                 held = session.status().bytes
-                self.verify(totals(table.to_df(), SUMMED[name]) == wanted, f"{name} has all rows, with their values")
+                self.verify(totals(table.to_df(), SUMMED[name]) == expected, f"{name} has all rows with their values")
             table.drop()
-        rate = wanted[0] / min(spent)
-        yield "table_rows", wanted[0]
+        rate = expected[0] / min(spent)
+        yield "table_rows", expected[0]
         yield "load_first_s", spent[0]
         yield "load_best_s", min(spent)
         yield "load_cpu_s", min(cpu)
-        yield "spark_own_best_s", min(own)
-        yield "spark_own_cpu_s", min(own_cpu)
+        yield "spark_own_best_s", min(spark_own)
+        yield "spark_own_cpu_s", min(spark_own_cpu)
         yield "rows_per_s", rate
-        yield "spark_ratio", min(spent) / min(own)
-        yield "held_per_row_bytes", held / max(1, wanted[0])
+        yield "spark_ratio", min(spent) / min(spark_own)
+        yield "held_per_row_bytes", held / max(1, expected[0])
         if name in LOAD_TARGET_PER_S:
             yield "target_ratio", rate / LOAD_TARGET_PER_S[name]
 
 
 def warm(session: Session) -> None:
-    """Load a few rows, so that processes have started and imported what they need."""
+    """Load a few rows, so that the measurement does not include starting processes and importing modules."""
     table = session.create_table("warm", "a BIGINT, b STRING", key="a")
     table.load(session.spark.range(100).selectExpr("id AS a", "CAST(id AS STRING) AS b"), progress=False)
     counted(session.spark.range(100))
@@ -188,14 +188,14 @@ def warm(session: Session) -> None:
 
 @dataclass(frozen=True)
 class FollowParameters(FileParameters):
-    files_per_epoch: int = parameter(1, "files that Spark takes into a micro-batch, which becomes an epoch", minimum=1)
+    files_per_epoch: int = parameter(1, "files per micro-batch; each micro-batch becomes an epoch", minimum=1)
 
 
 class IngestFollow(Scenario[FollowParameters]):
-    """A stream of files into a keyed table; each micro-batch is an epoch."""
+    """Follow a stream of files into a keyed table; each micro-batch is an epoch."""
 
     name = "ingest-follow"
-    claim = "A stream is followed nearly as fast as Spark makes micro-batches of it."
+    claim = "A table follows a stream nearly as fast as Spark produces the micro-batches."
     paper = "§6.1 (loading)"
     parameters = FollowParameters
 
@@ -204,25 +204,25 @@ class IngestFollow(Scenario[FollowParameters]):
         folder = tpch(Path(parameters.data), parameters.scale, parameters.files)
         with connected(parameters.workers) as session:
             warm(session)
-            streamed(self._source(session, str(folder / "orders"), parameters))  # not measured: Java compiles
+            streamed(self._source(session, str(folder / "orders"), parameters))  # warms up the JVM
             for name in progress.track("following", list(KEYS)):
                 results |= self._follow(session, name, str(folder / name), parameters)
         return results
 
     def _source(self, session: Session, path: str, parameters: FollowParameters) -> Any:
-        """A stream of the files of a table, some at a time."""
+        """Return a stream of the files of a table, `files_per_epoch` at a time."""
         schema = session.spark.read.parquet(path).schema
         stream = session.spark.readStream.schema(schema)
         return stream.option("maxFilesPerTrigger", parameters.files_per_epoch).parquet(path)
 
     def _follow(self, session: Session, name: str, path: str, parameters: FollowParameters) -> dict[str, float]:
         df = session.spark.read.parquet(path)
-        wanted = totals(df, SUMMED[name])
+        expected = totals(df, SUMMED[name])
         source = self._source(session, path, parameters)
         watch = Stopwatch()
         batches, rows = streamed(source)
-        own = watch.seconds
-        self.verify(rows == wanted[0], f"Spark streams every row of {name}")
+        spark_own = watch.seconds
+        self.verify(rows == expected[0], f"Spark streams every row of {name}")
         table = session.create_table(name, df, KEYS[name])
         watch = Stopwatch()
         following = table.follow(source)
@@ -231,22 +231,24 @@ class IngestFollow(Scenario[FollowParameters]):
         spent = watch.seconds
         epochs = following.batches
         following.stop()
-        self.verify(epochs == batches, f"each micro-batch of {name} is an epoch", detail=f"{epochs} and {batches}")
-        self.verify(totals(table.to_df(), SUMMED[name]) == wanted, f"{name} has all rows, with their values")
+        self.verify(
+            epochs == batches, f"each micro-batch of {name} is an epoch", detail=f"{epochs} epochs, {batches} batches"
+        )
+        self.verify(totals(table.to_df(), SUMMED[name]) == expected, f"{name} has all rows with their values")
         table.drop()
         return {
-            f"{name}_table_rows": wanted[0],
+            f"{name}_table_rows": expected[0],
             f"{name}_epochs": epochs,
             f"{name}_follow_s": spent,
             f"{name}_epoch_mean_s": spent / epochs,
-            f"{name}_rows_per_s": wanted[0] / spent,
-            f"{name}_spark_own_s": own,
-            f"{name}_spark_ratio": spent / own,
+            f"{name}_rows_per_s": expected[0] / spent,
+            f"{name}_spark_own_s": spark_own,
+            f"{name}_spark_ratio": spent / spark_own,
         }
 
 
 def streamed(stream: Any) -> tuple[int, int]:
-    """How many micro-batches and rows a stream has, when each is handed to Python and nothing else is done."""
+    """Return the number of micro-batches and rows of a stream, counted by Python functions in Spark's tasks."""
     rows: list[int] = []
     query = stream.writeStream.foreachBatch(lambda batch, number: rows.append(counted(batch))).start()
     try:
@@ -256,11 +258,11 @@ def streamed(stream: Any) -> tuple[int, int]:
     return len(rows), sum(rows)
 
 
-# Events, and their sums by group.
+# Events and their sums by group.
 
 
 class Events:
-    """Events of items, which are in groups; knows all it has given out, and the sums that follow."""
+    """Generates random events of items, which belong to groups, and computes the sums of all generated events."""
 
     SCHEMA = "id BIGINT, item BIGINT NOT NULL, amount BIGINT NOT NULL"
 
@@ -272,7 +274,7 @@ class Events:
         self._next = 0
 
     def batch(self, size: int, least: int = 50) -> dict[str, NDArray[np.int64]]:
-        """New events, of amounts from `least` on."""
+        """Return `size` new events with amounts of at least `least`."""
         ids = np.arange(self._next, self._next + size)
         self._next += size
         self._items.append(self._random.integers(0, len(self.group_of), size))
@@ -281,11 +283,11 @@ class Events:
 
     @property
     def items(self) -> dict[str, NDArray[np.int64]]:
-        """The items, with the group of each."""
+        """The items and their groups."""
         return {"item": np.arange(len(self.group_of)), "group": self.group_of}
 
     def sums(self, least: int = 0) -> dict[int, int]:
-        """By group, the sum of all amounts of at least so much."""
+        """Return, for each group, the sum of all amounts that are at least `least`."""
         items, amounts = np.concatenate(self._items), np.concatenate(self._amounts)
         items, amounts = items[amounts >= least], amounts[amounts >= least]
         sums = np.zeros(int(self.group_of.max()) + 1, np.int64)
@@ -295,18 +297,18 @@ class Events:
 
 @dataclass(frozen=True)
 class InsertParameters(Parameters):
-    batches: int = parameter(200, "batches of each size, a transaction each", minimum=1)
-    largest: int = parameter(10_000, "rows of the largest batch", minimum=1)
-    rows: int = parameter(1_000_000, "rows in the table before", minimum=1)
-    workers: int = parameter(2, "workers", minimum=1)
+    batches: int = parameter(200, "batches of each size, one transaction per batch", minimum=1)
+    largest: int = parameter(10_000, "rows in the largest batch", minimum=1)
+    rows: int = parameter(1_000_000, "rows in the table before the measurement", minimum=1)
+    workers: int = parameter(2, "number of workers", minimum=1)
     seed: int = parameter(0, "seed of the rows", minimum=0)
 
 
 class IngestInsert(Scenario[InsertParameters]):
-    """Rows from the driver into a keyed table, in batches of 1, 100 and 10,000."""
+    """Insert rows from the driver into a keyed table, in batches of 1, 100 and 10,000."""
 
     name = "ingest-insert"
-    claim = "Rows of the driver are checked and applied at a rate that grows with the batch."
+    claim = "Rows from the driver are checked and applied at a rate that grows with the batch size."
     paper = "§6.1 (loading)"
     parameters = InsertParameters
 
@@ -322,7 +324,7 @@ class IngestInsert(Scenario[InsertParameters]):
             rows = table.to_arrow()
         self.verify(
             (len(rows), pc.sum(rows["amount"]).as_py()) == (events._next, sum(events.sums().values())),
-            "the table has all rows, with their values",
+            "the table has all rows with their values",
         )
         return results
 
@@ -334,7 +336,7 @@ class IngestInsert(Scenario[InsertParameters]):
         session.engine.run()
         prepared = [events.batch(size) for _ in range(batches)]
         spent = []
-        whole = Stopwatch()
+        total = Stopwatch()
         for batch in progress.track(f"batches of {size}", prepared):
             watch = Stopwatch()
             table.insert(batch)
@@ -342,7 +344,7 @@ class IngestInsert(Scenario[InsertParameters]):
         session.engine.run()
         name = f"batch_{size}"
         return {
-            f"{name}_rows_per_s": size * batches / whole.seconds,
+            f"{name}_rows_per_s": size * batches / total.seconds,
             **percentiles(f"{name}_insert", "ms", spent),
             f"{name}_insert_ms": ccdf(spent),
         }
@@ -353,26 +355,26 @@ class IngestInsert(Scenario[InsertParameters]):
 
 @dataclass(frozen=True)
 class LatencyParameters(Parameters):
-    events: int = parameter(1_000_000, "events at first", minimum=1)
-    items: int = parameter(1_000_000, "items that they are joined with", minimum=1)
+    events: int = parameter(1_000_000, "events before the measurement", minimum=1)
+    items: int = parameter(1_000_000, "items that the events are joined with", minimum=1)
     groups: int = parameter(1_000, "groups of items, each with a sum", minimum=1)
-    batch: int = parameter(10_000, "rows of a large change", minimum=2)
-    views: int = parameter(10, "views over the same tables, all of which change", minimum=2)
-    idle: int = parameter(100, "views that stand by", minimum=1)
-    changes: int = parameter(200, "changes of one row that are measured", minimum=1)
-    large_changes: int = parameter(50, "large changes that are measured", minimum=1)
-    streaming: int = parameter(10, "changes of each size measured with Structured Streaming; 0 for none", minimum=0)
-    workers: int = parameter(2, "workers", minimum=1)
+    batch: int = parameter(10_000, "rows in a large change", minimum=2)
+    views: int = parameter(10, "views over the same tables that all change", minimum=2)
+    idle: int = parameter(100, "number of idle views", minimum=1)
+    changes: int = parameter(200, "measured changes of one row", minimum=1)
+    large_changes: int = parameter(50, "measured large changes", minimum=1)
+    streaming: int = parameter(10, "measured changes of each size in Structured Streaming; 0 for none", minimum=0)
+    workers: int = parameter(2, "number of workers", minimum=1)
     seed: int = parameter(0, "seed of the rows", minimum=0)
 
 
 class IngestLatency(Scenario[LatencyParameters]):
-    """From `insert` until `changes()` has the new sums of a join."""
+    """Measure the time from `insert` until `changes()` returns the new sums of a join."""
 
     name = "ingest-latency"
     claim = (
-        "A row is in a join and sum over a million rows within 2 ms, 10,000 rows within 25 ms; in ten such views "
-        "within 6 and 100 ms, for less than 1.3 times the memory; a hundred idle views add less than 20%."
+        "A join and sum over a million rows reflects one new row within 2 ms and 10,000 rows within 25 ms; ten such "
+        "views within 6 and 100 ms, using less than 1.3 times the memory; a hundred idle views add less than 20%."
     )
     paper = "§6.2 (many queries)"
     parameters = LatencyParameters
@@ -381,13 +383,13 @@ class IngestLatency(Scenario[LatencyParameters]):
         events = Events(parameters.items, parameters.groups, parameters.seed)
         with connected(parameters.workers) as session:
             base = events.batch(parameters.events, least=1)
-            results = self._ours(session, events, base, parameters, progress)
+            results = self._ikebana(session, events, base, parameters, progress)
             if parameters.streaming:
-                results |= self._theirs(session, parameters, progress)
-                results |= against(results, (1, parameters.batch))
+                results |= self._structured_streaming(session, parameters, progress)
+                results |= compared(results, (1, parameters.batch))
         return results
 
-    def _ours(
+    def _ikebana(
         self,
         session: Session,
         events: Events,
@@ -443,10 +445,12 @@ class IngestLatency(Scenario[LatencyParameters]):
     def _check(self, view: View, events: Events, least: int) -> None:
         answer = view.to_arrow()
         sums = dict(zip(answer["group"].to_pylist(), answer["total"].to_pylist(), strict=True))
-        self.verify(sums == events.sums(least), f"{view.name!r} has the sums of all events")
+        self.verify(sums == events.sums(least), f"view {view.name!r} has the sums of all events")
 
-    def _theirs(self, session: Session, parameters: LatencyParameters, progress: Progress) -> dict[str, Any]:
-        """The same with Structured Streaming."""
+    def _structured_streaming(
+        self, session: Session, parameters: LatencyParameters, progress: Progress
+    ) -> dict[str, Any]:
+        """Measure the same query in Structured Streaming."""
         events = Events(parameters.items, parameters.groups, parameters.seed)
         results: dict[str, Any] = {}
         with TemporaryDirectory() as folder, streaming(session, events, Path(folder)) as change:
@@ -464,8 +468,8 @@ class IngestLatency(Scenario[LatencyParameters]):
         return results
 
 
-def against(results: dict[str, Any], sizes: Iterable[int]) -> dict[str, float]:
-    """How many times as long Structured Streaming takes as one view of ours."""
+def compared(results: dict[str, Any], sizes: Iterable[int]) -> dict[str, float]:
+    """Return the latency of Structured Streaming over the latency of one of our views."""
     return {
         f"{sized('streaming', size)}_over_ours_ratio": results[f"{sized('streaming', size)}_p50_ms"]
         / results[f"{sized('alone', size)}_p50_ms"]
@@ -474,16 +478,16 @@ def against(results: dict[str, Any], sizes: Iterable[int]) -> dict[str, float]:
 
 
 def sums_above(events: Collection, items: Collection, least: int) -> Collection:
-    """Amounts of at least so much, summed by the group of their item."""
+    """Return the sum of amounts that are at least `least`, by group of their item."""
 
-    def chosen(columns: dict[str, pa.Array]) -> Any:  # inside, so that it travels by value
+    def chosen(columns: dict[str, pa.Array]) -> Any:  # a local function, so that it is pickled by value
         return pc.greater_equal(columns["amount"], least)
 
     return events.join(items, on="item").filter(chosen).sum("group", "amount", "total")
 
 
 def count_above(items: Collection, least: int) -> Collection:
-    """The number of items from one on, by group."""
+    """Return the number of items that are at least `least`, by group."""
 
     def chosen(columns: dict[str, pa.Array]) -> Any:
         return pc.greater_equal(columns["item"], least)
@@ -494,7 +498,7 @@ def count_above(items: Collection, least: int) -> Collection:
 def changed(
     table: Table, views: Sequence[View], events: Events, size: int, rounds: int, progress: Progress
 ) -> list[float]:
-    """Milliseconds from each insert until `changes()` of all views has had it."""
+    """Return the milliseconds from each insert until `changes()` of all views has returned its epoch."""
     followers = [view.changes("now") for view in views]
     spent = []
     for at in progress.track(f"{size} rows, {len(views)} views", range(WARM + rounds)):
@@ -512,12 +516,12 @@ def changed(
 
 
 def sized(name: str, size: int) -> str:
-    """The name of what changes of so many rows take."""
+    """Return the metric name of changes of `size` rows."""
     return f"{name}_{size}_row{'s' if size > 1 else ''}"
 
 
 def latencies(name: str, size: int, spent: list[float]) -> Iterator[tuple[str, Any]]:
-    """Metrics of what changes of so many rows took."""
+    """Yield the metrics of the latencies of changes of `size` rows."""
     full = sized(name, size)
     yield from percentiles(full, "ms", spent).items()
     if (name, size) in LATENCY_TARGET_MS:
@@ -526,14 +530,14 @@ def latencies(name: str, size: int, spent: list[float]) -> Iterator[tuple[str, A
 
 
 def resident_workers(session: Session) -> int:
-    """Memory that all workers hold when they have rested for a second: then they have given back what sweeps took."""
+    """Return the resident memory of all workers after an idle second, in which they release temporary memory."""
     time.sleep(1.0)
     cluster: Any = session.engine.cluster
     return sum([int(psutil.Process(pid).memory_info().rss) for pid in cluster.pids])
 
 
 def memory(before: int, after: int, held_before: int, held: int) -> dict[str, float]:
-    """What further views add to that of one."""
+    """Return the memory metrics of one view and of several views together."""
     return {
         "alone_resident_bytes": before,
         "together_resident_bytes": after,
@@ -545,14 +549,14 @@ def memory(before: int, after: int, held_before: int, held: int) -> dict[str, fl
 
 
 Change = Callable[[dict[str, NDArray[np.int64]]], tuple[float, dict[int, int]]]
-"""Hands events to a stream; the milliseconds until their sums are there, and all sums."""
+"""Passes events to a streaming query, and returns the milliseconds until it has their sums, and all sums."""
 
 
 @contextmanager
 def streaming(session: Session, events: Events, folder: Path) -> Iterator[Change]:
-    """A stream of events in Structured Streaming, joined with items and summed by group."""
+    """A Structured Streaming query that joins a stream of events with items and sums them by group."""
     spark: Any = session.spark
-    source, making = folder / "source", folder / "made.parquet"
+    source, temporary = folder / "source", folder / "temporary.parquet"
     source.mkdir()
     pq.write_table(pa.table(events.items), folder / "items.parquet")
     items = spark.read.parquet(str(folder / "items.parquet")).cache()
@@ -568,9 +572,9 @@ def streaming(session: Session, events: Events, folder: Path) -> Iterator[Change
     query = writer.foreachBatch(lambda batch, number: answers.put(batch.collect())).start()
 
     def change(batch: dict[str, NDArray[np.int64]]) -> tuple[float, dict[int, int]]:
-        pq.write_table(pa.table(batch), making)
+        pq.write_table(pa.table(batch), temporary)
         watch = Stopwatch()
-        os.rename(making, source / f"{int(batch['id'][0])}.parquet")
+        os.rename(temporary, source / f"{int(batch['id'][0])}.parquet")
         rows = _answer(query, answers)
         spent = watch.seconds * 1e3
         sums.update((row[0], row[1]) for row in rows)
@@ -585,10 +589,12 @@ def streaming(session: Session, events: Events, folder: Path) -> Iterator[Change
 
 
 def _answer(query: Any, answers: queue.SimpleQueue[list[Any]]) -> list[Any]:
-    """The next answer of a streaming query, which may have failed instead."""
+    """Return the next answer of a streaming query; raise if the query has failed."""
     while True:
         try:
             return answers.get(timeout=1.0)
         except queue.Empty:
             if not query.isActive:
-                raise IkebanaError("the streaming query has ended", detail=str(query.exception())) from None
+                raise IkebanaError(
+                    "the streaming query has ended unexpectedly", detail=str(query.exception())
+                ) from None

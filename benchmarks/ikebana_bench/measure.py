@@ -1,7 +1,7 @@
-"""What a benchmark measures with: clocks, memory, distributions, and the facts about where it ran.
+"""Measurement tools: clocks, memory, distributions, the sort floor, and the commit that was measured.
 
-Times are wall-clock seconds from `time.perf_counter`. Nothing here runs in the background, so nothing
-here shows up in a measurement.
+Times are wall-clock seconds from `time.perf_counter`. Nothing in this module runs in the background, so these
+tools do not disturb a measurement.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Samples: TypeAlias = Sequence[float] | NDArray[Any]
 
 
 class Stopwatch:
-    """Runs from its creation: `seconds` since then, `lap()` since the last lap."""
+    """A clock that starts when it is created: `seconds` counts from then, `lap()` from the previous lap."""
 
     def __init__(self) -> None:
         self._start = self._lap = perf_counter()
@@ -40,17 +40,17 @@ class Stopwatch:
 
 @dataclass(frozen=True)
 class Series:
-    """Points of a curve, in order of x."""
+    """The points of a curve, sorted by x."""
 
     x: tuple[float, ...]
     y: tuple[float, ...]
 
 
 def ccdf(samples: Samples, points: int = 200) -> Series:
-    """The complementary distribution: for a value x, the fraction of samples that are at least x.
+    """Return the complementary cumulative distribution: for each value x, the fraction of samples >= x.
 
-    At most `points` of the samples are kept, spaced evenly on a logarithmic scale of the fraction, so
-    that the tail, which is what the curve is for, is kept in full.
+    At most `points` samples are returned, evenly spaced on a logarithmic scale of the fraction. The tail, which
+    matters most, is therefore complete.
 
     >>> ccdf([3, 1, 2, 2])
     Series(x=(1.0, 2.0, 2.0, 3.0), y=(1.0, 0.75, 0.5, 0.25))
@@ -65,7 +65,7 @@ def ccdf(samples: Samples, points: int = 200) -> Series:
 
 
 def percentiles(name: str, unit: str, samples: Samples) -> dict[str, float]:
-    """Median, 99th percentile and maximum, as metrics.
+    """Return the median, 99th percentile and maximum as metrics.
 
     >>> percentiles("step", "ms", [1.0, 2.0, 9.0])
     {'step_p50_ms': 2.0, 'step_p99_ms': 9.0, 'step_max_ms': 9.0}
@@ -75,28 +75,28 @@ def percentiles(name: str, unit: str, samples: Samples) -> dict[str, float]:
 
 
 def random_keys(count: int, seed: int = 0) -> NDArray[np.int64]:
-    """Uniformly random 64-bit keys."""
+    """Return uniformly distributed random 64-bit keys."""
     limits = np.iinfo(np.int64)
     return np.random.default_rng(seed).integers(limits.min, limits.max, count, np.int64, endpoint=True)
 
 
 def numpy_sort_floor(keys: int | NDArray[Any], repeats: int = 3) -> float:
-    """Seconds that `numpy.sort` takes at best for these keys, or for that many random 64-bit ones."""
+    """Return the least seconds that `numpy.sort` takes for `keys`, or for that many random 64-bit keys."""
     lane = random_keys(keys) if isinstance(keys, int) else keys
     return min(_sort_seconds(lane) for _ in range(repeats))
 
 
 def fastest_sort(pieces: NDArray[Any], repeats: int = 3) -> float:
-    """Seconds for `numpy.sort` of all pieces, one at a time, by the fastest code that NumPy has for this CPU.
+    """Return the seconds to `numpy.sort` all pieces one by one, using NumPy's fastest code for this CPU.
 
-    NumPy picks AVX-512 code wherever it runs, also on CPUs on which that code is several times slower than
-    the AVX2 code (AMD Zen 4 stores compressed vectors in microcode). What is picked can only be changed
-    before NumPy is loaded; so both are timed in processes of their own, and the faster one counts.
+    NumPy uses AVX-512 code wherever the CPU supports it, even on CPUs where it is several times slower than the
+    AVX2 code (AMD Zen 4 implements compressed vector stores in microcode). The choice can only be changed before
+    NumPy is loaded, so both variants are timed in separate processes, and the faster one counts.
     """
     with TemporaryDirectory() as folder:
         file = Path(folder) / "pieces.npy"
         np.save(file, pieces)
-        return min(_sort_elsewhere(file, repeats, disabled) for disabled in ("", _AVX512))
+        return min(_sort_in_subprocess(file, repeats, disabled) for disabled in ("", _AVX512))
 
 
 _AVX512 = "X86_V4 AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR"
@@ -114,7 +114,7 @@ print(best)
 """
 
 
-def _sort_elsewhere(file: Path, repeats: int, disabled: str) -> float:
+def _sort_in_subprocess(file: Path, repeats: int, disabled: str) -> float:
     command = [sys.executable, "-W", "ignore", "-c", _SORTER, str(file), str(repeats)]
     environment = {**os.environ, "NPY_DISABLE_CPU_FEATURES": disabled}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
@@ -128,12 +128,15 @@ def _sort_seconds(keys: NDArray[Any]) -> float:
 
 
 def resident_bytes() -> int:
-    """Memory that this process holds now."""
+    """Return the resident memory of this process."""
     return int(psutil.Process().memory_info().rss)
 
 
 def commit(root: Path = Path(__file__).parents[2]) -> str:
-    """The commit of the checkout at `root`, with `-dirty` if its sources differ; `unknown` outside a checkout."""
+    """Return the commit checked out at `root`, or `unknown` outside a checkout.
+
+    The suffix `-dirty` marks a checkout whose sources have uncommitted changes.
+    """
     try:
         if Path(_git(root, "rev-parse", "--show-toplevel")).resolve() != root.resolve():
             return "unknown"

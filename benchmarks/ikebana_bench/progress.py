@@ -1,7 +1,7 @@
-"""Progress bars that stay out of what is measured.
+"""Progress bars that do not disturb measurements.
 
-A bar is redrawn between two steps, at most ten times a second, and never from a thread of its own: a
-scenario that times each step inside the loop sees none of it. Without a terminal nothing is drawn.
+A bar is redrawn between two steps, at most ten times a second, and never from another thread, so a scenario that times
+each step inside the loop does not measure the drawing. Without a terminal nothing is drawn.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REDRAW_SECONDS = 0.1
 
 
 class Progress:
-    """Shows on a console how far a run is; a context manager that clears its bars at the end."""
+    """Shows the progress of a run on a console; a context manager that clears its bars at the end."""
 
     def __init__(self, console: Console) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -30,7 +30,7 @@ class Progress:
         )
 
     def track(self, label: str, steps: Collection[S]) -> Iterator[S]:
-        """The steps themselves, counted on a bar."""
+        """Yield the steps, and show their progress on a bar."""
         bar = self._bars.add_task(label, total=len(steps))
         drawn = float("-inf")
         for done, step in enumerate(steps):

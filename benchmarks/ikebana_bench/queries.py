@@ -1,11 +1,12 @@
-"""`join-proportionality` and `idle-queries`: what a new query costs, and what a thousand old ones do not (figure 6f).
+"""`join-proportionality` and `idle-queries`: the cost of a new query (figure 6f) and of idle queries.
 
-`join-proportionality` arranges many keys once, and then installs joins of ever larger collections against them: from
-the command to the complete answer. The cost should follow the small side, since the large one is shared and galloped
-over.
+`join-proportionality` arranges many keys once, and then installs joins of small collections of increasing size with
+them. Measured is the time from inserting the small collection to the complete answer; arranging the large collection
+and reading the answer are not measured. The time should be proportional to the small collection, because the large one
+is shared and searched by galloping. `rust_anchor_ratio` is explained in `ikebana_bench.arrange`.
 
-`idle-queries` measures the round trip of a change through one query alone, and then with a thousand others standing
-by over an input that does not change.
+`idle-queries` measures the time from a change to the updated result of one query, first alone and then next to a
+thousand queries over an input that does not change. Installing the idle queries is not measured.
 """
 
 from __future__ import annotations
@@ -23,24 +24,24 @@ from ikebana_bench.measure import Stopwatch, percentiles
 from ikebana_bench.progress import Progress
 from ikebana_bench.scenario import Parameters, Results, Scenario, parameter
 
-# Milliseconds of the Rust reference: install and answer a join of so many keys against 10M, one worker.
+# Milliseconds of the Rust reference with one worker to install and answer a join with 10M keys, by number of keys.
 RUST_MS = {1: 0.95, 10: 7.2, 100: 12, 1_000: 19.5, 10_000: 34, 100_000: 84, 1_000_000: 350}
 
 
 @dataclass(frozen=True)
 class JoinParameters(Parameters):
     keys: int = parameter(10_000_000, "keys arranged beforehand", minimum=1)
-    largest: int = parameter(1_000_000, "keys of the largest join installed", minimum=1)
-    repeats: int = parameter(5, "joins of each size; the median counts", minimum=1)
+    largest: int = parameter(1_000_000, "keys of the largest collection joined with them", minimum=1)
+    repeats: int = parameter(5, "number of joins of each size; the median counts", minimum=1)
     processes: int = parameter(0, "worker processes; 0 for a worker in this process", minimum=0)
-    seed: int = parameter(0, "seed of the keys looked up", minimum=0)
+    seed: int = parameter(0, "seed of the joined keys", minimum=0)
 
 
 class JoinProportionality(Scenario[JoinParameters]):
-    """Joins of 1, 10, 100, ... keys installed against a large arrangement."""
+    """Join 1, 10, 100, ... keys with a large arrangement."""
 
     name = "join-proportionality"
-    claim = "Installing a join against a shared arrangement takes time in proportion to its small side."
+    claim = "Installing a join with a shared arrangement takes time proportional to the smaller input."
     paper = "figure 6f"
     parameters = JoinParameters
 
@@ -57,26 +58,26 @@ class JoinProportionality(Scenario[JoinParameters]):
             for size in progress.track("installing", sizes):
                 spent = []
                 for repeat in range(parameters.repeats):
-                    wanted = random.choice(parameters.keys, size, replace=False)
-                    spent.append(self._install(engine, large, wanted, f"{size}/{repeat}"))
+                    keys = random.choice(parameters.keys, size, replace=False)
+                    spent.append(self._install(engine, large, keys, f"{size}/{repeat}"))
                 median = float(np.median(spent))
                 results |= {f"keys_{size}_ms": median, f"keys_{size}_rust_anchor_ratio": RUST_MS[size] / median}
         return results
 
-    def _install(self, engine: Engine, large: Input, wanted: np.ndarray, name: str) -> float:
-        """Milliseconds from handing in the small side until the join's answer is complete."""
+    def _install(self, engine: Engine, large: Input, keys: np.ndarray, name: str) -> float:
+        """Return the milliseconds from inserting `keys` until their join with `large` is complete."""
         watch = Stopwatch()
         small = engine.input(f"small {name}", {"key": pa.int64()})
-        small.insert({"key": wanted})
+        small.insert({"key": keys})
         engine.advance()
         view = engine.install(f"join {name}", small.join(large, on="key"))
         view.wait(engine.epoch - 1)
         spent = watch.seconds * 1e3
         answer = view.read()
         self.verify(
-            np.array_equal(np.sort(answer["key"].to_numpy()), np.sort(wanted))
+            np.array_equal(np.sort(answer["key"].to_numpy()), np.sort(keys))
             and bool((answer["val"].to_numpy() == 3 * answer["key"].to_numpy()).all()),
-            f"a join of {len(wanted)} keys finds them all",
+            f"a join of {len(keys)} keys has the expected rows",
         )
         view.drop()
         return spent
@@ -84,17 +85,17 @@ class JoinProportionality(Scenario[JoinParameters]):
 
 @dataclass(frozen=True)
 class IdleParameters(Parameters):
-    idle: int = parameter(1_000, "queries that stand by", minimum=1)
+    idle: int = parameter(1_000, "number of idle queries", minimum=1)
     rows: int = parameter(100_000, "rows of the table that changes", minimum=1)
-    changes: int = parameter(200, "changes measured", minimum=1)
+    changes: int = parameter(200, "measured changes", minimum=1)
     workers: int = parameter(1, "workers, in this process", minimum=1)
 
 
 class IdleQueries(Scenario[IdleParameters]):
-    """One busy query, alone and among many that have nothing to do."""
+    """Measure one busy query alone, and then among many idle ones."""
 
     name = "idle-queries"
-    claim = "Standing queries whose inputs do not change cost nothing."
+    claim = "Installed queries whose inputs do not change cost nothing."
     paper = "§3.3"
     parameters = IdleParameters
 

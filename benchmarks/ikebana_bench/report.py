@@ -1,6 +1,6 @@
-"""What a benchmark leaves behind: a table to read, a JSON document to keep, a figure to show.
+"""The results of a benchmark as a table, a JSON document and a figure.
 
-Files appear complete or not at all: each is written beside its destination and then renamed.
+Files are written atomically: first to a temporary file in the same folder, which is then renamed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FIGURE_SUFFIXES = (".png", ".svg")
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run that has ended: its metrics, and whether they can be trusted."""
+    """A finished run: its metrics, and whether they were verified."""
 
     scenario: AnyScenario
     parameters: Parameters
@@ -40,7 +40,7 @@ class Outcome:
 
 
 def table(outcome: Outcome) -> Table:
-    """The metrics that are numbers, in the order in which the scenario gave them."""
+    """Return a table of the numeric metrics, in the order of the results."""
     shown = Table("metric")
     shown.add_column("value", justify="right")
     for name, value in outcome.results.items():
@@ -50,7 +50,7 @@ def table(outcome: Outcome) -> Table:
 
 
 def document(outcome: Outcome) -> dict[str, Any]:
-    """The JSON document."""
+    """Return the JSON document of a run."""
     scenario = outcome.scenario
     return {
         "benchmark": scenario.name,
@@ -66,7 +66,7 @@ def document(outcome: Outcome) -> dict[str, Any]:
 
 def write_json(outcome: Outcome, path: Path) -> None:
     text = json.dumps(document(outcome), indent=2, default=_plain, allow_nan=False) + "\n"
-    _write(path, lambda beside: beside.write_text(text))
+    _write(path, lambda temporary: temporary.write_text(text))
 
 
 def _plain(value: object) -> object:
@@ -74,11 +74,11 @@ def _plain(value: object) -> object:
         return asdict(value)
     if isinstance(value, np.generic):
         return value.item()
-    raise TypeError(f"a metric is a number or a Series, not {type(value).__name__}")
+    raise TypeError(f"a metric must be a number or a Series, not {type(value).__name__}")
 
 
 def figure_paths(path: Path) -> tuple[Path, ...]:
-    """Where a figure goes: PATH.png and PATH.svg, also if PATH is given with one of the endings."""
+    """Return PATH.png and PATH.svg, whether or not PATH already has one of these suffixes."""
     stem = path.with_suffix("") if path.suffix in FIGURE_SUFFIXES else path
     return tuple(stem.with_name(stem.name + suffix) for suffix in FIGURE_SUFFIXES)
 
@@ -93,10 +93,10 @@ def require_matplotlib() -> None:
 
 
 def write_figure(figures: Sequence[Figure], path: Path) -> None:
-    """All panels side by side, as PNG and SVG."""
-    import matplotlib  # optional: only --figure needs it
+    """Write all panels side by side, as PNG and as SVG."""
+    import matplotlib  # an optional dependency, needed only for --figure
 
-    with matplotlib.rc_context({"axes.formatter.min_exponent": 4}):  # 52, not 5.2 x 10^1
+    with matplotlib.rc_context({"axes.formatter.min_exponent": 4}):  # label axes 52 instead of 5.2 x 10^1
         canvas = _draw(figures)
         for target in figure_paths(path):
             _write(target, partial(canvas.savefig, format=target.suffix[1:], dpi=150))
@@ -120,9 +120,9 @@ def _draw(figures: Sequence[Figure]) -> Canvas:
 
 
 def _write(path: Path, fill: Callable[[Path], object]) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        fill(beside)
-        beside.replace(path)
+        fill(temporary)
+        temporary.replace(path)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

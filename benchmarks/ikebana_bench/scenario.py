@@ -1,14 +1,14 @@
-"""What a benchmark is.
+"""The base class of benchmarks, and their parameters, figures and verification.
 
-A benchmark is a subclass of `Scenario`. It states a claim and where in the paper the claim is made,
-declares its parameters once (command-line options, defaults and the JSON document follow from them),
-and has a `run` that measures, verifies what it measured, and returns metrics. `floor.py` is an example.
+A benchmark is a subclass of `Scenario`. It states a claim and the place in the paper that makes the claim,
+declares its parameters once (command-line options, defaults and the JSON document follow from them), and
+implements `run`, which measures, verifies the results and returns metrics. See `floor.py` for an example.
 
-Verification is part of the run: `self.verify(...)` compares with an answer found in another way, outside
-of what is timed. The first one that does not hold ends the run; a run that verifies nothing is refused.
+Every run verifies its results: `self.verify(...)` checks them against an independently computed answer,
+outside the timed section. The first failed verification ends the run. A run without any verification fails.
 
-A metric's name ends in its unit (see `units`): `update_p99_ms`, `updates_per_s`, `resident_bytes`. Its
-value is a number, or a `Series`, which goes to the figure instead of the table.
+The name of a metric ends in its unit (see `units`): `update_p99_ms`, `updates_per_s`, `resident_bytes`. The
+value is a number, which is printed in the table, or a `Series`, which is drawn in the figure.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ Results: TypeAlias = Mapping[str, float | Series]
 
 
 class VerificationError(IkebanaError):
-    """A benchmark's answer is not the one found independently, or it compared none."""
+    """A benchmark's result differs from the independently computed one, or the benchmark verified nothing."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """Base of a benchmark's parameters: a frozen dataclass whose fields are made by `parameter`."""
+    """Base class of a benchmark's parameters: a frozen dataclass whose fields are created by `parameter`."""
 
 
 def parameter(default: T, help: str, *, minimum: float | None = None, choices: Sequence[T] = ()) -> T:
-    """A field of `Parameters`: the option `--its-name`, of the default's type.
+    """Return a field of `Parameters`, which becomes the command-line option `--field-name`.
 
-    A bool gives `--its-name` and `--no-its-name`. `minimum` bounds a number; `choices` lists all values.
+    The type of the option is the type of `default`. A bool becomes `--field-name` and `--no-field-name`. `minimum`
+    is the least value of a number; `choices` lists the allowed values.
     """
     metadata = {"help": help, "minimum": minimum, "choices": choices}
     return field(default=default, metadata=metadata)
@@ -49,7 +50,7 @@ def parameter(default: T, help: str, *, minimum: float | None = None, choices: S
 
 @dataclass(frozen=True)
 class Figure:
-    """One panel: a curve for each label, or points of it. Scales are "log" or "linear"."""
+    """One panel of a figure: a labelled curve for each series, or its points. Scales are "log" or "linear"."""
 
     title: str
     x_label: str
@@ -61,7 +62,7 @@ class Figure:
 
 
 class Scenario(ABC, Generic[P]):
-    """A benchmark; one instance serves one run."""
+    """A benchmark. Each run uses a new instance."""
 
     name: ClassVar[str]
     claim: ClassVar[str]
@@ -73,17 +74,17 @@ class Scenario(ABC, Generic[P]):
 
     @abstractmethod
     def run(self, parameters: P, progress: Progress) -> Results:
-        """Measure, verify, and return the metrics."""
+        """Measure, verify the results, and return the metrics."""
 
     def verify(self, holds: object, what: str, *, detail: str = "") -> None:
-        """Go on if `holds`; otherwise the run has failed to establish `what`, and ends here."""
+        """Raise `VerificationError` unless `holds`. `what` is the statement that is verified."""
         if not holds:
-            hint = "the figures of this run mean nothing: find the cause before measuring again"
+            hint = "the measurements of this run are invalid: fix the cause before you measure again"
             raise VerificationError(f"verification failed: {what}", detail=detail, hint=hint)
         self.verifications += 1
 
     def figures(self, results: Results) -> Sequence[Figure]:
-        """What `--figure` draws; unless overridden, all series of one unit share a panel."""
+        """Return the panels that `--figure` draws. By default, all series of one unit share a panel."""
         panels: dict[str, dict[str, Series]] = {}
         for name, value in results.items():
             if isinstance(value, Series):

@@ -1,7 +1,7 @@
-"""Units from metric names, and figures for human readers.
+"""The units of metrics, and how their values are formatted.
 
-A metric's name ends in its unit: `_ms`, `_s`, `_per_s`, `_bytes`, `_ratio`; any other name is a plain
-number. JSON keeps the number as it is; tables show three significant digits in the unit that fits.
+The name of a metric ends in its unit: `_ms`, `_s`, `_per_s`, `_bytes` or `_ratio`. A metric with any other name is a
+plain number. JSON documents contain unformatted numbers; tables show three significant digits in a suitable unit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SIZES = ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
 
 
 def split(name: str) -> tuple[str, str]:
-    """A metric's label and the suffix that is its unit.
+    """Return the label of a metric, and the suffix that gives its unit.
 
     >>> split("step_p99_ms"), split("updates_per_s"), split("batches")
     (('step p99', '_ms'), ('updates', '_per_s'), ('batches', ''))
@@ -25,13 +25,13 @@ def split(name: str) -> tuple[str, str]:
 
 
 def axis_label(name: str) -> tuple[str, str]:
-    """A series' label, and its unit written out for an axis."""
+    """Return the label of a series, and the name of its unit for an axis."""
     label, suffix = split(name)
     return label, AXES.get(suffix, "value")
 
 
 def show(name: str, value: float) -> str:
-    """A metric's value for a reader.
+    """Return the value of a metric as formatted text.
 
     >>> show("step_ms", 0.0312), show("load_s", 75), show("updates_per_s", 2_150_000)
     ('31.2 µs', '1.25 min', '2.15 M/s')

@@ -159,12 +159,12 @@ def miss_in_look_ups(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("options", "corrupt", "message"),
     [
-        (CLOSED_LOOP, lose_a_batch, "with effort eager the trace holds the window"),
-        (CLOSED_LOOP, lose_a_row, "a batch holds its updates, sorted and added up"),
-        (CLOSED_LOOP, swap_two_rows, "a batch holds its updates, sorted and added up"),
-        (BULK, lose_a_row, 'pairs: column "key" of the index is as numpy.lexsort has it'),
-        (BULK, swap_two_rows, 'pairs: column "key" of the index is as numpy.lexsort has it'),
-        (BULK, miss_in_look_ups, 'pairs: look-ups find the right "key"'),
+        (CLOSED_LOOP, lose_a_batch, "with effort eager, the trace contains the window"),
+        (CLOSED_LOOP, lose_a_row, "a batch contains its updates, sorted and consolidated"),
+        (CLOSED_LOOP, swap_two_rows, "a batch contains its updates, sorted and consolidated"),
+        (BULK, lose_a_row, 'pairs: column "key" of the index agrees with numpy.lexsort'),
+        (BULK, swap_two_rows, 'pairs: column "key" of the index agrees with numpy.lexsort'),
+        (BULK, miss_in_look_ups, 'pairs: lookups return the correct "key"'),
     ],
 )
 def test_a_wrong_index_does_not_pass(

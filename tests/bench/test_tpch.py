@@ -18,7 +18,7 @@ from ikebana_bench.tpch import serving
 from ikebana_bench.tpch.batch import TpchBatch
 from ikebana_bench.tpch.feeding import columns_of
 from ikebana_bench.tpch.installing import indexes
-from ikebana_bench.tpch.interactive import Feed, TpchInteractive, Visits
+from ikebana_bench.tpch.interactive import Feed, QuerySchedule, TpchInteractive
 from ikebana_bench.tpch.rates import TpchRates
 from ikebana_bench.tpch.schemas import KEYS, QUERIES, SCHEMAS, TABLES, numbers, tables_of
 from ikebana_bench.tpch.serving import FROM_LINEITEM, WITHOUT_LINEITEM
@@ -113,7 +113,7 @@ class TestOnSpark:
     def test_wrong_answers_do_not_pass(
         self, spark: SparkSession, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(serving, "wrong", lambda number, found, wanted: "it is not what it should be")
+        monkeypatch.setattr(serving, "wrong", lambda number, actual, expected: "the answer is wrong")
         status, document = run([*INTERACTIVE, "--rounds=1"], data, tmp_path)
         assert (status, document["verified"], document["results"]) == (1, False, {})
 
@@ -181,16 +181,16 @@ def feed_sizes(rows: dict[str, pa.Table]) -> dict[str, int]:
     return {name: each.num_rows for name, each in rows.items()}
 
 
-def test_visits_are_the_same_for_a_seed_and_keep_as_many() -> None:
-    first, again = Visits(list(QUERIES), 10, 3), Visits(list(QUERIES), 10, 3)
+def test_query_schedules_are_the_same_for_a_seed_and_keep_as_many() -> None:
+    first, again = QuerySchedule(list(QUERIES), 10, 3), QuerySchedule(list(QUERIES), 10, 3)
     for _ in range(100):
-        before = set(first.present)
-        gone, come = first.next()
-        assert (gone, come) == again.next()
-        assert gone in before and come not in before
-        assert set(first.present) == before - {gone} | {come}
+        before = set(first.active)
+        retired, replacement = first.next()
+        assert (retired, replacement) == again.next()
+        assert retired in before and replacement not in before
+        assert set(first.active) == before - {retired} | {replacement}
     with pytest.raises(IkebanaError, match="cannot be active"):
-        Visits([1, 2], 2, 0)
+        QuerySchedule([1, 2], 2, 0)
 
 
 def test_figure_1_has_three_panels() -> None:

@@ -61,8 +61,8 @@ class TestOnSpark:
             def feed(self, number: int, rows: Rows, batch: int) -> tuple[float, pa.Table]:
                 return 1.0, rows["lineitem"]
 
-            def wrong(self, number: int, found: pa.Table, wanted: pa.Table) -> str:
-                return differing(plain(found), plain(wanted))
+            def wrong(self, number: int, actual: pa.Table, expected: pa.Table) -> str:
+                return differing(plain(actual), plain(expected))
 
         monkeypatch.setattr("ikebana_bench.tpch.rates.peer", lambda name, workers: Mistaken(workers))
         status, document = run(tables, tmp_path, "tpch-rates", "--peers=duckdb", "--queries=6")

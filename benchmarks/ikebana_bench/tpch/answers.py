@@ -1,4 +1,4 @@
-"""Spark's answers to the 22 queries of TPC-H, and what is wrong with ours."""
+"""Spark's answers to the 22 queries of TPC-H, and the comparison of our answers with them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ikebana_bench.tpch.schemas import query
 
 
 def expected(spark: SparkAnswers, number: int) -> pa.Table:
-    """Spark's answer to one of the queries, without its LIMIT."""
+    """Return Spark's answer to a query without its LIMIT."""
     top = Top.of(query(number))
     return spark.answer(top.unlimited if top else query(number))
 
 
 def wrong(number: int, actual: pa.Table, unlimited: pa.Table) -> str:
-    """How our answer to one of the queries differs from Spark's answer without its LIMIT; empty if it is correct."""
+    """Return how our answer to a query differs from `unlimited`, Spark's answer without the LIMIT; empty if correct."""
     top = Top.of(query(number))
     return top.difference(actual, unlimited) if top else difference(actual, unlimited)

@@ -1,14 +1,14 @@
-"""One query of TPC-H by itself, over tables that are fed to it in batches, on an engine without Spark.
+"""Runs a single query of TPC-H over tables that are fed to it in batches, on an engine without Spark.
 
-`lineitem` is a stream, of which nothing is kept but what the query indexes for itself. The others are keyed tables,
-whose rows are checked and indexed, as users of a session have them; or they are streams too. A query gets the columns
-that its text mentions, and keys, or all columns. Spark plans it beforehand, over tables of just these.
+`lineitem` is a stream: its rows are not stored, except in the query's own indexes. The other tables are keyed tables,
+whose rows are checked and indexed as in a session, or streams as well. The tables have the key columns and the columns
+that the query mentions, or all columns. Spark plans the query beforehand, over tables with the same columns.
 
-Batches are logical: each is an epoch, with so many rows of every table that the query reads, as long as that has any;
-the query's answer is brought up to date for each. As many batches as there are workers are under way at a time: rows
-of a stream that come in one transaction go to one worker.
+A logical batch is one epoch, with the next `batch` rows of every table that the query reads and that has rows left. The
+answer is brought up to date for each batch. As many batches as there are workers are in progress at a time, because the
+rows of a stream that arrive in one transaction go to one worker.
 
-One worker is in this process, in one thread; several are in processes of their own.
+A single worker runs in this process, in one thread; several workers run in separate processes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _WARM_ROWS = 200
 
 
 def columns_of(number: int, name: str, *, used: bool = True) -> list[str]:
-    """The columns of a table that a query gets: those that it mentions, with the key; or all.
+    """Return the columns of a table for a query: the key and the columns it mentions if `used`, or all columns.
 
     >>> columns_of(6, "lineitem")[4:]
     ['l_discount', 'l_shipdate']
@@ -50,59 +50,61 @@ def columns_of(number: int, name: str, *, used: bool = True) -> list[str]:
 
 @dataclass(frozen=True)
 class Job:
-    """One of the 22, planned over some columns of the tables that it reads."""
+    """A query, planned over some columns of the tables that it reads."""
 
     number: int
     planned: Planned
     columns: Mapping[str, list[str]]
-    kept: bool
-    """Whether all tables but `lineitem` are keyed ones."""
+    keyed: bool
+    """Whether all tables except `lineitem` are keyed tables; otherwise they are streams."""
 
     def rows(self, tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-        """What it gets of some tables."""
+        """Return the columns that the query needs of the tables that it reads."""
         return {name: tables[name].select(columns) for name, columns in self.columns.items()}
 
 
 @dataclass(frozen=True)
 class FedParameters(Parameters):
-    """Of benchmarks that feed queries."""
+    """Parameters of the benchmarks that feed queries."""
 
     scale: float = parameter(1.0, "scale factor of TPC-H; lineitem has 6M rows at 1", minimum=MINIMUM_SCALE)
-    queries: str = parameter("all", "numbers of the queries, with commas between")
+    queries: str = parameter("all", "query numbers separated by commas, or all")
     tables: str = parameter(
-        "keyed", "what tables are: keyed ones but for lineitem, a stream; or all streams", choices=("keyed", "streams")
+        "keyed", "kind of all tables except lineitem, which is a stream", choices=("keyed", "streams")
     )
-    columns: str = parameter("used", "the columns of tables: those that a query mentions", choices=("used", "all"))
-    workers: int = parameter(2, "workers", minimum=1)
-    repeats: int = parameter(1, "how often each query is measured; the best counts", minimum=1)
-    peers: str = parameter("none", "other systems to measure too, with commas between: see the benchmark's text")
-    data: str = parameter("build/tpch", "folder for the data, which is made once")
+    columns: str = parameter(
+        "used", "columns of the tables: those that the query mentions, or all", choices=("used", "all")
+    )
+    workers: int = parameter(2, "number of workers", minimum=1)
+    repeats: int = parameter(1, "number of measurements per query; the fastest counts", minimum=1)
+    peers: str = parameter("none", "other systems to measure, separated by commas; see the benchmark's module")
+    data: str = parameter("build/tpch", "folder for the generated data")
 
     def job(self, spark: Any, number: int) -> Job:
-        """One of the queries, planned."""
-        return job(spark, number, kept=self.tables == "keyed", used=self.columns == "used")
+        """Return a query, planned by Spark."""
+        return job(spark, number, keyed=self.tables == "keyed", used=self.columns == "used")
 
 
-def job(spark: Any, number: int, *, kept: bool, used: bool) -> Job:
-    """Have Spark plan one of the 22."""
+def job(spark: Any, number: int, *, keyed: bool, used: bool) -> Job:
+    """Return a query, planned by Spark; for `keyed` and `used` see `Job` and `columns_of`."""
     from ikebana.spark.planning import Planner
 
     planner = Planner(spark)
     columns = {name: columns_of(number, name, used=used) for name in tables_of(number)}
     for name, names in columns.items():
         planner.add_table(name, [SCHEMAS[name].field(column) for column in names])
-    return Job(number, planner.plan(query(number)), columns, kept)
+    return Job(number, planner.plan(query(number)), columns, keyed)
 
 
 @contextmanager
 def engine_of(workers: int) -> Iterator[Engine]:
-    """An engine with one worker in this process, or with several in processes of their own."""
+    """An engine with one worker in this process, or with several workers in separate processes."""
     with Engine(cluster=Processes(workers) if workers > 1 else None) as engine:
         yield engine
 
 
 class Fed:
-    """A query installed over empty tables, to be fed; a context manager that drops both."""
+    """A query installed over empty tables that can be fed; a context manager that drops the query and the tables."""
 
     def __init__(self, engine: Engine, job: Job) -> None:
         self._engine = engine
@@ -116,12 +118,12 @@ class Fed:
 
     def _table(self, name: str, job: Job) -> tables.Table:
         fields = [SCHEMAS[name].field(column) for column in job.columns[name]]
-        if job.kept and name != "lineitem":
+        if job.keyed and name != "lineitem":
             return self._engine.table(name, fields, KEYS[name])
         return self._engine.table(name, fields, kind="stream")
 
     def feed(self, rows: Mapping[str, pa.Table], batch: int) -> float:
-        """Seconds that it takes to feed all rows, in batches, until the answer for the last is complete."""
+        """Feed all rows in batches, and return the seconds until the answer for the last batch is complete."""
         epochs: list[int] = []
         watch = Stopwatch()
         for start in range(0, max(table.num_rows for table in rows.values()), batch):
@@ -136,7 +138,7 @@ class Fed:
         return watch.seconds
 
     def answer(self) -> pa.Table:
-        """The answer as it is now."""
+        """Return the current answer."""
         answer = self._view.to_arrow()
         return sort_table(answer, self._lowered.order) if self._lowered.order else answer
 
@@ -151,14 +153,14 @@ class Fed:
 
 
 def warm(engine: Engine, job: Job, rows: Mapping[str, pa.Table]) -> None:
-    """Feed a few rows, so that code is loaded."""
+    """Feed a few rows, so that the measurement does not include loading code."""
     with Fed(engine, job) as fed:
         fed.feed({name: table.slice(0, _WARM_ROWS) for name, table in rows.items()}, _WARM_ROWS)
         fed.answer()
 
 
 def batch_over(spark: Any, folder: Path, partitions: int) -> SparkAnswers:
-    """Spark's own answers over the Parquet files of all tables, with so many shuffle partitions."""
+    """Return an object that answers queries with Spark over the Parquet files of all tables."""
     batch = SparkAnswers(spark, {"spark.sql.shuffle.partitions": partitions})
     for name in TABLES:
         batch.read(name, folder / name)

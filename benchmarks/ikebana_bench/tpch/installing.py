@@ -1,20 +1,23 @@
-"""`tpch-install`: how soon each of the 22 queries has its first answer, on tables that are loaded.
+"""`tpch-install`: the time to the first answer of each of the 22 queries, on loaded tables.
 
-Of each query are measured, in milliseconds:
+Measured for each query, in milliseconds:
 
-    java_cold     the view over empty tables, when Java has not planned this query before
-    prepare       from text to a collection, when Java has: Catalyst, and lowering its plan
-    cached        the same for a text whose plan is kept
-    install       `session.view()` with a kept plan: until workers have the commands
-    answer        the same until the first answer is here: `view.to_arrow()`
-    again         as `answer`, for a further view of the same text while the first is there; the median of some
+    java_cold     installing the view over empty tables when Java has not planned the query before
+    prepare       from the query text to a collection: Catalyst, and lowering its plan
+    cached        the same when the plan is cached
+    install       `session.view()` with a cached plan, until the commands are sent to the workers
+    answer        the same until `view.to_arrow()` has returned the first answer
+    again         like `answer`, for a second view of the same text while the first is installed; the median counts
 
-Queries are installed one after the other, in order, and stay: an index that several need is built by the first of them.
-The further view must build none: with sharing, no arrangement of base tables may appear. `lineitem` is a stream as in
-the paper, or a kept table; queries over a stream have their first answer over no rows of it.
+Queries are installed one after the other and stay installed, so the first query that needs an index builds it for all
+later ones. With sharing, the second view of a query must build no index: the run fails if a new arrangement of a base
+table appears. Not measured: loading the tables (reported separately as `load_s`).
 
-Answers are compared with Spark's after a round of changes. Without sharing, and with `lineitem` kept, each view is
-dropped before the next, since 22 copies may not fit into memory: the changes then come first.
+Differences from the paper: scale 1 instead of 10, and 2 workers instead of 32. `lineitem` is a stream as in the paper,
+or a stored table with `--lineitem table`. First answers of queries over the stream are computed over no line items.
+
+Answers are compared with Spark's after a round of changes. Without sharing and with a stored `lineitem`, the indexes of
+22 queries may not fit into memory: the round of changes then comes first, and each view is dropped before the next.
 """
 
 from __future__ import annotations
@@ -53,23 +56,25 @@ if TYPE_CHECKING:
     from ikebana.spark.view import View
 
 STREAM_TARGET_MS = 10.0
-"""Milliseconds to the first answer of a query that starts from a stream."""
+"""Target for the milliseconds to the first answer of a query that reads the stream."""
 
 TARGET_MS = 500.0
-"""The same of others, at scale 1."""
+"""The same for the other queries, at scale 1."""
 
 
 @dataclass(frozen=True)
 class InstallParameters(Parameters):
     scale: float = parameter(1.0, "scale factor of TPC-H; lineitem has 6M rows at 1", minimum=MINIMUM_SCALE)
-    lineitem: str = parameter("stream", "what lineitem is", choices=("stream", "table"))
+    lineitem: str = parameter("stream", "kind of the lineitem table", choices=("stream", "table"))
     shared: bool = parameter(True, "let queries share arrangements")
-    queries: str = parameter("all", "numbers of the queries, in the order in which they are installed")
-    repeats: int = parameter(5, "how often each query is installed again", minimum=1)
-    orders: int = parameter(20, "new orders of the round of changes, beside those made for each query", minimum=1)
-    workers: int = parameter(2, "workers", minimum=1)
+    queries: str = parameter("all", "query numbers separated by commas, in order of installation, or all")
+    repeats: int = parameter(5, "number of times each query is installed again", minimum=1)
+    orders: int = parameter(
+        20, "random new orders in the round of changes, in addition to those for each query", minimum=1
+    )
+    workers: int = parameter(2, "number of workers", minimum=1)
     seed: int = parameter(0, "seed of the changes", minimum=0)
-    data: str = parameter("build/tpch", "folder for the data, which is made once")
+    data: str = parameter("build/tpch", "folder for the generated data")
 
     @property
     def is_stream(self) -> bool:
@@ -77,12 +82,12 @@ class InstallParameters(Parameters):
 
 
 class TpchInstall(Scenario[InstallParameters]):
-    """Each of the 22, from the command to the first answer."""
+    """Measure the time from installing a query to its first answer."""
 
     name = "tpch-install"
     claim = (
-        "On loaded tables, queries that start from a stream have their first answer within 10 ms, and others within "
-        "half a second; a query over tables that are indexed already builds no index."
+        "On loaded tables, queries that read a stream have their first answer within 10 ms, and other queries within "
+        "half a second; a query over tables that are already indexed builds no index."
     )
     paper = "figure 1a, §6.1.1"
     parameters = InstallParameters
@@ -118,7 +123,7 @@ class TpchInstall(Scenario[InstallParameters]):
         parameters: InstallParameters,
         progress: Progress,
     ) -> dict[int, Times]:
-        """Install all, then each again beside them, and compare after a round of changes."""
+        """Install all queries, then each a second time, and compare all answers after a round of changes."""
         times, views = {}, {}
         for number in progress.track("installing", numbers(parameters.queries)):
             views[number], _, times[number] = installed(session, number)
@@ -141,7 +146,7 @@ class TpchInstall(Scenario[InstallParameters]):
         parameters: InstallParameters,
         progress: Progress,
     ) -> dict[int, Times]:
-        """Install each on tables that have changed, compare, and drop it."""
+        """Apply a round of changes; then install each query, compare its answer, and drop it."""
         times = {}
         apply(session, stream.next_round())
         for number in progress.track("installing and verifying", numbers(parameters.queries)):
@@ -153,7 +158,7 @@ class TpchInstall(Scenario[InstallParameters]):
         return times
 
     def _again(self, session: Session, number: int, parameters: InstallParameters) -> Times:
-        """What further views of one of the 22 take at median, each dropped before the next."""
+        """Return the median time of further views of a query, each dropped before the next is installed."""
         spent, name = [], f"q{number} again"
         for _ in range(parameters.repeats):
             before = indexes(session)
@@ -161,9 +166,9 @@ class TpchInstall(Scenario[InstallParameters]):
             spent.append(times["answer_ms"])
             new, own = indexes(session) - before, own_bytes(session, name)
             self.verify(
-                not parameters.shared or (not new and own < _NEXT_TO_NOTHING),
-                f"a further view of Q{number} builds no index",
-                detail=f"new: {new}, {own} bytes of its own",
+                not parameters.shared or (not new and own < _MAX_PRIVATE_BYTES),
+                f"a second view of Q{number} builds no index",
+                detail=f"new indexes: {dict(new)}, {own} bytes in private arrangements",
             )
             view.drop()
             session.engine.run()
@@ -175,7 +180,7 @@ class TpchInstall(Scenario[InstallParameters]):
 
 
 def prepare(session: Session, chosen: Sequence[int], progress: Progress) -> dict[int, Times]:
-    """What planning each query takes; the session has planned all of them when this is done."""
+    """Return the time to plan each query, first and from the cache; afterwards the session has cached all plans."""
     from ikebana.spark.querying import Queries
     from ikebana.sql import SourceTable
 
@@ -185,7 +190,7 @@ def prepare(session: Session, chosen: Sequence[int], progress: Progress) -> dict
         relations[name] = SourceTable(name, table, tuple(table.key), table.kind == "stream")
     queries = Queries(session.spark, session.engine, "", lambda: relations)
     times: dict[int, Times] = {number: {} for number in chosen}
-    queries.lower("SELECT r_name FROM region")  # so that all tables are known
+    queries.lower("SELECT r_name FROM region")  # registers all tables with the planner
     for metric in ("prepare_ms", "cached_ms"):
         for number in progress.track("preparing", chosen):
             watch = Stopwatch()
@@ -197,7 +202,7 @@ def prepare(session: Session, chosen: Sequence[int], progress: Progress) -> dict
 
 
 def installed(session: Session, number: int, name: str = "") -> tuple[View, pa.Table, Times]:
-    """A view of one of the 22, its first answer, and what both took."""
+    """Install a view of a query, and return the view, its first answer and the times of both."""
     watch = Stopwatch()
     view = session.view(name or f"q{number}", query(number))
     install = watch.seconds
@@ -206,28 +211,31 @@ def installed(session: Session, number: int, name: str = "") -> tuple[View, pa.T
 
 
 def own_bytes(session: Session, name: str) -> int:
-    """What a view has arranged on the way to its result; nothing if another has the same result."""
+    """Return the bytes of a view's private arrangements; 0 if the view shares the result of another view."""
     return sum(arrangement.inner_bytes for arrangement in session.arrangements() if arrangement.name == (name,))
 
 
-_NEXT_TO_NOTHING = 1 << 14
-"""Bytes of what a query may arrange for itself over no line items: constants, sums of nothing."""
+_MAX_PRIVATE_BYTES = 1 << 14
+"""The most bytes that a second view may arrange privately: constants, and aggregates over no line items."""
 
 
 def indexes(session: Session) -> Counter[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """The number of arrangements of base tables for each key, over all workers; streams have none."""
-    kept = {name for name in TABLES if session.table(name).kind != "stream"}
-    shown = session.arrangements()
-    return Counter((arrangement.name, arrangement.key) for arrangement in shown if kept.issuperset(arrangement.name))
+    """Return the number of arrangements of each base table by key, over all workers; streams have none."""
+    stored = {name for name in TABLES if session.table(name).kind != "stream"}
+    return Counter(
+        (arrangement.name, arrangement.key)
+        for arrangement in session.arrangements()
+        if stored.issuperset(arrangement.name)
+    )
 
 
 def memory(when: str, session: Session) -> dict[str, float]:
-    """What the workers hold; of arrangements, those that can be shared."""
+    """Return the resident memory of the workers, and the bytes of shareable arrangements."""
     return {f"{when}_resident_bytes": resident(session), f"{when}_held_bytes": session.status().bytes}
 
 
 def summarised(results: Mapping[int, Times], parameters: InstallParameters) -> Iterator[tuple[str, Any]]:
-    """Over all queries of a kind: medians and maxima, and how they compare with what is aimed at."""
+    """Yield medians, maxima and target ratios over all queries of a kind."""
     for metric in ("prepare_ms", "cached_ms"):
         yield f"all_{metric}", float(np.median([times[metric] for times in results.values()]))
     for kind, members in {"from_lineitem": FROM_LINEITEM, "without_lineitem": WITHOUT_LINEITEM}.items():

@@ -1,23 +1,26 @@
-"""`tpch-interactive`: queries of TPC-H that come and go while its tables grow (figure 1).
+"""`tpch-interactive`: queries of TPC-H that are installed and retired while the tables grow (figure 1).
 
-Seven tables are kept, indexed by their keys. Some of their rows are there at first, the others come in rounds, so many
-of each table in a round, until it has no more. `lineitem` is a stream: a query sees what comes after its installation.
-Ten of the 22 queries are active at any time: every few rounds one of them, chosen at random, is retired, and another
-takes its place. Measured are
+Seven tables are stored and indexed by their keys. A fraction of their rows is loaded at the start; the others are
+inserted in rounds of `--rows` rows per table, until a table has no more. `lineitem` is a stream: a query sees only the
+rows that arrive after its installation. Ten of the 22 queries are active at any time. Every few rounds, a randomly
+chosen active query is retired, and a random inactive query is installed. Measured are
 
-    install    from `session.view()` until its first answer is here, `view.to_arrow()`; Catalyst's plan of it is kept
-    update     from a round's rows to the answers of all active queries
-    memory     what the workers have resident after each round, libraries that they share aside
+    install    from `session.view()` until `view.to_arrow()` has returned the first answer, with a cached Catalyst plan
+    update     from inserting the rows of a round until all active queries are up to date
+    memory     resident memory of the workers after each round, without shared libraries
 
-with sharing and then without, where every query builds all its indexes itself; the same rows, queries and moments in
-both. Without sharing the tables are kept beside them, since queries to come need their history.
+first with sharing and then without, where every query builds all its indexes itself. Rows, queries and rounds are the
+same in both settings. Not measured: loading the tables, and planning with Catalyst (see `tpch-install`).
 
-Final answers are compared with Spark's over the same rows, and so are some first answers, which are random too.
-`queries_resident` is what was added to the memory of the loaded tables. Not guaranteed: that memory is given back to
-the system when a query is retired.
+Differences from the paper: scale 1 instead of 10, and 2 workers instead of 32. The tables are half loaded when the
+first query is installed. Without sharing, the tables are stored as well, because later queries need their history:
+compare `queries_resident`, the memory that the queries add to the loaded tables. The workers may not return the memory
+of a retired query to the operating system.
 
-Ratios: `unshared_over_shared_ratio` is how many times as much time or memory it takes not to share; `target_ratio` is
-above 1 where the target was met.
+All final answers, and a random sample of first answers, are compared with Spark's over the same rows.
+
+Ratios: `unshared_over_shared_ratio` is the time or memory without sharing over that with sharing; `target_ratio` is
+above 1 if the target was met.
 """
 
 from __future__ import annotations
@@ -45,19 +48,19 @@ if TYPE_CHECKING:
     from ikebana.spark.view import View
 
 INSTALL_TARGET_MS = 10.0
-"""Every query that starts from lineitem should have its first answer by then."""
+"""Target for the slowest first answer of a query that reads lineitem."""
 
 INSTALL_TARGET, UPDATE_TARGET, MEMORY_TARGET = 50.0, 2.0, 2.5
-"""How many times as much not to share should take: of installing such a query, of a round, of memory."""
+"""Targets for unshared over shared: installation of a query that reads lineitem, update of a round, memory."""
 
 SETTINGS = {"shared": True, "unshared": False}
 
 _SMALL = ("region", "nation")
-"""Tables that are complete from the beginning."""
+"""Tables that are loaded completely at the start."""
 
 
 class Feed:
-    """The rows of all tables: some at first, then so many of each in a round, as long as there are any."""
+    """The rows of all tables: a loaded fraction, and then `rows` of each table per round while there are any."""
 
     def __init__(self, tables: Mapping[str, pa.Table], loaded: float, rows: int) -> None:
         self._tables, self._rows = dict(tables), rows
@@ -66,21 +69,21 @@ class Feed:
         self._snapshot: tuple[int, dict[str, pa.Table]] = (-1, {})
 
     def _until(self, name: str, number: int) -> int:
-        """How many rows of a table there are after a round; round 0 is what is there at first."""
+        """Return the number of rows of a table after a round; round 0 is the initial load."""
         return min(self._first[name] + number * self._rows, self._tables[name].num_rows)
 
     def between(self, name: str, after: int, number: int) -> pa.Table:
-        """The rows of a table that came after one round, up to and with another."""
+        """Return the rows that a table received after round `after`, up to and including round `number`."""
         start = self._until(name, after)
         return self._tables[name].slice(start, self._until(name, number) - start)
 
     def round(self, number: int) -> dict[str, pa.Table]:
-        """What comes in a round."""
+        """Return the rows of a round, by table."""
         slices = {name: self.between(name, number - 1, number) for name in self._tables}
         return {name: rows for name, rows in slices.items() if rows.num_rows}
 
     def snapshot(self, number: int) -> dict[str, pa.Table]:
-        """All tables after a round, `lineitem` too."""
+        """Return all tables after a round, including `lineitem`."""
         if self._snapshot[0] != number:
             self._snapshot = (
                 number,
@@ -89,26 +92,30 @@ class Feed:
         return self._snapshot[1]
 
 
-class Visits:
-    """Which queries are there at first, and who comes in whose place, at random."""
+class QuerySchedule:
+    """A random choice of the initial queries, and of the queries that are retired and installed."""
 
     def __init__(self, numbers: Sequence[int], active: int, seed: int) -> None:
         if not active < len(numbers):
-            raise IkebanaError(f"{active} of {len(numbers)} queries cannot be active", hint="leave one that can come")
+            raise IkebanaError(
+                f"{active} of {len(numbers)} queries cannot be active at a time",
+                detail="at least one query must be inactive, so that it can replace another",
+                hint="reduce --active, or add numbers to --queries",
+            )
         self._random, self._numbers = random.Random(seed), numbers
-        self.present = self._random.sample(numbers, active)
+        self.active = self._random.sample(numbers, active)
 
     def next(self) -> tuple[int, int]:
-        """The query that leaves, and one that comes and is not there."""
-        gone = self._random.choice(self.present)
-        come = self._random.choice([number for number in self._numbers if number not in self.present])
-        self.present[self.present.index(gone)] = come
-        return gone, come
+        """Return the active query that is retired next, and the inactive query that replaces it."""
+        retired = self._random.choice(self.active)
+        replacement = self._random.choice([number for number in self._numbers if number not in self.active])
+        self.active[self.active.index(retired)] = replacement
+        return retired, replacement
 
 
 @dataclass(frozen=True)
-class Guest:
-    """An active query, when it came, and its first answer."""
+class ActiveQuery:
+    """An installed query, the round after which it was installed, and its first answer."""
 
     number: int
     view: View
@@ -118,7 +125,7 @@ class Guest:
 
 @dataclass
 class Measured:
-    """What was measured in one setting."""
+    """The measurements of one setting."""
 
     install_ms: dict[int, list[float]] = field(default_factory=lambda: {number: [] for number in QUERIES})
     update_ms: list[float] = field(default_factory=list)
@@ -127,30 +134,32 @@ class Measured:
     before_bytes: int = 0
 
     def installs(self, *, lineitem: bool) -> list[float]:
-        """What installations took of queries that start from lineitem, or of the others."""
+        """Return the installation times of the queries that read lineitem, or of the others."""
         return [ms for n, spent in self.install_ms.items() for ms in spent if (n not in WITHOUT_LINEITEM) == lineitem]
 
     @property
     def late_bytes(self) -> float:
-        """Resident memory in the second half of the rounds, at median."""
+        """The median of the resident memory in the second half of the rounds."""
         return float(np.median(self.resident_bytes[len(self.resident_bytes) // 2 :]))
 
 
 @dataclass(frozen=True)
 class InteractiveParameters(Parameters):
     scale: float = parameter(1.0, "scale factor of TPC-H; lineitem has 6M rows at 1", minimum=MINIMUM_SCALE)
-    loaded: float = parameter(0.5, "fraction of each table that is there at first", minimum=0)
-    rounds: int = parameter(400, "rounds of updates", minimum=1)
-    seconds: float = parameter(0.0, "end the rounds of a setting after so many seconds; 0 for no limit", minimum=0)
+    loaded: float = parameter(0.5, "fraction of each table that is loaded at the start", minimum=0)
+    rounds: int = parameter(400, "number of rounds of updates", minimum=1)
+    seconds: float = parameter(0.0, "time limit for the rounds of a setting, in seconds; 0 for no limit", minimum=0)
     rows: int = parameter(100, "rows of each table in a round", minimum=1)
-    queries: str = parameter("all", "numbers of the queries that come and go, with commas between")
-    active: int = parameter(10, "active queries", minimum=1)
-    every: int = parameter(4, "rounds after which a query is replaced", minimum=1)
-    checks: int = parameter(4, "first answers that are compared with Spark's, beside all final ones", minimum=0)
-    sharing: str = parameter("both", "which settings are measured", choices=("both", *SETTINGS))
-    workers: int = parameter(2, "workers", minimum=1)
-    seed: int = parameter(0, "seed of which queries come and go", minimum=0)
-    data: str = parameter("build/tpch", "folder for the data, which is made once")
+    queries: str = parameter("all", "numbers of the queries to choose from, separated by commas, or all")
+    active: int = parameter(10, "number of active queries", minimum=1)
+    every: int = parameter(4, "number of rounds after which a query is replaced", minimum=1)
+    checks: int = parameter(
+        4, "number of first answers that are compared with Spark's, in addition to all final answers", minimum=0
+    )
+    sharing: str = parameter("both", "settings to measure", choices=("both", *SETTINGS))
+    workers: int = parameter(2, "number of workers", minimum=1)
+    seed: int = parameter(0, "seed of the choice of queries", minimum=0)
+    data: str = parameter("build/tpch", "folder for the generated data")
 
     @property
     def settings(self) -> Sequence[str]:
@@ -158,12 +167,12 @@ class InteractiveParameters(Parameters):
 
 
 class TpchInteractive(Scenario[InteractiveParameters]):
-    """Installation latency, update latency and memory, with and without sharing."""
+    """Measure installation latency, update latency and memory, with and without sharing."""
 
     name = "tpch-interactive"
     claim = (
-        "With shared arrangements queries are installed within milliseconds, updates take half the time, and ten "
-        "queries need two to three times less memory."
+        "With shared arrangements, queries are installed within milliseconds, updates take half the time, and ten "
+        "queries need a half to a third of the memory."
     )
     paper = "figure 1, §6.1.1"
     parameters = InteractiveParameters
@@ -195,42 +204,43 @@ class TpchInteractive(Scenario[InteractiveParameters]):
         with connect(spark, parameters.workers, share=SETTINGS[setting]) as session:
             prepare(session, feed, chosen, progress)
             measured.before_bytes = resident(session)
-            visits = Visits(chosen, parameters.active, parameters.seed)
-            guests = {number: welcome(session, number, 0, measured) for number in visits.present}
-            seen = list(guests.values())
+            schedule = QuerySchedule(chosen, parameters.active, parameters.seed)
+            active = {number: install(session, number, 0, measured) for number in schedule.active}
+            installed = list(active.values())
             number, clock = 0, Stopwatch()
             for number in progress.track(f"rounds, {setting}", range(1, parameters.rounds + 1)):
                 if number % parameters.every == 0:
-                    gone, come = visits.next()
-                    guests.pop(gone).view.drop()
-                    guests[come] = welcome(session, come, number - 1, measured)
-                    seen.append(guests[come])
+                    retired, replacement = schedule.next()
+                    active.pop(retired).view.drop()
+                    active[replacement] = install(session, replacement, number - 1, measured)
+                    installed.append(active[replacement])
                 measured.update_ms.append(update(session, feed.round(number)))
                 measured.at_s.append(clock.seconds)
                 measured.resident_bytes.append(resident(session))
                 if 0 < parameters.seconds < clock.seconds:
                     break
-            self._compare_last(oracle, feed, list(guests.values()), number, progress)
-        self._compare_first(oracle, feed, sampled(seen, parameters), progress)
+            self._compare_last(oracle, feed, list(active.values()), number, progress)
+        self._compare_first(oracle, feed, sampled(installed, parameters), progress)
         return measured
 
     def _compare_last(
-        self, oracle: Oracle, feed: Feed, guests: Sequence[Guest], number: int, progress: Progress
+        self, oracle: Oracle, feed: Feed, queries: Sequence[ActiveQuery], number: int, progress: Progress
     ) -> None:
-        """All active queries, over the line items that each has seen."""
-        for guest in progress.track("verifying final answers", guests):
-            rows = feed.snapshot(number) | {"lineitem": feed.between("lineitem", guest.round, number)}
-            problem = oracle.wrong(guest.number, guest.view.to_arrow(), rows)
-            self.verify(not problem, f"Q{guest.number} equals Spark's answer at the end", detail=problem)
+        """Compare the final answers, each over the line items that arrived after the query's installation."""
+        for active in progress.track("verifying final answers", queries):
+            rows = feed.snapshot(number) | {"lineitem": feed.between("lineitem", active.round, number)}
+            problem = oracle.wrong(active.number, active.view.to_arrow(), rows)
+            self.verify(not problem, f"the final answer of Q{active.number} equals Spark's", detail=problem)
 
-    def _compare_first(self, oracle: Oracle, feed: Feed, guests: Sequence[Guest], progress: Progress) -> None:
-        for guest in progress.track("verifying first answers", guests):
-            rows = feed.snapshot(guest.round) | {"lineitem": feed.between("lineitem", guest.round, guest.round)}
-            problem = oracle.wrong(guest.number, guest.answer, rows)
-            self.verify(not problem, f"the first answer of Q{guest.number} equals Spark's", detail=problem)
+    def _compare_first(self, oracle: Oracle, feed: Feed, queries: Sequence[ActiveQuery], progress: Progress) -> None:
+        """Compare first answers, which are computed over no line items."""
+        for active in progress.track("verifying first answers", queries):
+            rows = feed.snapshot(active.round) | {"lineitem": feed.between("lineitem", active.round, active.round)}
+            problem = oracle.wrong(active.number, active.answer, rows)
+            self.verify(not problem, f"the first answer of Q{active.number} equals Spark's", detail=problem)
 
     def figures(self, results: Results) -> Sequence[Figure]:
-        """As in the paper: installation, update, memory."""
+        """Return the three panels of figure 1: installation, update, memory."""
 
         def curves(metric: str) -> dict[str, Series]:
             curves = {setting: results.get(f"{setting}_{metric}") for setting in SETTINGS}
@@ -248,7 +258,7 @@ class TpchInteractive(Scenario[InteractiveParameters]):
 
 
 def prepare(session: Session, feed: Feed, chosen: Sequence[int], progress: Progress) -> None:
-    """Tables as they are at first, workers that have loaded their code, and plans of all queries."""
+    """Warm up the workers, load the initial rows, and plan all queries."""
     warm(session, feed.snapshot(0), chosen, progress, stream=True)
     create(session, stream=True)
     fill(session, feed.snapshot(0), progress)
@@ -256,18 +266,18 @@ def prepare(session: Session, feed: Feed, chosen: Sequence[int], progress: Progr
         session.explain(query(number))
 
 
-def welcome(session: Session, number: int, after: int, measured: Measured) -> Guest:
-    """Install a query after a round."""
+def install(session: Session, number: int, after: int, measured: Measured) -> ActiveQuery:
+    """Install a query after round `after`, read its first answer, and record the time of both."""
     name = f"q{number} after round {after}"
     watch = Stopwatch()
     view = session.view(name, query(number))
     answer = view.to_arrow()
     measured.install_ms[number].append(watch.seconds * 1e3)
-    return Guest(number, view, after, answer)
+    return ActiveQuery(number, view, after, answer)
 
 
 def update(session: Session, rows: Mapping[str, pa.Table]) -> float:
-    """Milliseconds from a round's rows to the answers of all views."""
+    """Insert the rows of a round, and return the milliseconds until all views are up to date."""
     watch = Stopwatch()
     with session.transaction():
         for name, table in rows.items():
@@ -276,14 +286,14 @@ def update(session: Session, rows: Mapping[str, pa.Table]) -> float:
     return watch.seconds * 1e3
 
 
-def sampled(guests: Sequence[Guest], parameters: InteractiveParameters) -> list[Guest]:
-    """Some of those whose first answers say something: a query over no line items has next to none."""
-    candidates = [guest for guest in guests if guest.number in WITHOUT_LINEITEM]
+def sampled(queries: Sequence[ActiveQuery], parameters: InteractiveParameters) -> list[ActiveQuery]:
+    """Return a random sample of the queries that do not read lineitem; the first answers of the others are trivial."""
+    candidates = [active for active in queries if active.number in WITHOUT_LINEITEM]
     return random.Random(parameters.seed).sample(candidates, min(parameters.checks, len(candidates)))
 
 
 def metrics(setting: str, measured: Measured) -> Iterator[tuple[str, Any]]:
-    """What was measured in a setting."""
+    """Yield the metrics of a setting."""
     every = [ms for spent in measured.install_ms.values() for ms in spent]
     kinds = {"from_lineitem": measured.installs(lineitem=True), "without_lineitem": measured.installs(lineitem=False)}
     for kind, spent in {"all": every, **kinds}.items():
@@ -305,7 +315,7 @@ def metrics(setting: str, measured: Measured) -> Iterator[tuple[str, Any]]:
 
 
 def compared(measurements: Mapping[str, Measured]) -> Iterator[tuple[str, float]]:
-    """Both settings, and what is aimed at."""
+    """Yield the ratios between both settings, and the ratios to the targets."""
     installs = {setting: measured.installs(lineitem=True) for setting, measured in measurements.items()}
     if installs.get("shared"):
         yield "from_lineitem_install_target_ratio", INSTALL_TARGET_MS / max(installs["shared"])
@@ -317,8 +327,8 @@ def compared(measurements: Mapping[str, Measured]) -> Iterator[tuple[str, float]
         "memory": (unshared.late_bytes / shared.late_bytes, MEMORY_TARGET),
     }
     if installs["shared"]:
-        install = np.median(installs["unshared"]) / np.median(installs["shared"])
-        ratios["from_lineitem_install"] = install, INSTALL_TARGET
+        install_ratio = np.median(installs["unshared"]) / np.median(installs["shared"])
+        ratios["from_lineitem_install"] = install_ratio, INSTALL_TARGET
     for name, (ratio, target) in ratios.items():
         yield f"{name}_unshared_over_shared_ratio", float(ratio)
         yield f"{name}_sharing_target_ratio", float(ratio / target)

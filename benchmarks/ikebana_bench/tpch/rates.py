@@ -1,24 +1,27 @@
-"""`tpch-rates`: tuples a second of each of the 22 queries, fed in large batches (appendix B).
+"""`tpch-rates`: tuples per second of each of the 22 queries, fed in large batches (appendix B).
 
-Each query runs by itself (`ikebana_bench.tpch.feeding`), with one worker and with several. Its rows are in memory
-already. Every batch is an epoch with so many rows of each table that the query reads, and the answer is brought up to
-date for each. Tuples are the rows of all these tables; the clock runs from the first batch to the complete answer. A
-few rows were fed before, so that code is loaded. With one worker `cpu` is the processor time of it, which others that
-use the machine do not change.
+Each query runs by itself (`ikebana_bench.tpch.feeding`), with one worker and with `--workers`. Every batch is an epoch
+with `--batch` rows of each table that the query reads, and the answer is brought up to date for each batch. Tuples are
+the rows of all these tables. Measured is the time from the first batch to the complete answer, with the rows already in
+memory; a few rows are fed before to load the code. `cpu_s` is the processor time of a single worker, which other
+programs on the machine hardly influence.
 
-Spark plans the queries beforehand and answers them over the same tables, to compare the final answers with; it has
-nothing to do while queries are fed.
+Not measured: Spark, which plans the queries beforehand and answers them over the same tables for comparison with the
+final answers. It is idle while queries are fed.
 
-With `--peers`, other systems take the same rows in the same batches, with as many workers as ours has at most, each
-query once (`ikebana_bench.tpch.peers` says how each is fed, and what that leaves out in its favour):
+Differences from the paper: scale 1 instead of 10, and 1 and 2 workers. All tables except `lineitem` are keyed tables,
+whose rows are checked and indexed (see `--tables`), with only the columns that the query mentions (see `--columns`).
 
-    duckdb      answers anew after every batch; answers are only checked for their number of rows
-    pathway     keeps all 22 up to date; answers are compared with Spark's, in floating-point numbers
-    structured  Spark Structured Streaming, where Spark accepts the query; answers are compared with Spark's
+With `--peers`, other systems get the same rows in the same batches, with `--workers` workers. Each query is measured
+once. `ikebana_bench.tpch.peers` describes how each system is fed, and what its time excludes:
 
-A peer's tuples are counted as ours are, so `NAME_ratio` compares elapsed times: above 1 we are faster. What a peer
-cannot run is not in the results: `NAME_queries` says how many it could, and the reasons are logged. `--scale 0.1` makes
-for shorter runs, with fewer batches: DuckDB then answers less often.
+    duckdb      answers from scratch after every batch; only the number of rows of its answers is checked
+    pathway     maintains all 22 queries; answers are compared with Spark's, as floating-point numbers
+    structured  Spark Structured Streaming, for the queries that it supports; answers are compared with Spark's
+
+Tuples of a peer are counted like ours, so `NAME_ratio` is the peer's time over ours; above 1, we are faster. Queries
+that a peer cannot run are missing from the results: `NAME_queries` is the number of queries that it can run, and the
+reasons are logged. `--scale 0.1` has shorter runs with fewer batches, so DuckDB answers less often.
 """
 
 from __future__ import annotations
@@ -45,21 +48,21 @@ from ikebana_bench.tpch.serving import Times, by_query, listed, panel_by_query, 
 from ikebana_bench.units import split
 
 PEERS = ("duckdb", "pathway", "structured")
-"""What can be measured beside ours."""
+"""The systems that can be measured for comparison."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class RatesParameters(FedParameters):
-    batch: int = parameter(100_000, "rows of each table in a logical batch", minimum=1)
+    batch: int = parameter(100_000, "rows of each table in a logical batch, which is one epoch", minimum=1)
 
 
 class TpchRates(Scenario[RatesParameters]):
-    """Tuples a second, with logical batches, for one worker and for several."""
+    """Measure tuples per second in logical batches, with one worker and with several."""
 
     name = "tpch-rates"
-    claim = "Each of the 22 queries is kept up to date at hundreds of thousands to millions of tuples a second."
+    claim = "Each of the 22 queries is maintained at hundreds of thousands to millions of tuples per second."
     paper = "appendix B (rates)"
     parameters = RatesParameters
 
@@ -71,28 +74,29 @@ class TpchRates(Scenario[RatesParameters]):
         with spark_session(0) as spark:
             batch = batch_over(spark, folder, parameters.workers)
             jobs = {number: parameters.job(spark, number) for number in progress.track("planning", chosen)}
-            wanted = {number: expected(batch, number) for number in progress.track("asking Spark", chosen)}
+            spark_answers = {number: expected(batch, number) for number in progress.track("asking Spark", chosen)}
         for workers in sorted({1, parameters.workers}):
             with engine_of(workers) as engine:
                 for number in progress.track(f"feeding, workers: {workers}", chosen):
-                    times = self._feed(engine, jobs[number], jobs[number].rows(tables), wanted[number], parameters)
+                    rows = jobs[number].rows(tables)
+                    times = self._feed(engine, jobs[number], rows, spark_answers[number], parameters)
                     results[number] |= {f"workers_{workers}_{metric}": value for metric, value in times.items()}
         ours = f"workers_{parameters.workers}_tuples_per_s"
-        for other in peers:
-            with other:
-                for number in progress.track(other.title, chosen):
+        for system in peers:
+            with system:
+                for number in progress.track(system.title, chosen):
                     rows = jobs[number].rows(tables)
-                    times = self._beside(other, number, rows, wanted[number], parameters.batch)
-                    results[number] |= times | against(other.name, times, results[number][ours])
+                    times = self._feed_peer(system, number, rows, spark_answers[number], parameters.batch)
+                    results[number] |= times | speedup(system.name, times, results[number][ours])
         return {**dict(summarised(results, parameters)), **dict(listed(results))}
 
     def figures(self, results: Results) -> Sequence[Figure]:
-        """A point for each query."""
+        """Return one panel with a point for each query."""
         series = [name for name, value in results.items() if isinstance(value, Series)]
         metrics = {split(name)[0].removesuffix(" tuples"): name for name in series}
         return [panel_by_query(self.name, "tuples per second", results, metrics)]
 
-    def _feed(self, engine: Engine, job: Job, rows: Rows, wanted: pa.Table, parameters: RatesParameters) -> Times:
+    def _feed(self, engine: Engine, job: Job, rows: Rows, spark_answer: pa.Table, parameters: RatesParameters) -> Times:
         warm(engine, job, rows)
         spent, cpu = [], []
         for _ in range(parameters.repeats):
@@ -100,35 +104,35 @@ class TpchRates(Scenario[RatesParameters]):
                 used = process_time()
                 spent.append(fed.feed(rows, parameters.batch))
                 cpu.append(process_time() - used)
-                problem = wrong(job.number, fed.answer(), wanted)
+                problem = wrong(job.number, fed.answer(), spark_answer)
             self.verify(not problem, f"Q{job.number} equals Spark's answer", detail=problem)
         rates = {"tuples_per_s": tuples(rows) / min(spent), "elapsed_s": min(spent)}
         return rates | ({"cpu_s": min(cpu)} if engine.cluster.size == 1 else {})
 
-    def _beside(self, peer: Peer, number: int, rows: Rows, wanted: pa.Table, batch: int) -> Times:
-        """What a peer takes for the same; nothing if it cannot run the query."""
+    def _feed_peer(self, peer: Peer, number: int, rows: Rows, spark_answer: pa.Table, batch: int) -> Times:
+        """Return the times of a peer for the same rows; empty if the peer cannot run the query."""
         try:
             spent, answer = peer.feed(number, rows, batch)
         except CannotRun as error:
             _log.warning("%s", error)
             return {}
-        problem = peer.wrong(number, answer, wanted)
-        self.verify(not problem, f"{peer.title}'s answer to Q{number} is right", detail=problem)
+        problem = peer.wrong(number, answer, spark_answer)
+        self.verify(not problem, f"{peer.title}'s answer to Q{number} is correct", detail=problem)
         return {f"{peer.name}_tuples_per_s": tuples(rows) / spent, f"{peer.name}_elapsed_s": spent}
 
 
-def against(name: str, times: Times, ours: float) -> Times:
-    """How many times as fast as a peer we are, if that could run."""
+def speedup(name: str, times: Times, ours: float) -> Times:
+    """Return our speed over the speed of a peer; empty if the peer could not run the query."""
     return {f"{name}_ratio": ours / times[f"{name}_tuples_per_s"]} if times else {}
 
 
 def tuples(rows: Rows) -> int:
-    """How many rows there are in all."""
+    """Return the total number of rows."""
     return sum(table.num_rows for table in rows.values())
 
 
 def summarised(results: Mapping[int, Times], parameters: RatesParameters) -> Iterator[tuple[str, float | Series]]:
-    """Over all queries: the slowest, the median, the fastest; and peers beside."""
+    """Yield the minimum, median and maximum rate over all queries, and the comparison with each peer."""
     for workers in sorted({1, parameters.workers}):
         rates = [times[f"workers_{workers}_tuples_per_s"] for times in results.values()]
         for name, value in {"min": min(rates), "p50": float(np.median(rates)), "max": max(rates)}.items():
@@ -139,12 +143,12 @@ def summarised(results: Mapping[int, Times], parameters: RatesParameters) -> Ite
 
 
 def compared(name: str, results: Mapping[int, Times]) -> Iterator[tuple[str, float | Series]]:
-    """How many queries a peer could run, for how many of these we are faster, and by what factor."""
-    could = {number: times for number, times in results.items() if f"{name}_ratio" in times}
-    ratios = [times[f"{name}_ratio"] for times in could.values()]
-    yield f"{name}_queries", len(could)
+    """Yield how many queries a peer could run, for how many of them we are faster, and by what factor."""
+    supported = {number: times for number, times in results.items() if f"{name}_ratio" in times}
+    ratios = [times[f"{name}_ratio"] for times in supported.values()]
+    yield f"{name}_queries", len(supported)
     yield f"faster_than_{name}", sum(ratio > 1 for ratio in ratios)
     if ratios:
         yield f"{name}_min_ratio", min(ratios)
         yield f"{name}_p50_ratio", float(np.median(ratios))
-        yield f"{name}_tuples_per_s", by_query(could, f"{name}_tuples_per_s")
+        yield f"{name}_tuples_per_s", by_query(supported, f"{name}_tuples_per_s")

@@ -16,7 +16,7 @@ QUERIES = range(1, 23)
 """The numbers of the queries."""
 
 MINIMUM_SCALE = 0.01
-"""At smaller scales the generator makes offers of the same part by the same supplier twice."""
+"""At smaller scales, the generated partsupp table has duplicate keys."""
 
 _MONEY = pa.decimal128(15, 2)
 _COLUMNS: dict[str, dict[str, pa.DataType]] = {
@@ -91,7 +91,7 @@ _COLUMNS: dict[str, dict[str, pa.DataType]] = {
 }
 
 TABLES = tuple(_COLUMNS)
-"""The names of the tables; a table that another refers to comes before it."""
+"""The names of the tables; a table comes after the tables that it refers to."""
 
 SCHEMAS = {
     name: pa.schema([pa.field(column, kind, nullable=False) for column, kind in columns.items()])
@@ -107,7 +107,7 @@ KEYS = {name: [next(iter(columns))] for name, columns in _COLUMNS.items()} | {
 
 
 def query(number: int) -> str:
-    """The text of a query.
+    """Return the text of a query.
 
     >>> query(6).split()[:2]
     ['select', 'sum(l_extendedprice']
@@ -116,7 +116,7 @@ def query(number: int) -> str:
 
 
 def tables_of(number: int) -> list[str]:
-    """The tables that a query reads.
+    """Return the names of the tables that a query reads.
 
     >>> tables_of(13)
     ['customer', 'orders']
@@ -126,7 +126,7 @@ def tables_of(number: int) -> list[str]:
 
 
 def numbers(text: str) -> list[int]:
-    """The queries that an option names: all, or some numbers with commas between.
+    """Return the query numbers of a command-line option: "all", or numbers separated by commas.
 
     >>> numbers("3,22")
     [3, 22]
@@ -134,6 +134,6 @@ def numbers(text: str) -> list[int]:
     words = list(map(str, QUERIES)) if text == "all" else [word.strip() for word in text.split(",")]
     if not {*words} <= {*map(str, QUERIES)}:
         raise IkebanaError(
-            f"there are no queries {text!r}", hint="give numbers from 1 to 22 with commas between, or all"
+            f"there are no queries {text!r}", hint="use numbers from 1 to 22 separated by commas, or all"
         )
     return [int(word) for word in dict.fromkeys(words)]

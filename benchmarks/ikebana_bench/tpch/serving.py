@@ -1,7 +1,8 @@
-"""What benchmarks of TPC-H on Spark have in common: tables of a session, rounds of changes, and comparing with Spark.
+"""What the benchmarks of TPC-H on Spark share: tables of a session, rounds of changes, and comparison with Spark.
 
-`lineitem` is a kept table like the others, or a stream as in the paper: of that nothing is kept, and a query sees the
-rows that come after it was installed. A query that reads it then has an answer at once, over no line items at all.
+`lineitem` is either a stored table like the others, or a stream as in the paper. The rows of a stream are not stored: a
+query sees only the rows that arrive after its installation. The first answer of a query that reads the stream is
+therefore computed over no line items.
 """
 
 from __future__ import annotations
@@ -27,23 +28,23 @@ if TYPE_CHECKING:
     from ikebana.spark import Session
 
 WITHOUT_LINEITEM = (2, 11, 13, 16, 22)
-"""The queries that do not read line items."""
+"""The numbers of the queries that do not read lineitem."""
 
 FROM_LINEITEM = tuple(number for number in QUERIES if number not in WITHOUT_LINEITEM)
-"""Those that do."""
+"""The numbers of the queries that read lineitem."""
 
 Times = dict[str, float]
-"""What was measured of a query, by metric."""
+"""The measurements of a query, by metric."""
 
 _WARM_ROWS = 200
 _FILL_ROWS = 500_000
-_FEW = 0.05  # the scale up to which Spark is faster without compiling anything
+_QUICK_SCALE = 0.05  # below this scale, Spark answers faster with its QUICK settings
 
 
 @contextmanager
 def spark_session(workers: int, config: Mapping[str, Any] | None = None) -> Iterator[Any]:
-    """The SparkSession that is active, or else one that ends with the block, with slots for so many workers."""
-    from ikebana.spark import spark_session  # here, since the other benchmarks need no PySpark, which takes a while
+    """The active SparkSession, or else a new one with slots for `workers`, which is stopped at the end of the block."""
+    from ikebana.spark import spark_session  # imported late: PySpark is slow to import
 
     active = spark_session.active_session()
     spark = active or spark_session.start(workers, config=config)
@@ -55,7 +56,7 @@ def spark_session(workers: int, config: Mapping[str, Any] | None = None) -> Iter
 
 
 def create(session: Session, *, stream: bool) -> None:
-    """The eight tables, empty; `lineitem` as a stream if so."""
+    """Create the eight tables, without rows; if `stream`, `lineitem` is a stream."""
     for name in TABLES:
         if stream and name == "lineitem":
             session.create_table(name, SCHEMAS[name], stream=True)
@@ -64,7 +65,7 @@ def create(session: Session, *, stream: bool) -> None:
 
 
 def fill(session: Session, tables: Mapping[str, pa.Table], progress: Progress) -> dict[str, float]:
-    """Insert rows into all kept tables, from this process."""
+    """Insert rows from the driver into all stored tables."""
     watch = Stopwatch()
     for name in progress.track("loading", TABLES):
         if session.table(name).kind != "stream":
@@ -75,7 +76,7 @@ def fill(session: Session, tables: Mapping[str, pa.Table], progress: Progress) -
 
 
 def apply(session: Session, changes: Round) -> None:
-    """One round of changes, as one transaction; to a stream rows are only added."""
+    """Apply one round of changes in one transaction; to a stream, only insert the new rows."""
     with session.transaction():
         for name, change in changes.items():
             table = session.table(name)
@@ -91,9 +92,10 @@ def apply(session: Session, changes: Round) -> None:
 def warm(
     session: Session, tables: Mapping[str, pa.Table], numbers: Sequence[int], progress: Progress, *, stream: bool
 ) -> dict[int, float]:
-    """Install the queries over a few rows, then forget them: processes have then loaded the code that they need.
+    """Install the queries over a few rows and drop them, so that all processes have loaded the code that they need.
 
-    Returns how many milliseconds each view took, most of which is Java's start: it has not planned anything before.
+    Return the milliseconds of each query to its first answer. Most of that is Java planning the query for the first
+    time.
     """
     spent = {}
     create(session, stream=stream)
@@ -114,40 +116,40 @@ def warm(
 
 
 def resident(session: Session) -> int:
-    """Memory that all workers hold now, each by itself: the code of libraries, which they share, does not count."""
+    """Return the unshared resident memory of all workers; shared library code does not count."""
     cluster: Any = session.engine.cluster
     return sum([int(psutil.Process(pid).memory_full_info().uss) for pid in cluster.pids])
 
 
 def listed(results: Mapping[int, Times]) -> Iterator[tuple[str, float]]:
-    """All that was measured of each query."""
+    """Yield all measurements of each query as metrics."""
     for number, times in results.items():
         for metric, value in times.items():
             yield f"q{number}_{metric}", value
 
 
 def by_query(results: Mapping[int, Times], metric: str) -> Series:
-    """One metric of all queries, over their numbers."""
+    """Return one metric of all queries, by query number."""
     return Series(tuple(map(float, results)), tuple(times[metric] for times in results.values()))
 
 
 def panel_by_query(title: str, y_label: str, results: Results, metrics: Mapping[str, str]) -> Figure:
-    """A panel with a point for each query: `metrics` has labels, and the series that `by_query` made."""
+    """Return a panel with a point for each query; `metrics` maps labels to the names of series from `by_query`."""
     curves = {label: series for label, name in metrics.items() if isinstance(series := results.get(name), Series)}
     return Figure(title, "query", curves, y_label, x_scale="linear", points=True)
 
 
 class Oracle:
-    """Spark's answers over given rows. A table is written to a file once, for as long as it stays the same."""
+    """Spark's answers over given tables. A table is written to a file again only when it has changed."""
 
     def __init__(self, spark: Any, scale: float) -> None:
-        self._batch = SparkAnswers(spark, QUICK if scale < _FEW else LARGE)
+        self._batch = SparkAnswers(spark, QUICK if scale < _QUICK_SCALE else LARGE)
         self._folder = TemporaryDirectory()
         self._written: dict[str, pa.Table] = {}
         self._files = 0
 
     def expected(self, number: int, tables: Mapping[str, pa.Table]) -> pa.Table:
-        """The answer to one of the 22 over these tables, without its LIMIT."""
+        """Return Spark's answer to a query over these tables, without its LIMIT."""
         for name in tables_of(number):
             rows = tables[name]
             if self._written.get(name) is not rows:
@@ -157,7 +159,7 @@ class Oracle:
         return expected(self._batch, number)
 
     def wrong(self, number: int, answer: pa.Table, tables: Mapping[str, pa.Table]) -> str:
-        """What is wrong with an answer to one of the 22 over these tables; nothing if it is right."""
+        """Return how an answer to a query over these tables differs from Spark's; empty if it is correct."""
         return wrong(number, answer, self.expected(number, tables))
 
     def __enter__(self) -> Oracle:

@@ -1,13 +1,14 @@
-"""A stream of changes on all eight tables of TPC-H: new and cancelled orders, corrected prices, renamed nations.
+"""A stream of changes to all eight tables of TPC-H: new and cancelled orders, corrected prices, renamed nations.
 
-Rounds are random, and the same for the same seed and data. They keep the tables meaningful: orders come and go with
-their line items, parts and suppliers with the offers that link them, and whoever is referred to stays.
+Rounds are random, but the same for the same seed and data. They preserve referential integrity: orders are inserted and
+deleted together with their line items, and parts and suppliers with their offers (rows of partsupp); rows that others
+refer to are not deleted.
 
-The validation parameters of several queries select next to nothing of a small sample. So the first round brings some
-suppliers, customers and parts that they ask for, and every round brings a scene for each query: orders, offers or
-accounts that change its answer. From the first round on no answer is empty, and most change in every round.
+The validation parameters of several queries select few or no rows of a small sample. The first round therefore inserts
+suppliers, customers and parts that the queries select, and every round has a scene for each query: orders, offers or
+accounts that change its answer. From the first round on no answer is empty, and most answers change in every round.
 
-Cost: rows of a round are made one by one in Python; the tables as a whole are only touched by column.
+Cost: the rows of a round are generated one by one in Python; whole tables are processed by column.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ Row = dict[str, Any]
 
 
 class Changes(NamedTuple):
-    """What happens to a table in a round; no key is in both."""
+    """The changes of a table in a round; no key is in both tables."""
 
     upserts: pa.Table
     deletes: pa.Table
 
 
 Round = dict[str, Changes]
-"""Changes by table, for those that change."""
+"""The changes of each table that changes."""
 
 SUPPLIER_NATIONS = ("FRANCE", "GERMANY", "BRAZIL", "CANADA", "SAUDI ARABIA", "CHINA") * 2
 CUSTOMER_NATIONS = ("FRANCE", "GERMANY", "BRAZIL", "CANADA", "CHINA")
@@ -52,7 +53,7 @@ PARTS: dict[str, Row] = {
     "crate": {"p_brand": "Brand#34", "p_container": "LG CASE", "p_size": 10},
     "counted": {"p_brand": "Brand#11", "p_type": "STANDARD PLATED TIN", "p_size": 49},
 }
-"""What the parts of the first round have that queries ask for."""
+"""The column values of the first round's parts that the queries select."""
 
 SEGMENTS = ("AUTOMOBILE", "BUILDING", "FURNITURE", "MACHINERY", "HOUSEHOLD")
 PRIORITIES = ("1-URGENT", "2-HIGH", "3-MEDIUM", "4-NOT SPECIFIED", "5-LOW")
@@ -62,14 +63,14 @@ WORDS = ("carefully", "ironic", "deposits", "sleep", "furiously", "final", "acco
 
 
 def applied(table: pa.Table, key: list[str], changes: Changes) -> pa.Table:
-    """A table after its changes."""
+    """Return a table with changes applied."""
     touched = np.concatenate([_codes(changes.upserts, key), _codes(changes.deletes, key)])
-    kept = table.filter(pa.array(~np.isin(_codes(table, key), touched)))
-    return pa.concat_tables([kept, changes.upserts]).combine_chunks()
+    unchanged = table.filter(pa.array(~np.isin(_codes(table, key), touched)))
+    return pa.concat_tables([unchanged, changes.upserts]).combine_chunks()
 
 
 def _codes(table: pa.Table, key: list[str]) -> NDArray[np.int64]:
-    """One number for each key."""
+    """Return an integer that identifies the key of each row."""
     first, *more = (table[name].to_numpy().astype(np.int64) for name in key)
     for column in more:
         first = (first << 28) + column
@@ -77,10 +78,10 @@ def _codes(table: pa.Table, key: list[str]) -> NDArray[np.int64]:
 
 
 class RefreshStream:
-    """Rounds of changes; `snapshot` has the tables as they are after those that were taken."""
+    """Generates rounds of changes; `snapshot` has the tables after all rounds so far."""
 
     def __init__(self, data: Mapping[str, pa.Table], seed: int = 0, *, orders: int = 20) -> None:
-        """Begin with some tables. A round has about so many new orders beside its scenes."""
+        """Start with the tables `data`. A round has about `orders` random new orders in addition to its scenes."""
         self.snapshot = dict(data)
         self.rounds = 0
         self._random = random.Random(seed)
@@ -92,13 +93,13 @@ class RefreshStream:
         self._suppliers: list[int] = []
         self._customers: dict[str, int] = {}
         self._parts: dict[str, int] = {}
-        self._offers: list[tuple[int, int]] = []  # that are there to stay
-        self._scenes: list[list[int]] = []  # orders of earlier rounds
+        self._offers: list[tuple[int, int]] = []  # never deleted
+        self._scenes: list[list[int]] = []  # the new orders of each round
         self._idle: list[int] = []  # customers without orders
-        self._spare: list[tuple[int, int]] = []  # parts and suppliers that nobody has ordered
+        self._spare: list[tuple[int, int]] = []  # parts and suppliers without orders
 
     def next_round(self) -> Round:
-        """The changes of another round."""
+        """Return the changes of the next round, and apply them to `snapshot`."""
         self._changes = {name: {} for name in TABLES}
         if not self.rounds:
             self._settle()
@@ -106,7 +107,14 @@ class RefreshStream:
             *(self._shipping_soon, self._late_summer, self._within_asia, self._between_two_nations, self._market_share),
             *(self._green_profit, self._returned, self._promoted, self._best_supplier, self._small_and_large),
             *(self._large_order, self._by_air, self._forest, self._kept_waiting, self._idle_customers),
-            *(self._offers_change, self._complaints, self._anything, self._corrections, self._places, self._spares),
+            *(
+                self._offers_change,
+                self._complaints,
+                self._random_orders,
+                self._corrections,
+                self._places,
+                self._spares,
+            ),
         ):
             scene()
         self._cancel()
@@ -123,27 +131,27 @@ class RefreshStream:
     def _collected(self, table: str) -> Changes:
         changes, schema = self._changes[table], SCHEMAS[table]
         keys = pa.schema([schema.field(name) for name in KEYS[table]])
-        gone = [dict(zip(KEYS[table], key, strict=True)) for key, row in changes.items() if row is None]
+        deleted = [dict(zip(KEYS[table], key, strict=True)) for key, row in changes.items() if row is None]
         rows = [row for row in changes.values() if row is not None]
-        return Changes(pa.Table.from_pylist(rows, schema), pa.Table.from_pylist(gone, keys))
+        return Changes(pa.Table.from_pylist(rows, schema), pa.Table.from_pylist(deleted, keys))
 
     def _some(self, table: str, count: int) -> list[Row]:
-        """Some rows as they were before the round, of those that the round has not touched."""
-        whole = self.snapshot[table]
-        places = self._random.sample(range(whole.num_rows), min(count, whole.num_rows))
-        rows = whole.take(pa.array(places)).to_pylist()
+        """Return at most `count` random rows that the current round has not changed so far."""
+        snapshot = self.snapshot[table]
+        indices = self._random.sample(range(snapshot.num_rows), min(count, snapshot.num_rows))
+        rows = snapshot.take(pa.array(indices)).to_pylist()
         return [row for row in rows if tuple(row[name] for name in KEYS[table]) not in self._changes[table]]
 
     def _alter(self, table: str, count: int, changed: Callable[[Row], Row]) -> None:
-        """Change some columns of some rows."""
+        """Change the columns that `changed` returns, in at most `count` random rows."""
         for row in self._some(table, count):
             self._put(table, row | changed(row))
 
     def _by_key(self, table: str, keys: list[int]) -> list[Row]:
-        """The rows that have these values in the first column of the key, as they are now."""
+        """Return the current rows with these values in the first key column."""
         column = KEYS[table][0]
-        whole = self.snapshot[table]
-        before = whole.filter(pa.array(np.isin(whole[column].to_numpy(), keys))).to_pylist()
+        snapshot = self.snapshot[table]
+        before = snapshot.filter(pa.array(np.isin(snapshot[column].to_numpy(), keys))).to_pylist()
         rows = {tuple(row[name] for name in KEYS[table]): row for row in before}
         pending = {key: row for key, row in self._changes[table].items() if key[0] in keys}
         return [row for row in (rows | pending).values() if row is not None]
@@ -164,9 +172,9 @@ class RefreshStream:
         return first + timedelta(self._random.randrange(days))
 
     def _supplier_of(self, nation: str) -> int:
-        """One of the first round's."""
-        places = [at for at, name in enumerate(SUPPLIER_NATIONS) if name == nation]
-        return self._suppliers[self._random.choice(places)]
+        """Return a random supplier of a nation, from those of the first round."""
+        indices = [index for index, name in enumerate(SUPPLIER_NATIONS) if name == nation]
+        return self._suppliers[self._random.choice(indices)]
 
     def _phone(self, nation: int) -> str:
         return f"{10 + nation}-{self._random.randint(100, 999)}-{self._random.randint(100, 999)}-0000"
@@ -200,7 +208,7 @@ class RefreshStream:
         self._put("partsupp", row | {"ps_supplycost": self._money(1, 1000), "ps_comment": self._words()})
 
     def _order(self, customer: int, day: date, *lines: Row, **values: Any) -> int:
-        """A new order; each line has what is given for it, and is random otherwise."""
+        """Insert a new order; columns of a line that are not given are random."""
         key = self._new("orders")
         items = [self._line(key, number, day, line) for number, line in enumerate(lines, 1)]
         row = {"o_orderkey": key, "o_custkey": customer, "o_orderstatus": self._random.choice("FOP")}
@@ -225,13 +233,13 @@ class RefreshStream:
         self._put("lineitem", row)
         return row
 
-    def _whoever(self) -> int:
+    def _any_customer(self) -> int:
         return self._random.choice(list(self._customers.values()))
 
     # The first round.
 
     def _settle(self) -> None:
-        """Suppliers, customers and parts that the queries ask for, and offers of all these parts by all of those."""
+        """Insert suppliers, customers and parts that the queries select, and an offer of each part by each supplier."""
         self._suppliers = [self._supplier(nation) for nation in SUPPLIER_NATIONS]
         self._customers = {nation: self._customer(nation, c_mktsegment="BUILDING") for nation in CUSTOMER_NATIONS}
         self._parts = {kind: self._part(**values) for kind, values in PARTS.items()}
@@ -241,24 +249,24 @@ class RefreshStream:
         offered = self._some("partsupp", 200)
         self._offers += [(row["ps_partkey"], row["ps_suppkey"]) for row in offered]
 
-    # Scenes, by the queries whose answers they change; all others change some as well.
+    # Scenes. The docstring of a scene names the queries whose answers it is meant to change; others may change too.
 
     def _shipping_soon(self) -> None:
         """Q3."""
         self._scenes.append([])  # the first scene of a round
         day = self._day(date(1995, 3, 1), 14)
         lines = [{"l_shipdate": self._day(date(1995, 3, 16), 30), "l_quantity": Decimal(50)} for _ in range(7)]
-        self._order(self._whoever(), day, *lines)
+        self._order(self._any_customer(), day, *lines)
 
     def _late_summer(self) -> None:
         """Q4, and Q12 half a year later."""
         day = self._day(date(1993, 7, 1), 90)
         late = {"l_commitdate": day + timedelta(30), "l_receiptdate": day + timedelta(40)}
-        self._order(self._whoever(), day, late)
+        self._order(self._any_customer(), day, late)
         day = self._day(date(1994, 2, 1), 90)
         late = {"l_commitdate": day + timedelta(30), "l_receiptdate": day + timedelta(40)}
         for mode in ("MAIL", "SHIP"):
-            self._order(self._whoever(), day, late | {"l_shipdate": day + timedelta(10), "l_shipmode": mode})
+            self._order(self._any_customer(), day, late | {"l_shipdate": day + timedelta(10), "l_shipmode": mode})
 
     def _within_asia(self) -> None:
         """Q5 and Q6."""
@@ -283,37 +291,37 @@ class RefreshStream:
     def _green_profit(self) -> None:
         """Q9."""
         offer = (self._parts["green"], self._random.choice(self._suppliers))
-        self._order(self._whoever(), self._day(date(1992, 1, 1), 2000), {"offer": offer})
+        self._order(self._any_customer(), self._day(date(1992, 1, 1), 2000), {"offer": offer})
 
     def _returned(self) -> None:
         """Q10."""
         lines = [{"l_returnflag": "R", "l_quantity": Decimal(50)} for _ in range(7)]
-        self._order(self._whoever(), self._day(date(1993, 10, 1), 90), *lines)
+        self._order(self._any_customer(), self._day(date(1993, 10, 1), 90), *lines)
 
     def _promoted(self) -> None:
         """Q14."""
         offer = (self._parts["promo"], self._random.choice(self._suppliers))
         line = {"offer": offer, "l_shipdate": self._day(date(1995, 9, 1), 30)}
-        self._order(self._whoever(), date(1995, 8, 1), line)
+        self._order(self._any_customer(), date(1995, 8, 1), line)
 
     def _best_supplier(self) -> None:
-        """Q15: ever more for one, then for another."""
+        """Q15: the best supplier alternates between two, with a growing revenue."""
         offer = (self._parts["counted"], self._suppliers[self.rounds % 2])
         for _ in range(min(self.rounds + 1, 8)):
             shipped = [self._day(date(1996, 1, 1), 90) for _ in range(7)]
             lines = [{"offer": offer, "l_shipdate": day, "l_quantity": Decimal(50)} for day in shipped]
-            self._order(self._whoever(), date(1995, 12, 1), *lines)
+            self._order(self._any_customer(), date(1995, 12, 1), *lines)
 
     def _small_and_large(self) -> None:
         """Q17."""
         offer = (self._parts["box"], self._random.choice(self._suppliers))
         lines = [{"offer": offer, "l_quantity": Decimal(quantity)} for quantity in (1, 1, 48, 49, 50)]
-        self._order(self._whoever(), self._day(date(1992, 1, 1), 2000), *lines)
+        self._order(self._any_customer(), self._day(date(1992, 1, 1), 2000), *lines)
 
     def _large_order(self) -> None:
         """Q18."""
         lines = [{"l_quantity": Decimal(self._random.randint(44, 50))} for _ in range(7)]
-        self._order(self._whoever(), self._day(date(1992, 1, 1), 2000), *lines)
+        self._order(self._any_customer(), self._day(date(1992, 1, 1), 2000), *lines)
 
     def _by_air(self) -> None:
         """Q19."""
@@ -321,13 +329,13 @@ class RefreshStream:
         supplier = self._random.choice(self._suppliers)
         for kind, quantity in (("case", 5), ("box", 15), ("crate", 25)):
             line = handed | {"offer": (self._parts[kind], supplier), "l_quantity": Decimal(quantity)}
-            self._order(self._whoever(), self._day(date(1992, 1, 1), 2000), line)
+            self._order(self._any_customer(), self._day(date(1992, 1, 1), 2000), line)
 
     def _forest(self) -> None:
-        """Q20: suppliers in Canada have enough, and move."""
+        """Q20: Canadian suppliers have enough parts available, and change their addresses."""
         for supplier in [key for key, name in zip(self._suppliers, SUPPLIER_NATIONS, strict=True) if name == "CANADA"]:
             line = {"offer": (self._parts["forest"], supplier), "l_quantity": Decimal(3)}
-            self._order(self._whoever(), date(1994, 1, 1), line | {"l_shipdate": self._day(date(1994, 2, 1), 300)})
+            self._order(self._any_customer(), date(1994, 1, 1), line | {"l_shipdate": self._day(date(1994, 2, 1), 300)})
             (row,) = self._by_key("supplier", [supplier])
             self._put("supplier", row | {"s_address": f"{self._words()} {self.rounds}"})
 
@@ -340,10 +348,10 @@ class RefreshStream:
         waiting = (self._parts["counted"], self._supplier_of("SAUDI ARABIA"))
         other = (self._parts["counted"], self._supplier_of("CHINA"))
         lines = [late | shipped | {"offer": waiting}, soon | shipped | {"offer": other}]
-        self._order(self._whoever(), day, *lines, o_orderstatus="F")
+        self._order(self._any_customer(), day, *lines, o_orderstatus="F")
 
     def _idle_customers(self) -> None:
-        """Q22: some that are well off and order nothing, of whom the oldest leave."""
+        """Q22: customers with high balances and no orders are inserted, and the oldest of them are deleted."""
         for code in (13, 31, 23, 29):
             phone = f"{code}-{self._random.randint(100, 999)}-555-0000"
             self._idle.append(self._customer("CHINA", c_phone=phone, c_acctbal=self._money(9000, 9999)))
@@ -353,7 +361,7 @@ class RefreshStream:
             del self._idle[:3]
 
     def _offers_change(self) -> None:
-        """Q2 and Q11, with the accounts of those who offer."""
+        """Q2 and Q11: supply costs and the account balances of European suppliers change."""
         home = {key: name for key, name in zip(self._suppliers, SUPPLIER_NATIONS, strict=True) if name in EUROPEAN}
         for row in self._by_key("supplier", list(home)):
             self._put("supplier", row | {"s_acctbal": self._money(-999, 9999)})
@@ -362,21 +370,21 @@ class RefreshStream:
                 self._put("partsupp", row | {"ps_supplycost": self._money(1, 1000)})
 
     def _complaints(self) -> None:
-        """Q16: about one supplier after the other."""
+        """Q16: complaints about some suppliers are added or removed."""
         about = self._suppliers[self.rounds % 2 :: 2]
         for row in self._by_key("supplier", about[: 3 + self.rounds % 3]):
             more = () if "Complaints" in row["s_comment"] else ("Customer", "Complaints")
             self._put("supplier", row | {"s_comment": self._words(*more)})
 
-    def _anything(self) -> None:
-        """Orders of all kinds."""
+    def _random_orders(self) -> None:
+        """Random new orders."""
         customers = [row["c_custkey"] for row in self._some("customer", self._orders) if row["c_custkey"] % 3]
         for customer in (key for key in customers if key not in self._idle):
             lines: list[Row] = [{} for _ in range(self._random.randint(1, 7))]
             self._order(customer, self._day(date(1992, 1, 1), 2400), *lines)
 
     def _corrections(self) -> None:
-        """Prices, states, comments, accounts and offers."""
+        """Changed prices, states, comments, accounts and offers."""
         chance, count = self._random, self._orders
         self._alter("lineitem", count, lambda row: {"l_extendedprice": row["l_extendedprice"] + self._money(-9, 99)})
         self._alter(
@@ -404,7 +412,7 @@ class RefreshStream:
         )
 
     def _places(self) -> None:
-        """Nations and regions: new comments, and once in a while a new name for one that no query asks for."""
+        """Nations and regions: new comments, and every third round a new name for a nation that no query selects."""
         self._alter("region", 1, lambda row: {"r_comment": self._words()})
         self._alter("nation", 1, lambda row: {"n_comment": self._words()})
         if self.rounds % 3 == 1:
@@ -412,7 +420,7 @@ class RefreshStream:
             self._put("nation", row | {"n_name": "NIPPON" if row["n_name"] == "JAPAN" else "JAPAN"})
 
     def _spares(self) -> None:
-        """A part and a supplier that nobody has ordered, with their offer; those of two rounds ago go."""
+        """Insert a part and a supplier without orders, with their offer; delete those of two rounds ago."""
         part, supplier = self._part(p_size=9), self._supplier("GERMANY")
         self._offer(part, supplier)
         self._spare.append((part, supplier))
@@ -423,12 +431,12 @@ class RefreshStream:
             self._changes["supplier"][supplier,] = None
 
     def _cancel(self) -> None:
-        """Orders go with their line items: some of the first, and a third of those of the round before last."""
-        gone = [row["o_orderkey"] for row in self._some("orders", self._orders // 2)]
+        """Delete orders with their line items: random ones, and a third of the new orders of the round before last."""
+        cancelled = [row["o_orderkey"] for row in self._some("orders", self._orders // 2)]
         if len(self._scenes) > 2:
             past = self._random.sample(self._scenes[-3], len(self._scenes[-3]) // 3)
-            gone += [row["o_orderkey"] for row in self._by_key("orders", past)]
-        for key in gone:
+            cancelled += [row["o_orderkey"] for row in self._by_key("orders", past)]
+        for key in cancelled:
             self._changes["orders"][key,] = None
-        for row in self._by_key("lineitem", gone):
+        for row in self._by_key("lineitem", cancelled):
             self._changes["lineitem"][row["l_orderkey"], row["l_linenumber"]] = None

@@ -1,9 +1,11 @@
-"""`tpch-verify`: all 22 queries as views, equal to Spark's own answers after every round of changes.
+"""`tpch-verify`: all 22 queries as views, compared with Spark's answers after every round of changes.
 
-The tables are loaded, the views installed, and then rounds of changes on all eight tables applied, a transaction each.
-After each round Spark answers every query over the same snapshot, from Parquet files, and both are compared row by row.
-Times are given for orientation: of loading, of installing each view, until all have their first answers, and of a round
-of changes through all of them.
+The benchmark loads the tables, installs the views, and applies rounds of changes to all eight tables, one transaction
+per round. After each round Spark answers every query over the same snapshot, from Parquet files, and the answers are
+compared row by row.
+
+This is a test of correctness. The reported times are only indicative: loading the tables, installing each view, the
+time until all views have their first answers, and the mean time of a round of changes with all views installed.
 """
 
 from __future__ import annotations
@@ -31,30 +33,30 @@ if TYPE_CHECKING:
 
 
 def install(session: Session) -> dict[int, View]:
-    """All 22 queries as views q1 to q22, by number."""
+    """Install all 22 queries as views q1 to q22, and return the views by query number."""
     return {number: session.view(f"q{number}", query(number)) for number in QUERIES}
 
 
 @dataclass(frozen=True)
 class VerifyParameters(Parameters):
     scale: float = parameter(0.1, "scale factor of TPC-H; lineitem has 6M rows at 1", minimum=MINIMUM_SCALE)
-    rounds: int = parameter(3, "rounds of changes", minimum=1)
-    orders: int = parameter(100, "new orders of a round, beside those made for each query", minimum=1)
-    workers: int = parameter(2, "workers", minimum=1)
+    rounds: int = parameter(3, "number of rounds of changes", minimum=1)
+    orders: int = parameter(100, "random new orders per round, in addition to those for each query", minimum=1)
+    workers: int = parameter(2, "number of workers", minimum=1)
     seed: int = parameter(0, "seed of the changes", minimum=0)
-    data: str = parameter("build/tpch", "folder for the data, which is made once")
+    data: str = parameter("build/tpch", "folder for the generated data")
 
 
 class TpchVerify(Scenario[VerifyParameters]):
-    """Every answer after every round."""
+    """Compare every answer with Spark's after every round."""
 
     name = "tpch-verify"
-    claim = "All 22 queries, maintained, equal Spark's own answers after every round of changes."
+    claim = "The maintained answers of all 22 queries equal Spark's answers after every round of changes."
     paper = "§6.1.1"
     parameters = VerifyParameters
 
     def run(self, parameters: VerifyParameters, progress: Progress) -> Results:
-        from ikebana.spark import connect  # here, since the other benchmarks need no PySpark, which takes a while
+        from ikebana.spark import connect  # imported late: PySpark is slow to import
 
         folder = data.tables(parameters.scale, Path(parameters.data))
         stream = RefreshStream(data.read(folder), parameters.seed, orders=parameters.orders)
@@ -92,7 +94,7 @@ class TpchVerify(Scenario[VerifyParameters]):
     def _compare(
         self, batch: SparkAnswers, views: Mapping[int, View], stream: RefreshStream, scratch: Path, progress: Progress
     ) -> None:
-        """Compare all answers over the present snapshot."""
+        """Compare all answers over the current snapshot."""
         folder = scratch / str(stream.rounds)
         batch.write(folder, stream.snapshot)
         for number in progress.track(f"verifying round {stream.rounds}", QUERIES):

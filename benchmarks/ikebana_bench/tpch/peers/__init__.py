@@ -1,11 +1,11 @@
-"""Other systems, to measure beside ours on the same stream: each keeps a query of TPC-H up to date, or answers anew.
+"""Other systems that are measured with the same batches, for comparison; `Peer` is their common interface.
 
     duck           DuckDB: answers from scratch after every batch
-    pathway        Pathway: incremental, in a process of its own
-    pathway_child  what runs in that process: the 22 in Pathway's terms
+    pathway        Pathway: incremental, in a separate process
+    pathway_child  the program of that process, with the 22 queries as Pathway programs
     structured     Spark Structured Streaming: incremental over one stream
 
-None is needed to install or to test this package. `Peer` is what they have in common.
+All of them are optional: neither installing nor testing this package requires them.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ Rows = Mapping[str, pa.Table]
 """The rows of each table that a query reads, in the order in which they are fed."""
 
 CLOSE = 1e-6
-"""How much an amount may differ, relative to the larger, where a peer has floating-point numbers for decimals."""
+"""The tolerance for amounts of peers that compute with floating-point numbers instead of decimals."""
 
 
 class CannotRun(IkebanaError):
-    """A peer cannot run a query; the detail is why."""
+    """A peer cannot run a query; `detail` gives the reason."""
 
 
 class Peer(ABC):
-    """A system with so many workers; a context manager that starts it and ends it."""
+    """A system with a number of workers; a context manager that starts and stops it."""
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -44,14 +44,14 @@ class Peer(ABC):
 
     @abstractmethod
     def feed(self, number: int, rows: Rows, batch: int) -> tuple[float, pa.Table]:
-        """Seconds to feed rows to one of the 22, so many of each table at a time, and the answer after the last.
+        """Feed rows to a query, `batch` rows of each table at a time; return the seconds and the final answer.
 
-        Raises `CannotRun` if the system cannot.
+        Raises `CannotRun` if the system cannot run the query.
         """
 
     @abstractmethod
     def wrong(self, number: int, actual: pa.Table, expected: pa.Table) -> str:
-        """What is wrong with an answer, given that of Spark without the LIMIT; nothing if it is right."""
+        """Return how an answer differs from `expected`, Spark's answer without the LIMIT; empty if it is correct."""
 
     def __enter__(self) -> Peer:
         return self
@@ -61,7 +61,7 @@ class Peer(ABC):
 
 
 def named(text: str, known: tuple[str, ...]) -> list[str]:
-    """The peers that an option names, with commas between, or none.
+    """Return the peers of a command-line option: names separated by commas, or "none".
 
     >>> named("duckdb, pathway", ("duckdb", "pathway"))
     ['duckdb', 'pathway']
@@ -70,13 +70,13 @@ def named(text: str, known: tuple[str, ...]) -> list[str]:
     """
     names = [] if text == "none" else [word.strip() for word in text.split(",")]
     if not {*names} <= {*known}:
-        hint = f"give some of these with commas between, or none: {', '.join(known)}"
+        hint = f"use names from this list separated by commas, or none: {', '.join(known)}"
         raise IkebanaError(f"there are no peers {text!r} for this benchmark", hint=hint)
     return list(dict.fromkeys(names))
 
 
 def peer(name: str, workers: int) -> Peer:
-    """A peer by its name."""
+    """Return the peer of this name."""
     from ikebana_bench.tpch.peers.duck import DuckDB
     from ikebana_bench.tpch.peers.pathway import Pathway
     from ikebana_bench.tpch.peers.structured import Structured
@@ -86,13 +86,13 @@ def peer(name: str, workers: int) -> Peer:
 
 
 def has_as_many_rows(number: int, actual: pa.Table, unlimited: pa.Table) -> bool:
-    """Whether an answer to one of the 22 has as many rows as it should, given the one without its LIMIT."""
+    """Return whether an answer to a query has the expected number of rows; `unlimited` is the answer without LIMIT."""
     top = Top.of(query(number))
     return bool(actual.num_rows == min(unlimited.num_rows, top.limit if top else unlimited.num_rows))
 
 
 def plain(table: pa.Table) -> pa.Table:
-    """The same without decimals, dates, and short numbers: amounts are floating-point, dates are like 19950315."""
+    """Return the table with decimals as floats, dates as integers such as 19950315, and integers as 64-bit integers."""
     columns = [_plain(column) for column in table.columns]
     return pa.table(columns, names=table.column_names)
 
@@ -109,14 +109,14 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def differing(actual: pa.Table, expected: pa.Table) -> str:
-    """How plain rows differ from those expected, in any order and by more than `CLOSE`; nothing if they do not."""
+    """Return how plain rows differ from the expected ones, in any order and within `CLOSE`; empty if they agree."""
     if actual.schema.types != expected.schema.types:
-        return f"columns {actual.schema.types} in place of {expected.schema.types}"
-    ours, theirs = canonical(actual), canonical(expected)
-    if len(ours) != len(theirs):
-        return f"{len(ours)} rows in place of {len(theirs)}"
-    pairs = zip(ours, theirs, strict=True)
-    return next((f"{one} in place of {other}" for one, other in pairs if not all(map(_close, one, other))), "")
+        return f"columns {actual.schema.types} instead of {expected.schema.types}"
+    actual_rows, expected_rows = canonical(actual), canonical(expected)
+    if len(actual_rows) != len(expected_rows):
+        return f"{len(actual_rows)} rows instead of {len(expected_rows)}"
+    pairs = zip(actual_rows, expected_rows, strict=True)
+    return next((f"{row} instead of {other}" for row, other in pairs if not all(map(_close, row, other))), "")
 
 
 def _close(one: Any, other: Any) -> bool:

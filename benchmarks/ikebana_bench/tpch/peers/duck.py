@@ -1,4 +1,8 @@
-"""DuckDB, as a peer that answers from scratch: an optional package, in the extra `peers`."""
+"""DuckDB as a peer that answers every query from scratch after each batch.
+
+The clock counts only answering; making the rows visible to DuckDB is not measured, since it reads them in place. DuckDB
+is an optional package, in the extra `peers`.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +19,25 @@ from ikebana_bench.tpch.schemas import query
 
 
 class Duck:
-    """A DuckDB in memory, with so many threads; a context manager."""
+    """An in-memory DuckDB database with a number of threads; a context manager."""
 
     def __init__(self, threads: int) -> None:
         try:
             duckdb: Any = importlib.import_module("duckdb")
         except ImportError:
-            raise IkebanaError("DuckDB is not installed", hint="install it with: pip install duckdb") from None
+            raise IkebanaError("DuckDB is not installed", hint="install it with `pip install duckdb`") from None
         self._connection = duckdb.connect(config={"threads": threads})
 
     def show(self, name: str, rows: pa.Table) -> None:
-        """Answer over these rows from now on, where they are."""
+        """Define a table as these rows, without copying them."""
         self._connection.register(name, rows)
 
     def read(self, name: str, folder: Path) -> None:
-        """Answer over the Parquet files of a folder from now on."""
+        """Define a table as the Parquet files of a folder."""
         self._connection.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM read_parquet('{folder}/*')")
 
     def answer(self, text: str) -> pa.Table:
-        """What DuckDB answers."""
+        """Return DuckDB's answer to a query."""
         return self._connection.sql(text).to_arrow_table()
 
     def __enter__(self) -> Duck:
@@ -44,7 +48,7 @@ class Duck:
 
 
 class DuckDB(Peer):
-    """Answers anew after every batch, over the rows so far; its answers are only checked for their number of rows."""
+    """Answers from scratch after every batch, over all rows so far; only the number of rows is checked."""
 
     name, title = "duckdb", "DuckDB"
 
@@ -60,4 +64,4 @@ class DuckDB(Peer):
         return spent, answer
 
     def wrong(self, number: int, actual: pa.Table, expected: pa.Table) -> str:
-        return "" if has_as_many_rows(number, actual, expected) else f"{actual.num_rows} rows"
+        return "" if has_as_many_rows(number, actual, expected) else f"unexpected number of rows: {actual.num_rows}"

@@ -1,20 +1,19 @@
-"""Pathway, as a peer that is incremental too: each query in a process of its own, with a thread for each worker.
+"""Pathway as an incremental peer: each query runs in a separate process, with one thread per worker.
 
-Pathway need not be installed here: its releases want other versions of Arrow than this package is tested with. It may
-be in a Python of its own, which the environment variable IKEBANA_PATHWAY_PYTHON names:
+Pathway requires other versions of Arrow than this package is tested with. It can be installed in a separate virtual
+environment, whose Python is named by the environment variable IKEBANA_PATHWAY_PYTHON:
 
     python -m venv elsewhere && elsewhere/bin/pip install pathway
     IKEBANA_PATHWAY_PYTHON=elsewhere/bin/python ikebana bench tpch-rates --scale 0.1 --peers pathway
 
-Rows are written to CSV files beforehand, a file for each batch of each table (see `pathway_child` for why). Tables
-advance on their own, rather than a batch of all at a time. With one worker the answer changes with every file; with two
-Pathway takes some files together, five or six times for seven files, which is in its favour.
-The clock runs from the start of the run, after imports and after the query was made, to its end. Reading files is
-within that, and so is writing changes of the answer, while ours has its rows in memory: only counting the rows of the
-same files takes about half of the time of Q6, the lightest, so the ratios of light queries are those of input as much
-as of maintenance. There is no ORDER BY and no LIMIT.
+Rows are written to CSV files beforehand, one file for each batch of each table; `pathway_child` gives the reason. The
+tables advance independently, instead of one batch of all tables at a time. With one worker the answer changes with
+every file. With two workers Pathway combines some files (five or six changes for seven files), which is in its favour.
 
-Pathway runs all 22.
+The clock runs from the start to the end of the Pathway run; importing Pathway and building the query are not measured.
+The time includes reading the files and writing the changes of the answer, while our rows are in memory. Counting the
+rows of the same files takes about half of the time of Q6, the cheapest query, so the ratios of cheap queries reflect
+input as much as maintenance. ORDER BY and LIMIT are left out. Pathway runs all 22 queries.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ from ikebana.errors import IkebanaError
 from ikebana_bench.tpch.peers import Peer, Rows, differing, plain
 
 PYTHON = "IKEBANA_PATHWAY_PYTHON"
-"""The environment variable that names a Python with Pathway, if it is not the one that runs."""
+"""The environment variable with the path of a Python that has Pathway; the default is the current Python."""
 
 _CHILD = Path(__file__).with_name("pathway_child.py")
 _MISSING = "import importlib.util, sys; sys.exit(importlib.util.find_spec('pathway') is None)"
 
 
 class Pathway(Peer):
-    """Its answers are compared with Spark's, in floating-point numbers."""
+    """Answers are compared with Spark's, as floating-point numbers."""
 
     name, title = "pathway", "Pathway"
 
@@ -50,7 +49,7 @@ class Pathway(Peer):
         super().__init__(workers)
         self._python = os.environ.get(PYTHON) or sys.executable
         if subprocess.run([self._python, "-I", "-c", _MISSING]).returncode:
-            hint = f"install it with pip install pathway, or name a Python that has it in {PYTHON}"
+            hint = f"install it with `pip install pathway`, or set {PYTHON} to the path of a Python that has it"
             raise IkebanaError("Pathway is not installed", hint=hint)
 
     def feed(self, number: int, rows: Rows, batch: int) -> tuple[float, pa.Table]:
@@ -61,11 +60,11 @@ class Pathway(Peer):
             seconds = self._run(number, folder)
             return seconds, _answer(folder / "answer.csv")
 
-    def wrong(self, number: int, actual: pa.Table, wanted: pa.Table) -> str:
-        expected = plain(wanted)
-        if not actual.num_rows:  # not even where SQL has a row, the sum of nothing
-            left = [value for row in expected.to_pylist() for value in row.values() if value is not None]
-            return f"no rows in place of {expected.num_rows}" if left else ""
+    def wrong(self, number: int, actual: pa.Table, expected: pa.Table) -> str:
+        expected = plain(expected)
+        if not actual.num_rows:  # Pathway has no row for an aggregate of no rows, where SQL has a row of nulls
+            values = [value for row in expected.to_pylist() for value in row.values() if value is not None]
+            return f"no rows instead of {expected.num_rows}" if values else ""
         schema = pa.schema(zip(actual.column_names, expected.schema.types, strict=True))
         return differing(actual.cast(schema), expected)
 
@@ -79,7 +78,7 @@ class Pathway(Peer):
 
 
 def _write(folder: Path, rows: pa.Table, batch: int) -> dict[str, str]:
-    """Write files with so many rows each; what their columns are for Pathway."""
+    """Write files with `batch` rows each, and return the types of their columns in Pathway."""
     folder.mkdir()
     for start in range(0, rows.num_rows, batch):
         write_csv(rows.slice(start, batch), folder / f"{start:012}.csv")
@@ -93,7 +92,7 @@ def _kind(kind: pa.DataType) -> str:
 
 
 def _answer(path: Path) -> pa.Table:
-    """What is left of all changes of an answer, as text; not even columns, if there were none."""
+    """Return the sum of all changes of an answer, as strings; a table without columns if there are no changes."""
     counts: Counter[tuple[tuple[str, str], ...]] = Counter()
     with path.open(encoding="utf-8", newline="") as file:
         for change in csv.DictReader(file):

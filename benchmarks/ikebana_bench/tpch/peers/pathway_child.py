@@ -1,14 +1,14 @@
-"""The program with which Pathway keeps one of the 22 up to date: run by path, in a Python that has Pathway.
+"""The program that maintains one query in Pathway; it is run by path, in a Python that has Pathway.
 
-It imports nothing of this package, since that Python need not have it. A folder has a folder of CSV files for each
-table, a file for each logical batch, which Pathway reads in its own code without a Python object for each row: its
-Python connector and data frames took several times as long for Q6. Changes of the answer go to `answer.csv`, with
-`diff` being 1 or -1. The seconds of the run go to the standard output.
+    python pathway_child.py NUMBER FOLDER    # NUMBER of the query; FOLDER/columns.json has the columns of the tables
 
-Dates are whole numbers such as 19950315, and amounts are floating-point numbers: whole numbers of cents took as long.
-ORDER BY and LIMIT are left out, as Pathway has no such thing: the answer is the one without them.
+The program imports nothing from this package, which that Python may not have. FOLDER has a subfolder of CSV files for
+each table, with one file per logical batch. Pathway reads CSV files without creating Python objects for rows; its
+Python connector and data frames took several times as long for Q6. Changes of the answer are written to `answer.csv`,
+with a `diff` of 1 or -1. The duration of the run in seconds is printed.
 
-    python pathway_child.py NUMBER FOLDER    # NUMBER of the query; FOLDER/columns.json says what tables have
+Dates are integers such as 19950315, and amounts are floating-point numbers; integer cents took as long. ORDER BY and
+LIMIT are left out, because Pathway does not have them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TYPES = {"int": int, "float": float, "str": str}
 
 
 class Queries:
-    """The 22 over some tables of Pathway's: `q1()` is the table that answers the first, and so on."""
+    """The 22 queries over Pathway tables: `q1()` returns the table with the answer to Q1, and so on."""
 
     def __init__(self, pathway: Any, tables: Mapping[str, Any]) -> None:
         self._pathway, self._tables, self._reduce = pathway, tables, pathway.reducers
@@ -110,10 +110,14 @@ class Queries:
     def q7(self) -> Any:
         nation, items = self._read("nation"), self._read("lineitem")
         nation = nation.filter(one_of(nation.n_name, "FRANCE", "GERMANY"))
-        ours = nation.select(supp_nationkey=nation.n_nationkey, supp_nation=nation.n_name)
-        theirs = nation.select(cust_nationkey=nation.n_nationkey, cust_nation=nation.n_name)
-        suppliers = join(self._read("supplier"), ours, "s_nationkey=supp_nationkey", "s_suppkey supp_nation")
-        customers = join(self._read("customer"), theirs, "c_nationkey=cust_nationkey", "c_custkey cust_nation")
+        supplier_nations = nation.select(supp_nationkey=nation.n_nationkey, supp_nation=nation.n_name)
+        customer_nations = nation.select(cust_nationkey=nation.n_nationkey, cust_nation=nation.n_name)
+        suppliers = join(
+            self._read("supplier"), supplier_nations, "s_nationkey=supp_nationkey", "s_suppkey supp_nation"
+        )
+        customers = join(
+            self._read("customer"), customer_nations, "c_nationkey=cust_nationkey", "c_custkey cust_nation"
+        )
         orders = join(self._read("orders"), customers, "o_custkey=c_custkey", "o_orderkey cust_nation")
         items = items.filter((items.l_shipdate >= 19950101) & (items.l_shipdate <= 19961231))
         items = items.select(
@@ -307,7 +311,7 @@ class Queries:
         return join(suppliers, offers, "s_suppkey=ps_suppkey", columns)
 
     def q21(self) -> Any:
-        """A late line item counts if its order has other suppliers, of whom none is late."""
+        """Count a late line item if its order has other suppliers, and none of them is late."""
         nation, orders, items = self._read("nation"), self._read("orders"), self._read("lineitem")
         nation = nation.filter(nation.n_name == "SAUDI ARABIA")
         suppliers = join(self._read("supplier"), nation, "s_nationkey=n_nationkey", "s_suppkey s_name")
@@ -343,13 +347,13 @@ class Queries:
         return self._pathway.if_else(condition, then, otherwise)
 
     def _nations_of(self, name: str) -> Any:
-        """The nations of a region."""
+        """Return the nations of a region."""
         region = self._read("region")
         region = region.filter(region.r_name == name)
         return join(self._read("nation"), region, "n_regionkey=r_regionkey", "n_nationkey n_name")
 
     def _suppliers(self, items: Any) -> Any:
-        """The first and the last supplier of every order."""
+        """Return the smallest and the largest supplier key of every order."""
         return items.groupby(items.l_orderkey).reduce(
             orderkey=items.l_orderkey,
             first=self._reduce.min(items.l_suppkey),
@@ -358,38 +362,38 @@ class Queries:
 
 
 def revenue(items: Any) -> Any:
-    """What was paid for line items."""
+    """Return the discounted price of line items."""
     return items.l_extendedprice * (1 - items.l_discount)
 
 
 def one_of(column: Any, *values: Any) -> Any:
-    """Whether a column has one of some values."""
+    """Return whether a column has one of the values."""
     return reduce(operator.or_, [column == value for value in values])
 
 
 def distinct(table: Any, column: str) -> Any:
-    """The values of a column, each once."""
+    """Return the distinct values of a column."""
     return table.groupby(table[column]).reduce(table[column])
 
 
 def join(left: Any, right: Any, on: str, columns: str) -> Any:
-    """Some columns of two tables joined `on` pairs of columns, as "a=b c=d"; all with all if there are none."""
+    """Return some columns of the join of two tables on pairs of columns, such as "a=b c=d"; a cross join if none."""
     pairs = [pair.split("=") for pair in on.split()]
-    matched = left.join(right, *(left[ours] == right[theirs] for ours, theirs in pairs))
+    matched = left.join(right, *(left[left_column] == right[right_column] for left_column, right_column in pairs))
     own = set(left.column_names())
     return matched.select(*((left if name in own else right)[name] for name in columns.split()))
 
 
-def without(left: Any, right: Any, ours: str, theirs: str) -> Any:
-    """The rows of a table that have no match in another, in which a match comes once."""
-    matched = left.join_left(right, left[ours] == right[theirs]).select(
-        *(left[name] for name in left.column_names()), match=right[theirs]
+def without(left: Any, right: Any, left_column: str, right_column: str) -> Any:
+    """Return the rows of `left` that have no match in `right`, where `right_column` has distinct values."""
+    matched = left.join_left(right, left[left_column] == right[right_column]).select(
+        *(left[name] for name in left.column_names()), match=right[right_column]
     )
     return matched.filter(matched.match.is_none())
 
 
 def main(number: str, folder: Path) -> None:
-    """Run a query over all batches, and print the seconds from the start of the run to its end."""
+    """Run a query over all batches, and print the duration of the run in seconds."""
     pathway = importlib.import_module("pathway")
     tables = {}
     for name, columns in json.loads((folder / "columns.json").read_text()).items():

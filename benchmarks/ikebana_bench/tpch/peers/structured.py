@@ -1,17 +1,16 @@
-"""Spark Structured Streaming, as a peer that is incremental over one stream.
+"""Spark Structured Streaming as a peer that is incremental over one stream.
 
-The largest table that a query reads, `lineitem` for most, is a stream of Parquet files: a file for each batch, and a
-micro-batch for each file. The other tables are static and cached, all of their rows being there before the clock
-starts: Structured Streaming does not aggregate the join of streams without bounds on time, which TPC-H has not. That
-is in its favour: ours takes the rows of all tables in these batches. The answer is complete after every micro-batch
-and is collected.
+The largest table that a query reads, usually `lineitem`, is a stream of Parquet files, with one file per batch and one
+micro-batch per file. The other tables are static and cached before the clock starts, because Structured Streaming
+cannot aggregate a join of streams without time bounds, which TPC-H does not have. That is in its favour: we process the
+rows of all tables in batches. The complete answer is collected after every micro-batch.
 
-The clock counts what Spark reports for its micro-batches, and not the start of the streaming query. A first run over
-some batches has Java compile what it can, and shows whether Spark accepts the query at all. It accepts 1, 3, 5 to 10,
-12, 14 and 19: the others have the stream in a subquery (4, 11, 15, 17, 18, 20, 21, 22), or no aggregate outside of one
-(2), two aggregates one after the other (13), or a DISTINCT within an aggregate (16). Java goes on compiling for longer
-than that: the first queries of a run are up to half as slow again as they would be later. State is in the store that
-Spark has by default; with RocksDB Q3 and Q6 took as long.
+The clock counts the durations that Spark reports for its micro-batches; starting the streaming query is not measured.
+A first run over a few batches warms up the JVM, and shows whether Spark supports the query. It supports Q1, Q3, Q5 to
+Q10, Q12, Q14 and Q19. The other queries have the stream in a subquery (Q4, Q11, Q15, Q17, Q18, Q20, Q21, Q22), no
+aggregate outside a subquery (Q2), two successive aggregates (Q13), or a DISTINCT aggregate (Q16). The JVM is not fully
+warm by then: the first queries of a run take up to 1.5 times as long as they would later. State is in Spark's default
+state store; Q3 and Q6 take as long with RocksDB.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _SETTINGS = {"spark.sql.streaming.numRecentProgressUpdates": 1_000_000}
 
 
 class Structured(Peer):
-    """A Spark of its own, unless one runs already, with a thread for each worker."""
+    """Uses the active Spark, or starts one with one thread per worker."""
 
     name, title = "structured", "Structured Streaming"
 
@@ -46,7 +45,7 @@ class Structured(Peer):
         return wrong(number, actual, expected)
 
     def _feed(self, number: int, rows: Rows, batch: int) -> tuple[float, pa.Table]:
-        """What feeding takes, and the answer; `CannotRun` if Spark does not accept the query."""
+        """Return the seconds to feed the rows, and the answer; raise `CannotRun` if Spark rejects the query."""
         streamed = max(rows, key=lambda name: rows[name].num_rows)
         with TemporaryDirectory() as path, ExitStack() as stack:
             folder = Path(path)
@@ -81,7 +80,7 @@ class Structured(Peer):
         return static
 
     def _start(self, number: int, checkpoint: Path, answers: list[pa.Table]) -> Any:
-        """Start the streaming query, which ends after all files; its answers go to a list."""
+        """Start the streaming query, which ends after all files; `answers` receives its latest answer."""
 
         def collect(batch: Any, _: int) -> None:
             answers[:] = [batch.toArrow()]
