@@ -301,7 +301,7 @@ def test_commands_and_scripts_are_not_run(spark: SparkSession, planner: Planner,
 
 def test_texts_that_look_like_what_is_refused(planner: Planner) -> None:
     for text in ("ESCAPE", '"class":"org.apache.spark.sql.catalyst.expressions.InSet"', "[B@0"):
-        assert planner.plan(f"SELECT id FROM orders WHERE note = '{text}' OR note LIKE '%a_b%'").plan
+        assert planner.plan(f"SELECT id FROM orders WHERE note = '{text}' OR note LIKE '%a_b%'").nodes
 
 
 @pytest.mark.parametrize("name", ["catalyst.expressions.ScalaUDF", "catalyst.expressions.InSet", "hive.HiveSimpleUDF"])
