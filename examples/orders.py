@@ -30,11 +30,11 @@ CUSTOMERS, BATCH = 20_000, 100
 REGIONS = ["Africa", "America", "Asia", "Europe", "Middle East"]
 STATUS = ["open", "packed", "sent", "late"]
 
-INTRODUCTION = """\
-[bold]A shop with live answers[/bold]
-Customers and orders are tables, spread over workers that Spark hosts. Questions about them are views: each change of a
-table updates every answer. The indexes that they need ("arrangements") exist once, for all questions.
-"""
+INTRODUCTION = (
+    "[bold]A shop with live answers[/bold]\n"
+    "Customers and orders are tables, spread over workers that Spark hosts. Questions about them are views: every "
+    'change of a table updates every answer. The indexes that the views need ("arrangements") exist once.\n'
+)
 
 console = Console()
 
@@ -206,8 +206,8 @@ def main() -> None:
         views, timings = install(session, questions(session))
         console.print(timings)
         console.print(
-            "[dim]On its own, a question builds the indexes that it needs from all rows. Shared, it attaches to\n"
-            "existing ones: the less it has to compute besides, the more that saves.[/dim]\n"
+            "[dim]On its own, a question builds the indexes that it needs from all rows. Shared, it attaches to "
+            "existing indexes: the less is left to compute, the more this saves.[/dim]\n"
         )
         live(session, orders, views, arguments.orders, arguments.seconds)
         console.print("\n[bold]The arrangements of the first worker[/bold] [dim](readers: how many share them)[/dim]")

@@ -239,7 +239,7 @@ class Closure(Scenario[ClosureParameters]):
     """Compute transitive closure and same generation bottom-up."""
 
     name = "closure"
-    claim = "Recursive queries over vectorised batches are faster than in the compiled reference."
+    claim = "Recursive queries are faster than in the compiled reference on dense graphs, and slower on deep ones."
     paper = "§6.3.1, appendix D (smaller graphs)"
     parameters = ClosureParameters
 
