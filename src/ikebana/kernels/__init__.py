@@ -15,6 +15,7 @@ from ikebana.kernels.gather import gather_bits, gather_fixed, gather_strings, ga
 from ikebana.kernels.hashing import hash_bytes, hash_integers, shard_rows
 from ikebana.kernels.match import expand_pairs, expand_ranges, match_keys
 from ikebana.kernels.merge import merge_rows, merge_untimed
+from ikebana.kernels.program import run_program
 from ikebana.kernels.seek import narrow_ranges, seek_ranges
 from ikebana.kernels.sort import sort_leading, sort_order
 from ikebana.kernels.times import advance_times, rank_times, times_beyond, times_visible, union_times
@@ -40,6 +41,7 @@ __all__ = [
     "merge_untimed",
     "narrow_ranges",
     "rank_times",
+    "run_program",
     "seek_ranges",
     "shard_rows",
     "sort_leading",

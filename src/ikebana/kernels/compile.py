@@ -58,6 +58,8 @@ TYPES: dict[str, Any] = {
     "lanes_out": _writes(types.int64, 2),
     "flags_out": _writes(types.uint8),
     "bytes_out": types.Array(types.uint8, 1, "C"),
+    "slots": types.Array(types.int64, 2, "C"),  # the columns of a program's registers
+    "cells": types.Array(types.int64, 1, "C"),
     "lane_new": types.Array(types.int64, 1, "C"),  # arrays that a kernel allocates and returns
     "index_new": types.Array(types.int32, 1, "C"),
     "lanes_new": types.Array(types.int64, 2, "C"),
@@ -101,9 +103,14 @@ def helper(function: Function) -> Function:
     return compiled
 
 
+def is_compiled() -> bool:
+    """Whether kernels are compiled, rather than run as plain Python."""
+    return not _settings.DISABLE_JIT
+
+
 def compile_all() -> None:
     """Compile every declared kernel or load it from the cache; report compilation on standard error."""
-    if _settings.DISABLE_JIT:
+    if not is_compiled():
         return
     announced = False
     for position, (name, compiled) in enumerate(KERNELS.items(), 1):

@@ -18,8 +18,10 @@ import pyarrow as pa
 
 from ikebana.encoding.bad_rows import Failure, separate_bad_rows
 from ikebana.errors import SchemaError
+from ikebana.kernels import program as opcodes
 from ikebana.operators.changes import Changes, Fields, checked_columns
 from ikebana.operators.pacing import Pace
+from ikebana.operators.program import ProgramBuilder, Rows
 from ikebana.operators.protocol import Operator
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Span
@@ -89,6 +91,10 @@ class Select:
         fields, positions = self.fields(given), [at[source] for _, source in self.names]
         return lambda changes: changes.with_columns(fields, [changes.columns[position] for position in positions])
 
+    def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
+        columns = {name: rows.columns[source] for name, source in self.names}
+        return replace(rows, fields=self.fields(rows.fields), columns=columns)
+
 
 @dataclass(frozen=True)
 class Declare:
@@ -101,6 +107,11 @@ class Declare:
 
     def __call__(self, changes: Changes) -> Changes:
         return changes.with_columns(self.outputs, changes.columns)
+
+    def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
+        given = (rows.columns[field.name] for field in rows.fields)
+        columns = {field.name: column for field, column in zip(self.outputs, given, strict=True)}
+        return replace(rows, fields=self.outputs, columns=columns)
 
 
 @dataclass(frozen=True)
@@ -175,6 +186,12 @@ class Negate:
     def __call__(self, changes: Changes) -> Changes:
         return changes.negated()
 
+    def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
+        diffs = program.some_slots(len(rows.diffs))
+        for from_, to in zip(rows.diffs, diffs, strict=True):
+            program.emit(opcodes.NEGATE, rows.count, from_, to)
+        return replace(rows, diffs=diffs)
+
 
 @dataclass(frozen=True)
 class Explode:
@@ -228,6 +245,9 @@ class Consolidate:
     def __call__(self, changes: Changes) -> Changes:
         return changes.consolidated() if len(changes) else changes
 
+    def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
+        return program.consolidated(rows)
+
 
 class Linear(Operator[Stream]):
     """Runs a chain of steps."""
@@ -235,6 +255,7 @@ class Linear(Operator[Stream]):
     def __init__(self, source: Stream, steps: Sequence[Step], lanes: int, errors: ErrorLog) -> None:
         self._source, self._errors = source, errors
         self._pace = Pace(calls_users=any(map(calls_users, steps)))
+        self._declared = steps
         self._steps: list[Callable[[Changes], Changes]] = []
         fields = source.fields
         for step in steps:
@@ -278,6 +299,13 @@ class Linear(Operator[Stream]):
     def forget(self, epoch: int) -> None:
         self.out.closed = self._source.closed
 
+    def lower(self, program: ProgramBuilder) -> bool:
+        rows = program.stream(self._source)
+        for step in self._declared:
+            lower = getattr(step, "lower", None)
+            rows = None if rows is None or lower is None else lower(program, rows)
+        return program.write(self.out, rows)
+
 
 def _set_apart(step: Callable[[Changes], Changes], changes: Changes) -> tuple[Changes, list[Failure]]:
     """The step's result for the rows for which it does not raise, and the failures, by position in the given rows."""
@@ -301,6 +329,10 @@ class AfterStart(Operator[Stream]):
     def forget(self, epoch: int) -> None:
         self.out.closed = self._source.closed
 
+    def lower(self, program: ProgramBuilder) -> bool:
+        """Programs run after the first sweep, when all changes are after the start."""
+        return program.write(self.out, program.stream(self._source))
+
 
 class Concat(Operator[Stream]):
     """The changes of several streams with the same columns."""
@@ -316,3 +348,7 @@ class Concat(Operator[Stream]):
 
     def forget(self, epoch: int) -> None:
         self.out.closed = all(source.closed for source in self._sources)
+
+    def lower(self, program: ProgramBuilder) -> bool:
+        sources = [rows for rows in map(program.stream, self._sources) if rows is not None]
+        return len(sources) == len(self._sources) and program.write(self.out, program.concat(sources, self.out.fields))

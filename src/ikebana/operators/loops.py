@@ -23,6 +23,7 @@ from ikebana.encoding.lanes import is_constant
 from ikebana.errors import SchemaError
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.pending import PendingChanges
+from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.protocol import Operator
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Rounds, Span
@@ -47,6 +48,10 @@ class Enter(Operator[Stream]):
 
     def forget(self, epoch: int) -> None:
         self.out.closed = self._source.closed
+
+    def lower(self, program: ProgramBuilder) -> bool:
+        source = program.stream(self._source)
+        return source is not None and program.write(self.out, replace(source, count=program.entered(source.count)))
 
 
 class EnterAt(Operator[Stream]):
@@ -110,6 +115,13 @@ class EnterArranged(Operator[Arranged]):
     def forget(self, epoch: int) -> None:
         self.out.closed = self._source.closed
 
+    def lower(self, program: ProgramBuilder) -> bool:
+        index = program.arranged(self._source)
+        if index is None:
+            return False
+        fresh = replace(index.fresh, count=program.entered(index.fresh.count))
+        return program.write(self.out, replace(index, fresh=fresh))
+
 
 class Variable(Operator[Stream]):
     """A variable of a loop: its changes at each round."""
@@ -128,6 +140,10 @@ class Variable(Operator[Stream]):
 
     def next_round(self, prefix: Rounds, after: int) -> int | None:
         return self._pending.next_round(prefix, after)
+
+    def lower(self, program: ProgramBuilder) -> bool:
+        rows = program.rows(self.out.fields, self.out.lanes)
+        return rows is not None and program.write_variable(self, self.out, rows)
 
 
 CHEAP_TO_CONSOLIDATE_ROWS = 1 << 14
@@ -162,6 +178,13 @@ class Feedback(Operator[None]):
         rounds = (*span.rounds[:-1], span.rounds[-1] + 1)
         self._variable.put(replace(changes, times=later), rounds)
 
+    def lower(self, program: ProgramBuilder) -> bool:
+        source = program.stream(self._source)
+        if source is None:
+            return False
+        program.feed_back(self._variable, source if self._indexed else program.consolidated(source), self._rounds)
+        return True
+
     def _pays_to_consolidate(self, changes: Changes) -> bool:
         if self._indexed and len(changes) > CHEAP_TO_CONSOLIDATE_ROWS:
             return False
@@ -179,6 +202,15 @@ class Leave(Operator[Stream]):
         """Collect the changes of a round."""
         if len(self._source.changes):
             self._parts.append(self._source.changes)
+
+    def lower(self, program: ProgramBuilder) -> bool:
+        source = program.stream(self._source)
+        if source is None:
+            return False
+        collected = program.copied(source)
+        program.append(source, collected)
+        program.leave(self.out, collected)
+        return True
 
     def close(self) -> None:
         """After the last round: write `out`."""

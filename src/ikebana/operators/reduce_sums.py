@@ -28,8 +28,10 @@ import numpy as np
 from ikebana.encoding import payload as payloads
 from ikebana.encoding.bad_rows import separate_bad_rows
 from ikebana.encoding.lanes import Array, Lane, gather_lane
+from ikebana.kernels import program as opcodes
 from ikebana.kernels import sort_order, sum_visible
 from ikebana.operators.pending import next_round
+from ikebana.operators.program import Index, ProgramBuilder, Rows
 from ikebana.operators.reduce import (
     InterestingTimes,
     Reduction,
@@ -39,7 +41,7 @@ from ikebana.operators.reduce import (
     joins_at_later_rounds,
     no_rows,
 )
-from ikebana.operators.reducers import ReducedRows, Reducer, SumsReducer, Threshold
+from ikebana.operators.reducers import DISTINCT, Count, ReducedRows, Reducer, SumsReducer, Threshold
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Rounds, Span
 from ikebana.operators.streams import Arranged, TraceReader
@@ -114,6 +116,36 @@ class ReduceSums(Reduction):
 
     def next_round(self, prefix: Rounds, after: int) -> int | None:
         return next_round(self._pending, prefix, after)
+
+    def lower(self, program: ProgramBuilder) -> bool:
+        source, index = program.arranged(self.source), program.index(self.out.schema, self.trace)
+        if source is None or index is None:
+            return False
+        if self._function == DISTINCT and len(source.fresh.diffs) == 1:
+            return self._lower_distinct(program, source, index)
+        return isinstance(self._function, Count) and self._lower_sums(program, source, index)
+
+    def _lower_distinct(self, program: ProgramBuilder, source: Index, index: Index) -> bool:
+        fresh, out = source.fresh, index.fresh
+        pending, rounds = program.pending()
+        groups = [fresh.key, fresh.val, *program.some_slots(4)]  # in the source, in order, and among the pending
+        operands = [out.count, source.trace, index.trace, out.key, out.val, *out.diffs]
+        program.emit(opcodes.DISTINCT, *operands, fresh.count, program.count(), pending, rounds, *groups)
+        return program.write(self.out, index)
+
+    def _lower_sums(self, program: ProgramBuilder, source: Index, index: Index) -> bool:
+        """The counts before and after the visit; equal ones cancel when they are arranged."""
+        fresh, key = source.fresh, program.slot()
+        sums = program.rows(self.out.schema.val.fields, 1)
+        if sums is None or program.in_loop or len(fresh.diffs) != 1:
+            return False
+        count = next(iter(sums.columns.values())).value
+        operands = [fresh.count, sums.count, source.trace, 1, fresh.key, key, *sums.diffs, *fresh.diffs, count]
+        program.emit(opcodes.SUMS, *operands)
+        names = [field.name for field in source.schema.key.fields]
+        columns = {**program.unpacked(sums.count, key, source.schema.key, names), **sums.columns}
+        fields = (*source.schema.key.fields, *sums.fields)
+        return program.stored(Rows(sums.count, fields, columns, sums.diffs), index) and program.write(self.out, index)
 
     def _interesting(self, span: Span) -> Points:
         """The groups with fresh input at the epochs of that input, and the points kept for this visit."""

@@ -34,12 +34,16 @@ from typing import Any
 
 from ikebana.operators import sources
 from ikebana.operators.exchange import Exchange, Parts
+from ikebana.operators.program import FUSE, Preview, Program, ProgramBuilder, Workspace, check_preview
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import NEVER, Span
-from ikebana.operators.streams import TraceReader
+from ikebana.operators.streams import TraceReader, from_epoch
 from ikebana.plan import ir
 from ikebana.plan.render import Renderer
 from ikebana.runtime.messages import FIRST_EXCHANGE, PROPOSALS, ROUNDS, DataflowMessage
+
+FORGET_AFTER = 16
+"""Without visits, operators release old versions only after this many epochs: that costs more than a small program."""
 
 WAITING = object()
 """What a sweep yields while it waits for peers; after any other value it can go on at once."""
@@ -59,6 +63,7 @@ class Dataflow:
         find: Callable[[ir.Node], Dataflow | None],
         find_input: Callable[[ir.Source], sources.InputSource | ir.Node],
         wake: Callable[[], None],
+        workspace: Workspace,
         effort: str = "default",
         is_placed: bool = False,
         memory: int | None = None,
@@ -69,7 +74,11 @@ class Dataflow:
         `is_placed`: the rows that the plan arranges are on the workers that own them already, as rows of tables are.
         `memory` is the dataflow's own limit in bytes (`ikebana.runtime.memory_budget`); None for the common one.
         """
-        self._is_placed, self.memory = is_placed, memory
+        self._is_placed, self.memory, self._workspace = is_placed, memory, workspace
+        self._is_lowered = False  # whether the dataflow has been written as a program, if it can be
+        self._program: Program | None = None
+        self._preview: Preview | None = None  # what the program would write in this sweep, to be compared
+        self.programs_run = 0  # sweeps that were done by a program
         self.unmeasured_seconds = 0.0  # seconds of work since memory was last measured
         self.grown_bytes = 0  # bytes by which the process has grown in this sweep
         self.arranged_bytes = 0  # bytes of the dataflow's arrangements, when last measured between sweeps
@@ -84,6 +93,7 @@ class Dataflow:
         self._inbox: dict[tuple[int, int], dict[int, Any]] = {}  # by channel and number, then by sender
         self._channels, self._rounds = itertools.count(FIRST_EXCHANGE), itertools.count()
         self.start, self.lower, self.demanded, self.sweeps = 0, 0, 0, 0
+        self._forgotten = 0  # operators have released what only earlier epochs needed
         self._started = self._proposed = False
         self._sweep: Iterator[object] | None = None
         self._blocked = False
@@ -205,10 +215,17 @@ class Dataflow:
             self._start(max(since))
         self.sweeps += 1
         self._proposed = False
+        changed, last = _on_any_worker(changes), [max(epochs) for epochs in zip(*lasts, strict=True)]
+        if self.lower > self.start and not self._is_closing(target, last):
+            self._run_program(target, any(now for now, _ in changed))
         if target > self.lower:
-            self._set_signals(_on_any_worker(changes))
-            self._sweep = self._sweeping(target, [max(epochs) for epochs in zip(*lasts, strict=True)])
+            self._set_signals(changed)
+            self._sweep = self._sweeping(target, last)
         return True
+
+    def _is_closing(self, target: int, lasts: list[int]) -> bool:
+        """Whether a source is known not to change any more once `target` is reached, and was not before."""
+        return any(target >= last and not source.out.closed for source, last in zip(self._sources, lasts, strict=True))
 
     def _start(self, epoch: int) -> None:
         self._started = True
@@ -219,18 +236,60 @@ class Dataflow:
     def _sweeping(self, target: int, lasts: list[int]) -> Iterator[object]:
         """A sweep up to `target`; `lasts` are the epochs from which on the sources do not change, on all workers."""
         yield from self._root.visit_reached(Span(self.lower, target, starts=self.lower == self.start))
+        if self._preview is not None:
+            check_preview(self._preview)
+            self.programs_run, self._preview = self.programs_run + 1, None
         for source, last in zip(self._sources, lasts, strict=True):
             source.out.closed = target >= last
         self._maintainer.complete(target)
-        for forget in self._forgets:
-            forget(target)
+        self._forget(target)
         for clear in self._clears:
             clear()  # the changes of a visit must not stay in memory until the next sweep
         self.reader.forget(target)
-        for reader in self.error_readers:
-            reader.forget(target - 1)
         if self.errors.changed_since(self.lower):
             self._demand_of_importers(target)
+        self._complete(target)
+
+    def _run_program(self, target: int, has_changes: bool) -> None:
+        """Do as many epochs of a sweep as possible without visits: by a program, or because nothing changes in them.
+
+        Programs need no peers, and are made when first needed, after the first sweep.
+        """
+        reached = self.lower if has_changes else target
+        if has_changes and self.workers == 1 and FUSE != "never":
+            if not self._is_lowered:
+                self._is_lowered, self._program = True, self._lowered()
+            if self._program is not None and FUSE == "both":
+                self._preview = self._program.preview(self.lower, target)
+            elif self._program is not None:
+                reached = self._program.run(self.lower, target)
+                self.programs_run += reached > self.lower
+        if reached > self.lower:
+            self._maintainer.trace.publish(None, from_epoch(reached, 1))
+            self.reader.forget(reached)
+            if reached - self._forgotten >= FORGET_AFTER:
+                self._forget(reached)
+            self._complete(reached)
+
+    def _lowered(self) -> Program | None:
+        """The dataflow as a program, if all its operators can be written as instructions."""
+        builder = ProgramBuilder()
+        if not builder.lower_all(self._root.items):
+            return None
+        result = builder.arranged(self.result)
+        assert result is not None
+        return Program(builder, result, self._maintainer.trace, self._workspace)
+
+    def _forget(self, target: int) -> None:
+        """Release what only epochs before `target` needed."""
+        self._forgotten = target
+        for forget in self._forgets:
+            forget(target)
+        for reader in self.error_readers:
+            reader.forget(target - 1)
+
+    def _complete(self, target: int) -> None:
+        """All epochs before `target` are complete."""
         self.lower = target
         waiters, self._waiters = self._waiters, []
         for flow in waiters:
