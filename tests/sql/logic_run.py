@@ -239,3 +239,19 @@ def _condition(error: Exception) -> str:
 def _read(path: Path) -> Iterator[Record]:
     """What a file has, by its format."""
     return (script if path.suffix == ".sql" else records)(path.read_text())
+
+
+def run_folder(session: Session, folder: Path) -> Outcome:
+    """Run the files of a folder; `test_setup.sql` comes first, and its tables stay for the others."""
+    outcome = Outcome()
+    runner = Run(session, SparkAnswers(session.spark), outcome)
+    setup = folder / "test_setup.sql"
+    try:
+        if setup.exists():
+            runner.file(setup, keep=True)
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and path != setup and path.name not in ("LICENSE", "README.md"):
+                runner.file(path)
+    finally:
+        runner.close()
+    return outcome
