@@ -301,7 +301,7 @@ def test_regression_flat_map_lost_rows_without_columns() -> None:
 
 
 @pytest.mark.parametrize(
-    "made",
+    "query",
     [
         lambda c: c.reduce("k", {"x": pa.int64()}, lambda key, vals: [(None, 1)]),
         lambda c: c.reduce("k", {"x": pa.int64()}, lambda key, vals: [(1, 1.5)]),
@@ -312,11 +312,11 @@ def test_regression_flat_map_lost_rows_without_columns() -> None:
     ],
     ids=["null", "fraction", "two columns", "half", "too few", "null aggregate"],
 )
-def test_regression_what_a_function_must_not_give_was_made_into_something_else(made: Any) -> None:
+def test_regression_what_a_function_must_not_give_was_made_into_something_else(query: Any) -> None:
     """Results of a wrong type or shape fail the dataflow; they are not converted."""
     engine = Engine()
     numbers = pairs_input(engine)
-    view = engine.install("view", made(numbers))
+    view = engine.install("view", query(numbers))
     numbers.insert(pairs((1, 5)))
     engine.advance()
     with pytest.raises(DataflowError, match="SchemaError"):
