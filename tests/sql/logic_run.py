@@ -199,14 +199,14 @@ class Run:
 
     def _compare(self, query: Query, view: View) -> None:
         try:
-            found = view.to_arrow()
+            answer = view.to_arrow()
         except IkebanaError as error:
             self._fail(query, f"{type(error).__name__}: {error}")
             return
         self._outcome.compared += 1
-        self._outcome.rows += found.num_rows
-        problem = difference(found, query.wanted)
-        if problem and found.num_rows in self._possible(query):
+        self._outcome.rows += answer.num_rows
+        problem = difference(answer, query.wanted)
+        if problem and answer.num_rows in self._possible(query):
             self._outcome.undetermined.append(f"{query.place} {query.text}")
         elif problem:
             self._fail(query, problem)
@@ -232,8 +232,8 @@ class Run:
 
 def _condition(error: Exception) -> str:
     """What Spark calls an error."""
-    found = re.search(r"\[([A-Z_.]+)\]", str(error))
-    return found[1].split(".")[0] if found else str(error)[:60]
+    match = re.search(r"\[([A-Z_.]+)\]", str(error))
+    return match[1].split(".")[0] if match else str(error)[:60]
 
 
 def _read(path: Path) -> Iterator[Record]:

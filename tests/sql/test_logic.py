@@ -101,14 +101,14 @@ SELECT 2 FROM nowhere
 
 
 def test_what_a_file_has() -> None:
-    found = list(records(CASE))
-    assert [record.text.split()[0] for record in found] == [
+    entries = list(records(CASE))
+    assert [record.text.split()[0] for record in entries] == [
         *("CREATE", "INSERT", "SELECT", "UPDATE", "SELECT", "SELECT", "DELETE", "INSERT", "SELECT")
     ]
-    assert found[2] == Record(
+    assert entries[2] == Record(
         8, "SELECT place, count(height) FROM plants GROUP BY place", ("NULL 1", "hall 1"), "rowsort"
     )
-    assert [record.fails for record in found].count(True) == 1
+    assert [record.fails for record in entries].count(True) == 1
 
 
 def test_conditions() -> None:

@@ -23,12 +23,12 @@ REFUSED = 0.03
 
 
 def test_everything_follows_from_the_seed() -> None:
-    def made(seed: int) -> tuple[object, ...]:
+    def case(seed: int) -> tuple[object, ...]:
         r = random.Random(seed)
-        found = tables(r)
-        return tuple(map(str, found)), [Grammar(r, found).query() for _ in range(5)], [change(r, t) for t in found]
+        start = tables(r)
+        return tuple(map(str, start)), [Grammar(r, start).query() for _ in range(5)], [change(r, t) for t in start]
 
-    assert made(3) == made(3) != made(4)
+    assert case(3) == case(3) != case(4)
 
 
 def test_changes_keep_keys_unique() -> None:
