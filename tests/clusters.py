@@ -45,7 +45,7 @@ def program(
         engine.install(f"{name} reach", reach(steps(edges), roots)),
     ]
     roots.insert({"node": [0]})
-    names.insert({"src": list(range(40)), "name": [f"of {each % 7}" for each in range(40)]})
+    names.insert({"src": list(range(40)), "name": [f"of {node % 7}" for node in range(40)]})
     seen, present = [], list[tuple[int, int]]()
     for epoch in range(epochs):
         gone = [present.pop(chance.randrange(len(present))) for _ in range(len(present) // 4)]

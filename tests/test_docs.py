@@ -22,8 +22,8 @@ BLOCK = re.compile(r"^(?P<skip><!-- not executed -->\n\s*)?```python\n(?P<code>.
 
 def blocks(text: str) -> list[str]:
     """The executed blocks, each moved down to its own line numbers, so that errors point into the page."""
-    found = [match for match in BLOCK.finditer(text) if not match["skip"]]
-    return ["\n" * text.count("\n", 0, match.start("code")) + match["code"] for match in found]
+    matches = [match for match in BLOCK.finditer(text) if not match["skip"]]
+    return ["\n" * text.count("\n", 0, match.start("code")) + match["code"] for match in matches]
 
 
 def is_on_spark(page: Path) -> bool:

@@ -85,7 +85,7 @@ def imported_part(name: str) -> str | None:
 
 
 def is_within(name: str, allowed: set[str]) -> bool:
-    return any(name == each or name.startswith(f"{each}.") for each in allowed)
+    return any(name == prefix or name.startswith(f"{prefix}.") for prefix in allowed)
 
 
 def test_every_part_has_a_layer() -> None:
@@ -154,16 +154,16 @@ def project_name() -> str:
 
 def closure(requirements: list[str]) -> set[str]:
     """Names of everything that installing the requirements installs here, as far as that is here."""
-    found: set[str] = set()
+    names: set[str] = set()
     waiting = [Requirement(text) for text in requirements]
     while waiting:
         requirement = waiting.pop()
         name = canonicalize_name(requirement.name)
-        if name not in found and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
-            found.add(name)
+        if name not in names and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
+            names.add(name)
             with suppress(importlib.metadata.PackageNotFoundError):  # of an extra that tests do without
                 waiting += map(Requirement, importlib.metadata.requires(name) or [])
-    return found
+    return names
 
 
 def test_constraints_are_versions_only() -> None:

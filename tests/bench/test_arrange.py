@@ -63,12 +63,12 @@ def test_closed_loop_reports_every_effort_asked_for(effort: str, tmp_path: Path)
     assert document["verified"] is True
     metrics = {f"{part}_{metric}" for part in ("formation", "arrange") for metric in TIMED} | ABOUT_TRACE
     efforts = EFFORT if effort == "all" else [effort]
-    expected = {f"{each}_{metric}" for each in efforts for metric in metrics}
+    expected = {f"{name}_{metric}" for name in efforts for metric in metrics}
     expected |= {"numpy_sort_keys_per_s", "sort_floor_keys_per_s"}
-    optional = {f"{each}_maintenance_updates_per_s" for each in efforts}
+    optional = {f"{name}_maintenance_updates_per_s" for name in efforts}
     assert expected <= document["results"].keys() <= expected | optional
-    for each in efforts:
-        assert len(document["results"][f"{each}_step_ms"]["x"]) == 40
+    for name in efforts:
+        assert len(document["results"][f"{name}_step_ms"]["x"]) == 40
 
 
 def test_closed_loop_draws_a_curve_for_every_effort(tmp_path: Path) -> None:

@@ -44,20 +44,20 @@ class TestOnSpark:
         status, document = run(["ingest-load", *TPCH, "--repeats=1", f"--data={data}"], tmp_path)
         assert (status, document["verified"]) == (0, True)
         metrics = {"table_rows", "rows_per_s", "load_best_s", "spark_own_best_s", "spark_ratio", "driver_growth_bytes"}
-        found = document["results"]
-        assert {f"{table}_{metric}" for table in ("orders", "lineitem") for metric in metrics} <= found.keys()
-        assert (found["orders_table_rows"], found["lineitem_table_rows"]) == (1_500, 6_005)
-        assert found["orders_load_cpu_s"] > 0
-        assert "orders_target_ratio" in found
+        results = document["results"]
+        assert {f"{table}_{metric}" for table in ("orders", "lineitem") for metric in metrics} <= results.keys()
+        assert (results["orders_table_rows"], results["lineitem_table_rows"]) == (1_500, 6_005)
+        assert results["orders_load_cpu_s"] > 0
+        assert "orders_target_ratio" in results
 
     @pytest.mark.thorough
     def test_follow(self, spark: SparkSession, data: Path, tmp_path: Path) -> None:
         status, document = run(["ingest-follow", *TPCH, f"--data={data}"], tmp_path)
         assert (status, document["verified"]) == (0, True)
-        found = document["results"]
+        results = document["results"]
         for table in ("orders", "lineitem"):
-            assert found[f"{table}_epochs"] == 2
-            assert found[f"{table}_rows_per_s"] > 0
+            assert results[f"{table}_epochs"] == 2
+            assert results[f"{table}_rows_per_s"] > 0
 
     def test_insert(self, spark: SparkSession, tmp_path: Path) -> None:
         status, document = run(INSERT, tmp_path)
@@ -71,14 +71,14 @@ class TestOnSpark:
         partitions = spark.conf.get("spark.sql.shuffle.partitions")
         status, document = run(LATENCY, tmp_path)
         assert (status, document["verified"]) == (0, True)
-        found = document["results"]
+        results = document["results"]
         for name in ("alone", "together", "among_idle", "streaming"):
             for size in ("1_row", "100_rows"):
-                assert {f"{name}_{size}_p50_ms", f"{name}_{size}_p99_ms", f"{name}_{size}_ms"} <= found.keys()
-        assert {"alone_1_row_target_ratio", "together_1_row_target_ratio", "together_memory_ratio"} <= found.keys()
-        assert found["among_idle_1_row_slowdown_ratio"] > 0
-        assert found["streaming_1_row_over_ours_ratio"] > 1
-        assert found["together_resident_bytes"] > 0
+                assert {f"{name}_{size}_p50_ms", f"{name}_{size}_p99_ms", f"{name}_{size}_ms"} <= results.keys()
+        assert {"alone_1_row_target_ratio", "together_1_row_target_ratio", "together_memory_ratio"} <= results.keys()
+        assert results["among_idle_1_row_slowdown_ratio"] > 0
+        assert results["streaming_1_row_over_ours_ratio"] > 1
+        assert results["together_resident_bytes"] > 0
         assert spark.conf.get("spark.sql.shuffle.partitions") == partitions
         assert not spark.streams.active
 
@@ -89,12 +89,12 @@ class TestOnSpark:
 
 
 def test_tpch_is_made_once(tmp_path: Path) -> None:
-    made = ingest.tpch(tmp_path / "new", 0.001, 2)
-    assert len(pq.read_table(made / "orders", columns=["o_orderkey"])) == 1_500
-    stamp = made.stat().st_mtime_ns
-    assert ingest.tpch(tmp_path / "new", 0.001, 2) == made
-    assert made.stat().st_mtime_ns == stamp
-    assert list((tmp_path / "new").iterdir()) == [made]
+    folder = ingest.tpch(tmp_path / "new", 0.001, 2)
+    assert len(pq.read_table(folder / "orders", columns=["o_orderkey"])) == 1_500
+    stamp = folder.stat().st_mtime_ns
+    assert ingest.tpch(tmp_path / "new", 0.001, 2) == folder
+    assert folder.stat().st_mtime_ns == stamp
+    assert list((tmp_path / "new").iterdir()) == [folder]
 
 
 def test_without_its_maker_tpch_says_so(

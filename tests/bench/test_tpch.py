@@ -55,14 +55,14 @@ class TestOnSpark:
     def test_install(self, spark: SparkSession, data: Path, tmp_path: Path, lineitem: str, shared: str) -> None:
         status, document = run([*INSTALL, f"--lineitem={lineitem}", f"--{shared}"], data, tmp_path)
         assert (status, document["verified"]) == (0, True)
-        found = document["results"]
+        results = document["results"]
         metrics = {"java_cold_ms", "prepare_ms", "cached_ms", "install_ms", "answer_ms", "again_ms", "rows"}
-        assert {f"q{number}_{metric}" for number in (6, 13) for metric in metrics} <= found.keys()
-        assert found["q13_install_ms"] <= found["q13_answer_ms"]
-        assert found["q13_rows"] > 1
-        assert found["q6_rows"] == 1
-        assert len(found["from_lineitem_answer_ms"]["x"]) == 1
-        assert found["loaded_held_bytes"] > 0
+        assert {f"q{number}_{metric}" for number in (6, 13) for metric in metrics} <= results.keys()
+        assert results["q13_install_ms"] <= results["q13_answer_ms"]
+        assert results["q13_rows"] > 1
+        assert results["q6_rows"] == 1
+        assert len(results["from_lineitem_answer_ms"]["x"]) == 1
+        assert results["loaded_held_bytes"] > 0
 
     def test_an_index_that_is_built_again_does_not_pass(
         self, spark: SparkSession, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -79,12 +79,12 @@ class TestOnSpark:
     def test_interactive(self, spark: SparkSession, data: Path, tmp_path: Path) -> None:
         status, document = run(INTERACTIVE, data, tmp_path)
         assert (status, document["verified"]) == (0, True)
-        found = document["results"]
+        results = document["results"]
         for setting in ("shared", "unshared"):
-            assert found[f"{setting}_all_installs"] == 2 + 2
-            assert found[f"{setting}_rounds"] == len(found[f"{setting}_over_time_bytes"]["x"]) == 4
-            assert found[f"{setting}_update_p50_ms"] > 0
-        assert {"update_unshared_over_shared_ratio", "memory_unshared_over_shared_ratio"} <= found.keys()
+            assert results[f"{setting}_all_installs"] == 2 + 2
+            assert results[f"{setting}_rounds"] == len(results[f"{setting}_over_time_bytes"]["x"]) == 4
+            assert results[f"{setting}_update_p50_ms"] > 0
+        assert {"update_unshared_over_shared_ratio", "memory_unshared_over_shared_ratio"} <= results.keys()
 
     @pytest.mark.thorough
     def test_interactive_ends_in_time(self, spark: SparkSession, data: Path, tmp_path: Path) -> None:
@@ -97,18 +97,18 @@ class TestOnSpark:
     def test_rates(self, spark: SparkSession, data: Path, tmp_path: Path, tables: str) -> None:
         status, document = run([*RATES, f"--tables={tables}"], data, tmp_path)
         assert (status, document["verified"]) == (0, True)
-        found = document["results"]
+        results = document["results"]
         for number in (3, 13):
-            assert found[f"q{number}_workers_1_tuples_per_s"] > 0
-            assert found[f"q{number}_workers_1_cpu_s"] > 0
+            assert results[f"q{number}_workers_1_tuples_per_s"] > 0
+            assert results[f"q{number}_workers_1_cpu_s"] > 0
 
     def test_batch(self, spark: SparkSession, data: Path, tmp_path: Path) -> None:
         status, document = run(BATCH, data, tmp_path)
         assert (status, document["verified"]) == (0, True)
-        found = document["results"]
-        parts = found["q5_plan_s"] + found["q5_read_s"] + found["q5_feed_s"]
-        assert found["q5_elapsed_s"] == pytest.approx(parts, rel=0.01)
-        assert found["q5_spark_ratio"] == pytest.approx(found["q5_spark_s"] / found["q5_elapsed_s"])
+        results = document["results"]
+        parts = results["q5_plan_s"] + results["q5_read_s"] + results["q5_feed_s"]
+        assert results["q5_elapsed_s"] == pytest.approx(parts, rel=0.01)
+        assert results["q5_spark_ratio"] == pytest.approx(results["q5_spark_s"] / results["q5_elapsed_s"])
 
     def test_wrong_answers_do_not_pass(
         self, spark: SparkSession, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -178,7 +178,7 @@ class TestFeed:
 
 
 def feed_sizes(rows: dict[str, pa.Table]) -> dict[str, int]:
-    return {name: each.num_rows for name, each in rows.items()}
+    return {name: table.num_rows for name, table in rows.items()}
 
 
 def test_query_schedules_are_the_same_for_a_seed_and_keep_as_many() -> None:

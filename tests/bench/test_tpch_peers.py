@@ -46,11 +46,11 @@ class TestOnSpark:
         options = ("--peers=structured", "--queries=6,4", "--batch=40_000")
         status, document = run(tables, tmp_path, "tpch-rates", *options)
         assert (status, document["verified"]) == (0, True)
-        found = document["results"]
-        ours, theirs = found["q6_workers_1_tuples_per_s"], found["q6_structured_tuples_per_s"]
-        assert found["q6_structured_ratio"] == pytest.approx(ours / theirs)
-        assert found["structured_queries"] == 1
-        assert not any(name.startswith("q4_structured") for name in found)
+        results = document["results"]
+        ours, theirs = results["q6_workers_1_tuples_per_s"], results["q6_structured_tuples_per_s"]
+        assert results["q6_structured_ratio"] == pytest.approx(ours / theirs)
+        assert results["structured_queries"] == 1
+        assert not any(name.startswith("q4_structured") for name in results)
 
     def test_a_peer_with_a_wrong_answer_does_not_pass(
         self, spark: SparkSession, tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -92,8 +92,8 @@ def test_unknown_peers_are_refused_before_anything_runs(capsys: pytest.CaptureFi
 
 def test_a_peer_is_compared_on_the_queries_that_it_can_run() -> None:
     times = {"duckdb_tuples_per_s": 10.0, "duckdb_ratio": 2.0}
-    found = {1: times, 2: {}, 3: times | {"duckdb_ratio": 0.5}}
-    assert dict(compared("duckdb", found)) == {
+    metrics = {1: times, 2: {}, 3: times | {"duckdb_ratio": 0.5}}
+    assert dict(compared("duckdb", metrics)) == {
         **{"duckdb_queries": 2, "faster_than_duckdb": 1, "duckdb_min_ratio": 0.5, "duckdb_p50_ratio": 1.25},
         **{"duckdb_tuples_per_s": Series((1.0, 3.0), (10.0, 10.0))},
     }
@@ -159,12 +159,12 @@ def test_pathway_answers_as_duckdb_does(pathway: Pathway, tables: Path, number: 
     every = data.read(data.tables(0.01, tables))
     rows = {name: every[name].select(columns_of(number, name)) for name in tables_of(number)}
     with Duck(1) as duck:
-        for name, each in rows.items():
-            duck.show(name, each)
+        for name, table in rows.items():
+            duck.show(name, table)
         wanted = expected(duck, number)
-    _, found = pathway.feed(number, rows, 20_000)
-    assert pathway.wrong(number, found, wanted) == ""
-    assert pathway.wrong(number, found.slice(1), wanted) != "" or not found.num_rows
+    _, answer = pathway.feed(number, rows, 20_000)
+    assert pathway.wrong(number, answer, wanted) == ""
+    assert pathway.wrong(number, answer.slice(1), wanted) != "" or not answer.num_rows
 
 
 def test_as_many_rows_as_the_limit_lets_through() -> None:

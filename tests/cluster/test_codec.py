@@ -128,9 +128,9 @@ def test_round_trip(message: Any) -> None:
 
 
 def test_every_command_and_call_is_tried() -> None:
-    tried = {type(each) for each in (*COMMANDS.values(), *CALLS.values())} | {messages.Install}
+    tried = {type(request) for request in (*COMMANDS.values(), *CALLS.values())} | {messages.Install}
     named = {
-        each for each in vars(protocol).values() if isinstance(each, type) and each.__module__ == protocol.__name__
+        kind for kind in vars(protocol).values() if isinstance(kind, type) and kind.__module__ == protocol.__name__
     }
     assert set(messages.Command.__args__) | named <= tried
 
@@ -152,7 +152,7 @@ def test_plans_travel_with_their_functions_and_digests() -> None:
 
 
 def _below(node: ir.Node) -> list[ir.Node]:
-    return [node, *(each for source in node.inputs for each in _below(source))]
+    return [node, *(descendant for source in node.inputs for descendant in _below(source))]
 
 
 def test_regression_the_memory_limit_of_a_view_reaches_its_workers() -> None:

@@ -63,7 +63,7 @@ def all_end(pids: list[int]) -> bool:
 
 def test_same_answers_as_in_one_process(one: Processes, two: Processes) -> None:
     expected = program(InProcess(1), "a")
-    assert any(len(each) > 5 for each in expected)
+    assert any(len(answer) > 5 for answer in expected)
     assert program(one, "a") == expected
     assert program(two, "a") == expected
 
@@ -202,9 +202,9 @@ def test_requests_are_answered_by_all_workers_or_by_one(two: Processes) -> None:
     engine.advance()
     view.wait(0)
     shards = two.ask(Read(view.dataflow, (0,)))
-    assert sum(each.rows.num_rows for each in shards) == 100 and len(shards) == 2
+    assert sum(shard.rows.num_rows for shard in shards) == 100 and len(shards) == 2
     assert [two.ask(Read(view.dataflow, (0,)), worker)[0].rows.num_rows for worker in (0, 1)] == [
-        each.rows.num_rows for each in shards
+        shard.rows.num_rows for shard in shards
     ]
 
 
@@ -359,9 +359,9 @@ def test_a_cluster_without_references_ends() -> None:
 def test_idle_workers_use_no_processor(two: Processes) -> None:
     two.run()
     processes = [psutil.Process(pid) for pid in two.pids]
-    before = [sum(each.cpu_times()[:2]) for each in processes]
+    before = [sum(process.cpu_times()[:2]) for process in processes]
     time.sleep(1)
-    after = [sum(each.cpu_times()[:2]) for each in processes]
+    after = [sum(process.cpu_times()[:2]) for process in processes]
     assert max(np.subtract(after, before)) <= 0.03
 
 
@@ -380,14 +380,18 @@ class Payload:
 
 def listening(pid: int) -> list[str]:
     connections = psutil.Process(pid).net_connections("tcp")
-    return [f"tcp://{each.laddr.ip}:{each.laddr.port}" for each in connections if each.status == psutil.CONN_LISTEN]
+    return [
+        f"tcp://{connection.laddr.ip}:{connection.laddr.port}"
+        for connection in connections
+        if connection.status == psutil.CONN_LISTEN
+    ]
 
 
 @pytest.mark.parametrize("with_keys", [False, True], ids=["without keys", "with keys of its own"])
 def test_strangers_are_refused_and_do_not_disturb(two: Processes, with_keys: bool, tmp_path: Path) -> None:
     sockets = two._connections._sockets
-    endpoints = [two._connections.endpoint, *(each for pid in two.pids for each in listening(pid))]
-    assert len(endpoints) == 5 and all(each.startswith("tcp://127.0.0.1:") for each in endpoints)
+    endpoints = [two._connections.endpoint, *(address for pid in two.pids for address in listening(pid))]
+    assert len(endpoints) == 5 and all(address.startswith("tcp://127.0.0.1:") for address in endpoints)
     servers = [sockets._keys.public, *map(z85.encode, sockets._allowed[MEMBERS])] if with_keys else [b""]
     context = zmq.Context()
     strangers = []
@@ -524,16 +528,16 @@ if __name__ == "__main__":
 )
 def test_no_worker_outlives_its_driver(then: str, signals: list[signal.Signals], code: int) -> None:
     script = textwrap.dedent(DRIVER).format(then=then)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     driver = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
     )
     assert driver.stdout is not None
-    pids = [int(each) for each in driver.stdout.readline().split()]
+    pids = [int(pid) for pid in driver.stdout.readline().split()]
     assert len(pids) == 2
     time.sleep(0.2)
-    for each in signals:
-        driver.send_signal(each)
+    for number in signals:
+        driver.send_signal(number)
     driver.wait(SOON)
     assert all_end(pids)
     assert driver.returncode == code

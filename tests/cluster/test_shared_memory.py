@@ -38,9 +38,9 @@ def held_here() -> int:
     gc.collect()
     mapped = sum("memfd:ikebana" in line for line in Path("/proc/self/maps").read_text().splitlines())
     opened = 0
-    for each in os.listdir("/proc/self/fd"):
+    for descriptor in os.listdir("/proc/self/fd"):
         try:
-            opened += "memfd:ikebana" in os.readlink(f"/proc/self/fd/{each}")
+            opened += "memfd:ikebana" in os.readlink(f"/proc/self/fd/{descriptor}")
         except FileNotFoundError:  # the listing's own
             continue
     return mapped + opened
@@ -61,7 +61,7 @@ class Pair:
         return self.receiver.frames(descriptor)
 
     def segments(self) -> list[int]:
-        return [each.serial for each in self.channel._segments]
+        return [segment.serial for segment in self.channel._segments]
 
     def close(self) -> None:
         self.sender.close()
@@ -87,9 +87,9 @@ def bytes_of(count: int, seed: int = 0) -> bytes:
 def test_frames_come_out_as_they_went_in_and_cannot_be_changed(pair: Pair) -> None:
     given = [bytes_of(MIN_SHARED_BYTES), b"", bytes_of(17), bytes_of(3 * MIN_SHARED_BYTES + 5)]
     received = pair.pass_on(given)
-    assert [bytes(each) for each in received] == given
-    assert all(each.__array_interface__["data"][0] % 64 == 0 for each in received)
-    assert not any(each.flags.writeable for each in received)
+    assert [bytes(frame) for frame in received] == given
+    assert all(frame.__array_interface__["data"][0] % 64 == 0 for frame in received)
+    assert not any(frame.flags.writeable for frame in received)
     with pytest.raises(ValueError, match="WRITEABLE"):
         received[0].flags.writeable = True
 
@@ -151,7 +151,7 @@ def test_a_receiver_that_keeps_much_gets_copies() -> None:
     pair = Pair(receivers=8)
     kept = [pair.pass_on([bytes_of(MIN_SHARED_BYTES, at)])[0] for at in range(100)]
     assert len(pair.segments()) <= 8
-    assert all(bytes(each) == bytes_of(MIN_SHARED_BYTES, at) for at, each in enumerate(kept))
+    assert all(bytes(frame) == bytes_of(MIN_SHARED_BYTES, at) for at, frame in enumerate(kept))
     pair.close()
 
 
@@ -160,12 +160,12 @@ def test_what_does_not_fit_goes_through_sockets(monkeypatch: pytest.MonkeyPatch)
     pair = Pair()
     assert pair.channel.share([bytes(3 << 20)]) is None
     descriptors = [pair.channel.share([bytes([at]) * (1 << 20)]) for at in range(6)]
-    assert [each is not None for each in descriptors] == [True] * 4 + [False] * 2
-    for at, each in enumerate(descriptors[:4]):
-        assert each is not None
-        assert set(bytes(pair.receiver.frames(each)[0])) == {at}
+    assert [descriptor is not None for descriptor in descriptors] == [True] * 4 + [False] * 2
+    for at, descriptor in enumerate(descriptors[:4]):
+        assert descriptor is not None
+        assert set(bytes(pair.receiver.frames(descriptor)[0])) == {at}
     assert pair.channel.share([bytes(2 << 20)]) is not None, "free segments make room for larger ones"
-    assert sum(each.capacity for each in pair.channel._segments) <= 4 << 20
+    assert sum(segment.capacity for segment in pair.channel._segments) <= 4 << 20
     pair.close()
 
 
@@ -210,7 +210,7 @@ def test_a_receiver_can_have_copies_of_its_own() -> None:
     pair = Pair(copies=True)
     received = [pair.pass_on([bytes_of(MIN_SHARED_BYTES, at)]) for at in range(5)]
     assert len(pair.segments()) == 1
-    assert all(bytes(each[0]) == bytes_of(MIN_SHARED_BYTES, at) for at, each in enumerate(received))
+    assert all(bytes(frames[0]) == bytes_of(MIN_SHARED_BYTES, at) for at, frames in enumerate(received))
     pair.close()
 
 
@@ -230,8 +230,8 @@ def test_only_processes_that_have_read_the_token_get_segments(pair: Pair, tmp_pa
     with pytest.raises(DataflowError, match="not known here"):
         other.frames(descriptor)
     other.close()
-    for each in (reading, writing):
-        os.close(each)
+    for end in (reading, writing):
+        os.close(end)
 
 
 def test_systems_without_such_memory_share_none(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +274,7 @@ def test_arrays_outlive_a_killed_sender() -> None:
     sender = subprocess.Popen([sys.executable, "-c", SENDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert sender.stdin is not None and sender.stdout is not None
     memory = SharedMemory(1)
-    token = memory.attach([int(each) for each in sender.stdout.readline().split()])
+    token = memory.attach([int(number) for number in sender.stdout.readline().split()])
     assert len(token) == 32
     print(token.hex(), file=sender.stdin, flush=True)
     (frame,) = memory.frames(bytes.fromhex(sender.stdout.readline()))
@@ -322,7 +322,7 @@ def test_clusters_on_one_host_share_memory_and_leave_nothing() -> None:
         assert large(cluster, "shared") == 0
         assert held_here() > before
         ours = [f"/proc/{pid}/maps" for pid in cluster.pids]
-        assert all("memfd:ikebana" in Path(each).read_text() for each in ours)
+        assert all("memfd:ikebana" in Path(path).read_text() for path in ours)
     assert held_here() <= before and set(os.listdir("/dev/shm")) == files
 
 
@@ -369,12 +369,12 @@ if __name__ == "__main__":
 
 def test_a_killed_driver_leaves_nothing_at_all() -> None:
     files = set(os.listdir("/dev/shm"))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     driver = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(DRIVER)], stdout=subprocess.PIPE, env=environment, text=True
     )
     assert driver.stdout is not None
-    pids = [int(each) for each in driver.stdout.readline().split()]
+    pids = [int(pid) for pid in driver.stdout.readline().split()]
     driver.send_signal(signal.SIGKILL)
     driver.wait(SOON)
     driver.communicate()

@@ -250,10 +250,10 @@ class DataflowRun:
         """Whatever a view answers in the middle of things is right."""
         for epoch in range(self.engine.epoch):
             try:
-                found = cluster_of(self.engine).read(view.dataflow, (epoch,))
+                table = cluster_of(self.engine).read(view.dataflow, (epoch,))
             except (TimeError, DataflowError):  # not any more, not yet, or not installed yet
                 continue
-            assert self.numbers(found) == self.expected(epoch)[of], f"{view.name}, collection {of}, epoch {epoch}"
+            assert self.numbers(table) == self.expected(epoch)[of], f"{view.name}, collection {of}, epoch {epoch}"
 
     def complete(self, view: View) -> None:
         self.engine.cluster.command(Demand(view.dataflow, self.engine.epoch))
@@ -269,8 +269,8 @@ class DataflowRun:
         """Read it at every epoch since it was held back."""
         self.complete(held.view)
         for epoch in range(held.since, self.engine.epoch):
-            found = self.numbers(pa.concat_tables([handle.read((epoch,)) for handle in held.handles]))
-            assert found == self.expected(epoch)[held.of], f"held {held.view.name}, {held.of}, epoch {epoch}"
+            rows = self.numbers(pa.concat_tables([handle.read((epoch,)) for handle in held.handles]))
+            assert rows == self.expected(epoch)[held.of], f"held {held.view.name}, {held.of}, epoch {epoch}"
         for handle in held.handles:
             handle.drop()
 

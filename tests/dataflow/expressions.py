@@ -53,16 +53,16 @@ class Budget:
 
     def spend(self, inputs: Sequence[Data]) -> None:
         """An operator meets its input, or all combinations of its inputs' rows with equal keys."""
-        keys = [Counter(key for key, _ in each) for each in inputs]
-        self.left -= sum(math.prod(each[key] for each in keys) for key in keys[0])
+        keys = [Counter(key for key, _ in data) for data in inputs]
+        self.left -= sum(math.prod(counts[key] for counts in keys) for key in keys[0])
         if self.left < 0:
             raise TooLarge
 
-    def check(self, made: Data) -> Data:
+    def check(self, data: Data) -> Data:
         """What an operator made, if the engine's diffs can hold it."""
-        if any(abs(n) > MOST for n in made.values()):
+        if any(abs(n) > MOST for n in data.values()):
             raise TooLarge
-        return made
+        return data
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Operator:
     positive: bool = False  # of positive multiplicities it makes positive ones
 
     def __repr__(self) -> str:
-        return next(name for name, each in OPERATORS.items() if each is self)
+        return next(name for name, operator in OPERATORS.items() if operator is self)
 
 
 # Functions of numbers, some of each kind.
@@ -147,8 +147,8 @@ def e_filter_in_place(d: Domain, p: int, c: Collection) -> Collection:
 
 def e_project_in_place(d: Domain, p: int, c: Collection) -> Collection:
     def values(columns: Any) -> dict[str, Any]:
-        made = d.columns([d.row(k, moved(d, p, k, v)[1]) for k, v in d.numbers(columns)])
-        return {name: made[name] for name in d.rest}
+        output = d.columns([d.row(k, moved(d, p, k, v)[1]) for k, v in d.numbers(columns)])
+        return {name: output[name] for name in d.rest}
 
     return c.arrange(*d.by).map(d.val, values).rows()
 
@@ -157,8 +157,8 @@ def e_flat_map(d: Domain, p: int, c: Collection) -> Collection:
     def rows(row: dict[str, Any]) -> list[Any]:
         k = d.key_number[frozen([row[name] for name in d.by])]
         v = d.val_number[frozen([row[name] for name in d.rest])]
-        made = [(*d.keys[a], *d.vals[b]) for a, b in spread(d, p, k, v)]
-        return [dict(zip(row, each, strict=True)) for each in made] if p % 2 else made
+        results = [(*d.keys[a], *d.vals[b]) for a, b in spread(d, p, k, v)]
+        return [dict(zip(row, result, strict=True)) for result in results] if p % 2 else results
 
     return c.flat_map(d.fields, rows)
 
@@ -185,7 +185,8 @@ def e_delta(d: Domain, p: int, *several: Collection) -> Collection:
     """A delta join on the key; the values of the first and the last count."""
     names = [[f"{letter}{name}" for name in d.rest] for letter in "abc"[: len(several)]]
     renamed = [
-        each.select(*d.by, **dict(zip(mine, d.rest, strict=True))) for each, mine in zip(several, names, strict=True)
+        source.select(*d.by, **dict(zip(mine, d.rest, strict=True)))
+        for source, mine in zip(several, names, strict=True)
     ]
 
     def rows(columns: Any) -> list[Row]:
@@ -231,7 +232,7 @@ def _from_numbers(d: Domain, c: Collection, *names: str) -> Collection:
 
     def rows(columns: Any) -> list[Row]:
         numbers = zip(*(columns[name].to_pylist() for name in names), strict=True)
-        return [d.row(k, sum(each)) for k, each in zip(d.read_keys(columns), numbers, strict=True)]
+        return [d.row(k, sum(values)) for k, values in zip(d.read_keys(columns), numbers, strict=True)]
 
     return remapped(d, c, rows)
 
@@ -454,8 +455,8 @@ def _looped(domain: Domain, known: Sequence[Collection], loop: Loop) -> Collecti
         for at, late in zip(loop.outside, loop.late, strict=True):
             entered = known[at].enter_at(inside[0], rounds) if late else known[at].enter(inside[0])
             inside.append(entered)
-        made = built(domain, inside, loop.nodes)
-        return {name: made[at] for name, at in zip(names, loop.results, strict=True)}
+        results = built(domain, inside, loop.nodes)
+        return {name: results[at] for name, at in zip(names, loop.results, strict=True)}
 
     start = {name: known[at].enter(known[0]) for name, at in zip(names, loop.start, strict=True)}  # constants too
     return collection.iterate(body, start, loop.rounds)[names[loop.result]]
@@ -471,10 +472,10 @@ def evaluated(
         if isinstance(node, Apply):
             operands = [known[at] for at in node.of]
             budget.spend(operands)
-            made = OPERATORS[node.operator].model(domain, node.parameter, *operands)
+            data = OPERATORS[node.operator].model(domain, node.parameter, *operands)
         else:
-            made = _iterated(domain, known, node, budget)
-        known.append(budget.check(made))
+            data = _iterated(domain, known, node, budget)
+        known.append(budget.check(data))
     return known
 
 
@@ -490,8 +491,8 @@ def _iterated(domain: Domain, known: Sequence[Data], loop: Loop, budget: Budget)
     def body(variables: dict[str, Data]) -> dict[str, Data]:
         round_ = min(next(now), latest)
         entered = [outside(at, late, round_) for at, late in zip(loop.outside, loop.late, strict=True)]
-        made = evaluated(domain, [*(variables[name] for name in names), *entered], loop.nodes, budget)
-        return {name: made[at] for name, at in zip(names, loop.results, strict=True)}
+        results = evaluated(domain, [*(variables[name] for name in names), *entered], loop.nodes, budget)
+        return {name: results[at] for name, at in zip(names, loop.results, strict=True)}
 
     variables = {name: known[at] for name, at in zip(names, loop.start, strict=True)}
     for _ in range(latest):

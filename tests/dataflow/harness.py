@@ -36,7 +36,7 @@ PATIENCE = 200_000
 def frozen(value: Any) -> Any:
     """A value that can be hashed, equal for equal values: of lists and structs, tuples."""
     if isinstance(value, dict):
-        return tuple((name, frozen(each)) for name, each in value.items())
+        return tuple((name, frozen(item)) for name, item in value.items())
     return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
 
 
@@ -55,12 +55,12 @@ class Domain:
     @property
     def by(self) -> list[str]:
         """The key columns."""
-        return [each.name for each in self.key]
+        return [column.name for column in self.key]
 
     @property
     def rest(self) -> list[str]:
         """The value columns."""
-        return [each.name for each in self.val]
+        return [column.name for column in self.val]
 
     @property
     def fields(self) -> tuple[pa.Field, ...]:
@@ -78,7 +78,7 @@ class Domain:
     def columns(self, rows: Sequence[Row]) -> dict[str, pa.Array]:
         """Arrow columns of rows."""
         data = [(*self.keys[k], *self.vals[v]) for k, v in rows]
-        return {f.name: pa.array([each[at] for each in data], f.type) for at, f in enumerate(self.fields)}
+        return {f.name: pa.array([row[at] for row in data], f.type) for at, f in enumerate(self.fields)}
 
     def numbers(self, columns: Any, rest: Sequence[str] | None = None) -> list[Row]:
         """The rows of Arrow columns by name; `rest` names the value columns where they were renamed."""
@@ -110,7 +110,7 @@ KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 
 def nulls_first(value: tuple[Any, ...]) -> Any:
-    return tuple((each is not None, each) for each in value)
+    return tuple((part is not None, part) for part in value)
 
 
 @st.composite

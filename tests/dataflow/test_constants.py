@@ -23,7 +23,7 @@ def test_a_view_over_constants_alone_is_there_at_every_epoch(workers: int, share
         engine.advance(epoch)
         assert read(view) == {(1, 1): 1, (2, 2): 1, (5, 1): 1}
     assert [view.read(at).num_rows for at in range(9)] == [3] * 9
-    assert {each.upper for each in engine.status()} == {9}
+    assert {status.upper for status in engine.status()} == {9}
     assert [epoch for epoch, _ in view.changes(timeout=0.1)] == [8]
 
 
@@ -102,12 +102,12 @@ def test_collections_without_columns(workers: int, share: bool) -> None:
     }
     installed = {name: engine.install(name, view) for name, view in views.items()}
 
-    def found() -> dict[str, dict[tuple[int, ...], int]]:
+    def answers() -> dict[str, dict[tuple[int, ...], int]]:
         return {name: read(view) for name, view in installed.items()}
 
     numbers.insert(pairs((1, 5), (1, 6), (2, 7)))
     engine.advance()
-    assert found() == {
+    assert answers() == {
         "rows": {(): 3},
         "distinct": {(): 1},
         "count": {(3,): 1},
@@ -119,7 +119,7 @@ def test_collections_without_columns(workers: int, share: bool) -> None:
     assert installed["squared"].to_arrow().num_rows == 9
     numbers.remove(pairs((1, 5), (1, 6)))
     engine.advance()
-    assert [sum(each.values()) for each in found().values()] == [1] * 7
+    assert [sum(answer.values()) for answer in answers().values()] == [1] * 7
     numbers.remove(pairs((2, 7)))
     engine.advance()
-    assert not any(found().values())
+    assert not any(answers().values())

@@ -68,7 +68,7 @@ def halved(numbers: set[int], by: int = 2) -> set[int]:
 
 def nested(edges: Collection, roots: Collection, by: int = 2, rounds: int | None = None) -> Collection:
     """Nodes reached, and the halves of each; again, until nothing is new."""
-    return roots.iterate(lambda found: halves(reach(edges, found, rounds), by))
+    return roots.iterate(lambda nodes: halves(reach(edges, nodes, rounds), by))
 
 
 def nested_from(edges: set[tuple[int, int]], roots: set[int], by: int = 2, rounds: int = SIZE) -> set[int]:
@@ -149,8 +149,8 @@ def test_different_loops_are_different_nodes() -> None:
         *(named(*names) for names in ("ab", "ba", "cd")),
         *(entered(delay) for delay in (0, 1)),
     ]
-    assert len({each.node.digest for each in several}) == len(several)
-    names = [{loop.id for loop in loop_nodes(each) if not loop.scope} for each in several]
+    assert len({query.node.digest for query in several}) == len(several)
+    names = [{loop.id for loop in loop_nodes(query) if not loop.scope} for query in several]
     assert len(set().union(*names)) == len(several)  # two have two loops, one of them that of the first
 
 
@@ -226,7 +226,7 @@ def test_both_copies_of_a_loop_in_one_plan_are_computed_once(share: bool, worker
 
 def test_equal_loops_inside_one_loop_are_one() -> None:
     engine, edges, roots = world()
-    query = roots.iterate(lambda found: reach(edges, found).concat(reach(edges, found)).distinct())
+    query = roots.iterate(lambda nodes: reach(edges, nodes).concat(reach(edges, nodes)).distinct())
     view = engine.install("view", query)
     fill(edges, roots)
     engine.advance()
@@ -237,9 +237,9 @@ def test_equal_loops_inside_one_loop_are_one() -> None:
 def test_equal_loops_inside_different_loops_are_not() -> None:
     """Their names are the same, but not the loops around them."""
     engine, edges, roots = world()
-    one = roots.iterate(lambda found: reach(edges, found, 1), 2)
-    two = roots.iterate(lambda found: reach(edges, found, 1), 3)
-    inner = [[loop.id for loop in loop_nodes(each) if loop.scope] for each in (one, two)]
+    one = roots.iterate(lambda nodes: reach(edges, nodes, 1), 2)
+    two = roots.iterate(lambda nodes: reach(edges, nodes, 1), 3)
+    inner = [[loop.id for loop in loop_nodes(query) if loop.scope] for query in (one, two)]
     assert inner[0] == inner[1] and len(inner[0]) == 1
     view = engine.install("view", one.concat(two))
     fill(edges, roots)

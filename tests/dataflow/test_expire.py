@@ -129,12 +129,12 @@ class ExpireRun:
 def operators(engine: Engine) -> list[Expire]:
     """Those in all dataflows of all workers."""
     flows = [flow for worker in cluster_of(engine).workers for flow in worker.flows.values()]
-    return [each for flow in flows for each in flow._root.operators() if isinstance(each, Expire)]
+    return [operator for flow in flows for operator in flow._root.operators() if isinstance(operator, Expire)]
 
 
 def pending(engine: Engine) -> int:
     """How many changes wait for the clock."""
-    return sum(len(each._pending) for each in operators(engine))
+    return sum(len(operator._pending) for operator in operators(engine))
 
 
 @examples(1)
@@ -143,8 +143,8 @@ def test_oracle_expire(setup: Setup, first: int, steps: list[Any]) -> None:
     with engine_of(setup) as engine:
         world = ExpireRun(engine)
         world.install(first)
-        for each in steps:
-            world.take(each)
+        for action in steps:
+            world.take(action)
         engine.advance(engine.epoch + 3)
         world.check()
 
@@ -159,8 +159,8 @@ def test_oracle_expire_at_every_epoch(setup: Setup, at: int, steps: list[Any]) -
         view, _ = world.views[0]
         engine.advance()
         with view.hold() as held:
-            for each in steps:
-                world.take(each if not isinstance(each, Install) else Close(1))
+            for action in steps:
+                world.take(action if not isinstance(action, Install) else Close(1))
             engine.advance(engine.epoch + 3)
             engine.cluster.command(Demand(view.dataflow, engine.epoch))
             settle(engine)
@@ -259,10 +259,10 @@ def test_timestamps(engine: Engine) -> None:
     clock.insert({"now": [noon]})
     engine.advance()
     before = noon
-    for now, there in [(noon + hour, True), (noon + hour + instant, False)]:
+    for now, is_shown in [(noon + hour, True), (noon + hour + instant, False)]:
         clock.push({"now": [before, now]}, [-1, 1])
         engine.advance()
-        assert bool(read(view)) is there
+        assert bool(read(view)) is is_shown
         before = now
 
 

@@ -94,8 +94,8 @@ def test_a_slow_dataflow_does_not_hold_up_another(workers: int, share: bool) -> 
             assert cluster.complete(slow.dataflow) <= 1, "it is still in its first sweep"
         while cluster.complete(slow.dataflow) < 1:
             cluster.run_some(1)
-        found = collected(cluster.read("slow", (0,)))
-        assert found == {(1, a, b): 1 for _, a in first for _, b in first}
+        rows = collected(cluster.read("slow", (0,)))
+        assert rows == {(1, a, b): 1 for _, a in first for _, b in first}
         later = [*first, *((1, 100 + epoch) for epoch in range(1, 6))]
         assert read(slow) == {(1, a, b): 1 for _, a in later for _, b in later}
 
@@ -147,7 +147,7 @@ def _held(worker: Worker) -> dict[str, tuple[int, int]]:
 
 
 def _spines() -> int:
-    return sum(isinstance(each, Spine) for each in gc.get_objects())
+    return sum(isinstance(item, Spine) for item in gc.get_objects())
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -16,20 +16,20 @@ Rows = dict[str, Counter[tuple[int, int]]]
 
 
 def joined(rows: Rows) -> Counter[tuple[int, ...]]:
-    found: Counter[tuple[int, ...]] = Counter()
+    counts: Counter[tuple[int, ...]] = Counter()
     for (x, y), one in rows["a"].items():
         for (y2, z), two in rows["b"].items():
             for (z2, w), three in rows["c"].items():
                 if y == y2 and z == z2:
-                    found[x, y, z, w] += one * two * three
-    return +found
+                    counts[x, y, z, w] += one * two * three
+    return +counts
 
 
 def shown(view: View) -> Counter[tuple[int, ...]]:
-    found: Counter[tuple[int, ...]] = Counter()
+    counts: Counter[tuple[int, ...]] = Counter()
     for row in view.to_arrow().to_pylist():
-        found[row["x"], row["y"], row["z"], row["w"]] += 1
-    return found
+        counts[row["x"], row["y"], row["z"], row["w"]] += 1
+    return counts
 
 
 def change(r: random.Random, table: Table, rows: Counter[tuple[int, int]]) -> None:
@@ -42,7 +42,7 @@ def change(r: random.Random, table: Table, rows: Counter[tuple[int, int]]) -> No
     else:
         new = [(r.randrange(4), r.randrange(4)) for _ in range(r.randint(1, 3))]
         rows.update(new)
-        table.insert({one: [each[0] for each in new], two: [each[1] for each in new]})
+        table.insert({one: [row[0] for row in new], two: [row[1] for row in new]})
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -71,9 +71,9 @@ def expected(rows: Counts, names: list[str], by: list[str], k: int, greatest: bo
     order = [names.index(name) for name in (*by, *names[1:])]
     result: Counts = Counter()
     for key in {row[0] for row in known}:
-        there = [row for row in known if row[0] == key and known[row] > 0]
+        group = [row for row in known if row[0] == key and known[row] > 0]
         left = k
-        for row in sorted(there, key=lambda row: [place(_number(row[at])) for at in order], reverse=greatest):
+        for row in sorted(group, key=lambda row: [place(_number(row[at])) for at in order], reverse=greatest):
             taken = min(left, 1 if distinct else known[row])
             result[row], left = taken, left - taken
     return +result
@@ -127,8 +127,8 @@ def test_oracle_any_columns_in_any_number_of_levels(table: str, setup: Setup, da
         rows: Counts = Counter()
         for changes in epochs:
             push(source, fields, changes)
-            for each, diff in changes:
-                rows[each] += diff
+            for drawn_row, diff in changes:
+                rows[drawn_row] += diff
             engine.advance()
             assert shown(view) == expected(rows, names, by, k, greatest, distinct)
 
@@ -216,8 +216,8 @@ def test_columns_are_put_in_order_only_where_that_helps() -> None:
 def test_buckets_are_the_same_everywhere() -> None:
     fields = (_maybe("s", pa.string()), _maybe("x", pa.float64()))
     columns = {"s": ["a", None, "a", "a longer text"], "x": [0.0, math.nan, -0.0, None]}
-    made = Bucket("bucket", ("s", "x"), 1024)(Changes.of(fields, columns, (0,))).named["bucket"].to_pylist()
-    assert made == [90, 503, 90, 222]
+    buckets = Bucket("bucket", ("s", "x"), 1024)(Changes.of(fields, columns, (0,))).named["bucket"].to_pylist()
+    assert buckets == [90, 503, 90, 222]
 
 
 # Rows read.
@@ -228,9 +228,9 @@ def rows_read() -> Iterator[list[int]]:
     gather = StoredBatch.gather
 
     def counted(self: StoredBatch, rows: Any = None) -> Updates:
-        found = gather(self, rows)
-        sizes.append(len(found))
-        return found
+        updates = gather(self, rows)
+        sizes.append(len(updates))
+        return updates
 
     with patch.object(StoredBatch, "gather", counted):
         yield sizes
@@ -254,15 +254,15 @@ def read_for_changes(query: Callable[[Collection], Collection], fields: tuple[pa
     push(source, fields, [(_typed_row(text, fields), 1) for text in texts])
     engine.advance()
     read(view)
-    found = {}
+    counts = {}
     for name, (text, diff) in CHANGES.items():
         push(source, fields, [(_typed_row(text, fields), diff)])
         engine.advance()
         with rows_read() as sizes:
             settle(engine)
             view.wait(engine.epoch - 1)
-        found[name] = sum(sizes)
-    return found
+        counts[name] = sum(sizes)
+    return counts
 
 
 def _typed_row(text: str, fields: tuple[pa.Field, ...]) -> Row:

@@ -120,9 +120,9 @@ def test_invariance_of_batches_sealed_in_steps(value: Any, monkeypatch: pytest.M
         times = [[choose.randrange(4), choose.randrange(3)] for _ in range(count)]
         diffs = [choose.choice([1, -1, 2]) for _ in range(count)]
         batchers = [Batcher(schema, Antichain.minimum(2), "test") for _ in range(2)]
-        for each in batchers:
+        for target in batchers:
             if count:
-                each.append(Updates.of(schema, data, times, diffs))
+                target.append(Updates.of(schema, data, times, diffs))
         for upper in ((2, 0), (9, 0)):
             steps = batchers[1].seal_in_steps(Antichain.of(upper))
             while True:

@@ -311,7 +311,7 @@ def test_rows_are_found_by_bisection_or_as_the_exception_says() -> None:
 
     result, good, failed = separate_bad_rows(function, 40, list)
     assert result == good.tolist() == [n for n in range(40) if n % 7 != 3]
-    assert [(each.row, each.reason) for each in failed] == [(n, "ValueError: three") for n in range(3, 40, 7)]
+    assert [(failure.row, failure.reason) for failure in failed] == [(n, "ValueError: three") for n in range(3, 40, 7)]
 
     def knowing(rows: Any) -> list[int]:
         bad = np.flatnonzero(rows % 7 == 3)
@@ -322,7 +322,9 @@ def test_rows_are_found_by_bisection_or_as_the_exception_says() -> None:
         return rows.tolist()
 
     result, good, failed = separate_bad_rows(knowing, 40, list)
-    assert result == good.tolist() and {each.reason for each in failed} == {f"three: row {n}" for n in range(3, 40, 7)}
+    assert result == good.tolist() and {failure.reason for failure in failed} == {
+        f"three: row {n}" for n in range(3, 40, 7)
+    }
 
 
 def test_what_no_row_is_to_blame_for_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:

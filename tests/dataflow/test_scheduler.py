@@ -43,7 +43,7 @@ def _clerks(seed: int, wrong: Faults = NO_FAULTS) -> dict[str, list[tuple[int, i
     cluster, log = InProcess(3, seed=seed, faults=wrong), list[Any]()
     cluster.workers = [Clerk(index, 2, log) for index in range(3)]  # type: ignore[misc]
     assert cluster.run_some(100_000), "it does not come to rest"
-    return {kind: [each[1:] for each in log if each[0] == kind] for kind in ("sent", "received")}
+    return {kind: [entry[1:] for entry in log if entry[0] == kind] for kind in ("sent", "received")}
 
 
 def _longest_run(messages: list[tuple[int, int]]) -> int:
@@ -52,7 +52,7 @@ def _longest_run(messages: list[tuple[int, int]]) -> int:
     for at, (sender, _) in enumerate(messages):
         run = run + 1 if at and messages[at - 1][0] == sender else 1
         longest = max(longest, run)
-        if len({each for each, _ in messages[at + 1 :]}) < 2:
+        if len({origin for origin, _ in messages[at + 1 :]}) < 2:
             return longest
     return longest
 
@@ -95,12 +95,12 @@ def _answers(cluster: InProcess) -> list[Any]:
     numbers = pairs_input(engine)
     both_ways = numbers.iterate(lambda x: x.concat(x.select(k="v", v="k")).distinct())
     views = [engine.install("counts", numbers.count("k")), engine.install("both ways", both_ways)]
-    found = []
+    answers = []
     for epoch in range(4):
         numbers.insert(pairs(*((k, epoch) for k in range(4))))
         engine.advance()
-        found += [read(view) for view in views]
-    return found
+        answers += [read(view) for view in views]
+    return answers
 
 
 @examples(0.1)

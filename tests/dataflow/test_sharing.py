@@ -22,7 +22,7 @@ from tests.dataflow.harness import cluster_of, pairs, pairs_input, read, settle
 def operators(view: View, kind: type, worker: int = 0) -> int:
     """How many operators of a kind a view's own dataflow has."""
     flow = cluster_of(view._coordinator).workers[worker].flows[view.dataflow]
-    return sum(isinstance(each, kind) for each in flow._root.operators())
+    return sum(isinstance(operator, kind) for operator in flow._root.operators())
 
 
 # Nodes.
@@ -65,7 +65,7 @@ def test_different_plans_are_different_nodes() -> None:
         numbers.concat(numbers),
         numbers.concat(numbers, numbers),
     ]
-    assert len({each.node.digest for each in several}) == len(several)
+    assert len({query.node.digest for query in several}) == len(several)
 
 
 # Inside a dataflow.

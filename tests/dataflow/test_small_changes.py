@@ -29,16 +29,16 @@ Rows = Counter[tuple[int, int]]
 
 def exchanges(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The dataflows of all exchanges from now on."""
-    found: list[str] = []
+    names: list[str] = []
     tell_all = Dataflow._send_all
 
     def record(flow: Dataflow, channel: int, number: int, parts: list[Any]) -> None:
         if channel >= FIRST_EXCHANGE:
-            found.append(flow.name)
+            names.append(flow.name)
         tell_all(flow, channel, number, parts)
 
     monkeypatch.setattr(Dataflow, "_send_all", record)
-    return found
+    return names
 
 
 def of_pairs(engine: Engine, name: str, kind: str = "table") -> Table:
@@ -61,14 +61,14 @@ def test_a_join_is_reached_when_both_sides_ever_were() -> None:
     left, right = reachability.Signal(), reachability.Signal()
     both, probe = reachability.JoinSignal(left, right), reachability.LookupSignal(left, right)
     changes = [(True, False), (False, False), (False, True), (False, True), (True, False), (False, False)]
-    found = []
+    states = []
     for on_left, on_right in changes:
         left.set(on_left, False)
         right.set(on_right, False)
         both.update()
         probe.update()
-        found.append((both.now, probe.now))
-    assert found == [(False, False), (False, False), (True, False), (True, False), (True, True), (False, False)]
+        states.append((both.now, probe.now))
+    assert states == [(False, False), (False, False), (True, False), (True, False), (True, True), (False, False)]
     assert both.ever and probe.ever
 
 
@@ -94,13 +94,13 @@ def test_a_query_over_a_stream_exchanges_nothing_before_it_has_any_rows(
         insert(table, [(k, k % 3) for k in range(50)])
         table.arrange(by="k")
         engine.run()
-        found = exchanges(monkeypatch)
+        names = exchanges(monkeypatch)
         view = engine.install("view", with_stream(stream, table))
         assert view.to_arrow().num_rows == 0
-        assert not found
+        assert not names
         insert(stream, [(k, 0) for k in range(0, 60, 2)])
         assert sorted(view.to_arrow()["k"].to_pylist()) == list(range(0, 50, 2))
-        assert bool(found) == (workers > 1)
+        assert bool(names) == (workers > 1)
 
 
 def test_what_a_query_arranges_of_a_stream_stays_in_its_dataflow() -> None:
@@ -108,17 +108,17 @@ def test_what_a_query_arranges_of_a_stream_stays_in_its_dataflow() -> None:
         stream, table = of_pairs(engine, "stream", "stream"), of_pairs(engine, "table")
         engine.install("view", with_stream(stream, table))
         engine.run()
-        assert [each.names for each in engine.status()] == [("table",), ("view",)]
+        assert [status.names for status in engine.status()] == [("table",), ("view",)]
 
 
 def joined(stream: Rows, table: Rows, other: Rows) -> Counter[int]:
     """How many rows each key has: those of the stream that meet the table, and the table's that meet the other."""
-    found: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     for (k, _), count in stream.items():
-        found[k] += count * sum(n for (key, _), n in table.items() if key == k)
+        counts[k] += count * sum(n for (key, _), n in table.items() if key == k)
     for (k, v), count in table.items():
-        found[k] += count * sum(n for (key, _), n in other.items() if key == v)
-    return +found
+        counts[k] += count * sum(n for (key, _), n in other.items() if key == v)
+    return +counts
 
 
 def shown(view: View) -> Counter[int]:
@@ -164,10 +164,10 @@ def test_shares_are_all_there_is_and_none_is_empty(shards: int) -> None:
         updates = Updates.of(schema, {"k": keys, "v": [str(k) for k in keys]}, (0,))
         parts = split(updates, shards)
         assert len(parts) == shards
-        there = [part for part in parts if part is not None]
-        assert all(len(part) for part in there)
-        assert sorted(triple for part in there for triple in part.triples()) == sorted(updates.triples())
-        owners = [set(np.unique(part.key).tolist()) for part in there]
+        shares = [part for part in parts if part is not None]
+        assert all(len(part) for part in shares)
+        assert sorted(triple for part in shares for triple in part.triples()) == sorted(updates.triples())
+        owners = [set(np.unique(part.key).tolist()) for part in shares]
         assert sum(map(len, owners)) == len(set(keys))
 
 

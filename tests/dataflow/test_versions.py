@@ -99,18 +99,18 @@ def test_oracle_rows_that_come_and_go_in_sweeps_of_any_length() -> None:
 
 
 def _triples(table: pa.Table) -> Counter[tuple[Any, ...]]:
-    found: Counter[tuple[Any, ...]] = Counter()
+    counts: Counter[tuple[Any, ...]] = Counter()
     for row in table.to_pylist():
-        found[row["k"], row["v0"], row["v1"], row["v2"]] += row["diff"]
-    return found
+        counts[row["k"], row["v0"], row["v1"], row["v2"]] += row["diff"]
+    return counts
 
 
 def _joined(rows: Counter[tuple[int, str]]) -> Counter[tuple[Any, ...]]:
-    found: Counter[tuple[Any, ...]] = Counter()
+    counts: Counter[tuple[Any, ...]] = Counter()
     for (key, one), a in rows.items():
         for two, three in ((x, y) for x in rows for y in rows if x[0] == y[0] == key):
-            found[key, one, two[1], three[1]] += a * rows[two] * rows[three]
-    return Counter({row: diff for row, diff in found.items() if diff})
+            counts[key, one, two[1], three[1]] += a * rows[two] * rows[three]
+    return Counter({row: diff for row, diff in counts.items() if diff})
 
 
 def test_large_lookups_are_cut_between_keys() -> None:
@@ -122,5 +122,5 @@ def test_large_lookups_are_cut_between_keys() -> None:
     assert [start for start, _ in ranges][1:] == [end for _, end in ranges][:-1]
     assert (ranges[0][0], ranges[-1][1]) == (0, 11)
     for start, end in ranges:
-        found = sizes[(first >= start) & (first < end)]
-        assert len(found) == 1 or found.sum() <= lookup.QUANTUM
+        group = sizes[(first >= start) & (first < end)]
+        assert len(group) == 1 or group.sum() <= lookup.QUANTUM

@@ -132,8 +132,8 @@ DIFFERENT = [
 
 
 def test_different_values_differ() -> None:
-    found = [digest_of(value) for value in DIFFERENT]
-    twice = [value for value, digest in zip(DIFFERENT, found, strict=True) if found.count(digest) > 1]
+    texts = [digest_of(value) for value in DIFFERENT]
+    twice = [value for value, digest in zip(DIFFERENT, texts, strict=True) if texts.count(digest) > 1]
     assert not twice
 
 
@@ -176,7 +176,7 @@ def test_digests_are_kept_as_long_as_their_object() -> None:
 
 
 def test_classes_that_cannot_be_imported_are_told_apart_by_what_they_do() -> None:
-    def made(answer: int) -> Any:
+    def instance(answer: int) -> Any:
         @dataclass(frozen=True)
         class Local:
             def __call__(self) -> int:
@@ -184,4 +184,4 @@ def test_classes_that_cannot_be_imported_are_told_apart_by_what_they_do() -> Non
 
         return Local()
 
-    assert digest_of(made(1)) != digest_of(made(2))
+    assert digest_of(instance(1)) != digest_of(instance(2))

@@ -1,4 +1,4 @@
-"""Users may change their arrays after they have pushed them."""
+"""Fixed bugs of inputs, each with a minimal case."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ikebana import Engine
 
 
 def test_regression_arrays_changed_after_a_push_do_not_change_what_was_pushed() -> None:
+    """Users may reuse their arrays as soon as `push` returns."""
     with Engine() as engine:
         numbers = engine.input("numbers", {"x": pa.int64()})
         view = engine.install("view", numbers)

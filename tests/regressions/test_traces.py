@@ -1,4 +1,4 @@
-"""Bugs of traces that were found, each by its shrunk case."""
+"""Fixed bugs of traces, each with a minimal case."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ def test_regression_rolling_up_left_an_older_batch_below() -> None:
 
 
 def test_regression_nothing_read_from_several_diff_lanes() -> None:
+    """An empty trace has a column for each diff lane, too."""
     arrange = Arrange(Schema({"k": pa.int64()}, diffs=("count", "sum")))
     handle = arrange.handle()
     arrange.advance((1,))
@@ -108,6 +109,7 @@ def test_regression_no_updates_at_no_times() -> None:
 
 
 def test_regression_an_import_of_a_view_kept_the_trace() -> None:
+    """An import does not keep its trace alive, and neither does an import through a view."""
     gc.collect()
     gc.disable()
     try:
@@ -121,6 +123,7 @@ def test_regression_an_import_of_a_view_kept_the_trace() -> None:
 
 
 def test_regression_an_import_of_an_entered_view_was_at_a_time_outside() -> None:
+    """The frontier of the import has a coordinate for each loop that was entered."""
     arrange = Arrange(KEYS)
     handle = arrange.handle()
     arrange.advance((3,))

@@ -107,8 +107,8 @@ class InterruptedSession:
         assert other.to_arrow().num_rows == self.rows - 1
         other.drop()
         assert self.spark.sql("SELECT sum(id) AS s FROM range(10)").first()["s"] == 45
-        assert {each.name for each in self.session.views()} <= {"counted", "slow"}
-        assert {each.name for each in self.session.tables()} == {"t", "source", "copy"}
+        assert {view.name for view in self.session.views()} <= {"counted", "slow"}
+        assert {table.name for table in self.session.tables()} == {"t", "source", "copy"}
         assert within(LONG, lambda: not self.session.engine.coordinator._open)  # the stream has its own
 
     def end(self) -> None:
@@ -141,7 +141,7 @@ def interrupted(
 
 def running_tasks(spark: SparkSession) -> int:
     tracker = spark.sparkContext._jsc.sc().statusTracker()  # type: ignore[union-attr]
-    return sum(int(each.numRunningTasks()) for each in tracker.getExecutorInfos())
+    return sum(int(executor.numRunningTasks()) for executor in tracker.getExecutorInfos())
 
 
 def on_our_spark(folder: Path, done: Callable[[], object]) -> None:
@@ -218,5 +218,5 @@ def interrupted_connect(spark: SparkSession) -> None:
 
 
 def workers_below() -> list[int]:
-    below = [each for each in psutil.Process().children(recursive=True) if is_running(each.pid)]
-    return [each.pid for each in below if "ikebana.cluster" in each.cmdline()]
+    below = [process for process in psutil.Process().children(recursive=True) if is_running(process.pid)]
+    return [process.pid for process in below if "ikebana.cluster" in process.cmdline()]

@@ -30,7 +30,7 @@ def say(**what: Any) -> None:
 
 def executor_of(pid: int) -> psutil.Process:
     """The Java process that runs a worker's task."""
-    return next(each for each in psutil.Process(pid).parents() if "java" in each.name())
+    return next(process for process in psutil.Process(pid).parents() if "java" in process.name())
 
 
 def lose_an_executor(master: str) -> None:
@@ -59,7 +59,7 @@ def compute(master: str) -> None:
     )
     cluster = SparkWorkers(spark, 2)
     say(same=program(cluster) == program(InProcess(1)))
-    say(sum=sum(spark.sparkContext.parallelize(range(10), 2).map(lambda each: each * 2).collect()))
+    say(sum=sum(spark.sparkContext.parallelize(range(10), 2).map(lambda number: number * 2).collect()))
     say(pids=cluster.pids, java=executor_of(cluster.pids[0]).cmdline()[0])
 
 
@@ -81,7 +81,7 @@ def attempt_twice() -> None:
     table, bag = here.create_table("t", "id BIGINT", key="id"), here.create_table("bag", "id BIGINT")
     table.load(spark.range(0, 1000, 1, 2).mapInArrow(failing_at_first, "id BIGINT"))
     bag.load(table.to_df().mapInArrow(failing_at_first, "id BIGINT"))
-    rows = [each.to_arrow().num_rows for each in (table, bag)]
+    rows = [source.to_arrow().num_rows for source in (table, bag)]
     say(rows=rows, sum=sum(bag.to_arrow()["id"].to_pylist()), failed=failed_tasks(spark.sparkContext.statusTracker()))
     stream = spark.readStream.format(here.format).load("bag").mapInArrow(failing_at_first, "id BIGINT")
     copy = here.create_table("copy", "id BIGINT")
@@ -97,7 +97,7 @@ def interrupts(folder: str, spark: str) -> None:
 
 
 def failed_tasks(tracker: Any) -> int:
-    jobs = [tracker.getJobInfo(each) for each in tracker.getJobIdsForGroup()]
+    jobs = [tracker.getJobInfo(job_id) for job_id in tracker.getJobIdsForGroup()]
     stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
     return sum(stage.numFailedTasks for stage in stages if stage is not None)
 

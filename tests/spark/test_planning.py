@@ -55,18 +55,18 @@ def setting(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
         spark.conf.unset(key) if value is None else spark.conf.set(key, value)
 
 
-def leaves(found: Planned) -> list[str | int]:
+def leaves(plan: Planned) -> list[str | int]:
     """The tables of a plan, and the numbers of its constants."""
     return [
         (metadata := leaf.fields["output"][0][0]["metadata"]).get(TABLE, metadata.get(CONSTANT))
-        for leaf in numbered(of_nodes(found.nodes))
+        for leaf in numbered(of_nodes(plan.nodes))
         if not leaf.children and leaf.kind not in ("OneRowRelation", "UnionLoopRef")
     ]
 
 
-def expressions(found: Planned) -> list[Tree]:
+def expressions(plan: Planned) -> list[Tree]:
     """All expressions of a plan, those of its subqueries too."""
-    return list(_expressions(of_nodes(found.nodes)))
+    return list(_expressions(of_nodes(plan.nodes)))
 
 
 def _expressions(tree: Tree) -> Iterator[Tree]:
@@ -74,8 +74,8 @@ def _expressions(tree: Tree) -> Iterator[Tree]:
         if isinstance(value, list) and value and isinstance(value[0], dict) and "class" in value[0]:
             yield from _expressions(of_nodes(value))
         elif isinstance(value, list):
-            for each in value:
-                yield from inside(each)
+            for item in value:
+                yield from inside(item)
 
     yield tree
     for value in tree.fields.values():
@@ -84,19 +84,19 @@ def _expressions(tree: Tree) -> Iterator[Tree]:
         yield from _expressions(child)
 
 
-def scalars(found: Planned, table: str) -> list[str]:
+def scalars(query_plan: Planned, table: str) -> list[str]:
     """The columns of a table that scalar subqueries read, one for each subquery."""
     return sorted(
         plan.expressions("projectList")[0].fields["name"]
         if plan.kind == "Project"
         else plan.expressions("output")[0].fields["name"]
-        for each in expressions(found)
-        if each.kind == "ScalarSubquery" and leaves_of(plan := each.expression("plan")) == [table]
+        for expression in expressions(query_plan)
+        if expression.kind == "ScalarSubquery" and leaves_of(plan := expression.expression("plan")) == [table]
     )
 
 
 def leaves_of(plan: Tree) -> list[str]:
-    return [each.fields["output"][0][0]["metadata"].get(TABLE) for each in numbered(plan) if not each.children]
+    return [node.fields["output"][0][0]["metadata"].get(TABLE) for node in numbered(plan) if not node.children]
 
 
 # What was recorded.
@@ -114,14 +114,14 @@ def test_recorded_plans_with_parameters_are_what_spark_makes(planner: Planner, s
     assert_same(planner.prepare(*PREPARED[name]), planned(name))
 
 
-def assert_same(found: Planned, recorded: Planned) -> None:
-    assert repr(of_nodes(found.nodes)) == repr(of_nodes(recorded.nodes))
-    assert [each.kind for each in expressions(found)] == [each.kind for each in expressions(recorded)]
-    assert found.columns == recorded.columns
-    assert found.config == recorded.config
-    assert found.constants == recorded.constants
-    assert [code.name for code in found.functions.values()] == [code.name for code in recorded.functions.values()]
-    assert leaves(found) == leaves(recorded)
+def assert_same(actual: Planned, recorded: Planned) -> None:
+    assert repr(of_nodes(actual.nodes)) == repr(of_nodes(recorded.nodes))
+    assert [tree.kind for tree in expressions(actual)] == [tree.kind for tree in expressions(recorded)]
+    assert actual.columns == recorded.columns
+    assert actual.config == recorded.config
+    assert actual.constants == recorded.constants
+    assert [code.name for code in actual.functions.values()] == [code.name for code in recorded.functions.values()]
+    assert leaves(actual) == leaves(recorded)
 
 
 # Names.
@@ -132,9 +132,9 @@ def test_tables_can_have_any_name(spark: SparkSession, name: str) -> None:
     planner = Planner(spark)
     planner.add_table(name, fields_of("id BIGINT NOT NULL, `odd one` STRING"))
     quoted = f"`{name.replace('`', '``')}`"
-    found = planner.plan(f"SELECT a.`odd one`, b.id FROM {quoted} a JOIN {quoted} b USING (id)")
-    assert leaves(found) == [name, name]
-    assert found.columns == (pa.field("odd one", pa.string()), pa.field("id", pa.int64(), nullable=False))
+    plan = planner.plan(f"SELECT a.`odd one`, b.id FROM {quoted} a JOIN {quoted} b USING (id)")
+    assert leaves(plan) == [name, name]
+    assert plan.columns == (pa.field("odd one", pa.string()), pa.field("id", pa.int64(), nullable=False))
 
 
 def test_names_that_differ_in_case_alone_are_told_apart(spark: SparkSession) -> None:
@@ -165,8 +165,8 @@ def test_views_and_functions_of_the_user_are_seen_as_they_are(spark: SparkSessio
         spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION one() RETURNS INT RETURN {value}")
         spark.udf.register("two", lambda x, value=value: x + value, "bigint")
         for text in ("SELECT x FROM mine JOIN orders", "SELECT one() AS x FROM orders"):
-            found = planner.plan(text)
-            assert str(value) in [each.fields.get("value") for each in expressions(found)], text
+            plan = planner.plan(text)
+            assert str(value) in [expression.fields.get("value") for expression in expressions(plan)], text
         (code,) = planner.plan("SELECT two(id) FROM orders").functions.values()
         assert cloudpickle.loads(code.function)(10) == 10 + value
     spark.catalog.dropTempView("mine")
@@ -189,8 +189,8 @@ def test_other_settings_and_other_tables_are_another_plan(spark: SparkSession, s
     plans.append(planner.plan("SELECT x + 1 AS y FROM t"))
     planner.add_table("t", fields_of("x BIGINT"))
     plans.append(planner.plan("SELECT x + 1 AS y FROM t"))
-    assert [each.config.ansi for each in plans] == [True, False, False]
-    assert [each.columns[0].type for each in plans] == [pa.int32(), pa.int32(), pa.int64()]
+    assert [plan.config.ansi for plan in plans] == [True, False, False]
+    assert [plan.columns[0].type for plan in plans] == [pa.int32(), pa.int32(), pa.int64()]
     planner.drop_table("t")
     with pytest.raises(SqlError, match="TABLE_OR_VIEW_NOT_FOUND"):
         planner.plan("SELECT x + 1 AS y FROM t")
@@ -208,15 +208,15 @@ def test_other_settings_and_other_tables_are_another_plan(spark: SparkSession, s
 def test_regression_nested_cases_are_in_the_json_once(planner: Planner, before: str, after: str) -> None:
     depth = 3 if "SELECT" in before else 30
     inner = nested("CASE WHEN id = 3 THEN 4 ELSE ", "id", " END", 2)
-    found = planner.plan(f"SELECT {nested(before, inner, after, depth)} AS x FROM orders")
-    assert json_of(found).count('"class":"org.apache.spark.sql.catalyst.expressions.CaseWhen"') <= 2
-    assert sum(each.kind in ("UnresolvedFunction", "CaseWhen") for each in expressions(found)) <= depth + 4
+    plan = planner.plan(f"SELECT {nested(before, inner, after, depth)} AS x FROM orders")
+    assert json_of(plan).count('"class":"org.apache.spark.sql.catalyst.expressions.CaseWhen"') <= 2
+    assert sum(expression.kind in ("UnresolvedFunction", "CaseWhen") for expression in expressions(plan)) <= depth + 4
 
 
 def test_loops_say_what_limits_them(planner: Planner, setting: Any) -> None:
     def limits(rest: str, level: str = "") -> list[Any]:
         text = f"WITH RECURSIVE r(n) {level} AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT (SELECT {rest}) AS x"
-        (loop,) = (each for each in expressions(planner.plan(text)) if each.kind == "UnionLoop")
+        (loop,) = (expression for expression in expressions(planner.plan(text)) if expression.kind == "UnionLoop")
         return [loop.fields.get(name) for name in ("maxDepth", "maxRows", "limit")]
 
     assert limits("max(n) FROM r") == [100, 1_000_000, None]
@@ -246,10 +246,10 @@ def test_the_users_session_does_not_change(spark: SparkSession, planner: Planner
 def test_several_threads_plan_at_once(planner: Planner) -> None:
     texts = [f"SELECT id + {n} AS x FROM orders WHERE id IN (SELECT order_id FROM items)" for n in range(12)]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(planner.plan, texts))
-    for n, each in enumerate(found):
-        assert str(n) in [e.fields.get("value") for e in expressions(each)] or n == 0
-        assert leaves(each) == ["orders", "items"]
+        plans = list(pool.map(planner.plan, texts))
+    for n, plan in enumerate(plans):
+        assert str(n) in [e.fields.get("value") for e in expressions(plan)] or n == 0
+        assert leaves(plan) == ["orders", "items"]
 
 
 # What is refused.
@@ -335,39 +335,39 @@ def test_rows_of_frames_and_values_are_constants(spark: SparkSession, planner: P
     rows = [(1, "x", Decimal("1.50"), datetime(2024, 7, 1, 12, tzinfo=UTC), date(2024, 7, 1), [1, 2]), (2, *[None] * 5)]
     columns = "a INT NOT NULL, b STRING, c DECIMAL(10,2), d TIMESTAMP, e DATE, f ARRAY<INT>"
     frame = spark.createDataFrame(rows, columns)
-    for made in (frame, spark.createDataFrame(frame.toPandas(), columns)):
-        found = planner.plan(made.where("a < 5"))
-        (constant,) = found.constants
+    for source in (frame, spark.createDataFrame(frame.toPandas(), columns)):
+        plan = planner.plan(source.where("a < 5"))
+        (constant,) = plan.constants
         assert [tuple(row.values()) for row in constant.to_pylist()] == rows
         assert constant.schema.field("d").type == pa.timestamp("us", "UTC")
-        assert leaves(found) == [0]
+        assert leaves(plan) == [0]
 
 
 def test_constants_are_numbered_as_they_occur(spark: SparkSession, planner: Planner) -> None:
-    found = planner.plan(
+    plan = planner.plan(
         "SELECT * FROM orders JOIN VALUES (1), (2) AS a(x) ON id = x "
         "WHERE price > (SELECT max(y) FROM VALUES (3.5) AS b(y)) AND id IN (SELECT id FROM range(3))"
     )
-    assert sorted(map(str, leaves(found))) == ["0", "1", "2", "orders"]
-    by_number = dict(zip(leaves_in_order(found), found.constants, strict=True))
+    assert sorted(map(str, leaves(plan))) == ["0", "1", "2", "orders"]
+    by_number = dict(zip(leaves_in_order(plan), plan.constants, strict=True))
     assert {tuple(table.column_names): table.num_rows for table in by_number.values()} == {
         ("x",): 2,
         ("y",): 1,
         ("id",): 3,
     }
-    for leaf in numbered(of_nodes(found.nodes)):
+    for leaf in numbered(of_nodes(plan.nodes)):
         metadata = leaf.fields["output"][0][0]["metadata"] if not leaf.children else {}
         if CONSTANT in metadata:
             names = [attribute["name"] for (attribute,) in leaf.fields["output"]]
-            assert found.constants[metadata[CONSTANT]].column_names == names
+            assert plan.constants[metadata[CONSTANT]].column_names == names
 
 
-def leaves_in_order(found: Planned) -> list[int]:
-    return [int(number) for number in re.findall(rf'"{CONSTANT}":(\d+)', json_of(found))]
+def leaves_in_order(plan: Planned) -> list[int]:
+    return [int(number) for number in re.findall(rf'"{CONSTANT}":(\d+)', json_of(plan))]
 
 
-def json_of(found: Planned) -> str:
-    return json.dumps(found.nodes, separators=(",", ":"))
+def json_of(plan: Planned) -> str:
+    return json.dumps(plan.nodes, separators=(",", ":"))
 
 
 def test_a_frame_without_columns_is_refused(spark: SparkSession, planner: Planner) -> None:
@@ -383,13 +383,13 @@ def test_functions_can_be_called(spark: SparkSession, planner: Planner) -> None:
     by_row = F.udf(lambda x: x + len(ballast), "bigint")
     by_column = F.pandas_udf(lambda x: x * 2, "double")
     frame = spark.range(3).select(by_row(by_row("id")).alias("a"), by_column(F.col("id").cast("double")).alias("b"))
-    found = planner.plan(frame)
-    kinds = {code.type: cloudpickle.loads(code.function) for code in found.functions.values()}
+    plan = planner.plan(frame)
+    kinds = {code.type: cloudpickle.loads(code.function) for code in plan.functions.values()}
     assert kinds[pa.int64()](1) == 100_001
     assert list(kinds[pa.float64()](pd.Series([1.5]))) == [3.0]
-    assert {code.eval_type for code in found.functions.values()} == {101, 200}
-    used = {each.fields["resultId"]["id"] for each in expressions(found) if each.kind == "PythonUDF"}
-    assert used == set(found.functions)
+    assert {code.eval_type for code in plan.functions.values()} == {101, 200}
+    used = {expression.fields["resultId"]["id"] for expression in expressions(plan) if expression.kind == "PythonUDF"}
+    assert used == set(plan.functions)
 
 
 def test_functions_that_are_broadcast_are_refused(spark: SparkSession, planner: Planner) -> None:
@@ -401,10 +401,10 @@ def test_functions_that_are_broadcast_are_refused(spark: SparkSession, planner: 
 
 
 def test_functions_in_subqueries_are_found(planner: Planner) -> None:
-    found = planner.plan(
+    plan = planner.plan(
         "SELECT id FROM orders WHERE doubled(id) > (SELECT max(doubled(line)) FROM items) AND shouted(status) = 'A!'"
     )
-    assert sorted(code.name for code in found.functions.values()) == ["doubled", "doubled", "shouted"]
+    assert sorted(code.name for code in plan.functions.values()) == ["doubled", "doubled", "shouted"]
 
 
 # Time.
@@ -423,11 +423,11 @@ def test_functions_in_subqueries_are_found(planner: Planner) -> None:
     ],
 )
 def test_what_time_it_is_is_read_from_a_table(planner: Planner, zone: str, text: str) -> None:
-    found = planner.plan(f"SELECT {text} AS it FROM orders WHERE EXISTS (SELECT 1 FROM items WHERE {text} IS NOT NULL)")
-    assert set(scalars(found, CLOCK)) == {NOW}
-    literals = [each.fields["dataType"] for each in expressions(found) if each.kind == "Literal"]
+    plan = planner.plan(f"SELECT {text} AS it FROM orders WHERE EXISTS (SELECT 1 FROM items WHERE {text} IS NOT NULL)")
+    assert set(scalars(plan, CLOCK)) == {NOW}
+    literals = [expression.fields["dataType"] for expression in expressions(plan) if expression.kind == "Literal"]
     assert not {"timestamp", "date", "timestamp_ntz", "long"} & set(literals)
-    assert not found.columns[0].nullable
+    assert not plan.columns[0].nullable
 
 
 def test_frames_too_can_ask_what_time_it_is(spark: SparkSession, planner: Planner, session: Session) -> None:
@@ -437,14 +437,14 @@ def test_frames_too_can_ask_what_time_it_is(spark: SparkSession, planner: Planne
 
 
 def test_timestamps_are_in_utc(planner: Planner, zone: str) -> None:
-    found = planner.plan(
+    plan = planner.plan(
         "SELECT TIMESTAMP '2024-07-01 12:00:00.5' AS a, TIMESTAMP '2024-11-03 01:30:00-05:00' AS b, "
         "TIMESTAMP '2024-11-03 01:30:00-04:00' AS c, TIMESTAMP '1500-01-01 00:00:00+00:00' AS d FROM orders"
     )
-    values = [each.fields["value"] for each in expressions(found) if each.kind == "Literal"]
+    values = [expression.fields["value"] for expression in expressions(plan) if expression.kind == "Literal"]
     expected = ["2024-07-01 16:00:00.5Z", "2024-11-03 06:30:00Z", "2024-11-03 05:30:00Z", "1500-01-01 00:00:00Z"]
     assert values == expected
-    assert found.config.time_zone == zone
+    assert plan.config.time_zone == zone
 
 
 # Parameters.
@@ -471,17 +471,17 @@ def test_parameters_are_read_from_a_table(spark: SparkSession, text: str) -> Non
     planner = planner_of(spark)
     planner.add_table("odd", fields_of("id BIGINT, `odd :a` INT"))
     parameters, expected = PARAMETRIC[text]
-    found = planner.prepare(text, parameters)
-    assert scalars(found, PARAMETERS) == expected
-    assert "mergedValue" not in json_of(found)
+    plan = planner.prepare(text, parameters)
+    assert scalars(plan, PARAMETERS) == expected
+    assert "mergedValue" not in json_of(plan)
 
 
 def test_parameters_have_the_types_they_were_given(planner: Planner) -> None:
-    found = planner.prepare(
+    plan = planner.prepare(
         "SELECT :a AS a, :b AS b, :c AS c FROM orders",
         {"a": "ARRAY<INT>", "b": pa.timestamp("us", "UTC"), "c": pa.field("whatever", pa.int16(), nullable=False)},
     )
-    assert [field.type for field in found.columns] == [
+    assert [field.type for field in plan.columns] == [
         pa.list_(pa.field("element", pa.int32())),
         pa.timestamp("us", "UTC"),
         pa.int16(),
@@ -522,18 +522,18 @@ def test_frames_of_tables_are_recognised(spark: SparkSession, session: Session) 
         (table.to_df().cache(), ["late orders"]),
     ]
     for frame, expected in frames:
-        found = planner.plan(frame)
-        assert leaves(found) == expected
-        assert found.columns == fields_of(frame.schema)
+        plan = planner.plan(frame)
+        assert leaves(plan) == expected
+        assert plan.columns == fields_of(frame.schema)
     frames[-1][0].unpersist()
 
 
 def test_views_of_the_user_over_frames_are_recognised(spark: SparkSession, session: Session) -> None:
     table = session.create_table("t", "id BIGINT, name STRING", key="id")
     table.to_df().createOrReplaceTempView("theirs")
-    found = planner_for(session).plan("WITH w AS (SELECT * FROM theirs) SELECT * FROM w a JOIN w b ON a.id = b.id + 1")
-    assert leaves(found) == ["t", "t"]
-    assert found.columns[0].metadata is None
+    plan = planner_for(session).plan("WITH w AS (SELECT * FROM theirs) SELECT * FROM w a JOIN w b ON a.id = b.id + 1")
+    assert leaves(plan) == ["t", "t"]
+    assert plan.columns[0].metadata is None
     spark.catalog.dropTempView("theirs")
 
 

@@ -29,7 +29,7 @@ DIGEST = re.compile(r"[0-9a-f]{12,}")
 
 
 def threads() -> set[str]:
-    return {each.name for each in threading.enumerate() if "ikebana" in each.name or "changes of" in each.name}
+    return {thread.name for thread in threading.enumerate() if "ikebana" in thread.name or "changes of" in thread.name}
 
 
 def test_sessions_side_by_side(spark: SparkSession) -> None:
@@ -128,16 +128,16 @@ def test_listings(session: Session) -> None:
     assert (status.tables, status.views, status.workers, status.epoch) == (3, 2, 2, session.epoch)
     assert re.search(r"^workers +2\nepoch +2\n", repr(status)) and "<th>tables</th><td>3</td>" in status._repr_html_()
     listed = session.arrangements()
-    assert {each.name for each in listed} >= {("orders <b>",), ("sums",), ("counts",), ("a bag",)}
-    assert sum(each.rows for each in listed if each.name == ("orders <b>",) and each.key == ("id",)) == 1500
-    by_region = [each for each in listed if each.name == ("orders <b>",) and each.key == ("region",)]
-    assert {each.worker for each in by_region} == {0, 1} and sum(each.rows for each in by_region) >= 1500
-    assert all(each.bytes > 0 for each in listed if each.rows) and all(each.readers >= 1 for each in listed)
+    assert {index.name for index in listed} >= {("orders <b>",), ("sums",), ("counts",), ("a bag",)}
+    assert sum(index.rows for index in listed if index.name == ("orders <b>",) and index.key == ("id",)) == 1500
+    by_region = [index for index in listed if index.name == ("orders <b>",) and index.key == ("region",)]
+    assert {index.worker for index in by_region} == {0, 1} and sum(index.rows for index in by_region) >= 1500
+    assert all(index.bytes > 0 for index in listed if index.rows) and all(index.readers >= 1 for index in listed)
     shown = [session, session.tables(), session.views(), listed, status]
-    for each in (*shown, *session._tables.values(), *session._views.values(), *listed):
-        assert not DIGEST.search(repr(each)), repr(each)
-    for each in shown:
-        html = each._repr_html_()  # type: ignore[attr-defined]
+    for item in (*shown, *session._tables.values(), *session._views.values(), *listed):
+        assert not DIGEST.search(repr(item)), repr(item)
+    for item in shown:
+        html = item._repr_html_()  # type: ignore[attr-defined]
         assert not DIGEST.search(html) and "<b>" not in html
     assert not DIGEST.search(session.explain(orders.count("region"))) and "reused" in session.explain(
         orders.arrange("id")
@@ -163,9 +163,9 @@ class Hosted(DataflowRun):
         view.wait(self.engine.epoch - 1)
 
     def leave(self) -> None:
-        for at, each in enumerate(self.inputs):
+        for at, source in enumerate(self.inputs):
             if at not in self.ended:
-                each.close()
+                source.close()
         for view, _ in self.views:
             view.drop()
 
@@ -230,7 +230,7 @@ def test_oracle_on_hosted_workers(spark: SparkSession, workers: int) -> None:
                 models_now = after or models_now
             views = [engine.install(f"all {table.name}", table) for table in real]
             for view, model in zip(views, models_now, strict=True):
-                names = [each.name for each in model.fields]
+                names = [field.name for field in model.fields]
                 assert sorted(map(repr, model.rows.elements())) == sorted(
                     repr(tuple(row.values())) for row in view.to_arrow().select(names).to_pylist()
                 )

@@ -65,7 +65,7 @@ class TestTheList:
         stale = [
             name
             for name in TREATMENTS
-            if name not in names and not (name.endswith(".") and any(each.startswith(name) for each in names))
+            if name not in names and not (name.endswith(".") and any(entry.startswith(name) for entry in names))
         ]
         assert stale == []
 

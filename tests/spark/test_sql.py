@@ -140,9 +140,9 @@ class TestFaults:
         shop.table("orders").insert([(100, 1, "n", Decimal(1))])
         for _ in range(2):
             assert rows(count.to_arrow()) == [(31,)]
-            for each in (view, onward):
-                with pytest.raises(EvaluationError, match=f"view '{each.name}' has no answer"):
-                    each.to_arrow()
+            for bad_view in (view, onward):
+                with pytest.raises(EvaluationError, match=f"view '{bad_view.name}' has no answer"):
+                    bad_view.to_arrow()
             shop.table("orders").upsert([(1, 1, "e", Decimal(1))])
         assert view.errors().num_rows
         shop.table("orders").delete([(100,)])

@@ -190,15 +190,15 @@ def test_all_types_come_back_as_they_went(session: Session, spark: SparkSession,
 def test_timestamps_from_anywhere_are_points_in_time(session: Session, spark: SparkSession, zone: str) -> None:
     table = session.create_table("points", "id INT, at TIMESTAMP, wall TIMESTAMP_NTZ", key="id")
     wall = POINT.replace(tzinfo=None)
-    there = POINT.astimezone(dt.timezone(dt.timedelta(hours=-4)))
-    table.insert([(1, there, wall), (2, POINT.astimezone().replace(tzinfo=None), wall)])  # as PySpark: local time
+    moment = POINT.astimezone(dt.timezone(dt.timedelta(hours=-4)))
+    table.insert([(1, moment, wall), (2, POINT.astimezone().replace(tzinfo=None), wall)])  # as PySpark: local time
     shown = pa.array([POINT], pa.timestamp("us", zone))
     table.insert(pa.table({"id": [3], "at": shown, "wall": pa.array([wall], pa.timestamp("us"))}))
     table.insert(pd.DataFrame({"id": [4], "at": [pd.Timestamp(POINT).tz_convert(zone)], "wall": [pd.Timestamp(wall)]}))
-    table.insert(pl.DataFrame({"id": [5], "at": [there], "wall": [wall]}))
+    table.insert(pl.DataFrame({"id": [5], "at": [moment], "wall": [wall]}))
     table.insert(spark.createDataFrame([(6, POINT, wall)], table.schema).collect())
     table.load(spark.createDataFrame([(7, POINT, wall)], table.schema))
-    assert rows_of(table) == [(each, POINT, wall) for each in range(1, 8)]
+    assert rows_of(table) == [(number, POINT, wall) for number in range(1, 8)]
     assert {(row.at.timestamp(), row.wall) for row in table.to_df().collect()} == {(POINT.timestamp(), wall)}
     finer = pa.table({"id": [8], "at": pa.array([1], pa.timestamp("ns", "UTC")), "wall": pa.array([wall])})
     with pytest.raises(SchemaError, match=r"column 'at' is not of type timestamp\[us, tz=UTC\](.|\n)*lose data"):
@@ -230,8 +230,8 @@ SCHEMAS: dict[str, Callable[[SparkSession], Any]] = {
 
 
 def test_schemas_in_any_form(session: Session, spark: SparkSession) -> None:
-    for form, made in SCHEMAS.items():
-        schema = session.table("DDL").schema if form == "a table of ours" else made(spark)
+    for form, schema_of in SCHEMAS.items():
+        schema = session.table("DDL").schema if form == "a table of ours" else schema_of(spark)
         table = session.create_table(form, schema, key="k")
         table.insert([(1, "x"), (2, None)])
         assert table.to_df().dtypes == [("k", "bigint"), ("v", "string")]
@@ -256,7 +256,7 @@ def test_schemas_in_any_form(session: Session, spark: SparkSession) -> None:
 def test_schemas_that_are_refused(session: Session, schema: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         session.create_table("bad", schema)
-    assert [each.name for each in session.tables()] == []
+    assert [table.name for table in session.tables()] == []
 
 
 def test_names_of_all_kinds(session: Session, spark: SparkSession) -> None:
@@ -293,7 +293,7 @@ def test_load_in_many_parts(session: Session, spark: SparkSession, monkeypatch: 
     assert in_order(sums.to_df().collect()) == in_order(df.groupBy("v").sum("id").collect())
     assert table.load(df.selectExpr("id", "v + 1 AS v").where("id % 2 = 0"), "upsert") == epoch + 1
     table.load(df.where("id >= 1000").select("id"), "delete")
-    expected = [(each, each % 3 + (each % 2 == 0)) for each in range(1000)]
+    expected = [(number, number % 3 + (number % 2 == 0)) for number in range(1000)]
     assert rows_of(table) == in_order(expected)
     with pytest.raises(ChangeError, match=r"1000 rows with a key that exists already") as caught:
         table.load(df.where("id < 2000"))
@@ -324,8 +324,8 @@ def test_load_takes_no_memory_of_the_driver(session: Session, spark: SparkSessio
     done.set()
     watcher.join()
     assert peak - before < 20 << 20  # of more than 60 MB
-    found = table.to_df().selectExpr("count(*)", "sum(id)", "max(t)").collect()
-    assert [tuple(row) for row in found] == [(rows, rows * (rows - 1) // 2, "999999")]
+    totals = table.to_df().selectExpr("count(*)", "sum(id)", "max(t)").collect()
+    assert [tuple(row) for row in totals] == [(rows, rows * (rows - 1) // 2, "999999")]
 
 
 def test_load_in_a_transaction_with_others(session: Session, spark: SparkSession, people: Table) -> None:
@@ -340,8 +340,8 @@ def test_load_in_a_transaction_with_others(session: Session, spark: SparkSession
         people.delete([(2,)])
         assert rows_of(people) == []
     assert transaction.epoch == epoch == session.epoch - 1
-    found, table = next(changes)
-    assert found == epoch and sorted(table["id"].to_pylist()) == [1, 3]
+    change_epoch, table = next(changes)
+    assert change_epoch == epoch and sorted(table["id"].to_pylist()) == [1, 3]
     with pytest.raises(ChangeError), session.transaction():
         bag.load(spark.range(10))
         people.load(spark.createDataFrame(ROWS, PEOPLE))
@@ -516,15 +516,15 @@ def test_bad_input_changes_nothing(session: Session, spark: SparkSession, people
     other = session.create_table("other", "x INT")
     views = [session.view("all", people.select("id", "n")), session.view("others", other.distinct())]
     other.insert([(1,)])
-    before, epoch = [rows_of(each) for each in (people, *views)], session.epoch
-    names = [each.name for each in session.tables()]
+    before, epoch = [rows_of(source) for source in (people, *views)], session.epoch
+    names = [table.name for table in session.tables()]
     for case, (function, kind, message) in BAD.items():
         with pytest.raises(kind, match=message) as caught, session.transaction():
             other.insert([(2,)])
             function(people, spark)
         assert type(caught.value) is kind and "Traceback" not in str(caught.value), case
-        assert [rows_of(each) for each in (people, *views)] == before and session.epoch == epoch, case
-    assert [each.name for each in session.tables()] == names and len(session.views()) == 2
+        assert [rows_of(source) for source in (people, *views)] == before and session.epoch == epoch, case
+    assert [table.name for table in session.tables()] == names and len(session.views()) == 2
     with session.transaction():
         other.insert([(3,)])
         people.insert([("new", 4, 4)])

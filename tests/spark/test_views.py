@@ -61,7 +61,7 @@ def meanwhile(work: Any) -> Iterator[list[BaseException]]:
 
 def holds(session: Session) -> list[int]:
     """The number of readers of each arrangement on each worker."""
-    return [each.readers for each in session.arrangements()]
+    return [arrangement.readers for arrangement in session.arrangements()]
 
 
 def let_go(session: Session) -> None:
@@ -102,7 +102,7 @@ def test_a_view_in_every_form(session: Session, spark: SparkSession, orders: Tab
             use()
     again = session.view("by region", orders.count("region"))
     view.drop()
-    assert rows_of(again) and [each.name for each in session.views()] == ["total", "by region"]
+    assert rows_of(again) and [entry.name for entry in session.views()] == ["total", "by region"]
     with pytest.raises(DataflowError, match=r"there is no view 'nope'\n  detail: there are 'total', 'by region'"):
         session.drop_view("nope")
     with pytest.raises(DataflowError, match="the name 'total' is taken"):
@@ -158,7 +158,7 @@ def test_epochs_that_are_held(session: Session, spark: SparkSession, orders: Tab
         assert in_order(row.values() for row in view.to_arrow(at=epoch).to_pylist()) == before
         assert len(view.to_pandas(at=epoch + 3)) == 3
         assert orders.to_df(at=rows.epoch).count() == 30 == orders.to_arrow(at=rows.epoch).num_rows
-        assert [orders.to_arrow(at=epoch + each).num_rows for each in range(11)] == list(range(30, 41))
+        assert [orders.to_arrow(at=epoch + offset).num_rows for offset in range(11)] == list(range(30, 41))
         in_time = spark.read.format("ikebana").option("epoch", epoch).load("counts")
         assert in_order(in_time.collect()) == before
     let_go(session)
@@ -207,16 +207,16 @@ def test_regression_a_read_is_held_until_its_action_has_ended(
                 time.sleep(0.01)
             yield batch
 
-    df, found = orders.to_df(), list[Any]()
+    df, rows = orders.to_df(), list[Any]()
     joined = df.select("id").join(orders.to_df().select("id", "total"), "id").mapInArrow(stuck, "id LONG, total LONG")
-    thread = threading.Thread(target=lambda: found.extend(joined.collect()))
+    thread = threading.Thread(target=lambda: rows.extend(joined.collect()))
     thread.start()
     assert within(SOON, works.exists)
     assert sum(holds(session)) > sum(bare)
     orders.upsert([(id, "n", -1) for id in range(40)])
     free.touch()
     thread.join()
-    assert sorted(found) == [(id, id) for id in range(30)]
+    assert sorted(rows) == [(id, id) for id in range(30)]
     assert within(SOON, lambda: holds(session) == bare)
     assert df.count() == 40 == df.groupBy("total").count().first()["count"]  # the same DataFrame, anew
     assert list(df.limit(1).toLocalIterator()) and df.take(1)
@@ -357,7 +357,7 @@ def test_a_function_that_raises_takes_the_answer_of_its_view_alone(session: Sess
         assert "Traceback" not in str(caught.value)
     with pytest.raises(EvaluationError):
         next(bad.changes())
-    assert {each.state for each in session.views()} == {"live"}
+    assert {view.state for view in session.views()} == {"live"}
     assert ("zero", 1) in rows_of(good) and orders.to_df().count() == 31
     orders.delete([(500,)])
     assert rows_of(onward) == [(100, 30)] and onward.to_df().count() == 1
@@ -390,18 +390,18 @@ def test_many_threads_at_once(session: Session, spark: SparkSession, orders: Tab
         with_total.drop()
 
     def read(at: int) -> None:
-        found = dict(rows_of(counts))
-        assert found.get("l", 0) % 100 == 0 and found["n"] == 10
+        row_counts = dict(rows_of(counts))
+        assert row_counts.get("l", 0) % 100 == 0 and row_counts["n"] == 10
         repr(session.tables()), repr(session.views()), repr(session.arrangements()), session.status()
 
     with meanwhile(insert), meanwhile(load), meanwhile(views), meanwhile(read), meanwhile(read):
         for _ in range(3):
-            found = {row.region: row["count"] for row in counts.to_df().collect()}
-            assert found["n"] == 10 and found.get("l", 0) % 100 == 0
-    found = dict(rows_of(counts))
-    assert found["i"] > 3 and found["l"] >= 100
-    assert Counter(row.region for row in orders.to_df().select("region").collect()) == found
-    assert [each.name for each in session.views()] == ["counts"]
+            row_counts = {row.region: row["count"] for row in counts.to_df().collect()}
+            assert row_counts["n"] == 10 and row_counts.get("l", 0) % 100 == 0
+    row_counts = dict(rows_of(counts))
+    assert row_counts["i"] > 3 and row_counts["l"] >= 100
+    assert Counter(row.region for row in orders.to_df().select("region").collect()) == row_counts
+    assert [view.name for view in session.views()] == ["counts"]
     with pytest.raises(IkebanaError, match="already open in this thread"), session.transaction(), session.transaction():
         pass
     with pytest.raises(DroppedError, match="the transaction has ended"), session.transaction() as transaction:

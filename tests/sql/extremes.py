@@ -24,7 +24,7 @@ def _whole(bits: int) -> list[int | None]:
 def _decimals(precision: int, scale: int) -> list[Decimal | None]:
     most = 10**precision - 1
     units = [0, 1, -1, None, most, -most, 5 * 10**scale, -5, 15, 10**scale, most // 2, -(10 ** (precision - 1)), 3, 125]
-    return [None if each is None else _decimal(each if abs(each) <= most else each % 7, scale) for each in units]
+    return [None if unit is None else _decimal(unit if abs(unit) <= most else unit % 7, scale) for unit in units]
 
 
 def _decimal(units: int, scale: int) -> Decimal:
@@ -35,7 +35,8 @@ _REALS = [
     *(0.0, -0.0, 1.0, None, _NAN, _INF, -_INF, 1.5, -2.5, 0.1, 1e7, 1e-3, 9.99e-4, 1.234e-5, 12345678.9, 123456.789),
     *(1e22, -1e300, 1e-310, 2147483647.0, -2147483648.9, 9.223372036854776e18, 127.9, -128.9, 0.125, 1e15, 3.0),
 ]
-_FLOATS = [each for each in _REALS if each not in (2147483647.0, -2147483648.9, 1e15)]  # that all Javas print alike
+# Those that all versions of Java print alike.
+_FLOATS = [number for number in _REALS if number not in (2147483647.0, -2147483648.9, 1e15)]
 _WORDS = ["", "a", "b", None, "A", "ab", "aé", "é", "z", "日本", "𝄞", "\ue000", " a", "a ", "b", "a"]
 _NUMERALS = [
     *("0", "1", "-1", None, "+7", " 12 ", "1.5", "-1.5", "1.", ".5", ".", "-.", "", " ", "abc", "1e3", "1E-2", "127"),

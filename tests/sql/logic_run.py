@@ -199,14 +199,14 @@ class Run:
 
     def _compare(self, query: Query, view: View) -> None:
         try:
-            found = view.to_arrow()
+            answer = view.to_arrow()
         except IkebanaError as error:
             self._fail(query, f"{type(error).__name__}: {error}")
             return
         self._outcome.compared += 1
-        self._outcome.rows += found.num_rows
-        problem = difference(found, query.wanted)
-        if problem and found.num_rows in self._possible(query):
+        self._outcome.rows += answer.num_rows
+        problem = difference(answer, query.wanted)
+        if problem and answer.num_rows in self._possible(query):
             self._outcome.undetermined.append(f"{query.place} {query.text}")
         elif problem:
             self._fail(query, problem)
@@ -232,10 +232,26 @@ class Run:
 
 def _condition(error: Exception) -> str:
     """What Spark calls an error."""
-    found = re.search(r"\[([A-Z_.]+)\]", str(error))
-    return found[1].split(".")[0] if found else str(error)[:60]
+    match = re.search(r"\[([A-Z_.]+)\]", str(error))
+    return match[1].split(".")[0] if match else str(error)[:60]
 
 
 def _read(path: Path) -> Iterator[Record]:
     """What a file has, by its format."""
     return (script if path.suffix == ".sql" else records)(path.read_text())
+
+
+def run_folder(session: Session, folder: Path) -> Outcome:
+    """Run the files of a folder; `test_setup.sql` comes first, and its tables stay for the others."""
+    outcome = Outcome()
+    runner = Run(session, SparkAnswers(session.spark), outcome)
+    setup = folder / "test_setup.sql"
+    try:
+        if setup.exists():
+            runner.file(setup, keep=True)
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and path != setup and path.name not in ("LICENSE", "README.md"):
+                runner.file(path)
+    finally:
+        runner.close()
+    return outcome

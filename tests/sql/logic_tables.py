@@ -81,30 +81,30 @@ class Tables:
 
     def execute(self, text: str) -> None:
         """Do what a statement says."""
-        if made := _CREATE_AS.fullmatch(text):
-            self._create_as(made[1].lower(), made[2], made[3])
-        elif (made := _CREATE.fullmatch(text)) and not re.search(r"\)\s*inherits\b", text, re.I):
-            self._create(made[1].lower(), made[2])
-        elif (found := _INSERT.fullmatch(text)) and not _AFTERWARDS.search(text):
-            self._insert(found[1].lower(), [(found[2], found[3])])
-        elif (found := _DELETE.fullmatch(text)) and not _AFTERWARDS.search(text):
-            self._delete(found[1].lower(), found[2] or "true")
-        elif (found := _UPDATE.fullmatch(text)) and not _AFTERWARDS.search(text):
-            self._update(found[1].lower(), found[2], found[3] or "true")
-        elif found := _TRUNCATE.fullmatch(text):
-            self._delete(found[1].lower(), "true")
-        elif found := _DROP.fullmatch(text):
-            for name in re.findall(r"\w+", (found[1] + found[2]).lower()):
+        if match := _CREATE_AS.fullmatch(text):
+            self._create_as(match[1].lower(), match[2], match[3])
+        elif (match := _CREATE.fullmatch(text)) and not re.search(r"\)\s*inherits\b", text, re.I):
+            self._create(match[1].lower(), match[2])
+        elif (match := _INSERT.fullmatch(text)) and not _AFTERWARDS.search(text):
+            self._insert(match[1].lower(), [(match[2], match[3])])
+        elif (match := _DELETE.fullmatch(text)) and not _AFTERWARDS.search(text):
+            self._delete(match[1].lower(), match[2] or "true")
+        elif (match := _UPDATE.fullmatch(text)) and not _AFTERWARDS.search(text):
+            self._update(match[1].lower(), match[2], match[3] or "true")
+        elif match := _TRUNCATE.fullmatch(text):
+            self._delete(match[1].lower(), "true")
+        elif match := _DROP.fullmatch(text):
+            for name in re.findall(r"\w+", (match[1] + match[2]).lower()):
                 self.drop(name)
         else:
             raise NotUnderstood(text)
 
     def insert_all(self, texts: Sequence[str]) -> None:
         """Do what INSERT statements say, all of one table."""
-        found = [_INSERT.fullmatch(text) for text in texts]
-        if any(map(_AFTERWARDS.search, texts)) or not all(found):
+        matches = [_INSERT.fullmatch(text) for text in texts]
+        if any(map(_AFTERWARDS.search, texts)) or not all(matches):
             raise NotUnderstood(texts[0])
-        self._insert(found[0][1].lower(), [(each[2], each[3]) for each in found])
+        self._insert(matches[0][1].lower(), [(match[2], match[3]) for match in matches])
 
     def _create(self, name: str, columns: str) -> None:
         ddl, key = _columns(columns)
@@ -123,22 +123,22 @@ class Tables:
         self._unshown.add(name)
 
     def _insert(self, name: str, sources: Sequence[tuple[str | None, str]]) -> None:
-        rows = self.answer(" union all ".join(self._inserted(name, *each) for each in sources))
+        rows = self.answer(" union all ".join(self._inserted(name, *source) for source in sources))
         self._apply(name, None, rows[:MOST])
 
     def _inserted(self, name: str, columns: str | None, source: str) -> str:
         """The query whose rows are inserted."""
         schema = self._schemas[name]
-        given = [each.strip().lower() for each in columns.strip("()").split(",")] if columns else schema.names
+        given = [column.strip().lower() for column in columns.strip("()").split(",")] if columns else schema.names
         if listed := re.match(r"values\s*(\(.*)", source, re.I | re.S):
-            kinds = [schema[each].dataType.simpleString() for each in given]
+            kinds = [schema[column].dataType.simpleString() for column in given]
             rows = [_items(row.strip()[1:-1]) for row in _items(listed[1])]
             given = given[: len(rows[0])]
             casts = [
-                ", ".join(f"cast({each} as {kind})" for each, kind in zip(row, kinds, strict=False)) for row in rows
+                ", ".join(f"cast({value} as {kind})" for value, kind in zip(row, kinds, strict=False)) for row in rows
             ]
             source = "values " + ", ".join(f"({row})" for row in casts)
-        values = [f"c{given.index(each)}" if each in given else "null" for each in schema.names]
+        values = [f"c{given.index(column)}" if column in given else "null" for column in schema.names]
         names = ", ".join(f"c{at}" for at in range(len(given)))
         return f"select {_cast(schema, values)} from ({source}) as s({names})"
 
@@ -148,12 +148,12 @@ class Tables:
     def _update(self, name: str, assignments: str, where: str) -> None:
         schema = self._schemas[name]
         new = {}
-        for each in _items(assignments):
-            column, value = each.split("=", 1)
+        for assignment in _items(assignments):
+            column, value = assignment.split("=", 1)
             new[column.strip().lower()] = value
         if not new.keys() <= set(schema.names):
             raise NotUnderstood(assignments)
-        shown = _cast(schema, [new.get(each, each) for each in schema.names])
+        shown = _cast(schema, [new.get(column, column) for column in schema.names])
         before = self.answer(f"select * from {name} where {where}")
         self._apply(name, before, self.answer(f"select {shown} from {name} where {where}"))
 
@@ -188,24 +188,24 @@ class Tables:
 def _cast(schema: StructType, values: Sequence[str]) -> str:
     """Values as columns of a schema."""
     casts = zip(values, schema, strict=True)
-    return ", ".join(f"cast({value} as {each.dataType.simpleString()}) as `{each.name}`" for value, each in casts)
+    return ", ".join(f"cast({value} as {field.dataType.simpleString()}) as `{field.name}`" for value, field in casts)
 
 
 def _columns(text: str) -> tuple[str, list[str]]:
     """The columns of a table as Spark's DDL has them, and the primary key."""
     columns, key = [], []
     for item in _items(text):
-        if found := re.match(r"\s*(?:constraint\s+\w+\s+)?primary\s+key\s*\((.*?)\)", item, re.I):
-            key = [each.strip().lower() for each in found[1].split(",")]
+        if match := re.match(r"\s*(?:constraint\s+\w+\s+)?primary\s+key\s*\((.*?)\)", item, re.I):
+            key = [column.strip().lower() for column in match[1].split(",")]
         elif re.match(r"\s*(constraint|unique|check|foreign|exclude)\b", item, re.I):
             continue
-        elif found := _COLUMN.fullmatch(item.strip()):
-            name, kind = found[1].lower(), spark_type(found[2], found[3])
-            if re.search(r"\bgenerated\b", found[5], re.I):
+        elif match := _COLUMN.fullmatch(item.strip()):
+            name, kind = match[1].lower(), spark_type(match[2], match[3])
+            if re.search(r"\bgenerated\b", match[5], re.I):
                 raise NotUnderstood(item)
-            if re.search(r"\bprimary\s+key\b", found[5], re.I):
+            if re.search(r"\bprimary\s+key\b", match[5], re.I):
                 key = [name]
-            columns.append((name, f"array<{kind}>" if found[4] else kind, "not null" in found[5].lower()))
+            columns.append((name, f"array<{kind}>" if match[4] else kind, "not null" in match[5].lower()))
         else:
             raise NotUnderstood(item)
     ddl = [f"`{name}` {kind}{' not null' if strict or name in key else ''}" for name, kind, strict in columns]

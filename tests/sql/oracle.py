@@ -125,7 +125,7 @@ class Oracle:
         if not cases:
             return
         plan = parse(self._select(cases)._jdf.queryExecution().optimizedPlan().toJSON())
-        aliases = {each.fields["name"]: each for each in plan.expressions("projectList")}
+        aliases = {alias.fields["name"]: alias for alias in plan.expressions("projectList")}
         below = _Below(plan, Config(ansi, self._time_zone))
         for case in cases:
             try:
@@ -159,21 +159,21 @@ class Oracle:
                     case.differ("raises for all rows together, for none of them alone")
                 elif not case.expression.can_raise:
                     case.differ("raises, though it says that it cannot")
-            found = case.expression.evaluate(self._rows(case.expression, case.good))
-            found.validate(full=True)
-            self._check_alone(case, plain(found))
+            array = case.expression.evaluate(self._rows(case.expression, case.good))
+            array.validate(full=True)
+            self._check_alone(case, plain(array))
             case.expression.evaluate(self._rows(case.expression, []))
         except Exception as error:
             case.differ(f"fails here: {type(error).__name__} {error}")
             case.expression = None
             return
-        if found.type != case.expression.type:
-            case.differ(f"is said to be {case.expression.type}, and is {found.type}")
-        elif len(found) != len(case.good):
-            case.differ(f"has {len(found)} values for {len(case.good)} rows")
-        elif found.null_count and not case.expression.nullable:
+        if array.type != case.expression.type:
+            case.differ(f"is said to be {case.expression.type}, and is {array.type}")
+        elif len(array) != len(case.good):
+            case.differ(f"has {len(array)} values for {len(case.good)} rows")
+        elif array.null_count and not case.expression.nullable:
             case.differ("is null, though it says that it cannot be")
-        case.values = plain(found)
+        case.values = plain(array)
 
     def _check_alone(self, case: _Case, together: list[Any]) -> None:
         """Check for some of the rows that a row alone has the same value as among others."""
@@ -217,11 +217,11 @@ class Oracle:
         try:
             guarded = [_Case(self._guarded(case), case.name) for case in cases]
             frame = self._select(guarded)
-            kinds = [arrow_type(each["type"]) for each in frame.schema.jsonValue()["fields"]]
+            kinds = [arrow_type(struct_field["type"]) for struct_field in frame.schema.jsonValue()["fields"]]
             months = {
-                each.name: _in_months(each.name, each.dataType)
-                for each in frame.schema
-                if isinstance(each.dataType, YearMonthIntervalType)
+                struct_field.name: _in_months(struct_field.name, struct_field.dataType)
+                for struct_field in frame.schema
+                if isinstance(struct_field.dataType, YearMonthIntervalType)
             }
             whole = frame.withColumns(months).toArrow()
             columns = [whole[case.name].combine_chunks() for case in cases]
@@ -259,10 +259,10 @@ class Oracle:
         with patch("py4j.java_gateway.get_return_value", get_return_value):  # else errors are translated, and logged
             for row in case.bad[:: 1 + len(case.bad) // _ASKED]:
                 try:
-                    found = data.apply(row)
+                    result = data.apply(row)
                     for projection in projections:
-                        found = projection.apply(found)
-                    case.differ(f"row {row} {self._shown(case, row)}: raises here, Spark has {found.toString()}")
+                        result = projection.apply(result)
+                    case.differ(f"row {row} {self._shown(case, row)}: raises here, Spark has {result.toString()}")
                 except Py4JError:
                     pass
 
@@ -276,8 +276,8 @@ class _Below:
         while plan.children:
             plan = plan.only_child
             if plan.kind == "Project":
-                aliases = [each for each in plan.expressions("projectList") if each.kind == "Alias"]
-                self._computed.update({each.expr_id: each for each in aliases})
+                aliases = [alias for alias in plan.expressions("projectList") if alias.kind == "Alias"]
+                self._computed.update({alias.expr_id: alias for alias in aliases})
 
     def leaf(self, tree: Tree) -> Expression | None:
         if tree.kind != "AttributeReference":
@@ -300,12 +300,12 @@ def plain(array: pa.Array) -> list[Any]:
     if pa.types.is_temporal(kind):
         return array.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).to_pylist()
     if pa.types.is_floating(kind):
-        return [None if each is None else repr(each) for each in array.to_pylist()]
+        return [None if value is None else repr(value) for value in array.to_pylist()]
     if pa.types.is_list(kind) or pa.types.is_map(kind):
-        return [plain(each.values) if each.is_valid else None for each in array]
+        return [plain(scalar.values) if scalar.is_valid else None for scalar in array]
     if pa.types.is_struct(kind):
         fields: list[Mapping[str, Any]] = [
-            dict(zip(kind.names, each, strict=True)) for each in zip(*map(plain, array.flatten()), strict=True)
+            dict(zip(kind.names, values, strict=True)) for values in zip(*map(plain, array.flatten()), strict=True)
         ]
-        return [each if there else None for each, there in zip(fields, array.is_valid().to_pylist(), strict=True)]
+        return [value if valid else None for value, valid in zip(fields, array.is_valid().to_pylist(), strict=True)]
     return array.to_pylist()

@@ -25,7 +25,7 @@ TYPES |= {
     "timestamp with time zone": "timestamp",
     "timestamp without time zone": "timestamp",
 }
-TYPES |= {each: each for each in ("int", "smallint", "bigint", "boolean", "date", "timestamp")}
+TYPES |= {name: name for name in ("int", "smallint", "bigint", "boolean", "date", "timestamp")}
 DECIMAL = "decimal(38, 10)"
 """What a number of any precision becomes."""
 
@@ -67,8 +67,8 @@ def script(text: str) -> Iterator[Record]:
 
 def statements(text: str) -> Iterator[tuple[int, str, list[str]]]:
     """Statements as they are written, without comments, with their lines and the rows that follow them."""
-    while found := _NESTED_COMMENT.search(text):  # lines keep their numbers
-        text = text[: found.start()] + "\n" * found[0].count("\n") + text[found.end() :]
+    while comment := _NESTED_COMMENT.search(text):  # lines keep their numbers
+        text = text[: comment.start()] + "\n" * comment[0].count("\n") + text[comment.end() :]
     pieces: list[str] = []
     at = depth = first = 0
     while at < len(text):
@@ -96,7 +96,7 @@ def _copied(rows: list[str], how: str) -> str:
     """Rows as they are in a script, as VALUES of strings."""
     null = re.search(r"\bnull\s+'(.*?)'", how, re.I)
     absent = null[1] if null else "\\N"
-    values = [["null" if each == absent else f"'{each}'" for each in row.split("\t")] for row in rows]
+    values = [["null" if value == absent else f"'{value}'" for value in row.split("\t")] for row in rows]
     return "values " + ", ".join(f"({', '.join(row)})" for row in values)
 
 
@@ -134,22 +134,22 @@ def _literal(text: str) -> str:
     return f"r{text}" if "\\" in text and "''" not in text else text
 
 
-def _cast_type(found: re.Match[str]) -> str:
-    return found["before"] + spark_type(found["type"], found["size"]) + found["after"]
+def _cast_type(match: re.Match[str]) -> str:
+    return match["before"] + spark_type(match["type"], match["size"]) + match["after"]
 
 
-def _series(found: re.Match[str]) -> str:
-    before = found.string[: found.start()].lower()
-    if found["before"] == "," and before.rfind("from") < before.rfind("select"):
-        return found[0]
-    name = found["column"] or found["name"] or "generate_series"
-    table = found["name"] or "generate_series"
-    numbers = re.fullmatch(r"\s*(-?\d+)\s*,\s*(-?\d+)\s*", found["bounds"])
+def _series(match: re.Match[str]) -> str:
+    before = match.string[: match.start()].lower()
+    if match["before"] == "," and before.rfind("from") < before.rfind("select"):
+        return match[0]
+    name = match["column"] or match["name"] or "generate_series"
+    table = match["name"] or "generate_series"
+    numbers = re.fullmatch(r"\s*(-?\d+)\s*,\s*(-?\d+)\s*", match["bounds"])
     if numbers:
         rows = f"select cast(id as int) as {name} from range({numbers[1]}, {int(numbers[2]) + 1})"
     else:
-        rows = f"select explode(sequence({found['bounds']})) as {name}"
-    return f"{found['before']} ({rows}) as {table}"
+        rows = f"select explode(sequence({match['bounds']})) as {name}"
+    return f"{match['before']} ({rows}) as {table}"
 
 
 _REPLACED = [
@@ -157,7 +157,7 @@ _REPLACED = [
     (re.compile(rf"(?P<before>\bas\s+){_SIZED}(?P<after>\s*\))", re.I), _cast_type),
     (
         re.compile(rf"(?<![:\w.])(?P<type>{_TYPE})\s*{_MARK}", re.I),
-        lambda found: f"cast({_MARK} as {spark_type(found['type'])})",
+        lambda match: f"cast({_MARK} as {spark_type(match['type'])})",
     ),
     (
         re.compile(
@@ -169,7 +169,7 @@ _REPLACED = [
         _series,
     ),
     (re.compile(r"\bgenerate_series\s*\(([-\w\s,]+)\)", re.I), r"explode(sequence(\1))"),
-    (re.compile(r"\busing\s*(<|>)", re.I), lambda found: "asc" if found[1] == "<" else "desc"),
+    (re.compile(r"\busing\s*(<|>)", re.I), lambda match: "asc" if match[1] == "<" else "desc"),
     (re.compile(r"!~(?=\s*\x00)"), " not rlike "),
     (re.compile(r"(?<![!@<>~=*|&])~(?=\s*\x00)"), " rlike "),
     (re.compile(r"\bas\s+(not\s+)?materialized\b", re.I), "as"),

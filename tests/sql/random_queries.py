@@ -170,7 +170,7 @@ class Grammar:
     def _failing(self) -> str:
         """A query that has no answer while a number is zero."""
         table = self._r.choice(self._tables)
-        numbers = [each.name for each in table.columns if each.kind in ("int", "bigint")]
+        numbers = [column.name for column in table.columns if column.kind in ("int", "bigint")]
         return self._r.choice(FAILING).format(t=table.name, k=table.columns[0].name, v=self._r.choice(numbers))
 
     def _wide(self) -> Query:
@@ -179,14 +179,14 @@ class Grammar:
         key = table.columns[0].name
         if self._chance(0.5):
             columns = [self._r.choice(table.columns) for _ in range(width)]
-            numbers = [f"(select count(distinct {each.name}) from {table.name})" for each in columns]
-            others = [f"(select max({each.name}) from {table.name})" for each in columns]
-            shown = [(f"t.{key}", "int"), *((each, "bigint") for each in numbers[::2])]
-            shown += [(each, column.kind) for each, column in zip(others[1::2], columns[1::2], strict=True)]
+            numbers = [f"(select count(distinct {column.name}) from {table.name})" for column in columns]
+            others = [f"(select max({column.name}) from {table.name})" for column in columns]
+            shown = [(f"t.{key}", "int"), *((text, "bigint") for text in numbers[::2])]
+            shown += [(text, column.kind) for text, column in zip(others[1::2], columns[1::2], strict=True)]
             return self._made(shown, f"from {table.name} t")
         aliases = [self._alias() for _ in range(width)]
-        joins = [f"join {table.name} {each} on {each}.{key} = {aliases[0]}.{key}" for each in aliases[1:]]
-        refs = [Ref(f"{each}.{self._r.choice(table.columns).name}", "") for each in aliases]
+        joins = [f"join {table.name} {alias} on {alias}.{key} = {aliases[0]}.{key}" for alias in aliases[1:]]
+        refs = [Ref(f"{alias}.{self._r.choice(table.columns).name}", "") for alias in aliases]
         kinds = {column.name: column.kind for column in table.columns}
         return self._made(
             [(ref.text, kinds[ref.text.split(".")[1]]) for ref in refs],
@@ -259,7 +259,7 @@ class Grammar:
         if len(order) < len(inner.kinds):
             return inner
         self._r.shuffle(order)
-        parts = [f"{each}{self._r.choice(['', ' desc', ' nulls last', ' desc nulls first'])}" for each in order]
+        parts = [f"{column}{self._r.choice(['', ' desc', ' nulls last', ' desc nulls first'])}" for column in order]
         offset = f" offset {self._r.randint(1, 2)}" if self._chance(0.4) else ""
         text = f"select * from ({inner.text}) {alias} order by {', '.join(parts)} limit {self._r.randint(1, 5)}{offset}"
         return Query(text, inner.kinds)
@@ -345,7 +345,7 @@ class Grammar:
         """A predicate with a sub-query."""
         ref = self._r.choice(_exact(scope) or [Ref("1", "int")])
         inner, more = self._relation(depth)
-        fitting = [each for each in more if each.kind == ref.kind] or [Ref(self._literal(ref.kind), ref.kind)]
+        fitting = [item for item in more if item.kind == ref.kind] or [Ref(self._literal(ref.kind), ref.kind)]
         other = self._r.choice(fitting)
         where = f" where {self._correlation(scope, more)}" if self._chance(0.4) else self._where(more, 0)
         match self._r.randrange(4):
@@ -373,11 +373,11 @@ class Grammar:
         """A sub-query with one number."""
         inner, more = self._relation(depth)
         numbers = [ref for ref in more if ref.kind == "int"]
-        found = self._r.choice(
+        aggregate = self._r.choice(
             ["count(*)", *(f"{f}({ref.text})" for ref in numbers for f in ("max", "min", "sum", "count"))]
         )
         where = f" where {self._correlation(scope, more)}" if self._chance(0.6) else ""
-        return f"(select {found} from {inner}{where})"
+        return f"(select {aggregate} from {inner}{where})"
 
     def _number(self, scope: list[Ref]) -> str:
         return self._expression(self._r.choice(["int", "bigint", "decimal"]), scope, 1)
@@ -395,9 +395,9 @@ class Grammar:
         exact = _exact(scope)
         keys = [self._r.choice(exact) for _ in range(count) if exact]
         if keys and self._chance(0.25):
-            made = self._expression(keys[0].kind, [keys[0]], 1)
-            if keys[0].text in made:  # not a number alone, which would be that of a column
-                keys[0] = Ref(made, keys[0].kind)
+            expression = self._expression(keys[0].kind, [keys[0]], 1)
+            if keys[0].text in expression:  # not a number alone, which would be that of a column
+                keys[0] = Ref(expression, keys[0].kind)
         return list(dict.fromkeys(keys))
 
     def _aggregate(self, scope: list[Ref]) -> tuple[str, str]:
@@ -421,7 +421,7 @@ class Grammar:
             forms += [(f"any({text})", "boolean"), (f"every({text})", "boolean"), (f"count_if({text})", "bigint")]
         text, kind = self._r.choice(forms + self._of_values(ref, text))
         if self._chance(0.3) and "filter" not in text:
-            nulls = next((each for each in (" ignore nulls", " respect nulls") if text.endswith(each)), "")
+            nulls = next((suffix for suffix in (" ignore nulls", " respect nulls") if text.endswith(suffix)), "")
             text = f"{text.removesuffix(nulls)} filter (where {self._predicate(scope, 1)}){nulls}"
         return text, kind
 
@@ -447,7 +447,7 @@ class Grammar:
         self._r.shuffle(order)
         total = ", ".join(f"{ref.text}{self._r.choice(['', ' desc', ' nulls last'])}" for ref in order)
         ref, partition = self._r.choice(exact), self._partition(exact)
-        numbers = [each for each in exact if each.kind in NUMBERS]
+        numbers = [candidate for candidate in exact if candidate.kind in NUMBERS]
         summed = self._r.choice(numbers) if numbers else Ref("1", "int")
         function, kind = self._r.choice(
             [

@@ -60,29 +60,29 @@ class Twins:
         self._session, self._batch = session, batch
         self.tables = [replace(table, rows=list(table.rows)) for table in start]
         for table in self.tables:
-            made = session.create_table(table.name, table.ddl, table.key)
+            ours = session.create_table(table.name, table.ddl, table.key)
             if table.rows:
-                made.insert(table.arrow())
+                ours.insert(table.arrow())
             self._show(table)
 
     def apply(self, changes: Sequence[Change]) -> None:
         """A round of changes, as one transaction."""
         with self._session.transaction():
-            for table, each in zip(self.tables, changes, strict=True):
-                self._change(table, each)
-        for table, each in zip(self.tables, changes, strict=True):
-            table.apply(each)
+            for table, edit in zip(self.tables, changes, strict=True):
+                self._change(table, edit)
+        for table, edit in zip(self.tables, changes, strict=True):
+            table.apply(edit)
             self._show(table)
 
-    def _change(self, table: Table, each: Change) -> None:
+    def _change(self, table: Table, edit: Change) -> None:
         ours = self._session.table(table.name)
-        if each.deleted:
-            rows = list(each.deleted)
+        if edit.deleted:
+            rows = list(edit.deleted)
             ours.delete(table.keys(rows) if table.keyed else table.arrow(rows))
-        if each.upserted:
-            rows = list(each.upserted)
+        if edit.upserted:
+            rows = list(edit.upserted)
             (ours.upsert if table.keyed else ours.insert)(table.arrow(rows))
-        for row in each.hot:
+        for row in edit.hot:
             ours.upsert(table.arrow([row]))
 
     def _show(self, table: Table) -> None:
@@ -140,7 +140,7 @@ def check(session: Session, batch: SparkAnswers, seed: int, queries: int, rounds
             failures += [Failure(seed, number, text, problem, now) for text, problem in problems.items()]
     finally:
         twins.close()
-    outcome.failures += [str(shrunk(session, batch, each)) for each in failures]
+    outcome.failures += [str(shrunk(session, batch, failure)) for failure in failures]
 
 
 def _install(session: Session, texts: Sequence[str], views: dict[str, View], outcome: Outcome) -> dict[str, str]:
@@ -191,17 +191,17 @@ def _without_answer(view: View, outcome: Outcome) -> str:
 
 def shrunk(session: Session, batch: SparkAnswers, failure: Failure, trials: int = SHRINKING) -> Failure:
     """The same failure over fewer rows, if it is there without any changes; else as it was."""
-    found = wrong(session, batch, failure.tables, failure.text)
-    if not found:
+    problem = wrong(session, batch, failure.tables, failure.text)
+    if not problem:
         return replace(failure, problem=f"only after changes: {failure.problem}")
-    failure = replace(failure, problem=found)
+    failure = replace(failure, problem=problem)
     candidates = _smaller(failure.tables)
     for _ in range(trials):
         smaller = next(candidates, None)
         if smaller is None:
             break
-        if found := wrong(session, batch, smaller, failure.text):
-            failure = replace(failure, tables=smaller, problem=found)
+        if problem := wrong(session, batch, smaller, failure.text):
+            failure = replace(failure, tables=smaller, problem=problem)
             candidates = _smaller(smaller)
     return failure
 

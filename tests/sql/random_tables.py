@@ -67,7 +67,9 @@ class Table:
     @property
     def ddl(self) -> str:
         """The columns, as in CREATE TABLE."""
-        parts = [f"{each.name} {TYPES[each.kind][0]}{'' if each.nullable else ' NOT NULL'}" for each in self.columns]
+        parts = [
+            f"{column.name} {TYPES[column.kind][0]}{'' if column.nullable else ' NOT NULL'}" for column in self.columns
+        ]
         return ", ".join(parts)
 
     @property
@@ -77,10 +79,14 @@ class Table:
 
     def arrow(self, rows: list[Row] | None = None) -> pa.Table:
         """Some rows, or its own, as Arrow has them."""
-        schema = pa.schema([pa.field(each.name, TYPES[each.kind][1], each.nullable) for each in self.columns])
+        schema = pa.schema([pa.field(column.name, TYPES[column.kind][1], column.nullable) for column in self.columns])
         taken = self.rows if rows is None else rows
         return pa.table(
-            [pa.array(column, each.type) for column, each in zip(_turned(taken, schema), schema, strict=True)], schema
+            [
+                pa.array(column, arrow_field.type)
+                for column, arrow_field in zip(_turned(taken, schema), schema, strict=True)
+            ],
+            schema,
         )
 
     def keys(self, rows: list[Row]) -> pa.Table:
@@ -91,15 +97,15 @@ class Table:
         """Change the rows."""
         for row in change.deleted:
             if self.keyed:
-                self.rows = [each for each in self.rows if each[0] != row[0]]
+                self.rows = [old for old in self.rows if old[0] != row[0]]
             else:
                 self.rows.remove(row)
         if self.keyed:
             new = {row[0] for row in change.upserted}
-            self.rows = [each for each in self.rows if each[0] not in new]
+            self.rows = [old for old in self.rows if old[0] not in new]
         self.rows = [*self.rows, *change.upserted]
         for row in change.hot[-1:]:
-            self.rows = [*(each for each in self.rows if each[0] != row[0]), row]
+            self.rows = [*(old for old in self.rows if old[0] != row[0]), row]
 
     def __str__(self) -> str:
         kind = f"key {self.key}" if self.keyed else "bag"
@@ -118,10 +124,10 @@ class Change:
 
 def tables(r: random.Random) -> list[Table]:
     """Two to four tables with rows; the first is keyed."""
-    found = [_table(r, at) for at in range(r.randint(2, 4))]
-    for table in found:
+    result = [_table(r, at) for at in range(r.randint(2, 4))]
+    for table in result:
         table.apply(Change(upserted=_fresh(r, table, r.randint(5, 12))))
-    return found
+    return result
 
 
 def change(r: random.Random, table: Table) -> Change:

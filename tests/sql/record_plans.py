@@ -89,12 +89,12 @@ def answered(spark: SparkSession, rows: Rows) -> dict[str, list[pa.Table]]:
     texts = {name: [text] for name, text in STATEMENTS.items() if is_answered(name)}
     for name, (text, parameters) in PREPARED.items():
         texts[name] = [bound(text, parameters, values) for values in VALUES[name]]
-    return {name: [session.sql(text).toArrow() for text in each] for name, each in texts.items()}
+    return {name: [session.sql(text).toArrow() for text in queries] for name, queries in texts.items()}
 
 
 def bound(text: str, parameters: Mapping[str, str], values: Mapping[str, Any]) -> str:
     """A text with values in place of parameters, of the types that these have."""
-    return re.sub(r":(\w+)", lambda found: f"CAST('{values[found[1]]}' AS {parameters[found[1]]})", text)
+    return re.sub(r":(\w+)", lambda match: f"CAST('{values[match[1]]}' AS {parameters[match[1]]})", text)
 
 
 def planner_of(spark: SparkSession) -> Planner:
@@ -126,8 +126,8 @@ class _Numbers:
     def __init__(self) -> None:
         self.given: dict[str, int] = {}
 
-    def __call__(self, found: re.Match[str]) -> str:
-        return f"{found[1]}{self.given.setdefault(found[2], len(self.given))}"
+    def __call__(self, match: re.Match[str]) -> str:
+        return f"{match[1]}{self.given.setdefault(match[2], len(self.given))}"
 
 
 if __name__ == "__main__":

@@ -558,22 +558,22 @@ def planned(name: str) -> Planned:
 
 def loads(data: bytes) -> Planned:
     """A plan from what a file has."""
-    found: dict[str, Any] = json.loads(data)
+    document: dict[str, Any] = json.loads(data)
     return Planned(
-        nodes=found["plan"],
-        config=Config(found["ansi"], found["time_zone"]),
-        columns=_schema(found["columns"]),
-        constants=tuple(map(_table, found["constants"])),
+        nodes=document["plan"],
+        config=Config(document["ansi"], document["time_zone"]),
+        columns=_schema(document["columns"]),
+        constants=tuple(map(_table, document["constants"])),
         functions={
             int(number): PythonCode(name, base64.b64decode(code), eval_type, _schema(kind)[0].type)
-            for number, (name, code, eval_type, kind) in found["functions"].items()
+            for number, (name, code, eval_type, kind) in document["functions"].items()
         },
     )
 
 
 def dumps(planned: Planned) -> bytes:
     """A plan as a file has it."""
-    found = {
+    document = {
         "plan": planned.nodes,
         "ansi": planned.config.ansi,
         "time_zone": planned.config.time_zone,
@@ -584,7 +584,7 @@ def dumps(planned: Planned) -> bytes:
             for number, code in planned.functions.items()
         },
     }
-    return json.dumps(found, separators=(",", ":")).encode()
+    return json.dumps(document, separators=(",", ":")).encode()
 
 
 def edited(planned: Planned, edit: Callable[[str], str]) -> Planned:
@@ -594,14 +594,15 @@ def edited(planned: Planned, edit: Callable[[str], str]) -> Planned:
 
 def answers(over: str = "rows") -> dict[str, list[pa.Table]]:
     """What Spark answered by statement, over `tests.sql.rows` or "nothing"; one for each of its `VALUES`, if any."""
-    found = json.loads(gzip.decompress(ANSWERS.read_bytes()))[over]
-    return {name: list(map(_table, texts)) for name, texts in found.items()}
+    document = json.loads(gzip.decompress(ANSWERS.read_bytes()))[over]
+    return {name: list(map(_table, texts)) for name, texts in document.items()}
 
 
-def write_answers(found: Mapping[str, Mapping[str, Iterable[pa.Table]]]) -> None:
+def write_answers(all_answers: Mapping[str, Mapping[str, Iterable[pa.Table]]]) -> None:
     """Write what Spark answered."""
     texts = {
-        over: {name: list(map(_table_text, tables)) for name, tables in each.items()} for over, each in found.items()
+        over: {name: list(map(_table_text, tables)) for name, tables in by_name.items()}
+        for over, by_name in all_answers.items()
     }
     ANSWERS.write_bytes(gzip.compress(json.dumps(texts, separators=(",", ":")).encode(), mtime=0))
 

@@ -105,8 +105,8 @@ NOT_REALLY = {"time"}
 
 def calls(family: str) -> dict[str, str]:
     """The calls of a family, by the names of functions."""
-    found = [" ".join(each.split()) for each in CALLS[family].split(";")]
-    return {each.partition("(")[0]: each for each in found}
+    texts = [" ".join(text.split()) for text in CALLS[family].split(";")]
+    return {text.partition("(")[0]: text for text in texts}
 
 
 def documented() -> dict[str, list[str]]:
@@ -134,9 +134,9 @@ def queries(family: str) -> list[str]:
     """Queries that call all functions of a family."""
     called = list(calls(family).values())
     if family == "table-generating":
-        return [f"SELECT p, {each} FROM t" for each in called]
+        return [f"SELECT p, {call} FROM t" for call in called]
     over = " OVER (PARTITION BY p ORDER BY l)" if family == "over windows" else ""
-    columns = ", ".join(f"{each}{over} AS c{number}" for number, each in enumerate(called))
+    columns = ", ".join(f"{call}{over} AS c{number}" for number, call in enumerate(called))
     return [f"SELECT p, {columns} FROM t {'GROUP BY p' if family == 'aggregates' else ''}"]
 
 
@@ -154,8 +154,8 @@ class TestOnSpark:
         refused = {kind for kind, builder in BUILDERS.items() if builder.__module__.endswith(".unsupported")}
         lowered = {*BUILDERS, *_SUMS, *_GATHERED, *_FUNCTIONS, *_GENERATORS, "Min", "Max", "First"} - refused
         listed = {name for family in CALLS for name in calls(family)}
-        there = {name for name, kind in classes(spark).items() if kind in lowered and name.isidentifier()}
-        assert there - listed == OPERATORS | NOT_REALLY
+        supported = {name for name, kind in classes(spark).items() if kind in lowered and name.isidentifier()}
+        assert supported - listed == OPERATORS | NOT_REALLY
 
 
 def classes(spark: SparkSession) -> dict[str, str]:
@@ -163,11 +163,11 @@ def classes(spark: SparkSession) -> dict[str, str]:
     analysis = spark.sparkContext._jvm.org.apache.spark.sql.catalyst.analysis  # type: ignore[union-attr]
     registry = getattr(getattr(analysis, "FunctionRegistry$"), "MODULE$").builtin()
     names = registry.listFunction()
-    found = {}
+    class_of = {}
     for position in range(names.size()):
         name = names.apply(position)
-        found[name.funcName()] = registry.lookupFunction(name).get().getClassName().rpartition(".")[2]
-    return found
+        class_of[name.funcName()] = registry.lookupFunction(name).get().getClassName().rpartition(".")[2]
+    return class_of
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def test_literals(oracle: Oracle) -> None:
 
 
 def test_literals_elsewhere(in_new_york: Oracle) -> None:
-    in_new_york.check([each for each in LITERALS if "timestamp" in each], ansi=True)
+    in_new_york.check([literal for literal in LITERALS if "timestamp" in literal], ansi=True)
 
 
 def comparisons() -> Iterator[str]:

@@ -116,7 +116,7 @@ PIECES = [
 def test_twin_regular_expressions_by_re2_and_by_python(pieces: list[str], texts: list[str]) -> None:
     pattern = "".join(pieces)
     column = ["", *texts]
-    searched = [translate_java(pattern).python.search(each) is not None for each in column]
+    searched = [translate_java(pattern).python.search(value) is not None for value in column]
     assert run(build("RLike", S, text(pattern)), s=column) == searched
     replaced = build("RegExpReplace", S, text(pattern), text("<$0>"), number(1))
     assert run(replaced, s=column) == run(
@@ -127,10 +127,10 @@ def test_twin_regular_expressions_by_re2_and_by_python(pieces: list[str], texts:
 @given(st.text("ab%_", max_size=5), st.lists(st.text("ab\n", max_size=5), min_size=1))
 def test_twin_like(pattern: str, texts: list[str]) -> None:
     expected = [
-        re.fullmatch(pattern.replace("%", ".*").replace("_", "."), each, re.DOTALL) is not None for each in texts
+        re.fullmatch(pattern.replace("%", ".*").replace("_", "."), value, re.DOTALL) is not None for value in texts
     ]
     assert run(build("Like", S, text(pattern)), s=texts) == expected
-    assert [translate_like(pattern).python.search(each) is not None for each in texts] == expected
+    assert [translate_like(pattern).python.search(value) is not None for value in texts] == expected
 
 
 @given(st.text("aé日", max_size=5), st.integers(-7, 7), st.integers(-2, 8))
@@ -236,7 +236,7 @@ def test_lists_from_and_to_arrays(values: list[list[int | None] | None]) -> None
     is_valid = np.asarray(array.is_valid())
     assert lists.to_array(array.type, is_valid).equals(array)
     without_nulls = lists.drop_nulls().to_array(array.type, is_valid).to_pylist()
-    assert without_nulls == [each and [item for item in each if item is not None] for each in [*values, None]]
+    assert without_nulls == [items and [item for item in items if item is not None] for items in [*values, None]]
 
 
 def test_ranks_are_in_order() -> None:

@@ -45,31 +45,31 @@ NAMES = [field.name for field in FIELDS]
 
 
 def values(rows: list[Row], column: str) -> list[Any]:
-    found = [row[NAMES.index(column)] for row in rows]
-    return sorted((value for value in found if value is not None), key=place)
+    cells = [row[NAMES.index(column)] for row in rows]
+    return sorted((value for value in cells if value is not None), key=place)
 
 
 def collected(call: Collect, rows: list[Row]) -> Any:
-    found = values(rows, call.column)
+    cells = values(rows, call.column)
     if call.with_nulls:
-        found = [None] * sum(row[NAMES.index(call.column)] is None for row in rows) + found
-    return list({plain(value): value for value in found}.values()) if call.distinct else found
+        cells = [None] * sum(row[NAMES.index(call.column)] is None for row in rows) + cells
+    return list({plain(value): value for value in cells}.values()) if call.distinct else cells
 
 
 def extreme_by(call: ExtremeBy, rows: list[Row]) -> Any:
     at, by = NAMES.index(call.column), NAMES.index(call.by)
-    there = values(rows, call.by)
-    if not there:
+    keys = values(rows, call.by)
+    if not keys:
         return None
-    best = plain(there[-1 if call.greatest else 0])
-    found = [row[at] for row in rows if row[by] is not None and plain(row[by]) == best]
-    return max(found, key=lambda value: (value is not None, 0 if value is None else place(value)))
+    best = plain(keys[-1 if call.greatest else 0])
+    candidates = [row[at] for row in rows if row[by] is not None and plain(row[by]) == best]
+    return max(candidates, key=lambda value: (value is not None, 0 if value is None else place(value)))
 
 
 def mode(call: Mode, rows: list[Row]) -> Any:
-    found = values(rows, call.column)
-    often = Counter(map(plain, found))
-    best = [value for value in found if often[plain(value)] == max(often.values())]
+    cells = values(rows, call.column)
+    often = Counter(map(plain, cells))
+    best = [value for value in cells if often[plain(value)] == max(often.values())]
     return best[-1 if call.greatest else 0] if best else None
 
 
@@ -80,16 +80,16 @@ def microseconds(value: Any) -> float:
 def percentile(call: Percentile, rows: list[Row]) -> Any:
     at = NAMES.index(call.column)
     weighed = [row for row in rows for _ in range(1 if call.frequency is None else row[NAMES.index("f")] or 0)]
-    found = values(weighed, call.column)[:: -1 if call.descending else 1]
-    if not found:
+    cells = values(weighed, call.column)[:: -1 if call.descending else 1]
+    if not cells:
         return None
 
     def one(fraction: float) -> Any:
         if call.discrete:
-            number = microseconds(found[max(0, math.ceil(len(found) * fraction) - 1)])
+            number = microseconds(cells[max(0, math.ceil(len(cells) * fraction) - 1)])
         else:
-            position = (len(found) - 1) * fraction
-            low, high = (microseconds(found[each]) for each in (math.floor(position), math.ceil(position)))
+            position = (len(cells) - 1) * fraction
+            low, high = (microseconds(cells[index]) for index in (math.floor(position), math.ceil(position)))
             exact = math.floor(position) == math.ceil(position) or low == high
             number = low if exact else low + (position - math.floor(position)) * (high - low)
         return timedelta(microseconds=int(number)) if pa.types.is_duration(FIELDS[at].type) else number
@@ -112,7 +112,7 @@ def calls(draw: Any, name: str) -> GatherCall:
     flag, flags = draw(st.booleans()), [draw(st.booleans()) for _ in range(3)]
     fractions = draw(st.lists(st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.9, 1.0]), min_size=1, max_size=3))
     numeric, frequency = draw(st.sampled_from(["i", "x", "d", "t"])), draw(st.sampled_from([None, "f"]))
-    found = draw(
+    call = draw(
         st.sampled_from(
             [
                 Collect(name, column, flag, flags[0]),
@@ -122,21 +122,21 @@ def calls(draw: Any, name: str) -> GatherCall:
             ]
         )
     )
-    return FilteredCall(found.name, found, "c") if draw(st.booleans()) else found
+    return FilteredCall(call.name, call, "c") if draw(st.booleans()) else call
 
 
 @st.composite
 def several(draw: Any) -> tuple[GatherCall, ...]:
-    found = {call.name: call for call in (draw(calls(f"c{at}")) for at in range(draw(st.integers(1, 3))))}
-    return tuple(found.values())
+    by_name = {call.name: call for call in (draw(calls(f"c{at}")) for at in range(draw(st.integers(1, 3))))}
+    return tuple(by_name.values())
 
 
 def twin(chosen: tuple[GatherCall, ...], rows: list[Row], by: int) -> Rows:
-    found: Rows = Counter()
+    result: Rows = Counter()
     for key in {row[:by] for row in rows}:
         group = [row for row in rows if row[:by] == key]
-        found[(*key, *(plain(TWINS[type(call)](call, group)) for call in chosen))] += 1
-    return found
+        result[(*key, *(plain(TWINS[type(call)](call, group)) for call in chosen))] += 1
+    return result
 
 
 @given(chosen=several(), data=st.data())
@@ -144,10 +144,10 @@ def twin(chosen: tuple[GatherCall, ...], rows: list[Row], by: int) -> Rows:
 def test_twin_any_call(chosen: tuple[GatherCall, ...], data: st.DataObject) -> None:
     row = st.tuples(*(st.sampled_from(domain) for _, domain in TABLE))
     rows = Counter(data.draw(st.dictionaries(row, st.sampled_from([1, 1, 2, 3, -1]), max_size=10)))
-    there = [row for row, count in rows.items() for _ in range(count)]
+    bag = [row for row, count in rows.items() for _ in range(count)]
     key = data.draw(st.sampled_from([0, 1]))
-    found = applied(Gathering(chosen), FIELDS[:key], FIELDS[key:], rows)
-    assert found == twin(chosen, there, key)
+    result = applied(Gathering(chosen), FIELDS[:key], FIELDS[key:], rows)
+    assert result == twin(chosen, bag, key)
     assert pickle.loads(pickle.dumps(chosen)) == chosen
 
 
@@ -179,8 +179,8 @@ def test_oracle_maintained(chosen: tuple[GatherCall, ...], data: st.DataObject) 
 def test_digits_are_those_of_spark(values: list[float], fraction: float, expected: float) -> None:
     rows: Rows = Counter((1, value) for value in values)
     call = Percentile("p", "x", (fraction,))
-    found = applied(Gathering((call,)), [never("g", pa.int64())], [never("x", pa.float64())], rows)
-    assert found == Counter([(1, plain(expected))])
+    result = applied(Gathering((call,)), [never("g", pa.int64())], [never("x", pa.float64())], rows)
+    assert result == Counter([(1, plain(expected))])
 
 
 def test_negative_frequencies_are_refused() -> None:

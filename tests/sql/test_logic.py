@@ -14,9 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ikebana.spark import Session, connect
-from ikebana.spark.answers import SparkAnswers
 from tests.sql.logic_files import Record, records
-from tests.sql.logic_run import Outcome, Run
+from tests.sql.logic_run import run_folder
 from tests.sql.psql_scripts import script, spark_dialect
 
 FOLDER = os.environ.get("IKEBANA_LOGIC", "")
@@ -46,32 +45,6 @@ select rand() < n as r from visits;
 alter table visits add column more int;
 """
 """A script with what a runner must be able to do: two queries are not answered, one statement is left out."""
-
-FOUND = """
-create table t (k int primary key, d date, t timestamp, n numeric, o bool, i int8, s varchar(4));
-insert into t values (1, null, null, null, null, null, null), (2, '1970-01-01', '1970-01-01 00:00:00', 0, false, 0, '');
-insert into t values (3, '2000-01-01', null, 1, true, 7, 'a'), (4, null, '2000-01-01 12:00:00', null, true, null, 'b');
-create table u as select * from t where k <> 3;
-select d, t, n, o, i, s from t except select d, t, n, o, i, s from u;
-select d, t, n, o, i, s from t intersect select d, t, n, o, i, s from u;
-select x.k, y.k as l from t x left join u y on x.d <=> y.d and x.n <=> y.n;
-select x.k, y.k as l from t x join u y on x.o <=> y.o and x.k > y.k;
-select k from t x where not exists (select 1 from u y where x.t <=> y.t and x.i <=> y.i);
-"""
-"""A script of queries that were wrong or slow once: null-safe equality was checked for all pairs of rows."""
-
-REFUSED_NOW = """
-create table t (id int, parent int, n numeric(10, 2));
-insert into t values (1, null, 1), (2, 1, 2);
-select id, count(*) over (order by n range between 'inf' preceding and 'inf' preceding) from t;
-with recursive q as (
-  select id from t union all (
-    with recursive x as (select id from t union all (select * from q union all select * from x)) select * from x
-  )
-) select * from q limit 8;
-with recursive q as (select id from t union all (with x as (select * from q) select * from x)) select * from q limit 8;
-"""
-"""A script of queries that were other errors than a refusal once, and one that Spark can stop."""
 
 CASE = """\
 # plants, and where they stand
@@ -128,14 +101,14 @@ SELECT 2 FROM nowhere
 
 
 def test_what_a_file_has() -> None:
-    found = list(records(CASE))
-    assert [record.text.split()[0] for record in found] == [
+    entries = list(records(CASE))
+    assert [record.text.split()[0] for record in entries] == [
         *("CREATE", "INSERT", "SELECT", "UPDATE", "SELECT", "SELECT", "DELETE", "INSERT", "SELECT")
     ]
-    assert found[2] == Record(
+    assert entries[2] == Record(
         8, "SELECT place, count(height) FROM plants GROUP BY place", ("NULL 1", "hall 1"), "rowsort"
     )
-    assert [record.fails for record in found].count(True) == 1
+    assert [record.fails for record in entries].count(True) == 1
 
 
 def test_conditions() -> None:
@@ -186,22 +159,6 @@ def test_what_is_put_into_the_dialect_of_spark(theirs: str, ours: str) -> None:
     assert spark_dialect(theirs) == ours
 
 
-def run(session: Session, folder: Path) -> Outcome:
-    """Run the files of a folder; `test_setup.sql` comes first, and its tables stay for the others."""
-    outcome = Outcome()
-    runner = Run(session, SparkAnswers(session.spark), outcome)
-    setup = folder / "test_setup.sql"
-    try:
-        if setup.exists():
-            runner.file(setup, keep=True)
-        for path in sorted(folder.rglob("*")):
-            if path.is_file() and path != setup and path.name not in ("LICENSE", "README.md"):
-                runner.file(path)
-    finally:
-        runner.close()
-    return outcome
-
-
 @pytest.fixture(scope="module")
 def session(spark: SparkSession) -> Iterator[Session]:
     with connect(spark, workers=2) as session:
@@ -212,32 +169,16 @@ def session(spark: SparkSession) -> Iterator[Session]:
 class TestOnSpark:
     def test_oracle_a_file(self, session: Session, tmp_path: Path) -> None:
         (tmp_path / "case.slt").write_text(CASE)
-        outcome = run(session, tmp_path)
+        outcome = run_folder(session, tmp_path)
         assert not outcome.failures, "\n\n".join(outcome.failures)
         assert (outcome.compared, outcome.refused, outcome.left_out) == (3, {}, {})
         assert not session.tables() and not session.views()
-
-    def test_regression_queries_that_were_found(self, session: Session, tmp_path: Path) -> None:
-        (tmp_path / "found.sql").write_text(FOUND)
-        outcome = run(session, tmp_path)
-        assert not outcome.failures, "\n\n".join(outcome.failures)
-        assert (outcome.compared, outcome.refused) == (FOUND.count("\nselect"), {}), outcome
-
-    def test_regression_queries_that_are_refused(self, session: Session, tmp_path: Path) -> None:
-        (tmp_path / "refused.sql").write_text(REFUSED_NOW)
-        outcome = run(session, tmp_path)
-        assert not outcome.failures, "\n\n".join(outcome.failures)
-        assert {what: len(texts) for what, texts in outcome.refused.items()} == {
-            "a frame whose bounds are not constants is not supported in a maintained view": 1,
-            "a recursive query inside another, which it reads in each round, is not supported in a maintained view": 1,
-        }
-        assert outcome.compared == 1  # the last, which its LIMIT ends
 
     def test_oracle_a_folder_of_scripts(self, session: Session, tmp_path: Path) -> None:
         (tmp_path / "test_setup.sql").write_text(SETUP)
         (tmp_path / "a user.sql").write_text(USER)
         (tmp_path / "other.slt").write_text("query I\nSELECT id FROM test_shops\n----\n")
-        outcome = run(session, tmp_path)
+        outcome = run_folder(session, tmp_path)
         assert not outcome.failures, "\n\n".join(outcome.failures)
         assert outcome.compared == 6
         assert [text.split(maxsplit=2)[2] for text in outcome.undetermined] in (
@@ -251,7 +192,7 @@ class TestOnSpark:
 
     @pytest.mark.skipif(not FOLDER, reason="IKEBANA_LOGIC names no folder with files")
     def test_oracle_files_of_others(self, session: Session) -> None:
-        outcome = run(session, Path(FOLDER))
+        outcome = run_folder(session, Path(FOLDER))
         print(outcome)
         assert not outcome.failures, "\n\n".join(outcome.failures[:20])
         assert outcome.compared

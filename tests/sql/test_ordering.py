@@ -92,11 +92,11 @@ def sort_keys(names: list[str]) -> st.SearchStrategy[list[SortKey]]:
 def twin_of_top(
     rows: list[Row], names: list[str], keys: list[SortKey], limit: int | None, offset: int, by: int
 ) -> Rows:
-    found: Rows = Counter()
+    result: Rows = Counter()
     for key in {row[:by] for row in rows}:
         group = in_order([row for row in rows if row[:by] == key], names, keys)
-        found.update(group[offset : None if limit is None else offset + limit])
-    return found
+        result.update(group[offset : None if limit is None else offset + limit])
+    return result
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -111,8 +111,8 @@ def test_twin_order(table: str, data: st.DataObject) -> None:
     expected = [tuple(map(plain, row)) for row in in_order(rows, names, keys)]
     assert [tuple(map(plain, rows[at])) for at in order_of(columns, keys)] == expected
     parts = pa.concat_tables([pa.table(columns).slice(0, 1), pa.table(columns).slice(1)])  # in chunks
-    found = zip(*(column.to_pylist() for column in sort_table(parts, keys).columns), strict=True)
-    assert [tuple(map(plain, row)) for row in found] == expected
+    sorted_rows = zip(*(column.to_pylist() for column in sort_table(parts, keys).columns), strict=True)
+    assert [tuple(map(plain, row)) for row in sorted_rows] == expected
     group = np.array([at % 3 for at in range(len(rows))], np.int64)
     by_group = [at for which in range(3) for at in order_of(columns, keys) if at % 3 == which]
     found_rows = [tuple(map(plain, rows[at])) for at in order_of(columns, keys, group)]
@@ -147,7 +147,7 @@ def test_numbers_begin_in_their_order(rows: list[tuple[Any, ...]], order: list[s
     columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
     table = pa.table(
         {
-            name: pa.array([Decimal(each) if name == "d" and each is not None else each for each in values], kind)
+            name: pa.array([Decimal(value) if name == "d" and value is not None else value for value in values], kind)
             for (name, kind), values in zip(kinds.items(), columns, strict=True)
         }
     )
@@ -169,10 +169,10 @@ def test_twin_top_rows(table: str, data: st.DataObject) -> None:
     rows = Counter(data.draw(st.dictionaries(row, st.sampled_from([1, 2, -1]), max_size=20)))
     keys = data.draw(sort_keys([field.name for field in fields]))
     limit, offset = data.draw(st.sampled_from([None, 0, 1, 3])), data.draw(st.sampled_from([0, 1, 4]))
-    there = [row for row, count in rows.items() for _ in range(count)]
-    expected = twin_of_top(there, [field.name for field in fields], keys, limit, offset, 1)
-    found = applied(TopRows(limit, offset, tuple(keys)), fields[:1], fields[1:], rows)
-    assert found == plain_rows(expected)
+    bag = [row for row, count in rows.items() for _ in range(count)]
+    expected = twin_of_top(bag, [field.name for field in fields], keys, limit, offset, 1)
+    result = applied(TopRows(limit, offset, tuple(keys)), fields[:1], fields[1:], rows)
+    assert result == plain_rows(expected)
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -131,8 +131,8 @@ def test_a_column_cannot_be_called_as_views_call_multiplicities(world: Statement
 def test_columns_inside_a_query_can_be_called_anything(world: StatementTables, name: str) -> None:
     words = {"with_aggregate": "total", "window_of_groups": "total", "join_lateral": "total", "explode_filtered": "tag"}
     plan = edited(name, (rf'"name":"{words[name]}"', '"name":"diff"'))
-    found = world.engine.install("named", lower(plan, world.tables).rows)
+    view = world.engine.install("named", lower(plan, world.tables).rows)
     wanted = world.engine.install("wanted", lower(planned(name), world.tables).rows)
-    assert found.to_arrow().equals(wanted.to_arrow())
-    found.drop()
+    assert view.to_arrow().equals(wanted.to_arrow())
+    view.drop()
     wanted.drop()

@@ -27,23 +27,27 @@ def spark_answers(over: str = "rows") -> dict[str, list[pa.Table]]:
     return answers(over)
 
 
-def wrong(found: dict[str, Binding], wanted: dict[str, pa.Table]) -> list[str]:
-    return [f"{name}: {text}" for name, each in found.items() if (text := difference(each.to_arrow(), wanted[name]))]
+def wrong(bindings: dict[str, Binding], wanted: dict[str, pa.Table]) -> list[str]:
+    return [
+        f"{name}: {text}"
+        for name, binding in bindings.items()
+        if (text := difference(binding.to_arrow(), wanted[name]))
+    ]
 
 
 @functools.cache
 def history() -> list[tuple[Rows, list[dict[str, pa.Table]]]]:
     """Rows step by step, and what is right after each: for both sets of values."""
-    found = []
+    steps = []
     for state in wandering(rows(), 3, seed=8):
         with StatementTables(1, state, share=False) as world:
             statements = {name: world.statement(name) for name in PREPARED}
             right = [
-                {name: each.open(**VALUES[name][which]).to_arrow() for name, each in statements.items()}
+                {name: statement.open(**VALUES[name][which]).to_arrow() for name, statement in statements.items()}
                 for which in (0, 1)
             ]
-        found.append((state, right))
-    return found
+        steps.append((state, right))
+    return steps
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -51,10 +55,10 @@ def test_oracle_two_bindings_at_once(workers: int) -> None:
     with StatementTables(workers, rows()) as world:
         statements = {name: world.statement(name) for name in PREPARED}
         for which in (0, 1):
-            found = {name: each.open(**VALUES[name][which]) for name, each in statements.items()}
-            assert not wrong(found, {name: spark_answers()[name][which] for name in PREPARED})
-        for name, each in statements.items():
-            both = [binding.to_arrow() for binding in each.bindings.values()]
+            bindings = {name: statement.open(**VALUES[name][which]) for name, statement in statements.items()}
+            assert not wrong(bindings, {name: spark_answers()[name][which] for name in PREPARED})
+        for name, statement in statements.items():
+            both = [binding.to_arrow() for binding in statement.bindings.values()]
             assert [difference(*pair) for pair in zip(both, spark_answers()[name], strict=True)] == ["", ""], name
 
 
@@ -63,24 +67,24 @@ def test_oracle_bindings_come_and_go_while_rows_change(workers: int) -> None:
     (start, _), *_ = history()
     with StatementTables(workers, start) as world:
         statements = {name: world.statement(name) for name in PREPARED}
-        before = {name: each.open(**VALUES[name][0]) for name, each in statements.items()}
+        before = {name: statement.open(**VALUES[name][0]) for name, statement in statements.items()}
         for number, (state, right) in enumerate(history()):
             old, new = number % 2, (number + 1) % 2
             world.change_to(state)
-            after = {name: each.open(**VALUES[name][new]) for name, each in statements.items()}
+            after = {name: statement.open(**VALUES[name][new]) for name, statement in statements.items()}
             assert not wrong(before, right[old]), f"after step {number}"
             assert not wrong(after, right[new]), f"after step {number}"
-            for each in before.values():
-                each.close()
+            for binding in before.values():
+                binding.close()
             before = after
         assert not wrong(before, {name: spark_answers()[name][new] for name in PREPARED})
 
 
 def test_oracle_tables_without_rows() -> None:
     with StatementTables(2, rows()) as world:
-        found = {name: world.statement(name).open(**VALUES[name][0]) for name in PREPARED}
+        bindings = {name: world.statement(name).open(**VALUES[name][0]) for name in PREPARED}
         world.change_to({name: [] for name in rows()})
-        assert not wrong(found, {name: spark_answers("nothing")[name][0] for name in PREPARED})
+        assert not wrong(bindings, {name: spark_answers("nothing")[name][0] for name in PREPARED})
 
 
 # Bindings.
@@ -127,9 +131,9 @@ def test_bindings_are_independent(world: StatementTables, by_key: Statement) -> 
 def test_an_answer_has_the_columns_of_the_query_in_its_order(world: StatementTables) -> None:
     top = world.statement("by_top")
     assert top.columns == ["id", "price"]
-    found = top.open(status="open").to_arrow()
-    assert not difference(found, spark_answers()["by_top"][0], in_order=True)
-    assert top.open(status="open").to_pandas().equals(found.to_pandas())
+    answer = top.open(status="open").to_arrow()
+    assert not difference(answer, spark_answers()["by_top"][0], in_order=True)
+    assert top.open(status="open").to_pandas().equals(answer.to_pandas())
 
 
 def test_parameters_that_nothing_matches(world: StatementTables) -> None:
@@ -192,7 +196,7 @@ def test_changes_are_those_of_one_binding(world: StatementTables) -> None:
     epoch = orders.insert(order(world, id=1002, customer=customers[1][0]))
     first, second = mine
     assert first[1].column_names == ["id", "status", "diff"]
-    assert signed(first[1]) == [(each, 1) for each in ids(one) if each != 1002]
+    assert signed(first[1]) == [(order_id, 1) for order_id in ids(one) if order_id != 1002]
     assert (second[0], signed(second[1])) == (epoch, [(1002, 1)])
     assert [(at, signed(changes)) for at, changes in news] == [(epoch, [(1002, 1)])]
     assert 1001 in ids(two)
@@ -200,22 +204,22 @@ def test_changes_are_those_of_one_binding(world: StatementTables) -> None:
 
 def test_changes_end_with_the_binding(world: StatementTables, by_key: Statement) -> None:
     one, two, nothing = by_key.open(id=7), by_key.open(id=12), by_key.open(id=-1)
-    iterators = [each.changes("now") for each in (one, nothing, two)]
+    iterators = [binding.changes("now") for binding in (one, nothing, two)]
     seen: list[list[Any]] = [[], [], []]
 
     def follow(at: int) -> None:
         seen[at].extend(iterators[at])
 
     threads = [threading.Thread(target=follow, args=(at,), daemon=True) for at in range(3)]
-    for each in threads:
-        each.start()
+    for thread in threads:
+        thread.start()
     one.close()
     nothing.close()
-    for each in threads[:2]:
-        each.join(30)
+    for thread in threads[:2]:
+        thread.join(30)
     by_key.close()
     threads[2].join(30)
-    assert not any(each.is_alive() for each in threads)
+    assert not any(thread.is_alive() for thread in threads)
     assert seen == [[], [], []]
 
 
@@ -235,8 +239,8 @@ def test_a_statement_that_is_closed_leaves_nothing(world: StatementTables) -> No
     world.engine.run()
     assert len(world.engine.status()) == before
     with world.statement("by_join") as again:  # the name is free
-        found = again.open(**VALUES["by_join"][0]).to_arrow()
-        assert not difference(found, spark_answers()["by_join"][0])
+        answer = again.open(**VALUES["by_join"][0]).to_arrow()
+        assert not difference(answer, spark_answers()["by_join"][0])
 
 
 def test_what_cannot_be_prepared_leaves_nothing(world: StatementTables) -> None:

@@ -44,7 +44,7 @@ def decimal_of(number: int, kind: pa.DataType) -> Decimal:
 
 def array_of(numbers: list[int | None], kind: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(kind):
-        return pa.array([None if each is None else decimal_of(each, kind) for each in numbers], kind)
+        return pa.array([None if number is None else decimal_of(number, kind) for number in numbers], kind)
     return pa.array(numbers, kind)
 
 
@@ -71,14 +71,14 @@ def lanes_of_sums(pairs: list[tuple[int | None, int]], kind: pa.DataType) -> np.
 def test_twin_lanes(kind: pa.DataType, data: st.DataObject) -> None:
     pairs = data.draw(weighed(kind))
     total = sum((number or 0) * weight for number, weight in pairs)
-    found = join(lanes_of_sums(pairs, kind))
-    assert found.to_list() == [total]
-    assert found.floats().tolist() == [float(total)]
-    assert bool(found.fit_a_word[0]) == (-(1 << 63) <= total < 1 << 63)
-    assert int(found.low[0]) % (1 << 64) == total % (1 << 64)
+    result = join(lanes_of_sums(pairs, kind))
+    assert result.to_list() == [total]
+    assert result.floats().tolist() == [float(total)]
+    assert bool(result.fit_a_word[0]) == (-(1 << 63) <= total < 1 << 63)
+    assert int(result.low[0]) % (1 << 64) == total % (1 << 64)
     for bound in (1, 2, 10**18, 10**19, 10**38, max(1, abs(total)), abs(total) + 1):
         if bound < 1 << 127:
-            assert bool(found.below(bound)[0]) == (abs(total) < bound)
+            assert bool(result.below(bound)[0]) == (abs(total) < bound)
 
 
 def finished(call: Aggregate, pairs: list[tuple[int | None, int]], kind: pa.DataType) -> Any:
@@ -228,19 +228,19 @@ def rounded_fraction(value: Fraction) -> float:
 
 
 def variance(freedom: int) -> Callable[[list[float]], float | None]:
-    def found(values: list[float]) -> float | None:
+    def compute(values: list[float]) -> float | None:
         if len(values) <= freedom:
             return None
         exact = list(map(Fraction, values))
         mean = sum(exact) / len(exact)
-        return rounded_fraction(sum((each - mean) ** 2 for each in exact) / (len(exact) - freedom))
+        return rounded_fraction(sum((value - mean) ** 2 for value in exact) / (len(exact) - freedom))
 
-    return found
+    return compute
 
 
 def deviation(values: list[float]) -> float | None:
-    found = variance(1)(values)
-    return None if found is None else math.sqrt(found)
+    squared = variance(1)(values)
+    return None if squared is None else math.sqrt(squared)
 
 
 BINNED: dict[str, tuple[Aggregate, Callable[[list[Row]], Any]]] = {

@@ -39,9 +39,9 @@ class Topic:
         self.problems: list[str] = []
         records = list(script(path.read_text()))
         self._setup = list(takewhile(_is_statement, records))
-        self.queries = [each for each in records if not _is_statement(each)]
+        self.queries = [record for record in records if not _is_statement(record)]
         rest = list(dropwhile(_is_statement, records))
-        self._changes = list(dropwhile(lambda each: not _is_statement(each), rest))
+        self._changes = list(dropwhile(lambda record: not _is_statement(record), rest))
         assert all(map(_is_statement, self._changes)), "statements that change tables come after all queries"
 
     def run(self) -> None:
@@ -61,8 +61,8 @@ class Topic:
                 self._tables.drop(name)
 
     def _execute(self, statements: list[Record]) -> None:
-        for each in statements:
-            self._tables.execute(each.text)
+        for statement in statements:
+            self._tables.execute(statement.text)
 
     def _install(self, name: str, query: Record) -> None:
         try:

@@ -45,12 +45,12 @@ class TestTheStream:
             before = dict(stream.snapshot)
             changes = stream.next_round()
             assert changes.keys() == set(TABLES)
-            for name, each in changes.items():
-                self.check_changes(before[name], name, each)
+            for name, change in changes.items():
+                self.check_changes(before[name], name, change)
                 assert stream.snapshot[name].schema == SCHEMAS[name]
-                assert difference(stream.snapshot[name], applied(before[name], KEYS[name], each)) == ""
+                assert difference(stream.snapshot[name], applied(before[name], KEYS[name], change)) == ""
             self.check_references(stream.snapshot)
-            deleted = {name for name, each in changes.items() if each.deletes.num_rows}
+            deleted = {name for name, change in changes.items() if change.deletes.num_rows}
             assert deleted >= {"orders", "lineitem"}
             if number >= 2:
                 assert deleted >= {"customer", "part", "supplier", "partsupp"}
@@ -63,8 +63,8 @@ class TestTheStream:
 
     def check_references(self, tables: dict[str, pa.Table]) -> None:
         for name, table in tables.items():
-            found = keys(table, name)
-            assert len(found) == len(set(found)), name
+            values = keys(table, name)
+            assert len(values) == len(set(values)), name
         for name, column, other in (
             *(("nation", "n_regionkey", "region"), ("supplier", "s_nationkey", "nation")),
             *(("customer", "c_nationkey", "nation"), ("partsupp", "ps_partkey", "part")),
@@ -96,8 +96,8 @@ def test_ties_under_a_limit() -> None:
     top = Top.of("select a, b from t order by a limit 2")
     assert top is not None
 
-    def rows(*found: tuple[int, int]) -> pa.Table:
-        return pa.table({"a": [a for a, _ in found], "b": [b for _, b in found]})
+    def rows(*pairs: tuple[int, int]) -> pa.Table:
+        return pa.table({"a": [a for a, _ in pairs], "b": [b for _, b in pairs]})
 
     unlimited = rows((1, 1), (2, 2), (2, 3), (3, 4))
     assert top.difference(rows((2, 3), (1, 1)), unlimited) == top.difference(rows((1, 1), (2, 2)), unlimited) == ""
@@ -146,7 +146,7 @@ class TestOnSpark:
         """
         for view in session.views():
             session.drop_view(view.name)
-        for name in set(TABLES) - {each.name for each in session.tables()}:
+        for name in set(TABLES) - {existing.name for existing in session.tables()}:
             session.create_table(name, SCHEMAS[name], KEYS[name])
         session.view("q3", query(3))
         alone = indexes(session)
@@ -155,9 +155,9 @@ class TestOnSpark:
         for table in ("orders", "customer"):
             assert both[table, tuple(KEYS[table])] == session.workers
             assert {count for (name, _), count in both.items() if name == table} == {session.workers}
-        assert {each for each in both if each[0] == "orders"} == {each for each in alone if each[0] == "orders"}
+        assert {index for index in both if index[0] == "orders"} == {index for index in alone if index[0] == "orders"}
 
 
 def indexes(session: Session) -> Counter[tuple[str, tuple[str, ...]]]:
     """How many arrangements there are of each table alone by each key, over all workers."""
-    return Counter((*each.name, each.key) for each in session.arrangements() if len(each.name) == 1)
+    return Counter((*index.name, index.key) for index in session.arrangements() if len(index.name) == 1)

@@ -104,8 +104,8 @@ class Place:
             bound = MOVES[offset](self.row[at])
         else:
             bound = moved(self.row[at], offset if key.ascending else -offset)
-        here, there = compare(row[at], key), compare(bound, key)
-        return here == there or (there < here if side < 0 else here < there)
+        position, limit = compare(row[at], key), compare(bound, key)
+        return position == limit or (limit < position if side < 0 else position < limit)
 
 
 def moved(value: Any, offset: Any) -> Any:
@@ -134,16 +134,16 @@ def value_at(rows: list[Row], at: int, column: str) -> Any:
 
 
 def values(rows: list[Row], column: str) -> list[Any]:
-    found = [row[NAMES.index(column)] for row in rows]
-    return [value for value in found if value is not None]
+    cells = [row[NAMES.index(column)] for row in rows]
+    return [value for value in cells if value is not None]
 
 
 def shifted(call: Shift, place: Place) -> Any:
     at = place.at + call.by
     if call.ignore_nulls and call.by:
         later = range(place.at + 1, len(place.rows)) if call.by > 0 else range(place.at - 1, -1, -1)
-        there = [n for n in later if value_at(place.rows, n, call.column) is not None]
-        at = there[abs(call.by) - 1] if len(there) >= abs(call.by) else -1
+        positions = [n for n in later if value_at(place.rows, n, call.column) is not None]
+        at = positions[abs(call.by) - 1] if len(positions) >= abs(call.by) else -1
     if 0 <= at < len(place.rows):
         return value_at(place.rows, at, call.column)
     if isinstance(call.default, DefaultValue):
@@ -173,8 +173,8 @@ def ranked(call: Rank, place: Place) -> Any:
 
 
 def extreme(call: Extreme, place: Place) -> Any:
-    there = values(place.frame(call.frame), call.column)
-    return (max if call.greatest else min)(there, key=standing) if there else None
+    cells = values(place.frame(call.frame), call.column)
+    return (max if call.greatest else min)(cells, key=standing) if cells else None
 
 
 def tile(call: Ntile, place: Place) -> int:
@@ -191,14 +191,14 @@ def over_frame(call: OverFrame, place: Place) -> Any:
     frame, aggregate = place.frame(call.frame), call.aggregate
     if isinstance(aggregate, Count):
         return sum(all(row[NAMES.index(name)] is not None for name in aggregate.columns) for row in frame)
-    there = values(frame, aggregate.column)
-    if not there:
+    cells = values(frame, aggregate.column)
+    if not cells:
         return None
     if isinstance(aggregate, Sum):
-        return sum(there)
+        return sum(cells)
     if aggregate.kind == MONEY:
-        return Decimal(half_up(Fraction(int(sum(there).scaleb(2)) * 10**4, len(there)))).scaleb(-6)
-    return float(sum(there)) / len(there)
+        return Decimal(half_up(Fraction(int(sum(cells).scaleb(2)) * 10**4, len(cells)))).scaleb(-6)
+    return float(sum(cells)) / len(cells)
 
 
 TWINS: dict[type, Callable[[Any, Place], Any]] = {
@@ -212,14 +212,14 @@ TWINS: dict[type, Callable[[Any, Place], Any]] = {
 
 
 def twin(logic: WindowReducer, rows: list[Row]) -> Rows:
-    found: Rows = Counter()
+    result: Rows = Counter()
     keys = list(logic.order)
     for key in {row[:1] for row in rows}:
         partition = in_order([row for row in rows if row[:1] == key], NAMES, keys)
         places = [Place(partition, at, keys) for at in range(len(partition))]
         for place in places:
-            found[(*place.row, *(TWINS[type(call)](call, place) for call in logic.calls))] += 1
-    return found
+            result[(*place.row, *(TWINS[type(call)](call, place) for call in logic.calls))] += 1
+    return result
 
 
 # Random calls.
@@ -289,9 +289,9 @@ def logics(draw: Any) -> WindowReducer:
 def test_twin_any_call(logic: WindowReducer, data: st.DataObject) -> None:
     row = st.tuples(*(st.sampled_from(domain) for _, domain in TABLE))
     rows = Counter(data.draw(st.dictionaries(row, st.sampled_from([1, 1, 2, 3, -1]), max_size=12)))
-    there = [row for row, count in rows.items() for _ in range(count)]
-    found = applied(logic, FIELDS[:1], FIELDS[1:], rows)
-    assert found == plain_rows(twin(logic, there))
+    bag = [row for row, count in rows.items() for _ in range(count)]
+    result = applied(logic, FIELDS[:1], FIELDS[1:], rows)
+    assert result == plain_rows(twin(logic, bag))
     assert pickle.loads(pickle.dumps(logic)) == logic
 
 
@@ -311,9 +311,9 @@ def test_oracle_maintained(logic: WindowReducer, data: st.DataObject) -> None:
 def test_twin_maxima(numbers: list[int], data: st.DataObject) -> None:
     bound = st.integers(0, len(numbers))
     ranges = data.draw(st.lists(st.tuples(bound, bound).map(sorted), max_size=20))
-    lower, upper = (np.array([each[side] for each in ranges], np.int64) for side in (0, 1))
-    found = maxima(np.array(numbers, np.int64), lower, upper, -1)
-    assert found.tolist() == [max(numbers[first:after], default=-1) for first, after in ranges]
+    lower, upper = (np.array([span[side] for span in ranges], np.int64) for side in (0, 1))
+    result = maxima(np.array(numbers, np.int64), lower, upper, -1)
+    assert result.tolist() == [max(numbers[first:after], default=-1) for first, after in ranges]
 
 
 def test_sums_over_frames_overflow_as_sums_do() -> None:
@@ -343,22 +343,23 @@ def test_bounds_overflow_where_spark_looks_at_them() -> None:
 
 def test_bounds_are_days_of_clocks() -> None:
     key, val = [never("g", pa.int64())], [never("t", pa.timestamp("us", "UTC"))]
-    hours = [datetime(2020, 3, 8, 4, tzinfo=UTC) + timedelta(hours=each) for each in (0, 23, 24)]  # 23 hours are a day
+    start = datetime(2020, 3, 8, 4, tzinfo=UTC)  # of a day of 23 hours
+    hours = [start + timedelta(hours=offset) for offset in (0, 23, 24)]
     zone = Config(time_zone="America/New_York")
     tomorrow = add_interval(Column(val[0].type, False, VALUE), DAY, False, zone)
     logic = WindowReducer((SortKey("t"),), (OverFrame("n", Count(), Frame("range", 0, tomorrow)),))
-    found = applied(logic, key, val, Counter((1, each) for each in hours))
-    assert [row[-1] for row in sorted(found)] == [2, 2, 1]
-    found = applied(logic, key, val, Counter((1, each - timedelta(days=1)) for each in hours))
-    assert [row[-1] for row in sorted(found)] == [3, 2, 1]
+    result = applied(logic, key, val, Counter((1, hour) for hour in hours))
+    assert [row[-1] for row in sorted(result)] == [2, 2, 1]
+    result = applied(logic, key, val, Counter((1, hour - timedelta(days=1)) for hour in hours))
+    assert [row[-1] for row in sorted(result)] == [3, 2, 1]
 
 
 def test_bounds_of_floats_are_floats() -> None:
     key, val = [never("g", pa.int64())], [never("x", pa.float32())]
     at, above = float(np.float32(1.1) + np.float32(1.1)), float(np.float32(1.1))
     logic = WindowReducer((SortKey("x"),), (OverFrame("n", Count(), Frame("range", -1.1, 0)),))
-    found = applied(logic, key, val, Counter([(1, above), (1, at)]))
-    assert found == Counter([(1, plain(above), 1), (1, plain(at), 2)])
+    result = applied(logic, key, val, Counter([(1, above), (1, at)]))
+    assert result == Counter([(1, plain(above), 1), (1, plain(at), 2)])
 
 
 def test_infinities_leave_frames_again() -> None:

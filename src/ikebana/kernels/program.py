@@ -577,7 +577,7 @@ def group_sums(code, pc, arena, counts, traces, now, present):
             cells = batch_cells(table, batch)
             match, end = first_row(cells, arena[key, row]), cell(cells, ROWS)
             while match < end and key_at(cells, match) == arena[key, row]:
-                epoch, round_ = time_at(cells, match)
+                epoch, _ = time_at(cells, match)
                 if epoch <= now:
                     for lane in range(lanes):
                         arena[code[sums + lane], new] += diff_at(cells, match, lane)

@@ -30,7 +30,7 @@ from ikebana.operators.protocol import Operator
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Span
 from ikebana.operators.streams import Arranged, BatchView
-from ikebana.trace.views import Filtered, Negated, Projected
+from ikebana.trace.views import Filtered, Negated, Projected, is_total
 
 
 class ViewStep(ABC):
@@ -127,7 +127,7 @@ class ViewOperator(Operator[Arranged]):
 
     def __init__(self, source: Arranged, step: ViewStep, errors: ErrorLog) -> None:
         self._source, self._view, self._errors = source, step.view(), errors
-        self._may_raise = None if getattr(step.function, "is_total", False) else step.function
+        self._may_raise = None if step.function is None or is_total(step.function) else step.function
         self.out = source.seen_through(self._view, step.schema(source.schema))
         self.out.is_stored = source.is_stored and isinstance(step, NegateView)
 

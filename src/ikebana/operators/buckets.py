@@ -16,10 +16,11 @@ import pyarrow as pa
 from ikebana.encoding import payload
 from ikebana.encoding.canonical import canonical
 from ikebana.operators.changes import Changes, Fields
+from ikebana.operators.linear import Step
 
 
 @dataclass(frozen=True)
-class Bucket:
+class Bucket(Step):
     """A linear step that adds a column: a hash of some columns, less than `count` (a power of two).
 
     Equal rows have the same bucket on every machine.

@@ -9,9 +9,10 @@ is an error of the dataflow (`ikebana.operators.row_errors`).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,32 +32,34 @@ from ikebana.trace.views import row_flags
 Columns = dict[str, pa.Array]
 
 
-class Step(Protocol):
-    """A function from changes to changes.
+class Step(ABC):
+    """A function from changes to changes."""
 
-    A class of steps may have an attribute `calls_users`, whether it calls functions of the user's, which may be slow,
-    and a `label`, what `explain` calls it.
-    """
+    @property
+    def label(self) -> str:
+        """What `explain` calls it."""
+        return type(self).__name__.lower()
 
+    @property
+    def calls_users(self) -> bool:
+        """Whether it calls functions of the user's, which may be slow."""
+        return False
+
+    @abstractmethod
     def fields(self, given: Fields) -> Fields:
         """The columns of the result, for changes with the columns `given`."""
-        ...
 
-    def __call__(self, changes: Changes) -> Changes: ...
+    @abstractmethod
+    def __call__(self, changes: Changes) -> Changes:
+        """The result for some changes."""
 
-
-def calls_users(step: Step) -> bool:
-    """Whether a step calls functions of the user's."""
-    return getattr(step, "calls_users", False)
-
-
-def label_of(step: Step) -> str:
-    """What `explain` calls a step."""
-    return getattr(step, "label", type(step).__name__.lower())
+    def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
+        """Write the step as instructions of a program; return the register of the result, or None if it cannot be."""
+        return None
 
 
 @dataclass(frozen=True)
-class Map:
+class Map(Step):
     """The columns replaced by those that `function` computes from them."""
 
     outputs: Fields
@@ -73,7 +76,7 @@ class Map:
 
 
 @dataclass(frozen=True)
-class Select:
+class Select(Step):
     """Some of the columns, as pairs (new name, present name)."""
 
     names: tuple[tuple[str, str], ...]
@@ -97,7 +100,7 @@ class Select:
 
 
 @dataclass(frozen=True)
-class Declare:
+class Declare(Step):
     """The same columns with other fields, which differ only in whether they may be null."""
 
     outputs: Fields
@@ -115,7 +118,7 @@ class Declare:
 
 
 @dataclass(frozen=True)
-class Filter:
+class Filter(Step):
     """The rows for which `predicate` is true, and not null."""
 
     predicate: Callable[[Columns], Any]
@@ -130,7 +133,7 @@ class Filter:
 
 
 @dataclass(frozen=True)
-class FlatMap:
+class FlatMap(Step):
     """Each row replaced by any number of rows.
 
     `function` takes the columns and the number of rows. It returns, for each output row, the position of the input row
@@ -177,7 +180,7 @@ class RowByRow:
 
 
 @dataclass(frozen=True)
-class Negate:
+class Negate(Step):
     """Every diff with its sign changed."""
 
     def fields(self, given: Fields) -> Fields:
@@ -194,7 +197,7 @@ class Negate:
 
 
 @dataclass(frozen=True)
-class Explode:
+class Explode(Step):
     """Every diff multiplied by integers computed from the row, one for each diff lane of the output."""
 
     function: Callable[[Columns], Sequence[Any]]
@@ -219,7 +222,7 @@ class Explode:
 
 
 @dataclass(frozen=True)
-class Inspect:
+class Inspect(Step):
     """Calls a function with the changes, and passes them on."""
 
     function: Callable[[Changes], object]
@@ -236,7 +239,7 @@ class Inspect:
 
 
 @dataclass(frozen=True)
-class Consolidate:
+class Consolidate(Step):
     """Adds up the equal updates of a visit."""
 
     def fields(self, given: Fields) -> Fields:
@@ -254,7 +257,7 @@ class Linear(Operator[Stream]):
 
     def __init__(self, source: Stream, steps: Sequence[Step], lanes: int, errors: ErrorLog) -> None:
         self._source, self._errors = source, errors
-        self._pace = Pace(calls_users=any(map(calls_users, steps)))
+        self._pace = Pace(calls_users=any(step.calls_users for step in steps))
         self._declared = steps
         self._steps: list[Callable[[Changes], Changes]] = []
         fields = source.fields
@@ -302,8 +305,7 @@ class Linear(Operator[Stream]):
     def lower(self, program: ProgramBuilder) -> bool:
         rows = program.stream(self._source)
         for step in self._declared:
-            lower = getattr(step, "lower", None)
-            rows = None if rows is None or lower is None else lower(program, rows)
+            rows = None if rows is None else step.lower(program, rows)
         return program.write(self.out, rows)
 
 

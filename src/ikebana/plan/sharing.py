@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from ikebana.operators.linear import label_of
 from ikebana.plan import ir
 
 
@@ -110,7 +109,7 @@ def describe(node: ir.Node, loops: list[ir.Scope]) -> str:
         case ir.Constant():
             return f"{node.rows} constant row{'' if node.rows == 1 else 's'}"
         case ir.Steps():
-            return " | ".join(map(label_of, node.steps))
+            return " | ".join(step.label for step in node.steps)
         case ir.Union():
             return "concat"
         case ir.Arrange():

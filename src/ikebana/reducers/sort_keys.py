@@ -26,6 +26,7 @@ from ikebana.encoding.canonical import canonical, string_buffers
 from ikebana.encoding.columns import bits, is_binary, is_string, ordered_bits, valid_flags
 from ikebana.encoding.lanes import Array
 from ikebana.operators.changes import Changes, Fields
+from ikebana.operators.linear import Step
 
 _LANE_BITS = 64
 _MAX_NUMBER_BITS = 48
@@ -45,7 +46,7 @@ class SortKey:
 
 
 @dataclass(frozen=True)
-class Prefix:
+class Prefix(Step):
     """A linear step that adds a column with the prefix of each row."""
 
     name: str

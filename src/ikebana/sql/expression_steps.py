@@ -45,7 +45,7 @@ class Predicate:
 
 
 @dataclass(frozen=True)
-class RowCondition:
+class RowCondition(linear.Step):
     """A linear step: the rows for which a condition on the columns is true, with all columns or some.
 
     Conditions combined by AND are evaluated one after the other; once few rows are left, only for these.
@@ -115,7 +115,7 @@ class Projection:
 
 
 @dataclass(frozen=True)
-class Computed:
+class Computed(linear.Step):
     """A linear step: expressions over the columns, under new names."""
 
     named: Named
@@ -135,7 +135,7 @@ class Computed:
 
 
 @dataclass(frozen=True)
-class Repeat:
+class Repeat(linear.Step):
     """A linear step: every diff multiplied by the integer in a column, which is dropped."""
 
     column: str

@@ -21,7 +21,7 @@ from ikebana.encoding import Schema
 from ikebana.encoding.lanes import Lane, constant
 from ikebana.engine.collection import Collection
 from ikebana.operators.changes import Changes, Fields
-from ikebana.operators.linear import Columns, Select
+from ikebana.operators.linear import Columns, Select, Step
 from ikebana.operators.reducers import Groups, LinearAggregate, ReducedRows, Reducer, SumsReducer
 from ikebana.reducers.ordering import reduced, unused_name
 from ikebana.reducers.sums.aggregates import Aggregate
@@ -87,7 +87,7 @@ class Aggregation(SumsReducer):
 
 
 @dataclass(frozen=True)
-class Spread:
+class Spread(Step):
     """A linear step: the lanes of all parts but floats in slot 0, and those of each float in the slot of its bin."""
 
     keep: tuple[str, ...]

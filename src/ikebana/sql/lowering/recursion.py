@@ -41,7 +41,7 @@ _ROUND_FIELD = pa.field(_ROUND, pa.int64(), nullable=False)
 
 
 @dataclass(frozen=True)
-class AddRound:
+class AddRound(linear.Step):
     """A linear step inside a loop, on rows of the recursive part: adds a column, the round of each row."""
 
     label = "add round"
@@ -64,7 +64,7 @@ def _check_rounds(rounds: Any, limit: int) -> None:
 
 
 @dataclass(frozen=True)
-class CheckRounds:
+class CheckRounds(linear.Step):
     """A linear step inside a loop, on rows of the recursive part: an error for rows after the first `rounds` rounds."""
 
     rounds: int
@@ -80,7 +80,7 @@ class CheckRounds:
 
 
 @dataclass(frozen=True)
-class CheckRoundColumn:
+class CheckRoundColumn(linear.Step):
     """Like `CheckRounds`, on rows that have their round in a column."""
 
     rounds: int

@@ -40,6 +40,7 @@ def test_regression_a_name_used_again_got_no_messages() -> None:
 
 
 def test_regression_a_name_used_again_while_others_need_the_old_dataflow() -> None:
+    """A view that is dropped lives on as long as another view reads it, beside the new view of its name."""
     engine = Engine(2)
     numbers = pairs_input(engine)
     first = engine.install("view", numbers.count("k"))
@@ -128,6 +129,7 @@ def test_regression_a_view_of_views_that_had_not_started_answered_for_epochs_bef
 
 
 def test_regression_a_refused_input_kept_its_name() -> None:
+    """The name of an input that was refused can be given to another input."""
     engine = Engine()
     with pytest.raises(SchemaError):
         engine.input("numbers", NUMBERS, key="x")
@@ -137,6 +139,7 @@ def test_regression_a_refused_input_kept_its_name() -> None:
 
 
 def test_regression_planning_took_time_exponential_in_the_depth_of_the_plan() -> None:
+    """A plan of forty nodes, one above the other, is installed within seconds."""
     engine = Engine()
     collection: Collection = pairs_input(engine)
     start = time.perf_counter()
@@ -165,6 +168,7 @@ def test_regression_an_input_was_taken_for_closed_while_peers_had_changes() -> N
 
 @pytest.mark.parametrize("seed", range(8))
 def test_regression_a_close_that_reaches_workers_at_different_times(seed: int) -> None:
+    """A worker that knows of the close still receives changes from a worker that does not."""
     engine = Engine(2, seed=seed)
     numbers = pairs_input(engine)
     view = engine.install("self", numbers.join(numbers.select("k", w="v"), on="k"))
@@ -179,6 +183,7 @@ def test_regression_a_close_that_reaches_workers_at_different_times(seed: int) -
 
 # Nulls and types.
 def test_regression_joins_of_keys_that_may_and_may_not_be_null_found_nothing() -> None:
+    """A nullable key has other lanes than a key that is never null, although the values are equal."""
     engine = Engine(2)
     maybe, numbers = engine.input("maybe", MAYBE), pairs_input(engine)
     others = numbers.select("k", w="v")
@@ -204,6 +209,7 @@ def test_regression_joins_of_keys_that_may_and_may_not_be_null_found_nothing() -
 
 
 def test_regression_nulls_were_lost_in_a_concatenation() -> None:
+    """The columns of a concatenation are nullable if those of any input are."""
     engine = Engine()
     numbers, maybe = pairs_input(engine), engine.input("maybe", MAYBE)
     view = engine.install("both", numbers.concat(maybe))
@@ -240,6 +246,7 @@ def test_regression_the_order_of_nan_depended_on_the_width_of_the_row(others: in
 
 # Operators.
 def test_regression_a_python_reduction_of_nothing_raised() -> None:
+    """A group that has lost all its rows has no output."""
     engine = Engine()
     numbers = pairs_input(engine)
     view = engine.install("view", numbers.reduce("k", {"n": pa.int64()}, lambda key, vals: [(len(vals), 1)]))
@@ -252,6 +259,7 @@ def test_regression_a_python_reduction_of_nothing_raised() -> None:
 
 
 def test_regression_no_key_was_taken_for_all_columns() -> None:
+    """With an empty key all rows are one group."""
     engine = Engine(2)
     numbers = pairs_input(engine)
     others = numbers.select(a="k", b="v")
@@ -271,6 +279,7 @@ def test_regression_no_key_was_taken_for_all_columns() -> None:
 
 
 def test_regression_explode_named_the_columns_it_kept_in_another_order() -> None:
+    """Columns are in the order in which the caller lists them."""
     engine = Engine()
     numbers = pairs_input(engine)
     turned = numbers.explode(["v", "k"], lambda columns: [1])
@@ -282,6 +291,7 @@ def test_regression_explode_named_the_columns_it_kept_in_another_order() -> None
 
 
 def test_regression_flat_map_lost_rows_without_columns() -> None:
+    """The number of rows cannot be read from columns if there are none."""
     engine = Engine()
     numbers = pairs_input(engine)
     view = engine.install("view", numbers.select().flat_map({"x": pa.int64()}, lambda row: [(7,)]))
@@ -291,7 +301,7 @@ def test_regression_flat_map_lost_rows_without_columns() -> None:
 
 
 @pytest.mark.parametrize(
-    "made",
+    "query",
     [
         lambda c: c.reduce("k", {"x": pa.int64()}, lambda key, vals: [(None, 1)]),
         lambda c: c.reduce("k", {"x": pa.int64()}, lambda key, vals: [(1, 1.5)]),
@@ -302,10 +312,11 @@ def test_regression_flat_map_lost_rows_without_columns() -> None:
     ],
     ids=["null", "fraction", "two columns", "half", "too few", "null aggregate"],
 )
-def test_regression_what_a_function_must_not_give_was_made_into_something_else(made: Any) -> None:
+def test_regression_what_a_function_must_not_give_was_made_into_something_else(query: Any) -> None:
+    """Results of a wrong type or shape fail the dataflow; they are not converted."""
     engine = Engine()
     numbers = pairs_input(engine)
-    view = engine.install("view", made(numbers))
+    view = engine.install("view", query(numbers))
     numbers.insert(pairs((1, 5)))
     engine.advance()
     with pytest.raises(DataflowError, match="SchemaError"):
@@ -313,6 +324,7 @@ def test_regression_what_a_function_must_not_give_was_made_into_something_else(m
 
 
 def test_regression_unknown_columns_were_noticed_only_when_data_came() -> None:
+    """Columns and lanes are checked when the plan is built."""
     numbers = pairs_input(Engine())
     for attempt in (
         lambda: numbers.max("k", "x"),
@@ -325,6 +337,7 @@ def test_regression_unknown_columns_were_noticed_only_when_data_came() -> None:
 
 # Loops.
 def test_regression_a_loop_body_with_other_columns_was_taken_by_position() -> None:
+    """The body of a loop must return the columns of its variable, with their names and types."""
     numbers = pairs_input(Engine())
     for body in (
         lambda x: x.select("v", "k"),
@@ -382,6 +395,7 @@ def test_regression_delta_joins_of_three_in_a_loop_met_what_came_later() -> None
 
 @pytest.mark.parametrize("order", [("inner", "outer"), ("outer", "inner")])
 def test_regression_a_nested_loop_could_not_start_from_inside_and_outside(order: tuple[str, str]) -> None:
+    """One variable starts in the outer loop and one outside of both loops, in either order."""
     engine = Engine()
     numbers = pairs_input(engine)
 
@@ -420,6 +434,7 @@ def test_regression_a_nested_loop_that_starts_from_a_constant_is_told_to_enter_i
 
 
 def test_regression_no_rounds_were_taken_for_any_number() -> None:
+    """With `rounds=0` the body is never applied."""
     engine = Engine()
     numbers = pairs_input(engine)
     view = engine.install("view", numbers.iterate(lambda x: x.concat(x), rounds=0))

@@ -1,0 +1,7 @@
+"""The fixtures of the tests on Spark, for regressions that need Spark."""
+
+from __future__ import annotations
+
+from tests.spark.conftest import session, shared, spark
+
+__all__ = ["session", "shared", "spark"]
