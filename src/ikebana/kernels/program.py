@@ -99,7 +99,8 @@ from ikebana.kernels.pointers import load, store
     IS_NULL,
     LEAST,
     GREATEST_OF,
-) = range(32)
+    CHOOSE,
+) = range(33)
 """The opcodes."""
 
 DONE, FULL, SPILL, RAISED = range(4)
@@ -807,7 +808,11 @@ def pack(code, pc, arena, counts):
 
 @helper
 def evaluate(code, pc, arena, counts):
-    """An expression of two columns, row by row. Returns RAISED if a result is not between `least` and `greatest`."""
+    """An expression of two columns, row by row. Returns RAISED if a result is not between `least` and `greatest`.
+
+    `CONSTANT` has its value in place of `least`. `CHOOSE` takes the first column where a flag is set and not null, the
+    second elsewhere; the slots of the flag and of its nulls are in place of `least` and `greatest`.
+    """
     op, rows, to, null = code[pc], counts[code[pc + 2]], code[pc + 3], code[pc + 4]
     left, left_null, right, right_null = code[pc + 5], code[pc + 6], code[pc + 7], code[pc + 8]
     least, greatest = code[pc + 9], code[pc + 10]
@@ -857,6 +862,9 @@ def evaluate(code, pc, arena, counts):
             result = min(a, b)
         elif op == GREATEST_OF:
             result = max(a, b)
+        elif op == CHOOSE:
+            is_first = arena[least, row] != 0 and arena[greatest, row] == 0
+            result, is_null = (a, a_null) if is_first else (b, b_null)
         arena[to, row] = result
         if null != 0:
             arena[null, row] = is_null

@@ -334,6 +334,14 @@ class ProgramBuilder:
         """A new register like another."""
         return replace(rows, count=self.count(), columns=self._copies(rows), diffs=self.some_slots(len(rows.diffs)))
 
+    def filtered(self, rows: Rows, flag: Column) -> Rows:
+        """The rows for which a flag is set, and not null."""
+        target = self.copied(rows)
+        pairs = list(_pairs(rows, target))
+        operands = rows.count, target.count, flag.value, flag.null, len(pairs) // 2
+        self.emit(opcodes.FILTER, *operands, *pairs)
+        return target
+
     def packed(self, rows: Rows, side: Side) -> int | None:
         """The slot of the lane of some columns."""
         if not side.exact:
