@@ -6,7 +6,8 @@ programs).
 
 **Registers.** A register is a set of rows: a *count*, and *slots* of the arena, each a column of 64-bit integers.
 Several registers may share slots. Slot 0 is all zeros: the null flags of columns without nulls, and the lane of a side
-without columns. All rows of a register are at one time: the epoch of the sweep and, in a loop, the present round.
+without columns. The value of a null is 0. All rows of a register are at one time: the epoch of the sweep and, in a
+loop, the present round.
 
 **Pending rows.** Rows for later rounds of a loop wait in a register with one more slot, of rounds; `TAKE` moves the
 rows of the present round out of it. Between sweeps nothing waits.
@@ -31,6 +32,7 @@ operators do the visits.
 | SUMS | see `group_sums` | for each changed group its old sums, retracted, and its new sums |
 | TOP | see `top` | the least or greatest values of each group |
 | ENTER | source, target | the rows of the surrounding scope, in round 0 |
+| ENTER_AT | source, target, pending, rounds, delays, m, (from, to, pending)*m | the rows, from rounds of their own on |
 | FEEDBACK | source, pending, last round, rounds, m, (from, to)*m | the rows, in the next round |
 | APPEND | source, target, m, (from, to)*m | the rows, after those that are there |
 | CONSOLIDATE | source, target, k columns, lanes, slots, to slots | equal rows added up |
@@ -78,6 +80,7 @@ from ikebana.kernels.pointers import load, store
     SUMS,
     TOP,
     ENTER,
+    ENTER_AT,
     FEEDBACK,
     APPEND,
     CONSOLIDATE,
@@ -100,7 +103,8 @@ from ikebana.kernels.pointers import load, store
     LEAST,
     GREATEST_OF,
     CHOOSE,
-) = range(33)
+    BIT_LENGTH,
+) = range(35)
 """The opcodes."""
 
 DONE, FULL, SPILL, RAISED = range(4)
@@ -277,6 +281,28 @@ def feedback(code, pc, arena, counts, round_):
     for row in range(rows):
         arena[rounds, waiting + row] = round_ + 1
     counts[pending] = waiting + rows
+    return DONE
+
+
+@helper
+def enter_at(code, pc, arena, counts):
+    """The rows of round 0, from a round of their own on: source, target, pending, slot of rounds, slot of delays,
+    columns; for each column its slot in the source, in the target, and among the pending rows."""
+    source, target, pending = code[pc + 2], code[pc + 3], code[pc + 4]
+    rounds, delays, columns, at = code[pc + 5], code[pc + 6], code[pc + 7], pc + 8
+    for row in range(counts[source]):
+        delay = arena[delays, row]
+        if delay < 0:
+            return RAISED
+        register, which = (target, 1) if delay == 0 else (pending, 2)
+        written = counts[register]
+        if written == arena.shape[1]:
+            return FULL
+        for column in range(columns):
+            arena[code[at + 3 * column + which], written] = arena[code[at + 3 * column], row]
+        if delay > 0:
+            arena[rounds, written] = delay
+        counts[register] = written + 1
     return DONE
 
 
@@ -862,10 +888,14 @@ def evaluate(code, pc, arena, counts):
             result = min(a, b)
         elif op == GREATEST_OF:
             result = max(a, b)
+        elif op == BIT_LENGTH:
+            while a > 0:
+                a >>= 1
+                result += 1
         elif op == CHOOSE:
             is_first = arena[least, row] != 0 and arena[greatest, row] == 0
             result, is_null = (a, a_null) if is_first else (b, b_null)
-        arena[to, row] = result
+        arena[to, row] = result if is_null == 0 else 0
         if null != 0:
             arena[null, row] = is_null
     return DONE
@@ -915,6 +945,8 @@ def step(code, pc, arena, counts, traces, order, spare, cursors, lists, now, rou
         return top(code, pc, arena, counts, traces, order, spare, cursors, lists, now, round_)
     elif op == ENTER:
         counts[code[pc + 3]] = counts[code[pc + 2]] if round_ == 0 else 0
+    elif op == ENTER_AT:
+        return enter_at(code, pc, arena, counts)
     elif op == FEEDBACK:
         return feedback(code, pc, arena, counts, round_)
     elif op == APPEND:

@@ -33,6 +33,14 @@ def lowered(program: ProgramBuilder, rows: Rows, expression: Expression) -> Colu
     return _Lowering(program, rows).lower(expression)
 
 
+def bit_length(program: ProgramBuilder, rows: Rows, column: str, factor: int) -> Column:
+    """The number of bits of the integers in a column (0 if negative), multiplied by a factor."""
+    lowering = _Lowering(program, rows)
+    bits = lowering.emit(opcodes.BIT_LENGTH, rows.columns[column])
+    constant = lowering.emit(opcodes.CONSTANT, least=factor)
+    return lowering.emit(opcodes.MULTIPLY, bits, constant, greatest=1 << 62)
+
+
 class _Lowering:
     """Writes expressions over the columns of a register."""
 

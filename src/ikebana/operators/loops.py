@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from ikebana.encoding.lanes import is_constant
 from ikebana.errors import SchemaError
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.pending import PendingChanges
-from ikebana.operators.program import ProgramBuilder
+from ikebana.operators.program import Column, ProgramBuilder, Rows
 from ikebana.operators.protocol import Operator
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Rounds, Span
@@ -100,6 +100,23 @@ class EnterAt(Operator[Stream]):
 
     def next_round(self, prefix: Rounds, after: int) -> int | None:
         return self._pending.next_round(prefix, after)
+
+    def lower(self, program: ProgramBuilder) -> bool:
+        source = program.stream(self._source)
+        if source is None or not isinstance(self._delay, LoweredDelay):
+            return False
+        source = replace(source, count=program.entered(source.count))
+        delay = self._delay.lower(program, source)
+        return delay is not None and program.write(self.out, program.delayed(source, delay))
+
+
+@runtime_checkable
+class LoweredDelay(Protocol):
+    """A function from rows to the rounds at which they enter that can be written as instructions of a program."""
+
+    def lower(self, program: ProgramBuilder, rows: Rows) -> Column | None:
+        """The slots of the round of each row."""
+        ...
 
 
 class EnterArranged(Operator[Arranged]):

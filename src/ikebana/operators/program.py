@@ -280,6 +280,18 @@ class ProgramBuilder:
         self.emit(opcodes.ENTER, count, inside)
         return inside
 
+    def delayed(self, rows: Rows, delay: Column) -> Rows:
+        """The rows of round 0, from a round of their own on."""
+        count, rounds = self.pending()
+        target, later = self.copied(rows), replace(self.copied(rows), count=count)
+        moved = list(_pairs(later, target))
+        self.emit(opcodes.CLEAR, target.count)
+        self.emit(opcodes.TAKE, count, target.count, rounds, len(moved) // 2, *moved)
+        origins = list(_pairs(rows, target))[::2]
+        triples = [slot for triple in zip(origins, moved[1::2], moved[::2], strict=True) for slot in triple]
+        self.emit(opcodes.ENTER_AT, rows.count, target.count, count, rounds, delay.value, len(origins), *triples)
+        return target
+
     def write_variable(self, variable: object, stream: Stream, rows: Rows) -> bool:
         """Declare a variable of the loop: its rows are those that were fed back for the present round."""
         count, rounds = self.pending()
@@ -491,9 +503,12 @@ def _fill(workspace: Workspace, changes: Changes | StoredBatch, register: Rows |
         assert isinstance(register, Rows)
         for field, array in zip(changes.fields, changes.columns, strict=True):
             column = register.columns[field.name]
-            arena[column.value, start:end] = columns.register_values(array, field)
+            values = columns.register_values(array, field)
             if column.null:
-                arena[column.null, start:end] = 1 - columns.valid_flags(array)
+                valid = columns.valid_flags(array)
+                arena[column.null, start:end] = 1 - valid
+                values = values * valid
+            arena[column.value, start:end] = values
         diffs = changes.diffs
     for slot, lane in zip(register.diffs, diffs, strict=True):
         arena[slot, start:end] = lane
