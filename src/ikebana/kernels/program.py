@@ -15,6 +15,9 @@ rows of the present round out of it. Between sweeps nothing waits.
 **Traces.** Programs read traces by address, and write memtables (`ikebana.kernels.addresses`). The rows that a sweep
 has not seen yet, of a shared trace that is ahead, are ignored.
 
+**Workers.** Where a program needs other workers it stops, with the status `EXCHANGES` or `AGREES`; the caller does what
+the instruction says, and resumes the program.
+
 **Failure.** A program that finds no room (`FULL` registers, `SPILL` memtables), or a row for which an expression raises
 (`RAISED`), restores all memtables and returns that status: it has done nothing. The caller then makes room, or has the
 operators do the visits.
@@ -38,6 +41,8 @@ operators do the visits.
 | CONSOLIDATE | source, target, k columns, lanes, slots, to slots | equal rows added up |
 | LOOP | | round 0 |
 | REPEAT | start, n, (pending, rounds)*n | back to `start` if rows wait for a later round |
+| EXCHANGE | source, target, key, m, m slots, m target slots | stops: rows go to the workers that own their keys |
+| AGREE | start, n, (pending, rounds)*n | stops: like REPEAT, once all workers have said which round they need |
 | UNPACK | count, from, to, null, shift, width, kind, flips sign | a column of an exact lane |
 | PACK | count, to, flips sign, m, (value, null, width, kind, nullable)*m | the exact lane of columns |
 | others | count, to, null, a, null a, b, null b, least, greatest | an expression, row by row |
@@ -86,6 +91,8 @@ from ikebana.kernels.pointers import load, store
     CONSOLIDATE,
     LOOP,
     REPEAT,
+    EXCHANGE,
+    AGREE,
     UNPACK,
     PACK,
     CONSTANT,
@@ -104,11 +111,17 @@ from ikebana.kernels.pointers import load, store
     GREATEST_OF,
     CHOOSE,
     BIT_LENGTH,
-) = range(35)
+) = range(37)
 """The opcodes."""
 
-DONE, FULL, SPILL, RAISED = range(4)
-"""What a program returns."""
+DONE, FULL, SPILL, RAISED, EXCHANGES, AGREES = range(6)
+"""What a program returns: that it is done, that it has failed, or that it waits for other workers."""
+
+PC, ROUND_NOW, NEXT_ROUND, COMMITS = range(4)
+STATE_CELLS = 4
+"""The state of a program: the position of the next instruction (-1 to undo what it has written), the present round, the
+next round for which rows wait here (-1 if there is none), and whether it commits what it has written when it is done.
+"""
 
 LACKS_ROOM = 0
 """The first count is not that of a register: with the status `SPILL` it is the number of the trace without room."""
@@ -918,7 +931,7 @@ def next_round(code, pc, arena, counts, round_):
 
 @helper
 def step(code, pc, arena, counts, traces, order, spare, cursors, lists, now, round_):
-    """Execute an instruction other than `LOOP` and `REPEAT`."""
+    """Execute an instruction that does not change the order of execution."""
     op = code[pc]
     if op >= CONSTANT:
         return evaluate(code, pc, arena, counts)
@@ -960,33 +973,55 @@ def step(code, pc, arena, counts, traces, order, spare, cursors, lists, now, rou
     return DONE
 
 
-@kernel("int(cells, cells, slots, cells, slots, slots, int)")
-def run_program(code, traces, arena, counts, scratch, cursors, now):
-    """Run a program over the epoch `now`; `traces` has the addresses of the tables of its traces.
+@helper
+def undo(written):
+    """Restore the memtables that a program has written."""
+    for table in written:
+        restore_rows(table)
 
+
+@helper
+def commit(written):
+    """Keep what a program has written."""
+    for table in written:
+        store(table + 8 * SAVED, -1)
+
+
+@kernel("int(cells, cells, cells, cells, slots, cells, slots, slots, int)")
+def run_program(code, traces, written, state, arena, counts, scratch, cursors, now):
+    """Run a program over the epoch `now`, from its start, or from where it has stopped.
+
+    `traces` has the addresses of the tables of its traces, `written` of those that it writes.
     `counts` has the counts of the input registers. `scratch` has six lanes as long as the arena's. Returns a status; if
-    it is not `DONE`, memtables are as they were.
+    it is `FULL`, `SPILL` or `RAISED`, memtables are as they were.
     """
     order, spare, lists = scratch[0], scratch[1], scratch[2:6]
-    pc, round_ = 0, 0
-    while pc < len(code):
+    pc, round_ = state[PC], state[ROUND_NOW]
+    while 0 <= pc < len(code):
+        status = DONE
         if code[pc] == LOOP:
             round_ = 0
             pc += code[pc + 1]
         elif code[pc] == REPEAT:
             round_ = next_round(code, pc, arena, counts, round_)
-            if round_ < 0:
-                round_ = 0
-                pc += code[pc + 1]
-            else:
-                pc = code[pc + 2]
+            pc = code[pc + 2] if round_ >= 0 else pc + code[pc + 1]
+            round_ = max(round_, 0)
+        elif code[pc] == EXCHANGE:
+            status = EXCHANGES
+        elif code[pc] == AGREE:
+            state[NEXT_ROUND] = next_round(code, pc, arena, counts, round_)
+            status = AGREES
         else:
             status = step(code, pc, arena, counts, traces, order, spare, cursors, lists, now, round_)
-            if status != DONE:
-                for trace in range(len(traces)):
-                    restore_rows(traces[trace])
-                return status
             pc += code[pc + 1]
-    for trace in range(len(traces)):
-        store(traces[trace] + 8 * SAVED, -1)
+        if status in (EXCHANGES, AGREES):
+            state[PC], state[ROUND_NOW] = pc, round_
+            return status
+        if status != DONE:
+            undo(written)
+            return status
+    if pc < 0:
+        undo(written)
+    elif state[COMMITS]:
+        commit(written)
     return DONE

@@ -205,9 +205,10 @@ class ArrangeStream(Maintainer):
 
     def lower(self, program: ProgramBuilder) -> bool:
         source, index = program.stream(self._stream), program.index(self.out.schema, self.trace)
-        if self._exchange is not None or source is None or index is None:
+        if source is None or index is None:
             return False
-        return program.stored(source, index) and program.write(self.out, index)
+        exchanges = self._exchange is not None
+        return program.stored(source, index, exchanges=exchanges) and program.write(self.out, index)
 
 
 class AsStream(Operator[Stream]):

@@ -132,12 +132,14 @@ class Lookup(Operator[Stream]):
 
     def lower(self, program: ProgramBuilder) -> bool:
         source, index = program.stream(self._source), program.arranged(self._index)
-        if self._exchange is not None or source is None or index is None:
+        if source is None or index is None:
             return False
         key = program.packed(source, self._schema.key)
         if key is None:
             return False
         names = {name for _, name in self._result.left}
+        if self._exchange is not None:
+            source, key = program.sent(source, key, names)
         copied = program.copied(source)
         count, rounds = program.pending()
         later = program.copied(source)

@@ -16,7 +16,7 @@ written, or nothing has changed and the result is False.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from typing import TYPE_CHECKING, Protocol
@@ -28,7 +28,7 @@ from ikebana.encoding import Schema, columns
 from ikebana.encoding.lanes import Lane, constant
 from ikebana.encoding.schema import Side
 from ikebana.kernels import program as opcodes
-from ikebana.kernels import run_program
+from ikebana.kernels import run_program, shard_rows
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.span import NEVER
 from ikebana.operators.streams import Arranged, Stream, from_epoch
@@ -52,25 +52,48 @@ ROOM = 1 << 13
 MOST_INPUT_ROWS = 1 << 11
 """Sweeps with more rows of input than this are done by visits, which are faster then."""
 
+MOST_FREE_WORKSPACES = 4
+"""The number of workspaces that a worker keeps for later."""
+
 MOST_BATCHES = 256
 """The number of batches that a program can read of a trace: a spine has fewer."""
 
 
 class Workspace:
-    """The memory that the programs of a worker use while they run; nothing in it outlives a run."""
+    """The memory that a program uses while it runs."""
 
     def __init__(self) -> None:
         self.arena = np.zeros((0, ROOM), np.int64)
         self.counts = np.zeros(0, np.int64)
         self.scratch = np.empty((6, ROOM), np.int64)
         self.cursors = np.empty((2, MOST_BATCHES), np.int64)
+        self.state = np.zeros(opcodes.STATE_CELLS, np.int64)
 
-    def reserve(self, slots: int, counts: int) -> None:
-        """Make room for a program."""
+    def prepare(self, slots: int, counts: int, *, commits: bool) -> None:
+        """Make room for a program, at its start, with empty registers."""
         if slots > len(self.arena):
             self.arena = np.zeros((slots, ROOM), np.int64)
         if counts > len(self.counts):
             self.counts = np.zeros(counts, np.int64)
+        self.counts[:counts] = 0
+        self.state[:] = 0
+        self.state[opcodes.COMMITS] = commits
+
+
+class Workspaces:
+    """The workspaces of a worker: a program that waits for other workers keeps its own until it is done."""
+
+    def __init__(self) -> None:
+        self._free: list[Workspace] = []
+
+    def take(self) -> Workspace:
+        """A workspace that no program uses."""
+        return self._free.pop() if self._free else Workspace()
+
+    def release(self, workspace: Workspace) -> None:
+        """Give a workspace back."""
+        if len(self._free) < MOST_FREE_WORKSPACES:
+            self._free.append(workspace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +155,15 @@ class Preview:
     batches: list[tuple[Trace, StoredBatch | None]]
 
 
+FAILED, READY, NO_ROWS = None, True, ()
+
+Message = Lane | int | tuple[()] | None
+"""What workers tell each other where a program stops: rows, a round, that there are none, or `FAILED` or `READY`."""
+
+AllToAll = Callable[[list[Message]], Generator[object, None, list[Message]]]
+"""Send each worker its message; return those that all workers have sent here."""
+
+
 class ProgramInput(Protocol):
     """A source, as a program reads it."""
 
@@ -149,9 +181,10 @@ class ProgramInput(Protocol):
 
 
 class ProgramBuilder:
-    """Writes a program."""
+    """Writes a program for one of several workers."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
         self.code: list[int] = []
         self.traces: list[Trace] = []
         self.written: list[Trace] = []
@@ -257,7 +290,8 @@ class ProgramBuilder:
         start = len(self.code)
         if not self.lower_all(operators):
             return False
-        self.emit(opcodes.REPEAT, start, len(loop.pending), *(cell for pair in loop.pending for cell in pair))
+        repeat = opcodes.REPEAT if self.workers == 1 else opcodes.AGREE
+        self.emit(repeat, start, len(loop.pending), *(cell for pair in loop.pending for cell in pair))
         self._loop = None
         for stream, collected in loop.leaving:
             self.write(stream, self.consolidated(collected))
@@ -385,14 +419,36 @@ class ProgramBuilder:
                 result[field.name] = column
         return result
 
-    def stored(self, source: Rows, index: Index) -> bool:
-        """Arrange rows: sort them, add them up, and store them in the trace of the index."""
+    def exchanged(self, count: int, key: int, slots: Sequence[int]) -> tuple[int, list[int]]:
+        """Rows sent to the workers that own their keys: the count and the slots of those that arrive here."""
+        arrived, targets = self.count(), [self.slot() for _ in slots]
+        self.emit(opcodes.EXCHANGE, count, arrived, key, len(slots), *slots, *targets)
+        return arrived, targets
+
+    def sent(self, rows: Rows, key: int, names: Iterable[str]) -> tuple[Rows, int]:
+        """Rows with some columns, sent to the workers that own their keys; the register and the key slot there."""
+        kept = {name: rows.columns[name] for name in names}
+        present = [slot for column in kept.values() for slot in (column.value, column.null) if slot]
+        count, slots = self.exchanged(rows.count, key, [key, *present, *rows.diffs])
+        arrived = dict(zip(present, slots[1:], strict=False))
+        columns = {
+            name: Column(arrived[column.value], arrived[column.null] if column.null else 0)
+            for name, column in kept.items()
+        }
+        fields = tuple(field for field in rows.fields if field.name in kept)
+        return Rows(count, fields, columns, tuple(slots[1 + len(present) :])), slots[0]
+
+    def stored(self, source: Rows, index: Index, *, exchanges: bool = False) -> bool:
+        """Arrange rows: sort them, add them up, and store them in the trace of the index, where their keys belong."""
         schema, fresh = index.schema, index.fresh
         key, val = self.packed(source, schema.key), self.packed(source, schema.val)
         if key is None or val is None or len(source.diffs) != len(fresh.diffs):
             return False
-        operands = [source.count, fresh.count, index.trace, len(fresh.diffs), key, val, fresh.key, fresh.val]
-        self.emit(opcodes.ARRANGE, *operands, *source.diffs, *fresh.diffs)
+        count, slots = source.count, [key, val, *source.diffs]
+        if exchanges:
+            count, slots = self.exchanged(count, key, slots)
+        operands = [count, fresh.count, index.trace, len(fresh.diffs), *slots[:2], fresh.key, fresh.val]
+        self.emit(opcodes.ARRANGE, *operands, *slots[2:], *fresh.diffs)
         return True
 
 
@@ -412,56 +468,164 @@ def _kind(field: pa.Field) -> int:
 class Program:
     """The program of a dataflow."""
 
-    def __init__(self, builder: ProgramBuilder, result: Index, trace: Trace, workspace: Workspace) -> None:
+    def __init__(self, builder: ProgramBuilder, result: Index, trace: Trace, workspaces: Workspaces) -> None:
         self._code = np.array(builder.code, np.int64)
-        self._slots, self._counts = builder.slots, builder.counts
-        self._inputs, self._traces = builder.inputs, builder.traces
-        self._written = builder.written
-        self._result, self._trace, self._workspace = result, trace, workspace
+        self._slots, self._counts, self._workers = builder.slots, builder.counts, builder.workers
+        self._inputs, self._traces, self._written = builder.inputs, builder.traces, builder.written
+        self._result, self._trace, self._workspaces = result, trace, workspaces
 
     def run(self, lower: int, upper: int) -> int:
-        """Complete the epochs from `lower` on, at most up to `upper`; return the epoch that was reached."""
-        while (epoch := self._next_change()) < upper:
-            if not self._compute(epoch):
-                return max(lower, epoch)
-            for source, _ in self._inputs:
-                source.loaded(epoch)
-            frontier = from_epoch(epoch + 1, 1)
-            self._trace.publish(self._fresh(epoch, frontier), frontier)
-        return upper
+        """Complete the epochs from `lower` on, at most up to `upper`; return the epoch that was reached.
+
+        For a single worker.
+        """
+        workspace = self._workspaces.take()
+        reached = upper
+        while (epoch := self.next_change()) < upper:
+            if not self._compute(workspace, epoch):
+                reached = max(lower, epoch)
+                break
+            self._publish(workspace, epoch)
+        self._workspaces.release(workspace)
+        return reached
+
+    def run_with_peers(self, epoch: int, all_to_all: AllToAll) -> Generator[object, None, bool]:
+        """Complete an epoch together with the programs of all other workers; return whether all of them could.
+
+        A worker whose program fails says so in the next message. The last message says that it is done: no program
+        commits before all are.
+        """
+        workspace = self._workspaces.take()
+        try:
+            for trace in self._written:
+                trace.keep_room()
+            status = self._start(workspace, epoch, commits=False)
+            while True:
+                received = yield from all_to_all(self._messages(workspace, status))
+                if any(message is FAILED for message in received):
+                    self._undo(workspace, epoch)
+                    return False
+                if status == opcodes.DONE:
+                    break
+                has_room = self._receive(workspace, status, received)
+                status = self._resume(workspace, epoch) if has_room else opcodes.FULL
+            for trace in self._written:
+                trace.commit_memtable()
+            self._publish(workspace, epoch)
+            return True
+        finally:
+            self._workspaces.release(workspace)
 
     def preview(self, lower: int, upper: int) -> Preview | None:
-        """What the program would write at the next epoch with changes; None if it cannot do it. Nothing changes."""
-        epoch = self._next_change()
+        """What the program would write at the next epoch with changes; None if it cannot do it. Nothing changes.
+
+        For a single worker.
+        """
+        epoch, workspace = self.next_change(), self._workspaces.take()
         for trace in self._written:
             trace.spill()
-        if epoch >= upper or not self._compute(epoch):
-            return None
-        return Preview(epoch, [(trace, trace.take_memtable()) for trace in self._written])
+        is_done = epoch < upper and self._compute(workspace, epoch)
+        self._workspaces.release(workspace)
+        return Preview(epoch, [(trace, trace.take_memtable()) for trace in self._written]) if is_done else None
 
-    def _next_change(self) -> int:
+    def next_change(self) -> int:
         """The next epoch at which an input has changes."""
         return min([source.next_change() for source, _ in self._inputs], default=NEVER)
 
-    def _compute(self, epoch: int) -> bool:
-        """Run the program; return whether it succeeded."""
-        workspace = self._workspace
-        workspace.reserve(self._slots, self._counts)
-        inputs = self._load(epoch)
-        if inputs is None:
-            return False
+    def can_load(self, epoch: int) -> bool:
+        """Whether the changes at an epoch are few, and of a form that programs know."""
+        return self._load(epoch) is not None
+
+    def _compute(self, workspace: Workspace, epoch: int) -> bool:
+        """Run the program on a single worker, if need be several times; return whether it succeeded."""
         while True:
-            workspace.counts[: self._counts] = 0
-            for changes, register in inputs:
-                _fill(workspace, changes, register)
-            traces = np.array([trace.address() for trace in self._traces], np.int64)
-            status = run_program(
-                self._code, traces, workspace.arena, workspace.counts, workspace.scratch, workspace.cursors, epoch
-            )
+            status = self._start(workspace, epoch, commits=True)
             if status == opcodes.DONE:
                 return True
             if status != opcodes.SPILL or not self._traces[workspace.counts[opcodes.LACKS_ROOM]].make_room():
                 return False
+
+    def _start(self, workspace: Workspace, epoch: int, *, commits: bool) -> int:
+        inputs = self._load(epoch)
+        if inputs is None:
+            return opcodes.FULL
+        workspace.prepare(self._slots, self._counts, commits=commits)
+        for changes, register in inputs:
+            _fill(workspace, changes, register)
+        return self._resume(workspace, epoch)
+
+    def _resume(self, workspace: Workspace, epoch: int) -> int:
+        """Run the program from its state on. Traces may have changed since it stopped."""
+        traces = np.array([trace.address() for trace in self._traces], np.int64)
+        written = np.array([trace.address() for trace in self._written], np.int64)
+        return run_program(
+            self._code,
+            traces,
+            written,
+            workspace.state,
+            workspace.arena,
+            workspace.counts,
+            workspace.scratch,
+            workspace.cursors,
+            epoch,
+        )
+
+    def _undo(self, workspace: Workspace, epoch: int) -> None:
+        """Restore what the program has written."""
+        workspace.state[opcodes.PC] = -1
+        self._resume(workspace, epoch)
+
+    def _publish(self, workspace: Workspace, epoch: int) -> None:
+        """Note that an epoch is complete: pass on what was written to the result, and forget the input."""
+        for source, _ in self._inputs:
+            source.loaded(epoch)
+        frontier = from_epoch(epoch + 1, 1)
+        self._trace.publish(self._fresh(workspace, epoch, frontier), frontier)
+
+    # Messages.
+
+    def _messages(self, workspace: Workspace, status: int) -> list[Message]:
+        """What this worker tells each worker where its program has stopped."""
+        if status == opcodes.EXCHANGES:
+            return self._sent_rows(workspace)
+        if status == opcodes.AGREES:
+            return [int(workspace.state[opcodes.NEXT_ROUND])] * self._workers
+        return [READY if status == opcodes.DONE else FAILED] * self._workers
+
+    def _sent_rows(self, workspace: Workspace) -> list[Message]:
+        """The rows for each worker, slot by slot."""
+        source, _, key, slots, _ = self._exchange(workspace)
+        rows = int(workspace.counts[source])
+        if not rows:
+            return [NO_ROWS] * self._workers
+        lanes = workspace.arena[slots, :rows]
+        owner = shard_rows(workspace.arena[key, :rows], self._workers)
+        return [lanes[:, owner == worker] for worker in range(self._workers)]
+
+    def _receive(self, workspace: Workspace, status: int, received: list[Message]) -> bool:
+        """Take what all workers have said, and move on to the next instruction; return whether there was room."""
+        state, pc = workspace.state, int(workspace.state[opcodes.PC])
+        if status == opcodes.AGREES:
+            rounds = [round_ for round_ in received if isinstance(round_, int) and round_ >= 0]
+            state[opcodes.ROUND_NOW] = min(rounds, default=0)
+            state[opcodes.PC] = self._code[pc + 2] if rounds else pc + self._code[pc + 1]
+            return True
+        _, target, _, _, slots = self._exchange(workspace)
+        parts = [part for part in received if isinstance(part, np.ndarray) and part.shape[1]]
+        rows = sum(part.shape[1] for part in parts)
+        if rows > ROOM:
+            return False
+        if rows:
+            workspace.arena[slots, :rows] = np.concatenate(parts, axis=1)
+        workspace.counts[target] = rows
+        state[opcodes.PC] = pc + self._code[pc + 1]
+        return True
+
+    def _exchange(self, workspace: Workspace) -> tuple[int, int, int, Lane, Lane]:
+        """The operands of the exchange at which the program has stopped."""
+        pc = int(workspace.state[opcodes.PC])
+        source, target, key, width = self._code[pc + 2 : pc + 6].tolist()
+        return source, target, key, self._code[pc + 6 : pc + 6 + width], self._code[pc + 6 + width : pc + 6 + 2 * width]
 
     def _load(self, epoch: int) -> list[tuple[Changes | StoredBatch, Rows | Lanes]] | None:
         """The changes of all inputs; None if they are too many, or of a form that programs do not know."""
@@ -476,10 +640,10 @@ class Program:
                 inputs.append((part, register))
         return inputs if total <= (MOST_INPUT_ROWS if FUSE == "small" else ROOM) else None
 
-    def _fresh(self, epoch: int, upper: Antichain) -> StoredBatch | None:
+    def _fresh(self, workspace: Workspace, epoch: int, upper: Antichain) -> StoredBatch | None:
         """What was written to the result, as a batch, if anybody wants to know."""
-        lanes, arena = self._result.fresh, self._workspace.arena
-        rows = int(self._workspace.counts[lanes.count])
+        lanes, arena = self._result.fresh, workspace.arena
+        rows = int(workspace.counts[lanes.count])
         if not rows or not self._trace.has_queues:
             return None
         diffs = arena[list(lanes.diffs), :rows]

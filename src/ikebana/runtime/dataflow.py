@@ -34,13 +34,13 @@ from typing import Any
 
 from ikebana.operators import sources
 from ikebana.operators.exchange import Exchange, Parts
-from ikebana.operators.program import FUSE, Preview, Program, ProgramBuilder, Workspace, check_preview
+from ikebana.operators.program import FUSE, Message, Preview, Program, ProgramBuilder, Workspaces, check_preview
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import NEVER, Span
 from ikebana.operators.streams import TraceReader, from_epoch
 from ikebana.plan import ir
 from ikebana.plan.render import Renderer
-from ikebana.runtime.messages import FIRST_EXCHANGE, PROPOSALS, ROUNDS, DataflowMessage
+from ikebana.runtime.messages import FIRST_EXCHANGE, PROGRAM_MESSAGES, PROPOSALS, ROUNDS, DataflowMessage
 
 FORGET_AFTER = 16
 """Without visits, operators release old versions only after this many epochs: that costs more than a small program."""
@@ -63,7 +63,7 @@ class Dataflow:
         find: Callable[[ir.Node], Dataflow | None],
         find_input: Callable[[ir.Source], sources.InputSource | ir.Node],
         wake: Callable[[], None],
-        workspace: Workspace,
+        workspaces: Workspaces,
         effort: str = "default",
         is_placed: bool = False,
         memory: int | None = None,
@@ -74,9 +74,9 @@ class Dataflow:
         `is_placed`: the rows that the plan arranges are on the workers that own them already, as rows of tables are.
         `memory` is the dataflow's own limit in bytes (`ikebana.runtime.memory_budget`); None for the common one.
         """
-        self._is_placed, self.memory, self._workspace = is_placed, memory, workspace
+        self._is_placed, self.memory, self._workspaces = is_placed, memory, workspaces
         self._is_lowered = False  # whether the dataflow has been written as a program, if it can be
-        self._program: Program | None = None
+        self._lowered_program: Program | None = None
         self._preview: Preview | None = None  # what the program would write in this sweep, to be compared
         self.programs_run = 0  # sweeps that were done by a program
         self.unmeasured_seconds = 0.0  # seconds of work since memory was last measured
@@ -92,6 +92,7 @@ class Dataflow:
         """Readers of its own errors and of the errors of all dataflows that it imports, directly or indirectly."""
         self._inbox: dict[tuple[int, int], dict[int, Any]] = {}  # by channel and number, then by sender
         self._channels, self._rounds = itertools.count(FIRST_EXCHANGE), itertools.count()
+        self._program_messages = itertools.count()
         self.start, self.lower, self.demanded, self.sweeps = 0, 0, 0, 0
         self._forgotten = 0  # operators have released what only earlier epochs needed
         self._started = self._proposed = False
@@ -193,7 +194,8 @@ class Dataflow:
         self._proposed = True
         after_start = [source.has_changes_after_start for source in self._sources]
         lasts = [source.last for source in self._sources]
-        proposal = available, since, lasts, list(zip(changes, after_start, strict=True))
+        small = self._small_change() if self.workers > 1 else None
+        proposal = available, since, lasts, list(zip(changes, after_start, strict=True)), small
         self._send_all(PROPOSALS, self.sweeps, [proposal] * self.workers)
         return True
 
@@ -209,7 +211,7 @@ class Dataflow:
         if not self._proposed or len(proposals) < self.workers:
             return False
         del self._inbox[PROPOSALS, self.sweeps]
-        available, since, lasts, changes = zip(*proposals.values(), strict=True)
+        available, since, lasts, changes, small = zip(*proposals.values(), strict=True)
         target = min(available)
         if not self._started:
             self._start(max(since))
@@ -217,7 +219,14 @@ class Dataflow:
         self._proposed = False
         changed, last = _on_any_worker(changes), [max(epochs) for epochs in zip(*lasts, strict=True)]
         if self.lower > self.start and not self._is_closing(target, last):
-            self._run_program(target, any(now for now, _ in changed))
+            if not any(now for now, _ in changed):
+                self._advance(target)
+            elif self.workers == 1:
+                self._run_program(target)
+            elif None not in small and min(small) < target:
+                self._set_signals(changed)
+                self._sweep = self._sweeping_together(min(small), target, last)
+                return True
         if target > self.lower:
             self._set_signals(changed)
             self._sweep = self._sweeping(target, last)
@@ -250,20 +259,45 @@ class Dataflow:
             self._demand_of_importers(target)
         self._complete(target)
 
-    def _run_program(self, target: int, has_changes: bool) -> None:
-        """Do as many epochs of a sweep as possible without visits: by a program, or because nothing changes in them.
+    def _run_program(self, target: int) -> None:
+        """Do as many epochs of a sweep as possible by a program, on a single worker."""
+        program = self._program()
+        if program is not None and FUSE == "both":
+            self._preview = program.preview(self.lower, target)
+        elif program is not None:
+            reached = program.run(self.lower, target)
+            self.programs_run += reached > self.lower
+            self._advance(reached)
 
-        Programs need no peers, and are made when first needed, after the first sweep.
-        """
-        reached = self.lower if has_changes else target
-        if has_changes and self.workers == 1 and FUSE != "never":
-            if not self._is_lowered:
-                self._is_lowered, self._program = True, self._lowered()
-            if self._program is not None and FUSE == "both":
-                self._preview = self._program.preview(self.lower, target)
-            elif self._program is not None:
-                reached = self._program.run(self.lower, target)
-                self.programs_run += reached > self.lower
+    def _sweeping_together(self, epoch: int, target: int, lasts: list[int]) -> Iterator[object]:
+        """A sweep of one epoch by the programs of all workers; if one of them fails, by visits up to `target`."""
+        program = self._program()
+        assert program is not None
+        if (yield from program.run_with_peers(epoch, self._exchange_messages)):
+            self.programs_run += 1
+            self._advance(epoch + 1)
+        else:
+            yield from self._sweeping(target, lasts)
+
+    def _exchange_messages(self, messages: list[Message]) -> Generator[object, None, list[Message]]:
+        return self._all_to_all(PROGRAM_MESSAGES, next(self._program_messages), messages)
+
+    def _small_change(self) -> int | None:
+        """The next epoch with changes on this worker, if a program can process them, or there are none."""
+        program = self._program()
+        if program is None or FUSE == "both" or self.lower == self.start:
+            return None
+        epoch = program.next_change()
+        return epoch if epoch == NEVER or program.can_load(epoch) else None
+
+    def _program(self) -> Program | None:
+        """The program of the dataflow, if it has one. It is written when first needed, after the first sweep."""
+        if not self._is_lowered and self.lower > self.start and FUSE != "never":
+            self._is_lowered, self._lowered_program = True, self._lowered()
+        return self._lowered_program
+
+    def _advance(self, reached: int) -> None:
+        """Complete epochs without visits."""
         if reached > self.lower:
             self._maintainer.trace.publish(None, from_epoch(reached, 1))
             self.reader.forget(reached)
@@ -273,12 +307,12 @@ class Dataflow:
 
     def _lowered(self) -> Program | None:
         """The dataflow as a program, if all its operators can be written as instructions."""
-        builder = ProgramBuilder()
+        builder = ProgramBuilder(self.workers)
         if not builder.lower_all(self._root.items):
             return None
         result = builder.arranged(self.result)
         assert result is not None
-        return Program(builder, result, self._maintainer.trace, self._workspace)
+        return Program(builder, result, self._maintainer.trace, self._workspaces)
 
     def _forget(self, target: int) -> None:
         """Release what only epochs before `target` needed."""

@@ -67,6 +67,19 @@ class Trace:
         """Whether new batches are passed on to queues."""
         return bool(self._queues)
 
+    def keep_room(self) -> None:
+        """Make room in the memtable unless it is at most half full."""
+        self.address()
+        memtable = self.spine.memtable
+        if memtable is not None and 2 * len(memtable) > memtable.capacity:
+            self.make_room()
+
+    def commit_memtable(self) -> None:
+        """Keep what a program has written to the memtable."""
+        memtable = self.spine.memtable
+        if memtable is not None:
+            memtable.commit()
+
     def make_room(self) -> bool:
         """Make room in the memtable; return whether there is more than before."""
         memtable = self.spine.memtable

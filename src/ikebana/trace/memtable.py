@@ -144,6 +144,10 @@ class Memtable:
         self._lanes[:, :rows] = lanes[:, :rows]
         self._table[addresses.HEADER + addresses.ROWS] = rows
 
+    def commit(self) -> None:
+        """Keep what a program has written: it cannot be undone any more."""
+        self._table[addresses.SAVED] = -1
+
     def clear(self) -> None:
         """Remove all rows."""
         self._table[addresses.HEADER + addresses.ROWS] = 0
