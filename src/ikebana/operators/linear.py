@@ -220,6 +220,32 @@ class Explode(Step):
         selected = Select(tuple((name, name) for name in self.keep))(changes)
         return selected.scaled(np.stack([lane.astype(np.int64) for lane in factors]))
 
+    def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
+        if not isinstance(self.function, ColumnLanes) or len(rows.diffs) != 1:
+            return None
+        fields = {field.name: field for field in rows.fields}
+        if any(
+            fields[name].nullable or not pa.types.is_signed_integer(fields[name].type) for name in self.function.columns
+        ):
+            return None
+        (diff,) = rows.diffs
+        diffs = [
+            diff,
+            *(program.multiplied(rows.count, diff, rows.columns[name].value) for name in self.function.columns),
+        ]
+        kept = {name: rows.columns[name] for name in self.keep}
+        return replace(rows, fields=self.fields(rows.fields), columns=kept, diffs=tuple(diffs))
+
+
+@dataclass(frozen=True)
+class ColumnLanes:
+    """A function for `Explode`: 1, which counts rows, and the values of some columns of integers."""
+
+    columns: tuple[str, ...]
+
+    def __call__(self, columns: Columns) -> list[Any]:
+        return [1, *(columns[name].to_numpy(zero_copy_only=False) for name in self.columns)]
+
 
 @dataclass(frozen=True)
 class Inspect(Step):

@@ -52,6 +52,8 @@ ROOM = 1 << 13
 MOST_INPUT_ROWS = 1 << 11
 """Sweeps with more rows of input than this are done by visits, which are faster then."""
 
+LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
+
 MOST_FREE_WORKSPACES = 4
 """The number of workspaces that a worker keeps for later."""
 
@@ -379,6 +381,12 @@ class ProgramBuilder:
     def copied(self, rows: Rows) -> Rows:
         """A new register like another."""
         return replace(rows, count=self.count(), columns=self._copies(rows), diffs=self.some_slots(len(rows.diffs)))
+
+    def multiplied(self, count: int, a: int, b: int) -> int:
+        """The slot of the products of two slots without nulls."""
+        result = self.slot()
+        self.emit(opcodes.MULTIPLY, count, result, 0, a, 0, b, 0, LEAST, GREATEST)
+        return result
 
     def filtered(self, rows: Rows, flag: Column) -> Rows:
         """The rows for which a flag is set, and not null."""
