@@ -9,7 +9,7 @@
     report     the result table, the JSON document and the figure
     command    the command line
     floor      `sort-floor`, the smallest benchmark
-    arrange    `arrange-closed-loop` and `arrange-bulk` (figure 6d, 6e)
+    arrange    `arrange-closed-loop`, `arrange-inserts` and `arrange-bulk` (figure 6d, 6e)
     counts     `count-closed-loop`, `count-open-loop` and `scaling` (figure 6a to 6d)
     queries    `join-proportionality` (figure 6f) and `idle-queries`
     fan_in     `fan-in`: joins with many inputs that change at the same time, on Spark
@@ -22,7 +22,7 @@ To add a benchmark, write a subclass of `Scenario` and add it to `SCENARIOS`.
 
 from __future__ import annotations
 
-from ikebana_bench.arrange import ArrangeBulk, ArrangeClosedLoop
+from ikebana_bench.arrange import ArrangeBulk, ArrangeClosedLoop, ArrangeInserts
 from ikebana_bench.counts import CountClosedLoop, CountOpenLoop, Scaling
 from ikebana_bench.fan_in import FanIn
 from ikebana_bench.floor import SortFloor
@@ -39,6 +39,7 @@ from ikebana_bench.tpch.verify import TpchVerify
 SCENARIOS: tuple[type[AnyScenario], ...] = (
     SortFloor,
     ArrangeClosedLoop,
+    ArrangeInserts,
     ArrangeBulk,
     CountClosedLoop,
     CountOpenLoop,

@@ -1,4 +1,4 @@
-"""`arrange-closed-loop` and `arrange-bulk`: how fast updates become a shared index (figure 6d, 6e).
+"""`arrange-closed-loop`, `arrange-inserts` and `arrange-bulk`: how fast updates become a shared index (figure 6d, 6e).
 
 Measured is the time from columns in memory until the batch is sealed and part of the trace. Not measured: generating
 the keys, verifying the result, and drawing progress bars. The operator runs by itself in this process, without an
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from time import process_time
+from time import process_time, thread_time
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -229,6 +229,76 @@ def _steps(arrange: Arrange, window: Window, batches: Iterable[Keys], handle: Ha
         if handle is not None:
             handle.advance(Antichain.of((epoch + 1,)))
         yield Step(keys, batch, watch.seconds, process_time() - cpu)
+
+
+# Insertions.
+
+
+@dataclass(frozen=True)
+class InsertsParameters(Parameters):
+    records: int = parameter(3_000_000, "rows in the index before the first insertion", minimum=1)
+    batches: int = parameter(400, "insertions, one per epoch", minimum=1)
+    batch: int = parameter(10_000, "rows of an insertion", minimum=1)
+    effort: str = parameter("default", "merge effort", choices=tuple(EFFORT))
+    seed: int = parameter(0, "seed of the random rows", minimum=0)
+
+
+class ArrangeInserts(Scenario[InsertsParameters]):
+    """Insert equal numbers of rows into a large index, which only grows.
+
+    `step` is the time from columns in memory until the reader has advanced, `cpu` the processor time of this thread in
+    it, and `moved` the rows that merges moved, which do not depend on the machine.
+    """
+
+    name = "arrange-inserts"
+    claim = (
+        "Insertions into a large index take about equally long: in processor time, the 99th percentile is at most 3 "
+        "times the median."
+    )
+    paper = "section 4.2 (amortised merging); figure 6e"
+    parameters = InsertsParameters
+
+    def run(self, parameters: InsertsParameters, progress: Progress) -> Results:
+        p = parameters
+        keys = random_keys(p.records + p.batches * p.batch, p.seed).view(np.uint64)
+        vals = np.arange(len(keys), dtype=np.uint64)
+        arrange = Arrange(PAIRS, effort=p.effort)
+        handle = arrange.handle()
+        arrange.update({"key": keys[: p.records], "val": vals[: p.records]}, (0,))
+        arrange.advance((1,))
+        milliseconds, cpu, moved, batches = [], [], [], []
+        for epoch in progress.track("insertions", range(1, p.batches + 1)):
+            rows = slice(p.records + (epoch - 1) * p.batch, p.records + epoch * p.batch)
+            before, started, watch = handle.rows_moved, thread_time(), Stopwatch()
+            arrange.update({"key": keys[rows], "val": vals[rows]}, (epoch,))
+            arrange.advance((epoch + 1,))
+            handle.advance((epoch,))
+            milliseconds.append(1e3 * watch.seconds)
+            cpu.append(1e3 * (thread_time() - started))
+            moved.append(handle.rows_moved - before)
+            batches.append(len(handle.batches()))
+        self._verify(handle.read((p.batches,)), keys, vals)
+        results = percentiles("step", "ms", milliseconds) | percentiles("cpu", "ms", cpu)
+        results |= {f"moved_{at}_rows": np.quantile(moved, q, method="higher").item() for at, q in _QUANTILES.items()}
+        ratios = {"step_p99_over_p50_ratio": results["step_p99_ms"] / results["step_p50_ms"]}
+        ratios["cpu_p99_over_p50_ratio"] = results["cpu_p99_ms"] / results["cpu_p50_ms"]
+        ratios["moved_p99_over_p50_ratio"] = results["moved_p99_rows"] / max(1, results["moved_p50_rows"])
+        batch_counts = {"batches_mean": sum(batches) / len(batches), "batches_max": max(batches)}
+        return {**results, **ratios, **batch_counts, "step_ms": ccdf(milliseconds)}
+
+    def _verify(self, stored: pa.Table, keys: Keys, vals: Keys) -> None:
+        """Verify that the index contains exactly the rows that were inserted; their values are distinct."""
+        order = np.argsort(stored["val"].to_numpy())
+        self.verify(
+            np.array_equal(stored["val"].to_numpy()[order], vals)
+            and np.array_equal(stored["key"].to_numpy()[order], keys)
+            and bool((stored["diff"].to_numpy() == 1).all()),
+            "the index contains the rows that were inserted",
+            detail=f"the index has {stored.num_rows} rows, and {len(keys)} were inserted",
+        )
+
+
+_QUANTILES = {"p50": 0.5, "p99": 0.99, "max": 1.0}
 
 
 # Bulk.

@@ -17,6 +17,7 @@ from ikebana.trace.updates import Sorted, Updates, consolidate
 from ikebana_bench import arrange, measure
 
 CLOSED_LOOP = ["arrange-closed-loop", "--records=3_000", "--keys=2_000", "--batches=40", "--batch=100"]
+INSERTS = ["arrange-inserts", "--records=3_000", "--batches=40", "--batch=100"]
 BULK = ["arrange-bulk", "--rows=3_000", "--nodes=200", "--repeats=2", "--lookups=100"]
 
 TIMED = {"updates_per_s", "numpy_sort_ratio", "sort_floor_ratio", "rust_anchor_ratio"}
@@ -33,6 +34,7 @@ ABOUT_TRACE = {
     "held_per_record_bytes",
     "held_per_record_max_bytes",
 }
+INSERT_UNITS = {"step": "ms", "cpu": "ms", "moved": "rows"}
 BULK_METRICS = {
     "best_s",
     "run_1_s",
@@ -79,6 +81,15 @@ def test_closed_loop_draws_a_curve_for_every_effort(tmp_path: Path) -> None:
     }
     (panel,) = arrange.ArrangeClosedLoop().figures(series)
     assert set(panel.curves) == {f"{effort} step" for effort in EFFORT}
+
+
+def test_inserts_reports_quantiles_and_their_ratios(tmp_path: Path) -> None:
+    status, document = run(INSERTS, tmp_path)
+    assert status == 0
+    assert document["verified"] is True
+    quantiles = {f"{what}_{at}_{unit}" for what, unit in INSERT_UNITS.items() for at in ("p50", "p99", "max")}
+    ratios = {f"{what}_p99_over_p50_ratio" for what in INSERT_UNITS}
+    assert document["results"].keys() == quantiles | ratios | {"batches_mean", "batches_max", "step_ms"}
 
 
 @pytest.mark.parametrize(("batch", "records"), [(7, 1_000), (1_000, 10), (2, 1)])
@@ -162,6 +173,8 @@ def miss_in_look_ups(monkeypatch: pytest.MonkeyPatch) -> None:
         (CLOSED_LOOP, lose_a_batch, "with effort eager, the trace contains the window"),
         (CLOSED_LOOP, lose_a_row, "a batch contains its updates, sorted and consolidated"),
         (CLOSED_LOOP, swap_two_rows, "a batch contains its updates, sorted and consolidated"),
+        (INSERTS, lose_a_batch, "the index contains the rows that were inserted"),
+        (INSERTS, lose_a_row, "the index contains the rows that were inserted"),
         (BULK, lose_a_row, 'pairs: column "key" of the index agrees with numpy.lexsort'),
         (BULK, swap_two_rows, 'pairs: column "key" of the index agrees with numpy.lexsort'),
         (BULK, miss_in_look_ups, 'pairs: lookups return the correct "key"'),

@@ -93,6 +93,26 @@ def test_run_returns_when_nothing_is_left_to_do(two: Processes) -> None:
         assert sum(shard.rows.num_rows for shard in shards) == 10 * (epoch + 1) + 1
 
 
+def test_an_idle_worker_frees_the_memory_that_a_slow_reader_has_held() -> None:
+    live = 2000
+    with Processes(1) as cluster, Engine(cluster=cluster) as engine:
+        table = engine.table("t", {"k": pa.int64(), "v": pa.int64()}, key="k")
+        view = engine.install("by value", table.arrange("v"))
+
+        def stored() -> int:
+            return sum(status.rows for status in engine.status())
+
+        with view.hold():
+            for value in range(20):
+                table.upsert({"k": np.arange(live), "v": np.arange(live) + value})
+                view.read()
+            assert stored() > 20 * live
+        end = time.monotonic() + SOON
+        while stored() > 8 * live and time.monotonic() < end:
+            time.sleep(0.05)
+        assert stored() <= 8 * live
+
+
 # Errors that are not the end.
 
 

@@ -218,8 +218,10 @@ def cluster_of(engine: Engine) -> InProcess:
 
 
 def settle(engine: Engine) -> None:
-    """Run until nothing is left to do; fail rather than hang."""
+    """Run until nothing is left to do, and use idle time for a moment; fail rather than hang."""
     assert cluster_of(engine).run_some(PATIENCE), "the dataflows do not come to rest"
+    for worker in cluster_of(engine).workers:
+        worker.merge_some()
 
 
 # Reading.

@@ -195,15 +195,21 @@ class Drop(NamedTuple):
     handle: int
 
 
-class Fuel(NamedTuple):
+class Idle(NamedTuple):
+    """A moment of idle time, for this many rows."""
+
     rows: int
+
+
+class Rest(NamedTuple):
+    """Idle time until nothing is left to do."""
 
 
 class MergeAll(NamedTuple):
     pass
 
 
-Step = Change | Burst | Close | Clone | Advance | Drop | Fuel | MergeAll
+Step = Change | Burst | Close | Clone | Advance | Drop | Idle | Rest | MergeAll
 
 
 @dataclass(frozen=True)
@@ -253,7 +259,8 @@ def scripts(
         st.builds(Clone, numbers),
         st.builds(Advance, numbers, to),
         st.builds(Drop, numbers),
-        st.builds(Fuel, st.integers(0, 9)),
+        *(st.builds(Idle, st.integers(0, 9)) for _ in range(2)),
+        st.just(Rest()),
         st.just(MergeAll()),
     )
     part, closed = st.lists(steps, max_size=length // 2), st.sampled_from([[], [Close()]])

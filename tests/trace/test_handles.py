@@ -21,7 +21,7 @@ from ikebana.trace import BatchQueue, Handle
 from tests.trace import compare
 from tests.trace.strategies import HASTE, Script, examples, readable, scripts
 from tests.trace.tables import feed, shown
-from tests.trace.trace_run import TraceRun, fuel, merge_all, slow_spines
+from tests.trace.trace_run import TraceRun, idle, merge_all, slow_spines
 
 PAIRS = Schema({"k": pa.int64()}, {"v": pa.int64()})
 
@@ -260,7 +260,7 @@ def test_invariance_imports_get_each_batch_once_whatever_is_merged(effort: str) 
             if epoch % 5 == 4:
                 merge_all(handle)
             else:
-                fuel(handle, epoch)
+                idle(handle, epoch)
         everything = compare.compact(compare.triples(handle.updates()), [(0,)])
         for imported in imports:
             batches = [*imported.history, *imported.take()]

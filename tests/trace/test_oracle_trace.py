@@ -14,7 +14,7 @@ from ikebana.encoding import Schema
 from ikebana.operators import Arrange
 from tests.trace import compare
 from tests.trace.strategies import HASTE, INTEGERS, Domain, Script, domains, examples, scripts
-from tests.trace.trace_run import fuel, merge_all, play, slow_spines
+from tests.trace.trace_run import idle, merge_all, play, slow_spines
 
 
 @examples(12, quick=4)
@@ -92,7 +92,7 @@ def test_invariance_of_batches_and_effort(
                     arrange.update({"k": [k], "v": [v]}, (epoch,), diff)
             arrange.advance((upper,))
             for rows in steps:
-                fuel(handle, rows)
+                idle(handle, rows)
             sealed = upper
         merge_all(handle)
         return [compare.batch_triples(batch) for batch in handle.batches() if len(batch)]

@@ -6,7 +6,7 @@ Work is counted in rows moved, never in seconds.
 from __future__ import annotations
 
 import tracemalloc
-from itertools import chain
+from itertools import chain, cycle
 from math import log2
 
 import numpy as np
@@ -19,9 +19,10 @@ from ikebana.encoding import Schema
 from ikebana.operators import Arrange
 from ikebana.time import Antichain
 from ikebana.trace import EFFORT, Batcher, Handle, Trace, Updates
+from ikebana.trace import spine as spines
 from ikebana.trace.spine import HEAD, RECENT, level_of, most_work
 from tests.trace.strategies import examples
-from tests.trace.trace_run import head, merge_all
+from tests.trace.trace_run import head, idle, merge_all, rest
 
 KEYS = Schema({"k": pa.int64()})
 
@@ -37,8 +38,8 @@ class Watched:
         self.counts = np.zeros(1 << 18, np.int64)  # what there should be, by key
         self.epoch = self.inserted = self.following = 0
 
-    def insert(self, rows: int) -> float:
-        """Insert new keys, or every other time the last ones again to cancel them; the share of `most_work` done."""
+    def insert(self, rows: int) -> int:
+        """Insert new keys, or every other time the last ones again to cancel them; return how many rows were moved."""
         undo = self.cancel and self.epoch % 2
         first = max(0, self.following - rows) if undo else self.following
         self.following = max(self.following, first + rows)
@@ -56,12 +57,29 @@ class Watched:
         bound = most_work(rows, self.effort, max(levels, self.trace.spine.levels))
         moved = self.trace.spine.rows_moved - before
         assert moved <= bound
-        batches = self.trace.spine.batches()
-        assert len(batches) <= RECENT - 1 + 2 + 2 * log2(self.inserted)
-        return moved / bound
+        self.check()
+        return moved
+
+    def idle(self, rows: int) -> None:
+        """Use idle time."""
+        idle(self.trace, rows)
+        self.check()
+
+    def check(self) -> None:
+        """There are few batches, and every merge has little to do for each row that fits below its level."""
+        spine, below = self.trace.spine, 0
+        assert len(spine.batches()) <= RECENT - 1 + 2 + 2 * log2(self.inserted)
+        for number, level in enumerate(spine._levels):
+            assert len(level.batches) <= 2
+            if level.merge is not None:
+                assert 3 * level.merge.remaining <= 14 * ((spines.HEAD << number) - below)
+            below += len(level)
 
     def settle(self) -> None:
-        """In the end nothing is lost."""
+        """In the end nothing is lost, and idle time is used only while there is something to do."""
+        rest(self.trace)
+        self.check()
+        assert all(level.merge is None and len(level.batches) <= 1 for level in self.trace.spine._levels)
         merge_all(self.trace)
         assert len(self.trace.spine.batches()) <= 1
         table = self.handle.read((self.epoch - 1,)).sort_by("k")
@@ -106,15 +124,16 @@ def test_oracle_work_and_batches_are_bounded(rows: int, effort: str, cancel: boo
 @given(
     st.sampled_from([1, 4]), st.sampled_from(list(EFFORT)), st.booleans(),
     st.lists(st.lists(st.integers(1, 9) | st.integers(1, 300), min_size=1, max_size=4), min_size=1, max_size=8),
-    st.integers(1, 4),
+    st.integers(1, 4), st.lists(st.integers(0, 5) | st.integers(0, 300), min_size=1, max_size=6),
 )  # fmt: skip
 def test_oracle_work_and_batches_are_bounded_whatever_the_sizes(
-    rows: int, effort: str, cancel: bool, parts: list[list[int]], repeats: int
+    rows: int, effort: str, cancel: bool, parts: list[list[int]], repeats: int, idle_rows: list[int]
 ) -> None:
     with head(rows):
-        spine = Watched(effort, cancel)
+        spine, moments = Watched(effort, cancel), cycle(idle_rows)
         for size in chain.from_iterable(part * repeats for part in parts):
             spine.insert(size)
+            spine.idle(next(moments))
         spine.settle()
 
 
@@ -125,6 +144,17 @@ def test_oracle_work_is_amortised() -> None:
         for _ in range(1000):
             spine.insert(4)
         assert spine.trace.spine.rows_moved <= spine.inserted * spine.trace.spine.levels
+
+
+@pytest.mark.parametrize("effort", ["default", "lazy"])
+def test_oracle_equal_insertions_take_about_equally_long(effort: str) -> None:
+    """However large the trace is, and though the largest merge moves half of it."""
+    with head(4):
+        spine = Watched(effort, cancel=False)
+        spine.insert(20_000)
+        moved = sorted([spine.insert(40) for _ in range(1000)][50:])
+        assert moved[-10] <= 3 * moved[len(moved) // 2]
+        assert moved[-1] <= 4 * moved[len(moved) // 2]
 
 
 def test_levels() -> None:
@@ -223,3 +253,73 @@ def test_oracle_memory_comes_back_when_the_slowest_reader_advances() -> None:
     merge_all(slow)
     assert slow.nbytes <= content.needed + 1000
     assert len(slow.batches()) == 1
+
+
+# Idle time.
+
+
+def test_oracle_memory_comes_back_in_idle_time_though_nothing_changes() -> None:
+    content = Replacing(EDGE, "default")
+    slow = content.handle.clone()
+    for _ in range(100):
+        content.replace(250)
+        content.handle.advance((content.epoch,))
+    rest(content.handle)
+    assert slow.nbytes > 20 * content.needed
+    slow.drop()
+    rest(content.handle, rows=1000)
+    assert content.handle.nbytes <= 4 * content.needed
+    table = content.handle.read((content.epoch,)).sort_by("k")
+    assert np.array_equal(table["v"], content.vals)
+
+
+def test_oracle_idle_time_is_used_once_for_the_same_content() -> None:
+    """Neither the passing of time nor a few changes make a large batch worth rewriting."""
+    content = Replacing(EDGE, "default")
+    for _ in range(40):
+        content.replace(10)
+        content.handle.advance((content.epoch,))
+        rest(content.handle)
+    before = content.handle.rows_moved
+    for epoch in range(content.epoch, content.epoch + 20):
+        content.arrange.advance((epoch + 1,))
+        content.handle.advance((epoch,))
+        rest(content.handle)
+    assert content.handle.rows_moved - before <= 4 * LIVE
+
+
+def test_oracle_idle_time_finishes_merges_and_no_more_if_a_trace_only_grows() -> None:
+    with head(4):
+        spine = Watched("default", cancel=False)
+        for _ in range(300):
+            spine.insert(5)
+            rest(spine.trace)
+        assert spine.trace.spine.rows_moved <= spine.inserted * spine.trace.spine.levels
+
+
+def test_oracle_a_batch_is_compacted_only_if_many_rows_can_be_added_to_others() -> None:
+    """Of a batch at two times, few rows are at the second one, or many."""
+    for late, is_worth_it in ((100, False), (1000, True)):
+        arrange = Arrange(KEYS)
+        handle = arrange.handle()
+        keys = np.arange(5000)
+        arrange.update({"k": keys}, np.where(keys % (5000 // late) == 0, 1, 0).reshape(-1, 1))
+        arrange.advance((2,))
+        handle.advance((1,))
+        rest(handle)
+        assert len(handle.batches()[0].times) == (1 if is_worth_it else 2)
+
+
+def test_oracle_compaction_gives_way_to_a_merge_of_the_same_batch() -> None:
+    with head(4):
+        arrange = Arrange(KEYS)
+        handle = arrange.handle()
+        arrange.update({"k": np.arange(40)}, (np.arange(40) % 2).reshape(-1, 1))
+        arrange.advance((2,))
+        handle.advance((1,))
+        idle(handle, 10)  # begins to compact the batch
+        arrange.update({"k": np.arange(40)}, (2,), -1)
+        arrange.advance((3,))
+        handle.advance((2,))
+        rest(handle)
+        assert handle.read((2,)).num_rows == len(handle.updates()) == 0

@@ -10,9 +10,7 @@ from unittest.mock import patch
 
 from ikebana.operators import Arrange
 from ikebana.time import Antichain
-from ikebana.trace import Description, Handle, Trace, Updates, spine
-from ikebana.trace.batch import StoredBatch
-from ikebana.trace.updates import consolidate
+from ikebana.trace import Handle, Trace, spine
 from tests.trace import compare
 from tests.trace.strategies import (
     HASTE,
@@ -22,9 +20,10 @@ from tests.trace.strategies import (
     Clone,
     Close,
     Drop,
-    Fuel,
+    Idle,
     MergeAll,
     Offset,
+    Rest,
     Script,
     Step,
     advanced,
@@ -56,9 +55,17 @@ def spine_of(trace: Handle | Trace) -> spine.Spine:
     return trace.spine
 
 
-def fuel(trace: Handle | Trace, rows: int) -> None:
-    """Move rows on in every merge in progress."""
-    spine_of(trace)._fuel(rows)
+def idle(trace: Handle | Trace, rows: int) -> bool:
+    """Let a trace use idle time; return whether there was anything to do."""
+    return spine_of(trace).merge_some(rows)
+
+
+def rest(trace: Handle | Trace, rows: int = 1 << 20) -> None:
+    """Use idle time until nothing is left to do; fail rather than hang."""
+    for _ in range(10_000):
+        if not idle(trace, rows):
+            return
+    raise AssertionError("the trace does not come to rest")
 
 
 def merge_all(trace: Handle | Trace) -> None:
@@ -68,11 +75,8 @@ def merge_all(trace: Handle | Trace) -> None:
     merged._roll_up(1 + merged.levels)
     merged._settle()
     for batch in merged.batches():
-        end = Description(batch.description.upper, batch.description.upper, batch.description.since)
-        nothing = StoredBatch.of(consolidate(Updates.empty(batch.schema, batch.times.shape[1])), end)
-        merged._put(nothing, merged.levels - 1)
-        merged._complete(merged.levels - 1)
-        merged._settle()
+        nothing = spine._nothing_after(batch)
+        merged._replace(batch, merged._merged(batch, nothing))
 
 
 def play(script: Script) -> None:
@@ -114,8 +118,10 @@ class TraceRun:
                 self.advance(number % len(self.handles), offsets)
             case Drop(number) if len(self.handles) > 1:
                 self.handles.pop(number % len(self.handles))[0].drop()
-            case Fuel(rows):
-                fuel(self.handles[0][0], rows)
+            case Idle(rows):
+                idle(self.handles[0][0], rows)
+            case Rest():
+                rest(self.handles[0][0])
             case MergeAll():
                 merge_all(self.handles[0][0])
 

@@ -3,6 +3,9 @@
 The loop receives messages, lets the worker do a quantum of work, sends the results, and blocks if there is nothing to
 do: an idle worker uses no processor time. All messages of a step for the same peer are sent as one.
 
+Idle time. After `_QUIET_MS` without messages and work, the worker merges its traces, a piece at a time, for as long as
+nothing arrives. So a message waits for at most one piece, and none that follows soon after another waits at all.
+
 Requests of the driver and of clients are answered as soon as possible: pending requests are tried again after every
 turn in which anything happened. `Idle` is answered when a step had nothing to do. Notifications are sent to the driver
 before any later answer, so that a thread that has an answer has received all earlier notifications.
@@ -58,6 +61,9 @@ _MESSAGES_PER_TURN = 64
 
 _WORK_SECONDS = 0.001
 """How long a worker may work before its sockets are polled: polling costs as much as a short step."""
+
+_QUIET_MS = 5
+"""After this time without work, the worker begins to merge its traces."""
 
 _IDLE_MS = 300
 """After this time without work, unused memory is returned to the system."""
@@ -203,8 +209,11 @@ class WorkerProcess:
         return True
 
     def _block(self) -> None:
-        """Wait until something arrives; after a while, release unused memory."""
-        events = self._poller.poll(_IDLE_MS)
+        """Wait until something arrives; after a while, merge traces, and then release unused memory."""
+        events = self._poller.poll(_QUIET_MS)
+        while not events and self.worker.merge_some():
+            events = self._poller.poll(0)
+        events = events or self._poller.poll(_IDLE_MS)
         if not events:
             self._memory.trim()
             release_unused_memory()

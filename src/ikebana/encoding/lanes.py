@@ -5,11 +5,13 @@ for any number of rows and reads like any other array. It may be written to if t
 entry, or are never read: a lane that a kernel fills but the caller does not use may be constant.
 After compaction the time of a batch is usually constant, and so is a diff of 1.
 
-Only this module creates constant lanes and trims lanes.
+Only this module creates constant lanes, trims lanes, and chooses the pages that they are stored in.
 """
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -49,6 +51,36 @@ def held_bytes(*lanes: Array) -> int:
 def empty_lane(rows: int, dtype: Any = np.int64) -> Any:
     """Return an uninitialised lane. Pages that are never written cost only address space."""
     return np.empty(rows, dtype)
+
+
+def in_small_pages(lane: Array) -> Any:
+    """Return an uninitialised lane that is to be written a little at a time, in small pages.
+
+    NumPy asks for huge pages for large arrays. The first write to a huge page waits until the system has found and
+    cleared 2 MiB, which takes up to tens of milliseconds. Call `in_huge_pages` once the lane is written.
+    """
+    _advise(lane, _NO_HUGE_PAGES)
+    return lane
+
+
+def in_huge_pages(lane: Array) -> Any:
+    """Return a lane, which the system may convert to huge pages in the background: these are faster to read."""
+    _advise(lane, _HUGE_PAGES)
+    return lane
+
+
+def _advise(lane: Array, advice: int) -> None:
+    if lane.nbytes < _HUGE_FROM_BYTES or is_constant(lane) or _madvise is None:
+        return
+    start = -(-lane.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
+    _madvise(ctypes.c_void_p(start), ctypes.c_size_t(lane.ctypes.data + lane.nbytes - start), advice)
+
+
+_HUGE_FROM_BYTES = 4 << 20
+"""From this size on, NumPy asks for huge pages."""
+
+_HUGE_PAGES, _NO_HUGE_PAGES = getattr(mmap, "MADV_HUGEPAGE", 0), getattr(mmap, "MADV_NOHUGEPAGE", 0)
+_madvise = getattr(ctypes.CDLL(None), "madvise", None) if _HUGE_PAGES else None
 
 
 def empty_diffs(lanes: int, rows: int) -> Lane:

@@ -23,7 +23,7 @@ from pyarrow import types
 from ikebana.encoding.arrow import pack_bits
 from ikebana.encoding.canonical import fixed_bytes, string_buffers
 from ikebana.encoding.columns import valid_flags
-from ikebana.encoding.lanes import Array, Lane, empty_lane
+from ikebana.encoding.lanes import Array, Lane, empty_lane, in_huge_pages, in_small_pages
 from ikebana.kernels import gather_bits, gather_fixed, gather_strings, gather_words, hash_bytes, hash_integers
 
 Payload: TypeAlias = tuple[pa.Array, ...]
@@ -138,17 +138,17 @@ class _ColumnMerge:
         self._sources: list[Array] = []
         if self._is_variable_width:
             self._sources = [*string_buffers(a), *string_buffers(b)]
-            self._offsets = empty_lane(total + 1)
+            self._offsets = in_small_pages(empty_lane(total + 1))
             self._offsets[0] = 0
             used = [int(starts[-1] - starts[0]) if len(starts) else 0 for starts in self._sources[::2]]
-            self._data = empty_lane(sum(used), np.uint8)
+            self._data = in_small_pages(empty_lane(sum(used), np.uint8))
         else:
             in_words = a.type.bit_width % 64 == 0
             unit = np.dtype(np.int64 if in_words else np.uint8)
             self._gather = gather_words if in_words else gather_fixed
             self._sources = [fixed_bytes(a).view(unit), fixed_bytes(b).view(unit)]
             self._width = a.type.bit_width // 8 // unit.itemsize
-            self._data = empty_lane(total * self._width, unit)
+            self._data = in_small_pages(empty_lane(total * self._width, unit))
         self._bitmaps = (*_bitmap(a), *_bitmap(b))
         self._valid = empty_lane(total, np.uint8) if a.null_count or b.null_count else None
 
@@ -165,8 +165,8 @@ class _ColumnMerge:
         if self._is_variable_width:
             self._offsets.resize(rows + 1, refcheck=False)
             self._data.resize(int(self._offsets[rows]), refcheck=False)
-            buffers = [bitmap, pa.py_buffer(self._offsets), pa.py_buffer(self._data)]
+            buffers = [bitmap, pa.py_buffer(in_huge_pages(self._offsets)), pa.py_buffer(in_huge_pages(self._data))]
         else:
             self._data.resize(rows * self._width, refcheck=False)
-            buffers = [bitmap, pa.py_buffer(self._data)]
+            buffers = [bitmap, pa.py_buffer(in_huge_pages(self._data))]
         return pa.Array.from_buffers(self._type, rows, buffers)

@@ -123,6 +123,10 @@ class Arrange:
         if self._batcher.lower != frontier:
             self.advance(frontier)
 
+    def merge_some(self, rows: int) -> bool:
+        """Move up to about `rows` rows of the trace in idle time. Return whether there was anything to do."""
+        return self._writer.merge_some(rows)
+
     def close(self) -> Batch:
         """End the input: seal all remaining updates."""
         return self.advance(Antichain())
@@ -163,6 +167,9 @@ class Maintainer(Operator[Arranged]):
     @property
     def nbytes(self) -> int:
         return self._published.nbytes
+
+    def merge_some(self, rows: int) -> bool:
+        return self._arrange.merge_some(rows)
 
     def forget(self, epoch: int) -> None:
         for reader in self._readers:

@@ -223,16 +223,12 @@ class Explode(Step):
     def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
         if not isinstance(self.function, ColumnLanes) or len(rows.diffs) != 1:
             return None
-        fields = {field.name: field for field in rows.fields}
-        if any(
-            fields[name].nullable or not pa.types.is_signed_integer(fields[name].type) for name in self.function.columns
-        ):
+        names = self.function.columns
+        summed = [field for field in rows.fields if field.name in names]
+        if any(field.nullable or not pa.types.is_signed_integer(field.type) for field in summed):
             return None
         (diff,) = rows.diffs
-        diffs = [
-            diff,
-            *(program.multiplied(rows.count, diff, rows.columns[name].value) for name in self.function.columns),
-        ]
+        diffs = [diff, *(program.multiplied(rows.count, diff, rows.columns[name].value) for name in names)]
         kept = {name: rows.columns[name] for name in self.keep}
         return replace(rows, fields=self.fields(rows.fields), columns=kept, diffs=tuple(diffs))
 

@@ -8,7 +8,7 @@ A dataflow (`ikebana.runtime.dataflow`) advances in sweeps. A sweep calls, on op
     forget(epoch)               once the sweep is complete: no time before `epoch` will occur again
 
 An operator outside loops is visited at most once in a sweep, one inside a loop once in each round. `drop` is called
-once, when the dataflow is dropped or has failed.
+once, when the dataflow is dropped or has failed. `merge_some` is called in idle time, also during a sweep.
 
 | class | is | adds |
 |---|---|---|
@@ -70,6 +70,10 @@ class Operator(ABC, Generic[OutT]):
 
     def drop(self) -> None:
         """Release all traces."""
+
+    def merge_some(self, rows: int) -> bool:
+        """In idle time, move up to about `rows` rows of the operator's trace. Return whether there was any work."""
+        return False
 
     @property
     def nbytes(self) -> int:

@@ -335,6 +335,10 @@ class Dataflow:
             flow.demand(epoch)
             flow._demand_of_importers(epoch)
 
+    def merge_some(self, rows: int) -> bool:
+        """In idle time, move up to about `rows` rows of a trace. Return whether there was any work."""
+        return any(operator.merge_some(rows) for operator in self._root.operators())
+
     @property
     def is_sweeping(self) -> bool:
         """Whether a sweep is under way."""

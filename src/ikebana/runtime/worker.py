@@ -4,6 +4,11 @@ Commands and peer messages go in (`command`, `deliver`), messages for peers come
 bounded amount of work. The transport carries the messages. The worker itself never waits, sleeps or reads the clock
 (except to measure memory now and then), so a test can produce every interleaving of workers.
 
+Idle time. When nothing else is to be done, the transport may call `merge_some`, which moves up to `IDLE_ROWS` rows of a
+trace: it merges batches and compacts history, so that memory is freed after a slow reader has left, even if the trace
+does not change any more (`ikebana.trace.spine`). It looks at one dataflow in each call, and only at dataflows of which
+a trace has grown, or has a reader that has moved or left, until they have no such work. So a worker comes to rest.
+
 Inputs and tables. One dataflow arranges the changes of an input or a table, and reads them directly; all other
 dataflows import its arrangement. A stream is not stored: every dataflow that reads it has its own source.
 
@@ -19,6 +24,7 @@ and arrangements that the failed one had imported are released.
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +86,9 @@ from ikebana.trace import Batch, Handle
 PENDING: Any = object()
 """What `Worker.answer` returns if a request cannot be answered yet."""
 
+IDLE_ROWS = 1 << 15
+"""How many rows are moved at a time in idle time: half a millisecond, or a few milliseconds for rows with strings."""
+
 
 class Worker:
     """Worker `index` of `workers` peers."""
@@ -91,6 +100,7 @@ class Worker:
         self.notifications: deque[Any] = deque()  # to the driver
         self.flows: dict[str, Dataflow] = {}
         self._awake: dict[str, None] = {}  # in the order in which they were woken
+        self._unmerged: dict[str, None] = {}  # dataflows whose traces may have work for idle time
         self.failures: dict[str, str] = {}
         self.epoch = 0
         self._by_digest: dict[str, Dataflow] = {}
@@ -173,9 +183,12 @@ class Worker:
                     if number not in self._holds:
                         self._holds[number] = self._new_hold(name, at)
                     self._holds[number].advance(at)
+                    self._unmerged[name] = None
             case Release(number):
                 if number in self._holds:
-                    self._holds.pop(number).drop()
+                    hold = self._holds.pop(number)
+                    hold.drop()
+                    self._unmerged[hold.dataflow] = None
             case DriverAnswer(ticket):
                 if ticket in self._questions:
                     self._questions[ticket] = command
@@ -220,7 +233,25 @@ class Worker:
                 self._fail(name, f"{type(error).__name__}: {error}", notify_peers=True)
             if flow.lower != lower:
                 self._subscriptions.on_sweep(name)
+                self._has_moved(flow)
         return bool(awake)
+
+    def merge_some(self) -> bool:
+        """Use idle time for a piece of merging or compaction of one dataflow. Return whether there may be more."""
+        if not self._unmerged:
+            return False
+        name = next(iter(self._unmerged))
+        flow, has_work = self.flows.get(name), False
+        with suppress(MemoryError):  # then there is no room for the result of a merge
+            has_work = flow is not None and flow.merge_some(IDLE_ROWS)
+        if not has_work:
+            del self._unmerged[name]
+        return bool(self._unmerged)
+
+    def _has_moved(self, flow: Dataflow) -> None:
+        """Note that a dataflow has changed its traces, or as a reader the traces that it imports."""
+        for each in (flow, *flow.imported):
+            self._unmerged[each.name] = None
 
     def _check_memory(self, flow: Dataflow, spent: float) -> None:
         """Raise if a dataflow uses too much memory. Measured only after it has worked for a while."""
@@ -450,6 +481,7 @@ class Worker:
             for number in [number for number, hold in self._holds.items() if hold.dataflow == name]:
                 self._holds.pop(number).drop()
             flow.drop()
+            self._has_moved(flow)
             for sources in self._inputs.values():
                 sources.pop(name, None)
             if self._by_digest.get(flow.plan.digest) is flow:

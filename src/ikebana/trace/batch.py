@@ -31,6 +31,8 @@ from ikebana.encoding.lanes import (
     empty_diffs,
     empty_lane,
     held_bytes,
+    in_huge_pages,
+    in_small_pages,
     trimmed,
 )
 from ikebana.encoding.payload import Payload
@@ -198,23 +200,23 @@ class StoredBatch:
 class BatchBuilder:
     """Space for the output of a merge: at most `rows` rows with times from the table `times`.
 
-    The merge writes into `out`. Lanes known to be constant take no space.
+    The merge writes into `out`, a little at a time. Lanes known to be constant take no space.
     """
 
     def __init__(self, schema: Schema, times: Lane, rows: int, collided: Lane) -> None:
         self._schema, self._times, self._collided = schema, times, collided
         self.out = LaneSlice(
-            empty_lane(rows) if schema.key.fields else constant(0, rows),
-            empty_lane(rows) if schema.val.fields else constant(0, rows),
+            in_small_pages(empty_lane(rows)) if schema.key.fields else constant(0, rows),
+            in_small_pages(empty_lane(rows)) if schema.val.fields else constant(0, rows),
             empty_lane(rows) if len(collided) else constant(0, rows),
-            empty_lane(rows, np.int32) if len(times) > 1 else constant(0, rows, np.int32),
-            empty_diffs(len(schema.diffs), rows),
+            in_small_pages(empty_lane(rows, np.int32)) if len(times) > 1 else constant(0, rows, np.int32),
+            in_small_pages(empty_diffs(len(schema.diffs), rows)),
         )
 
     def finish(self, rows: int, payload: Payload, description: Description, varied: bool) -> StoredBatch:
         """Return the batch of the first `rows` rows; `varied` is false if all their diffs are equal."""
         out = self.out
         diffs = trimmed(out.diffs, rows) if varied or not rows else constant_diffs(out.diffs[:, 0].copy(), rows)
-        key, val, tix = trimmed(out.key, rows), trimmed(out.val, rows), trimmed(out.tix, rows)
+        key, val, tix = (in_huge_pages(trimmed(lane, rows)) for lane in (out.key, out.val, out.tix))
         updates = Updates(self._times, tix, diffs, self._schema, key, val, payload)
         return StoredBatch(updates, trimmed(out.ident, rows), self._collided, description)

@@ -2,7 +2,8 @@
 
 A `Trace` is a spine with its readers. Each reader has a `Handle` with a frontier of its own: reads at times
 beyond it are exact; history before it may be compacted. Merges compact to the meet of all handles'
-frontiers, so the slowest reader determines the memory, without any effect on the results of other readers.
+frontiers, so the slowest reader determines the memory, without any effect on the results of other readers. In idle
+time, `merge_some` merges and compacts what insertions have left; so memory is freed after the slowest reader has left.
 
 Ownership. Handles own the trace; the operator that writes it has only a weak reference (`Writer`). When the last handle
 is dropped, explicitly or because nothing refers to it any more, the spine is freed; the operator continues to emit
@@ -107,6 +108,11 @@ class Trace:
         if spine.memtable is None:
             spine.memtable = Memtable(self.schema, spine.lower.dimensions or 1)
         return spine.address()
+
+    def merge_some(self, rows: int) -> bool:
+        """Move up to about `rows` rows in idle time. Return whether there was anything to do."""
+        self._set_since()
+        return self.spine.merge_some(rows)
 
     def _set_since(self) -> None:
         """Set the frontier of compaction to the meet of the readers' frontiers."""
@@ -281,3 +287,8 @@ class Writer:
         trace = self._trace()
         if trace is not None and trace.readers:
             trace.insert(batch)
+
+    def merge_some(self, rows: int) -> bool:
+        """Let the trace use idle time, if it still has readers. Return whether there was anything to do."""
+        trace = self._trace()
+        return trace is not None and bool(trace.readers) and trace.merge_some(rows)
