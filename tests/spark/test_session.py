@@ -28,15 +28,15 @@ pytestmark = pytest.mark.spark
 DIGEST = re.compile(r"[0-9a-f]{12,}")
 
 
-def threads() -> set[str]:
-    return {each.name for each in threading.enumerate() if "ikebana" in each.name or "changes of" in each.name}
+def threads() -> set[threading.Thread]:
+    return {each for each in threading.enumerate() if "ikebana" in each.name or "changes of" in each.name}
 
 
 def test_sessions_side_by_side(spark: SparkSession) -> None:
     before = threads()
     work_with_two(spark)
     gc.collect()
-    assert threads() == before
+    assert threads() <= before, "threads of earlier sessions may end meanwhile, but there are no new ones"
     assert spark.range(10).count() == 10
 
 
