@@ -29,8 +29,8 @@ from tests.spark.programs import SOON, all_end
 
 pytestmark = pytest.mark.spark
 
-TIMEOUT = 240.0
-"""How many seconds a driver may take: six Java processes start on few cores."""
+TIMEOUT = 1200.0
+"""How many seconds a driver may take: six Java processes start on few cores, which others may use too."""
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
