@@ -5,6 +5,8 @@ The profile is chosen by IKEBANA_PROFILE: see `tests.profiles`.
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import settings
 
@@ -13,6 +15,20 @@ from tests.profiles import EXAMPLES, PROFILE
 for name, examples in EXAMPLES.items():
     settings.register_profile(name, max_examples=examples, deadline=None, derandomize=False, print_blob=True)
 settings.load_profile(PROFILE)
+
+SPARK = {
+    "spark.sql.shuffle.partitions": 2,
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Settings of all sessions that do not have others: over few rows, tasks and generated code take most of the time."""
+
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Java without its optimising compiler, which takes more time than it saves in processes that end after minutes."""
+
+os.environ.setdefault("JAVA_TOOL_OPTIONS", JAVA)
+os.environ.setdefault("PYSPARK_SUBMIT_ARGS", " ".join(f"--conf {key}={SPARK[key]}" for key in SPARK) + " pyspark-shell")
 
 RUNS_IN = {"thorough": ("thorough", "soak"), "soak": ("soak",)}
 """The profiles in which tests with a marker run; tests without one run in all of them."""

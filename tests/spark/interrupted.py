@@ -21,7 +21,7 @@ from ikebana.spark import Session, connect, spark_session
 from tests.clusters import is_running, within
 from tests.spark.conftest import SMALL
 
-LONG = 120.0
+LONG = 600.0
 """How many seconds to wait for something to happen."""
 
 SLOTS = {"spark.master": "local[6]", "spark.log.level": "OFF", **SMALL}

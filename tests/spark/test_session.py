@@ -28,15 +28,16 @@ pytestmark = pytest.mark.spark
 DIGEST = re.compile(r"[0-9a-f]{12,}")
 
 
-def threads() -> set[str]:
-    return {thread.name for thread in threading.enumerate() if "ikebana" in thread.name or "changes of" in thread.name}
+def threads() -> set[threading.Thread]:
+    names = ("ikebana", "changes of")
+    return {thread for thread in threading.enumerate() if any(name in thread.name for name in names)}
 
 
 def test_sessions_side_by_side(spark: SparkSession) -> None:
     before = threads()
     work_with_two(spark)
     gc.collect()
-    assert threads() == before
+    assert threads() <= before, "threads of earlier sessions may end meanwhile, but there are no new ones"
     assert spark.range(10).count() == 10
 
 

@@ -44,6 +44,8 @@ _CONF = {
     "spark.sql.optimizer.excludedRules": f"{_RULES}ConvertToLocalRelation",  # else the values replace the expressions
     "spark.sql.optimizer.inSetConversionThreshold": "1000000",
     "spark.sql.debug.maxToStringFields": "100000",
+    "spark.sql.codegen.wholeStage": "true",  # as users have it
+    "spark.sql.codegen.factoryMode": "FALLBACK",
 }
 
 
