@@ -435,7 +435,7 @@ class ProgramBuilder:
 
     def sent(self, rows: Rows, key: int, names: Iterable[str]) -> tuple[Rows, int]:
         """Rows with some columns, sent to the workers that own their keys; the register and the key slot there."""
-        kept = {name: rows.columns[name] for name in names}
+        kept = {name: rows.columns[name] for name in sorted(names)}  # in the same order on all workers
         present = [slot for column in kept.values() for slot in (column.value, column.null) if slot]
         count, slots = self.exchanged(rows.count, key, [key, *present, *rows.diffs])
         arrived = dict(zip(present, slots[1:], strict=False))

@@ -8,6 +8,8 @@ the spine (*spill*).
 A `TraceTable` describes a trace by addresses (`ikebana.kernels.addresses`): the memtable, and all batches of the spine.
 It holds on to the batches, and is made again when the spine has changed.
 
+A program that waits for other workers has not committed what it has written: nobody else sees these rows yet.
+
 Only traces whose lanes are exact have a memtable: rows have no payload. Times have one or two coordinates.
 
 Invariants: rows are in order of (key, value, time), no two are equal in all three, no diff is zero.
@@ -83,7 +85,15 @@ class Memtable:
         self._version = -1
 
     def __len__(self) -> int:
-        return int(self._table[addresses.HEADER + addresses.ROWS])
+        """The number of rows, without those of a program that has not committed."""
+        saved = int(self._table[addresses.SAVED])
+        return int(self._table[addresses.HEADER + addresses.ROWS]) if saved < 0 else saved
+
+    @property
+    def _committed(self) -> Lane:
+        """The rows, lane by lane, without those of a program that has not committed."""
+        start = 0 if self._table[addresses.SAVED] < 0 else self.capacity
+        return self._lanes[:, start : start + len(self)]
 
     @property
     def nbytes(self) -> int:
@@ -155,20 +165,19 @@ class Memtable:
 
     def batch(self, description: Description) -> StoredBatch:
         """The rows as a batch, which later insertions do not change."""
-        rows = len(self)
-        content = self._lanes[:, :rows].tobytes()
+        lanes = self._committed
+        content = lanes.tobytes()
         if self._snapshot is None or self._snapshot[0] != content:
-            self._snapshot = content, self._copied(rows, description)
+            self._snapshot = content, self._stored(lanes.copy(), description)
         return self._snapshot[1].described(description)
 
-    def _copied(self, rows: int, description: Description) -> StoredBatch:
-        lanes = self._lanes[:, :rows].copy()
+    def _stored(self, lanes: Lane, description: Description) -> StoredBatch:
         times = lanes[addresses.EPOCH_LANE : addresses.EPOCH_LANE + self._dimensions].T
         table, tix = time_tables.distinct_times(np.ascontiguousarray(times))
         diffs = compressed_diffs(lanes[addresses.FIRST_DIFF_LANE :])
         key, val = lanes[addresses.KEY_LANE], lanes[addresses.VAL_LANE]
         updates = Updates(table, tix, diffs, self._schema, key, val, ())
-        return StoredBatch.of(Sorted(updates, constant(0, rows), NO_KEYS), description)
+        return StoredBatch.of(Sorted(updates, constant(0, len(key)), NO_KEYS), description)
 
 
 def address_of(array: Array) -> int:
