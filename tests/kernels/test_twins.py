@@ -16,12 +16,15 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 
 from ikebana import kernels
+from ikebana.kernels.compile import KERNELS
+from ikebana.kernels.layout import AT_A, AT_B, FINAL, MERGE_CELLS, PAIRS, VARIED, WRITTEN
 from ikebana.kernels.match import GROUP
-from ikebana.kernels.merge import AT_A, AT_B, FINAL, PAIRS, STATE_CELLS, VARIED, WRITTEN
 from ikebana.kernels.sort import LONGEST_RUN
 from ikebana.time import Antichain, advance, less_equal
 from tests.kernels import naive
 from tests.kernels.naive import Time, Update
+
+kernels.load()
 
 JUNK = 77  # what output arrays hold before a kernel writes to them
 
@@ -31,7 +34,7 @@ NUMBERS = (
 )
 
 
-@pytest.mark.parametrize("name", kernels.KERNELS)
+@pytest.mark.parametrize("name", KERNELS)
 def test_every_kernel_has_a_twin(name: str) -> None:
     assert getattr(naive, name, None), f"tests/kernels/naive.py has no twin of {name}"
     assert getattr(naive, name).__doc__, f"the twin of {name} does not say what it computes"
@@ -344,7 +347,7 @@ class Merge:
         self.rows = len(sides.a), len(sides.b)
         self.out = output_for(sides.moved(), sides.diff_lanes, thrifty)
         self.src = np.full(sum(self.rows), JUNK)
-        self.state = np.zeros(STATE_CELLS, np.int64)
+        self.state = np.zeros(MERGE_CELLS, np.int64)
         self.narrow, self.verify, self.exact_keys = narrow, verify, exact_keys
 
     def step(self, limit: int) -> tuple[int, list[tuple[int, int]]]:

@@ -19,23 +19,30 @@ Cost: a few nanoseconds for each cell that is in the processor's cache.
 from __future__ import annotations
 
 from ikebana.kernels.compile import helper
+from ikebana.kernels.layout import (
+    CAPACITY,
+    CELLS,
+    DIFF,
+    DIFF_LANE_STEP,
+    DIFF_STEP,
+    EPOCH,
+    EPOCH_STEP,
+    FIRST_DIFF_LANE,
+    GREATEST,
+    HEADER,
+    KEY,
+    KEY_STEP,
+    LANES,
+    ROUND,
+    ROUND_STEP,
+    ROWS,
+    SAVED,
+    TIX,
+    TIX_STEP,
+    VAL,
+    VAL_STEP,
+)
 from ikebana.kernels.pointers import load, load_half, store
-
-BATCHES, CAPACITY, LANES, SAVED = range(4)
-"""The header: number of batches with the memtable, rows that fit into the memtable, diff lanes, and the number of rows
-that the memtable had before the present program wrote to it (-1 if it has not)."""
-
-HEADER = 4
-
-GREATEST = (1 << 63) - 1
-
-ROWS, KEY, KEY_STEP, VAL, VAL_STEP, TIX, TIX_STEP, EPOCH, EPOCH_STEP, ROUND, ROUND_STEP = range(11)
-DIFF, DIFF_STEP, DIFF_LANE_STEP = range(11, 14)
-CELLS = 14
-
-KEY_LANE, VAL_LANE, EPOCH_LANE, ROUND_LANE, FIRST_DIFF_LANE = range(5)
-"""The lanes of a memtable. Each lane has twice its capacity: the second half keeps rows that may have to be
-restored."""
 
 # Reading.
 

@@ -18,7 +18,7 @@ from pyarrow import types
 from ikebana.encoding import columns
 from ikebana.expressions import Expression
 from ikebana.expressions.core import base
-from ikebana.kernels import program as opcodes
+from ikebana.kernels import opcodes
 from ikebana.operators.program import Column, ProgramBuilder, Rows
 
 MOST_CONSTANTS = 32

@@ -24,8 +24,7 @@ import pyarrow as pa
 from ikebana.encoding import Schema
 from ikebana.encoding import payload as payloads
 from ikebana.encoding.lanes import Array, Lane
-from ikebana.kernels import expand_pairs, match_keys
-from ikebana.kernels import program as opcodes
+from ikebana.kernels import expand_pairs, match_keys, opcodes
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.pending import PendingChanges
 from ikebana.operators.program import Column, Index, Lanes, ProgramBuilder, Rows

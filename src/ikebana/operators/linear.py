@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from ikebana.encoding.bad_rows import Failure, separate_bad_rows
 from ikebana.errors import SchemaError
-from ikebana.kernels import program as opcodes
+from ikebana.kernels import opcodes
 from ikebana.operators.changes import Changes, Fields, checked_columns
 from ikebana.operators.pacing import Pace
 from ikebana.operators.program import ProgramBuilder, Rows

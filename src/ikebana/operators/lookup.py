@@ -23,8 +23,7 @@ import numpy as np
 
 from ikebana.encoding import Schema
 from ikebana.encoding.lanes import Array, Lane
-from ikebana.kernels import program as opcodes
-from ikebana.kernels import sort_order
+from ikebana.kernels import opcodes, sort_order
 from ikebana.operators.changes import Changes
 from ikebana.operators.exchange import Exchange
 from ikebana.operators.join import QUANTUM, JoinColumns, Pairs, emit, join_updates

@@ -27,8 +27,7 @@ import pyarrow as pa
 from ikebana.encoding import Schema, columns
 from ikebana.encoding.lanes import Lane, constant
 from ikebana.encoding.schema import Side
-from ikebana.kernels import program as opcodes
-from ikebana.kernels import run_program, shard_rows
+from ikebana.kernels import opcodes, run_program, shard_rows
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.span import NEVER
 from ikebana.operators.streams import Arranged, Stream, from_epoch

@@ -52,8 +52,7 @@ from ikebana.encoding import payload as payloads
 from ikebana.encoding.bad_rows import Failure, separate_bad_rows
 from ikebana.encoding.columns import empty_array
 from ikebana.encoding.lanes import Array, Index, Lane, constant
-from ikebana.kernels import accumulate_rows, expand_pairs, match_keys
-from ikebana.kernels import program as opcodes
+from ikebana.kernels import accumulate_rows, expand_pairs, match_keys, opcodes
 from ikebana.operators.arrange import Maintainer
 from ikebana.operators.ordered import read_ends
 from ikebana.operators.pacing import Pace

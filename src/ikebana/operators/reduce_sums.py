@@ -29,8 +29,7 @@ import pyarrow as pa
 from ikebana.encoding import payload as payloads
 from ikebana.encoding.bad_rows import separate_bad_rows
 from ikebana.encoding.lanes import Array, Lane, gather_lane
-from ikebana.kernels import program as opcodes
-from ikebana.kernels import sort_order, sum_visible
+from ikebana.kernels import opcodes, sort_order, sum_visible
 from ikebana.operators.pending import next_round
 from ikebana.operators.program import Column, Index, ProgramBuilder, Rows
 from ikebana.operators.reduce import (

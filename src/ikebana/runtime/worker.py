@@ -30,6 +30,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ikebana import kernels
 from ikebana.errors import DataflowError, TimeError
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.program import Workspaces
@@ -94,6 +95,7 @@ class Worker:
     """Worker `index` of `workers` peers."""
 
     def __init__(self, index: int, workers: int, effort: str = "default", budget: Budget | None = None) -> None:
+        kernels.load()
         self.index, self.workers, self._effort = index, workers, effort
         self._budget, self._workspaces = budget or Budget(), Workspaces()
         self.outbox: deque[tuple[int, PeerMessage]] = deque()

@@ -25,7 +25,7 @@ import numpy as np
 
 from ikebana.encoding.lanes import Array, Lane, constant
 from ikebana.encoding.schema import Schema
-from ikebana.kernels import addresses
+from ikebana.kernels import layout
 from ikebana.trace import time_tables
 from ikebana.trace.batch import StoredBatch
 from ikebana.trace.description import Description
@@ -54,31 +54,31 @@ class Memtable:
         self._snapshot: tuple[bytes, StoredBatch] | None = None
         self._batches: Sequence[StoredBatch] = ()
         self._arrays: list[Lane] = []
-        self._table = np.zeros(addresses.HEADER + addresses.CELLS, np.int64)
+        self._table = np.zeros(layout.HEADER + layout.CELLS, np.int64)
         self._allocate(FEW_ROWS)
 
     def _allocate(self, capacity: int) -> None:
         """Make an empty memtable of another capacity; the table must be made again."""
-        lanes = addresses.FIRST_DIFF_LANE + len(self._schema.diffs)
+        lanes = layout.FIRST_DIFF_LANE + len(self._schema.diffs)
         self._lanes = np.zeros((lanes, 2 * capacity), np.int64)
         self.capacity = capacity
         table = self._table
-        table[: addresses.HEADER] = 1, capacity, len(self._schema.diffs), -1
+        table[: layout.HEADER] = 1, capacity, len(self._schema.diffs), -1
         start, pitch = address_of(self._lanes), 16 * capacity
-        cells = table[addresses.HEADER : addresses.HEADER + addresses.CELLS]
+        cells = table[layout.HEADER : layout.HEADER + layout.CELLS]
         cells[:] = (
             0,
-            start + pitch * addresses.KEY_LANE,
+            start + pitch * layout.KEY_LANE,
             8,
-            start + pitch * addresses.VAL_LANE,
+            start + pitch * layout.VAL_LANE,
             8,
             0,
             0,
-            start + pitch * addresses.EPOCH_LANE,
+            start + pitch * layout.EPOCH_LANE,
             8,
-            start + pitch * addresses.ROUND_LANE,
+            start + pitch * layout.ROUND_LANE,
             8,
-            start + pitch * addresses.FIRST_DIFF_LANE,
+            start + pitch * layout.FIRST_DIFF_LANE,
             8,
             pitch,
         )
@@ -86,13 +86,13 @@ class Memtable:
 
     def __len__(self) -> int:
         """The number of rows, without those of a program that has not committed."""
-        saved = int(self._table[addresses.SAVED])
-        return int(self._table[addresses.HEADER + addresses.ROWS]) if saved < 0 else saved
+        saved = int(self._table[layout.SAVED])
+        return int(self._table[layout.HEADER + layout.ROWS]) if saved < 0 else saved
 
     @property
     def _committed(self) -> Lane:
         """The rows, lane by lane, without those of a program that has not committed."""
-        start = 0 if self._table[addresses.SAVED] < 0 else self.capacity
+        start = 0 if self._table[layout.SAVED] < 0 else self.capacity
         return self._lanes[:, start : start + len(self)]
 
     @property
@@ -110,14 +110,14 @@ class Memtable:
         return self._address
 
     def _describe(self, batches: Sequence[StoredBatch]) -> None:
-        head = addresses.HEADER + addresses.CELLS
-        table = np.empty(head + addresses.CELLS * len(batches), np.int64)
+        head = layout.HEADER + layout.CELLS
+        table = np.empty(head + layout.CELLS * len(batches), np.int64)
         table[:head] = self._table[:head]
-        table[addresses.BATCHES] = 1 + len(batches)
+        table[layout.BATCHES] = 1 + len(batches)
         self._batches, self._arrays = batches, []
         for number, batch in enumerate(batches):
-            start = head + number * addresses.CELLS
-            table[start : start + addresses.CELLS] = self._cells(batch)
+            start = head + number * layout.CELLS
+            table[start : start + layout.CELLS] = self._cells(batch)
         self._table, self._address = table, address_of(table)
 
     def _cells(self, batch: StoredBatch) -> list[int]:
@@ -152,15 +152,15 @@ class Memtable:
         rows, lanes = len(self), self._lanes
         self._allocate(MOST_ROWS)
         self._lanes[:, :rows] = lanes[:, :rows]
-        self._table[addresses.HEADER + addresses.ROWS] = rows
+        self._table[layout.HEADER + layout.ROWS] = rows
 
     def commit(self) -> None:
         """Keep what a program has written: it cannot be undone any more."""
-        self._table[addresses.SAVED] = -1
+        self._table[layout.SAVED] = -1
 
     def clear(self) -> None:
         """Remove all rows."""
-        self._table[addresses.HEADER + addresses.ROWS] = 0
+        self._table[layout.HEADER + layout.ROWS] = 0
         self._snapshot = None
 
     def batch(self, description: Description) -> StoredBatch:
@@ -172,10 +172,10 @@ class Memtable:
         return self._snapshot[1].described(description)
 
     def _stored(self, lanes: Lane, description: Description) -> StoredBatch:
-        times = lanes[addresses.EPOCH_LANE : addresses.EPOCH_LANE + self._dimensions].T
+        times = lanes[layout.EPOCH_LANE : layout.EPOCH_LANE + self._dimensions].T
         table, tix = time_tables.distinct_times(np.ascontiguousarray(times))
-        diffs = compressed_diffs(lanes[addresses.FIRST_DIFF_LANE :])
-        key, val = lanes[addresses.KEY_LANE], lanes[addresses.VAL_LANE]
+        diffs = compressed_diffs(lanes[layout.FIRST_DIFF_LANE :])
+        key, val = lanes[layout.KEY_LANE], lanes[layout.VAL_LANE]
         updates = Updates(table, tix, diffs, self._schema, key, val, ())
         return StoredBatch.of(Sorted(updates, constant(0, len(key)), NO_KEYS), description)
 
