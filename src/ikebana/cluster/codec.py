@@ -123,10 +123,11 @@ class Sealed:
     dataflow: str
     plan: bytes
     memory: int | None
+    owner: str
 
     def open(self) -> messages.Install:
         """The command. Raises whatever unpickling the functions in the plan raises."""
-        return messages.Install(self.dataflow, pickle.loads(self.plan), self.memory)
+        return messages.Install(self.dataflow, pickle.loads(self.plan), self.memory, self.owner)
 
 
 def seal(command: messages.Install) -> Sealed:
@@ -140,7 +141,7 @@ def seal(command: messages.Install) -> Sealed:
             detail=f"{type(error).__name__}: {error}",
             hint="its functions must not refer to files, locks, connections and the like",
         ) from error
-    return Sealed(command.dataflow, file.getvalue(), command.memory)
+    return Sealed(command.dataflow, file.getvalue(), command.memory, command.owner)
 
 
 # Reducers for pickle: a function that creates the value again, and its arguments.

@@ -119,8 +119,8 @@ class Worker:
                 self._push(name, changes)
             case Advance(epoch):
                 self._advance(epoch)
-            case Install(name, plan, memory):
-                self._install(name, plan, memory)
+            case Install(name, plan, memory, owner):
+                self._install(name, ir.with_owner(plan, owner) if owner else plan, memory)
             case Demand(name, epoch):
                 if name in self.flows:
                     self.flows[name].demand(epoch)
