@@ -31,6 +31,7 @@ import zmq
 
 from ikebana.cluster import codec, launch
 from ikebana.cluster.authentication import CLIENTS, Socket, Sockets
+from ikebana.cluster.plans import KeptPlans, SealedInstall
 from ikebana.cluster.protocol import (
     Answer,
     Ask,
@@ -123,6 +124,7 @@ class WorkerProcess:
         limit = default_limit(config.workers) if config.memory is None else config.memory
         limit_process(limit)
         self.worker = Worker(config.index, config.workers, config.effort, Budget(limit, config.view_memory))
+        self._plans = KeptPlans()
         self._sent = self._received = self._taken = 0
         self._pending: dict[tuple[bytes, int], Any] = {}  # requests, by sender and number
         self._idle: list[Idle] = []
@@ -261,17 +263,17 @@ class WorkerProcess:
                     self._idle.append(item)
                 case Stop():
                     self._stopped = True
-                case codec.Sealed():
+                case SealedInstall():
                     self._taken += 1
                     self._install(item)
                 case _:
                     self._taken += 1
                     self.worker.command(item)
 
-    def _install(self, sealed: codec.Sealed) -> None:
+    def _install(self, sealed: SealedInstall) -> None:
         """Install a dataflow. If its plan cannot be unpickled here, the dataflow fails on all workers."""
         try:
-            command = sealed.open()
+            command = self._plans.open(sealed)
         except Exception as error:
             failed = Failed(sealed.dataflow, self._config.index, f"{type(error).__name__}: {error}")
             self.worker.deliver(failed)
