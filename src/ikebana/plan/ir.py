@@ -38,6 +38,7 @@ loops in one scope never have the same name.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -238,11 +239,15 @@ class Steps(Node):
     diff_lanes: int
 
     @cached_property
+    def stages(self) -> tuple[Fields, ...]:
+        """The columns of the source, and the columns after each step."""
+        return tuple(
+            itertools.accumulate(self.steps, lambda columns, step: step.fields(columns), initial=self.source.columns)
+        )
+
+    @cached_property
     def columns(self) -> Fields:
-        columns = self.source.columns
-        for step in self.steps:
-            columns = step.fields(columns)
-        return columns
+        return self.stages[-1]
 
     @cached_property
     def lanes(self) -> int:
