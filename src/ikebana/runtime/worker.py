@@ -396,6 +396,7 @@ class Worker:
                 effort=self._effort,
                 is_placed=any(table.dataflow == name for table in self._tables.values()),
                 memory=memory,
+                closed=self.epoch,
             )
         except Exception as error:  # a plan that cannot be rendered: only this dataflow fails
             self._fail(name, f"{type(error).__name__}: {error}", notify_peers=True)
