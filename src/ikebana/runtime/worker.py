@@ -184,12 +184,14 @@ class Worker:
             source.push(changes)
 
     def _advance(self, epoch: int) -> None:
-        """Close the epochs before this one, and wake the dataflows that read an input."""
+        """Close the epochs before this one, and wake the dataflows that may have waited for that."""
         self.epoch = epoch
         for sources in self._inputs.values():
-            for flow, source in sources.items():
+            for source in sources.values():
                 source.advance(epoch)
-                self._wake(flow)
+        for name in dict.fromkeys(name for sources in self._inputs.values() for name in sources):
+            if self.flows[name].wants_to_sweep:
+                self._wake(name)
 
     def deliver(self, message: PeerMessage) -> None:
         """Take a message from a peer."""
@@ -443,14 +445,14 @@ class Worker:
                 self._fail(flow.name, reason, notify_peers=True)
 
     def _remove(self, name: str, why: str = "it was dropped") -> None:
+        for sources in self._inputs.values():
+            sources.pop(name, None)
         flow = self.flows.pop(name, None)
         if flow is not None:
             self._subscriptions.on_end(name, why)
             for number in [number for number, hold in self._holds.items() if hold.dataflow == name]:
                 self._holds.pop(number).drop()
             flow.drop()
-            for sources in self._inputs.values():
-                sources.pop(name, None)
             if self._by_digest.get(flow.plan.digest) is flow:
                 del self._by_digest[flow.plan.digest]
 
