@@ -18,6 +18,7 @@ thread. Not guaranteed: that requests of clients that have disappeared are remov
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import sys
 import textwrap
@@ -92,6 +93,7 @@ def main() -> None:
     config = launch.read_config()
     launch.exit_with_driver(config)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # show at once what users print
+    gc.freeze()  # modules and classes live for ever: without them a full collection takes 2 ms instead of 50
     code = WorkerProcess(config).run()
     sys.stdout.flush()
     sys.stderr.flush()
