@@ -129,7 +129,9 @@ class _PlanPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ha
     """
 
     def __init__(self, file: io.BytesIO) -> None:
-        self.dispatch_table = dict(cloudpickle.Pickler.dispatch_table)  # much faster than a `ChainMap`
+        self.dispatch_table: dict[type, Any] = {}  # much faster than cloudpickle's `ChainMap`
+        for table in reversed(cloudpickle.Pickler.dispatch_table.maps):
+            self.dispatch_table.update(table)
         super().__init__(file, 5)
 
     def reducer_override(self, value: Any) -> Any:

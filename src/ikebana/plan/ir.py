@@ -39,9 +39,9 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
@@ -83,7 +83,8 @@ class Node:
     @property
     def values(self) -> dict[str, Any]:
         """The values that the node was made with, by name."""
-        return {name: getattr(self, name) for name in _defaults(type(self))}
+        kind: Any = type(self)
+        return {name: getattr(self, name) for name in _defaults(kind)}
 
     @cached_property
     def inputs(self) -> tuple[Node, ...]:
@@ -139,7 +140,7 @@ class ArrangementNode(Node):
 _interned: WeakValueDictionary[str, Node] = WeakValueDictionary()
 
 
-def make(kind: type[Any], **given: Any) -> Any:
+def make(kind: Any, **given: Any) -> Any:
     """The node of a class with these values: the existing node, if there is one."""
     owner = given.get("owner", "")
     if owner:
@@ -171,7 +172,8 @@ def with_owner(node: Any, owner: str) -> Any:
     return owned
 
 
-def _defaults(kind: type[Node]) -> dict[str, Any]:
+@lru_cache
+def _defaults(kind: Any) -> Mapping[str, Any]:
     """The names of a class's values, with their defaults."""
     return {field.name: field.default for field in fields(kind) if field.name not in ("digest", "shape")}
 
