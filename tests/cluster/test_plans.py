@@ -15,7 +15,7 @@ from ikebana.cluster import codec, plans
 from ikebana.cluster.plans import KeptPlans, SealedInstall, SentPlans
 from ikebana.cluster.processes import Processes
 from ikebana.engine import Engine
-from ikebana.engine.collection import Collection
+from ikebana.engine.collection import Collection, constant
 from ikebana.errors import DataflowError
 from ikebana.operators import linear
 from ikebana.operators.changes import Changes
@@ -165,3 +165,25 @@ def test_a_plan_that_was_forgotten_is_sent_again(engine: Engine, monkeypatch: py
         assert rows(view.to_arrow()) == [(k, 1) for k in (2, 4) if k > number]
         view.drop()
     engine.drop_table("events")
+
+
+def test_a_plan_that_cannot_be_opened_fails_its_view_alone(engine: Engine) -> None:
+    stream = engine.table("events", {"k": pa.int64()}, kind="stream")
+    counts = engine.install("counts", stream.count("k"))
+    for _ in range(2):  # the second time by digest
+        bad = engine.install("bad", stream.filter(CannotBeUnpickled()).count("k"))
+        with pytest.raises(DataflowError, match=r"dataflow 'bad[^']*' has failed"):
+            bad.read()
+        bad.drop()
+    stream.insert({"k": [1]})
+    assert rows(counts.to_arrow()) == [(1, 1)]
+    counts.drop()
+    engine.drop_table("events")
+
+
+def test_other_workers_are_sent_the_same_plan_again() -> None:
+    query = constant(pa.table({"k": [5, 5]})).count("k")  # has the same digest in all engines
+    for _ in range(2):
+        with Engine(cluster=Processes(1)) as engine:
+            engine.advance()
+            assert rows(engine.install("counts", query).to_arrow()) == [(5, 2)]

@@ -76,6 +76,9 @@ from ikebana.runtime.transactions import OpenTransactions
 from ikebana.time import Antichain, Time
 from ikebana.trace import Batch, Handle
 
+MAX_RETIRED = 10_000
+"""How many retired dataflows a worker remembers. A message of an older one would be kept, and never read."""
+
 PENDING: Any = object()
 """What `Worker.answer` returns if a request cannot be answered yet."""
 
@@ -103,7 +106,7 @@ class Worker:
         self._questions: dict[int, DriverAnswer | None] = {}  # of clients to the driver, by ticket, and its answers
         self._holds: dict[int, _Hold] = {}  # by number
         self._undelivered: dict[str, list[PeerMessage]] = {}  # of dataflows that are not installed yet
-        self._retired: set[str] = set()
+        self._retired: dict[str, None] = {}  # the last dataflows that were retired, oldest first
 
     # Commands and peer messages.
 
@@ -125,10 +128,7 @@ class Worker:
                 if name in self.flows:
                     self.flows[name].demand(epoch)
             case Retire(name):
-                self._retired.add(name)
-                self._undelivered.pop(name, None)
-                self.failures.pop(name, None)
-                self._remove(name)
+                self._retire(name)
             case Subscribe() | Resume() | Unsubscribe() | Hold() | Release() | DriverAnswer():
                 self._serve_reader(command)
             case _:
@@ -426,6 +426,15 @@ class Worker:
         source.advance(self.epoch)
         self._inputs[node.name][name] = source
         return source
+
+    def _retire(self, name: str) -> None:
+        """Drop a dataflow. Messages of peers that have not dropped it yet are ignored."""
+        self._retired[name] = None
+        if len(self._retired) > MAX_RETIRED:
+            del self._retired[next(iter(self._retired))]
+        self._undelivered.pop(name, None)
+        self.failures.pop(name, None)
+        self._remove(name)
 
     def _send(self, peer: int, message: DataflowMessage) -> None:
         self.outbox.append((peer, message))
