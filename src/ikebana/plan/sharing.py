@@ -9,25 +9,26 @@ gets a dataflow of its own: any number of queries import the arrangement, and it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 
 from ikebana.operators.linear import label_of
 from ikebana.plan import ir
 
 
-def walk(node: ir.Node) -> Iterator[ir.Node]:
+def walk(node: ir.Node) -> list[ir.Node]:
     """The node and all nodes that it reads, directly or indirectly, each once, inputs first."""
     seen: set[str] = set()
+    nodes: list[ir.Node] = []
 
-    def visit(current: ir.Node) -> Iterator[ir.Node]:
-        if current.digest in seen:
-            return
-        seen.add(current.digest)
-        for source in current.inputs:
-            yield from visit(source)
-        yield current
+    def visit(current: ir.Node) -> None:
+        if current.digest not in seen:
+            seen.add(current.digest)
+            for source in current.inputs:
+                visit(source)
+            nodes.append(current)
 
-    yield from visit(node)
+    visit(node)
+    return nodes
 
 
 def readers_of(plan: ir.Node, sources: Collection[str]) -> set[str]:
