@@ -80,11 +80,16 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """Install a dataflow that maintains an arrangement. `memory` limits its size on each worker, in bytes."""
+    """Install a dataflow that maintains an arrangement. `memory` limits its size on each worker, in bytes.
+
+    With an `owner`, the dataflow maintains an arrangement of the owner's own (`ikebana.plan.ir.with_owner`): any number
+    of dataflows can be instances of one plan.
+    """
 
     dataflow: str
     plan: Node
     memory: int | None = None
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
