@@ -225,7 +225,9 @@ class Engine:
         except BaseException:
             self.catalog.free_name(name)
             raise
-        view = self.views[name] = View(self.coordinator, name, plan, uses[-1].dataflow, uses, self._retire)
+        dataflow, maintenance = uses[-1].dataflow, self._maintenance
+        view = View(self.coordinator, name, plan, dataflow, uses, self._retire, maintenance=maintenance)
+        self.views[name] = view
         return view
 
     def _with_private_arrangements(self, name: str, plan: ir.Node, share: bool | None) -> ir.Node:

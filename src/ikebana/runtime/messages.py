@@ -387,6 +387,29 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
+class Lookup:
+    """Answer with this worker's rows of some keys (`Found`), as soon as the result is complete at an epoch.
+
+    The request demands that epoch. If later epochs are complete as well, the answer is the result at the last of them,
+    unless `exact`.
+    """
+
+    dataflow: str
+    epoch: int
+    keys: Keys
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One worker's rows of some keys at an epoch, as an Arrow table, and its part of all errors of the result."""
+
+    epoch: int
+    rows: Any
+    errors: Errors
+
+
+@dataclass(frozen=True, slots=True)
 class ReadErrors:
     """Answer with this worker's part of a dataflow's errors at an epoch, as `Read` does.
 
@@ -456,7 +479,7 @@ Command: TypeAlias = (
     | DriverAnswer
 )
 PeerMessage: TypeAlias = DataflowMessage | Failed
-Request: TypeAlias = Check | AskDriver | Ping | Wait | WaitAll | Read | ReadErrors | ReadChanges | Status
+Request: TypeAlias = Check | AskDriver | Ping | Wait | WaitAll | Read | Lookup | ReadErrors | ReadChanges | Status
 """What `Worker.answer` understands."""
 
 
