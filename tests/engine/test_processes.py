@@ -47,7 +47,7 @@ def test_threads_insert_and_read_at_once(engine: Engine, table: Table) -> None:
 def test_lookups_of_threads_are_of_one_epoch_each(engine: Engine) -> None:
     orders = engine.table("orders", {"id": pa.int64(), "who": pa.string(), "price": pa.int64()}, key="id")
     orders.insert({"id": [2, 3], "who": ["x", "y"], "price": [0, 5]})
-    look_up_while_prices_move(engine, orders, transactions=50)
+    look_up_while_prices_move(engine, orders, transactions=20)
     engine.drop_table("orders")
 
 

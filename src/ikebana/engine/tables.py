@@ -48,10 +48,11 @@ from ikebana.engine.lookups import given_keys
 from ikebana.engine.maintenance import Maintenance, Need
 from ikebana.engine.views import View, plain_rows
 from ikebana.errors import DataflowError, DroppedError, SchemaError, WaitTimeoutError
-from ikebana.operators.changes import Fields
+from ikebana.operators.changes import Changes, Fields
+from ikebana.operators.exchange import split_by_shard
 from ikebana.plan import ir
-from ikebana.runtime.messages import TableSpec
-from ikebana.runtime.staging import stages
+from ikebana.runtime.messages import Push, TableSpec
+from ikebana.runtime.staging import owners, stages
 
 
 class Transaction:
@@ -287,6 +288,28 @@ class Table(Collection):
         with enlisted(self._coordinator, timeout) as transaction:
             transaction.change(self, data, ops)
         return transaction.epoch
+
+    def apply(self, data: Any, diffs: Any, deadline: Deadline) -> int:
+        """Change the multiplicities of rows in an epoch of its own, without a check; return the epoch.
+
+        For a table that only one caller changes, who knows all its rows, such as the parameters of a prepared
+        statement: the changes must leave at most one row for each key. `data` is as for `insert`, and `diffs` is one
+        integer for each row. Cost: commands to the workers, for which nobody waits. The deadline is for the
+        coordinator's lock.
+        """
+        self.check_not_dropped()
+        assert self.spec.schema is not None
+        key, size = self.spec.schema.key, self._coordinator.cluster.size
+        with deadline.holding(self._coordinator.lock), defer_interrupts():
+            epoch = self._coordinator.epoch
+            changes = Changes.of(self.node.columns, data, (epoch,), np.array(diffs))
+            named = changes.named
+            owned_by = owners(self.spec.schema, [named[field.name] for field in key.fields], size)
+            for worker, part in enumerate(split_by_shard(changes, owned_by, size)):
+                if part is not None:
+                    self._coordinator.command(Push(self.name, part), worker)
+            self._coordinator.advance()
+            return epoch
 
     def arrange(self, *key: str, by: str | Sequence[str] | None = None) -> Arrangement:
         """Return the table arranged by key columns, by default by all columns.
