@@ -331,6 +331,21 @@ def test_invariance_changes_of_many_bindings_are_those_that_reading_shows(world:
         assert +sums[at] == Counter(tuple(row.values()) for row in bindings[at].to_arrow().to_pylist())
 
 
+def test_changes_of_a_slow_reader_wait_for_it(world: StatementTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ikebana.engine.subscriptions.CREDIT", 2)
+    total, orders = world.statement("by_total"), world.engine.tables["orders"]
+    slow, other = (total.open(customer=customer) for customer in (-1, -2))
+    mine, others = slow.changes(timeout=0.05), other.changes(timeout=0)
+    for step in range(9):
+        for customer in (-1, -2):
+            number = 1000 + 2 * step - customer
+            orders.insert(order(world, id=number, customer=customer, price=Decimal(step)))
+        world.engine.run()
+        assert len(list(others)) == (2 if step == 0 else 1)
+    counts = [sorted(zip(table["n"].to_pylist(), table["diff"].to_pylist(), strict=True)) for _, table in mine]
+    assert counts == [[(0, 1)], *([(at, -1), (at + 1, 1)] for at in range(9))]
+
+
 def test_changes_end_with_the_binding(world: StatementTables, by_key: Statement) -> None:
     one, two, nothing = by_key.open(id=7), by_key.open(id=12), by_key.open(id=-1)
     iterators = [each.changes("now") for each in (one, nothing, two)]

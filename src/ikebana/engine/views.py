@@ -36,7 +36,15 @@ from ikebana.engine.coordinator import Coordinator
 from ikebana.engine.deadline import Deadline
 from ikebana.engine.lookups import checked_keys, common_epoch, given_keys, owner
 from ikebana.engine.maintenance import Maintenance, Need
-from ikebana.engine.subscriptions import BACKLOG, BACKLOG_BYTES, OnChange, OnError, Subscription, by_epoch
+from ikebana.engine.subscriptions import (
+    BACKLOG,
+    BACKLOG_BYTES,
+    OnChange,
+    OnError,
+    Subscription,
+    SubscriptionGroup,
+    by_epoch,
+)
 from ikebana.errors import DataflowError, DroppedError, IkebanaError, TimeError
 from ikebana.operators.row_errors import Errors, raise_errors, result_errors, total_errors
 from ikebana.plan import ir
@@ -80,6 +88,7 @@ class View:
         self.name, self.dataflow, self.uses, self.plan, self.kind = name, dataflow, uses, plan, kind
         self._coordinator, self._retire, self._dropped = coordinator, retire, False
         self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
+        self._binding_group: SubscriptionGroup | None = None  # of the subscriptions to single bindings
         self._maintenance = maintenance
         self._indexes: dict[tuple[str, ...], tuple[Use, View]] = {}  # for look-ups, by columns
         self._checked_epoch = -1  # an epoch at which no worker has errors
@@ -296,9 +305,11 @@ class View:
         `timeout`: the iteration ends if there is no change for this many seconds; None to wait without limit.
         `backlog`, `backlog_bytes`: how many rows and bytes may wait on each worker until they are consumed; if there
         are more, iterating raises.
-        `binding`: for views of prepared statements; ignore errors that concern only other bindings of parameters.
+        `binding`: for views of prepared statements, which are arranged by binding: only the rows and errors of this
+        binding of parameters, and errors that concern all.
         """
         self.check_not_dropped()
+        group = None if binding is None else self._group_of_bindings()
         subscription = Subscription(
             self._coordinator,
             self.name,
@@ -309,9 +320,16 @@ class View:
             backlog=backlog,
             backlog_bytes=backlog_bytes,
             binding=binding,
+            group=group,
         )
         self._subscriptions.add(subscription)
         return subscription
+
+    def _group_of_bindings(self) -> SubscriptionGroup:
+        with self._coordinator.lock:
+            if self._binding_group is None:
+                self._binding_group = SubscriptionGroup(self._coordinator)
+            return self._binding_group
 
     def subscribe(
         self,

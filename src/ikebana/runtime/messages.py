@@ -219,6 +219,10 @@ class Subscribe:
     The worker sends `Changed` notifications. `credit` limits how many of them may have rows, and `credit_bytes` the
     size of their rows; then the worker waits for `Resume`. Meanwhile it keeps at most `backlog` rows and
     `backlog_bytes` bytes.
+
+    With `binding`, the subscription is to the rows and errors of one binding of a prepared statement, by which the
+    result must be arranged. Such subscriptions form a `group`: the worker sends to one of them only what concerns it,
+    and to the group how far that is complete.
     """
 
     number: int
@@ -229,6 +233,8 @@ class Subscribe:
     credit_bytes: int
     backlog: int
     backlog_bytes: int
+    binding: int | None = None
+    group: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +266,16 @@ class Changed:
     epochs: Any
     changes: Any
     errors: tuple[tuple[int, Errors], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionPaused:
+    """Notification: a subscription of a group has no credit. What the group is told does not hold for it any more.
+
+    The next `Changed` of the subscription has everything that was not sent.
+    """
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)

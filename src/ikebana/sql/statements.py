@@ -20,8 +20,8 @@ Otherwise it opens one, together with those of other threads, and keeps it open 
 (`ikebana.sql.statement_reads`).
 
 Cost: opening and closing is a command to the workers, for any number of bindings, and its consequences. Reading is a
-look-up in the result, which is indexed by binding. An iterator over the changes of one binding receives those of all
-bindings, and drops the others.
+look-up in the result, which is indexed by binding. The changes of a binding are sent by the workers to the iterators
+over that binding only.
 
 Errors. A binding has the errors of its own rows, and of rows that depend on no parameter: a bad parameter value is an
 error of its own binding only.
@@ -43,7 +43,7 @@ from ikebana.engine import Engine, View
 from ikebana.engine.deadline import Deadline
 from ikebana.engine.subscriptions import Subscription
 from ikebana.engine.views import plain_rows
-from ikebana.errors import DroppedError, EvaluationError, SchemaError, SqlError
+from ikebana.errors import DroppedError, SchemaError, SqlError
 from ikebana.reducers.ordering import sort_table
 from ikebana.sql.lowering.key_lookups import key_lookup
 from ikebana.sql.lowering.query import lower
@@ -270,7 +270,7 @@ class Statement:
         return sort_table(rows, self.order) if self.order else rows
 
     def changes(self, number: int, since: str | None, timeout: float | None) -> Subscription:
-        """The changes for all bindings, with the number of each row's binding; the errors of binding `number`."""
+        """The changes of a binding, with its number in a column."""
         return self._view.changes(since, timeout=timeout, binding=number)
 
     def _check(self) -> None:
@@ -318,7 +318,7 @@ class Binding:
         self._check()
         subscription = self._statement.changes(self.number, since, timeout)
         self._subscriptions.add(subscription)
-        return BindingChanges(self.number, subscription)
+        return BindingChanges(subscription)
 
     def close(self, *, timeout: float | None = None) -> None:
         """Stop maintaining the result, and end iterators over its changes; closing twice does nothing."""
@@ -344,17 +344,9 @@ class Binding:
 class BindingChanges(Iterator[tuple[int, pa.Table]]):
     """The changes of a binding's result, each epoch once; can be iterated further after it has raised an error."""
 
-    def __init__(self, number: int, subscription: Subscription) -> None:
-        self._number, self._subscription, self._had_errors = number, subscription, False
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
 
     def __next__(self) -> tuple[int, pa.Table]:
-        while True:
-            try:
-                epoch, changes = next(self._subscription)
-            except EvaluationError:
-                self._had_errors = True
-                raise
-            own = changes.filter(pc.equal(changes[BINDING_ID], self._number))
-            if own.num_rows or self._had_errors:
-                self._had_errors = False
-                return epoch, own.drop_columns([BINDING_ID])
+        epoch, changes = next(self._subscription)
+        return epoch, changes.drop_columns([BINDING_ID])
