@@ -176,6 +176,11 @@ def test_epochs_that_are_held_and_others(engine: Engine, table: Table, totals: V
         table.delete({"id": [1, 6, 11, 16]})
         assert totals.lookup(who="c1", at=held.epoch)["sum"].to_pylist() == [34]
         assert totals.lookup({"who": "c1"}, at=engine.epoch - 1).num_rows == 0
+        assert totals.lookup(sum=30, at=engine.epoch - 1)["who"].to_pylist() == ["c0"]
+        table.insert({"id": [50], "who": ["c9"], "price": [9]})
+        assert totals.lookup(sum=30).num_rows == 1
+        with pytest.raises(TimeError, match="cannot look up rows of view 'totals' by sum at epoch 1"):
+            totals.lookup(sum=30, at=1)
     table.insert({"id": [1], "who": ["c1"], "price": [5]})
     totals.wait(engine.epoch - 1)
     with pytest.raises(TimeError, match="cannot read view 'totals' at epoch 0"):

@@ -96,6 +96,7 @@ class SubscriptionGroup:
         self._incomplete: dict[Subscription, None] = {}  # those that have received changes that are not complete yet
         self.number = coordinator.new_number()
         coordinator.add_listener(self.number, self._on_notification)
+        weakref.finalize(self, coordinator.remove_listener, self.number).atexit = False
 
     def add_incomplete(self, subscription: Subscription) -> None:
         """Wake a subscription when what it has received is complete. Called by the notification thread."""

@@ -46,7 +46,7 @@ from ikebana.engine.coordinator import Coordinator
 from ikebana.engine.deadline import Deadline
 from ikebana.engine.lookups import given_keys
 from ikebana.engine.maintenance import Maintenance, Need
-from ikebana.engine.views import View, plain_rows
+from ikebana.engine.views import View, index_view, plain_rows
 from ikebana.errors import DataflowError, DroppedError, SchemaError, WaitTimeoutError
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.exchange import split_by_shard
@@ -374,13 +374,11 @@ class Table(Collection):
         primary_key = [field.name for field in self.spec.schema.key.fields]
         with self._coordinator.lock:
             if set(by) == set(primary_key):
-                arrangement, use = super().arrange(*primary_key), self._primary
+                node, dataflow = super().arrange(*primary_key).node, self._primary.dataflow
+                reader = View(self._coordinator, self.name, node, dataflow, [], lambda view: None, kind="table")
             else:
-                arrangement = self.arrange(by=by)
-                use = self._indexes[by]
-            reader = View(
-                self._coordinator, self.name, arrangement.node, use.dataflow, [], lambda view: None, kind="table"
-            )
+                node, dataflow = self.arrange(by=by).node, self._indexes[by].dataflow
+                reader = index_view(self._coordinator, self.name, "table", node, dataflow)
             self._readers[by] = reader
             return reader
 

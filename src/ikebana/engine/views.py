@@ -78,18 +78,20 @@ class View:
         *,
         kind: str = "view",
         maintenance: Maintenance | None = None,
+        is_index: bool = False,
     ) -> None:
         """A view of the arrangement `plan`, which `dataflow` maintains.
 
         `uses` are released by `retire`, which is called when the view is dropped. `kind` says in error messages whether
         users know the rows as a view or as a table. `maintenance` builds the arrangements that `lookup` needs; without
-        it the view can be looked up by its own key only.
+        it the view can be looked up by its own key only. `is_index` says that this is such an arrangement, of which
+        users cannot hold epochs.
         """
         self.name, self.dataflow, self.uses, self.plan, self.kind = name, dataflow, uses, plan, kind
         self._coordinator, self._retire, self._dropped = coordinator, retire, False
         self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
         self._binding_group: SubscriptionGroup | None = None  # of the subscriptions to single bindings
-        self._maintenance = maintenance
+        self._maintenance, self._is_index = maintenance, is_index
         self._indexes: dict[tuple[str, ...], tuple[Use, View]] = {}  # for look-ups, by columns
         self._checked_epoch = -1  # an epoch at which no worker has errors
 
@@ -125,6 +127,13 @@ class View:
 
     def _not_kept(self, epoch: int) -> TimeError:
         """The error for reading an epoch whose rows have been merged into those of later epochs."""
+        if self._is_index:
+            columns = ", ".join(field.name for field in ir.schema_of(self.plan).key.fields)
+            return TimeError(
+                f"cannot look up rows of {self.kind} {self.name!r} by {columns} at epoch {epoch}",
+                detail=f"the index by these columns only keeps epoch {self._coordinator.epoch - 1} and later",
+                hint="hold() keeps earlier epochs for reading, and for look-ups by the own key: filter what is read",
+            )
         return TimeError(
             f"cannot read {self.kind} {self.name!r} at epoch {epoch}",
             detail=f"only epoch {self._coordinator.epoch - 1} and later are kept",
@@ -208,7 +217,7 @@ class View:
                 name = f"{self.kind} {self.name} by {', '.join(columns)}"
                 use = maintenance.use(Need(node, name, User(self.kind, self.name)))
                 self.uses.append(use)
-                index = View(self._coordinator, self.name, node, use.dataflow, [], lambda view: None, kind=self.kind)
+                index = index_view(self._coordinator, self.name, self.kind, node, use.dataflow)
                 entry = self._indexes[columns] = use, index
             return entry
 
@@ -377,6 +386,11 @@ class View:
         """Raise if the view was dropped."""
         if self._dropped:
             raise DataflowError(f"view {self.name!r} was dropped", hint="install it again")
+
+
+def index_view(coordinator: Coordinator, name: str, kind: str, node: ir.Node, dataflow: str) -> View:
+    """A view of an arrangement that is kept for look-ups in a view or table; who keeps it also releases it."""
+    return View(coordinator, name, node, dataflow, [], lambda view: None, kind=kind, is_index=True)
 
 
 class HeldEpoch:
