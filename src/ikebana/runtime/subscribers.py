@@ -297,8 +297,8 @@ class _Group:
         """The changes of each binding that is subscribed to: the epoch of each row, and the rows."""
         if updates is None:
             return {}
-        subscribed = np.fromiter(self._members, np.int64, len(self._members))
-        updates = updates.where(np.isin(updates.key, subscribed))
+        changed = np.unique(updates.key)
+        updates = updates.where(np.isin(updates.key, [key for key in changed.tolist() if key in self._members]))
         epochs, table = epochs_and_rows(updates, self._next) if len(updates) else (None, None)
         if epochs is None or table is None:
             return {}
