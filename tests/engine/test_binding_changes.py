@@ -45,7 +45,8 @@ class Follower:
         """Take all that is available; every item must lead to the result of its epoch, which has no errors."""
         if self.now and not self.epochs and not self.errors:
             self.rows = good_rows(states[self.start], self.binding)
-        while True:
+        idle = 0
+        while idle < 3:  # changes that are withheld return credit, for which others may wait
             engine.run()
             try:
                 item = self.changes.take(0)
@@ -53,7 +54,8 @@ class Follower:
                 self.errors += 1
                 continue
             if item is None:
-                return
+                idle += 1
+                continue
             epoch, table = item
             for row in table.to_pylist():
                 assert row[BINDING] == self.binding
