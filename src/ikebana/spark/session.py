@@ -226,7 +226,7 @@ class Session:
         """Prepare a query with parameters: `session.prepare("... WHERE customer = :customer", customer="BIGINT")`.
 
         `read` of the statement returns the answer for values of the parameters. `open` returns a result for them that
-        is kept up to date. All open results share one dataflow, so each further one costs a millisecond or less.
+        is kept up to date. All open results share one dataflow, so each further one costs milliseconds.
 
         sql: the query, with `:name` for each parameter.
         parameters, types: the type of each parameter, by name: SQL types such as "BIGINT", or Arrow types. For a

@@ -4,7 +4,8 @@ Everything except DataFrames and ORDER BY is passed on to `ikebana.engine.views.
 that epoch, across tables and views, and the changes of each epoch are delivered once, in order.
 
 Cost: `to_arrow` and `to_pandas` bring the rows to this process, in milliseconds if they are few; `lookup` brings those
-of a key, in less than a millisecond. An action on a DataFrame costs a Spark job, whose tasks read the rows.
+of a key, with one request to the worker that owns it. An action on a DataFrame costs a Spark job, whose tasks read the
+rows.
 """
 
 from __future__ import annotations
