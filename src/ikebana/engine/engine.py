@@ -227,8 +227,10 @@ class Engine:
         except BaseException:
             self.catalog.free_name(name)
             raise
-        plan = self.catalog.arrangement(uses[-1].dataflow)
-        view = self.views[name] = View(self.coordinator, name, plan, uses[-1].dataflow, uses, self._retire)
+        dataflow, maintenance = uses[-1].dataflow, self._maintenance
+        plan = self.catalog.arrangement(dataflow)
+        view = View(self.coordinator, name, plan, dataflow, uses, self._retire, maintenance=maintenance)
+        self.views[name] = view
         return view
 
     def _retire(self, view: View) -> None:

@@ -55,9 +55,11 @@ from ikebana.runtime.messages import (
     DriverQuestion,
     DropTable,
     Failed,
+    Found,
     Hold,
     Install,
     Keys,
+    Lookup,
     PeerMessage,
     Ping,
     Push,
@@ -285,6 +287,8 @@ class Worker:
                     return PENDING
                 rows = self.read(name, at, keys) if hold is None else _rows(self._hold(name, hold).result, at, keys)
                 return Shard(rows, self._errors(name, at[0], hold))
+            case Lookup():
+                return self._lookup(request)
             case ReadErrors(name, epoch, hold):
                 last = self.complete(name) - 1
                 epoch = last if epoch is None else epoch
@@ -315,6 +319,17 @@ class Worker:
         if reply.error is not None:
             raise reply.error
         return reply.value
+
+    def _lookup(self, request: Lookup) -> Any:
+        """The rows of some keys, once the epoch is complete; until then, all workers are asked to complete it."""
+        name, epoch = request.dataflow, request.epoch
+        flow = self._flow(name)
+        if flow.lower <= epoch:
+            flow.demand(epoch + 1)
+            return PENDING
+        if not request.exact:
+            epoch = max(epoch, min(flow.lower, self.epoch) - 1)  # a constant is complete at all epochs
+        return Found(epoch, self.read(name, (epoch,), request.keys), self._errors(name, epoch, None))
 
     def complete(self, name: str) -> int:
         """The epoch before which all epochs of a dataflow are complete on this worker."""
