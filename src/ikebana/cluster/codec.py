@@ -226,7 +226,7 @@ def _with_subclasses(kind: type[Any]) -> Iterable[type[Any]]:
 
 _UNIONS = (messages.Command, messages.PeerMessage, messages.Request, protocol.FromDriver, protocol.FromWorker)
 _DATACLASSES = {kind for union in _UNIONS for kind in get_args(union)}
-_DATACLASSES |= {Updates, Changes, plans.SealedInstall, protocol.Greeting, messages.Found}
+_DATACLASSES |= {Updates, Changes, plans.SealedInstall, protocol.Greeting, messages.RowsOfKeys}
 _DATACLASSES -= {messages.Install}  # must be sealed first
 
 

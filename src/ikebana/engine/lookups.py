@@ -32,7 +32,7 @@ from ikebana.encoding import Schema
 from ikebana.encoding.columns import match_columns
 from ikebana.errors import SchemaError
 from ikebana.kernels import shard_rows
-from ikebana.runtime.messages import Found, Keys
+from ikebana.runtime.messages import Keys, RowsOfKeys
 
 
 def given_keys(what: str, columns: Sequence[str], keys: Any, named: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def owner(schema: Schema, arrays: Sequence[pa.Array], workers: int) -> int | Non
     return int(owners[0]) if len(owners) and (owners == owners[0]).all() else None
 
 
-def common_epoch(answers: Sequence[Found]) -> int | None:
+def common_epoch(answers: Sequence[RowsOfKeys]) -> int | None:
     """The epoch of all answers; None if they are of different epochs."""
     epochs = {found.epoch for found in answers}
     return epochs.pop() if len(epochs) == 1 else None

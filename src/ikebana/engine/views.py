@@ -50,7 +50,6 @@ from ikebana.operators.row_errors import Errors, raise_errors, result_errors, to
 from ikebana.plan import ir
 from ikebana.runtime.messages import (
     Demand,
-    Found,
     Hold,
     Keys,
     Lookup,
@@ -59,6 +58,7 @@ from ikebana.runtime.messages import (
     ReadChanges,
     ReadErrors,
     Release,
+    RowsOfKeys,
     Shard,
     Wait,
 )
@@ -140,7 +140,7 @@ class View:
             hint="use hold() to keep an epoch readable",
         )
 
-    def combine(self, shards: Sequence[Shard | Found], binding: int | None) -> pa.Table:
+    def combine(self, shards: Sequence[Shard | RowsOfKeys], binding: int | None) -> pa.Table:
         """Return the rows of all workers as one table; raise if there are errors."""
         raise_errors(self.name, (shard.errors for shard in shards), binding)
         return pa.concat_tables([shard.rows for shard in shards])

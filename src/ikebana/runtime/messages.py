@@ -409,7 +409,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Answer with this worker's rows of some keys (`Found`), as soon as the result is complete at an epoch.
+    """Answer with this worker's rows of some keys (`RowsOfKeys`), as soon as the result is complete at an epoch.
 
     The request demands that epoch. If later epochs are complete as well, the answer is the result at the last of them,
     unless `exact`.
@@ -422,7 +422,7 @@ class Lookup:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RowsOfKeys:
     """One worker's rows of some keys at an epoch, as an Arrow table, and its part of all errors of the result."""
 
     epoch: int

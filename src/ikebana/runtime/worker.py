@@ -55,7 +55,6 @@ from ikebana.runtime.messages import (
     DriverQuestion,
     DropTable,
     Failed,
-    Found,
     Hold,
     Install,
     Keys,
@@ -70,6 +69,7 @@ from ikebana.runtime.messages import (
     Request,
     Resume,
     Retire,
+    RowsOfKeys,
     Shard,
     Stage,
     Status,
@@ -329,7 +329,7 @@ class Worker:
             return PENDING
         if not request.exact:
             epoch = max(epoch, min(flow.lower, self.epoch) - 1)  # a constant is complete at all epochs
-        return Found(epoch, self.read(name, (epoch,), request.keys), self._errors(name, epoch, None))
+        return RowsOfKeys(epoch, self.read(name, (epoch,), request.keys), self._errors(name, epoch, None))
 
     def complete(self, name: str) -> int:
         """The epoch before which all epochs of a dataflow are complete on this worker."""
