@@ -12,6 +12,7 @@
     arrange    `arrange-closed-loop`, `arrange-inserts` and `arrange-bulk` (figure 6d, 6e)
     counts     `count-closed-loop`, `count-open-loop` and `scaling` (figure 6a to 6d)
     queries    `join-proportionality` (figure 6f) and `idle-queries`
+    lookups    `lookups`: reading by key, and prepared statements, on Spark
     fan_in     `fan-in`: joins with many inputs that change at the same time, on Spark
     graphs     `graph-batch`, `graph-updates` and `closure`: iterative queries
     ingest     `ingest-load`, `ingest-follow`, `ingest-insert` and `ingest-latency`, on Spark
@@ -28,6 +29,7 @@ from ikebana_bench.fan_in import FanIn
 from ikebana_bench.floor import SortFloor
 from ikebana_bench.graphs import Closure, GraphBatch, GraphUpdates
 from ikebana_bench.ingest import IngestFollow, IngestInsert, IngestLatency, IngestLoad
+from ikebana_bench.lookups import Lookups
 from ikebana_bench.queries import IdleQueries, JoinProportionality
 from ikebana_bench.scenario import AnyScenario
 from ikebana_bench.tpch.batch import TpchBatch
@@ -46,6 +48,7 @@ SCENARIOS: tuple[type[AnyScenario], ...] = (
     Scaling,
     JoinProportionality,
     IdleQueries,
+    Lookups,
     FanIn,
     GraphBatch,
     GraphUpdates,

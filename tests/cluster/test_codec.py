@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -17,11 +15,8 @@ from ikebana.cluster import codec, protocol
 from ikebana.cluster.authentication import KeyPair, Sockets
 from ikebana.encoding import Schema
 from ikebana.encoding.lanes import constant, constant_diffs, is_constant
-from ikebana.engine.collection import Collection
-from ikebana.errors import DataflowError, TimeError
-from ikebana.operators import linear
+from ikebana.errors import TimeError
 from ikebana.operators.changes import Changes
-from ikebana.plan import ir
 from ikebana.runtime import messages
 from ikebana.trace import Updates
 
@@ -133,59 +128,6 @@ def test_every_command_and_call_is_tried() -> None:
         kind for kind in vars(protocol).values() if isinstance(kind, type) and kind.__module__ == protocol.__name__
     }
     assert set(messages.Command.__args__) | named <= tried
-
-
-def install(function: Any) -> messages.Install:
-    source = Collection(ir.make(ir.Source, name="edges", fields=FIELDS))
-    return messages.Install("view", source.filter(function).count("n").node)
-
-
-def test_plans_travel_with_their_functions_and_digests() -> None:
-    least = 3
-    command = install(lambda columns: columns["n"].to_numpy() > least)
-    sealed = codec.decode(codec.encode(codec.seal(command)))
-    opened = sealed.open()
-    assert (opened.dataflow, opened.plan.digest) == ("view", command.plan.digest)
-    steps = next(node for node in _below(opened.plan) if isinstance(node, ir.Steps) and len(node.steps) > 1)
-    assert steps.steps[0](changes(8)).triples() == changes(8).where(np.arange(8) > 3).triples()
-    assert [node.digest for node in _below(opened.plan)] == [node.digest for node in _below(command.plan)]
-
-
-def _below(node: ir.Node) -> list[ir.Node]:
-    return [node, *(descendant for source in node.inputs for descendant in _below(source))]
-
-
-def test_regression_the_memory_limit_of_a_view_reaches_its_workers() -> None:
-    command = replace(install(len), memory=12_345)
-    assert codec.decode(codec.encode(codec.seal(command))).open().memory == 12_345
-
-
-class CannotBeUnpickled:
-    """A function that can be pickled, but not unpickled."""
-
-    def __call__(self, columns: Any) -> Any:
-        return True
-
-    def __reduce__(self) -> Any:
-        return _refuse, ()
-
-
-def _refuse() -> None:
-    raise LookupError("not here")
-
-
-def test_a_plan_stays_sealed_until_it_is_opened() -> None:
-    sealed = codec.decode(codec.encode([codec.seal(install(CannotBeUnpickled()))]))[0]
-    with pytest.raises(LookupError, match="not here"):
-        sealed.open()
-
-
-def test_a_function_that_cannot_be_sent_is_refused() -> None:
-    plan = install(lambda columns: True).plan
-    step = linear.Filter(threading.Lock())  # type: ignore[arg-type]
-    unsendable = ir.Steps(source=plan, steps=(step,), diff_lanes=1, digest="x")
-    with pytest.raises(DataflowError, match=r"cannot send dataflow 'view'[^$]*lock"):
-        codec.seal(messages.Install("view", unsendable))
 
 
 # Memory.

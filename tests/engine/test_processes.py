@@ -19,6 +19,7 @@ from ikebana.runtime.messages import Read
 from ikebana.runtime.staging import stages
 from tests.dataflow.harness import collected
 from tests.engine.test_following import insert_and_read
+from tests.engine.test_lookups import look_up_while_prices_move
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +42,13 @@ def counted(engine: Engine, table: Table) -> View:
 
 def test_threads_insert_and_read_at_once(engine: Engine, table: Table) -> None:
     insert_and_read(engine, table, counted(engine, table), threads=4, inserts=25)
+
+
+def test_lookups_of_threads_are_of_one_epoch_each(engine: Engine) -> None:
+    orders = engine.table("orders", {"id": pa.int64(), "who": pa.string(), "price": pa.int64()}, key="id")
+    orders.insert({"id": [2, 3], "who": ["x", "y"], "price": [0, 5]})
+    look_up_while_prices_move(engine, orders, transactions=20)
+    engine.drop_table("orders")
 
 
 def test_all_views_are_waited_for_at_once(engine: Engine, table: Table) -> None:

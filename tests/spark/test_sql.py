@@ -208,6 +208,41 @@ class TestStatements:
             one.to_arrow()
         shop.drop_table("orders")
 
+    def test_read(self, shop: Session) -> None:
+        """Reading is opening, whether the statement is looked up or not."""
+        texts = {
+            "SELECT * FROM orders WHERE id = :a": True,
+            "SELECT id, upper(region) AS r, :b AS b FROM orders WHERE customer = :a AND region = :b ORDER BY id": True,
+            "SELECT id FROM orders WHERE :a = customer AND (region < :b OR total > 5) AND total IS NOT NULL": True,
+            "SELECT id FROM (SELECT id, customer AS c FROM orders WHERE region <> 'e') WHERE c = :a AND c < 3": True,
+            "SELECT id FROM orders WHERE region = :b AND id = :a AND customer = :a": True,
+            "SELECT name FROM customers WHERE name = :b": True,
+            "SELECT id FROM orders WHERE customer <= :a": False,
+            "SELECT id FROM orders WHERE customer = :a ORDER BY id LIMIT 2": False,
+            "SELECT count(*) AS n FROM orders WHERE customer = :a": False,
+            "SELECT id, 10 / :a AS r FROM orders WHERE customer = :a": False,
+            "SELECT o.id, c.name FROM orders o JOIN customers c ON o.customer = c.id WHERE c.id = :a": False,
+        }
+        kinds = {"a": pa.field("a", pa.int64(), nullable=True), "b": pa.field("b", pa.string(), nullable=True)}
+        statements = {}
+        for text in texts:
+            used = {name: kind for name, kind in kinds.items() if f":{name}" in text}
+            statements[text] = shop.prepare(text, used), list(used)
+        assert {text: statement.is_lookup for text, (statement, _) in statements.items()} == texts
+        for change in ([], [(1, 1, "s", Decimal(99)), (2, 3, None, None), (31, 1, "e", Decimal(1))]):
+            if change:
+                shop.table("orders").upsert(change)
+            for text, (statement, used) in statements.items():
+                for values in ({"a": 1, "b": "s"}, {"a": 2, "b": "c2"}, {"a": None, "b": None}, {"a": 77, "b": ""}):
+                    given = {name: values[name] for name in used}
+                    with statement.open(given) as opened:
+                        expected = opened.to_arrow()
+                    found = statement.read(given)
+                    assert (found.schema.names, found.schema.types) == (expected.schema.names, expected.schema.types)
+                    assert sorted(map(repr, rows(found))) == sorted(map(repr, rows(expected))), (text, given)
+        for statement, _ in statements.values():
+            statement.close()
+
 
 class TestTime:
     def test_rows_expire_by_themselves(self, shop: Session) -> None:

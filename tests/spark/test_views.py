@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,28 @@ def test_what_is_seen_is_of_one_epoch(session: Session) -> None:
                 table = both.to_arrow()
                 assert len(set(table["a"].to_pylist()) | set(table["b"].to_pylist())) == 1 and len(table) == len(ids)
     assert len(seen) > 1
+
+
+def test_lookups(session: Session, spark: SparkSession, orders: Table) -> None:
+    totals = session.view(
+        "totals", "SELECT region, sum(total) AS total FROM orders GROUP BY region ORDER BY total DESC"
+    )
+    assert totals.lookup(region=["n", "e", "s"])["region"].to_pylist() == ["s", "e", "n"]  # in the order of the view
+    with session.transaction():
+        orders.upsert((3, "n", 1000))
+    assert totals.lookup(region="n")["total"].to_pylist() == [sum(range(0, 30, 3)) - 3 + 1000]
+    assert orders.lookup(spark.createDataFrame([(7,), (8,)], "id BIGINT").collect())["id"].to_pylist() in (
+        [7, 8],
+        [8, 7],
+    )
+    assert orders.lookup(region="n", total=1000)["id"].to_pylist() == [3]
+    moments = session.create_table("moments", "id BIGINT, at TIMESTAMP NOT NULL", key="id")
+    moment = datetime(2024, 5, 6, 7, 8, 9)  # local time, as in PySpark
+    moments.insert((1, moment))
+    assert moments.lookup({"at": moment})["id"].to_pylist() == [1]
+    totals.drop()
+    with pytest.raises(DataflowError, match="'totals' was dropped"):
+        totals.lookup(region="n")
 
 
 def test_epochs_that_are_held(session: Session, spark: SparkSession, orders: Table) -> None:

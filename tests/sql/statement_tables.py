@@ -47,10 +47,10 @@ class StatementTables:
         lowered = lower(plan or planned(name), self.tables)
         self.engine.install(name, lowered.rows)
 
-    def statement(self, name: str) -> Statement:
+    def statement(self, name: str, **options: Any) -> Statement:
         """A prepared statement."""
         fields = [pa.field(parameter, _kind(kind), nullable=False) for parameter, kind in PREPARED[name][1].items()]
-        return Statement(self.engine, name, planned(name), fields, self.tables)
+        return Statement(self.engine, name, planned(name), fields, self.tables, **options)
 
     def change_to(self, rows: Rows) -> None:
         """Change all tables to exactly these rows, in one transaction."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -178,6 +180,113 @@ def test_values_must_be_of_their_types(world: StatementTables, by_key: Statement
     assert ids(by_key.open(id=7)) == [7]
 
 
+def test_many_are_opened_in_one_epoch(world: StatementTables, by_key: Statement) -> None:
+    epoch = world.engine.epoch
+    found = by_key.open_many({"id": at} for at in range(5, 25))
+    assert world.engine.epoch == epoch + 1
+    known = {row["id"] for row in world.rows["orders"]}
+    assert [ids(each) for each in found] == [[at] if at in known else [] for at in range(5, 25)]
+    assert by_key.open_many([]) == []
+    with pytest.raises(SchemaError, match="'by_key' cannot be opened: parameter 'id' is not of type int64"):
+        by_key.open_many([{"id": 1}, {"id": "two"}])
+    assert list(by_key.bindings.values()) == found
+
+
+# Reading without opening.
+
+
+def test_oracle_reads_while_rows_change() -> None:
+    (start, _), *_ = history()
+    with StatementTables(2, start) as world:
+        statements = {name: world.statement(name) for name in PREPARED}
+        for number, (state, right) in enumerate(history()):
+            world.change_to(state)
+            for which in (0, 1):
+                found = {name: each.read(VALUES[name][which]) for name, each in statements.items()}
+                wrong = [f"{name}: {text}" for name in found if (text := difference(found[name], right[which][name]))]
+                assert not wrong, f"after step {number}"
+        assert not any(each.bindings for each in statements.values())
+
+
+def test_statements_that_select_by_key_are_looked_up(world: StatementTables, by_key: Statement) -> None:
+    others = [world.statement(name).is_lookup for name in ("by_list", "by_total", "by_top", "by_semijoin")]
+    assert by_key.is_lookup and not any(others)
+    epoch, dataflows = world.engine.epoch, world.engine.catalog.dataflows()
+    assert by_key.read(id=7)["id"].to_pylist() == [7]
+    assert by_key.read(id=-7).num_rows == 0
+    assert (world.engine.epoch, world.engine.catalog.dataflows()) == (epoch, dataflows)
+    world.engine.tables["orders"].delete({"id": [7]})
+    assert by_key.read(id=7).num_rows == 0
+
+
+def test_reads_stay_open_up_to_a_number(world: StatementTables) -> None:
+    total = world.statement("by_total", keep=3)
+    epoch = world.engine.epoch
+
+    def read(*customers: int) -> int:
+        """The number of epochs that reading takes."""
+        nonlocal epoch
+        before, epoch = world.engine.epoch, world.engine.epoch
+        for customer in customers:
+            expected = sum(row["customer"] == customer for row in world.rows["orders"])
+            assert total.read(customer=customer)["n"].to_pylist() == [expected]
+        return world.engine.epoch - before
+
+    assert read(1, 2, 3) == 3
+    assert read(3, 1, 2, 1) == 0
+    assert read(4) == 1  # closes 3, the least recently used
+    assert read(1, 2, 4) == 0
+    assert read(3) == 1
+    assert len(world.engine.tables["parameters of by_total"].lookup(customer=[1, 2, 3, 4])) == 3
+    with total.open(customer=9) as opened:
+        assert read(9) == 0
+        assert opened in total.bindings.values()
+    assert not total.bindings
+    assert read(9) == 1
+    total.close()
+    for use in (lambda: total.read(customer=1), lambda: total.open_many([{"customer": 1}])):
+        with pytest.raises(DroppedError, match="'by_total' was closed"):
+            use()
+
+
+def test_reads_that_keep_nothing(world: StatementTables) -> None:
+    total = world.statement("by_total", keep=0)
+    for _ in range(2):
+        assert total.read(customer=-1)["n"].to_pylist() == [0]
+    parameters = world.engine.tables["parameters of by_total"]
+    assert parameters.lookup(customer=-1).num_rows == 0
+
+
+@pytest.mark.parametrize("keep", [0, 2, 100])
+def test_threads_are_served_together(world: StatementTables, keep: int) -> None:
+    total = world.statement("by_total", keep=keep)
+    expected = [sum(row["customer"] == customer for row in world.rows["orders"]) for customer in range(12)]
+    found: dict[int, list[int]] = {}
+    together, epoch = threading.Barrier(12), world.engine.epoch
+
+    def read(customer: int) -> None:
+        together.wait(60)
+        found[customer] = [total.read(customer=customer)["n"][0].as_py() for _ in range(3)]
+
+    threads = [threading.Thread(target=read, args=(customer,), daemon=True) for customer in range(12)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(120)
+    assert found == {customer: [count] * 3 for customer, count in enumerate(expected)}
+    assert world.engine.epoch - epoch <= (12 if keep == 100 else 72)
+
+
+def test_an_error_of_one_read_is_not_that_of_others(world: StatementTables) -> None:
+    rate = world.statement("by_range")
+    good = {"start": date(2024, 1, 1), "rate": Decimal("1.10")}
+    with pytest.raises(SqlError, match="its parameters are start, rate"):
+        rate.read(start=date(2024, 1, 1))
+    with pytest.raises(SchemaError, match="parameter 'rate' is not of type"):
+        rate.read({**good, "rate": "much"})
+    assert not difference(rate.read(good), spark_answers()["by_range"][0])
+
+
 # Changes.
 
 
@@ -200,6 +309,45 @@ def test_changes_are_those_of_one_binding(world: StatementTables) -> None:
     assert (second[0], signed(second[1])) == (epoch, [(1002, 1)])
     assert [(at, signed(changes)) for at, changes in news] == [(epoch, [(1002, 1)])]
     assert 1001 in ids(two)
+
+
+def test_invariance_changes_of_many_bindings_are_those_that_reading_shows(world: StatementTables) -> None:
+    total, orders = world.statement("by_total"), world.engine.tables["orders"]
+    bindings = total.open_many([{"customer": customer} for customer in range(8)])
+    early = [each.changes(timeout=0) for each in bindings[:4]]
+    sums = {at: Counter[Any]() for at in range(8)}
+    for step in range(6):
+        changed = {1000 + step: step % 3, 2000 + step: 7}
+        with world.engine.transaction():
+            for number, customer in changed.items():
+                orders.insert(order(world, id=number, customer=customer, price=Decimal(step)))
+        if step == 2:
+            late = [each.changes(timeout=0) for each in bindings[4:]]
+    world.engine.run()
+    for at, changes in enumerate([*early, *late]):
+        epochs = []
+        for epoch, table in changes:
+            epochs.append(epoch)
+            for row in table.to_pylist():
+                diff = row.pop("diff")
+                sums[at][tuple(row.values())] += diff
+        assert epochs == sorted(set(epochs)) and len(epochs) == {0: 3, 1: 3, 2: 3, 7: 4}.get(at, 1)
+        assert +sums[at] == Counter(tuple(row.values()) for row in bindings[at].to_arrow().to_pylist())
+
+
+def test_changes_of_a_slow_reader_wait_for_it(world: StatementTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ikebana.engine.subscriptions.CREDIT", 2)
+    total, orders = world.statement("by_total"), world.engine.tables["orders"]
+    slow, other = (total.open(customer=customer) for customer in (-1, -2))
+    mine, others = slow.changes(timeout=0.05), other.changes(timeout=0)
+    for step in range(9):
+        for customer in (-1, -2):
+            number = 1000 + 2 * step - customer
+            orders.insert(order(world, id=number, customer=customer, price=Decimal(step)))
+        world.engine.run()
+        assert len(list(others)) == (2 if step == 0 else 1)
+    counts = [sorted(zip(table["n"].to_pylist(), table["diff"].to_pylist(), strict=True)) for _, table in mine]
+    assert counts == [[(0, 1)], *([(at, -1), (at + 1, 1)] for at in range(9))]
 
 
 def test_changes_end_with_the_binding(world: StatementTables, by_key: Statement) -> None:

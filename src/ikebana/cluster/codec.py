@@ -11,9 +11,7 @@ slice of an Arrow array only the slice is sent (Arrow would send the entire arra
 only once, small tables are sent in Arrow's IPC format, and messages are created by their constructors and not field by
 field.
 
-Users' functions are sent only inside plans, by value (cloudpickle). A plan is sealed until the worker opens it, so that
-a plan that cannot be opened only fails its own dataflow. Plan nodes keep the digests that the driver has computed: the
-digest of an unpickled function could differ, and workers must agree on which plans are equal.
+Users' functions are sent only inside plans, which are sealed (`ikebana.cluster.plans`).
 
 Cost: encoding or decoding takes 4 us for a proposal and 20 us for an exchanged row; large arrays add nothing. Not
 guaranteed: safety of frames from other sources. Decoding executes what the frames say, so only frames of authenticated
@@ -26,24 +24,21 @@ import copyreg
 import io
 import pickle
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, TypeAlias, cast, get_args
 
-import cloudpickle
 import numpy as np
 import pyarrow as pa
 import zmq
 from pyarrow import types
 
-from ikebana.cluster import protocol
+from ikebana.cluster import plans, protocol
 from ikebana.cluster.authentication import READABLE
 from ikebana.cluster.shared_memory import Sender, SharedMemory, is_descriptor
 from ikebana.encoding import Schema
-from ikebana.errors import DataflowError
 from ikebana.operators.changes import Changes
-from ikebana.plan import ir
 from ikebana.runtime import messages
 from ikebana.trace import Updates
 
@@ -114,33 +109,6 @@ def receive_from(socket: zmq.Socket[bytes], memory: SharedMemory | None = None) 
 def is_readable(socket: zmq.Socket[bytes]) -> bool:
     """Whether a message can be received."""
     return bool(int(socket.get(zmq.EVENTS)) & READABLE)
-
-
-@dataclass(frozen=True, slots=True)
-class Sealed:
-    """An install command with a pickled plan; created by `seal`."""
-
-    dataflow: str
-    plan: bytes
-    memory: int | None
-
-    def open(self) -> messages.Install:
-        """The command. Raises whatever unpickling the functions in the plan raises."""
-        return messages.Install(self.dataflow, pickle.loads(self.plan), self.memory)
-
-
-def seal(command: messages.Install) -> Sealed:
-    """An install command that can be sent to any number of workers."""
-    file = io.BytesIO()
-    try:
-        _PlanPickler(file, 5).dump(command.plan)
-    except Exception as error:
-        raise DataflowError(
-            f"cannot send dataflow {command.dataflow!r} to its workers",
-            detail=f"{type(error).__name__}: {error}",
-            hint="its functions must not refer to files, locks, connections and the like",
-        ) from error
-    return Sealed(command.dataflow, file.getvalue(), command.memory)
 
 
 # Reducers for pickle: a function that creates the value again, and its arguments.
@@ -250,19 +218,6 @@ def _dataclass_reducer(kind: type[Any]) -> Callable[[Any], _Reduced]:
     return lambda value: (kind, values(value))
 
 
-def _node(kind: type[ir.Node], values: dict[str, Any]) -> ir.Node:
-    return kind(**values)
-
-
-class _PlanPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """Pickles plans: functions by value, and nodes with their digests."""
-
-    def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, ir.Node):
-            return _node, (type(value), {field.name: getattr(value, field.name) for field in fields(value)})
-        return super().reducer_override(value)
-
-
 def _with_subclasses(kind: type[Any]) -> Iterable[type[Any]]:
     yield kind
     for subclass in kind.__subclasses__():
@@ -271,7 +226,7 @@ def _with_subclasses(kind: type[Any]) -> Iterable[type[Any]]:
 
 _UNIONS = (messages.Command, messages.PeerMessage, messages.Request, protocol.FromDriver, protocol.FromWorker)
 _DATACLASSES = {kind for union in _UNIONS for kind in get_args(union)}
-_DATACLASSES |= {Updates, Changes, Sealed, protocol.Greeting}
+_DATACLASSES |= {Updates, Changes, plans.SealedInstall, protocol.Greeting, messages.RowsOfKeys}
 _DATACLASSES -= {messages.Install}  # must be sealed first
 
 

@@ -271,10 +271,12 @@ class WorkerConnections:
             worker, item = self._out.popleft()
             for index in range(self.size) if worker is None else (worker,):
                 bundles.setdefault(index, []).append(item)
+        encoded: dict[tuple[int, ...], codec.Frames] = {}  # workers mostly get the same items
         try:
             for index, items in bundles.items():
-                shared = self._shared_senders.get(index)
-                codec.send(self._router, self._encode(items), to=b"%d" % index, shared=shared)
+                same = tuple(map(id, items))
+                frames = encoded[same] = encoded.get(same) or self._encode(items)
+                codec.send(self._router, frames, to=b"%d" % index, shared=self._shared_senders.get(index))
         except zmq.ZMQError:
             self._raise_death([])
 

@@ -2,9 +2,9 @@
 
 Workers are connected to the driver and to each other; the changes that they exchange never pass through the driver. The
 other modules: `hosts` is the interface to whatever starts the processes, `connections` sends and receives,
-`protocol` defines the messages, `codec` encodes them, `shared_memory` passes large ones between processes on one host,
-`authentication` decides which processes may connect, `worker_process` is the worker's side, and `client` lets other
-processes talk to workers.
+`protocol` defines the messages, `codec` encodes them, `plans` sends each plan only once, `shared_memory` passes large
+messages between processes on one host, `authentication` decides which processes may connect, `worker_process` is the
+worker's side, and `client` lets other processes talk to workers.
 
 Order. A worker takes the commands and requests of one thread of the driver in the order in which they were sent, so a
 request needs no acknowledgement of the commands before it. Commands that have no effect until another one follows (a
@@ -31,18 +31,20 @@ workers; anything when a worker process is stopped (SIGSTOP) and not ended.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Self
 
-from ikebana.cluster import Listener, codec
+from ikebana.cluster import Listener
 from ikebana.cluster.authentication import KeyPair, Sockets
 from ikebana.cluster.client import ClientCredentials
 from ikebana.cluster.connections import PendingCall, WorkerConnections
 from ikebana.cluster.hosts import WorkerHost
 from ikebana.cluster.interrupts import defer_interrupts
 from ikebana.cluster.launch import WorkerConfig
+from ikebana.cluster.plans import SentPlans
 from ikebana.cluster.protocol import Ask, Counts, Idle
 from ikebana.cluster.shared_memory import SharedMemory
 from ikebana.errors import DataflowError
@@ -85,6 +87,7 @@ class Driver:
         shared = SharedMemory(workers, copies=True)  # received arrays are handed to users
         self._connections = WorkerConnections(sockets, worker_host, workers, shared)
         self._end = weakref.finalize(self, self._connections.close)
+        self._sent_plans, self._install_lock = SentPlans(), threading.Lock()
         configs = [
             WorkerConfig(
                 index=index,
@@ -129,9 +132,12 @@ class Driver:
     # The interface to the engine (`ikebana.cluster.Cluster`).
 
     def command(self, command: Command, worker: int | None = None) -> None:
-        """Send a command to every worker, or to one."""
-        sent = codec.seal(command) if isinstance(command, Install) else command
-        self._connections.send(sent, worker, hold=_can_be_held(command))
+        """Send a command to every worker, or to one; an install command always to every worker."""
+        if isinstance(command, Install):
+            with self._install_lock, defer_interrupts():  # commands are sent in the order in which they are sealed
+                self._connections.send(self._sent_plans.seal(command))
+        else:
+            self._connections.send(command, worker, hold=_can_be_held(command))
 
     def ask(self, request: Request, worker: int | None = None) -> list[Any]:
         """The answers of all workers, or of one."""

@@ -32,8 +32,11 @@ _is_deferring = False
 def defer_interrupts() -> Iterator[None]:
     """Defer interrupts of the main thread until the end of the block."""
     global _is_deferring
+    if _is_deferring or threading.current_thread() is not threading.main_thread():
+        yield
+        return
     handler = signal.getsignal(signal.SIGINT)
-    if _is_deferring or threading.current_thread() is not threading.main_thread() or not callable(handler):
+    if not callable(handler):
         yield
         return
     interrupts: list[Any] = []

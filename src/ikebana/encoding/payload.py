@@ -81,7 +81,7 @@ def _cells(array: pa.Array) -> list[bytes]:
 def hashes(payload: Payload) -> Lane:
     """Return a 64-bit hash of each row."""
     out = np.zeros(len(payload[0]), np.int64)
-    for array in payload:
+    for array in payload if len(out) else ():
         valid = valid_flags(array)
         if _is_variable_width(array.type):
             offsets, data = string_buffers(array)

@@ -23,7 +23,7 @@ Not supported: decimals of more than 128 bits, unions, Arrow extension types. Th
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -141,8 +141,15 @@ class Schema:
         split = self.key.payload_columns
         return [*self.key.decode(key, rows_payload[:split]), *self.val.decode(val, rows_payload[split:])]
 
+    @cached_property
+    def no_rows(self) -> tuple[Lane, Lane, payload.Payload]:
+        """The lanes and payload of no rows."""
+        return self.lanes([columns.empty_array(field.type) for field in (*self.key.fields, *self.val.fields)], 0)
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_related": {}, "_by_identity": {}}
+        state = {**self.__dict__, "_related": {}, "_by_identity": {}}
+        state.pop("no_rows", None)
+        return state
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Schema):

@@ -21,12 +21,16 @@ may call; the engine holds the coordinator's lock around everything else.
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ikebana.errors import DataflowError
 from ikebana.plan import ir
+
+_NUMBERED = re.compile(r" #[0-9]+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,8 @@ class Catalog:
         self._entries: dict[str, _Entry] = {}  # by dataflow
         self._maintainers: dict[str, str] = {}  # the latest dataflow for each arrangement, by digest
         self._failed: set[str] = set()
-        self._requests: Counter[str] = Counter()  # how many times each dataflow name was requested
+        self._used: set[str] = set()  # all names of dataflows without a number
+        self._numbers = itertools.count(2)
         self._names: set[str] = set()
 
     # Arrangements and dataflows.
@@ -130,10 +135,15 @@ class Catalog:
     # Names.
 
     def new_dataflow_name(self, wanted: str) -> str:
-        """Return a name that no dataflow has or ever had: the one that is wanted, or else a numbered variant."""
-        self._requests[wanted] += 1
-        times = self._requests[wanted]
-        return wanted if times == 1 else self.new_dataflow_name(f"{wanted} #{times}")
+        """Return a name that no dataflow has or ever had: the one that is wanted, or else a numbered variant.
+
+        No number is used twice, so that numbered names need not be remembered. A wanted name that looks like a numbered
+        one gets a number too.
+        """
+        if wanted in self._used or _NUMBERED.search(wanted):
+            return f"{wanted} #{next(self._numbers)}"
+        self._used.add(wanted)
+        return wanted
 
     def claim_name(self, name: str) -> None:
         """Take a name for a table, input or view; raise if it is taken."""

@@ -6,7 +6,8 @@ Threads wait for workers without holding the lock, with one exception: transacti
 time, so that each is checked against all that were committed before it.
 
 All workers receive commands in the same order, the order in which they were sent. Commands that are sent under the lock
-therefore reach every worker at the same epoch.
+therefore reach every worker at the same epoch. `epoch` changes after the command that closes an epoch was sent, so a
+thread that asks about a closed epoch, with or without the lock, asks workers that know of it.
 
 Workers of this process do not run by themselves: they work inside `ask` and `run`, for one thread at a time.
 
@@ -136,8 +137,8 @@ class Coordinator:
                     f"cannot go back to epoch {target}",
                     detail=f"epoch {self.epoch} is open, and all epochs before it are closed",
                 )
-            self.epoch = target
             self.command(Advance(target))
+            self.epoch = target
             return target
 
     # Transactions.
@@ -166,8 +167,9 @@ class Coordinator:
                 self.abort(transaction)
                 raise
             with defer_interrupts():
-                epoch, self.epoch = self.epoch, self.epoch + 1
+                epoch = self.epoch
                 self.command(Commit(transaction, epoch + 1, self._end(transaction)))
+                self.epoch = epoch + 1
             return epoch
 
     def _verdicts(self, check: Check, workers: Sequence[int] | None, deadline: Deadline | None) -> list[Verdict]:

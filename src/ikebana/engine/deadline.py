@@ -45,6 +45,10 @@ class Deadline:
         """Return the seconds that remain: zero when the time is over, infinity if there is no limit."""
         return math.inf if self._end is None else max(0.0, self._end - time.monotonic())
 
+    def seconds_or_none(self) -> float | None:
+        """Return the seconds that remain, as most functions of `threading` take them: None if there is no limit."""
+        return None if self._end is None else self.seconds_left()
+
     def timeout_error(self) -> WaitTimeoutError:
         """Return the error to raise when the time is over."""
         return WaitTimeoutError(

@@ -41,7 +41,7 @@ from ikebana.engine.coordinator import Coordinator
 from ikebana.engine.inputs import Input
 from ikebana.engine.inspection import EMPTY, explain_plan, names_by_dataflow, sizes_by_dataflow
 from ikebana.engine.maintenance import Maintenance, Need
-from ikebana.engine.sharing import imported_arrangements, result_node, with_private_streams
+from ikebana.engine.sharing import imported_arrangements, result_node
 from ikebana.engine.sources import Sources
 from ikebana.engine.tables import Table, Transaction, table_fields
 from ikebana.engine.views import View
@@ -216,24 +216,22 @@ class Engine:
 
     def _install(self, name: str, plan: ir.Node, share: bool | None, memory: int | None) -> View:
         self.catalog.claim_name(name)
-        plan = self._with_private_arrangements(name, plan, share)
-        reader, owner = User("view", name), User("view", name, is_owner=True)
+        if share is False or not self._share:
+            plan = make_private(plan, name)
+        owner = f"{name} {self.coordinator.new_number()}" if plan.reads_stream and not plan.owner else ""
         imported = imported_arrangements(plan, self.catalog, share=self._share)
-        needs = [*(Need(node, node.digest, reader) for node in imported), Need(plan, name, owner)]
+        needs = [Need(node, node.digest, User("view", name)) for node in imported]
+        needs.append(Need(plan, name, User("view", name, is_owner=True), owner))
         try:
             uses = self._maintenance.use_all(needs, memory)
         except BaseException:
             self.catalog.free_name(name)
             raise
-        view = self.views[name] = View(self.coordinator, name, plan, uses[-1].dataflow, uses, self._retire)
+        dataflow, maintenance = uses[-1].dataflow, self._maintenance
+        plan = self.catalog.arrangement(dataflow)
+        view = View(self.coordinator, name, plan, dataflow, uses, self._retire, maintenance=maintenance)
+        self.views[name] = view
         return view
-
-    def _with_private_arrangements(self, name: str, plan: ir.Node, share: bool | None) -> ir.Node:
-        """The plan, with arrangements of its own in place of those that it must not share."""
-        if share is False or not self._share:
-            return make_private(plan, name)
-        streams = {table.name for table in self.tables.values() if table.kind == "stream"}
-        return with_private_streams(plan, streams, lambda: f"{name} {self.coordinator.new_number()}")
 
     def _retire(self, view: View) -> None:
         self.catalog.free_name(view.name)

@@ -21,11 +21,20 @@ from ikebana.runtime.messages import FAILURES, DataflowFailed, Install, Retire
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """An arrangement that a user needs, and the name of the dataflow that maintains it if no dataflow does so yet."""
+    """An arrangement that a user needs, and the name of the dataflow that maintains it if no dataflow does so yet.
 
-    arrangement: ir.Node
+    With an `owner`, the arrangement is not shared with others who need an equal one.
+    """
+
+    template: ir.Node
     dataflow_name: str
     user: User
+    owner: str = ""
+
+    @property
+    def arrangement(self) -> ir.Node:
+        """The arrangement, as the catalogue knows it."""
+        return ir.with_owner(self.template, self.owner) if self.owner else self.template
 
 
 class Maintenance:
@@ -44,11 +53,12 @@ class Maintenance:
 
         `memory` limits the bytes that a new dataflow may use on each worker.
         """
-        dataflow = self.catalog.maintainer(need.arrangement)
+        arrangement = need.arrangement
+        dataflow = self.catalog.maintainer(arrangement)
         if dataflow is None:
             dataflow = self.catalog.new_dataflow_name(need.dataflow_name)
-            self._coordinator.command(Install(dataflow, need.arrangement, memory))
-            self.catalog.add(dataflow, need.arrangement)
+            self._coordinator.command(Install(dataflow, need.template, memory, need.owner))
+            self.catalog.add(dataflow, arrangement)
         return self.catalog.use(dataflow, need.user)
 
     def use_all(self, needs: Iterable[Need], memory: int | None = None) -> list[Use]:

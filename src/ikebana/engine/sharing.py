@@ -2,17 +2,16 @@
 
 A query imports an arrangement that is maintained already, and lets a dataflow of its own maintain one that other
 queries may want later (`ikebana.plan.sharing.is_shareable`). It never shares what it computes from streams, since it
-sees only the rows of a stream that arrive after it was installed.
+sees only the rows of a stream that arrive after it was installed: its result then belongs to an owner of its own, so
+that no other query finds it by accident (`ikebana.plan.ir.with_owner`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-
 from ikebana.encoding import Schema
 from ikebana.engine.catalog import Catalog
 from ikebana.plan import ir
-from ikebana.plan.sharing import is_shareable, make_private, readers_of, walk
+from ikebana.plan.sharing import is_shareable, walk
 
 
 def result_node(node: ir.Node) -> ir.Node:
@@ -34,21 +33,6 @@ def imported_arrangements(plan: ir.Node, catalog: Catalog, *, share: bool) -> li
     """
 
     def is_imported(node: ir.Node) -> bool:
-        return catalog.maintainer(node) is not None or (share and is_shareable(node) and not _has_owner(node))
+        return catalog.maintainer(node) is not None or (share and is_shareable(node))
 
     return [node for node in walk(plan) if node is not plan and is_imported(node)]
-
-
-def with_private_streams(plan: ir.Node, streams: Collection[str], new_owner: Callable[[], str]) -> ir.Node:
-    """The plan, with private arrangements of everything that it computes from streams.
-
-    `new_owner` returns a name that is unique to this query; it is called only if the plan reads a stream.
-    """
-    private_nodes = readers_of(plan, streams) if streams else set()
-    if plan.digest not in private_nodes:
-        return plan
-    return make_private(plan, new_owner(), lambda node: node.digest in private_nodes and not _has_owner(node))
-
-
-def _has_owner(node: ir.Node) -> bool:
-    return bool(getattr(node, "owner", ""))

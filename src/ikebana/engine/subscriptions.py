@@ -19,6 +19,9 @@ Ends. Iterating stops when the subscription is closed or its view is dropped (af
 then), and raises when the view fails, a worker dies, or the consumer is too slow. An interrupt (Ctrl-C) ends waiting;
 the next call continues at the same place.
 
+Groups. The subscriptions to single bindings of a prepared statement receive only what concerns them. How far that is
+complete, the workers tell their group, once for all (`SubscriptionGroup`).
+
 Cost: one message from each worker for each sweep of the view, and one message to the workers for every few of those.
 Not guaranteed: the use of one subscription by several threads.
 """
@@ -44,7 +47,16 @@ from ikebana.engine.deadline import Deadline
 from ikebana.errors import DataflowError, EvaluationError, IkebanaError, WaitTimeoutError
 from ikebana.operators.row_errors import Errors, exception_of, result_errors, total_errors
 from ikebana.plan.estimates import format_bytes
-from ikebana.runtime.messages import Changed, Demand, Ping, Resume, Subscribe, SubscriptionEnded, Unsubscribe
+from ikebana.runtime.messages import (
+    Changed,
+    Demand,
+    Ping,
+    Resume,
+    Subscribe,
+    SubscriptionEnded,
+    SubscriptionPaused,
+    Unsubscribe,
+)
 from ikebana.trace import Updates
 from ikebana.trace.updates import consolidate
 
@@ -75,6 +87,28 @@ OnError: TypeAlias = Callable[[EvaluationError], object]
 log = logging.getLogger("ikebana")
 
 
+class SubscriptionGroup:
+    """How far the workers have sent the changes of all bindings of a statement that are subscribed to."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.uppers = [0] * coordinator.cluster.size
+        """Each worker has sent all changes before this epoch, except to subscriptions that are paused."""
+        self._incomplete: dict[Subscription, None] = {}  # those that have received changes that are not complete yet
+        self.number = coordinator.new_number()
+        coordinator.add_listener(self.number, self._on_notification)
+        weakref.finalize(self, coordinator.remove_listener, self.number).atexit = False
+
+    def add_incomplete(self, subscription: Subscription) -> None:
+        """Wake a subscription when what it has received is complete. Called by the notification thread."""
+        self._incomplete[subscription] = None
+
+    def _on_notification(self, worker: int, notification: Changed) -> None:
+        self.uppers[worker] = notification.upper
+        for subscription in list(self._incomplete):
+            if subscription.wake_if_complete():
+                del self._incomplete[subscription]
+
+
 class Subscription(Iterator[tuple[int, pa.Table]]):
     """The changes of a view: an iterator over pairs (epoch, Arrow table with `diff`). See `View.changes`."""
 
@@ -90,8 +124,12 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
         backlog: int = BACKLOG,
         backlog_bytes: int = BACKLOG_BYTES,
         binding: int | None = None,
+        group: SubscriptionGroup | None = None,
     ) -> None:
-        """Subscribe to the changes of `dataflow`, which maintains `view`. The other parameters are as for `changes`."""
+        """Subscribe to the changes of `dataflow`, which maintains `view`. The other parameters are as for `changes`.
+
+        With `binding`, the changes are those of one binding of a prepared statement; `group` is the statement's.
+        """
         if since not in (None, "now"):
             raise DataflowError(
                 f"cannot follow view {view!r} since {since!r}",
@@ -102,6 +140,8 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
         """The exception that ended the subscription in `call`, if any."""
         self._received = threading.Condition()  # guards what the notification thread stores
         self._uppers = [0] * coordinator.cluster.size  # each worker has sent all changes before this epoch
+        self._group = group
+        self._is_attached = [False] * coordinator.cluster.size  # whether this also holds for the group's epoch
         self._changes: list[tuple[Any, pa.Table]] = []  # received, not yet split: the epoch of each row, and the rows
         self._error_changes: list[tuple[int, Errors]] = []
         self._items: deque[tuple[int, pa.Table | IkebanaError]] = deque()  # ready to be handed out
@@ -116,24 +156,48 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
             self._number, at = coordinator.new_number(), coordinator.epoch - 1
             coordinator.add_listener(self._number, self._on_notification)
             limits = CREDIT, CREDIT_BYTES, backlog, backlog_bytes
-            coordinator.command(Subscribe(self._number, dataflow, at, since is None, *limits))
+            routing = () if group is None else (binding, group.number)
+            coordinator.command(Subscribe(self._number, dataflow, at, since is None, *limits, *routing))
             coordinator.command(Demand(dataflow, at + 1))
             self._unsubscribe = weakref.finalize(self, _unsubscribe, coordinator, self._number)
             self._unsubscribe.atexit = False
 
     # Notifications, in the thread that receives them.
 
-    def _on_notification(self, worker: int, notification: Changed | SubscriptionEnded) -> None:
+    def _on_notification(self, worker: int, notification: Changed | SubscriptionPaused | SubscriptionEnded) -> None:
         with self._received:
-            if isinstance(notification, SubscriptionEnded):
-                if not self._end_reason:
-                    self._end_reason, self._end_hint = notification.reason, notification.hint
-            else:
-                self._uppers[worker] = notification.upper
-                if notification.changes is not None:
-                    self._changes.append((notification.epochs, notification.changes))
-                self._error_changes += notification.errors
+            match notification:
+                case SubscriptionEnded(reason=reason, hint=hint):
+                    if not self._end_reason:
+                        self._end_reason, self._end_hint = reason, hint
+                case SubscriptionPaused():
+                    self._uppers[worker], self._is_attached[worker] = self._upper_of(worker), False
+                case _:
+                    self._uppers[worker], self._is_attached[worker] = notification.upper, True
+                    if notification.changes is not None:
+                        self._changes.append((notification.epochs, notification.changes))
+                    self._error_changes += notification.errors
             self._received.notify_all()
+        if self._group is not None and not self.wake_if_complete():
+            self._group.add_incomplete(self)
+
+    def wake_if_complete(self) -> bool:
+        """Wake the consumer if all workers have sent what this worker has; return whether they have."""
+        with self._received:
+            is_complete = self._complete_upper() >= max(self._uppers)
+            if is_complete:
+                self._received.notify_all()
+            return is_complete or self._closed
+
+    def _upper_of(self, worker: int) -> int:
+        """The epoch before which a worker has sent all changes."""
+        if self._group is None or not self._is_attached[worker]:
+            return self._uppers[worker]
+        return max(self._uppers[worker], self._group.uppers[worker])
+
+    def _complete_upper(self) -> int:
+        """The epoch before which all workers have sent all changes."""
+        return min(map(self._upper_of, range(len(self._uppers))))
 
     # The consumer.
 
@@ -188,7 +252,7 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
 
     def _process_complete_epochs(self) -> bool:
         with self._received:
-            upper = min(self._uppers)
+            upper = self._complete_upper()
             if upper <= self._upper:
                 return False
             received, self._changes = self._changes, []
@@ -247,13 +311,13 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
     def _wait(self, seconds: float) -> None:
         """Wait for notifications, for some seconds at most."""
         if not self._coordinator.cluster.runs_by_itself:
-            before = self._uppers[:], self._end_reason
+            before = self._complete_upper(), self._end_reason
             self._coordinator.run()
-            if (self._uppers, self._end_reason) != before:
+            if (self._complete_upper(), self._end_reason) != before:
                 return
             seconds = min(seconds, _RUN_SECONDS)
         with self._received:
-            if min(self._uppers) <= self._upper and not self._end_reason and not self._closed:
+            if self._complete_upper() <= self._upper and not self._end_reason and not self._closed:
                 self._received.wait(seconds)
 
     def _fail(self) -> None:

@@ -36,6 +36,7 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
 
 from ikebana.cluster.interrupts import defer_interrupts
 from ikebana.engine.catalog import Use, User
@@ -43,12 +44,15 @@ from ikebana.engine.collection import Arrangement, Collection
 from ikebana.engine.columns import Types, fields_of
 from ikebana.engine.coordinator import Coordinator
 from ikebana.engine.deadline import Deadline
+from ikebana.engine.lookups import given_keys
 from ikebana.engine.maintenance import Maintenance, Need
+from ikebana.engine.views import View, index_view, plain_rows
 from ikebana.errors import DataflowError, DroppedError, SchemaError, WaitTimeoutError
-from ikebana.operators.changes import Fields
+from ikebana.operators.changes import Changes, Fields
+from ikebana.operators.exchange import split_by_shard
 from ikebana.plan import ir
-from ikebana.runtime.messages import TableSpec
-from ikebana.runtime.staging import stages
+from ikebana.runtime.messages import Push, TableSpec
+from ikebana.runtime.staging import owners, stages
 
 
 class Transaction:
@@ -252,6 +256,7 @@ class Table(Collection):
         self.dropped = False
         self._coordinator, self._maintenance, self._primary = coordinator, maintenance, primary
         self._indexes: dict[tuple[str, ...], Use] = {}  # the arrangements kept in addition, by key columns
+        self._readers: dict[tuple[str, ...], View] = {}  # for look-ups, by columns
 
     def insert(self, data: Any, *, timeout: float | None = None) -> int | None:
         """Add rows. In a keyed table, the keys must not exist yet.
@@ -283,6 +288,28 @@ class Table(Collection):
         with enlisted(self._coordinator, timeout) as transaction:
             transaction.change(self, data, ops)
         return transaction.epoch
+
+    def apply(self, data: Any, diffs: Any, deadline: Deadline) -> int:
+        """Change the multiplicities of rows in an epoch of its own, without a check; return the epoch.
+
+        For a table that only one caller changes, who knows all its rows, such as the parameters of a prepared
+        statement: the changes must leave at most one row for each key. `data` is as for `insert`, and `diffs` is one
+        integer for each row. Cost: commands to the workers, for which nobody waits. The deadline is for the
+        coordinator's lock.
+        """
+        self.check_not_dropped()
+        assert self.spec.schema is not None
+        key, size = self.spec.schema.key, self._coordinator.cluster.size
+        with deadline.holding(self._coordinator.lock), defer_interrupts():
+            epoch = self._coordinator.epoch
+            changes = Changes.of(self.node.columns, data, (epoch,), np.array(diffs))
+            named = changes.named
+            owned_by = owners(self.spec.schema, [named[field.name] for field in key.fields], size)
+            for worker, part in enumerate(split_by_shard(changes, owned_by, size)):
+                if part is not None:
+                    self._coordinator.command(Push(self.name, part), worker)
+            self._coordinator.advance()
+            return epoch
 
     def arrange(self, *key: str, by: str | Sequence[str] | None = None) -> Arrangement:
         """Return the table arranged by key columns, by default by all columns.
@@ -319,7 +346,41 @@ class Table(Collection):
                     f"table {self.name!r} keeps no further arrangement by {', '.join(key)}",
                     detail=f"further arrangements are by: {existing}",
                 )
+            self._readers.pop(key, None)
             self._maintenance.release(self._indexes.pop(key))
+
+    def lookup(
+        self, keys: Any = None, /, *, at: int | None = None, timeout: float | None = None, **columns: Any
+    ) -> pa.Table:
+        """Return the rows that have given values in some columns, from the workers that own them: see `View.lookup`.
+
+        If the columns are not those of the key, the first call keeps an arrangement by them, as `arrange(by=...)` does.
+        """
+        self.check_not_dropped()
+        if self.kind == "stream":
+            raise DataflowError(
+                f"cannot look up rows of table {self.name!r}",
+                detail="it is a stream, whose rows are not kept",
+                hint="install a query over it, and look up the rows of its view",
+            )
+        given = given_keys(f"table {self.name!r}", self.columns, keys, columns)
+        by = tuple(given)
+        reader = self._readers.get(by) or self._new_reader(by)
+        return plain_rows(reader.find(given, at, timeout=timeout), self.name).select(self.columns)
+
+    def _new_reader(self, by: tuple[str, ...]) -> View:
+        """A view of the table's arrangement by some columns: the primary one, or else one that is kept from now on."""
+        assert self.spec.schema is not None and self._primary is not None
+        primary_key = [field.name for field in self.spec.schema.key.fields]
+        with self._coordinator.lock:
+            if set(by) == set(primary_key):
+                node, dataflow = super().arrange(*primary_key).node, self._primary.dataflow
+                reader = View(self._coordinator, self.name, node, dataflow, [], lambda view: None, kind="table")
+            else:
+                node, dataflow = self.arrange(by=by).node, self._indexes[by].dataflow
+                reader = index_view(self._coordinator, self.name, "table", node, dataflow)
+            self._readers[by] = reader
+            return reader
 
     def mark_dropped(self) -> None:
         """Release all arrangements and refuse further changes: the part of `Engine.drop_table` that is the table's."""

@@ -2,6 +2,7 @@
 
     view.read()                              # the result at the last closed epoch, with multiplicities
     view.to_arrow()                          # the same as plain rows
+    view.lookup(customer=5)                  # the plain rows with a key, from the worker that owns it
     for epoch, changes in view.changes(): ...
     with view.hold() as held:                # this epoch and later ones stay readable
         held.read(held.epoch)
@@ -21,7 +22,7 @@ without waiting for each other.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
@@ -29,15 +30,38 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.cluster.interrupts import defer_interrupts
-from ikebana.engine.catalog import Use
+from ikebana.engine.catalog import Use, User
 from ikebana.engine.collection import Arrangement, Collection
 from ikebana.engine.coordinator import Coordinator
 from ikebana.engine.deadline import Deadline
-from ikebana.engine.subscriptions import BACKLOG, BACKLOG_BYTES, OnChange, OnError, Subscription, by_epoch
+from ikebana.engine.lookups import checked_keys, common_epoch, given_keys, owner
+from ikebana.engine.maintenance import Maintenance, Need
+from ikebana.engine.subscriptions import (
+    BACKLOG,
+    BACKLOG_BYTES,
+    OnChange,
+    OnError,
+    Subscription,
+    SubscriptionGroup,
+    by_epoch,
+)
 from ikebana.errors import DataflowError, DroppedError, IkebanaError, TimeError
 from ikebana.operators.row_errors import Errors, raise_errors, result_errors, total_errors
 from ikebana.plan import ir
-from ikebana.runtime.messages import Demand, Hold, Keys, Ping, Read, ReadChanges, ReadErrors, Release, Shard, Wait
+from ikebana.runtime.messages import (
+    Demand,
+    Hold,
+    Keys,
+    Lookup,
+    Ping,
+    Read,
+    ReadChanges,
+    ReadErrors,
+    Release,
+    RowsOfKeys,
+    Shard,
+    Wait,
+)
 
 
 class View:
@@ -53,15 +77,23 @@ class View:
         retire: Callable[[View], None],
         *,
         kind: str = "view",
+        maintenance: Maintenance | None = None,
+        is_index: bool = False,
     ) -> None:
         """A view of the arrangement `plan`, which `dataflow` maintains.
 
         `uses` are released by `retire`, which is called when the view is dropped. `kind` says in error messages whether
-        users know the rows as a view or as a table.
+        users know the rows as a view or as a table. `maintenance` builds the arrangements that `lookup` needs; without
+        it the view can be looked up by its own key only. `is_index` says that this is such an arrangement, of which
+        users cannot hold epochs.
         """
         self.name, self.dataflow, self.uses, self.plan, self.kind = name, dataflow, uses, plan, kind
         self._coordinator, self._retire, self._dropped = coordinator, retire, False
         self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
+        self._binding_group: SubscriptionGroup | None = None  # of the subscriptions to single bindings
+        self._maintenance, self._is_index = maintenance, is_index
+        self._indexes: dict[tuple[str, ...], tuple[Use, View]] = {}  # for look-ups, by columns
+        self._checked_epoch = -1  # an epoch at which no worker has errors
 
     # Reading.
 
@@ -95,13 +127,20 @@ class View:
 
     def _not_kept(self, epoch: int) -> TimeError:
         """The error for reading an epoch whose rows have been merged into those of later epochs."""
+        if self._is_index:
+            columns = ", ".join(field.name for field in ir.schema_of(self.plan).key.fields)
+            return TimeError(
+                f"cannot look up rows of {self.kind} {self.name!r} by {columns} at epoch {epoch}",
+                detail=f"the index by these columns only keeps epoch {self._coordinator.epoch - 1} and later",
+                hint="hold() keeps earlier epochs for reading, and for look-ups by the own key: filter what is read",
+            )
         return TimeError(
             f"cannot read {self.kind} {self.name!r} at epoch {epoch}",
             detail=f"only epoch {self._coordinator.epoch - 1} and later are kept",
             hint="use hold() to keep an epoch readable",
         )
 
-    def combine(self, shards: Sequence[Shard], binding: int | None) -> pa.Table:
+    def combine(self, shards: Sequence[Shard | RowsOfKeys], binding: int | None) -> pa.Table:
         """Return the rows of all workers as one table; raise if there are errors."""
         raise_errors(self.name, (shard.errors for shard in shards), binding)
         return pa.concat_tables([shard.rows for shard in shards])
@@ -135,6 +174,100 @@ class View:
         """Return the rows of the result at an epoch as a pandas DataFrame, duplicates included."""
         return self.to_arrow(at, timeout=timeout).to_pandas()
 
+    # Look-ups.
+
+    def lookup(
+        self, keys: Any = None, /, *, at: int | None = None, timeout: float | None = None, **columns: Any
+    ) -> pa.Table:
+        """Return the rows that have given values in some columns, as an Arrow table, duplicates included.
+
+        `view.lookup(customer=5)` is one key, `view.lookup(customer=[5, 6])` are two. Keys can also be a mapping, a list
+        of mappings or an Arrow table, for instance if a column is called `at`. The order of the rows is not defined.
+
+        The rows are those at the last closed epoch when the call began, or at a later one; with `at`, at that epoch,
+        which `hold` must keep unless it is the last. Only the workers that own the keys are asked. If the view is not
+        arranged by these columns, the first call arranges it, for all later calls and for other queries, until the view
+        is dropped: this takes time and memory in proportion to the view.
+        """
+        self.check_not_dropped()
+        names = [field.name for field in self.plan.columns]
+        given = given_keys(f"{self.kind} {self.name!r}", names, keys, columns)
+        rows = self.index_by(tuple(given)).find(given, at, timeout=timeout)
+        return plain_rows(rows, self.name).select(names)
+
+    def index_by(self, columns: tuple[str, ...]) -> View:
+        """Return the view itself if it is arranged by these columns, else an arrangement that is kept for look-ups."""
+        if {field.name for field in ir.schema_of(self.plan).key.fields} == set(columns) or self._maintenance is None:
+            return self
+        entry = self._indexes.get(columns)
+        if entry is None or self._maintenance.catalog.has_failed(entry[1].dataflow):
+            entry = self._new_index(self._maintenance, columns)
+        return entry[1]
+
+    def _new_index(self, maintenance: Maintenance, columns: tuple[str, ...]) -> tuple[Use, View]:
+        with self._coordinator.lock, defer_interrupts():
+            self.check_not_dropped()
+            entry = self._indexes.get(columns)
+            if entry is not None and maintenance.catalog.has_failed(entry[1].dataflow):
+                self.uses.remove(entry[0])
+                maintenance.release(self._indexes.pop(columns)[0])
+                entry = None
+            if entry is None:  # else another thread was faster
+                node = self.rows().arrange(*columns).node
+                name = f"{self.kind} {self.name} by {', '.join(columns)}"
+                use = maintenance.use(Need(node, name, User(self.kind, self.name)))
+                self.uses.append(use)
+                index = index_view(self._coordinator, self.name, self.kind, node, use.dataflow)
+                entry = self._indexes[columns] = use, index
+            return entry
+
+    def find(
+        self,
+        keys: Mapping[str, Any],
+        at: int | None = None,
+        *,
+        binding: int | None = None,
+        timeout: float | None = None,
+    ) -> pa.Table:
+        """Return the rows with some keys, by the columns of the view's own arrangement, with multiplicities.
+
+        Like `read` with `keys`, by one request to the workers that own the keys. See `ikebana.engine.lookups`.
+        """
+        self.check_not_dropped()
+        epoch = self._coordinator.epoch - 1 if at is None else at
+        self._check_closed(epoch)
+        deadline = self._coordinator.deadline(timeout, f"looking up rows of {self.name!r} at epoch {epoch}")
+        schema = ir.schema_of(self.plan)
+        checked, arrays = checked_keys(f"{self.kind} {self.name!r}", schema, keys)
+        worker = owner(schema, arrays, self._coordinator.cluster.size)
+        request = Lookup(self.dataflow, epoch, checked, exact=at is not None)
+        try:
+            rows = self._found(request, worker, binding, deadline)
+        except TimeError:
+            if at is not None:
+                raise self._not_kept(epoch) from None
+            rows = None
+        if rows is not None:
+            return rows
+        with self.hold(timeout=deadline.seconds_left()) as held:  # other threads advance so fast that epochs differ
+            return held.read(held.epoch, checked, binding=binding, timeout=deadline.seconds_left())
+
+    def _found(self, request: Lookup, worker: int | None, binding: int | None, deadline: Deadline) -> pa.Table | None:
+        """The rows that workers find; None if their answers are of different epochs."""
+        coordinator = self._coordinator
+        is_alone = coordinator.cluster.size == 1
+        if worker is not None and (is_alone or request.epoch == self._checked_epoch):
+            (found,) = coordinator.ask(request, worker, deadline)
+            if is_alone or found.epoch == self._checked_epoch:
+                return self.combine([found], binding)
+        answers = coordinator.ask(request, deadline=deadline)
+        epoch = common_epoch(answers)
+        if epoch is None:
+            return None
+        if not any(found.errors for found in answers):
+            self._checked_epoch = max(epoch, self._checked_epoch)
+        return self.combine(answers, binding)
+
     def wait(self, epoch: int, *, timeout: float | None = None) -> None:
         """Wait until the result at a closed epoch is complete."""
         self.demand(epoch)
@@ -144,13 +277,16 @@ class View:
     def demand(self, epoch: int) -> None:
         """Request that the result at a closed epoch is computed, without waiting for it."""
         self.check_not_dropped()
+        self._check_closed(epoch)
+        self._coordinator.command(Demand(self.dataflow, epoch + 1))
+
+    def _check_closed(self, epoch: int) -> None:
         if epoch >= self._coordinator.epoch:
             raise TimeError(
                 f"cannot wait for epoch {epoch} of {self.name!r}",
                 detail=f"epoch {self._coordinator.epoch} is still open",
                 hint=f"close epoch {epoch} first: advance() the engine, or commit a transaction",
             )
-        self._coordinator.command(Demand(self.dataflow, epoch + 1))
 
     def hold(self, *, timeout: float | None = None) -> HeldEpoch:
         """Keep the last closed epoch and all later ones readable until the block ends: `with view.hold() as held:`."""
@@ -178,9 +314,11 @@ class View:
         `timeout`: the iteration ends if there is no change for this many seconds; None to wait without limit.
         `backlog`, `backlog_bytes`: how many rows and bytes may wait on each worker until they are consumed; if there
         are more, iterating raises.
-        `binding`: for views of prepared statements; ignore errors that concern only other bindings of parameters.
+        `binding`: for views of prepared statements, which are arranged by binding: only the rows and errors of this
+        binding of parameters, and errors that concern all.
         """
         self.check_not_dropped()
+        group = None if binding is None else self._group_of_bindings()
         subscription = Subscription(
             self._coordinator,
             self.name,
@@ -191,9 +329,16 @@ class View:
             backlog=backlog,
             backlog_bytes=backlog_bytes,
             binding=binding,
+            group=group,
         )
         self._subscriptions.add(subscription)
         return subscription
+
+    def _group_of_bindings(self) -> SubscriptionGroup:
+        with self._coordinator.lock:
+            if self._binding_group is None:
+                self._binding_group = SubscriptionGroup(self._coordinator)
+            return self._binding_group
 
     def subscribe(
         self,
@@ -241,6 +386,11 @@ class View:
         """Raise if the view was dropped."""
         if self._dropped:
             raise DataflowError(f"view {self.name!r} was dropped", hint="install it again")
+
+
+def index_view(coordinator: Coordinator, name: str, kind: str, node: ir.Node, dataflow: str) -> View:
+    """A view of an arrangement that is kept for look-ups in a view or table; who keeps it also releases it."""
+    return View(coordinator, name, node, dataflow, [], lambda view: None, kind=kind, is_index=True)
 
 
 class HeldEpoch:

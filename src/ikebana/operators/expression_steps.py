@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ class RowCondition(linear.Step):
 
     label = "where"
 
-    @property
+    @cached_property
     def calls_users(self) -> bool:
         """Whether the condition calls a user's function, which may take long."""
         return calls_users([self.condition])
@@ -129,7 +130,7 @@ class Computed(linear.Step):
 
     named: Named
 
-    @property
+    @cached_property
     def calls_users(self) -> bool:
         """Whether an expression calls a user's function, which may take long."""
         return calls_users([expression for _, expression in self.named])

@@ -86,13 +86,13 @@ class Select(Step):
         return tuple(fields[source].with_name(name) for name, source in self.names)
 
     def __call__(self, changes: Changes) -> Changes:
-        return self.bound(changes.fields)(changes)
+        return self.bound(changes.fields, self.fields(changes.fields))(changes)
 
-    def bound(self, given: Fields) -> Callable[[Changes], Changes]:
-        """The step for changes with the columns `given`, whose positions are looked up once."""
+    def bound(self, given: Fields, result: Fields) -> Callable[[Changes], Changes]:
+        """The step from the columns `given` to the columns `result`, whose positions are looked up once."""
         at = {field.name: position for position, field in enumerate(given)}
-        fields, positions = self.fields(given), [at[source] for _, source in self.names]
-        return lambda changes: changes.with_columns(fields, [changes.columns[position] for position in positions])
+        positions = [at[source] for _, source in self.names]
+        return lambda changes: changes.with_columns(result, [changes.columns[position] for position in positions])
 
     def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
         columns = {name: rows.columns[source] for name, source in self.names}
@@ -275,18 +275,19 @@ class Consolidate(Step):
 
 
 class Linear(Operator[Stream]):
-    """Runs a chain of steps."""
+    """Runs a chain of steps; `stages` are the columns before the first step and after each step."""
 
-    def __init__(self, source: Stream, steps: Sequence[Step], lanes: int, errors: ErrorLog) -> None:
+    def __init__(
+        self, source: Stream, steps: Sequence[Step], stages: Sequence[Fields], lanes: int, errors: ErrorLog
+    ) -> None:
         self._source, self._errors = source, errors
         self._pace = Pace(calls_users=any(step.calls_users for step in steps))
         self._declared = steps
-        self._steps: list[Callable[[Changes], Changes]] = []
-        fields = source.fields
-        for step in steps:
-            self._steps.append(step.bound(fields) if isinstance(step, Select) else step)
-            fields = step.fields(fields)
-        self.out = Stream(fields, source.dimensions, lanes)
+        self._steps: list[Callable[[Changes], Changes]] = [
+            step.bound(given, result) if isinstance(step, Select) else step
+            for step, given, result in zip(steps, stages[:-1], stages[1:], strict=True)
+        ]
+        self.out = Stream(stages[-1], source.dimensions, lanes)
 
     def visit(self, span: Span) -> Iterator[None]:
         """Run the chain, a piece of the changes at a time."""

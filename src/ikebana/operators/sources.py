@@ -29,7 +29,6 @@ from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.protocol import Source
 from ikebana.operators.span import NEVER, Span
 from ikebana.operators.streams import Arranged, Stream, from_epoch
-from ikebana.time import Antichain
 from ikebana.trace import Batch, Handle
 from ikebana.trace.batch import StoredBatch
 from ikebana.trace.views import Advanced, Restricted
@@ -158,7 +157,7 @@ class ImportedArrangement(Source[Arranged]):
         self._has_replayed = False  # whether a sweep has processed the history
         self._waiting: list[Batch] = []
         self._since = max((time[0] for time in handle.frontier), default=0)
-        self._start = Antichain.of((self._since,))
+        self._start = from_epoch(self._since, 1)
         self.out = Arranged(handle.schema, 1, handle.clone, lambda batch: Advanced(batch, self._start))
 
     @property
@@ -189,7 +188,7 @@ class ImportedArrangement(Source[Arranged]):
         return self._demand(epoch)
 
     def start(self, epoch: int) -> None:
-        self._start = Antichain.of((epoch,))
+        self._start = from_epoch(epoch, 1)
 
     def visit(self, span: Span) -> None:
         """Give the batches at the epochs of this sweep, the history first."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Protocol, TypeVar, overload
 
 import pyarrow as pa
@@ -33,13 +33,26 @@ class Stream:
 
     def __init__(self, fields: Fields, dimensions: int, lanes: int = 1) -> None:
         self.fields, self.dimensions, self.lanes = fields, dimensions, lanes
-        self.empty = Changes.empty(fields, dimensions, lanes)
-        self.changes = self.empty
+        self._changes: Changes | None = None
         self.closed = False
+
+    @cached_property
+    def empty(self) -> Changes:
+        """No changes. Most streams of a new dataflow are not read before it answers."""
+        return Changes.empty(self.fields, self.dimensions, self.lanes)
+
+    @property
+    def changes(self) -> Changes:
+        """The changes of the current visit."""
+        return self.empty if self._changes is None else self._changes
+
+    @changes.setter
+    def changes(self, changes: Changes) -> None:
+        self._changes = changes
 
     def clear(self) -> None:
         """No changes in this visit."""
-        self.changes = self.empty
+        self._changes = None
 
 
 class RowSource(Protocol):

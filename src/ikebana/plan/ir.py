@@ -38,9 +38,10 @@ loops in one scope never have the same name.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
@@ -72,7 +73,7 @@ class Node:
     """The field that holds the name of a loop; empty if the class has none."""
 
     owner = ""
-    """Of an arrangement that must not be shared: the owner's name."""
+    """Of an arrangement that must not be shared: the owner's name (`with_owner`)."""
 
     @classmethod
     def settled(cls, values: dict[str, Any], shape: str) -> dict[str, Any]:
@@ -82,7 +83,8 @@ class Node:
     @property
     def values(self) -> dict[str, Any]:
         """The values that the node was made with, by name."""
-        return {name: getattr(self, name) for name in _defaults(type(self))}
+        kind: Any = type(self)
+        return {name: getattr(self, name) for name in _defaults(kind)}
 
     @cached_property
     def inputs(self) -> tuple[Node, ...]:
@@ -107,6 +109,16 @@ class Node:
         """The number of diff lanes of the node's rows."""
         return self.inputs[0].lanes if self.inputs else 1
 
+    @cached_property
+    def reads_stream(self) -> bool:
+        """Whether the node is computed from a stream, of which a dataflow sees only the rows after its installation."""
+        return any(source.reads_stream for source in self.inputs)
+
+    @cached_property
+    def is_linear(self) -> bool:
+        """Whether the node is computed from sources and constants by linear steps alone, outside loops."""
+        return isinstance(self, _LINEAR) and all(source.is_linear for source in self.inputs)
+
     def __reduce__(self) -> Any:
         return _remake, (type(self), self.values)
 
@@ -128,8 +140,11 @@ class ArrangementNode(Node):
 _interned: WeakValueDictionary[str, Node] = WeakValueDictionary()
 
 
-def make(kind: type[Any], **given: Any) -> Any:
+def make(kind: Any, **given: Any) -> Any:
     """The node of a class with these values: the existing node, if there is one."""
+    owner = given.get("owner", "")
+    if owner:
+        return with_owner(make(kind, **{**given, "owner": ""}), owner)
     values = {**_defaults(kind), **given}
     parts = _parts(values)
     unnamed = {name: entries for name, entries in parts.items() if name != kind.names_loop}
@@ -142,7 +157,23 @@ def make(kind: type[Any], **given: Any) -> Any:
     return node
 
 
-def _defaults(kind: type[Node]) -> dict[str, Any]:
+def with_owner(node: Any, owner: str) -> Any:
+    """The same arrangement for an owner who does not share it; the nodes below it are the same.
+
+    Digest and shape follow from those of the node and from the owner, so every process computes the same ones.
+    """
+    assert is_stored(node) and not node.owner
+    digest = _hash_texts([node.digest, "owner", owner])
+    owned = _interned.get(digest)
+    if owned is None:
+        owned = _interned[digest] = object.__new__(type(node))
+        shape = _hash_texts([node.shape, "owner", owner])
+        owned.__dict__.update(node.__dict__, owner=owner, digest=digest, shape=shape)
+    return owned
+
+
+@lru_cache
+def _defaults(kind: Any) -> Mapping[str, Any]:
     """The names of a class's values, with their defaults."""
     return {field.name: field.default for field in fields(kind) if field.name not in ("digest", "shape")}
 
@@ -163,7 +194,11 @@ def _hash(kind: type[Node], parts: Parts, hash_of: Callable[[Node], str]) -> str
     flat = [kind.__name__]
     for name, entries in parts.items():
         flat += [name, *(hash_of(entry) if isinstance(entry, Node) else entry for entry in entries)]
-    return hashlib.sha256("\0".join(flat).encode()).hexdigest()[:24]
+    return _hash_texts(flat)
+
+
+def _hash_texts(texts: list[str]) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:24]
 
 
 def _remake(kind: type[Any], values: dict[str, Any]) -> Any:
@@ -182,6 +217,10 @@ class Source(Node):
     @cached_property
     def columns(self) -> Fields:
         return self.fields
+
+    @cached_property
+    def reads_stream(self) -> bool:
+        return self.is_stream
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -202,11 +241,15 @@ class Steps(Node):
     diff_lanes: int
 
     @cached_property
+    def stages(self) -> tuple[Fields, ...]:
+        """The columns of the source, and the columns after each step."""
+        return tuple(
+            itertools.accumulate(self.steps, lambda columns, step: step.fields(columns), initial=self.source.columns)
+        )
+
+    @cached_property
     def columns(self) -> Fields:
-        columns = self.source.columns
-        for step in self.steps:
-            columns = step.fields(columns)
-        return columns
+        return self.stages[-1]
 
     @cached_property
     def lanes(self) -> int:
@@ -387,6 +430,9 @@ class Leave(Node):
     @cached_property
     def scope(self) -> Scope:
         return self.source.scope[:-1]
+
+
+_LINEAR = (Source, Constant, Steps, Union, AsStream, Arrange, ArrangementView, Expire)
 
 
 def _by_key(columns: Fields, key: tuple[str, ...]) -> tuple[list[pa.Field], list[pa.Field]]:

@@ -129,20 +129,19 @@ class Renderer:
         return signal
 
     def _new_signal(self, node: ir.Node) -> Signal:
-        inputs = list(dict.fromkeys(self._signal_of(source) for source in node.inputs))
+        inputs = [self._signal_of(source) for source in node.inputs]
         assert inputs, "a source that was not rendered"
         signal: Signal
-        match node:
-            case ir.AfterStart():
-                signal = AfterStartSignal(inputs[0])
-            case ir.Lookup() if not node.scope:
-                signal = LookupSignal(self._signal_of(node.source), self._signal_of(node.index))
-            case ir.Join() if not node.scope:
-                signal = JoinSignal(self._signal_of(node.left), self._signal_of(node.right))
-            case _ if len(inputs) == 1:
-                return inputs[0]
-            case _:
-                signal = AnySignal(inputs)
+        if isinstance(node, ir.AfterStart):
+            signal = AfterStartSignal(inputs[0])
+        elif isinstance(node, ir.Lookup) and not node.scope:
+            signal = LookupSignal(self._signal_of(node.source), self._signal_of(node.index))
+        elif isinstance(node, ir.Join) and not node.scope:
+            signal = JoinSignal(self._signal_of(node.left), self._signal_of(node.right))
+        elif all([each is inputs[0] for each in inputs]):
+            return inputs[0]
+        else:
+            signal = AnySignal(list(dict.fromkeys(inputs)))
         self._derived_signals.append(signal)
         return signal
 
@@ -174,13 +173,14 @@ class Renderer:
         if stream.fields == node.columns:
             return stream
         select = linear.Select(tuple((field.name, field.name) for field in node.columns))
-        return self._add(node, linear.Linear(stream, [select], 1, self._context.errors))
+        stages = (stream.fields, node.columns)
+        return self._add(node, linear.Linear(stream, [select], stages, 1, self._context.errors))
 
     # Streams.
 
     def _steps(self, node: ir.Steps) -> Stream:
         source = self.stream(node.source)
-        return self._add(node, linear.Linear(source, node.steps, node.diff_lanes, self._context.errors))
+        return self._add(node, linear.Linear(source, node.steps, node.stages, node.diff_lanes, self._context.errors))
 
     def _union(self, node: ir.Union) -> Stream:
         return self._add(node, linear.Concat([self.stream(source) for source in node.sources]))
@@ -286,7 +286,8 @@ class Renderer:
     def _bind(self, variable: ir.LoopVariable, result: ir.Node, loop: LoopScope, node: ir.Loop) -> None:
         """Feed the body's result for a variable, less the variable's initial collection, back to the variable."""
         self.output(variable)
-        initial = linear.Linear(self.stream(variable.initial), [linear.Negate()], variable.lanes, self._context.errors)
+        given, errors = self.stream(variable.initial), self._context.errors
+        initial = linear.Linear(given, [linear.Negate()], (given.fields, given.fields), variable.lanes, errors)
         change = linear.Concat([self.stream(result), initial.out])
         indexed = is_only_indexed(variable, node)
         feedback = loops.Feedback(change.out, self._variables[variable.digest], node.rounds, indexed=indexed)

@@ -1,31 +1,33 @@
 """Which arrangements a plan can share with other plans, and `explain`, which shows a plan as text.
 
-An arrangement outside loops whose collection is computed from inputs by linear steps alone (including `Expire`) gets a
-dataflow of its own: any number of queries import the arrangement, and it lives as long as one of them (`is_shareable`).
+An arrangement outside loops whose collection is computed from stored rows by linear steps alone (including `Expire`)
+gets a dataflow of its own: any number of queries import the arrangement, and it lives as long as one of them
+(`is_shareable`).
 
 `explain` draws the plan as a tree, and marks which arrangements are reused, imported and built.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 
 from ikebana.plan import ir
 
 
-def walk(node: ir.Node) -> Iterator[ir.Node]:
+def walk(node: ir.Node) -> list[ir.Node]:
     """The node and all nodes that it reads, directly or indirectly, each once, inputs first."""
     seen: set[str] = set()
+    nodes: list[ir.Node] = []
 
-    def visit(current: ir.Node) -> Iterator[ir.Node]:
-        if current.digest in seen:
-            return
-        seen.add(current.digest)
-        for source in current.inputs:
-            yield from visit(source)
-        yield current
+    def visit(current: ir.Node) -> None:
+        if current.digest not in seen:
+            seen.add(current.digest)
+            for source in current.inputs:
+                visit(source)
+            nodes.append(current)
 
-    yield from visit(node)
+    visit(node)
+    return nodes
 
 
 def readers_of(plan: ir.Node, sources: Collection[str]) -> set[str]:
@@ -39,9 +41,8 @@ def readers_of(plan: ir.Node, sources: Collection[str]) -> set[str]:
 
 
 def is_shareable(node: ir.Node) -> bool:
-    """Whether a node arranges, outside loops, a collection computed from inputs by linear steps alone."""
-    simple = (ir.Source, ir.Constant, ir.Steps, ir.Union, ir.AsStream, ir.Arrange, ir.ArrangementView, ir.Expire)
-    return isinstance(node, ir.Arrange) and all(isinstance(below, simple) for below in walk(node))
+    """Whether a node arranges, outside loops, stored rows or linear steps over them, and belongs to nobody."""
+    return isinstance(node, ir.Arrange) and node.is_linear and not node.reads_stream and not node.owner
 
 
 def is_only_indexed(node: ir.Node, loop: ir.Loop) -> bool:
@@ -55,16 +56,11 @@ def is_only_indexed(node: ir.Node, loop: ir.Loop) -> bool:
     )
 
 
-def make_private(plan: ir.Node, owner: str, is_private: Callable[[ir.Node], bool] = lambda node: True) -> ir.Node:
-    """The same plan with arrangements that belong to `owner` and are not shared.
-
-    A node for which `is_private` is false stays as it is, with all nodes below it.
-    """
+def make_private(plan: ir.Node, owner: str) -> ir.Node:
+    """The same plan with arrangements that belong to `owner` and are not shared."""
     done: dict[str, ir.Node] = {}
 
     def copy(node: ir.Node) -> ir.Node:
-        if not is_private(node):
-            return node
         if node.digest not in done:
             values = node.values
             for name, value in values.items():

@@ -17,8 +17,9 @@ So a dataflow whose inputs do not change does nothing at all, however many epoch
 Between sweeps a dataflow sleeps until it is woken: by a batch in a trace that it imports, a message, or a demand.
 
 Starting a dataflow. The first proposals also carry the epochs since which the imported traces are exact; the dataflow
-starts at the latest of them, on all workers. A dataflow that reads nothing but constants completes all epochs in its
-first sweep.
+starts at the latest of them, on all workers. Imported dataflows that are behind first catch up with the last closed
+epoch, so that the first sweep computes what a reader will ask for. A dataflow that reads nothing but constants
+completes all epochs in its first sweep.
 
 Errors. Rows for which an expression raises are left out, and logged (`ikebana.operators.row_errors`). Imported
 arrangements may lack rows for the same reason: a result is exact if neither its dataflow nor any imported dataflow has
@@ -67,12 +68,14 @@ class Dataflow:
         effort: str = "default",
         is_placed: bool = False,
         memory: int | None = None,
+        closed: int = 0,
     ) -> None:
         """`find` returns the dataflow that maintains a node's arrangement, if one does; `find_input` what a source
         stands for. `wake` asks the worker to call `step`.
 
         `is_placed`: the rows that the plan arranges are on the workers that own them already, as rows of tables are.
         `memory` is the dataflow's own limit in bytes (`ikebana.runtime.memory_budget`); None for the common one.
+        `closed`: the epochs before it are closed on all inputs.
         """
         self._is_placed, self.memory, self._workspaces = is_placed, memory, workspaces
         self._is_lowered = False  # whether the dataflow has been written as a program, if it can be
@@ -103,6 +106,7 @@ class Dataflow:
         self.result = self._maintainer.out
         self._root, self._sources, self._set_signals = renderer.root, renderer.sources, renderer.set_signals
         self.reader: TraceReader = self.result.reader()
+        self._first_target = closed if self.imported else 0  # the first sweep goes at least up to this epoch
         operators = list(self._root.operators())
         self._forgets = [operator.forget for operator in operators]
         self._clears = [operator.out.clear for operator in operators if operator.out is not None]
@@ -161,6 +165,13 @@ class Dataflow:
         self.wake()
         return True
 
+    @property
+    def wants_to_sweep(self) -> bool:
+        """Whether there is a reason for another sweep: the start, a demand, a peer's proposal, or changes."""
+        is_starting = not self._started and bool(self.imported)
+        is_asked = self.demanded > self.lower or (PROPOSALS, self.sweeps) in self._inbox
+        return is_starting or is_asked or any([source.has_changes for source in self._sources])
+
     def deliver(self, message: DataflowMessage) -> None:
         """Take a message from a peer."""
         self._inbox.setdefault((message.channel, message.number), {})[message.sender] = message.body
@@ -180,30 +191,26 @@ class Dataflow:
         return True
 
     def _propose(self) -> bool:
-        if self._proposed:
-            return False
-        changes = [source.has_changes for source in self._sources]
-        is_starting = not self._started and bool(self.imported)
-        is_asked = self.demanded > self.lower or (PROPOSALS, self.sweeps) in self._inbox
-        if not (is_starting or is_asked or any(changes)):
+        if self._proposed or not self.wants_to_sweep:
             return False
         available = min([source.available for source in self._sources], default=NEVER)
-        if available <= self.lower:
-            return self._demand_of_sources()
+        needed = self.lower + 1 if self._started else max(self.lower + 1, self._first_target)
+        if available < needed:
+            return self._demand_of_sources(needed)
         since = 0 if self._started else max((source.since for source in self._sources), default=0)
         self._proposed = True
-        after_start = [source.has_changes_after_start for source in self._sources]
         lasts = [source.last for source in self._sources]
+        changes = [(source.has_changes, source.has_changes_after_start) for source in self._sources]
         small = self._small_change() if self.workers > 1 else None
-        proposal = available, since, lasts, list(zip(changes, after_start, strict=True)), small
+        proposal = available, since, lasts, changes, small
         self._send_all(PROPOSALS, self.sweeps, [proposal] * self.workers)
         return True
 
-    def _demand_of_sources(self) -> bool:
-        """Ask the sources that are behind to catch up with the others, and with what is demanded here."""
+    def _demand_of_sources(self, needed: int) -> bool:
+        """Ask the sources that are behind to catch up with the others, and with what is needed or demanded here."""
         ahead = [source.available for source in self._sources if self.lower < source.available < NEVER]
-        epoch = max([self.lower + 1, self.demanded, *ahead])
-        return any([source.demand(epoch) for source in self._sources if source.available <= self.lower])
+        epoch = max([needed, self.demanded, *ahead])
+        return any([source.demand(epoch) for source in self._sources if source.available < needed])
 
     def _begin(self) -> bool:
         """Begin a sweep if the proposals of all workers are here."""

@@ -80,11 +80,16 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """Install a dataflow that maintains an arrangement. `memory` limits its size on each worker, in bytes."""
+    """Install a dataflow that maintains an arrangement. `memory` limits its size on each worker, in bytes.
+
+    With an `owner`, the dataflow maintains an arrangement of the owner's own (`ikebana.plan.ir.with_owner`): any number
+    of dataflows can be instances of one plan.
+    """
 
     dataflow: str
     plan: Node
     memory: int | None = None
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +224,10 @@ class Subscribe:
     The worker sends `Changed` notifications. `credit` limits how many of them may have rows, and `credit_bytes` the
     size of their rows; then the worker waits for `Resume`. Meanwhile it keeps at most `backlog` rows and
     `backlog_bytes` bytes.
+
+    With `binding`, the subscription is to the rows and errors of one binding of a prepared statement, by which the
+    result must be arranged. Such subscriptions form a `group`: the worker sends to one of them only what concerns it,
+    and to the group how far that is complete.
     """
 
     number: int
@@ -229,6 +238,8 @@ class Subscribe:
     credit_bytes: int
     backlog: int
     backlog_bytes: int
+    binding: int | None = None
+    group: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +271,16 @@ class Changed:
     epochs: Any
     changes: Any
     errors: tuple[tuple[int, Errors], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionPaused:
+    """Notification: a subscription of a group has no credit. What the group is told does not hold for it any more.
+
+    The next `Changed` of the subscription has everything that was not sent.
+    """
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,6 +408,29 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
+class Lookup:
+    """Answer with this worker's rows of some keys (`RowsOfKeys`), as soon as the result is complete at an epoch.
+
+    The request demands that epoch. If later epochs are complete as well, the answer is the result at the last of them,
+    unless `exact`.
+    """
+
+    dataflow: str
+    epoch: int
+    keys: Keys
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOfKeys:
+    """One worker's rows of some keys at an epoch, as an Arrow table, and its part of all errors of the result."""
+
+    epoch: int
+    rows: Any
+    errors: Errors
+
+
+@dataclass(frozen=True, slots=True)
 class ReadErrors:
     """Answer with this worker's part of a dataflow's errors at an epoch, as `Read` does.
 
@@ -456,7 +500,7 @@ Command: TypeAlias = (
     | DriverAnswer
 )
 PeerMessage: TypeAlias = DataflowMessage | Failed
-Request: TypeAlias = Check | AskDriver | Ping | Wait | WaitAll | Read | ReadErrors | ReadChanges | Status
+Request: TypeAlias = Check | AskDriver | Ping | Wait | WaitAll | Read | Lookup | ReadErrors | ReadChanges | Status
 """What `Worker.answer` understands."""
 
 

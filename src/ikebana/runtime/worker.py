@@ -60,6 +60,7 @@ from ikebana.runtime.messages import (
     Hold,
     Install,
     Keys,
+    Lookup,
     PeerMessage,
     Ping,
     Push,
@@ -70,6 +71,7 @@ from ikebana.runtime.messages import (
     Request,
     Resume,
     Retire,
+    RowsOfKeys,
     Shard,
     Stage,
     Status,
@@ -83,6 +85,9 @@ from ikebana.runtime.subscribers import Subscriptions, epochs_and_rows, updates_
 from ikebana.runtime.transactions import OpenTransactions
 from ikebana.time import Antichain, Time
 from ikebana.trace import Batch, Handle
+
+MAX_RETIRED = 10_000
+"""How many retired dataflows a worker remembers. A message of an older one would be kept, and never read."""
 
 PENDING: Any = object()
 """What `Worker.answer` returns if a request cannot be answered yet."""
@@ -116,7 +121,7 @@ class Worker:
         self._questions: dict[int, DriverAnswer | None] = {}  # of clients to the driver, by ticket, and its answers
         self._holds: dict[int, _Hold] = {}  # by number
         self._undelivered: dict[str, list[PeerMessage]] = {}  # of dataflows that are not installed yet
-        self._retired: set[str] = set()
+        self._retired: dict[str, None] = {}  # the last dataflows that were retired, oldest first
 
     # Commands and peer messages.
 
@@ -132,16 +137,13 @@ class Worker:
                 self._push(name, changes)
             case Advance(epoch):
                 self._advance(epoch)
-            case Install(name, plan, memory):
-                self._install(name, plan, memory)
+            case Install(name, plan, memory, owner):
+                self._install(name, ir.with_owner(plan, owner) if owner else plan, memory)
             case Demand(name, epoch):
                 if name in self.flows:
                     self.flows[name].demand(epoch)
             case Retire(name):
-                self._retired.add(name)
-                self._undelivered.pop(name, None)
-                self.failures.pop(name, None)
-                self._remove(name)
+                self._retire(name)
             case Subscribe() | Resume() | Unsubscribe() | Hold() | Release() | DriverAnswer():
                 self._serve_reader(command)
             case _:
@@ -200,12 +202,14 @@ class Worker:
             source.push(changes)
 
     def _advance(self, epoch: int) -> None:
-        """Close the epochs before this one, and wake the dataflows that read an input."""
+        """Close the epochs before this one, and wake the dataflows that may have waited for that."""
         self.epoch = epoch
         for sources in self._inputs.values():
-            for flow, source in sources.items():
+            for source in sources.values():
                 source.advance(epoch)
-                self._wake(flow)
+        for name in dict.fromkeys(name for sources in self._inputs.values() for name in sources):
+            if self.flows[name].wants_to_sweep:
+                self._wake(name)
 
     def deliver(self, message: PeerMessage) -> None:
         """Take a message from a peer."""
@@ -286,6 +290,8 @@ class Worker:
                     return PENDING
                 rows = self.read(name, at, keys) if hold is None else _rows(self._hold(name, hold).result, at, keys)
                 return Shard(rows, self._errors(name, at[0], hold))
+            case Lookup():
+                return self._lookup(request)
             case ReadErrors(name, epoch, hold):
                 last = self.complete(name) - 1
                 epoch = last if epoch is None else epoch
@@ -316,6 +322,17 @@ class Worker:
         if reply.error is not None:
             raise reply.error
         return reply.value
+
+    def _lookup(self, request: Lookup) -> Any:
+        """The rows of some keys, once the epoch is complete; until then, all workers are asked to complete it."""
+        name, epoch = request.dataflow, request.epoch
+        flow = self._flow(name)
+        if flow.lower <= epoch:
+            flow.demand(epoch + 1)
+            return PENDING
+        if not request.exact:
+            epoch = max(epoch, min(flow.lower, self.epoch) - 1)  # a constant is complete at all epochs
+        return RowsOfKeys(epoch, self.read(name, (epoch,), request.keys), self._errors(name, epoch, None))
 
     def complete(self, name: str) -> int:
         """The epoch before which all epochs of a dataflow are complete on this worker."""
@@ -431,6 +448,7 @@ class Worker:
                 effort=self._effort,
                 is_placed=any(table.dataflow == name for table in self._tables.values()),
                 memory=memory,
+                closed=self.epoch,
             )
         except Exception as error:  # a plan that cannot be rendered: only this dataflow fails
             self._fail(name, f"{type(error).__name__}: {error}", notify_peers=True)
@@ -459,6 +477,15 @@ class Worker:
         self._inputs[node.name][name] = source
         return source
 
+    def _retire(self, name: str) -> None:
+        """Drop a dataflow. Messages of peers that have not dropped it yet are ignored."""
+        self._retired[name] = None
+        if len(self._retired) > MAX_RETIRED:
+            del self._retired[next(iter(self._retired))]
+        self._undelivered.pop(name, None)
+        self.failures.pop(name, None)
+        self._remove(name)
+
     def _send(self, peer: int, message: DataflowMessage) -> None:
         self.outbox.append((peer, message))
 
@@ -477,6 +504,8 @@ class Worker:
                 self._fail(flow.name, reason, notify_peers=True)
 
     def _remove(self, name: str, why: str = "it was dropped") -> None:
+        for sources in self._inputs.values():
+            sources.pop(name, None)
         flow = self.flows.pop(name, None)
         if flow is not None:
             self._subscriptions.on_end(name, why)
@@ -484,8 +513,6 @@ class Worker:
                 self._holds.pop(number).drop()
             flow.drop()
             self._has_moved(flow)
-            for sources in self._inputs.values():
-                sources.pop(name, None)
             if self._by_digest.get(flow.plan.digest) is flow:
                 del self._by_digest[flow.plan.digest]
 

@@ -59,6 +59,15 @@ def as_columns(data: Any, fields: Fields, key: Fields = ()) -> Any:
     )
 
 
+def with_time_zones(columns: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
+    """Columns by name, in which every `datetime` without a time zone has that of this process, where it matters."""
+    known = {field.name: field for field in fields}
+    return {
+        name: _values(list(values), known[name]) if isinstance(values, list | tuple) else values
+        for name, values in columns.items()
+    }
+
+
 def _example(fields: Fields) -> str:
     return "{" + ", ".join(f'"{field.name}": ...' for field in fields) + "}"
 

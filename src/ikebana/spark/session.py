@@ -54,7 +54,7 @@ from ikebana.spark.types import fields_of, spark_schema
 from ikebana.spark.view import View
 from ikebana.spark.workers import SparkWorkers
 from ikebana.sql import Lowered, SourceTable
-from ikebana.sql.statements import Statement
+from ikebana.sql.statements import KEEP, Statement
 
 
 def connect(
@@ -220,22 +220,28 @@ class Session:
             hint="give SQL, a DataFrame, or a collection such as table.filter(...) or table.count(...)",
         )
 
-    def prepare(self, sql: str, parameters: Parameters | None = None, *, name: str = "", **types: str) -> Statement:
+    def prepare(
+        self, sql: str, parameters: Parameters | None = None, *, name: str = "", keep: int = KEEP, **types: str
+    ) -> Statement:
         """Prepare a query with parameters: `session.prepare("... WHERE customer = :customer", customer="BIGINT")`.
 
-        `open` of the statement gives values to the parameters and returns a result that is kept up to date. All open
-        results share one dataflow, so each further one costs milliseconds.
+        `read` of the statement returns the answer for values of the parameters. `open` returns a result for them that
+        is kept up to date. All open results share one dataflow, so each further one costs milliseconds.
 
         sql: the query, with `:name` for each parameter.
         parameters, types: the type of each parameter, by name: SQL types such as "BIGINT", or Arrow types. For a
             parameter that may be null, pass `pa.field(name, type, nullable=True)` in `parameters`.
         name: a name for the statement in errors and listings.
+        keep: for how many sets of values, the most recently read ones, `read` keeps the answer up to date, so that
+            reading it again is a look-up.
         """
         self.check()
         planned, fields, tables = self._queries.prepare(sql, {**(parameters or {}), **types})
         with self._lock:
             name = name or f"statement {next(self._statement_numbers)}"
-            return complete_or_undo(lambda: Statement(self.engine, name, planned, fields, tables), Statement.close)
+            return complete_or_undo(
+                lambda: Statement(self.engine, name, planned, fields, tables, keep), Statement.close
+            )
 
     def drop_view(self, name: str) -> None:
         """Drop a view, and release the arrangements that only it used."""

@@ -18,6 +18,7 @@ from ikebana.cluster.interrupts import complete_or_undo
 from ikebana.engine import tables, views
 from ikebana.engine.collection import Arrangement, Collection
 from ikebana.engine.deadline import Deadline
+from ikebana.engine.lookups import given_keys
 from ikebana.engine.tables import Transaction
 from ikebana.engine.views import HeldEpoch
 from ikebana.errors import DataflowError, SchemaError
@@ -25,7 +26,7 @@ from ikebana.spark.following import FollowedStream, FollowMode, follow
 from ikebana.spark.interrupting import run_job
 from ikebana.spark.loading import JobRunner, RowSender, check_columns, stage_frame
 from ikebana.spark.progress import with_progress
-from ikebana.spark.rows import as_columns
+from ikebana.spark.rows import as_columns, with_time_zones
 from ikebana.spark.types import spark_schema
 
 if TYPE_CHECKING:
@@ -238,6 +239,18 @@ class Table(Collection):
     def to_pandas(self, at: int | None = None, *, timeout: float | None = None) -> pd.DataFrame:
         """The rows as a pandas DataFrame, at the last closed epoch or at an epoch that `hold` keeps."""
         return self.to_arrow(at, timeout=timeout).to_pandas()
+
+    def lookup(
+        self, keys: Any = None, /, *, at: int | None = None, timeout: float | None = None, **columns: Any
+    ) -> pa.Table:
+        """The rows that have given values in some columns, as an Arrow table: `table.lookup(id=5)`.
+
+        Arguments and result are those of `View.lookup`. By the key this needs no further arrangement; by other columns,
+        the first call keeps one, as `arrange(by=...)` does.
+        """
+        self.check_readable()
+        given = given_keys(f"table {self.name!r}", self.columns, keys, columns)
+        return self.inner.lookup(with_time_zones(given, self.node.columns), at=at, timeout=timeout)
 
     def hold(self, *, timeout: float | None = None) -> HeldEpoch:
         """Keep the last closed epoch and all later ones readable: `with table.hold() as held: ...`."""

@@ -3,14 +3,15 @@
 Everything except DataFrames and ORDER BY is passed on to `ikebana.engine.views.View`: a read at an epoch is exact for
 that epoch, across tables and views, and the changes of each epoch are delivered once, in order.
 
-Cost: `to_arrow` and `to_pandas` bring the rows to this process, in milliseconds if they are few. An action on a
-DataFrame costs a Spark job, whose tasks read the rows.
+Cost: `to_arrow` and `to_pandas` bring the rows to this process, in milliseconds if they are few; `lookup` brings those
+of a key, with one request to the worker that owns it. An action on a DataFrame costs a Spark job, whose tasks read the
+rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -19,11 +20,13 @@ from pyspark.sql.types import StructType
 
 from ikebana.engine import views
 from ikebana.engine.collection import Collection
+from ikebana.engine.lookups import given_keys
 from ikebana.engine.subscriptions import BACKLOG, BACKLOG_BYTES, OnChange, OnError, Subscription
 from ikebana.engine.views import HeldEpoch
 from ikebana.reducers.ordering import sort_table
 from ikebana.reducers.sort_keys import SortKey
 from ikebana.spark.naming import quote
+from ikebana.spark.rows import with_time_zones
 from ikebana.spark.types import spark_schema
 
 if TYPE_CHECKING:
@@ -77,6 +80,28 @@ class View:
     def to_pandas(self, at: int | None = None, *, timeout: float | None = None) -> pd.DataFrame:
         """The rows as a pandas DataFrame, at the last closed epoch or at an epoch that `hold` keeps."""
         return self.to_arrow(at, timeout=timeout).to_pandas()
+
+    def lookup(
+        self, keys: Any = None, /, *, at: int | None = None, timeout: float | None = None, **columns: Any
+    ) -> pa.Table:
+        """The rows that have given values in some columns, as an Arrow table: `view.lookup(customer=5)`.
+
+        Only the workers that own the keys are asked, without a Spark job. The rows are those at the last closed epoch
+        when the call began, or at a later one.
+
+        keys: instead of keyword arguments, a dict, a list of dicts or Spark rows, or an Arrow table.
+        at: an epoch that `hold` keeps.
+        timeout: how many seconds the call may take.
+        columns: a value for each column, or a list of values for each to look up several keys.
+
+        The first call for columns by which the view is not arranged yet arranges it by them, which takes time and
+        memory in proportion to the view. The arrangement is kept, and shared with other queries, until the view is
+        dropped.
+        """
+        self._check()
+        given = given_keys(f"view {self.name!r}", self.columns, keys, columns)
+        rows = self.inner.lookup(with_time_zones(given, self.inner.plan.columns), at=at, timeout=timeout)
+        return sort_table(rows, self.order) if self.order else rows
 
     def errors(self, at: int | None = None, *, timeout: float | None = None) -> pa.Table:
         """The rows for which an expression of the view has no value, and why (columns `error`, `row`, `diff`).

@@ -17,6 +17,7 @@ Not guaranteed: that coordinates are non-negative or fit 64 bits, see `ikebana.t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from operator import index
 from typing import final
 
@@ -59,6 +60,7 @@ class Antichain:
         return cls(times)
 
     @classmethod
+    @lru_cache(maxsize=64)
     def minimum(cls, dimensions: int) -> Antichain:
         """Return the first frontier: every time is beyond it.
 

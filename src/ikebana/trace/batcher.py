@@ -13,6 +13,7 @@ between: that takes up to twice as long in total.
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import cached_property
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from ikebana.trace import time_tables
 from ikebana.trace.batch import StoredBatch
 from ikebana.trace.description import Description
 from ikebana.trace.merge import Merge
-from ikebana.trace.updates import Updates, check_times, consolidate
+from ikebana.trace.updates import Sorted, Updates, check_times, consolidate
 
 CONSOLIDATE_FROM = 1 << 20
 """Buffers of fewer rows are not consolidated before they are sealed."""
@@ -41,7 +42,11 @@ class Batcher:
         self._parts: list[Updates] = []
         self._rows = 0
         self._consolidate_at = CONSOLIDATE_FROM
-        self._nothing = consolidate(Updates.empty(schema, self._dimensions))
+
+    @cached_property
+    def _nothing(self) -> Sorted:
+        """No updates, in order. Most batchers of a new dataflow have not sealed anything when it answers."""
+        return consolidate(Updates.empty(self.schema, self._dimensions))
 
     def __len__(self) -> int:
         """The number of buffered updates."""

@@ -149,8 +149,6 @@ class Handle(Reader):
         self._trace: Trace | None = trace
         self.name, self._schema, self._frontier = trace.name, trace.schema, frontier
         self._reader = trace.register(frontier)
-        self._release = weakref.finalize(self, trace.release, self._reader)
-        self._release.atexit = False
 
     @property
     def schema(self) -> Schema:
@@ -209,8 +207,12 @@ class Handle(Reader):
 
     def drop(self) -> None:
         """Release the trace; dropping a handle twice does nothing."""
-        self._release()
-        self._trace = None
+        trace, self._trace = self._trace, None
+        if trace is not None:
+            trace.release(self._reader)
+
+    def __del__(self) -> None:  # cheaper than `weakref.finalize`, of which a new query would need dozens
+        self.drop()
 
     def import_(self, wrap: Wrap = lambda batch: batch) -> BatchQueue:
         """Return a queue with the history, compacted to this handle's frontier, and then each new batch.

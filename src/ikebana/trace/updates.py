@@ -25,7 +25,6 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.encoding import payload as payloads
-from ikebana.encoding.columns import empty_array
 from ikebana.encoding.lanes import (
     Array,
     Index,
@@ -79,9 +78,8 @@ class Updates(TimedRows):
     @staticmethod
     def empty(schema: Schema, dimensions: int) -> Updates:
         """Return no updates, with times of `dimensions` coordinates."""
-        columns = [empty_array(field.type) for field in (*schema.key.fields, *schema.val.fields)]
         times, diffs = np.empty((0, dimensions), np.int64), np.empty((len(schema.diffs), 0), np.int64)
-        return Updates(times, np.empty(0, np.int32), diffs, schema, *schema.lanes(columns, 0))
+        return Updates(times, np.empty(0, np.int32), diffs, schema, *schema.no_rows)
 
     @property
     def nbytes(self) -> int:

@@ -1,0 +1,90 @@
+"""Installing and dropping queries, over and over: nothing is left behind, whether they work or fail."""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Callable
+from unittest.mock import patch
+from weakref import WeakSet, WeakValueDictionary
+
+import pyarrow as pa
+import pytest
+
+from ikebana.cluster.inprocess import InProcess
+from ikebana.engine import Engine, Table
+from ikebana.errors import DataflowError
+from ikebana.plan import ir
+from ikebana.runtime import worker
+from tests.clusters import rows
+
+CONTAINERS = (dict, set, list, deque, WeakSet, WeakValueDictionary)
+
+
+def sizes(engine: Engine) -> dict[str, int]:
+    """The number of entries in everything that the engine and its workers keep, and of nodes and bytes."""
+    assert isinstance(engine.cluster, InProcess)
+    gc.collect()
+    owners = [engine, engine.catalog, engine.coordinator, engine.cluster, *engine.cluster.workers]
+    counts = {
+        f"{type(owner).__name__} {at} {name}": len(value)
+        for at, owner in enumerate(owners)
+        for name, value in vars(owner).items()
+        if isinstance(value, CONTAINERS)
+    }
+    sources = [inputs for each in engine.cluster.workers for inputs in each._inputs.values()]
+    held = sum(status.bytes + status.inner_bytes for status in engine.status())
+    return {**counts, "sources": sum(map(len, sources)), "nodes": len(ir._interned), "bytes": held}
+
+
+def tables(engine: Engine) -> tuple[Table, Table]:
+    orders = engine.table("orders", {"id": pa.int64(), "who": pa.int64()}, key="id")
+    events = engine.table("events", {"id": pa.int64(), "n": pa.int64()}, kind="stream")
+    orders.insert({"id": [1, 2, 3], "who": [7, 7, 8]})
+    return orders, events
+
+
+def install_and_drop(engine: Engine, orders: Table, events: Table, name: str) -> None:
+    joined = events.join(orders, "id")
+    views = [
+        engine.install(f"{name} counts", joined.count("who")),
+        engine.install(f"{name} sums", joined.sum("who", "n")),
+        engine.install(f"{name} orders", orders.count("who")),
+        engine.install(f"{name} alone", orders.count("who"), share=False),
+    ]
+    events.insert({"id": [1, 3, 4], "n": [10, 20, 30]})
+    assert [rows(view.to_arrow()) for view in views] == [
+        [(7, 1), (8, 1)],
+        [(7, 10), (8, 20)],
+        [(7, 2), (8, 1)],
+        [(7, 2), (8, 1)],
+    ]
+    for view in views:
+        view.drop()
+    engine.run()
+
+
+def fail_and_drop(engine: Engine, orders: Table, events: Table, name: str) -> None:
+    elsewhere = Engine().table("strange", {"id": pa.int64(), "n": pa.int64()}, key="id")
+    with patch.object(engine._sources, "check"):  # which would refuse it before workers see it
+        view = engine.install(name, events.concat(elsewhere))
+    with pytest.raises(DataflowError, match=f"'{name}[^']*' has failed"):
+        view.read()
+    view.drop()
+    engine.run()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("once", [install_and_drop, fail_and_drop])
+def test_many_installs_leave_nothing_behind(
+    workers: int, once: Callable[[Engine, Table, Table, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "MAX_RETIRED", 3)
+    engine = Engine(workers)
+    orders, events = tables(engine)
+    for _ in range(5):
+        once(engine, orders, events, "view")
+    before = sizes(engine)
+    for _ in range(10):
+        once(engine, orders, events, "view")
+    assert sizes(engine) == before
