@@ -101,18 +101,18 @@ def test_a_lookup_sees_every_transaction_before_it(engine: Engine, table: Table,
 
 def test_tables_are_looked_up_by_key_and_by_other_columns(engine: Engine, table: Table) -> None:
     dataflows = engine.catalog.dataflows()
-    assert table.lookup(id=7).to_pylist() == [{"id": 7, "who": "c2", "price": 7}]
+    assert table.lookup_rows(id=7).to_pylist() == [{"id": 7, "who": "c2", "price": 7}]
     assert engine.catalog.dataflows() == dataflows
-    assert sorted(table.lookup(who=["c0", "c4"])["id"].to_pylist()) == [0, 4, 5, 9, 10, 14, 15, 19]
-    assert table.lookup({"price": 3, "who": "c3"})["id"].to_pylist() == [3]
+    assert sorted(table.lookup_rows(who=["c0", "c4"])["id"].to_pylist()) == [0, 4, 5, 9, 10, 14, 15, 19]
+    assert table.lookup_rows({"price": 3, "who": "c3"})["id"].to_pylist() == [3]
     assert len(engine.catalog.dataflows()) == len(dataflows) + 2
     table.drop_arrangement("who")
     table.delete({"id": [4]})
-    assert sorted(table.lookup(who="c4")["id"].to_pylist()) == [9, 14, 19]
+    assert sorted(table.lookup_rows(who="c4")["id"].to_pylist()) == [9, 14, 19]
     engine.drop_table("orders")
     assert not engine.catalog.dataflows()
     with pytest.raises(DroppedError, match="'orders' was dropped"):
-        table.lookup(id=7)
+        table.lookup_rows(id=7)
 
 
 def test_an_arrangement_for_lookups_is_shared_and_released_with_the_view(
@@ -226,7 +226,7 @@ def test_views_that_are_dropped_or_have_failed(engine: Engine, table: Table, tot
             view.lookup(key)
     stream = engine.table("stream", {"k": pa.int64()}, kind="stream")
     with pytest.raises(DataflowError, match="'stream'") as raised:
-        stream.lookup(k=1)
+        stream.lookup_rows(k=1)
     assert "it is a stream" in str(raised.value)
 
 
@@ -252,7 +252,7 @@ def look_up_while_prices_move(engine: Engine, table: Table, transactions: int) -
     def read() -> None:
         try:
             while not done.is_set():
-                prices = table.lookup(id=[2, 3])["price"].to_pylist()
+                prices = table.lookup_rows(id=[2, 3])["price"].to_pylist()
                 if sum(prices) != 5:
                     problems.append(prices)
         except Exception as error:
@@ -263,7 +263,7 @@ def look_up_while_prices_move(engine: Engine, table: Table, transactions: int) -
         thread.start()
     for at in range(transactions):
         table.upsert({"id": [2, 3], "who": ["x", "y"], "price": [at, 5 - at]})
-        assert table.lookup(id=2)["price"].to_pylist() == [at]
+        assert table.lookup_rows(id=2)["price"].to_pylist() == [at]
     done.set()
     for thread in threads:
         thread.join(60)

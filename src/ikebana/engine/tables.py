@@ -349,11 +349,12 @@ class Table(Collection):
             self._readers.pop(key, None)
             self._maintenance.release(self._indexes.pop(key))
 
-    def lookup(
+    def lookup_rows(
         self, keys: Any = None, /, *, at: int | None = None, timeout: float | None = None, **columns: Any
     ) -> pa.Table:
         """Return the rows that have given values in some columns, from the workers that own them: see `View.lookup`.
 
+        (`lookup` is an operation of collections: it joins the table's changes with an arrangement.)
         If the columns are not those of the key, the first call keeps an arrangement by them, as `arrange(by=...)` does.
         """
         self.check_not_dropped()

@@ -240,17 +240,17 @@ class Table(Collection):
         """The rows as a pandas DataFrame, at the last closed epoch or at an epoch that `hold` keeps."""
         return self.to_arrow(at, timeout=timeout).to_pandas()
 
-    def lookup(
+    def lookup_rows(
         self, keys: Any = None, /, *, at: int | None = None, timeout: float | None = None, **columns: Any
     ) -> pa.Table:
-        """The rows that have given values in some columns, as an Arrow table: `table.lookup(id=5)`.
+        """The rows that have given values in some columns, as an Arrow table: `table.lookup_rows(id=5)`.
 
         Arguments and result are those of `View.lookup`. By the key this needs no further arrangement; by other columns,
         the first call keeps one, as `arrange(by=...)` does.
         """
         self.check_readable()
         given = given_keys(f"table {self.name!r}", self.columns, keys, columns)
-        return self.inner.lookup(with_time_zones(given, self.node.columns), at=at, timeout=timeout)
+        return self.inner.lookup_rows(with_time_zones(given, self.node.columns), at=at, timeout=timeout)
 
     def hold(self, *, timeout: float | None = None) -> HeldEpoch:
         """Keep the last closed epoch and all later ones readable: `with table.hold() as held: ...`."""
