@@ -23,6 +23,8 @@ from ikebana.kernels.sort import LONGEST_RUN
 from ikebana.time import Antichain, advance, less_equal
 from tests.kernels import naive
 from tests.kernels.naive import Time, Update
+from tests.kernels.programs import Program, compare, programs
+from tests.profiles import examples
 
 kernels.load()
 
@@ -721,3 +723,10 @@ def test_twin_gather_strings(case, before, skipped, layout):
     )
     assert offsets_out.tolist() == [*bounds.tolist(), JUNK]
     assert out.tobytes() == content + bytes([JUNK])
+
+
+# Programs: `test_program.py` tries each instruction by itself.
+@examples(4, quick=1)
+@given(programs(), st.booleans())
+def test_twin_run_program(program: Program, commits: bool) -> None:
+    compare(program, commits=commits)

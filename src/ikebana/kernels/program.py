@@ -842,7 +842,8 @@ def evaluate(code, pc, arena, counts):
     """An expression of two columns, row by row. Returns RAISED if a result is not between `least` and `greatest`.
 
     `CONSTANT` has its value in place of `least`. `CHOOSE` takes the first column where a flag is set and not null, the
-    second elsewhere; the slots of the flag and of its nulls are in place of `least` and `greatest`.
+    second elsewhere; the slots of the flag and of its nulls are in place of `least` and `greatest`. Arithmetic is
+    without sign, since the compiler assumes that integers with a sign do not overflow.
     """
     op, rows, to, null = code[pc], counts[code[pc + 2]], code[pc + 3], code[pc + 4]
     left, left_null, right, right_null = code[pc + 5], code[pc + 6], code[pc + 7], code[pc + 8]
@@ -855,18 +856,18 @@ def evaluate(code, pc, arena, counts):
         if op == CONSTANT:
             result, is_null = least, np.int64(0)
         elif op == ADD:
-            result = a + b
+            result = np.int64(np.uint64(a) + np.uint64(b))
             overflows = ((a ^ result) & (b ^ result)) < 0
             if is_null == 0 and (overflows or result < least or result > greatest):
                 return RAISED
         elif op == SUBTRACT:
-            result = a - b
+            result = np.int64(np.uint64(a) - np.uint64(b))
             overflows = ((a ^ b) & (a ^ result)) < 0
             if is_null == 0 and (overflows or result < least or result > greatest):
                 return RAISED
         elif op == MULTIPLY:
-            result = a * b
-            overflows = (a == -1 and b == _SIGN) or (a != 0 and a != -1 and result // a != b)
+            result = np.int64(np.uint64(a) * np.uint64(b))
+            overflows = abs(np.float64(a) * np.float64(b) - np.float64(result)) > 2.0**62
             if is_null == 0 and (overflows or result < least or result > greatest):
                 return RAISED
         elif op == EQUAL:

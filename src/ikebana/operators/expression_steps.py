@@ -1,6 +1,8 @@
 """Expressions as steps of dataflows: conditions, projections and multiplicities computed from columns.
 
 All steps are values: two queries that filter or compute alike have equal steps, and share what follows from them.
+
+Cost: one pass over the columns for each function of an expression; in programs, some nanoseconds for each row.
 """
 
 from __future__ import annotations

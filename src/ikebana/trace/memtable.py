@@ -109,6 +109,10 @@ class Memtable:
             self._version = version
         return self._address
 
+    def release(self) -> None:
+        """Let go of the batches: the table must be made again before it is read."""
+        self._batches, self._arrays, self._version = (), [], -1
+
     def _describe(self, batches: Sequence[StoredBatch]) -> None:
         head = layout.HEADER + layout.CELLS
         table = np.empty(head + layout.CELLS * len(batches), np.int64)

@@ -184,8 +184,14 @@ class Spine:
             return batch
         return None
 
-    def _insert(self, batch: StoredBatch) -> None:
+    def _outdate_table(self) -> None:
+        """Note that the batches change: programs need another table, and the present one must not hold on to them."""
         self._version += 1
+        if self.memtable is not None:
+            self.memtable.release()
+
+    def _insert(self, batch: StoredBatch) -> None:
+        self._outdate_table()
         self.upper = batch.description.upper
         is_tiny = 2 * len(batch) <= HEAD
         if not is_tiny or sum(map(len, self._recent)) + len(batch) > HEAD:
@@ -348,7 +354,8 @@ class Spine:
     def merge_some(self, rows: int) -> bool:
         """Move up to about `rows` rows in idle time. Return whether there was anything to do."""
         has_work = self._merge_some(rows)
-        self._version += has_work
+        if has_work:
+            self._outdate_table()
         return has_work
 
     def _merge_some(self, rows: int) -> bool:
