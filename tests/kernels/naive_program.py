@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ikebana.kernels import program as opcodes
+from ikebana.kernels import opcodes
 from tests.kernels.words import WORDS, signed
 
 Row = tuple[int, ...]

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 
 from ikebana import kernels
-from ikebana.kernels import addresses
-from ikebana.kernels import program as opcodes
+from ikebana.kernels import opcodes
+from ikebana.kernels.layout import FIRST_DIFF_LANE, HEADER, ROWS, SAVED
 from tests.kernels import naive
 from tests.kernels.naive_program import ARITHMETIC, EXPRESSIONS, PlainTrace, Row, Update
 
@@ -56,11 +56,11 @@ class TraceCase:
 
 
 class TraceTable:
-    """A trace as the interpreter reads it: a table of addresses (`ikebana.kernels.addresses`)."""
+    """A trace as the interpreter reads it: a table of addresses (`ikebana.kernels.layout`)."""
 
     def __init__(self, case: TraceCase) -> None:
         self._case, self._arrays = case, list[np.ndarray]()
-        self._memtable = np.full((addresses.FIRST_DIFF_LANE + case.lanes, 2 * case.room), JUNK, np.int64)
+        self._memtable = np.full((FIRST_DIFF_LANE + case.lanes, 2 * case.room), JUNK, np.int64)
         self._memtable[:, : len(case.memtable)] = lanes_of(case.memtable, case.lanes)
         cells = [1 + len(case.batches), case.room, case.lanes, -1, *self._memtable_cells()]
         for batch, layout in zip(case.batches, case.layouts, strict=True):
@@ -94,12 +94,12 @@ class TraceTable:
 
     def read_memtable(self) -> list[Update]:
         """The rows of the memtable, as the twin has them."""
-        rows = int(self._table[addresses.HEADER + addresses.ROWS])
+        rows = int(self._table[HEADER + ROWS])
         return [(*row[:4], tuple(row[4:])) for row in self._memtable[:, :rows].T.tolist()]
 
     def check(self) -> None:
         """The table and the batches are as they were."""
-        assert self._table[addresses.SAVED] == -1, "a program has not marked the memtable as complete"
+        assert self._table[SAVED] == -1, "a program has not marked the memtable as complete"
         assert all(map(np.array_equal, self._arrays, self._batches)), "a program has written to a batch"
 
 

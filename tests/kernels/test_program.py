@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikebana.kernels import program as opcodes
+from ikebana.kernels import opcodes
 from tests.kernels.naive_program import Row, Update
 from tests.kernels.programs import (
     EXPRESSION_OPCODES,

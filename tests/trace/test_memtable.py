@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikebana.encoding import Schema
-from ikebana.kernels import program as opcodes
-from ikebana.kernels import run_program
+from ikebana.kernels import opcodes, run_program
 from ikebana.operators import Arrange
 from ikebana.time import Antichain, Time
 from ikebana.trace import Handle
