@@ -42,10 +42,10 @@ LAYERS = (
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 
 # Libraries that only one part may import.
-ONLY_IN = {"numba": "kernels", "zmq": "cluster", "pyspark": "spark"}
+ONLY_IN = {"numba": "kernels", "llvmlite": "kernels", "zmq": "cluster", "pyspark": "spark"}
 
 # Parts that may import nothing but this and, where it is not `model`, the standard library.
-NOTHING_BUT = {"model": set(), "kernels": {"numpy", "numba", "ikebana.errors"}}
+NOTHING_BUT = {"model": set(), "kernels": {"numpy", "numba", "llvmlite", "ikebana.errors"}}
 
 ENGINE = (
     *("errors", "model", "time", "kernels", "encoding", "trace"),

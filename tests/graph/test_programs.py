@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import random
 from typing import Any
@@ -24,9 +25,9 @@ class GraphRun:
     """An engine with changing edges and roots, their present values, and some programs."""
 
     def __init__(self, **options: Any) -> None:
-        kind = options.pop("kind", pa.int64())
+        kind, weight_kind = options.pop("kind", pa.int64()), options.pop("weight_kind", pa.int64())
         self.engine = Engine(**options)
-        columns = {"src": kind, "dst": kind, "weight": pa.int64()}
+        columns = {"src": kind, "dst": kind, "weight": weight_kind}
         self.edge_input = self.engine.input("edges", columns, key="src")
         self.root_input = self.engine.input("roots", {"node": kind})
         self.edges: set[Edge] = set()
@@ -212,3 +213,31 @@ def test_columns_are_checked() -> None:
             program(wrong)
     with pytest.raises(SchemaError, match="rounds"):
         graph.pagerank(engine.input("edges", {"src": pa.int64(), "dst": pa.int64()}), 0)
+
+
+# Small changes.
+
+NOT_PROGRAMS = {"strongly_connected_components", "pagerank", "k_core", "degrees"}
+"""Those that have loops in loops, or steps without instructions: their changes are done by visits."""
+
+
+@pytest.mark.parametrize(
+    ("name", "further"),
+    [*((name, ()) for name in sorted({*graph.__all__} - NOT_PROGRAMS)), ("shortest_paths", ("weight",))],
+)
+def test_small_changes_run_as_programs(name: str, further: tuple[str, ...]) -> None:
+    """Each of them, in the dataflow of the graph program and in that of the edges."""
+    program = getattr(graph, name)
+    world = GraphRun(kind=pa.int32(), weight_kind=pa.int32())
+    inputs = {"edges": world.edge_input, "roots": world.root_input}
+    given_inputs = [inputs[argument] for argument in inspect.signature(program).parameters if argument in inputs]
+    world.views[name] = view = world.engine.install(name, program(*given_inputs, *further))
+    world.toggle(set(CLASSICS["two cycles and a bridge"]), {0})
+    first = world.result(name)
+    (worker,) = world.engine.cluster.workers
+    flow, edges = worker.flows[view.dataflow], worker.flows["input edges"]
+    for turn, change in enumerate([{(2, 3)}, {(5, 1), (1, 2)}, {(5, 1), (1, 2)}, {(2, 3)}]):
+        world.toggle(change)
+        result = world.result(name)
+        assert (flow.programs_run, edges.programs_run) == (turn + 1, turn + 1)
+    assert first and result == first

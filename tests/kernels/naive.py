@@ -8,19 +8,15 @@ return what is written.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
+
+from tests.kernels import naive_program
+from tests.kernels.naive_program import PlainTrace
+from tests.kernels.words import WORDS, signed
+
 Time = tuple[int, ...]
 Update = tuple[int, int, int, int, tuple[int, ...]]
-
-WORDS = 2**64
-
-
-def signed(number: int) -> int:
-    """The number as 64 bits hold it, with a sign: what an int64 that overflows becomes.
-
-    >>> signed(5), signed(2**63), signed(-(2**63) - 1)
-    (5, -9223372036854775808, 9223372036854775807)
-    """
-    return (number + 2**63) % WORDS - 2**63
 
 
 # Times.
@@ -212,3 +208,16 @@ def gather_bits(a: list[int], b: list[int], rows: list[int]) -> list[int]:
 def gather_strings(a: list[bytes], b: list[bytes], rows: list[int]) -> list[bytes]:
     """The named rows, of any length; b's rows are numbered after a's."""
     return [(a + b)[row] for row in rows]
+
+
+# Programs.
+def run_program(
+    code: Sequence[int],
+    traces: Sequence[PlainTrace],
+    slots: defaultdict[int, list[int]],
+    counts: list[int],
+    room: int,
+    now: int,
+) -> int:
+    """What each instruction does, in turn; what those are is in `naive_program`. Nothing, if one of them fails."""
+    return naive_program.run(code, traces, slots, counts, room, now)

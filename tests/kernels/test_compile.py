@@ -12,7 +12,9 @@ import numba
 import pytest
 
 import ikebana
-from ikebana.kernels.compile import KERNELS, cache_directory
+from ikebana import kernels
+from ikebana.kernels.cache import cache_directory
+from ikebana.kernels.compile import KERNELS
 
 IMPORT = """
 import json, sys
@@ -24,12 +26,12 @@ counts = dict((name, [len(k.stats.cache_hits), len(k.stats.cache_misses)]) for n
 print(json.dumps(counts))
 """
 
-ALL = "from ikebana.kernels import KERNELS"
+ALL = """
+from ikebana import kernels
+from ikebana.kernels.compile import KERNELS
+kernels.load()
+"""
 FEW = """
-from types import ModuleType
-for name in ("ikebana", "ikebana.kernels"):  # without what their __init__ imports: all kernels
-    sys.modules[name] = ModuleType(name)
-    sys.modules[name].__path__ = [sys.argv[2] + "/" + name.replace(".", "/")]
 from ikebana.kernels import hashing
 from ikebana.kernels.compile import KERNELS, compile_all
 compile_all()
@@ -37,27 +39,27 @@ compile_all()
 SOURCES = str(Path(ikebana.__file__).parents[1])
 
 
-def import_kernels(kernels: str, cache: Path, elsewhere: Path) -> tuple[dict[str, list[int]], str]:
+def import_kernels(statements: str, cache: Path, elsewhere: Path) -> tuple[dict[str, list[int]], str]:
     """Import the kernels in a process of its own: each one's cache hits and misses, and what it printed."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
     environment |= {"IKEBANA_KERNEL_CACHE": str(cache), "PYTHONPATH": SOURCES}
-    command = [sys.executable, "-c", IMPORT.format(kernels=kernels), str(elsewhere), SOURCES]
+    command = [sys.executable, "-c", IMPORT.format(kernels=statements), str(elsewhere)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), done.stderr
 
 
-@pytest.mark.parametrize("kernels", [FEW, pytest.param(ALL, marks=pytest.mark.thorough)], ids=["few", "all"])
-def test_the_first_import_compiles_and_the_next_ones_load(tmp_path: Path, kernels: str) -> None:
+@pytest.mark.parametrize("statements", [FEW, pytest.param(ALL, marks=pytest.mark.thorough)], ids=["few", "all"])
+def test_the_first_import_compiles_and_the_next_ones_load(tmp_path: Path, statements: str) -> None:
     cache, elsewhere = tmp_path / "kernels", tmp_path / "elsewhere"
 
-    first, message = import_kernels(kernels, cache, elsewhere)
+    first, message = import_kernels(statements, cache, elsewhere)
     assert set(map(tuple, first.values())) == {(0, 1)}, "each kernel is compiled, for one signature"
     assert message == f"ikebana: compiled {len(first)} kernels\n"
     files = {path: path.stat().st_mtime_ns for path in cache.rglob("*.nb?")}
     assert len(files) == 2 * len(first), "an index and the machine code for each"
 
-    second, message = import_kernels(kernels, cache, elsewhere)
+    second, message = import_kernels(statements, cache, elsewhere)
     assert set(map(tuple, second.values())) == {(1, 0)}, "nothing is compiled again"
     assert message == ""
     assert files == {path: path.stat().st_mtime_ns for path in cache.rglob("*.nb?")}
@@ -67,6 +69,7 @@ def test_the_first_import_compiles_and_the_next_ones_load(tmp_path: Path, kernel
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
 def test_every_kernel_is_compiled_for_one_signature_and_kept() -> None:
     """In this process; Numba does not keep a kernel whose code has addresses of this process."""
+    kernels.load()
     assert all(len(each.stats.cache_hits) + len(each.stats.cache_misses) == 1 for each in KERNELS.values())
     kept = [path.name for path in cache_directory().rglob("*.nb?")]
     for name in KERNELS:

@@ -16,12 +16,17 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 
 from ikebana import kernels
+from ikebana.kernels.compile import KERNELS
+from ikebana.kernels.layout import AT_A, AT_B, FINAL, MERGE_CELLS, PAIRS, VARIED, WRITTEN
 from ikebana.kernels.match import GROUP
-from ikebana.kernels.merge import AT_A, AT_B, FINAL, PAIRS, STATE_CELLS, VARIED, WRITTEN
 from ikebana.kernels.sort import LONGEST_RUN
 from ikebana.time import Antichain, advance, less_equal
 from tests.kernels import naive
 from tests.kernels.naive import Time, Update
+from tests.kernels.programs import Program, compare, programs
+from tests.profiles import examples
+
+kernels.load()
 
 JUNK = 77  # what output arrays hold before a kernel writes to them
 
@@ -31,7 +36,7 @@ NUMBERS = (
 )
 
 
-@pytest.mark.parametrize("name", kernels.KERNELS)
+@pytest.mark.parametrize("name", KERNELS)
 def test_every_kernel_has_a_twin(name: str) -> None:
     assert getattr(naive, name, None), f"tests/kernels/naive.py has no twin of {name}"
     assert getattr(naive, name).__doc__, f"the twin of {name} does not say what it computes"
@@ -344,7 +349,7 @@ class Merge:
         self.rows = len(sides.a), len(sides.b)
         self.out = output_for(sides.moved(), sides.diff_lanes, thrifty)
         self.src = np.full(sum(self.rows), JUNK)
-        self.state = np.zeros(STATE_CELLS, np.int64)
+        self.state = np.zeros(MERGE_CELLS, np.int64)
         self.narrow, self.verify, self.exact_keys = narrow, verify, exact_keys
 
     def step(self, limit: int) -> tuple[int, list[tuple[int, int]]]:
@@ -718,3 +723,10 @@ def test_twin_gather_strings(case, before, skipped, layout):
     )
     assert offsets_out.tolist() == [*bounds.tolist(), JUNK]
     assert out.tobytes() == content + bytes([JUNK])
+
+
+# Programs: `test_program.py` tries each instruction by itself.
+@examples(4, quick=1)
+@given(programs(), st.booleans())
+def test_twin_run_program(program: Program, commits: bool) -> None:
+    compare(program, commits=commits)

@@ -270,6 +270,18 @@ def is_plain_integer(field: pa.Field) -> bool:
     return _is_integral(kind) and not types.is_uint64(kind) and not field.nullable
 
 
+def is_signed(kind: pa.DataType) -> bool:
+    """Whether `register_values` of a type are its values: signed integers, dates, times, and short decimals."""
+    return (_is_integral(kind) and not types.is_unsigned_integer(kind)) or is_short_decimal(kind)
+
+
+def register_values(array: pa.Array, field: pa.Field) -> Lane:
+    """Convert a column with ordered bits to integers: the values if the type is signed, otherwise ordered bits."""
+    if is_signed(field.type):
+        return _raw(array).astype(np.int64, copy=False)
+    return ordered_bits(array, field.with_nullable(False)).view(np.int64)
+
+
 def integers(array: pa.Array) -> Lane:
     """Convert a column of integers, dates or times to int64, without a copy if it has 64 bits."""
     return _raw(array).astype(np.int64, copy=False)

@@ -171,7 +171,7 @@ class Side:
         self.label, self.fields, self.hash_bits, self.carried = label, fields, hash_bits, carried
         widths = _widths(fields)
         self.exact = widths is not None and not (carried and fields)
-        self._widths = widths or ()
+        self.widths = widths or ()
 
     @property
     def payload_columns(self) -> int:
@@ -187,12 +187,12 @@ class Side:
             return self._hash(stored), stored
         if not self.fields:
             return constant(0, rows), ()
-        if self._is_plain_integer:
+        if self.is_plain_integer:
             return columns.integers(arrays[0]), ()
         lane = columns.ordered_bits(arrays[0], self.fields[0])
-        for array, field, width in zip(arrays[1:], self.fields[1:], self._widths[1:], strict=True):
+        for array, field, width in zip(arrays[1:], self.fields[1:], self.widths[1:], strict=True):
             lane = lane << np.uint64(width) | columns.ordered_bits(array, field)
-        return (lane ^ _SIGN if sum(self._widths) == 64 else lane).view(np.int64), ()
+        return (lane ^ _SIGN if sum(self.widths) == 64 else lane).view(np.int64), ()
 
     def decode(self, lane: Lane, stored: payload.Payload) -> list[pa.Array]:
         """Return the columns of a lane and payload: the inverse of `encode`."""
@@ -200,19 +200,20 @@ class Side:
             return list(stored)
         if not self.exact:
             return [canonical.declared(array, field) for array, field in zip(stored, self.fields, strict=True)]
-        if self._is_plain_integer:
+        if self.is_plain_integer:
             return [columns.from_integers(lane, self.fields[0].type)]
         packed = np.ascontiguousarray(lane).view(np.uint64)
-        packed = packed ^ _SIGN if sum(self._widths) == 64 else packed
+        packed = packed ^ _SIGN if sum(self.widths) == 64 else packed
         arrays = []
-        for field, width in zip(reversed(self.fields), reversed(self._widths), strict=True):
+        for field, width in zip(reversed(self.fields), reversed(self.widths), strict=True):
             mask = np.uint64((1 << width) - 1)
             arrays.append(columns.from_ordered_bits(packed & mask, field))
             packed = packed >> np.uint64(width) if width < 64 else packed
         return arrays[::-1]
 
     @property
-    def _is_plain_integer(self) -> bool:
+    def is_plain_integer(self) -> bool:
+        """Whether the lane is the values of the only column."""
         return len(self.fields) == 1 and columns.is_plain_integer(self.fields[0])
 
     def _hash(self, stored: payload.Payload) -> Lane:

@@ -311,7 +311,7 @@ class Collection:
         """
         if set(self.columns) == set([by] if isinstance(by, str) else by):
             return self.reduce_by(by, reducers.Count(name))  # the index by key has the counts already
-        return self.aggregate(by, {name: pa.int64()}, lambda columns: [1], lambda sums: [sums[0]])
+        return self.aggregate(by, {name: pa.int64()}, linear.ColumnLanes(()), reducers.Sums((0,)))
 
     def sum(self, by: str | Sequence[str], column: str, name: str = "sum") -> Collection:
         """Add up a column of integers for each key; `name` is the name of the column with the sum.
@@ -320,12 +320,7 @@ class Collection:
         [(1, 30, 1), (2, 30, 1)]
         """
         self._check([column])
-        return self.aggregate(
-            by,
-            {name: pa.int64()},
-            lambda columns: [1, columns[column].to_numpy(zero_copy_only=False)],
-            lambda sums: [sums[1]],
-        )
+        return self.aggregate(by, {name: pa.int64()}, linear.ColumnLanes((column,)), reducers.Sums((1,)))
 
     def aggregate(
         self,

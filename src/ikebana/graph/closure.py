@@ -10,10 +10,10 @@ Not guaranteed: that results fit into memory. They may grow with the square of t
 
 from __future__ import annotations
 
-import pyarrow.compute as pc
-
 from ikebana.engine.collection import Collection
-from ikebana.graph.plans import Variables, fixpoint, node_type, pairs
+from ikebana.expressions.core.builders import not_equal
+from ikebana.graph.plans import Variables, column, fixpoint, node_type, pairs
+from ikebana.operators.expression_steps import RowCondition
 
 
 def transitive_closure(edges: Collection) -> Collection:
@@ -69,9 +69,8 @@ def same_generation(edges: Collection) -> Collection:
     """
     node_type(edges)
     children = edges.arrange("src")
-    siblings = pairs(children, children, {"node": "dst"}, {"peer": "dst"}).filter(
-        lambda columns: pc.not_equal(columns["node"], columns["peer"])
-    )
+    peers = pairs(children, children, {"node": "dst"}, {"peer": "dst"})
+    siblings = peers.step(RowCondition(not_equal(column(peers, "node"), column(peers, "peer"))))
 
     def body(variables: Variables) -> tuple[Variables, Collection]:
         offered = variables["offered"]

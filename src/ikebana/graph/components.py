@@ -11,14 +11,11 @@ has edges.
 
 from __future__ import annotations
 
-from typing import Any
-
-import pyarrow.compute as pc
-
 from ikebana.engine.collection import Arrangement, Collection
+from ikebana.expressions.core.builders import equal, least
 from ikebana.graph.labels import Step, least_labels
-from ikebana.graph.plans import Variables, fixpoint, node_type, pairs
-from ikebana.operators.linear import Columns
+from ikebana.graph.plans import Variables, column, fixpoint, node_type, pairs
+from ikebana.operators.expression_steps import Computed, RowCondition
 
 
 def connected_components(edges: Collection) -> Collection:
@@ -40,12 +37,9 @@ def connected_components(edges: Collection) -> Collection:
     >>> view.read().sort_by("node")["component"].to_pylist()
     [1, 1, 1, 7, 7]
     """
-    kind = node_type(edges)
-
-    def lesser_end(columns: Columns) -> dict[str, Any]:
-        return {"node": pc.min_element_wise(columns["src"], columns["dst"])}
-
-    starts = edges.map({"node": kind}, lesser_end)  # the least node of a component is the lesser end of an edge
+    node_type(edges)
+    lesser_end = least(column(edges, "src"), column(edges, "dst"))
+    starts = edges.step(Computed((("node", lesser_end),)))  # the least node of a component is the lesser end of an edge
     steps: list[Step] = [(edges.arrange("src"), "dst"), (edges.arrange("dst"), "src")]
     return least_labels(starts, steps).select(node="node", component="label")
 
@@ -90,4 +84,5 @@ def _within(edges: Arrangement, labels: Arrangement) -> Collection:
     both = {"src": "src", "dst": "dst"}
     from_source = pairs(edges, labels, both, {"label": "label"}).arrange("dst")
     to_target = pairs(from_source, labels, {**both, "label": "label"}, {"other": "label"})
-    return to_target.filter(lambda columns: pc.equal(columns["label"], columns["other"])).select("src", "dst")
+    agree = equal(column(to_target, "label"), column(to_target, "other"))
+    return to_target.step(RowCondition(agree)).select("src", "dst")

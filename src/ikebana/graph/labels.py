@@ -15,16 +15,25 @@ lost beyond a few thousand edges; negative numbers are all in the first stage. R
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from ikebana.engine.collection import Arrangement, Collection
+from ikebana.expressions import Literal
 from ikebana.graph.plans import Variables, fixpoint, pairs
+from ikebana.operators.expression_program import bit_length
+from ikebana.operators.expression_steps import RowCondition
 from ikebana.operators.linear import Columns
+from ikebana.operators.program import Column as Slots
+from ikebana.operators.program import ProgramBuilder, Rows
 
 ROUNDS_PER_STAGE = 256
 """The number of rounds between stages."""
+
+NEVER_TRUE = Literal(pa.bool_(), False, False)
 
 Step = tuple[Arrangement, str]
 """Edges to follow: an arrangement by the node at which they start, and the column of the node to which they lead."""
@@ -37,11 +46,11 @@ def least_labels(nodes: Collection, steps: Sequence[Step], scope: Collection | N
     is nested in the loop that `scope` is inside; `steps` must be inside it too.
     """
     outside = nodes if scope is None else nodes.enter(scope)
-    nothing = outside.filter(_none).select(label="node", node="node")
+    nothing = outside.step(RowCondition(NEVER_TRUE)).select(label="node", node="node")
 
     def body(variables: Variables) -> tuple[Variables, Collection]:
         offered = variables["offered"]
-        due = nodes.enter_at(offered, _stage).select(label="node", node="node")
+        due = nodes.enter_at(offered, Stage()).select(label="node", node="node")
         least = offered.concat(due).min("node").arrange("node")
         onward = [pairs(least, edges.enter(offered), {"label": "label"}, {"node": to}) for edges, to in steps]
         return {"offered": onward[0].concat(*onward[1:])}, least.rows()
@@ -49,11 +58,16 @@ def least_labels(nodes: Collection, steps: Sequence[Step], scope: Collection | N
     return fixpoint({"offered": nothing}, body)
 
 
-def _stage(columns: Columns) -> Any:
+@dataclass(frozen=True)
+class Stage:
     """The round in which a label starts, by the number of its bits."""
-    values = np.maximum(columns["node"].to_numpy(zero_copy_only=False), 0)
-    return ROUNDS_PER_STAGE * np.frexp(values.astype(np.float64))[1].astype(np.int64)
 
+    def __call__(self, columns: Columns) -> Any:
+        values = np.maximum(columns["node"].to_numpy(zero_copy_only=False).astype(np.int64), 0)
+        high, low = values >> 32, values & 0xFFFFFFFF  # floats have fewer than 64 bits
+        bits = np.where(high > 0, 32 + np.frexp(high.astype(float))[1], np.frexp(low.astype(float))[1])
+        return ROUNDS_PER_STAGE * bits.astype(np.int64)
 
-def _none(columns: Columns) -> Any:
-    return np.zeros(len(columns["node"]), bool)
+    def lower(self, program: ProgramBuilder, rows: Rows) -> Slots | None:
+        """The same as instructions of a program."""
+        return bit_length(program, rows, "node", ROUNDS_PER_STAGE)

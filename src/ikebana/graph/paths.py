@@ -10,16 +10,13 @@ Not guaranteed: termination, if weights are negative.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ikebana.engine.collection import Collection
-from ikebana.graph.plans import Variables, fixpoint, node_type, pairs
-from ikebana.operators.linear import Columns
+from ikebana.expressions import Column, Literal
+from ikebana.expressions.core.builders import add, cast
+from ikebana.graph.plans import Variables, column, fixpoint, node_type, pairs
+from ikebana.operators.expression_steps import Computed
 
 
 def reach(edges: Collection, roots: Collection) -> Collection:
@@ -76,24 +73,21 @@ def shortest_paths(edges: Collection, roots: Collection, weight: str | None = No
     >>> hops.read().sort_by("node")["distance"].to_pylist(), miles.read().sort_by("node")["distance"].to_pylist()
     ([0, 1, 1], [0, 4, 9])
     """
-    fields = {"node": node_type(edges), "distance": pa.int64()}
     steps = edges.arrange("src")
-    start = roots.map(fields, lambda columns: {"node": columns["node"], "distance": _zeros(columns["node"])})
+    kind = node_type(edges)
+    root = cast(column(roots, "node"), kind)
+    start = roots.step(Computed((("node", root), ("distance", Literal(pa.int64(), False, 0)))))
     # The trailing space avoids a clash with columns of users.
     of_edge = {"node": "dst"} if weight is None else {"node": "dst", "length ": weight}
 
-    def along(columns: Columns) -> Mapping[str, Any]:
-        length = 1 if weight is None else columns["length "].cast(pa.int64())
-        return {"node": columns["node"], "distance": pc.add_checked(columns["distance"], length)}
+    length = Literal(pa.int64(), False, 1) if weight is None else cast(column(edges, weight, "length "), pa.int64())
+    distance = add(Column(pa.int64(), False, "distance"), length)
+    along = Computed((("node", column(edges, "dst", "node")), ("distance", distance)))
 
     def body(variables: Variables) -> tuple[Variables, Collection]:
         offered = variables["offered"]
         nearest = offered.min("node").arrange("node")
-        onward = pairs(nearest, steps.enter(offered), {"distance": "distance"}, of_edge).map(fields, along)
+        onward = pairs(nearest, steps.enter(offered), {"distance": "distance"}, of_edge).step(along)
         return {"offered": onward.concat(start.enter(offered))}, nearest.rows()
 
     return fixpoint({"offered": start}, body)
-
-
-def _zeros(column: Any) -> Any:
-    return np.zeros(len(column), np.int64)

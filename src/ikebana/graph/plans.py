@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from ikebana.engine.collection import Arrangement, Collection, iterate
 from ikebana.errors import SchemaError
+from ikebana.expressions import Column
 from ikebana.operators.join import JoinColumns
 from ikebana.plan import ir
 
@@ -35,6 +36,12 @@ def node_type(edges: Collection) -> pa.DataType:
             hint="select(src=..., dst=...) or map to such columns first",
         )
     return source
+
+
+def column(collection: Collection, name: str, renamed: str | None = None) -> Column:
+    """A column of a collection as an expression, under another name if it is renamed in between."""
+    field = next(field for field in collection.node.columns if field.name == name)
+    return Column(field.type, field.nullable, renamed or name)
 
 
 def pairs(left: Arrangement, right: Arrangement, of_left: Mapping[str, str], of_right: Mapping[str, str]) -> Collection:

@@ -19,18 +19,15 @@ run the kernels as plain Python.
 
 from __future__ import annotations
 
-import hashlib
-import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numba
 from numba.core import types
+
+from ikebana.kernels.cache import cache_directory
 
 _settings: Any = numba.config
 
@@ -58,6 +55,8 @@ TYPES: dict[str, Any] = {
     "lanes_out": _writes(types.int64, 2),
     "flags_out": _writes(types.uint8),
     "bytes_out": types.Array(types.uint8, 1, "C"),
+    "slots": types.Array(types.int64, 2, "C"),  # the columns of a program's registers
+    "cells": types.Array(types.int64, 1, "C"),
     "lane_new": types.Array(types.int64, 1, "C"),  # arrays that a kernel allocates and returns
     "index_new": types.Array(types.int32, 1, "C"),
     "lanes_new": types.Array(types.int64, 2, "C"),
@@ -101,9 +100,14 @@ def helper(function: Function) -> Function:
     return compiled
 
 
+def is_compiled() -> bool:
+    """Whether kernels are compiled, rather than run as plain Python."""
+    return not _settings.DISABLE_JIT
+
+
 def compile_all() -> None:
     """Compile every declared kernel or load it from the cache; report compilation on standard error."""
-    if _settings.DISABLE_JIT:
+    if not is_compiled():
         return
     announced = False
     for position, (name, compiled) in enumerate(KERNELS.items(), 1):
@@ -121,33 +125,3 @@ def _report(line: str, end: str = "") -> None:
         print(f"\r\033[K{line}", end=end, file=sys.stderr, flush=True)
     elif end:
         print(line, file=sys.stderr, flush=True)
-
-
-@cache
-def cache_directory() -> Path:
-    """Return the directory of the compiled kernels: one for each version of the sources of this package.
-
-    >>> cache_directory() == cache_directory()
-    True
-    """
-    digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.read_bytes())
-    name = f"kernels-{digest.hexdigest()[:16]}"
-    for root in _cache_roots():
-        try:
-            (root / name).mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=root / name):
-                return root / name
-        except OSError:
-            continue
-    return Path(tempfile.mkdtemp(prefix="ikebana-kernels-"))
-
-
-def _cache_roots() -> Iterator[Path]:
-    """Return possible locations of the cache, best first; the last is shared at least by this user's processes."""
-    configured = os.environ.get("IKEBANA_KERNEL_CACHE")
-    if configured:
-        yield Path(configured).expanduser()
-    yield Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "ikebana"
-    yield Path(tempfile.gettempdir()) / f"ikebana-{os.environ.get('USER') or 'user'}"

@@ -29,9 +29,7 @@ import numpy as np
 
 from ikebana.kernels.compile import helper, kernel
 from ikebana.kernels.consolidate import is_zero
-
-AT_A, AT_B, WRITTEN, FINAL, DISORDERED, VARIED, LAST, PAIRS = range(8)
-STATE_CELLS = 8
+from ikebana.kernels.layout import AT_A, AT_B, DISORDERED, FINAL, LAST, PAIRS, VARIED, WRITTEN
 
 
 @helper

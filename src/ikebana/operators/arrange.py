@@ -28,6 +28,7 @@ from ikebana.encoding import Schema
 from ikebana.errors import DroppedError, SchemaError
 from ikebana.operators.changes import Changes
 from ikebana.operators.exchange import Exchange
+from ikebana.operators.program import ProgramBuilder, Rows
 from ikebana.operators.protocol import Operator, Output, Steps
 from ikebana.operators.span import Span
 from ikebana.operators.streams import Arranged, Stream, TraceReader, as_stored, from_epoch
@@ -154,6 +155,11 @@ class Maintainer(Operator[Arranged]):
         if len(batch):
             self.out.fresh = [batch]
 
+    @property
+    def trace(self) -> Trace:
+        """The trace that the operator writes."""
+        return self._published.trace
+
     def complete(self, epoch: int) -> None:
         """Show importers that the arrangement has all epochs before `epoch`."""
         self._arrange.advance_to(from_epoch(epoch, self.out.dimensions))
@@ -204,6 +210,13 @@ class ArrangeStream(Maintainer):
             self._arrange.push(part)
         yield from self._seal(span)
 
+    def lower(self, program: ProgramBuilder) -> bool:
+        source, index = program.stream(self._stream), program.index(self.out.schema, self.trace)
+        if source is None or index is None:
+            return False
+        exchanges = self._exchange is not None
+        return program.stored(source, index, exchanges=exchanges) and program.write(self.out, index)
+
 
 class AsStream(Operator[Stream]):
     """The changes of an arrangement, as a stream; with `later`, only changes after the epoch at which the dataflow
@@ -226,3 +239,14 @@ class AsStream(Operator[Stream]):
 
     def forget(self, epoch: int) -> None:
         self.out.closed = self._source.closed
+
+    def lower(self, program: ProgramBuilder) -> bool:
+        index = program.arranged(self._source)
+        if index is None:
+            return False
+        schema, fresh = index.schema, index.fresh
+        slots = {
+            **program.unpacked(fresh.count, fresh.key, schema.key, schema.names),
+            **program.unpacked(fresh.count, fresh.val, schema.val, schema.names),
+        }
+        return program.write(self.out, Rows(fresh.count, self.out.fields, slots, fresh.diffs))

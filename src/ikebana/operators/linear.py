@@ -19,8 +19,10 @@ import pyarrow as pa
 
 from ikebana.encoding.bad_rows import Failure, separate_bad_rows
 from ikebana.errors import SchemaError
+from ikebana.kernels import opcodes
 from ikebana.operators.changes import Changes, Fields, checked_columns
 from ikebana.operators.pacing import Pace
+from ikebana.operators.program import ProgramBuilder, Rows
 from ikebana.operators.protocol import Operator
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Span
@@ -50,6 +52,10 @@ class Step(ABC):
     @abstractmethod
     def __call__(self, changes: Changes) -> Changes:
         """The result for some changes."""
+
+    def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
+        """Write the step as instructions of a program; return the register of the result, or None if it cannot be."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,10 @@ class Select(Step):
         positions = [at[source] for _, source in self.names]
         return lambda changes: changes.with_columns(result, [changes.columns[position] for position in positions])
 
+    def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
+        columns = {name: rows.columns[source] for name, source in self.names}
+        return replace(rows, fields=self.fields(rows.fields), columns=columns)
+
 
 @dataclass(frozen=True)
 class Declare(Step):
@@ -100,6 +110,11 @@ class Declare(Step):
 
     def __call__(self, changes: Changes) -> Changes:
         return changes.with_columns(self.outputs, changes.columns)
+
+    def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
+        given = (rows.columns[field.name] for field in rows.fields)
+        columns = {field.name: column for field, column in zip(self.outputs, given, strict=True)}
+        return replace(rows, fields=self.outputs, columns=columns)
 
 
 @dataclass(frozen=True)
@@ -174,6 +189,12 @@ class Negate(Step):
     def __call__(self, changes: Changes) -> Changes:
         return changes.negated()
 
+    def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
+        diffs = program.some_slots(len(rows.diffs))
+        for from_, to in zip(rows.diffs, diffs, strict=True):
+            program.emit(opcodes.NEGATE, rows.count, from_, to)
+        return replace(rows, diffs=diffs)
+
 
 @dataclass(frozen=True)
 class Explode(Step):
@@ -198,6 +219,28 @@ class Explode(Step):
             )
         selected = Select(tuple((name, name) for name in self.keep))(changes)
         return selected.scaled(np.stack([lane.astype(np.int64) for lane in factors]))
+
+    def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
+        if not isinstance(self.function, ColumnLanes) or len(rows.diffs) != 1:
+            return None
+        names = self.function.columns
+        summed = [field for field in rows.fields if field.name in names]
+        if any(field.nullable or not pa.types.is_signed_integer(field.type) for field in summed):
+            return None
+        (diff,) = rows.diffs
+        diffs = [diff, *(program.multiplied(rows.count, diff, rows.columns[name].value) for name in names)]
+        kept = {name: rows.columns[name] for name in self.keep}
+        return replace(rows, fields=self.fields(rows.fields), columns=kept, diffs=tuple(diffs))
+
+
+@dataclass(frozen=True)
+class ColumnLanes:
+    """A function for `Explode`: 1, which counts rows, and the values of some columns of integers."""
+
+    columns: tuple[str, ...]
+
+    def __call__(self, columns: Columns) -> list[Any]:
+        return [1, *(columns[name].to_numpy(zero_copy_only=False) for name in self.columns)]
 
 
 @dataclass(frozen=True)
@@ -227,6 +270,9 @@ class Consolidate(Step):
     def __call__(self, changes: Changes) -> Changes:
         return changes.consolidated() if len(changes) else changes
 
+    def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
+        return program.consolidated(rows)
+
 
 class Linear(Operator[Stream]):
     """Runs a chain of steps; `stages` are the columns before the first step and after each step."""
@@ -236,6 +282,7 @@ class Linear(Operator[Stream]):
     ) -> None:
         self._source, self._errors = source, errors
         self._pace = Pace(calls_users=any(step.calls_users for step in steps))
+        self._declared = steps
         self._steps: list[Callable[[Changes], Changes]] = [
             step.bound(given, result) if isinstance(step, Select) else step
             for step, given, result in zip(steps, stages[:-1], stages[1:], strict=True)
@@ -278,6 +325,12 @@ class Linear(Operator[Stream]):
     def forget(self, epoch: int) -> None:
         self.out.closed = self._source.closed
 
+    def lower(self, program: ProgramBuilder) -> bool:
+        rows = program.stream(self._source)
+        for step in self._declared:
+            rows = None if rows is None else step.lower(program, rows)
+        return program.write(self.out, rows)
+
 
 def _set_apart(step: Callable[[Changes], Changes], changes: Changes) -> tuple[Changes, list[Failure]]:
     """The step's result for the rows for which it does not raise, and the failures, by position in the given rows."""
@@ -301,6 +354,10 @@ class AfterStart(Operator[Stream]):
     def forget(self, epoch: int) -> None:
         self.out.closed = self._source.closed
 
+    def lower(self, program: ProgramBuilder) -> bool:
+        """Programs run after the first sweep, when all changes are after the start."""
+        return program.write(self.out, program.stream(self._source))
+
 
 class Concat(Operator[Stream]):
     """The changes of several streams with the same columns."""
@@ -316,3 +373,7 @@ class Concat(Operator[Stream]):
 
     def forget(self, epoch: int) -> None:
         self.out.closed = all(source.closed for source in self._sources)
+
+    def lower(self, program: ProgramBuilder) -> bool:
+        sources = [rows for rows in map(program.stream, self._sources) if rows is not None]
+        return len(sources) == len(self._sources) and program.write(self.out, program.concat(sources, self.out.fields))

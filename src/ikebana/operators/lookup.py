@@ -23,11 +23,12 @@ import numpy as np
 
 from ikebana.encoding import Schema
 from ikebana.encoding.lanes import Array, Lane
-from ikebana.kernels import sort_order
+from ikebana.kernels import opcodes, sort_order
 from ikebana.operators.changes import Changes
 from ikebana.operators.exchange import Exchange
 from ikebana.operators.join import QUANTUM, JoinColumns, Pairs, emit, join_updates
 from ikebana.operators.pending import PendingChanges
+from ikebana.operators.program import ProgramBuilder, Rows
 from ikebana.operators.protocol import Operator, Steps
 from ikebana.operators.span import Rounds, Span
 from ikebana.operators.streams import Arranged, Stream, TraceReader
@@ -53,7 +54,7 @@ class Lookup(Operator[Stream]):
         exchange: Exchange | None = None,
     ) -> None:
         self._source, self._schema, self._result, self._strict = source, schema, result, strict
-        self._exchange, self._reader = exchange, index.reader()
+        self._exchange, self._index, self._reader = exchange, index, index.reader()
         self._pending = PendingChanges()
         lanes = max(source.lanes, len(index.schema.diffs))
         self.out = Stream(result.fields(schema, index.schema), source.dimensions, lanes)
@@ -127,6 +128,46 @@ class Lookup(Operator[Stream]):
 
     def drop(self) -> None:
         self._reader.drop()
+
+    def lower(self, program: ProgramBuilder) -> bool:
+        source, index = program.stream(self._source), program.arranged(self._index)
+        if source is None or index is None:
+            return False
+        key = program.packed(source, self._schema.key)
+        if key is None:
+            return False
+        names = {name for _, name in self._result.left}
+        if self._exchange is not None:
+            source, key = program.sent(source, key, names)
+        copied = program.copied(source)
+        count, rounds = program.pending()
+        later = program.copied(source)
+        now_key, later_key, now_val, later_val = program.some_slots(4)
+        diffs, later_diffs = program.some_slots(self.out.lanes), program.some_slots(self.out.lanes)
+        copies = [(key, now_key, later_key)]
+        for name in sorted(names):
+            a, b, c = source.columns[name], copied.columns[name], later.columns[name]
+            copies.append((a.value, b.value, c.value))
+            if a.null:
+                copies.append((a.null, b.null, c.null))
+        program.emit(opcodes.CLEAR, copied.count)
+        if count >= 0:
+            moved = [*((c, b) for _, b, c in copies), (later_val, now_val), *zip(later_diffs, diffs, strict=True)]
+            pairs = [slot for pair in moved for slot in pair]
+            program.emit(opcodes.TAKE, count, copied.count, rounds, len(moved), *pairs)
+        mode = opcodes.BEFORE if self._strict else opcodes.SEEN
+        operands = [source.count, copied.count, index.trace, mode, 1, key, now_val, count, later_val, rounds]
+        operands += [len(source.diffs), len(index.schema.diffs), self.out.lanes, len(copies)]
+        slots = [slot for copy in copies for slot in copy]
+        program.emit(opcodes.PROBE, *operands, *source.diffs, *diffs, *later_diffs, *slots)
+        wanted = {name for _, name in self._result.right}
+        given = {
+            **program.unpacked(copied.count, now_key, index.schema.key, wanted),
+            **program.unpacked(copied.count, now_val, index.schema.val, wanted),
+        }
+        columns = {name: copied.columns[origin] for name, origin in self._result.left}
+        columns |= {name: given[origin] for name, origin in self._result.right}
+        return program.write(self.out, Rows(copied.count, self.out.fields, columns, diffs))
 
 
 def stored_rows(probes: Updates, reader: TraceReader) -> Iterator[Stored]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from ikebana.encoding.lanes import is_constant
 from ikebana.errors import SchemaError
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.pending import PendingChanges
+from ikebana.operators.program import Column, ProgramBuilder, Rows
 from ikebana.operators.protocol import Operator
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Rounds, Span
@@ -47,6 +48,10 @@ class Enter(Operator[Stream]):
 
     def forget(self, epoch: int) -> None:
         self.out.closed = self._source.closed
+
+    def lower(self, program: ProgramBuilder) -> bool:
+        source = program.stream(self._source)
+        return source is not None and program.write(self.out, replace(source, count=program.entered(source.count)))
 
 
 class EnterAt(Operator[Stream]):
@@ -96,6 +101,23 @@ class EnterAt(Operator[Stream]):
     def next_round(self, prefix: Rounds, after: int) -> int | None:
         return self._pending.next_round(prefix, after)
 
+    def lower(self, program: ProgramBuilder) -> bool:
+        source = program.stream(self._source)
+        if source is None or not isinstance(self._delay, LoweredDelay):
+            return False
+        source = replace(source, count=program.entered(source.count))
+        delay = self._delay.lower(program, source)
+        return delay is not None and program.write(self.out, program.delayed(source, delay))
+
+
+@runtime_checkable
+class LoweredDelay(Protocol):
+    """A function from rows to the rounds at which they enter that can be written as instructions of a program."""
+
+    def lower(self, program: ProgramBuilder, rows: Rows) -> Column | None:
+        """The slots of the round of each row."""
+        ...
+
 
 class EnterArranged(Operator[Arranged]):
     """An arrangement of the surrounding scope, inside a loop: a view of the same trace."""
@@ -109,6 +131,13 @@ class EnterArranged(Operator[Arranged]):
 
     def forget(self, epoch: int) -> None:
         self.out.closed = self._source.closed
+
+    def lower(self, program: ProgramBuilder) -> bool:
+        index = program.arranged(self._source)
+        if index is None:
+            return False
+        fresh = replace(index.fresh, count=program.entered(index.fresh.count))
+        return program.write(self.out, replace(index, fresh=fresh))
 
 
 class Variable(Operator[Stream]):
@@ -128,6 +157,10 @@ class Variable(Operator[Stream]):
 
     def next_round(self, prefix: Rounds, after: int) -> int | None:
         return self._pending.next_round(prefix, after)
+
+    def lower(self, program: ProgramBuilder) -> bool:
+        rows = program.rows(self.out.fields, self.out.lanes)
+        return rows is not None and program.write_variable(self, self.out, rows)
 
 
 CHEAP_TO_CONSOLIDATE_ROWS = 1 << 14
@@ -162,6 +195,13 @@ class Feedback(Operator[None]):
         rounds = (*span.rounds[:-1], span.rounds[-1] + 1)
         self._variable.put(replace(changes, times=later), rounds)
 
+    def lower(self, program: ProgramBuilder) -> bool:
+        source = program.stream(self._source)
+        if source is None:
+            return False
+        program.feed_back(self._variable, source if self._indexed else program.consolidated(source), self._rounds)
+        return True
+
     def _pays_to_consolidate(self, changes: Changes) -> bool:
         if self._indexed and len(changes) > CHEAP_TO_CONSOLIDATE_ROWS:
             return False
@@ -179,6 +219,15 @@ class Leave(Operator[Stream]):
         """Collect the changes of a round."""
         if len(self._source.changes):
             self._parts.append(self._source.changes)
+
+    def lower(self, program: ProgramBuilder) -> bool:
+        source = program.stream(self._source)
+        if source is None:
+            return False
+        collected = program.copied(source)
+        program.append(source, collected)
+        program.leave(self.out, collected)
+        return True
 
     def close(self) -> None:
         """After the last round: write `out`."""

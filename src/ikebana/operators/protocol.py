@@ -4,6 +4,7 @@ A dataflow (`ikebana.runtime.dataflow`) advances in sweeps. A sweep calls, on op
 
     visit(span)                 read what the inputs hold for this visit, and write `out`
     next_round(prefix, after)   inside loops, after each round: the next round at which the operator has work
+    lower(program)              describe what visits do as instructions of a program, which small sweeps run instead
     forget(epoch)               once the sweep is complete: no time before `epoch` will occur again
 
 An operator outside loops is visited at most once in a sweep, one inside a loop once in each round. `drop` is called
@@ -29,6 +30,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Generic, TypeAlias, TypeVar
 
+from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.span import Rounds, Span
 from ikebana.operators.streams import Arranged, Stream
 
@@ -61,6 +63,10 @@ class Operator(ABC, Generic[OutT]):
 
     def forget(self, epoch: int) -> None:
         """Note that all epochs before `epoch` are complete; release what only they needed."""
+
+    def lower(self, program: ProgramBuilder) -> bool:
+        """Write the operator as instructions of a program; return whether that is possible."""
+        return False
 
     def drop(self) -> None:
         """Release all traces."""

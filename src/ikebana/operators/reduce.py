@@ -52,11 +52,12 @@ from ikebana.encoding import payload as payloads
 from ikebana.encoding.bad_rows import Failure, separate_bad_rows
 from ikebana.encoding.columns import empty_array
 from ikebana.encoding.lanes import Array, Index, Lane, constant
-from ikebana.kernels import accumulate_rows, expand_pairs, match_keys
+from ikebana.kernels import accumulate_rows, expand_pairs, match_keys, opcodes
 from ikebana.operators.arrange import Maintainer
 from ikebana.operators.ordered import read_ends
 from ikebana.operators.pacing import Pace
 from ikebana.operators.pending import next_round
+from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.reducers import Groups, PythonReducer, ReducedRows, Reducer, TopK
 from ikebana.operators.row_errors import ErrorLog, RowError, row_errors
 from ikebana.operators.span import Rounds, Span
@@ -226,6 +227,20 @@ class Reduce(Reduction):
 
     def next_round(self, prefix: Rounds, after: int) -> int | None:
         return next_round(self._pending, prefix, after)
+
+    def lower(self, program: ProgramBuilder) -> bool:
+        source, index, reducer = program.arranged(self.source), program.index(self.out.schema, self.trace), self.reducer
+        if source is None or index is None or not isinstance(reducer, TopK) or len(source.fresh.diffs) != 1:
+            return False
+        if not (self.source.is_stored and reducer.is_ordered(self.source.schema)):
+            return False
+        fresh, out = source.fresh, index.fresh
+        pending, rounds = program.pending()
+        operands = [out.count, source.trace, index.trace, out.key, out.val, *out.diffs]
+        operands += [reducer.k, int(reducer.greatest), int(reducer.distinct), int(program.in_loop)]
+        groups = [fresh.key, *program.some_slots(2)]  # in the source, in order, and among the pending
+        program.emit(opcodes.TOP, *operands, fresh.count, program.count(), pending, rounds, *groups)
+        return program.write(self.out, index)
 
     def _interesting(self, span: Span) -> Pairs:
         """The keys with fresh input at the epochs of that input, and the pairs kept for this visit."""

@@ -131,6 +131,16 @@ class Count(SumsReducer):
 
 
 @dataclass(frozen=True)
+class Sums:
+    """A function for `LinearAggregate`: some of the sums, as they are."""
+
+    lanes: tuple[int, ...]
+
+    def __call__(self, sums: Lane) -> list[Lane]:
+        return [sums[lane] for lane in self.lanes]
+
+
+@dataclass(frozen=True)
 class LinearAggregate(SumsReducer):
     """Aggregates that are accumulated in the diff lanes: the first is the count, which decides whether there is a row.
 

@@ -25,10 +25,12 @@ import pyarrow as pa
 from ikebana.encoding.lanes import constant, constant_diffs
 from ikebana.errors import DroppedError, TimeError
 from ikebana.operators.changes import Changes, Fields
+from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.protocol import Source
 from ikebana.operators.span import NEVER, Span
 from ikebana.operators.streams import Arranged, Stream, from_epoch
 from ikebana.trace import Batch, Handle
+from ikebana.trace.batch import StoredBatch
 from ikebana.trace.views import Advanced, Restricted
 
 __all__ = ["NEVER", "ConstantSource", "ImportedArrangement", "InputSource"]
@@ -95,6 +97,24 @@ class InputSource(Source[Stream]):
             changes = changes.with_times(np.maximum(changes.times, span.lower))
         self.out.changes = changes
 
+    def lower(self, program: ProgramBuilder) -> bool:
+        return program.write_input(self, self.out)
+
+    def load(self, epoch: int) -> Sequence[Changes] | None:
+        """The changes at an epoch, for a program; None if they are not apart from those at other epochs."""
+        due = [changes for changes in self._waiting if changes.times[0, 0] <= epoch]
+        if any(len(changes.times) > 1 or changes.times[0, 0] != epoch for changes in due):
+            return None
+        return due
+
+    def loaded(self, epoch: int) -> None:
+        """Forget the changes that a program has processed."""
+        self._waiting = [changes for changes in self._waiting if changes.times[0, 0] > epoch]
+
+    def next_change(self) -> int:
+        """The least epoch of the changes that wait."""
+        return min([int(changes.times[0, 0]) for changes in self._waiting], default=NEVER)
+
 
 class ConstantSource(Source[Stream]):
     """This worker's share of rows that never change."""
@@ -114,6 +134,10 @@ class ConstantSource(Source[Stream]):
             tix = constant(0, self._rows, np.int32)
             self.out.changes = Changes(times, tix, diffs, self._fields, self._columns)
             self._columns = ()
+
+    def lower(self, program: ProgramBuilder) -> bool:
+        """After the first sweep, there are no changes."""
+        return program.write(self.out, program.rows(self.out.fields, self.out.lanes))
 
 
 class ImportedArrangement(Source[Arranged]):
@@ -184,6 +208,30 @@ class ImportedArrangement(Source[Arranged]):
             if (times[:, 0] >= span.upper).any():
                 later.append(waiting)
         self.out.fresh, self._waiting = fresh, later
+
+    def lower(self, program: ProgramBuilder) -> bool:
+        return program.write_imported(self, self.out, self._handle.trace)
+
+    def load(self, epoch: int) -> list[StoredBatch] | None:
+        """The batches at an epoch, for a program; None if they also have changes at other epochs, or are history."""
+        due: list[StoredBatch] = []
+        for batch in self._waiting:
+            first = batch.times[0, 0]
+            if first > epoch:
+                continue
+            if first < epoch or len(batch.times) > 1 or not isinstance(batch, StoredBatch):
+                return None
+            due.append(batch)
+        return due if self._has_replayed else None
+
+    def loaded(self, epoch: int) -> None:
+        """Forget the changes that a program has processed."""
+        self._waiting = [batch for batch in self._waiting if batch.times[0, 0] > epoch]
+
+    def next_change(self) -> int:
+        """The least epoch of the changes that wait."""
+        self._waiting += [batch for batch in self._queue.take() if len(batch)]
+        return min([int(batch.times[0, 0]) for batch in self._waiting], default=NEVER)
 
     def forget(self, epoch: int) -> None:
         frontier = from_epoch(epoch - 1, 1)

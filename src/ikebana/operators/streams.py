@@ -24,7 +24,7 @@ from ikebana.encoding.lanes import Lane
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.span import NEVER
 from ikebana.time import Antichain, Time
-from ikebana.trace import Batch, Handle, Updates
+from ikebana.trace import Batch, Handle, Trace, Updates
 from ikebana.trace.reading import accumulate
 
 
@@ -148,6 +148,11 @@ class TraceReader:
         if self._since < epoch - 1 and epoch != NEVER:
             self._since = epoch - 1
             self._handle.advance(from_epoch(epoch - 1, self._dimensions))
+
+    @property
+    def trace(self) -> Trace:
+        """The trace, for programs."""
+        return self._handle.trace
 
     @property
     def nbytes(self) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 
 from ikebana.operators.loops import Leave
+from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.protocol import Operator, Output, Steps
 from ikebana.operators.span import Rounds, Span
 from ikebana.plan.reachability import Signal
@@ -75,6 +76,9 @@ class LoopScope(Scope, Operator[None]):
             round_ = yield from self._agree(self.next_round(span.rounds, round_))
         for leave in self.leaves:
             leave.close()
+
+    def lower(self, program: ProgramBuilder) -> bool:
+        return program.loop(self.items)
 
     def next_round(self, prefix: Rounds, after: int) -> int | None:
         rounds = (operator.next_round(prefix, after) for operator in self.items)

@@ -35,12 +35,16 @@ from typing import Any
 
 from ikebana.operators import sources
 from ikebana.operators.exchange import Exchange, Parts
+from ikebana.operators.program import FUSE, Message, Preview, Program, ProgramBuilder, Workspaces, check_preview
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import NEVER, Span
-from ikebana.operators.streams import TraceReader
+from ikebana.operators.streams import TraceReader, from_epoch
 from ikebana.plan import ir
 from ikebana.plan.render import Renderer
-from ikebana.runtime.messages import FIRST_EXCHANGE, PROPOSALS, ROUNDS, DataflowMessage
+from ikebana.runtime.messages import FIRST_EXCHANGE, PROGRAM_MESSAGES, PROPOSALS, ROUNDS, DataflowMessage
+
+FORGET_AFTER = 16
+"""Without visits, operators release old versions only after this many epochs: that costs more than a small program."""
 
 WAITING = object()
 """What a sweep yields while it waits for peers; after any other value it can go on at once."""
@@ -60,6 +64,7 @@ class Dataflow:
         find: Callable[[ir.Node], Dataflow | None],
         find_input: Callable[[ir.Source], sources.InputSource | ir.Node],
         wake: Callable[[], None],
+        workspaces: Workspaces,
         effort: str = "default",
         is_placed: bool = False,
         memory: int | None = None,
@@ -72,7 +77,11 @@ class Dataflow:
         `memory` is the dataflow's own limit in bytes (`ikebana.runtime.memory_budget`); None for the common one.
         `closed`: the epochs before it are closed on all inputs.
         """
-        self._is_placed, self.memory = is_placed, memory
+        self._is_placed, self.memory, self._workspaces = is_placed, memory, workspaces
+        self._is_lowered = False  # whether the dataflow has been written as a program, if it can be
+        self._lowered_program: Program | None = None
+        self._preview: Preview | None = None  # what the program would write in this sweep, to be compared
+        self.programs_run = 0  # sweeps that were done by a program
         self.unmeasured_seconds = 0.0  # seconds of work since memory was last measured
         self.grown_bytes = 0  # bytes by which the process has grown in this sweep
         self.arranged_bytes = 0  # bytes of the dataflow's arrangements, when last measured between sweeps
@@ -86,7 +95,9 @@ class Dataflow:
         """Readers of its own errors and of the errors of all dataflows that it imports, directly or indirectly."""
         self._inbox: dict[tuple[int, int], dict[int, Any]] = {}  # by channel and number, then by sender
         self._channels, self._rounds = itertools.count(FIRST_EXCHANGE), itertools.count()
+        self._program_messages = itertools.count()
         self.start, self.lower, self.demanded, self.sweeps = 0, 0, 0, 0
+        self._forgotten = 0  # operators have released what only earlier epochs needed
         self._started = self._proposed = False
         self._sweep: Iterator[object] | None = None
         self._blocked = False
@@ -190,7 +201,8 @@ class Dataflow:
         self._proposed = True
         lasts = [source.last for source in self._sources]
         changes = [(source.has_changes, source.has_changes_after_start) for source in self._sources]
-        proposal = available, since, lasts, changes
+        small = self._small_change() if self.workers > 1 else None
+        proposal = available, since, lasts, changes, small
         self._send_all(PROPOSALS, self.sweeps, [proposal] * self.workers)
         return True
 
@@ -206,16 +218,30 @@ class Dataflow:
         if not self._proposed or len(proposals) < self.workers:
             return False
         del self._inbox[PROPOSALS, self.sweeps]
-        available, since, lasts, changes = zip(*proposals.values(), strict=True)
+        available, since, lasts, changes, small = zip(*proposals.values(), strict=True)
         target = min(available)
         if not self._started:
             self._start(max(since))
         self.sweeps += 1
         self._proposed = False
+        changed, last = _on_any_worker(changes), [max(epochs) for epochs in zip(*lasts, strict=True)]
+        if self.lower > self.start and not self._is_closing(target, last):
+            if not any(now for now, _ in changed):
+                self._advance(target)
+            elif self.workers == 1:
+                self._run_program(target)
+            elif None not in small and min(small) < target:
+                self._set_signals(changed)
+                self._sweep = self._sweeping_together(min(small), target, last)
+                return True
         if target > self.lower:
-            self._set_signals(_on_any_worker(changes))
-            self._sweep = self._sweeping(target, [max(epochs) for epochs in zip(*lasts, strict=True)])
+            self._set_signals(changed)
+            self._sweep = self._sweeping(target, last)
         return True
+
+    def _is_closing(self, target: int, lasts: list[int]) -> bool:
+        """Whether a source is known not to change any more once `target` is reached, and was not before."""
+        return any(target >= last and not source.out.closed for source, last in zip(self._sources, lasts, strict=True))
 
     def _start(self, epoch: int) -> None:
         self._started = True
@@ -226,18 +252,85 @@ class Dataflow:
     def _sweeping(self, target: int, lasts: list[int]) -> Iterator[object]:
         """A sweep up to `target`; `lasts` are the epochs from which on the sources do not change, on all workers."""
         yield from self._root.visit_reached(Span(self.lower, target, starts=self.lower == self.start))
+        if self._preview is not None:
+            check_preview(self._preview)
+            self.programs_run, self._preview = self.programs_run + 1, None
         for source, last in zip(self._sources, lasts, strict=True):
             source.out.closed = target >= last
         self._maintainer.complete(target)
-        for forget in self._forgets:
-            forget(target)
+        self._forget(target)
         for clear in self._clears:
             clear()  # the changes of a visit must not stay in memory until the next sweep
         self.reader.forget(target)
-        for reader in self.error_readers:
-            reader.forget(target - 1)
         if self.errors.changed_since(self.lower):
             self._demand_of_importers(target)
+        self._complete(target)
+
+    def _run_program(self, target: int) -> None:
+        """Do as many epochs of a sweep as possible by a program, on a single worker."""
+        program = self._program()
+        if program is not None and FUSE == "both":
+            self._preview = program.preview(self.lower, target)
+        elif program is not None:
+            reached = program.run(self.lower, target)
+            self.programs_run += reached > self.lower
+            self._advance(reached)
+
+    def _sweeping_together(self, epoch: int, target: int, lasts: list[int]) -> Iterator[object]:
+        """A sweep of one epoch by the programs of all workers; if one of them fails, by visits up to `target`."""
+        program = self._program()
+        assert program is not None
+        if (yield from program.run_with_peers(epoch, self._exchange_messages)):
+            self.programs_run += 1
+            self._advance(epoch + 1)
+        else:
+            yield from self._sweeping(target, lasts)
+
+    def _exchange_messages(self, messages: list[Message]) -> Generator[object, None, list[Message]]:
+        return self._all_to_all(PROGRAM_MESSAGES, next(self._program_messages), messages)
+
+    def _small_change(self) -> int | None:
+        """The next epoch with changes on this worker, if a program can process them, or there are none."""
+        program = self._program()
+        if program is None or FUSE == "both" or self.lower == self.start:
+            return None
+        epoch = program.next_change()
+        return epoch if epoch == NEVER or program.can_load(epoch) else None
+
+    def _program(self) -> Program | None:
+        """The program of the dataflow, if it has one. It is written when first needed, after the first sweep."""
+        if not self._is_lowered and self.lower > self.start and FUSE != "never":
+            self._is_lowered, self._lowered_program = True, self._lowered()
+        return self._lowered_program
+
+    def _advance(self, reached: int) -> None:
+        """Complete epochs without visits."""
+        if reached > self.lower:
+            self._maintainer.trace.publish(None, from_epoch(reached, 1))
+            self.reader.forget(reached)
+            if reached - self._forgotten >= FORGET_AFTER:
+                self._forget(reached)
+            self._complete(reached)
+
+    def _lowered(self) -> Program | None:
+        """The dataflow as a program, if all its operators can be written as instructions."""
+        builder = ProgramBuilder(self.workers)
+        if not builder.lower_all(self._root.items):
+            return None
+        result = builder.arranged(self.result)
+        assert result is not None
+        return Program(builder, result, self._maintainer.trace, self._workspaces)
+
+    def _forget(self, target: int) -> None:
+        """Release what only epochs before `target` needed."""
+        self._forgotten = target
+        for forget in self._forgets:
+            forget(target)
+        for reader in self.error_readers:
+            reader.forget(target - 1)
+
+    def _complete(self, target: int) -> None:
+        """All epochs before `target` are complete."""
         self.lower = target
         waiters, self._waiters = self._waiters, []
         for flow in waiters:

@@ -24,7 +24,7 @@ from ikebana.operators.row_errors import Errors
 from ikebana.plan.ir import Node
 from ikebana.time import Time
 
-PROPOSALS, ROUNDS, FIRST_EXCHANGE = 0, 1, 2
+PROPOSALS, ROUNDS, PROGRAM_MESSAGES, FIRST_EXCHANGE = range(4)
 """The channels of a dataflow: proposals for the next sweep, agreement on rounds, and then one for each exchange."""
 
 

@@ -30,8 +30,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from ikebana import kernels
 from ikebana.errors import DataflowError, TimeError
 from ikebana.operators.changes import Changes, Fields
+from ikebana.operators.program import Workspaces
 from ikebana.operators.row_errors import ErrorReader, Errors, errors_at
 from ikebana.operators.sources import InputSource
 from ikebana.plan import ir
@@ -98,8 +100,9 @@ class Worker:
     """Worker `index` of `workers` peers."""
 
     def __init__(self, index: int, workers: int, effort: str = "default", budget: Budget | None = None) -> None:
+        kernels.load()
         self.index, self.workers, self._effort = index, workers, effort
-        self._budget = budget or Budget()
+        self._budget, self._workspaces = budget or Budget(), Workspaces()
         self.outbox: deque[tuple[int, PeerMessage]] = deque()
         self.notifications: deque[Any] = deque()  # to the driver
         self.flows: dict[str, Dataflow] = {}
@@ -441,6 +444,7 @@ class Worker:
                 find=lambda node: self._by_digest.get(node.digest),
                 find_input=lambda node: self._find_input(name, plan, node),
                 wake=lambda: self._wake(name),
+                workspaces=self._workspaces,
                 effort=self._effort,
                 is_placed=any(table.dataflow == name for table in self._tables.values()),
                 memory=memory,

@@ -31,7 +31,7 @@ from pyspark import cloudpickle
 
 from ikebana.cluster.hosts import WorkerExit, how_ended
 from ikebana.cluster.launch import EXIT_CODE_CRASHED, EXIT_CODE_LOST, WORKER_MODULE, WorkerConfig
-from ikebana.kernels.compile import cache_directory
+from ikebana.kernels.cache import cache_directory
 from ikebana.spark import supervisor
 from ikebana.spark.errors import BARRIER_TASK, spark_error_summary
 from ikebana.spark.interrupting import TAG, guard, unguard

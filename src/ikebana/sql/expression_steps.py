@@ -1,163 +1,23 @@
-"""Expressions as steps of dataflows: filters and projections of collections and arrangements.
-
-All steps are values: two queries that filter or compute alike have equal steps, and share what follows from them.
-"""
+"""Filters and projections of collections and arrangements by expressions (`ikebana.operators.expression_steps`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from ikebana.encoding.lanes import Lane
 from ikebana.engine.collection import Arrangement, Collection
-from ikebana.expressions import Column, ColumnBatch, Expression, PythonFunction
-from ikebana.expressions.core.builders import conjunction, conjuncts, is_not_null
-from ikebana.operators import linear
-from ikebana.operators.changes import Changes, Fields
-from ikebana.trace.views import row_flags
+from ikebana.expressions import Column, Expression
+from ikebana.expressions.core.builders import conjunction, is_not_null
+from ikebana.operators.expression_steps import (
+    Computed,
+    Named,
+    Predicate,
+    Projection,
+    Repeat,
+    RowCondition,
+    fields_of,
+)
 
-Named = tuple[tuple[str, Expression], ...]
-"""Expressions, each with the name of the column that it becomes."""
-
-
-@dataclass(frozen=True)
-class Predicate:
-    """A condition on the columns, for arrangements that are filtered in place."""
-
-    condition: Expression
-
-    @property
-    def uses(self) -> frozenset[str] | None:
-        """The columns that the condition reads; None, for all columns, if it reads none: it must know the row count."""
-        return self.condition.columns or None
-
-    @property
-    def is_total(self) -> bool:
-        """Whether the condition can be evaluated for any row: it reads columns, and cannot raise."""
-        return bool(self.condition.columns) and not self.condition.can_raise
-
-    def __call__(self, columns: linear.Columns) -> pa.Array:
-        return self.condition.evaluate(ColumnBatch.from_columns(columns))
-
-
-@dataclass(frozen=True)
-class RowCondition(linear.Step):
-    """A linear step: the rows for which a condition on the columns is true, with all columns or some.
-
-    Conditions combined by AND are evaluated one after the other; once few rows are left, only for these.
-    """
-
-    condition: Expression
-    names: tuple[str, ...] | None = None
-    """The columns of the result; None for all."""
-
-    label = "where"
-
-    @cached_property
-    def calls_users(self) -> bool:
-        """Whether the condition calls a user's function, which may take long."""
-        return calls_users([self.condition])
-
-    def fields(self, given: Fields) -> Fields:
-        return given if self.names is None else tuple(field for field in given if field.name in self.names)
-
-    def __call__(self, changes: Changes) -> Changes:
-        rows = ColumnBatch.from_input(changes.named, len(changes))
-        fields = self.fields(changes.fields)
-        return changes.with_columns(fields, [rows.columns[field.name] for field in fields]).take(self._selected(rows))
-
-    def _selected(self, rows: ColumnBatch) -> Lane:
-        """The positions of the rows for which all conditions are true."""
-        conditions = conjuncts(self.condition)
-        positions, flags = np.arange(rows.count), np.ones(rows.count, bool)
-        for at, condition in enumerate(conditions):
-            flags &= row_flags(condition.evaluate(rows), rows.count)
-            remaining = conditions[at + 1 :]
-            if remaining and np.count_nonzero(flags) < rows.count * _COMPACTION_FRACTION:
-                positions = positions[flags]
-                rows = _columns_of(remaining, rows).filter(flags)
-                flags = np.ones(rows.count, bool)
-        return positions[flags]
-
-
-_COMPACTION_FRACTION = 0.4
-"""The fraction of rows below which it pays to remove the others before further conditions are evaluated."""
-
-
-def _columns_of(conditions: Iterable[Expression], rows: ColumnBatch) -> ColumnBatch:
-    """The rows with only the columns that conditions read."""
-    return rows.select(frozenset[str]().union(*(condition.columns for condition in conditions)))
-
-
-@dataclass(frozen=True)
-class Projection:
-    """Expressions over the columns, under new names, for arrangements that are projected in place."""
-
-    named: Named
-
-    @property
-    def uses(self) -> frozenset[str] | None:
-        """The columns that the expressions read; None, for all columns, if they read none."""
-        return frozenset(name for _, expression in self.named for name in expression.columns) or None
-
-    @property
-    def is_total(self) -> bool:
-        """Whether the expressions can be evaluated for any row: none of them can raise."""
-        return not any(expression.can_raise for _, expression in self.named)
-
-    def __call__(self, columns: linear.Columns) -> dict[str, Any]:
-        rows = ColumnBatch.from_columns(columns)
-        return {name: expression.evaluate(rows) for name, expression in self.named}
-
-
-@dataclass(frozen=True)
-class Computed(linear.Step):
-    """A linear step: expressions over the columns, under new names."""
-
-    named: Named
-
-    @cached_property
-    def calls_users(self) -> bool:
-        """Whether an expression calls a user's function, which may take long."""
-        return calls_users([expression for _, expression in self.named])
-
-    def fields(self, given: Fields) -> Fields:
-        return fields_of(self.named)
-
-    def __call__(self, changes: Changes) -> Changes:
-        rows = ColumnBatch.from_input(changes.named, len(changes))
-        columns = [expression.evaluate(rows) for _, expression in self.named]
-        return changes.with_columns(fields_of(self.named), columns)
-
-
-@dataclass(frozen=True)
-class Repeat(linear.Step):
-    """A linear step: every diff multiplied by the integer in a column, which is dropped."""
-
-    column: str
-
-    def fields(self, given: Fields) -> Fields:
-        return tuple(field for field in given if field.name != self.column)
-
-    def __call__(self, changes: Changes) -> Changes:
-        factor = changes.named[self.column].to_numpy(zero_copy_only=False).astype(np.int64)
-        others = linear.Select(tuple((field.name, field.name) for field in self.fields(changes.fields)))(changes)
-        return others.scaled(factor[None, :])
-
-
-def calls_users(expressions: Iterable[Expression]) -> bool:
-    """Whether expressions call users' functions."""
-    return any(isinstance(node, PythonFunction) for expression in expressions for node in expression.walk())
-
-
-def fields_of(named: Iterable[tuple[str, Expression]]) -> Fields:
-    """The columns that expressions become."""
-    return tuple(pa.field(name, expression.type, nullable=expression.nullable) for name, expression in named)
+__all__ = ["Named", "Repeat", "fields_of", "filtered", "in_place", "not_null", "projected"]
 
 
 def filtered(

@@ -25,6 +25,7 @@ from ikebana.errors import DroppedError, TimeError
 from ikebana.time import Antichain, Time
 from ikebana.trace.batch import Batch, StoredBatch
 from ikebana.trace.description import frontier_of
+from ikebana.trace.memtable import MOST_ROWS, Memtable
 from ikebana.trace.reading import Reader, Wrap
 from ikebana.trace.spine import Spine
 from ikebana.trace.views import Advanced
@@ -54,6 +55,59 @@ class Trace:
         self.spine.insert(batch)
         for queue in list(self._queues):
             queue.push(batch)
+
+    def publish(self, batch: StoredBatch | None, upper: Antichain) -> None:
+        """Note that a program has completed all times before `upper`; pass what it has written to every queue."""
+        self.spine.upper = upper
+        if batch is not None:
+            for queue in list(self._queues):
+                queue.push(batch)
+
+    @property
+    def has_queues(self) -> bool:
+        """Whether new batches are passed on to queues."""
+        return bool(self._queues)
+
+    def keep_room(self) -> None:
+        """Make room in the memtable unless it is at most half full."""
+        self.address()
+        memtable = self.spine.memtable
+        if memtable is not None and 2 * len(memtable) > memtable.capacity:
+            self.make_room()
+
+    def commit_memtable(self) -> None:
+        """Keep what a program has written to the memtable."""
+        memtable = self.spine.memtable
+        if memtable is not None:
+            memtable.commit()
+
+    def make_room(self) -> bool:
+        """Make room in the memtable; return whether there is more than before."""
+        memtable = self.spine.memtable
+        assert memtable is not None
+        if memtable.capacity < MOST_ROWS:
+            memtable.grow()
+        elif len(memtable):
+            self.spill()
+        else:
+            return False
+        return True
+
+    def spill(self) -> None:
+        """Turn the rows of the memtable into a batch."""
+        self._set_since()
+        self.spine.spill()
+
+    def take_memtable(self) -> StoredBatch | None:
+        """Remove the rows of the memtable, and return them."""
+        return self.spine.take_memtable()
+
+    def address(self) -> int:
+        """The address by which programs read and write the trace, valid until it is changed otherwise."""
+        spine = self.spine
+        if spine.memtable is None:
+            spine.memtable = Memtable(self.schema, spine.lower.dimensions or 1)
+        return spine.address()
 
     def merge_some(self, rows: int) -> bool:
         """Move up to about `rows` rows in idle time. Return whether there was anything to do."""
@@ -167,6 +221,11 @@ class Handle(Reader):
         """
         frontier = self._frontier
         return BatchQueue(self._alive("import it"), lambda batch: Advanced(batch, frontier), wrap)
+
+    @property
+    def trace(self) -> Trace:
+        """The trace, for programs that read and write it by address."""
+        return self._alive("read it")
 
     def __enter__(self) -> Self:
         return self

@@ -16,7 +16,7 @@ import numpy as np
 from ikebana.encoding.lanes import Lane, constant, empty_lane
 from ikebana.encoding.payload import PayloadMerge
 from ikebana.kernels import merge_rows, merge_untimed, union_times
-from ikebana.kernels.merge import AT_A, AT_B, FINAL, PAIRS, STATE_CELLS, VARIED
+from ikebana.kernels.layout import AT_A, AT_B, FINAL, MERGE_CELLS, PAIRS, VARIED
 from ikebana.time import Antichain
 from ikebana.trace import time_tables
 from ikebana.trace.batch import BatchBuilder, LaneSlice, StoredBatch
@@ -40,7 +40,7 @@ class Merge:
         older, newer, schema = self.older, self.newer, self.older.schema
         self._collided = collided
         self._idents = _common_idents(older, newer, collided) if len(collided) else None
-        self._state = np.zeros(STATE_CELLS, np.int64)
+        self._state = np.zeros(MERGE_CELLS, np.int64)
         self._builder = BatchBuilder(schema, self._times, len(self), collided)
         self._payload = PayloadMerge(older.payload, newer.payload) if schema.hashed else None
         self._src = empty_lane(len(self)) if schema.hashed else constant(0, len(self))

@@ -24,6 +24,9 @@ are `RECENT` of them, or HEAD rows, and are then joined: a merge costs more than
 **Large batches** go directly to their level. To make room, a merge at that level is completed, and the batches at the
 levels below are merged with the newest batch there, at once: that moves some rows for each row of the new batch.
 
+**The memtable**, if programs write the trace (`ikebana.trace.memtable`), has the newest rows. They become a batch when
+it is full, and before any other batch is inserted.
+
 **Empty batches** move the upper frontier and are not stored: the description of the next batch starts where the
 last stored one ended.
 
@@ -68,6 +71,7 @@ from ikebana.encoding.lanes import Index
 from ikebana.time import Antichain
 from ikebana.trace.batch import StoredBatch
 from ikebana.trace.description import Description
+from ikebana.trace.memtable import Memtable
 from ikebana.trace.merge import Merge
 from ikebana.trace.time_tables import advanced, compacted_times
 from ikebana.trace.updates import Updates, consolidate
@@ -118,12 +122,28 @@ class Spine:
         self._levels: list[Level] = []
         self._recent: list[StoredBatch] = []  # tiny batches, newer than all batches at levels
         self._compaction: Merge | None = None  # of a batch at a level with nothing, in idle time
+        self._version = 0  # of the batches without the memtable
+        self.memtable: Memtable | None = None
 
     # Reading.
 
     def batches(self) -> list[StoredBatch]:
         """Return the batches, oldest first. The inputs of a merge are listed until it is complete."""
+        return [*self._settled_batches(), *self._memtable_batches()]
+
+    def _settled_batches(self) -> list[StoredBatch]:
         return [*(batch for level in reversed(self._levels) for batch in level.batches), *self._recent]
+
+    def _memtable_batches(self) -> list[StoredBatch]:
+        """Return the rows of the memtable as a batch, if there are any."""
+        if self.memtable is None or not len(self.memtable):
+            return []
+        return [self.memtable.batch(Description(self._stored_upper, self.upper, self.lower))]
+
+    def address(self) -> int:
+        """Return the address by which programs read and write the trace, valid until the spine changes."""
+        assert self.memtable is not None
+        return self.memtable.address(self._settled_batches, self._version)
 
     @property
     def levels(self) -> int:
@@ -133,7 +153,8 @@ class Spine:
     @property
     def nbytes(self) -> int:
         """The number of bytes that the batches take, without the unfinished output of merges."""
-        return sum(batch.nbytes for batch in self.batches())
+        held = sum(batch.nbytes for batch in self._settled_batches())
+        return held if self.memtable is None else held + self.memtable.nbytes
 
     def __len__(self) -> int:
         """The number of stored updates."""
@@ -143,9 +164,35 @@ class Spine:
 
     def insert(self, batch: StoredBatch) -> None:
         """Append the next batch; its lower frontier must be the upper frontier of the spine."""
-        self.upper = batch.description.upper
         if not len(batch):
+            self.upper = batch.description.upper
             return
+        self.spill()
+        self._insert(batch)
+
+    def spill(self) -> None:
+        """Turn the rows of the memtable into a batch."""
+        batch = self.take_memtable()
+        if batch is not None:
+            self._insert(batch)
+
+    def take_memtable(self) -> StoredBatch | None:
+        """Remove the rows of the memtable, and return them."""
+        for batch in self._memtable_batches():
+            assert self.memtable is not None
+            self.memtable.clear()
+            return batch
+        return None
+
+    def _outdate_table(self) -> None:
+        """Note that the batches change: programs need another table, and the present one must not hold on to them."""
+        self._version += 1
+        if self.memtable is not None:
+            self.memtable.release()
+
+    def _insert(self, batch: StoredBatch) -> None:
+        self._outdate_table()
+        self.upper = batch.description.upper
         is_tiny = 2 * len(batch) <= HEAD
         if not is_tiny or sum(map(len, self._recent)) + len(batch) > HEAD:
             self._store_recent()
@@ -306,6 +353,12 @@ class Spine:
 
     def merge_some(self, rows: int) -> bool:
         """Move up to about `rows` rows in idle time. Return whether there was anything to do."""
+        has_work = self._merge_some(rows)
+        if has_work:
+            self._outdate_table()
+        return has_work
+
+    def _merge_some(self, rows: int) -> bool:
         for number, level in enumerate(self._levels):
             if level.merge is not None:
                 self._work(level.merge, rows)

@@ -26,6 +26,28 @@ def equal(left: Expression, right: Expression) -> Expression:
     return _build("EqualTo", left, right)
 
 
+def not_equal(left: Expression, right: Expression) -> Expression:
+    """`left <> right`, for two values of the same type."""
+    return _build("Not", equal(left, right))
+
+
+def add(left: Expression, right: Expression) -> Expression:
+    """`left + right`, for two numbers of the same type; an overflow raises an error."""
+    return _build("Add", left, right)
+
+
+def least(left: Expression, right: Expression) -> Expression:
+    """`least(left, right)`, for two values of the same type."""
+    return _build("Least", left, right)
+
+
+def cast(value: Expression, kind: pa.DataType) -> Expression:
+    """`CAST(value AS kind)`."""
+    if value.type == kind:
+        return value
+    return Call(kind, value.nullable, "cast", (value,), (_CONFIG.ansi, _CONFIG.time_zone))
+
+
 def is_not_null(value: Expression) -> Expression:
     """`value IS NOT NULL`."""
     return _build("IsNotNull", value)

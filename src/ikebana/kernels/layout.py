@@ -1,0 +1,25 @@
+"""Layouts: the state of a merge (`ikebana.kernels.merge`), and the tables that describe traces to programs, with their
+memtables (`ikebana.kernels.addresses`)."""
+
+from __future__ import annotations
+
+AT_A, AT_B, WRITTEN, FINAL, DISORDERED, VARIED, LAST, PAIRS = range(8)
+"""The cells of the state of a merge."""
+
+MERGE_CELLS = 8
+
+BATCHES, CAPACITY, LANES, SAVED = range(4)
+"""The header: number of batches with the memtable, rows that fit into the memtable, diff lanes, and the number of rows
+that the memtable had before the present program wrote to it (-1 if it has not)."""
+
+HEADER = 4
+
+GREATEST = (1 << 63) - 1
+
+ROWS, KEY, KEY_STEP, VAL, VAL_STEP, TIX, TIX_STEP, EPOCH, EPOCH_STEP, ROUND, ROUND_STEP = range(11)
+DIFF, DIFF_STEP, DIFF_LANE_STEP = range(11, 14)
+CELLS = 14
+
+KEY_LANE, VAL_LANE, EPOCH_LANE, ROUND_LANE, FIRST_DIFF_LANE = range(5)
+"""The lanes of a memtable. Each lane has twice its capacity: the second half keeps rows that may have to be
+restored."""

@@ -1,0 +1,62 @@
+"""The instructions of programs, what a program returns, and its state (`ikebana.kernels.program`)."""
+
+from __future__ import annotations
+
+(
+    CLEAR,
+    CONCAT,
+    NEGATE,
+    FILTER,
+    ARRANGE,
+    PROBE,
+    TAKE,
+    DISTINCT,
+    SUMS,
+    TOP,
+    ENTER,
+    ENTER_AT,
+    FEEDBACK,
+    APPEND,
+    CONSOLIDATE,
+    LOOP,
+    REPEAT,
+    EXCHANGE,
+    AGREE,
+    UNPACK,
+    PACK,
+    CONSTANT,
+    ADD,
+    SUBTRACT,
+    MULTIPLY,
+    EQUAL,
+    NOT_EQUAL,
+    LESS,
+    LESS_EQUAL,
+    AND,
+    OR,
+    NOT,
+    IS_NULL,
+    LEAST,
+    GREATEST_OF,
+    CHOOSE,
+    BIT_LENGTH,
+) = range(37)
+"""The opcodes."""
+
+DONE, FULL, SPILL, RAISED, EXCHANGES, AGREES = range(6)
+"""What a program returns: that it is done, that it has failed, or that it waits for other workers."""
+
+PC, ROUND_NOW, NEXT_ROUND, COMMITS = range(4)
+STATE_CELLS = 4
+"""The state of a program: the position of the next instruction (-1 to undo what it has written), the present round, the
+next round for which rows wait here (-1 if there is none), and whether it commits what it has written when it is done.
+"""
+
+LACKS_ROOM = 0
+"""The first count is not that of a register: with the status `SPILL` it is the number of the trace without room."""
+
+SEEN, BEFORE = range(2)
+"""Which rows of a trace a probe meets: those up to and including this visit, or those before it."""
+
+SIGNED, UNSIGNED = range(2)
+"""How a column is stored in an exact lane: with its sign flipped, so that order is kept, or as it is."""

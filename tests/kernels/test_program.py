@@ -1,0 +1,144 @@
+"""The interpreter does what its twin does: for every instruction by itself, with many rows, and when it fails."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ikebana.kernels import opcodes
+from tests.kernels.naive_program import Row, Update
+from tests.kernels.programs import (
+    EXPRESSION_OPCODES,
+    GREATEST,
+    INSTRUCTIONS,
+    LEAST,
+    Program,
+    TraceCase,
+    compare,
+    instructions,
+)
+from tests.profiles import examples
+
+JUMPS = (opcodes.LOOP, opcodes.REPEAT, opcodes.AGREE)
+
+
+def test_every_opcode_is_tried() -> None:
+    assert {*INSTRUCTIONS, *EXPRESSION_OPCODES, *JUMPS} == set(range(opcodes.BIT_LENGTH + 1))
+
+
+@pytest.mark.parametrize("opcode", INSTRUCTIONS)
+@examples(4, quick=0.6)
+@given(data=st.data())
+def test_oracle_instruction(opcode: int, data: st.DataObject) -> None:
+    compare(data.draw(instructions(opcode)), commits=data.draw(st.booleans()))
+
+
+@pytest.mark.parametrize("opcode", EXPRESSION_OPCODES)
+@examples(2, quick=0.4)
+@given(data=st.data())
+def test_oracle_expression(opcode: int, data: st.DataObject) -> None:
+    compare(data.draw(instructions(opcode)))
+
+
+# Many rows: sorts go beyond a run, and probes meet many versions.
+
+
+def register(program: Program, rows: list[Row], width: int) -> tuple[int, list[int]]:
+    """A register with these rows, which is compared after the program: its count and its slots."""
+    program.slots += [[row[at] for row in rows] for at in range(width)]
+    program.counts.append(len(rows))
+    count, slots = len(program.counts) - 1, list(range(len(program.slots) - width, len(program.slots)))
+    program.left.append((count, tuple(slots)))
+    return count, slots
+
+
+def add(program: Program, opcode: int, *operands: int) -> None:
+    program.code += [opcode, 2 + len(operands), *operands]
+
+
+def random_rows(seed: int, rows: int, distinct: int) -> list[Row]:
+    """Rows of a key, a value and a diff, of a few distinct numbers from the whole range."""
+    random = np.random.default_rng(seed)
+    numbers = random.integers(LEAST, GREATEST, distinct, endpoint=True)
+    keys, vals, diffs = random.choice(numbers, rows), random.choice(numbers, rows), random.choice([-1, 1, 2], rows)
+    return list(zip(keys.tolist(), vals.tolist(), diffs.tolist(), strict=True))
+
+
+@examples(1, quick=0.3)
+@given(st.integers(0, 2**32), st.integers(1, 300), st.integers(1, 40))
+def test_oracle_many_rows_are_arranged_and_probed(seed: int, rows: int, distinct: int) -> None:
+    program = Program(now=3, room=4096)
+    given_rows, other_rows = random_rows(seed, rows, distinct), random_rows(seed, 20, distinct)
+    source, slots = register(program, given_rows, 3)
+    fresh, to = register(program, [], 3)
+    program.traces.append(trace_of(random_rows(seed + 1, rows, distinct), room=rows))
+    program.written.append(0)
+    add(program, opcodes.ARRANGE, source, fresh, 0, 1, slots[0], slots[1], to[0], to[1], slots[2], to[2])
+    few, key_slots = register(program, other_rows, 3)
+    joined, target = register(program, [], 3)
+    lanes = 1, 1, 1, 1  # of the source, the trace and the output; then the columns that are copied
+    operands = few, joined, 0, opcodes.SEEN, 1, key_slots[0], target[1], -1, 0, 0, *lanes
+    add(program, opcodes.PROBE, *operands, key_slots[2], target[2], 0, key_slots[0], target[0], 0)
+    assert compare(program) in (opcodes.DONE, opcodes.FULL)
+
+
+def trace_of(rows: list[Row], room: int) -> TraceCase:
+    """A trace with these rows at three epochs, in a batch for each, and an empty memtable."""
+    batches: list[list[Update]] = []
+    for epoch in range(3):
+        totals: Counter[tuple[int, int]] = Counter()
+        for key, val, diff in rows[epoch::3]:
+            totals[key, val] += diff
+        batches.append(sorted((key, val, epoch, 0, (diff,)) for (key, val), diff in totals.items() if diff))
+    filled = [batch for batch in batches if batch]
+    return TraceCase(1, False, room, [], filled, [3 * at for at in range(len(filled))])
+
+
+# Failure: nothing has changed.
+
+
+def two_arrangements(rows: list[Row], rooms: tuple[int, int], room: int = 16) -> Program:
+    """A program that arranges the same rows twice."""
+    program = Program(now=3, room=room)
+    source, slots = register(program, rows, 3)
+    for number, most in enumerate(rooms):
+        before: list[Update] = [(5, 5, 2, 0, (1,)), (GREATEST, LEAST, 1, 0, (-1,))]
+        program.traces.append(TraceCase(1, False, most, before, [], []))
+        program.written.append(number)
+        fresh, to = register(program, [], 3)
+        add(program, opcodes.ARRANGE, source, fresh, number, 1, slots[0], slots[1], to[0], to[1], slots[2], to[2])
+    return program
+
+
+ROWS = [(7, 1, 1), (LEAST, 0, 1), (5, 5, -1)]
+
+
+def test_full_memtables_spill_and_all_are_restored() -> None:
+    assert compare(two_arrangements(ROWS, (5, 5))) == opcodes.DONE
+    assert compare(two_arrangements(ROWS, (5, 4))) == opcodes.SPILL
+    assert compare(two_arrangements(ROWS, (4, 5))) == opcodes.SPILL
+
+
+@pytest.mark.parametrize("room", [5, 6])
+def test_full_registers_restore_memtables(room: int) -> None:
+    program = two_arrangements(ROWS, (9, 9), room)
+    target, to = register(program, [], 1)
+    add(program, opcodes.CONCAT, target, 2, 1, *to, 1, 1, 1, 2)
+    assert compare(program) == (opcodes.DONE if room == 6 else opcodes.FULL)
+
+
+@pytest.mark.parametrize("opcode", [opcodes.ADD, opcodes.SUBTRACT, opcodes.MULTIPLY])
+def test_overflow_restores_memtables(opcode: int) -> None:
+    limits = [LEAST, LEAST + 1, -(2**62), -(2**32), -3, -1, 0, 1, 2, 2**32, 2**62, GREATEST]
+    statuses = set()
+    for a in limits:
+        for b in limits:
+            program = two_arrangements([(a, b, 1)], (3, 3))
+            program.slots.append([])
+            add(program, opcode, 1, len(program.slots) - 1, 0, 1, 0, 2, 0, LEAST, GREATEST)
+            statuses.add(compare(program))
+    assert statuses == {opcodes.DONE, opcodes.RAISED}
