@@ -1,4 +1,8 @@
-"""Where compiled kernels are stored: one directory for each version of the sources of this package."""
+"""Where compiled kernels are stored: one directory for each version of the sources of this package.
+
+Numba's own cache does not detect a change of a function that a kernel calls. Directories that are not writable are
+skipped. Cost: the sources are read once in each process.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """Layouts: the state of a merge (`ikebana.kernels.merge`), and the tables that describe traces to programs, with their
-memtables (`ikebana.kernels.addresses`)."""
+memtables (`ikebana.kernels.addresses`).
+
+Kernels and their callers agree on these numbers. The module imports nothing, so that callers need not load kernels.
+"""
 
 from __future__ import annotations
 

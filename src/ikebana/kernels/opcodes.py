@@ -1,4 +1,8 @@
-"""The instructions of programs, what a program returns, and its state (`ikebana.kernels.program`)."""
+"""The instructions of programs, what a program returns, and its state (`ikebana.kernels.program`).
+
+The interpreter and those who write programs agree on these numbers. An opcode that is at least `CONSTANT` is an
+expression. The module imports nothing, so that programs can be written before kernels are loaded.
+"""
 
 from __future__ import annotations
 
