@@ -121,14 +121,6 @@ def clear(state: State, count: int) -> None:
     state.counts[count] = 0
 
 
-def concat(state: State, target: int, sources: int, columns: int, *slots: int) -> None:
-    """The rows of all sources, one after the other."""
-    to, rest = slots[:columns], slots[columns:]
-    parts = [rest[at : at + 1 + columns] for at in range(0, len(rest), 1 + columns)]
-    assert len(parts) == sources
-    state.write(target, to, [row for count, *from_ in parts for row in state.rows(count, from_)])
-
-
 def negate(state: State, count: int, from_: int, to: int) -> None:
     """Diffs with their sign changed."""
     state.write(count, [to], [(signed(-diff),) for (diff,) in state.rows(count, [from_])])
@@ -429,7 +421,6 @@ EXPRESSIONS: dict[int, Callable[[Number, Number], Number]] = {
     opcodes.SUBTRACT: _strict(lambda a, b: a - b),
     opcodes.MULTIPLY: _strict(lambda a, b: a * b),
     opcodes.EQUAL: _strict(lambda a, b: a == b),
-    opcodes.NOT_EQUAL: _strict(lambda a, b: a != b),
     opcodes.LESS: _strict(lambda a, b: a < b),
     opcodes.LESS_EQUAL: _strict(lambda a, b: a <= b),
     opcodes.AND: _and,
@@ -483,7 +474,6 @@ def _write_numbers(state: State, count: int, to: int, null: int, numbers: Sequen
 
 FUNCTIONS: dict[int, Callable[..., None]] = {
     opcodes.CLEAR: clear,
-    opcodes.CONCAT: concat,
     opcodes.NEGATE: negate,
     opcodes.FILTER: filter_,
     opcodes.ARRANGE: arrange,

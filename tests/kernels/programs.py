@@ -412,14 +412,6 @@ def _clear(to: Writer, draw: Draw) -> None:
     to.put(register)
 
 
-def _concat(to: Writer, draw: Draw) -> None:
-    target = to.register()
-    sources = [to.pick(len(target.diffs)) for _ in range(draw(st.integers(0, 3)))]
-    operands = [slot for source in sources for slot in (source.count, *source.slots)]
-    to.emit(opcodes.CONCAT, target.count, len(sources), len(target.slots), *target.slots, *operands)
-    to.put(target)
-
-
 def _negate(to: Writer, draw: Draw) -> None:
     source = to.pick()
     diffs = tuple(to.slot() for _ in source.diffs)
@@ -629,7 +621,6 @@ def _expression(opcode: int) -> Callable[[Writer, Draw], None]:
 
 INSTRUCTIONS: dict[int, Callable[[Writer, Draw], None]] = {
     opcodes.CLEAR: _clear,
-    opcodes.CONCAT: _concat,
     opcodes.NEGATE: _negate,
     opcodes.FILTER: _filter,
     opcodes.ARRANGE: _arrange,

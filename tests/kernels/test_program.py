@@ -127,7 +127,8 @@ def test_full_memtables_spill_and_all_are_restored() -> None:
 def test_full_registers_restore_memtables(room: int) -> None:
     program = two_arrangements(ROWS, (9, 9), room)
     target, to = register(program, [], 1)
-    add(program, opcodes.CONCAT, target, 2, 1, *to, 1, 1, 1, 2)
+    for _ in range(2):
+        add(program, opcodes.APPEND, 1, target, 1, 1, *to)
     assert compare(program) == (opcodes.DONE if room == 6 else opcodes.FULL)
 
 

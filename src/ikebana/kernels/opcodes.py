@@ -8,7 +8,6 @@ from __future__ import annotations
 
 (
     CLEAR,
-    CONCAT,
     NEGATE,
     FILTER,
     ARRANGE,
@@ -33,7 +32,6 @@ from __future__ import annotations
     SUBTRACT,
     MULTIPLY,
     EQUAL,
-    NOT_EQUAL,
     LESS,
     LESS_EQUAL,
     AND,
@@ -44,7 +42,7 @@ from __future__ import annotations
     GREATEST_OF,
     CHOOSE,
     BIT_LENGTH,
-) = range(37)
+) = range(35)
 """The opcodes."""
 
 DONE, FULL, SPILL, RAISED, EXCHANGES, AGREES = range(6)

@@ -25,7 +25,6 @@ operators do the visits.
 | instruction | operands | effect |
 |---|---|---|
 | CLEAR | count | the register is empty |
-| CONCAT | target n (source, m slots)*n, m target slots | the rows of several registers |
 | NEGATE | count, from, to | diffs with their sign changed |
 | FILTER | source, target, flag, null, m, (from, to)*m | the rows whose flag is set and not null |
 | ARRANGE | source, target, trace, lanes, key, val, to key, to val, diffs, to diffs | sorted, added up, and stored |
@@ -81,7 +80,6 @@ from ikebana.kernels.opcodes import (
     CHOOSE,
     CLEAR,
     COMMITS,
-    CONCAT,
     CONSOLIDATE,
     CONSTANT,
     DISTINCT,
@@ -105,7 +103,6 @@ from ikebana.kernels.opcodes import (
     NEGATE,
     NEXT_ROUND,
     NOT,
-    NOT_EQUAL,
     OR,
     PACK,
     PC,
@@ -211,34 +208,9 @@ def add_up(arena, code, first, columns, diffs, lanes, rows, order, to, to_diffs)
 
 
 @helper
-def concat(code, pc, arena, counts):
-    """target, sources, columns, target slots, then for each source its count and slots."""
-    target, sources, columns, to = code[pc + 2], code[pc + 3], code[pc + 4], pc + 5
-    written, at = 0, to + columns
-    for _ in range(sources):
-        rows = counts[code[at]]
-        if written + rows > arena.shape[1]:
-            return FULL
-        for column in range(columns):
-            source, slot = code[at + 1 + column], code[to + column]
-            for row in range(rows):
-                arena[slot, written + row] = arena[source, row]
-        written += rows
-        at += 1 + columns
-    counts[target] = written
-    return DONE
-
-
-@helper
 def filter_rows(code, pc, arena, counts):
-    source, target, flag, null, columns, at = (
-        code[pc + 2],
-        code[pc + 3],
-        code[pc + 4],
-        code[pc + 5],
-        code[pc + 6],
-        pc + 7,
-    )
+    source, target, flag, null = code[pc + 2], code[pc + 3], code[pc + 4], code[pc + 5]
+    columns, at = code[pc + 6], pc + 7
     written = 0
     for row in range(counts[source]):
         if arena[flag, row] != 0 and arena[null, row] == 0:
@@ -266,14 +238,8 @@ def append(code, pc, arena, counts):
 @helper
 def feedback(code, pc, arena, counts, round_):
     """source, pending, number of rounds or -1, slot of rounds, columns, pairs of slots."""
-    source, pending, last, rounds, columns, at = (
-        code[pc + 2],
-        code[pc + 3],
-        code[pc + 4],
-        code[pc + 5],
-        code[pc + 6],
-        pc + 7,
-    )
+    source, pending, last, rounds = code[pc + 2], code[pc + 3], code[pc + 4], code[pc + 5]
+    columns, at = code[pc + 6], pc + 7
     rows, waiting = counts[source], counts[pending]
     if round_ + 1 == last:
         return DONE
@@ -371,7 +337,7 @@ def arrange(code, pc, arena, counts, traces, order, spare, now, present):
 
 
 @helper
-def probe(code, pc, arena, counts, traces, order, spare, now, present):
+def probe(code, pc, arena, counts, traces, now, present):
     """Join the rows of a register with the rows of a trace that have the same key.
 
     Operands: source, target, trace, mode, whether to add up versions, key slot, slot for the trace's values, pending
@@ -872,8 +838,6 @@ def evaluate(code, pc, arena, counts):
                 return RAISED
         elif op == EQUAL:
             result = np.int64(a == b)
-        elif op == NOT_EQUAL:
-            result = np.int64(a != b)
         elif op == LESS:
             result = np.int64(a < b)
         elif op == LESS_EQUAL:
@@ -930,8 +894,6 @@ def step(code, pc, arena, counts, traces, order, spare, cursors, lists, now, rou
         return evaluate(code, pc, arena, counts)
     if op == CLEAR:
         counts[code[pc + 2]] = 0
-    elif op == CONCAT:
-        return concat(code, pc, arena, counts)
     elif op == NEGATE:
         for row in range(counts[code[pc + 2]]):
             arena[code[pc + 4], row] = -arena[code[pc + 3], row]
@@ -940,7 +902,7 @@ def step(code, pc, arena, counts, traces, order, spare, cursors, lists, now, rou
     elif op == ARRANGE:
         return arrange(code, pc, arena, counts, traces, order, spare, now, round_)
     elif op == PROBE:
-        return probe(code, pc, arena, counts, traces, order, spare, now, round_)
+        return probe(code, pc, arena, counts, traces, now, round_)
     elif op == TAKE:
         return take(code, pc, arena, counts, round_)
     elif op == DISTINCT:

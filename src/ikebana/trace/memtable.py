@@ -5,8 +5,8 @@ microseconds to seal and to store. The rows of a memtable are sorted like those 
 memtable is the newest batch of the trace. When it is full, or the trace is given a batch, its rows become a batch of
 the spine (*spill*).
 
-A `TraceTable` describes a trace by addresses (`ikebana.kernels.addresses`): the memtable, and all batches of the spine.
-It holds on to the batches, and is made again when the spine has changed.
+A table of integers describes the trace by addresses (`ikebana.kernels.addresses`): the memtable, and all batches of the
+spine. The memtable holds on to these batches, and makes the table again when the spine has changed.
 
 A program that waits for other workers has not committed what it has written: nobody else sees these rows yet.
 
