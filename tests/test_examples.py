@@ -33,6 +33,7 @@ def test_the_demo_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.thorough
 def test_sql_runs(tmp_path: Path) -> None:
     output = run(tmp_path, "sql.py")
     assert "arrange by id  <- reused from table customers" in output

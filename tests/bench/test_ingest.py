@@ -36,10 +36,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("tpch")
 
 
+@pytest.mark.thorough
 class TestOnSpark:
     pytestmark = on_spark
 
-    @pytest.mark.thorough
     def test_load(self, spark: SparkSession, data: Path, tmp_path: Path) -> None:
         status, document = run(["ingest-load", *TPCH, "--repeats=1", f"--data={data}"], tmp_path)
         assert (status, document["verified"]) == (0, True)
@@ -50,7 +50,6 @@ class TestOnSpark:
         assert results["orders_load_cpu_s"] > 0
         assert "orders_target_ratio" in results
 
-    @pytest.mark.thorough
     def test_follow(self, spark: SparkSession, data: Path, tmp_path: Path) -> None:
         status, document = run(["ingest-follow", *TPCH, f"--data={data}"], tmp_path)
         assert (status, document["verified"]) == (0, True)
@@ -66,7 +65,6 @@ class TestOnSpark:
             assert document["results"][f"batch_{size}_rows_per_s"] > 0
             assert len(document["results"][f"batch_{size}_insert_ms"]["x"]) == 3
 
-    @pytest.mark.thorough
     def test_latency(self, spark: SparkSession, tmp_path: Path) -> None:
         partitions = spark.conf.get("spark.sql.shuffle.partitions")
         status, document = run(LATENCY, tmp_path)

@@ -49,9 +49,8 @@ def run(options: list[str], data: Path, folder: Path) -> tuple[int, dict[str, An
 class TestOnSpark:
     pytestmark = on_spark
 
-    @pytest.mark.parametrize(
-        ("lineitem", "shared"), [("stream", "shared"), pytest.param("table", "no-shared", marks=pytest.mark.thorough)]
-    )
+    @pytest.mark.thorough
+    @pytest.mark.parametrize(("lineitem", "shared"), [("stream", "shared"), ("table", "no-shared")])
     def test_install(self, spark: SparkSession, data: Path, tmp_path: Path, lineitem: str, shared: str) -> None:
         status, document = run([*INSTALL, f"--lineitem={lineitem}", f"--{shared}"], data, tmp_path)
         assert (status, document["verified"]) == (0, True)

@@ -39,6 +39,7 @@ def run(tables: Path, folder: Path, *options: str) -> tuple[int, dict[str, Any]]
 
 
 @pytest.mark.spark
+@pytest.mark.thorough
 class TestOnSpark:
     def test_structured_streaming_runs_what_spark_accepts(
         self, spark: SparkSession, tables: Path, tmp_path: Path

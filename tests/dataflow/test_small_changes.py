@@ -18,7 +18,7 @@ from ikebana.operators import join
 from ikebana.operators.exchange import split
 from ikebana.plan import reachability
 from ikebana.runtime.dataflow import Dataflow
-from ikebana.runtime.messages import FIRST_EXCHANGE
+from ikebana.runtime.messages import PROGRAM_MESSAGES
 from ikebana.runtime.staging import stages
 from ikebana.trace import Updates
 from tests.dataflow.harness import cluster_of
@@ -28,12 +28,12 @@ Rows = Counter[tuple[int, int]]
 
 
 def exchanges(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The dataflows of all exchanges from now on."""
+    """The dataflows of all exchanges from now on, those of programs included."""
     names: list[str] = []
     tell_all = Dataflow._send_all
 
     def record(flow: Dataflow, channel: int, number: int, parts: list[Any]) -> None:
-        if channel >= FIRST_EXCHANGE:
+        if channel >= PROGRAM_MESSAGES:
             names.append(flow.name)
         tell_all(flow, channel, number, parts)
 

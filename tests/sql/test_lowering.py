@@ -77,7 +77,7 @@ def test_oracle_rows_before_views(workers: int) -> None:
     assert not [f"{name}: {text}" for name in NAMES if (text := against_spark(name, actual[name]))]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_oracle_views_before_rows(workers: int) -> None:
     with installed(workers, history()[0][0]) as world:
         for number, (state, expected) in enumerate(history()):

@@ -17,10 +17,11 @@ from ikebana_bench.tpch.answers import expected, wrong
 from ikebana_bench.tpch.schemas import KEYS, QUERIES, SCHEMAS, TABLES, query
 from ikebana_bench.tpch.stream import Changes, RefreshStream, applied
 from ikebana_bench.tpch.verify import apply, install
+from tests.profiles import PROFILE
 
 SCALE = 0.01  # the smallest at which offers have keys
 ORDERS = 10  # one in so many is kept
-ROUNDS = 4
+ROUNDS = 2 if PROFILE == "quick" else 4
 
 
 @pytest.fixture(scope="module")

@@ -256,8 +256,9 @@ class Worker:
 
     def _has_moved(self, flow: Dataflow) -> None:
         """Note that a dataflow has changed its traces, or as a reader the traces that it imports."""
-        for each in (flow, *flow.imported):
-            self._unmerged[each.name] = None
+        for moved in (flow, *flow.imported):
+            if moved.name in self.flows:
+                self._unmerged[moved.name] = None
 
     def _check_memory(self, flow: Dataflow, spent: float) -> None:
         """Raise if a dataflow uses too much memory. Measured only after it has worked for a while."""
@@ -512,6 +513,7 @@ class Worker:
             for number in [number for number, hold in self._holds.items() if hold.dataflow == name]:
                 self._holds.pop(number).drop()
             flow.drop()
+            self._unmerged.pop(name, None)
             self._has_moved(flow)
             if self._by_digest.get(flow.plan.digest) is flow:
                 del self._by_digest[flow.plan.digest]
