@@ -32,7 +32,7 @@ def sizes(engine: Engine) -> dict[str, int]:
         for name, value in vars(owner).items()
         if isinstance(value, CONTAINERS)
     }
-    sources = [inputs for each in engine.cluster.workers for inputs in each._inputs.values()]
+    sources = [inputs for peer in engine.cluster.workers for inputs in peer._inputs.values()]
     held = sum(status.bytes + status.inner_bytes for status in engine.status())
     return {**counts, "sources": sum(map(len, sources)), "nodes": len(ir._interned), "bytes": held}
 
@@ -87,4 +87,6 @@ def test_many_installs_leave_nothing_behind(
     before = sizes(engine)
     for _ in range(10):
         once(engine, orders, events, "view")
-    assert sizes(engine) == before
+    after = sizes(engine)
+    assert after.pop("nodes") <= before.pop("nodes")  # those of other engines of this process may be gone by now
+    assert after == before
