@@ -48,8 +48,8 @@ is done by a program, undone, done by visits, and the results are compared."""
 ROOM = 1 << 13
 """The number of rows that fit into a register."""
 
-MOST_INPUT_ROWS = 1 << 11
-"""Sweeps with more rows of input than this are done by visits, which are faster then."""
+MOST_INPUT_ROWS = 1 << 8
+"""Sweeps with more rows of input than this are done by visits: they would write more than memtables have room for."""
 
 LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
 
