@@ -92,8 +92,8 @@ class Lookups(Scenario[LookupParameters]):
         def change_and_look_up(at: int) -> Any:
             self._set_price(orders, at, 5_000 + at)
             watch = Stopwatch()
-            found = look_up(at % self._p.customers)
-            self.verify(found == [self._sum(at % self._p.customers)], "a look-up sees the change before it")
+            rows = look_up(at % self._p.customers)
+            self.verify(rows == [self._sum(at % self._p.customers)], "a look-up sees the change before it")
             return watch.seconds * 1e3
 
         results = self._reads("lookup", look_up, lambda customer: [self._sum(customer)])
@@ -125,11 +125,11 @@ class Lookups(Scenario[LookupParameters]):
         self, name: str, read: Callable[[int], Any], expected: Callable[[int], Any], customers: Sequence[int]
     ) -> float:
         """The reads in a second, if each thread has its own part of the customers."""
-        found: dict[int, Any] = {}
+        answers: dict[int, Any] = {}
 
         def work(number: int) -> None:
             for customer in customers[number :: self._p.threads]:
-                found[customer] = read(customer)
+                answers[customer] = read(customer)
 
         threads = [threading.Thread(target=work, args=(number,)) for number in range(self._p.threads)]
         watch = Stopwatch()
@@ -138,7 +138,7 @@ class Lookups(Scenario[LookupParameters]):
         for thread in threads:
             thread.join()
         seconds = watch.seconds
-        wrong = [customer for customer in set(customers) if found.get(customer) != expected(customer)]
+        wrong = [customer for customer in set(customers) if answers.get(customer) != expected(customer)]
         self.verify(not wrong, f"every {name} of {self._p.threads} threads is right", detail=str(wrong[:5]))
         return len(customers) / seconds
 

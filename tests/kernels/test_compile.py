@@ -70,7 +70,7 @@ def test_the_first_import_compiles_and_the_next_ones_load(tmp_path: Path, statem
 def test_every_kernel_is_compiled_for_one_signature_and_kept() -> None:
     """In this process; Numba does not keep a kernel whose code has addresses of this process."""
     kernels.load()
-    assert all(len(each.stats.cache_hits) + len(each.stats.cache_misses) == 1 for each in KERNELS.values())
+    assert all(len(kernel.stats.cache_hits) + len(kernel.stats.cache_misses) == 1 for kernel in KERNELS.values())
     kept = [path.name for path in cache_directory().rglob("*.nb?")]
     for name in KERNELS:
         assert {path.rsplit(".", 1)[1] for path in kept if f".{name}-" in path} == {"nbi", "nbc"}, name

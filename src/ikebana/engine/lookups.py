@@ -116,5 +116,5 @@ def owner(schema: Schema, arrays: Sequence[pa.Array], workers: int) -> int | Non
 
 def common_epoch(answers: Sequence[RowsOfKeys]) -> int | None:
     """The epoch of all answers; None if they are of different epochs."""
-    epochs = {found.epoch for found in answers}
+    epochs = {answer.epoch for answer in answers}
     return epochs.pop() if len(epochs) == 1 else None

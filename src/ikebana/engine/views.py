@@ -242,7 +242,7 @@ class View:
         worker = owner(schema, arrays, self._coordinator.cluster.size)
         request = Lookup(self.dataflow, epoch, checked, exact=at is not None)
         try:
-            rows = self._found(request, worker, binding, deadline)
+            rows = self._rows_of_keys(request, worker, binding, deadline)
         except TimeError:
             if at is not None:
                 raise self._not_kept(epoch) from None
@@ -252,19 +252,21 @@ class View:
         with self.hold(timeout=deadline.seconds_left()) as held:  # other threads advance so fast that epochs differ
             return held.read(held.epoch, checked, binding=binding, timeout=deadline.seconds_left())
 
-    def _found(self, request: Lookup, worker: int | None, binding: int | None, deadline: Deadline) -> pa.Table | None:
+    def _rows_of_keys(
+        self, request: Lookup, worker: int | None, binding: int | None, deadline: Deadline
+    ) -> pa.Table | None:
         """The rows that workers find; None if their answers are of different epochs."""
         coordinator = self._coordinator
         is_alone = coordinator.cluster.size == 1
         if worker is not None and (is_alone or request.epoch == self._checked_epoch):
-            (found,) = coordinator.ask(request, worker, deadline)
-            if is_alone or found.epoch == self._checked_epoch:
-                return self.combine([found], binding)
+            (answer,) = coordinator.ask(request, worker, deadline)
+            if is_alone or answer.epoch == self._checked_epoch:
+                return self.combine([answer], binding)
         answers = coordinator.ask(request, deadline=deadline)
         epoch = common_epoch(answers)
         if epoch is None:
             return None
-        if not any(found.errors for found in answers):
+        if not any(answer.errors for answer in answers):
             self._checked_epoch = max(epoch, self._checked_epoch)
         return self.combine(answers, binding)
 

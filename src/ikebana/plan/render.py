@@ -138,7 +138,7 @@ class Renderer:
             signal = LookupSignal(self._signal_of(node.source), self._signal_of(node.index))
         elif isinstance(node, ir.Join) and not node.scope:
             signal = JoinSignal(self._signal_of(node.left), self._signal_of(node.right))
-        elif all([each is inputs[0] for each in inputs]):
+        elif all([other is inputs[0] for other in inputs]):
             return inputs[0]
         else:
             signal = AnySignal(list(dict.fromkeys(inputs)))

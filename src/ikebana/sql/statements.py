@@ -263,8 +263,8 @@ class Statement:
         if len(numbers) == 1:
             return [self.rows_of(numbers[0], None, deadline.seconds_left())]
         rows = plain_rows(self._view.find({BINDING_ID: list(numbers)}, timeout=deadline.seconds_left()), self.name)
-        each = {number: rows.filter(pc.equal(rows[BINDING_ID], number)) for number in numbers}
-        return [self._shown(each[number].drop_columns([BINDING_ID])) for number in numbers]
+        by_number = {number: rows.filter(pc.equal(rows[BINDING_ID], number)) for number in numbers}
+        return [self._shown(by_number[number].drop_columns([BINDING_ID])) for number in numbers]
 
     def _shown(self, rows: pa.Table) -> pa.Table:
         return sort_table(rows, self.order) if self.order else rows

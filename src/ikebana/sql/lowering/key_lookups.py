@@ -131,8 +131,8 @@ class _Plan:
         known = self._with_parameters(inner, named)
         if known is None:
             return None
-        outputs = {each.expr_id: self._lowering.expression(each, known) for each in named}
-        return inner.with_outputs(outputs, {each.expr_id: each.fields["name"] for each in named})
+        outputs = {expression.expr_id: self._lowering.expression(expression, known) for expression in named}
+        return inner.with_outputs(outputs, {expression.expr_id: expression.fields["name"] for expression in named})
 
     def _filtered(self, inner: Relation, tree: Tree) -> Relation | None:
         conditions = conjuncts(tree.expression("condition"))
