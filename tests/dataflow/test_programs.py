@@ -27,9 +27,9 @@ from ikebana.engine.collection import Collection
 from ikebana.errors import EvaluationError
 from ikebana.expressions import Column, Literal
 from ikebana.expressions.core import builders
-from ikebana.operators import program as fusing
 from ikebana.operators.expression_steps import Computed, RowCondition
 from ikebana.runtime import dataflow
+from ikebana.runtime import program as fusing
 from ikebana.runtime.dataflow import Dataflow
 from tests.dataflow import expressions
 from tests.dataflow.dataflow_run import (

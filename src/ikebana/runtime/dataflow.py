@@ -35,13 +35,14 @@ from typing import Any
 
 from ikebana.operators import sources
 from ikebana.operators.exchange import Exchange, Parts
-from ikebana.operators.program import FUSE, Message, Preview, Program, ProgramBuilder, Workspaces, check_preview
+from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import NEVER, Span
 from ikebana.operators.streams import TraceReader, from_epoch
 from ikebana.plan import ir
 from ikebana.plan.render import Renderer
 from ikebana.runtime.messages import FIRST_EXCHANGE, PROGRAM_MESSAGES, PROPOSALS, ROUNDS, DataflowMessage
+from ikebana.runtime.program import FUSE, Message, Preview, Program, Workspaces, check_preview
 
 FORGET_AFTER = 16
 """Without visits, operators release old versions only after this many epochs: that costs more than a small program."""

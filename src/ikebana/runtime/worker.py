@@ -33,7 +33,6 @@ import pyarrow as pa
 from ikebana import kernels
 from ikebana.errors import DataflowError, TimeError
 from ikebana.operators.changes import Changes, Fields
-from ikebana.operators.program import Workspaces
 from ikebana.operators.row_errors import ErrorReader, Errors, errors_at
 from ikebana.operators.sources import InputSource
 from ikebana.plan import ir
@@ -81,6 +80,7 @@ from ikebana.runtime.messages import (
     Wait,
     WaitAll,
 )
+from ikebana.runtime.program import Workspaces
 from ikebana.runtime.subscribers import Subscriptions, epochs_and_rows, updates_between
 from ikebana.runtime.transactions import OpenTransactions
 from ikebana.time import Antichain, Time
