@@ -1,0 +1,327 @@
+"""Reductions in programs: distinct rows, sums in diffs, and the least or greatest values of each group.
+
+In a loop, a group is evaluated when it has fresh rows, and at later rounds at which it has changed in earlier epochs
+(`ikebana.operators.reduce` explains these interesting times). It is enough to keep the next such round: when the group
+is evaluated there, the one after it is found.
+
+Contract: the output is what is lacking at this epoch and round; it is written to the trace of the output.
+
+Cost: a binary search in each batch for each group, and the rows of the group; outside loops, `top` reads only the ends.
+"""
+
+from __future__ import annotations
+
+from ikebana.kernels.addresses import (
+    batch_cells,
+    cell,
+    diff_at,
+    end_of_key,
+    first_row,
+    first_row_of_value,
+    insert_rows,
+    key_at,
+    time_at,
+    val_at,
+)
+from ikebana.kernels.compile import helper
+from ikebana.kernels.layout import BATCHES, ROWS
+from ikebana.kernels.opcodes import BEFORE, DONE, FULL, LACKS_ROOM, SEEN, SPILL
+from ikebana.kernels.pointers import load
+from ikebana.kernels.probes import is_visible
+from ikebana.kernels.registers import same_row, sort_rows
+
+NEVER = 1 << 62
+"""Later than every round."""
+
+
+@helper
+def collect_groups(code, at, columns, arena, counts, round_, order, spare):
+    """The groups to evaluate: those of the fresh rows, and those that wait for this round; sorted, possibly repeated.
+
+    Operands from `at` on: source, groups, pending (-1 outside loops), rounds; then for each column its slot in the
+    source, in the groups and among the pending. Returns the number of groups, or -1 if there is no room.
+    """
+    source, groups, pending, rounds = code[at], code[at + 1], code[at + 2], code[at + 3]
+    first = at + 4
+    rows = counts[source]
+    for column in range(columns):
+        from_, to = code[first + column], code[first + columns + column]
+        for row in range(rows):
+            arena[to, row] = arena[from_, row]
+    if pending >= 0:
+        kept = 0
+        for row in range(counts[pending]):
+            if arena[rounds, row] == round_:
+                if rows == arena.shape[1]:
+                    return -1
+                for column in range(columns):
+                    arena[code[first + columns + column], rows] = arena[code[first + 2 * columns + column], row]
+                rows += 1
+            else:
+                for column in range(columns):
+                    slot = code[first + 2 * columns + column]
+                    arena[slot, kept] = arena[slot, row]
+                arena[rounds, kept] = arena[rounds, row]
+                kept += 1
+        counts[pending] = kept
+    counts[groups] = rows
+    sort_rows(arena, code, first + columns, columns, rows, order, spare)
+    return rows
+
+
+@helper
+def sum_of_value(table, key, val, now, present):
+    """The count of a row at this visit, and the next later round at which it has changed in earlier epochs."""
+    total, later = 0, NEVER
+    for batch in range(load(table + 8 * BATCHES)):
+        cells = batch_cells(table, batch)
+        row, end = first_row_of_value(cells, key, val), cell(cells, ROWS)
+        while row < end and key_at(cells, row) == key and val_at(cells, row) == val:
+            epoch, round_ = time_at(cells, row)
+            if epoch <= now:
+                if round_ <= present:
+                    total += diff_at(cells, row, 0)
+                elif epoch < now and round_ < later:
+                    later = round_
+            row += 1
+    return total, later
+
+
+@helper
+def distinct(code, pc, arena, counts, traces, order, spare, now, present):
+    """Each row of positive count, once.
+
+    Operands: target, input trace, output trace, to key, to val, to diff; then those of `collect_groups` for two
+    columns.
+    """
+    target, given, produced = code[pc + 2], traces[code[pc + 3]], traces[code[pc + 4]]
+    to_key, to_val, to_diff, at = code[pc + 5], code[pc + 6], code[pc + 7], pc + 8
+    rows = collect_groups(code, at, 2, arena, counts, present, order, spare)
+    if rows < 0:
+        return FULL
+    pending, rounds, first = code[at + 2], code[at + 3], at + 4
+    key, val, later_key, later_val = code[first + 2], code[first + 3], code[first + 4], code[first + 5]
+    written = 0
+    for number in range(rows):
+        row = order[number]
+        if number > 0 and same_row(arena, code, first + 2, 2, row, order[number - 1]):
+            continue
+        count, later = sum_of_value(given, arena[key, row], arena[val, row], now, present)
+        output, later_output = sum_of_value(produced, arena[key, row], arena[val, row], now, present)
+        later = min(later, later_output)
+        if later < NEVER and pending >= 0:
+            waiting = counts[pending]
+            if waiting == arena.shape[1]:
+                return FULL
+            arena[later_key, waiting], arena[later_val, waiting] = arena[key, row], arena[val, row]
+            arena[rounds, waiting] = later
+            counts[pending] = waiting + 1
+        change = (1 if count > 0 else 0) - output
+        if change != 0:
+            arena[to_key, written], arena[to_val, written] = arena[key, row], arena[val, row]
+            arena[to_diff, written] = change
+            written += 1
+    counts[target] = written
+    if insert_rows(produced, arena, to_key, to_val, code, pc + 7, written, now, present):
+        return DONE
+    counts[LACKS_ROOM] = code[pc + 4]
+    return SPILL
+
+
+@helper
+def group_sums(code, pc, arena, counts, traces, now, present):
+    """For each group with fresh rows its old sums, with diff -1, and its new sums, with diff 1; outside loops only.
+
+    A group whose first sum is zero does not exist. Operands: source, target, trace, lanes, key, to key, to diff, then
+    the source's diff slots and the target's slots of sums. The source has one row for each group.
+    """
+    source, target, table, lanes = code[pc + 2], code[pc + 3], traces[code[pc + 4]], code[pc + 5]
+    key, to_key, to_diff = code[pc + 6], code[pc + 7], code[pc + 8]
+    diffs = pc + 9
+    sums = diffs + lanes
+    written = 0
+    for row in range(counts[source]):
+        if written + 2 > arena.shape[1]:
+            return FULL
+        old, new = written, written + 1
+        for lane in range(lanes):
+            arena[code[sums + lane], new] = 0
+        for batch in range(load(table + 8 * BATCHES)):
+            cells = batch_cells(table, batch)
+            match, end = first_row(cells, arena[key, row]), cell(cells, ROWS)
+            while match < end and key_at(cells, match) == arena[key, row]:
+                epoch, _ = time_at(cells, match)
+                if epoch <= now:
+                    for lane in range(lanes):
+                        arena[code[sums + lane], new] += diff_at(cells, match, lane)
+                match += 1
+        for lane in range(lanes):
+            slot = code[sums + lane]
+            arena[slot, old] = arena[slot, new] - arena[code[diffs + lane], row]
+        arena[to_key, old], arena[to_key, new] = arena[key, row], arena[key, row]
+        arena[to_diff, old], arena[to_diff, new] = -1, 1
+        had, has = arena[code[sums], old] != 0, arena[code[sums], new] != 0
+        if had and has:
+            written += 2
+        elif had:
+            written += 1
+        elif has:
+            for lane in range(lanes):
+                arena[code[sums + lane], old] = arena[code[sums + lane], new]
+            arena[to_diff, old] = 1
+            written += 1
+    counts[target] = written
+    return DONE
+
+
+@helper
+def open_cursors(table, key, cursors, backward):
+    """Place a cursor at the least, or greatest, value of a key in each batch. `cursors` has position and end of
+    each."""
+    for batch in range(load(table + 8 * BATCHES)):
+        cells = batch_cells(table, batch)
+        start, end = first_row(cells, key), end_of_key(cells, key)
+        cursors[0, batch] = end - 1 if backward else start
+        cursors[1, batch] = start - 1 if backward else end
+
+
+@helper
+def next_value(table, cursors, backward, mode, now, present):
+    """The next value of a key in order, and its count; the cursors move past it. The last result is false at the
+    end."""
+    batches, step = load(table + 8 * BATCHES), -1 if backward else 1
+    exists, value = False, 0
+    for batch in range(batches):
+        if cursors[0, batch] != cursors[1, batch]:
+            candidate = val_at(batch_cells(table, batch), cursors[0, batch])
+            if not exists or (candidate > value if backward else candidate < value):
+                exists, value = True, candidate
+    total = 0
+    for batch in range(batches):
+        cells = batch_cells(table, batch)
+        while cursors[0, batch] != cursors[1, batch] and val_at(cells, cursors[0, batch]) == value:
+            epoch, round_ = time_at(cells, cursors[0, batch])
+            if (epoch < now and round_ <= present) or (epoch == now and is_visible(epoch, round_, mode, now, present)):
+                total += diff_at(cells, cursors[0, batch], 0)
+            cursors[0, batch] += step
+    return value, total, exists
+
+
+@helper
+def later_round(table, key, now, present):
+    """The next round at which a key has changed in earlier epochs."""
+    later = NEVER
+    for batch in range(load(table + 8 * BATCHES)):
+        cells = batch_cells(table, batch)
+        row, end = first_row(cells, key), cell(cells, ROWS)
+        while row < end and key_at(cells, row) == key:
+            epoch, round_ = time_at(cells, row)
+            if epoch < now and present < round_ < later:
+                later = round_
+            row += 1
+    return later
+
+
+@helper
+def best_values(table, key, limit, greatest, once, mode, now, present, cursors, values, multiplicities):
+    """Write the first values of a key with a positive count, `limit` in all; return their number, or -1 without
+    room."""
+    open_cursors(table, key, cursors, greatest)
+    count, places = 0, limit
+    while places > 0:
+        value, total, exists = next_value(table, cursors, greatest, mode, now, present)
+        if not exists:
+            break
+        if total > 0:
+            if count == len(values):
+                return -1
+            values[count] = value
+            multiplicities[count] = 1 if once else min(total, places)
+            places -= multiplicities[count]
+            count += 1
+    return count
+
+
+@helper
+def all_values(table, key, backward, now, present, cursors, values, multiplicities):
+    """Write all values of a key with a count other than zero; return their number, or -1 without room."""
+    open_cursors(table, key, cursors, backward)
+    count = 0
+    while True:
+        value, total, exists = next_value(table, cursors, backward, SEEN, now, present)
+        if not exists:
+            return count
+        if total != 0:
+            if count == len(values):
+                return -1
+            values[count], multiplicities[count] = value, total
+            count += 1
+
+
+@helper
+def top(code, pc, arena, counts, traces, order, spare, cursors, lists, now, present):
+    """The `limit` least or greatest values of each group.
+
+    Operands: target, input trace, output trace, to key, to val, to diff, limit, greatest, whether a value takes one
+    place whatever its count, whether in a loop; then those of `collect_groups` for one column. In a loop the present
+    output is read; outside it is computed from the rows before this visit.
+    """
+    target, given, produced = code[pc + 2], traces[code[pc + 3]], traces[code[pc + 4]]
+    limit, greatest, once, loops, at = code[pc + 8], code[pc + 9], code[pc + 10], code[pc + 11], pc + 12
+    rows = collect_groups(code, at, 1, arena, counts, present, order, spare)
+    if rows < 0:
+        return FULL
+    pending, rounds, key, later_key = code[at + 2], code[at + 3], code[at + 5], code[at + 6]
+    written = 0
+    for number in range(rows):
+        group = arena[key, order[number]]
+        if number > 0 and group == arena[key, order[number - 1]]:
+            continue
+        new = best_values(given, group, limit, greatest, once, SEEN, now, present, cursors, lists[0], lists[1])
+        if loops:
+            old = all_values(produced, group, greatest, now, present, cursors, lists[2], lists[3])
+            later = min(later_round(given, group, now, present), later_round(produced, group, now, present))
+            if later < NEVER:
+                waiting = counts[pending]
+                if waiting == arena.shape[1]:
+                    return FULL
+                arena[later_key, waiting], arena[rounds, waiting] = group, later
+                counts[pending] = waiting + 1
+        else:
+            old = best_values(given, group, limit, greatest, once, BEFORE, now, 0, cursors, lists[2], lists[3])
+        if new < 0 or old < 0:
+            return FULL
+        written = emit_differences(code, pc, arena, lists, new, old, group, greatest, written)
+        if written < 0:
+            return FULL
+    counts[target] = written
+    if insert_rows(produced, arena, code[pc + 5], code[pc + 6], code, pc + 7, written, now, present):
+        return DONE
+    counts[LACKS_ROOM] = code[pc + 4]
+    return SPILL
+
+
+@helper
+def emit_differences(code, pc, arena, lists, new, old, group, greatest, written):
+    """Write the differences of two lists of values with counts, in ascending order; return the end, or -1."""
+    to_key, to_val, to_diff = code[pc + 5], code[pc + 6], code[pc + 7]
+    step = -1 if greatest else 1
+    a, b = (new - 1, old - 1) if greatest else (0, 0)
+    end_a, end_b = (-1, -1) if greatest else (new, old)
+    while a != end_a or b != end_b:
+        if b == end_b or (a != end_a and lists[0, a] < lists[2, b]):
+            value, change = lists[0, a], lists[1, a]
+            a += step
+        elif a == end_a or lists[2, b] < lists[0, a]:
+            value, change = lists[2, b], -lists[3, b]
+            b += step
+        else:
+            value, change = lists[0, a], lists[1, a] - lists[3, b]
+            a += step
+            b += step
+        if change != 0:
+            if written == arena.shape[1]:
+                return -1
+            arena[to_key, written], arena[to_val, written], arena[to_diff, written] = group, value, change
+            written += 1
+    return written
