@@ -69,6 +69,18 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def workers_below() -> list[int]:
+    """The worker processes that this process has started, directly or not, and that still run."""
+    return [process.pid for process in psutil.Process().children(recursive=True) if _is_worker(process)]
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE and "ikebana.cluster" in process.cmdline()
+    except psutil.NoSuchProcess:  # it has ended since it was listed
+        return False
+
+
 def within(seconds: float, condition: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + seconds
     while not condition():

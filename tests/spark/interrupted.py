@@ -14,11 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 from pyspark.sql import SparkSession
 
 from ikebana.spark import Session, connect, spark_session
-from tests.clusters import is_running, within
+from tests.clusters import is_running, within, workers_below
 from tests.spark.conftest import SMALL
 
 LONG = 600.0
@@ -215,8 +214,3 @@ def interrupted_connect(spark: SparkSession) -> None:
     interrupted(lambda: connect(spark, workers=2), tracker.getActiveJobsIds)
     assert within(LONG, lambda: not tracker.getActiveJobsIds() and not workers_below())
     assert within(LONG, lambda: not running_tasks(spark))
-
-
-def workers_below() -> list[int]:
-    below = [process for process in psutil.Process().children(recursive=True) if is_running(process.pid)]
-    return [process.pid for process in below if "ikebana.cluster" in process.cmdline()]

@@ -25,7 +25,7 @@ from ikebana.runtime.messages import Push, Read
 from ikebana.spark import Client, SparkWorkers, spark_session
 from ikebana.spark.barrier_job import occupied_slots
 from ikebana.spark.spark_session import slots
-from tests.clusters import EDGES, is_running, within
+from tests.clusters import EDGES, is_running, within, workers_below
 from tests.spark.conftest import SLOTS
 from tests.spark.programs import SOON, all_end, endless, program
 
@@ -36,12 +36,6 @@ def doubled(spark: SparkSession) -> list[int]:
     """Another job, in Python."""
     numbers: list[int] = spark.sparkContext.parallelize(range(6), 3).map(lambda number: 2 * number).collect()
     return numbers
-
-
-def workers_running() -> list[int]:
-    """The worker processes that are descendants of this process."""
-    below = [process for process in psutil.Process().children(recursive=True) if is_running(process.pid)]
-    return [process.pid for process in below if "ikebana.cluster" in process.cmdline()]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -73,11 +67,11 @@ def test_closing_leaves_nothing(spark: SparkSession) -> None:
     descriptors, threads = psutil.Process().num_fds(), threading.active_count()
     cluster = SparkWorkers(spark, 2)
     pids = cluster.pids
-    assert sorted(workers_running()) == sorted(pids)
+    assert sorted(workers_below()) == sorted(pids)
     endless(cluster)
     cluster.close()
     cluster.close()
-    assert not any(map(is_running, pids)) and not workers_running()
+    assert not any(map(is_running, pids)) and not workers_below()
     gc.collect()
     assert threading.active_count() <= threads
     assert psutil.Process().num_fds() <= descriptors + 4  # connections to Java, which PySpark keeps for later
@@ -173,7 +167,7 @@ def test_a_failed_start_leaves_nothing(spark: SparkSession) -> None:
     with pytest.raises(DataflowError, match=r"worker 0 did not start in time(.|\n)*start_timeout"):
         SparkWorkers(spark, 1, start_timeout=0.01)
     assert not occupied_slots[spark.sparkContext]
-    assert within(SOON, lambda: not workers_running())
+    assert within(SOON, lambda: not workers_below())
     assert within(SOON, lambda: not spark.sparkContext.statusTracker().getActiveJobsIds())
 
 
