@@ -23,7 +23,7 @@ SOURCE = ROOT / "src" / "ikebana"
 
 # Bottom first. A part imports itself and the lines above its own here, never its neighbours on the line.
 LAYERS = (
-    ("errors", "machine", "model"),
+    ("errors", "machine", "model", "lazy_imports", "pandas_import"),
     ("time",),
     ("kernels",),
     ("encoding",),

@@ -9,32 +9,55 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ikebana.cluster.processes import Processes
-from ikebana.encoding import Schema
-from ikebana.engine import Engine, Input, View
-from ikebana.engine.collection import Arrangement, Collection, iterate
-from ikebana.engine.delta_join import natural_join
-from ikebana.errors import (
-    ChangeError,
-    ConstantRowsWarning,
-    DataflowError,
-    DroppedError,
-    EvaluationError,
-    IkebanaError,
-    MemoryBudgetError,
-    SchemaError,
-    SqlError,
-    TimeError,
-    WaitTimeoutError,
-)
-from ikebana.operators import Arrange
-from ikebana.time import Antichain, Time
-from ikebana.trace import BatchQueue, Handle, Reader, Updates
+from ikebana.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
+    from ikebana.cluster.processes import Processes
+    from ikebana.encoding import Schema
+    from ikebana.engine import Engine, Input, View
+    from ikebana.engine.collection import Arrangement, Collection, iterate
+    from ikebana.engine.delta_join import natural_join
+    from ikebana.errors import (
+        ChangeError,
+        ConstantRowsWarning,
+        DataflowError,
+        DroppedError,
+        EvaluationError,
+        IkebanaError,
+        MemoryBudgetError,
+        SchemaError,
+        SqlError,
+        TimeError,
+        WaitTimeoutError,
+    )
+    from ikebana.operators import Arrange
     from ikebana.spark import Session
+    from ikebana.time import Antichain, Time
+    from ikebana.trace import BatchQueue, Handle, Reader, Updates
 
 __version__ = "0.2.0.dev0"
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "ikebana.cluster.processes": ["Processes"],
+        "ikebana.encoding": ["Schema"],
+        "ikebana.engine": ["Engine", "Input", "View"],
+        "ikebana.engine.collection": ["Arrangement", "Collection", "iterate"],
+        "ikebana.engine.delta_join": ["natural_join"],
+        "ikebana.errors": [
+            *("ChangeError", "ConstantRowsWarning", "DataflowError", "DroppedError", "EvaluationError"),
+            *("IkebanaError", "MemoryBudgetError", "SchemaError", "SqlError", "TimeError", "WaitTimeoutError"),
+        ],
+        "ikebana.operators": ["Arrange"],
+        "ikebana.time": ["Antichain", "Time"],
+        "ikebana.trace": ["BatchQueue", "Handle", "Reader", "Updates"],
+    },
+)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def connect(spark: Any = None, workers: int | None = None, **options: Any) -> Session:

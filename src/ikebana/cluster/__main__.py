@@ -4,7 +4,11 @@ Only a driver starts it: the worker reads its configuration from its standard in
 is closed. It is a separate module so that the classes that workers pickle are not named after `__main__`.
 """
 
-from ikebana.cluster.worker_process import main
+from ikebana.pandas_import import postpone_pandas
 
 if __name__ == "__main__":
+    postpone_pandas()
+
+    from ikebana.cluster.worker_process import main
+
     main()

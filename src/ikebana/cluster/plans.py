@@ -6,8 +6,9 @@ the nodes of its plan have computed their columns and schemas already. What is p
 dataflow and its owner, is not part of the plan.
 
 A plan is sealed, that is pickled, until a worker opens it, so that a plan that cannot be opened only fails its own
-dataflow. Users' functions are sent by value (cloudpickle). Plan nodes keep the digests that the driver has computed:
-the digest of an unpickled function could differ, and workers must agree on which plans are equal.
+dataflow. Users' functions are sent by value (cloudpickle), and may use pandas (`ikebana.pandas_import`). Plan nodes
+keep the digests that the driver has computed: the digest of an unpickled function could differ, and workers must agree
+on which plans are equal.
 
 Contract. All workers get the same install commands in the same order. Each command names the plans to forget after it,
 so that workers keep exactly what the driver believes they keep: at most `MAX_PLANS` plans of `MAX_BYTES` pickled bytes
@@ -31,6 +32,7 @@ from typing import Any
 import cloudpickle
 
 from ikebana.errors import DataflowError
+from ikebana.pandas_import import use_pandas
 from ikebana.plan import ir
 from ikebana.runtime.messages import Install
 
@@ -39,6 +41,10 @@ MAX_PLANS = 256
 
 MAX_BYTES = 4 << 20
 """The pickled bytes of the plans that workers keep."""
+
+
+_FUNCTION_MARK = b"cloudpickle"
+"""The pickle of a function by value names the module that restores it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +111,8 @@ class KeptPlans:
     def _opened(self, digest: str) -> ir.Node:
         plan = self._plans[digest]
         if isinstance(plan, bytes):
+            if _FUNCTION_MARK in plan:
+                use_pandas()
             plan = self._plans[digest] = pickle.loads(plan)
         return plan
 

@@ -56,8 +56,6 @@ from ikebana.kernels import gather_strings
 
 _INTEGER_BYTES = 8
 """Bytes of a count, or of the offset of an end."""
-_NO_BINARY = pa.scalar(b"", pa.large_binary())
-_VALID = pa.scalar(b"\1", pa.large_binary())
 _NO_LANE, _NO_BYTES = np.zeros(1, np.int64), np.zeros(0, np.uint8)
 
 
@@ -176,14 +174,19 @@ def _only_valid(values: pa.Array, array: pa.Array) -> pa.Array:
     return values if not array.null_count else pc.if_else(array.is_valid(), values, pa.scalar(None, values.type))
 
 
+def _binary(value: bytes) -> pa.Scalar:
+    return pa.scalar(value, pa.large_binary())
+
+
 def _joined(array: pa.Array, parts: Sequence[pa.Array]) -> pa.Array:
     """Concatenate binaries row by row; null where `array` is null."""
-    return pc.binary_join_element_wise(_only_valid(parts[0], array), *parts[1:], _NO_BINARY)
+    return pc.binary_join_element_wise(_only_valid(parts[0], array), *parts[1:], _binary(b""))
 
 
 def _cells(array: pa.Array) -> pa.Array:
     """Return nothing for a null, otherwise a 1 and the bytes of the value."""
-    return pc.fill_null(pc.binary_join_element_wise(_VALID, _serialize(array), _NO_BINARY), _NO_BINARY)
+    nothing = _binary(b"")
+    return pc.fill_null(pc.binary_join_element_wise(_binary(b"\1"), _serialize(array), nothing), nothing)
 
 
 def _serialize_struct(array: pa.Array) -> pa.Array:

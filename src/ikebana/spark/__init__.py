@@ -11,13 +11,33 @@ that the engine uses, `barrier_job` the Spark job that hosts it, `supervisor` th
 them survive Ctrl-C. `errors` summarises Spark's errors.
 """
 
-from ikebana.cluster.client import Client, ClientCredentials
-from ikebana.spark.following import FollowedStream
-from ikebana.spark.session import Session, connect
-from ikebana.spark.spark_session import slots
-from ikebana.spark.table import Table
-from ikebana.spark.view import View
-from ikebana.spark.workers import SparkWorkers
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ikebana.lazy_imports import lazy_names
+
+if TYPE_CHECKING:
+    from ikebana.cluster.client import Client, ClientCredentials
+    from ikebana.spark.following import FollowedStream
+    from ikebana.spark.session import Session, connect
+    from ikebana.spark.spark_session import slots
+    from ikebana.spark.table import Table
+    from ikebana.spark.view import View
+    from ikebana.spark.workers import SparkWorkers
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "ikebana.cluster.client": ["Client", "ClientCredentials"],
+        "ikebana.spark.following": ["FollowedStream"],
+        "ikebana.spark.session": ["Session", "connect"],
+        "ikebana.spark.spark_session": ["slots"],
+        "ikebana.spark.table": ["Table"],
+        "ikebana.spark.view": ["View"],
+        "ikebana.spark.workers": ["SparkWorkers"],
+    },
+)
 
 __all__ = [
     "Client",
@@ -30,3 +50,7 @@ __all__ = [
     "connect",
     "slots",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -25,8 +25,8 @@ from ikebana.expressions.temporal import zones
 _BLANK = "".join(map(chr, [*range(33), 127]))  # the characters that Spark trims
 _JAVA_BLANK = _BLANK[:-1]  # the characters that Java trims
 
-_TRUE = pa.array(["t", "true", "y", "yes", "1"])
-_FALSE = pa.array(["f", "false", "n", "no", "0"])
+_TRUE = ("t", "true", "y", "yes", "1")
+_FALSE = ("f", "false", "n", "no", "0")
 
 _DATE = r"(?s)^(?P<sign>[+-]?)(?P<y>\d{4,7})(?:-(?P<m>\d{1,2})(?:-(?P<d>\d{1,2})(?:[ T].*)?)?)?$"
 _TIME = r"(?P<H>\d{1,2})(?::(?P<M>\d{1,2})(?::(?P<S>\d{1,2})(?P<f>\.\d*)?(?P<zone>[^\d.].*)?)?)?"
@@ -50,8 +50,8 @@ _FIRST, _LAST = divmod(-(2**63), zones.DAY), divmod(2**63 - 1, zones.DAY)
 def to_boolean(strings: pa.Array) -> pa.Array:
     """Parse booleans."""
     words = pc.utf8_lower(pc.utf8_trim(strings, _BLANK))
-    trues = pc.is_in(words, value_set=_TRUE)
-    return pc.if_else(pc.or_(trues, pc.is_in(words, value_set=_FALSE)), trues, pa.scalar(None, pa.bool_()))
+    trues = pc.is_in(words, value_set=pa.array(_TRUE))
+    return pc.if_else(pc.or_(trues, pc.is_in(words, value_set=pa.array(_FALSE))), trues, pa.scalar(None, pa.bool_()))
 
 
 def to_integer(strings: pa.Array, kind: pa.DataType, *, truncate: bool) -> pa.Array:

@@ -329,13 +329,13 @@ def _ascii(call: Call, text: pa.Array) -> pa.Array:
     return map_distinct(lambda text: ord(text[0]) if text else 0, _INT, pc.utf8_slice_codeunits(text, 0, 1))
 
 
-_CHARACTERS = pa.array([chr(code) for code in range(256)] + [""])
+_CHARACTERS = [*map(chr, range(256)), ""]
 
 
 @maps("Chr", gives=_STRING)
 def _chr(call: Call, code: pa.Array) -> pa.Array:
     value = to_int64(code)
-    return _CHARACTERS.take(pa.array(np.where(value < 0, 256, value & 0xFF)))
+    return pa.array(_CHARACTERS).take(pa.array(np.where(value < 0, 256, value & 0xFF)))
 
 
 @maps("Levenshtein", gives=_INT)

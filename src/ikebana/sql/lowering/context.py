@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import count
 
 import pyarrow as pa
 
-from ikebana.engine.collection import constant
+from ikebana.engine.collection import Collection, constant
 from ikebana.errors import SqlError
 from ikebana.expressions import Expression, PythonFunction, translate
 from ikebana.expressions.core.base import unsupported_error
@@ -149,7 +150,7 @@ class Lowering:
 
     def always(self, relation: Relation) -> Relation:
         """A row for each result that must exist even if `relation` is empty: one for each binding, or just one."""
-        return self._parameters({}) if relation.is_bound else Relation(ONE_ROW, {}, {})
+        return self._parameters({}) if relation.is_bound else Relation(single_row(), {}, {})
 
     def bound(self, relation: Relation) -> Relation:
         """The relation once for each binding; unchanged if it depends on parameters already."""
@@ -162,8 +163,10 @@ class Lowering:
         return list(relations)
 
 
-ONE_ROW = constant(pa.table({"one": pa.array([True])}, pa.schema([pa.field("one", pa.bool_(), nullable=False)])))
-"""A collection of one row, whose value is not used."""
+@cache
+def single_row() -> Collection:
+    """A collection of one row, whose value is not used."""
+    return constant(pa.table({"one": pa.array([True])}, pa.schema([pa.field("one", pa.bool_(), nullable=False)])))
 
 
 def cross_join(relations: Sequence[Relation]) -> Relation:

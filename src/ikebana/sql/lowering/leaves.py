@@ -9,7 +9,7 @@ import pyarrow as pa
 from ikebana.engine.collection import constant
 from ikebana.errors import SqlError
 from ikebana.expressions.core.tree import Tree
-from ikebana.sql.lowering.context import ONE_ROW, Lowering, Required
+from ikebana.sql.lowering.context import Lowering, Required, single_row
 from ikebana.sql.planned import CONSTANT, IDENTITY, TABLE
 from ikebana.sql.relation import Relation, column_of, from_collection, unique_name
 
@@ -26,7 +26,7 @@ def leaf(lowering: Lowering, tree: Tree, required: Required) -> Relation:
 
 def one_row(lowering: Lowering, tree: Tree, required: Required) -> Relation:
     """The row of a SELECT without FROM."""
-    return Relation(ONE_ROW, {}, {})
+    return Relation(single_row(), {}, {})
 
 
 def table_name(tree: Tree) -> str | None:
