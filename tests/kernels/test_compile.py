@@ -32,9 +32,11 @@ from ikebana.kernels.compile import KERNELS
 kernels.load()
 """
 FEW = """
-from ikebana.kernels import hashing
-from ikebana.kernels.compile import KERNELS, compile_all
-compile_all()
+import numpy
+from ikebana.kernels import hash_integers
+from ikebana.kernels.compile import KERNELS
+hash_integers(numpy.zeros(1, "int64"), numpy.ones(1, "uint8"), numpy.zeros(1, "int64"))
+assert "hash_bytes" in KERNELS and "merge_rows" not in KERNELS, "a call loads the kernels of its module"
 """
 SOURCES = str(Path(ikebana.__file__).parents[1])
 

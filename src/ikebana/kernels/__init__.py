@@ -5,15 +5,17 @@ Times are positions (`tix`, int32) in a table of distinct times. Diffs are a two
 for each diff lane. Kernels are independent of schemas, frontiers, batches and Arrow. This is the only package that
 imports Numba.
 
-Loading. The first call of a kernel loads all of them: it imports Numba, and compiles the kernels or reads them from the
-cache on disk (see `compile`). That takes a second or two, which processes that only plan queries or pass rows on do not
-need, such as Spark's when they look up a data source. `load` does it ahead of time; workers call it when they start.
+Loading. The first call of a kernel loads it with the others of its module: it imports Numba, and compiles the kernels
+or reads them from the cache on disk (see `compile`). For all modules together that takes a second or two, which
+processes that only plan queries or load rows do not need. `load` does it ahead of time, and workers do so when they
+start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 MODULES = {
@@ -30,16 +32,18 @@ MODULES = {
 }
 """The kernels, and functions around them, of each module."""
 
-_loaded: dict[str, Callable[..., Any]] = {}
+_MODULE_OF = {name: module for module, names in MODULES.items() for name in names}
 
 
 def load() -> None:
     """Compile all kernels, or load them from the cache, unless that was done before."""
-    if _loaded:
-        return
-    modules = {name: import_module(f"ikebana.kernels.{name}") for name in MODULES}
-    import_module("ikebana.kernels.compile").compile_all()
-    _loaded.update({name: getattr(modules[module], name) for module, names in MODULES.items() for name in names})
+    _load(*MODULES)
+
+
+def _load(*names: str) -> list[ModuleType]:
+    modules = [import_module(f"ikebana.kernels.{name}") for name in names]
+    import_module("ikebana.kernels.compile").compile_declared()
+    return modules
 
 
 class _Kernel:
@@ -53,8 +57,9 @@ class _Kernel:
 
     def __call__(self, *arguments: Any) -> Any:
         if self._function is None:
-            load()
-            self._function = _loaded[self._name]
+            [module] = _load(_MODULE_OF[self._name])
+            self._function = getattr(module, self._name)
+            assert self._function is not None
         return self._function(*arguments)
 
 

@@ -20,6 +20,7 @@ run the kernels as plain Python.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -30,6 +31,7 @@ from numba.core import types
 from ikebana.kernels.cache import cache_directory
 
 _settings: Any = numba.config
+_lock = threading.Lock()
 
 Function: TypeAlias = Callable[..., Any]
 
@@ -65,13 +67,14 @@ TYPES: dict[str, Any] = {
 }
 
 KERNELS: dict[str, Any] = {}
-"""Every kernel by name. `compile_all` compiles them, and the tests compare each with a twin in plain Python."""
+"""Every declared kernel by name. The tests compare each with a twin in plain Python."""
 
 _signatures: dict[str, str] = {}
+"""The signatures of the kernels that are declared and not yet compiled."""
 
 
 def kernel(signature: str) -> Callable[[Function], Function]:
-    """Declare a kernel, which `compile_all` compiles with the others."""
+    """Declare a kernel, which `compile_declared` compiles."""
 
     def declare(function: Function) -> Function:
         with _own_cache():
@@ -105,19 +108,27 @@ def is_compiled() -> bool:
     return not _settings.DISABLE_JIT
 
 
-def compile_all() -> None:
-    """Compile every declared kernel or load it from the cache; report compilation on standard error."""
+def compile_declared() -> None:
+    """Compile the declared kernels or load them from the cache; report compilation on standard error."""
+    with _lock:
+        signatures = dict(_signatures)
+        compiled = [name for name, signature in signatures.items() if _compile(name, signature)]
+        _signatures.clear()
+    if compiled:
+        _report(f"ikebana: compiled {len(compiled)} kernels", end="\n")
+
+
+def _compile(name: str, signature: str) -> bool:
+    """Compile a kernel; return whether it was not in the cache."""
     if not is_compiled():
-        return
-    announced = False
-    for position, (name, compiled) in enumerate(KERNELS.items(), 1):
-        compiled.compile(eval(_signatures[name], {}, TYPES))
-        if compiled.stats.cache_misses:
-            announced = True
-            _report(f"ikebana: compiling kernels, once on this machine: {position}/{len(KERNELS)} {name}")
-        compiled.disable_compile()
-    if announced:
-        _report(f"ikebana: compiled {len(KERNELS)} kernels", end="\n")
+        return False
+    function = KERNELS[name]
+    function.compile(eval(signature, {}, TYPES))
+    function.disable_compile()
+    if not function.stats.cache_misses:
+        return False
+    _report(f"ikebana: compiling kernels, once on this machine: {name}")
+    return True
 
 
 def _report(line: str, end: str = "") -> None:
