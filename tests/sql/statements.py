@@ -562,10 +562,10 @@ def loads(data: bytes) -> Planned:
     return Planned(
         nodes=document["plan"],
         config=Config(document["ansi"], document["time_zone"]),
-        columns=_schema(document["columns"]),
-        constants=tuple(map(_table, document["constants"])),
+        columns=fields_from_text(document["columns"]),
+        constants=tuple(map(table_from_text, document["constants"])),
         functions={
-            int(number): PythonCode(name, base64.b64decode(code), eval_type, _schema(kind)[0].type)
+            int(number): PythonCode(name, base64.b64decode(code), eval_type, fields_from_text(kind)[0].type)
             for number, (name, code, eval_type, kind) in document["functions"].items()
         },
     )
@@ -577,10 +577,10 @@ def dumps(planned: Planned) -> bytes:
         "plan": planned.nodes,
         "ansi": planned.config.ansi,
         "time_zone": planned.config.time_zone,
-        "columns": _schema_text(planned.columns),
-        "constants": [_table_text(table) for table in planned.constants],
+        "columns": fields_to_text(planned.columns),
+        "constants": [table_to_text(table) for table in planned.constants],
         "functions": {
-            number: [code.name, _text(code.function), code.eval_type, _schema_text([pa.field("x", code.type)])]
+            number: [code.name, _text(code.function), code.eval_type, fields_to_text([pa.field("x", code.type)])]
             for number, code in planned.functions.items()
         },
     }
@@ -595,13 +595,13 @@ def edited(planned: Planned, edit: Callable[[str], str]) -> Planned:
 def answers(over: str = "rows") -> dict[str, list[pa.Table]]:
     """What Spark answered by statement, over `tests.sql.rows` or "nothing"; one for each of its `VALUES`, if any."""
     document = json.loads(gzip.decompress(ANSWERS.read_bytes()))[over]
-    return {name: list(map(_table, texts)) for name, texts in document.items()}
+    return {name: list(map(table_from_text, texts)) for name, texts in document.items()}
 
 
 def write_answers(all_answers: Mapping[str, Mapping[str, Iterable[pa.Table]]]) -> None:
     """Write what Spark answered."""
     texts = {
-        over: {name: list(map(_table_text, tables)) for name, tables in by_name.items()}
+        over: {name: list(map(table_to_text, tables)) for name, tables in by_name.items()}
         for over, by_name in all_answers.items()
     }
     ANSWERS.write_bytes(gzip.compress(json.dumps(texts, separators=(",", ":")).encode(), mtime=0))
@@ -611,19 +611,23 @@ def _text(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def _schema(text: str) -> tuple[pa.Field, ...]:
+def fields_from_text(text: str) -> tuple[pa.Field, ...]:
+    """The fields that `fields_to_text` has written."""
     return tuple(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text))))
 
 
-def _schema_text(fields: Iterable[pa.Field]) -> str:
+def fields_to_text(fields: Iterable[pa.Field]) -> str:
+    """Fields as text."""
     return _text(pa.schema(fields).serialize().to_pybytes())
 
 
-def _table(text: str) -> pa.Table:
+def table_from_text(text: str) -> pa.Table:
+    """The table that `table_to_text` has written."""
     return pa.ipc.open_stream(base64.b64decode(text)).read_all()
 
 
-def _table_text(table: pa.Table) -> str:
+def table_to_text(table: pa.Table) -> str:
+    """A table as text."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

@@ -1,91 +1,25 @@
-"""Statements by topic (`tests/sql/topics`), each a view that equals Spark's answer before and after changes.
+"""Statements by topic (`tests/sql/topics`), each a view that equals Spark's answer, also after changes.
 
-A script makes tables, asks queries, and then changes the tables. All queries of a script are views at once: they are
-compared when they are made, and again after all changes. None may be refused, nor have several right answers.
+By default Spark's plans and answers are those that were recorded (`tests.sql.record_topics`), so that neither Spark nor
+Java is needed; in the profile `thorough` the topics also run on Spark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import dropwhile, takewhile
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from ikebana.engine import Engine
 from ikebana.errors import IkebanaError
-from ikebana.spark import Session, View, connect
-from ikebana.spark.answers import SparkAnswers, difference
-from tests.profiles import PROFILE
-from tests.sql.logic_files import Record
-from tests.sql.logic_tables import Tables
+from ikebana.spark import Session, connect
+from ikebana.spark.answers import difference
+from ikebana.sql.lowering.query import lower
 from tests.sql.psql_scripts import script
-
-TOPICS = sorted((Path(__file__).parent / "topics").glob("*.sql"))
-
-
-@pytest.fixture(scope="module")
-def session(spark: SparkSession) -> Iterator[Session]:
-    with connect(spark, workers=2) as session:
-        yield session
-
-
-class Topic:
-    """A script, run in a session of ours and in Spark."""
-
-    def __init__(self, session: Session, path: Path) -> None:
-        self._session, self._tables = session, Tables(session, SparkAnswers(session.spark))
-        self._views: dict[Record, View] = {}
-        self.problems: list[str] = []
-        records = list(script(path.read_text()))
-        self._setup = list(takewhile(_is_statement, records))
-        self.queries = [record for record in records if not _is_statement(record)]
-        rest = list(dropwhile(_is_statement, records))
-        self._changes = list(dropwhile(lambda record: not _is_statement(record), rest))
-        assert all(map(_is_statement, self._changes)), "statements that change tables come after all queries"
-
-    def run(self) -> None:
-        """Create the views, change the tables, and compare; in profiles other than `quick` also before the changes."""
-        try:
-            self._execute(self._setup)
-            for number, query in enumerate(self.queries):
-                self._install(f"topic {number}", query)
-            if PROFILE != "quick":
-                self._compare("before changes")
-            self._execute(self._changes)
-            self._compare("after changes")
-        finally:
-            for view in self._views.values():
-                self._session.forget_view(view)
-            for name in list(self._tables):
-                self._tables.drop(name)
-
-    def _execute(self, statements: list[Record]) -> None:
-        for statement in statements:
-            self._tables.execute(statement.text)
-
-    def _install(self, name: str, query: Record) -> None:
-        try:
-            self._views[query] = self._session.view(name, query.text)
-        except IkebanaError as error:
-            self._fail(query, f"cannot be made: {error}")
-
-    def _compare(self, when: str) -> None:
-        for query, view in self._views.items():
-            wanted = self._tables.answer(query.text)
-            try:
-                problem = difference(view.to_arrow(), wanted)
-            except IkebanaError as error:
-                problem = str(error)
-            if problem:
-                self._fail(query, f"{when}: {problem}")
-
-    def _fail(self, query: Record, problem: str) -> None:
-        self.problems.append(f"line {query.line}: {query.text}\n{problem}")
-
-
-def _is_statement(record: Record) -> bool:
-    return record.expected is None
+from tests.sql.recorded_topics import TOPICS, RecordedTopic, TopicQuery, apply, create, read
+from tests.sql.topics_on_spark import Topic, is_statement
 
 
 def test_all_topics_are_there() -> None:
@@ -95,11 +29,53 @@ def test_all_topics_are_there() -> None:
     ]
 
 
-@pytest.mark.spark
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("path", TOPICS, ids=lambda path: path.stem)
-def test_oracle_every_query_of_a_topic(session: Session, path: Path) -> None:
+def test_oracle_every_query_of_a_topic(path: Path, workers: int) -> None:
+    topic = read(path.stem)
+    expected = [query for query in script(path.read_text()) if not is_statement(query)]
+    assert list(map(as_record, topic.queries)) == [(query.line, query.text) for query in expected], (
+        "the script has changed: record it again with `python -m tests.sql.record_topics`"
+    )
+    assert len(expected) >= 15
+    problems = [f"line {query.line}: {query.text}\n{problem}" for query, problem in differences(topic, workers)]
+    assert not problems, "\n\n".join(problems)
+
+
+def as_record(query: TopicQuery) -> tuple[int, str]:
+    return query.line, query.text
+
+
+def differences(topic: RecordedTopic, workers: int) -> Iterator[tuple[TopicQuery, str]]:
+    """The queries whose answers after all changes are not Spark's, and how they differ."""
+    with Engine(workers) as engine:
+        tables = {table.name: create(engine, table) for table in topic.tables}
+        views = [
+            engine.install(f"topic {number}", lower(query.plan, tables).rows)
+            for number, query in enumerate(topic.queries)
+        ]
+        for change in topic.changes:
+            apply(engine, change)
+        for query, view in zip(topic.queries, views, strict=True):
+            try:
+                problem = difference(view.to_arrow(), query.answer)
+            except IkebanaError as error:
+                problem = str(error)
+            if problem:
+                yield query, problem
+
+
+@pytest.fixture(scope="module")
+def session(spark: SparkSession) -> Iterator[Session]:
+    with connect(spark, workers=2) as session:
+        yield session
+
+
+@pytest.mark.spark
+@pytest.mark.thorough
+@pytest.mark.parametrize("path", TOPICS, ids=lambda path: path.stem)
+def test_oracle_every_query_of_a_topic_on_spark(session: Session, path: Path) -> None:
     topic = Topic(session, path)
     topic.run()
     assert not topic.problems, "\n\n".join(topic.problems)
-    assert len(topic.queries) >= 15
     assert not session.tables() and not session.views()
