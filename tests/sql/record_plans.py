@@ -12,19 +12,23 @@ from __future__ import annotations
 
 import gzip
 import re
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from ikebana.spark import spark_session
-from ikebana.spark.answers import QUICK
+from ikebana.spark.answers import QUICK, SparkAnswers
 from ikebana.spark.planning import Planner
 from ikebana.spark.types import fields_of, spark_schema
 from ikebana.sql.planned import Planned
+from ikebana_bench.tpch.answers import expected
 from ikebana_bench.tpch.schemas import QUERIES, SCHEMAS, query
+from tests.sql import tpch
 from tests.sql.rows import FIELDS, Rows, arrow, rows
 from tests.sql.statements import (
     FUNCTIONS,
@@ -67,13 +71,18 @@ def record(spark: SparkSession) -> None:
 
 
 def record_tpch(spark: SparkSession) -> None:
-    """Write the plans of the queries of TPC-H anew."""
+    """Write the plans of the queries of TPC-H anew, and Spark's answers after changes."""
     planner = Planner(spark)
     for name, schema in SCHEMAS.items():
         planner.add_table(name, schema)
     (PLANS / "tpch").mkdir(exist_ok=True)
     for number in QUERIES:
         write(f"tpch/q{number}", planner.plan(query(number)))
+    with tempfile.TemporaryDirectory() as folder:
+        batch = SparkAnswers(spark)
+        stream, _ = tpch.changes(tpch.sample(Path(folder)))
+        batch.write(Path(folder) / "changed", stream.snapshot)
+        tpch.write_answers({number: expected(batch, number) for number in QUERIES})
 
 
 def answered(spark: SparkSession, rows: Rows) -> dict[str, list[pa.Table]]:

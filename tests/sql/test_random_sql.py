@@ -15,7 +15,7 @@ from tests.sql.random_queries import Grammar
 from tests.sql.random_sql import Outcome, check
 from tests.sql.random_tables import change, tables
 
-SEEDS = {"quick": 2, "thorough": 400, "soak": 100_000}[PROFILE]
+SEEDS = {"quick": 1, "thorough": 400, "soak": 100_000}[PROFILE]
 QUERIES = 25
 ROUNDS = 2
 REFUSED = 0.03
