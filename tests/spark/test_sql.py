@@ -237,9 +237,9 @@ class TestStatements:
                     given = {name: values[name] for name in used}
                     with statement.open(given) as opened:
                         expected = opened.to_arrow()
-                    found = statement.read(given)
-                    assert (found.schema.names, found.schema.types) == (expected.schema.names, expected.schema.types)
-                    assert sorted(map(repr, rows(found))) == sorted(map(repr, rows(expected))), (text, given)
+                    actual = statement.read(given)
+                    assert (actual.schema.names, actual.schema.types) == (expected.schema.names, expected.schema.types)
+                    assert sorted(map(repr, rows(actual))) == sorted(map(repr, rows(expected))), (text, given)
         for statement, _ in statements.values():
             statement.close()
 

@@ -182,14 +182,14 @@ def test_values_must_be_of_their_types(world: StatementTables, by_key: Statement
 
 def test_many_are_opened_in_one_epoch(world: StatementTables, by_key: Statement) -> None:
     epoch = world.engine.epoch
-    found = by_key.open_many({"id": at} for at in range(5, 25))
+    bindings = by_key.open_many({"id": at} for at in range(5, 25))
     assert world.engine.epoch == epoch + 1
     known = {row["id"] for row in world.rows["orders"]}
-    assert [ids(each) for each in found] == [[at] if at in known else [] for at in range(5, 25)]
+    assert [ids(binding) for binding in bindings] == [[at] if at in known else [] for at in range(5, 25)]
     assert by_key.open_many([]) == []
     with pytest.raises(SchemaError, match="'by_key' cannot be opened: parameter 'id' is not of type int64"):
         by_key.open_many([{"id": 1}, {"id": "two"}])
-    assert list(by_key.bindings.values()) == found
+    assert list(by_key.bindings.values()) == bindings
 
 
 # Reading without opening.
@@ -202,10 +202,10 @@ def test_oracle_reads_while_rows_change() -> None:
         for number, (state, right) in enumerate(history()):
             world.change_to(state)
             for which in (0, 1):
-                found = {name: each.read(VALUES[name][which]) for name, each in statements.items()}
-                wrong = [f"{name}: {text}" for name in found if (text := difference(found[name], right[which][name]))]
+                actual = {name: statement.read(VALUES[name][which]) for name, statement in statements.items()}
+                wrong = [f"{name}: {text}" for name in actual if (text := difference(actual[name], right[which][name]))]
                 assert not wrong, f"after step {number}"
-        assert not any(each.bindings for each in statements.values())
+        assert not any(statement.bindings for statement in statements.values())
 
 
 def test_statements_that_select_by_key_are_looked_up(world: StatementTables, by_key: Statement) -> None:
@@ -261,19 +261,19 @@ def test_reads_that_keep_nothing(world: StatementTables) -> None:
 def test_threads_are_served_together(world: StatementTables, keep: int) -> None:
     total = world.statement("by_total", keep=keep)
     expected = [sum(row["customer"] == customer for row in world.rows["orders"]) for customer in range(12)]
-    found: dict[int, list[int]] = {}
+    counts: dict[int, list[int]] = {}
     together, epoch = threading.Barrier(12), world.engine.epoch
 
     def read(customer: int) -> None:
         together.wait(60)
-        found[customer] = [total.read(customer=customer)["n"][0].as_py() for _ in range(3)]
+        counts[customer] = [total.read(customer=customer)["n"][0].as_py() for _ in range(3)]
 
     threads = [threading.Thread(target=read, args=(customer,), daemon=True) for customer in range(12)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(120)
-    assert found == {customer: [count] * 3 for customer, count in enumerate(expected)}
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert counts == {customer: [count] * 3 for customer, count in enumerate(expected)}
     assert world.engine.epoch - epoch <= (12 if keep == 100 else 72)
 
 
@@ -314,7 +314,7 @@ def test_changes_are_those_of_one_binding(world: StatementTables) -> None:
 def test_invariance_changes_of_many_bindings_are_those_that_reading_shows(world: StatementTables) -> None:
     total, orders = world.statement("by_total"), world.engine.tables["orders"]
     bindings = total.open_many([{"customer": customer} for customer in range(8)])
-    early = [each.changes(timeout=0) for each in bindings[:4]]
+    early = [binding.changes(timeout=0) for binding in bindings[:4]]
     sums = {at: Counter[Any]() for at in range(8)}
     for step in range(6):
         changed = {1000 + step: step % 3, 2000 + step: 7}
@@ -322,7 +322,7 @@ def test_invariance_changes_of_many_bindings_are_those_that_reading_shows(world:
             for number, customer in changed.items():
                 orders.insert(order(world, id=number, customer=customer, price=Decimal(step)))
         if step == 2:
-            late = [each.changes(timeout=0) for each in bindings[4:]]
+            late = [binding.changes(timeout=0) for binding in bindings[4:]]
     world.engine.run()
     for at, changes in enumerate([*early, *late]):
         epochs = []
