@@ -13,7 +13,7 @@ import pytest
 
 import ikebana
 from ikebana import kernels
-from ikebana.kernels.cache import cache_directory
+from ikebana.kernels import cache
 from ikebana.kernels.compile import KERNELS
 
 IMPORT = """
@@ -69,10 +69,23 @@ def test_the_first_import_compiles_and_the_next_ones_load(tmp_path: Path, statem
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
+def test_a_cache_with_all_kernels_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels.load()
+    assert cache.is_complete()
+    loaded: list[bool] = []
+    monkeypatch.setattr(kernels, "load", lambda: loaded.append(True))
+    kernels.ensure_compiled()
+    assert not loaded
+    monkeypatch.setattr(cache, "cache_directory", lambda: tmp_path)
+    kernels.ensure_compiled()
+    assert loaded, "a driver compiles before it starts workers"
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
 def test_every_kernel_is_compiled_for_one_signature_and_kept() -> None:
     """In this process; Numba does not keep a kernel whose code has addresses of this process."""
     kernels.load()
     assert all(len(kernel.stats.cache_hits) + len(kernel.stats.cache_misses) == 1 for kernel in KERNELS.values())
-    kept = [path.name for path in cache_directory().rglob("*.nb?")]
+    kept = [path.name for path in cache.cache_directory().rglob("*.nb?")]
     for name in KERNELS:
         assert {path.rsplit(".", 1)[1] for path in kept if f".{name}-" in path} == {"nbi", "nbc"}, name

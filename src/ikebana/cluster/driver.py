@@ -48,6 +48,7 @@ from ikebana.cluster.plans import SentPlans
 from ikebana.cluster.protocol import Ask, Counts, Idle
 from ikebana.cluster.shared_memory import SharedMemory
 from ikebana.errors import DataflowError
+from ikebana.kernels import ensure_compiled
 from ikebana.runtime.messages import Command, CreateInput, Demand, Install, Push, Request, Stage, unanswerable
 
 _STALLED_SECONDS = 1.0
@@ -81,6 +82,7 @@ class Driver:
         """
         if workers < 1:
             raise DataflowError(f"cannot start {workers} workers", hint="give at least one")
+        ensure_compiled()
         keys, client_keys, worker_keys = KeyPair.new(), KeyPair.new(), [KeyPair.new() for _ in range(workers)]
         public_keys = [pair.public for pair in worker_keys]
         sockets = Sockets(keys, public_keys, host, heartbeat=worker_host.watches_connections)

@@ -8,7 +8,7 @@ imports Numba.
 Loading. The first call of a kernel loads it with the others of its module: it imports Numba, and compiles the kernels
 or reads them from the cache on disk (see `compile`). For all modules together that takes a second or two, which
 processes that only plan queries or load rows do not need. `load` does it ahead of time, and workers do so when they
-start.
+start. A driver calls `ensure_compiled` before it starts workers, which would otherwise all compile at the same time.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 from typing import Any
+
+from ikebana.kernels.cache import is_complete, mark_complete
 
 MODULES = {
     "accumulate": ("accumulate_rows", "sum_visible"),
@@ -38,6 +40,14 @@ _MODULE_OF = {name: module for module, names in MODULES.items() for name in name
 def load() -> None:
     """Compile all kernels, or load them from the cache, unless that was done before."""
     _load(*MODULES)
+    if import_module("ikebana.kernels.compile").is_compiled():
+        mark_complete()
+
+
+def ensure_compiled() -> None:
+    """Compile all kernels if the cache does not have them yet."""
+    if not is_complete():
+        load()
 
 
 def _load(*names: str) -> list[ModuleType]:

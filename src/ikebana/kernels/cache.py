@@ -10,8 +10,12 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+
+_COMPLETE = "complete"
+"""The file that marks a directory with all kernels."""
 
 
 @cache
@@ -33,6 +37,17 @@ def cache_directory() -> Path:
         except OSError:
             continue
     return Path(tempfile.mkdtemp(prefix="ikebana-kernels-"))
+
+
+def is_complete() -> bool:
+    """Whether the directory has all kernels, compiled."""
+    return (cache_directory() / _COMPLETE).exists()
+
+
+def mark_complete() -> None:
+    """Note that the directory has all kernels, compiled."""
+    with suppress(OSError):  # removed, or full: the kernels are compiled again then
+        (cache_directory() / _COMPLETE).touch()
 
 
 def _cache_roots() -> Iterator[Path]:
