@@ -1,31 +1,35 @@
-"""Where compiled kernels are stored: one directory for each version of the sources of this package.
+"""Where compiled kernels are stored: one directory for each version of the sources of this package and of Numba.
 
-Numba's own cache does not detect a change of a function that a kernel calls. Directories that are not writable are
-skipped. Cost: the sources are read once in each process.
+Numba's own cache does not detect a change of a function that a kernel calls, and has a directory for each path from
+which a package is imported, so that every virtual environment would compile again. Directories that are not writable
+are skipped. Cost: the sources are read once in each process.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
-_COMPLETE = "complete"
-"""The file that marks a directory with all kernels."""
+_COMPLETE = f"complete-{sys.implementation.cache_tag}"
+"""The file that marks a directory with all kernels for this version of Python."""
 
 
 @cache
 def cache_directory() -> Path:
-    """Return the directory of the compiled kernels: one for each version of the sources of this package.
+    """Return the directory of the compiled kernels.
 
     >>> cache_directory() == cache_directory()
     True
     """
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(metadata.version("numba").encode())
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
     name = f"kernels-{digest.hexdigest()[:16]}"
@@ -37,6 +41,33 @@ def cache_directory() -> Path:
         except OSError:
             continue
     return Path(tempfile.mkdtemp(prefix="ikebana-kernels-"))
+
+
+class KernelLocator:
+    """Tells Numba where a kernel is cached (its setting `CACHE_LOCATOR_CLASSES`)."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._line = function.__code__.co_firstlineno
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], path: str) -> KernelLocator:
+        """The locator of a kernel."""
+        return cls(function)
+
+    def ensure_cache_path(self) -> None:
+        """Do nothing: `cache_directory` has created the directory."""
+
+    def get_cache_path(self) -> str:
+        """The directory."""
+        return str(cache_directory())
+
+    def get_source_stamp(self) -> str:
+        """What changes with the sources."""
+        return cache_directory().name
+
+    def get_disambiguator(self) -> str:
+        """What distinguishes kernels of one name."""
+        return str(self._line)
 
 
 def is_complete() -> bool:

@@ -10,11 +10,10 @@ stride and read-only, so that it accepts views of Arrow buffers and *constant la
 rows) without a copy and without a second specialisation.
 
 Guarantees. Compilation happens once per machine, CPU and version of the sources of this package: the cache is in the
-user's cache directory under a digest of the sources, because Numba's own cache does not detect a change of a
-function that a kernel calls. A process that finds the cache compiles nothing. Other processes report the compilation on
-standard error. Processes that start at the same time may both compile; neither reads an incomplete file. Directories
-that are not writable are skipped. Set `IKEBANA_KERNEL_CACHE` to store the cache elsewhere, `NUMBA_DISABLE_JIT=1` to
-run the kernels as plain Python.
+user's cache directory under a digest of the sources (`ikebana.kernels.cache`). A process that finds the cache compiles
+nothing. Other processes report the compilation on standard error. Processes that start at the same time may both
+compile; neither reads an incomplete file. Directories that are not writable are skipped. Set `IKEBANA_KERNEL_CACHE` to
+store the cache elsewhere, `NUMBA_DISABLE_JIT=1` to run the kernels as plain Python.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from typing import Any, TypeAlias
 import numba
 from numba.core import types
 
-from ikebana.kernels.cache import cache_directory
+from ikebana.kernels.cache import KernelLocator, cache_directory
 
 _settings: Any = numba.config
 _lock = threading.Lock()
@@ -88,13 +87,20 @@ def kernel(signature: str) -> Callable[[Function], Function]:
 
 @contextmanager
 def _own_cache() -> Iterator[None]:
-    """Set the cache directory of the kernels declared inside: Numba reads it from a global setting."""
-    before = _settings.CACHE_DIR
-    _settings.CACHE_DIR = str(cache_directory())
+    """Set where the kernels declared inside are cached: Numba reads it from global settings.
+
+    Versions of Numba without `CACHE_LOCATOR_CLASSES` use the directory alone, and compile again for each installation.
+    """
+    ours = {
+        "CACHE_DIR": str(cache_directory()),
+        "CACHE_LOCATOR_CLASSES": f"{KernelLocator.__module__}.{KernelLocator.__qualname__}",
+    }
+    before = {name: getattr(_settings, name, "") for name in ours}
+    vars(_settings).update(ours)
     try:
         yield
     finally:
-        _settings.CACHE_DIR = before
+        vars(_settings).update(before)
 
 
 def helper(function: Function) -> Function:
