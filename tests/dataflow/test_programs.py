@@ -394,6 +394,23 @@ def test_oracle_memtables_that_spill_in_the_middle() -> None:
         assert flow_of(view).programs_run == 29  # the first change is the first sweep
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_oracle_a_change_larger_than_a_memtable_is_done_by_a_program(workers: int) -> None:
+    """One edge is removed and inserted again, on which hundreds of nodes depend."""
+    nodes = 700
+    with Engine(workers) as engine:
+        edges, roots, view = reach_of(engine)
+        edges.insert({"src": list(range(2, nodes)), "dst": list(range(3, nodes + 1))})
+        engine.advance()
+        read(view)
+        before = flow_of(view).programs_run
+        for push_edge, reached in ((edges.remove, 2), (edges.insert, nodes + 1), (edges.remove, 2)):
+            push_edge({"src": [1], "dst": [2]})
+            engine.advance()
+            assert len(read(view)) == reached
+        assert flow_of(view).programs_run == before + 3
+
+
 # What programs must not change.
 
 

@@ -20,7 +20,7 @@ from ikebana.operators import Arrange
 from ikebana.time import Antichain, Time
 from ikebana.trace import Handle
 from ikebana.trace.handle import Trace
-from ikebana.trace.memtable import FEW_ROWS, MOST_ROWS, can_have_memtable
+from ikebana.trace.memtable import FEW_ROWS, LARGEST_ROWS, MOST_ROWS, can_have_memtable
 from tests.trace import compare
 from tests.trace.strategies import HASTE, examples
 from tests.trace.trace_run import slow_spines
@@ -254,8 +254,20 @@ def test_rows_that_no_memtable_can_hold_change_nothing() -> None:
     trace = handle.trace
     assert store(trace, ones(range(3)), (0,))
     before = [compare.batch_triples(batch) for batch in handle.batches()]
-    assert not store(trace, ones(range(MOST_ROWS + 1)), (1,))
+    assert not store(trace, ones(range(LARGEST_ROWS + 1)), (1,))
     assert [compare.batch_triples(batch) for batch in handle.batches()] == before
+
+
+def test_a_memtable_is_large_only_for_a_large_change() -> None:
+    _, handle = started()
+    trace = handle.trace
+    assert store(trace, ones(range(MOST_ROWS + 1)), (0,))
+    memtable = trace.spine.memtable
+    assert memtable is not None and (memtable.capacity, len(memtable)) == (LARGEST_ROWS, MOST_ROWS + 1)
+    trace.keep_small()
+    assert (memtable.capacity, len(memtable)) == (MOST_ROWS, 0)
+    assert store(trace, ones(range(3)), (1,))
+    assert [len(batch) for batch in handle.batches()] == [MOST_ROWS + 1, 3]
 
 
 def test_a_batch_comes_after_the_memtable() -> None:

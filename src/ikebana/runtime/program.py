@@ -114,10 +114,11 @@ class Preview:
     batches: list[tuple[Trace, StoredBatch | None]]
 
 
-FAILED, READY, NO_ROWS = None, True, ()
+FAILED, READY, LACKS_ROOM, NO_ROWS = None, True, False, ()
 
 Message = Lane | int | tuple[()] | None
-"""What workers tell each other where a program stops: rows, a round, that there are none, or `FAILED` or `READY`."""
+"""What workers tell each other where a program stops: rows, a round, that there are none, that it has `FAILED`, is
+`READY`, or that a memtable `LACKS_ROOM`, which can be made."""
 
 AllToAll = Callable[[list[Message]], Generator[object, None, list[Message]]]
 """Send each worker its message; return those that all workers have sent here."""
@@ -150,8 +151,8 @@ class Program:
     def run_with_peers(self, epoch: int, all_to_all: AllToAll) -> Generator[object, None, bool]:
         """Complete an epoch together with the programs of all other workers; return whether all of them could.
 
-        A worker whose program fails says so in the next message. The last message says that it is done: no program
-        commits before all are.
+        A worker whose program fails says so in the next message. If the only reason is a memtable without room, all
+        workers start again. The last message says that it is done: no program commits before all are.
         """
         workspace = self._workspaces.take()
         try:
@@ -163,6 +164,12 @@ class Program:
                 if any(message is FAILED for message in received):
                     self._undo(workspace, epoch)
                     return False
+                if any(message is LACKS_ROOM for message in received):
+                    self._undo(workspace, epoch)
+                    if status == opcodes.SPILL:
+                        self._full_trace(workspace).make_room()
+                    status = self._start(workspace, epoch, commits=False)
+                    continue
                 if status == opcodes.DONE:
                     break
                 has_room = self._receive(workspace, status, received)
@@ -200,8 +207,12 @@ class Program:
             status = self._start(workspace, epoch, commits=True)
             if status == opcodes.DONE:
                 return True
-            if status != opcodes.SPILL or not self._traces[workspace.counts[opcodes.LACKS_ROOM]].make_room():
+            if status != opcodes.SPILL or not self._full_trace(workspace).make_room():
                 return False
+
+    def _full_trace(self, workspace: Workspace) -> Trace:
+        """The trace whose memtable has stopped the program."""
+        return self._traces[workspace.counts[opcodes.LACKS_ROOM]]
 
     def _start(self, workspace: Workspace, epoch: int, *, commits: bool) -> int:
         inputs = self._load(epoch)
@@ -239,6 +250,8 @@ class Program:
             source.loaded(epoch)
         frontier = from_epoch(epoch + 1, 1)
         self._trace.publish(self._fresh(workspace, epoch, frontier), frontier)
+        for trace in self._written:
+            trace.keep_small()
 
     # Messages.
 
@@ -248,6 +261,8 @@ class Program:
             return self._sent_rows(workspace)
         if status == opcodes.AGREES:
             return [int(workspace.state[opcodes.NEXT_ROUND])] * self._workers
+        if status == opcodes.SPILL and self._full_trace(workspace).can_make_room():
+            return [LACKS_ROOM] * self._workers
         return [READY if status == opcodes.DONE else FAILED] * self._workers
 
     def _sent_rows(self, workspace: Workspace) -> list[Message]:

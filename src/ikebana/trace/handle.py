@@ -25,7 +25,7 @@ from ikebana.errors import DroppedError, TimeError
 from ikebana.time import Antichain, Time
 from ikebana.trace.batch import Batch, StoredBatch
 from ikebana.trace.description import frontier_of
-from ikebana.trace.memtable import MOST_ROWS, Memtable
+from ikebana.trace.memtable import LARGEST_ROWS, MOST_ROWS, Memtable
 from ikebana.trace.reading import Reader, Wrap
 from ikebana.trace.spine import Spine
 from ikebana.trace.views import Advanced
@@ -81,17 +81,30 @@ class Trace:
         if memtable is not None:
             memtable.commit()
 
+    def can_make_room(self) -> bool:
+        """Whether the memtable can get more room than it has."""
+        memtable = self.spine.memtable
+        return memtable is not None and (len(memtable) > 0 or memtable.capacity < LARGEST_ROWS)
+
     def make_room(self) -> bool:
         """Make room in the memtable; return whether there is more than before."""
         memtable = self.spine.memtable
         assert memtable is not None
+        if not self.can_make_room():
+            return False
         if memtable.capacity < MOST_ROWS:
-            memtable.grow()
+            memtable.grow(MOST_ROWS)
         elif len(memtable):
             self.spill()
         else:
-            return False
+            memtable.grow(LARGEST_ROWS)
         return True
+
+    def keep_small(self) -> None:
+        """Spill a memtable that a large change has filled."""
+        memtable = self.spine.memtable
+        if memtable is not None and memtable.capacity > MOST_ROWS:
+            self.spill()
 
     def spill(self) -> None:
         """Turn the rows of the memtable into a batch."""

@@ -14,7 +14,8 @@ Only traces whose lanes are exact have a memtable: rows have no payload. Times h
 
 Invariants: rows are in order of (key, value, time), no two are equal in all three, no diff is zero.
 
-Cost: `MOST_ROWS` rows at most, so that an insertion moves few; memory for `FEW_ROWS` at first.
+Cost: `MOST_ROWS` rows at most, so that an insertion moves few; memory for `FEW_ROWS` at first. A single change may need
+up to `LARGEST_ROWS`: then there is room for these until the change is complete.
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ FEW_ROWS = 64
 """The capacity of a new memtable."""
 
 MOST_ROWS = 512
-"""The greatest capacity: larger memtables cost more to insert into than a spill saves."""
+"""The greatest capacity between changes: larger memtables cost more to insert into than a spill saves."""
+
+LARGEST_ROWS = 8192
+"""The greatest capacity during a change. An insertion moves up to that many rows, a few microseconds; without room, all
+operators would have to be visited in every round of a loop."""
 
 MOST_DIMENSIONS = 2
 """Programs know one loop: the epoch and a round."""
@@ -151,10 +156,10 @@ class Memtable:
 
     # Everybody else.
 
-    def grow(self) -> None:
-        """Make room for `MOST_ROWS` rows."""
+    def grow(self, capacity: int) -> None:
+        """Make room for more rows."""
         rows, lanes = len(self), self._lanes
-        self._allocate(MOST_ROWS)
+        self._allocate(capacity)
         self._lanes[:, :rows] = lanes[:, :rows]
         self._table[layout.HEADER + layout.ROWS] = rows
 
@@ -163,7 +168,9 @@ class Memtable:
         self._table[layout.SAVED] = -1
 
     def clear(self) -> None:
-        """Remove all rows."""
+        """Remove all rows, and give back room that only a large change needed."""
+        if self.capacity > MOST_ROWS:
+            self._allocate(MOST_ROWS)
         self._table[layout.HEADER + layout.ROWS] = 0
         self._snapshot = None
 
