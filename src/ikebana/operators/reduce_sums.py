@@ -9,7 +9,7 @@ rounds. `can_reduce_sums` decides which reductions this operator performs.
 
 Outside loops times are totally ordered, so the output of earlier visits is the function of the earlier input: it is
 computed again rather than read. Inside loops it is read, since the output is not correct yet at times that are joins of
-others.
+others; but only for groups with input before the visit, since others have no output.
 
 A group for whose sums the function raises has no output, and is an error of the dataflow while it has these sums.
 
@@ -113,7 +113,7 @@ class ReduceSums(Reduction):
         first = _first_of_each(points)
         key, val = points.key[first], points.val[first]
         inputs = _seek(self._input, key, val)
-        outputs = [] if self._produced is None else _seek(self._produced, key, val)
+        outputs = [] if self._produced is None else self._outputs(inputs, key, val, span)
         yield
         pairs = np.stack([np.cumsum(first) - 1, points.epoch], axis=1)
         pairs = add_sweep_epochs(pairs, [(part.group, part.updates) for part in (*inputs, *outputs)], span)
@@ -122,6 +122,19 @@ class ReduceSums(Reduction):
             self._keep_later(moments, (*inputs, *outputs), key, val, span)
         self._arrange.push(self._change(moments, inputs, outputs, key, val))
         yield from self._seal(span)
+
+    def _outputs(self, inputs: Sequence[GroupUpdates], key: Lane, val: Lane, span: Span) -> list[GroupUpdates]:
+        """The output so far of some groups. Groups without input before this visit have none, and are not sought."""
+        assert self._produced is not None
+        is_old = np.zeros(len(key), bool)
+        for part in inputs:
+            fresh = span.fresh(part.updates.times)
+            is_old[part.group if not fresh.any() else part.group[~fresh[part.updates.tix]]] = True
+        old = np.flatnonzero(is_old)
+        if len(old) == len(key):
+            return _seek(self._produced, key, val)
+        parts = _seek(self._produced, key[old], val[old]) if len(old) else []
+        return [GroupUpdates(old[part.group], part.updates) for part in parts]
 
     def next_round(self, prefix: Rounds, after: int) -> int | None:
         return next_round(self._pending, prefix, after)
