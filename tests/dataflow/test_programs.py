@@ -411,6 +411,21 @@ def test_oracle_a_change_larger_than_a_memtable_is_done_by_a_program(workers: in
         assert flow_of(view).programs_run == before + 3
 
 
+def test_oracle_a_table_without_rows_does_not_prevent_programs() -> None:
+    """A dataflow imports an index that has no history to replay."""
+    with Engine() as engine:
+        pairs = pairs_of(engine)
+        table = engine.table("extra", PAIR, key=["k", "v"])
+        view = engine.install("view", pairs.concat(table.select("k", "v")).distinct())
+        for key in range(3):
+            push(pairs, Counter({(key, 1): 1}))
+            engine.advance()
+            assert len(read(view)) == key + 1
+        assert flow_of(view).programs_run == 2  # the first change is the first sweep
+        table.insert({"k": [0, 9], "v": [1, 1]})
+        assert len(read(view)) == 4
+
+
 # What programs must not change.
 
 

@@ -176,7 +176,12 @@ class ImportedArrangement(Source[Arranged]):
     @property
     def has_changes(self) -> bool:
         self._waiting += [batch for batch in self._queue.take() if len(batch)]
-        return bool(self._waiting) or (not self._has_replayed and any(map(len, self._queue.history)))
+        return bool(self._waiting) or self._must_replay
+
+    @property
+    def _must_replay(self) -> bool:
+        """Whether there is history that no sweep has processed."""
+        return not self._has_replayed and any(map(len, self._queue.history))
 
     @property
     def has_changes_after_start(self) -> bool:
@@ -222,7 +227,7 @@ class ImportedArrangement(Source[Arranged]):
             if first < epoch or len(batch.times) > 1 or not isinstance(batch, StoredBatch):
                 return None
             due.append(batch)
-        return due if self._has_replayed else None
+        return None if self._must_replay else due
 
     def loaded(self, epoch: int) -> None:
         """Forget the changes that a program has processed."""
