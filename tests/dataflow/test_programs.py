@@ -414,16 +414,17 @@ def test_oracle_a_change_larger_than_a_memtable_is_done_by_a_program(workers: in
 def test_oracle_a_table_without_rows_does_not_prevent_programs() -> None:
     """A dataflow imports an index that has no history to replay."""
     with Engine() as engine:
-        pairs = pairs_of(engine)
-        table = engine.table("extra", PAIR, key=["k", "v"])
-        view = engine.install("view", pairs.concat(table.select("k", "v")).distinct())
-        for key in range(3):
-            push(pairs, Counter({(key, 1): 1}))
+        edges = engine.input("edges", {"src": pa.int32(), "dst": pa.int32()}, key="src")
+        extra = engine.table("extra", {"src": pa.int32(), "dst": pa.int32()}, key=["src", "dst"])
+        indexed = extra.arrange("src", "dst").rows().select("src", "dst")
+        view = engine.install("closure", graph.transitive_closure(edges.select("src", "dst").concat(indexed)))
+        for node in range(3):
+            edges.insert({"src": [node], "dst": [node + 1]})
             engine.advance()
-            assert len(read(view)) == key + 1
+            assert len(read(view)) == (node + 1) * (node + 2) // 2
         assert flow_of(view).programs_run == 2  # the first change is the first sweep
-        table.insert({"k": [0, 9], "v": [1, 1]})
-        assert len(read(view)) == 4
+        extra.insert({"src": [3], "dst": [4]})
+        assert len(read(view)) == 10
 
 
 # What programs must not change.
