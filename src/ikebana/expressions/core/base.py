@@ -18,6 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -99,9 +100,14 @@ class Expression(ABC):
         return self
 
     @property
+    def raises(self) -> bool:
+        """Whether the function itself may raise."""
+        return False
+
+    @cached_property
     def can_raise(self) -> bool:
         """Whether evaluation may raise; if so, it must be evaluated only for the rows that need it."""
-        return any(argument.can_raise for argument in self.inputs)
+        return self.raises or any(argument.can_raise for argument in self.inputs)
 
     def walk(self) -> Iterable[Expression]:
         """This expression and all expressions below it."""
@@ -109,7 +115,7 @@ class Expression(ABC):
         for argument in self.inputs:
             yield from argument.walk()
 
-    @property
+    @cached_property
     def columns(self) -> frozenset[str]:
         """The names of the columns that the expression reads."""
         return frozenset(node.name for node in self.walk() if isinstance(node, Column))
@@ -164,8 +170,8 @@ class Call(Expression):
         return replace(self, arguments=inputs)
 
     @property
-    def can_raise(self) -> bool:
-        return FUNCTIONS[self.function].raises(self) or super().can_raise
+    def raises(self) -> bool:
+        return FUNCTIONS[self.function].raises(self)
 
     def evaluate(self, rows: ColumnBatch) -> pa.Array:
         function = FUNCTIONS[self.function]

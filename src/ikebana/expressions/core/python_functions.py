@@ -51,7 +51,7 @@ class PythonFunction(Expression):
         return replace(self, arguments=inputs)
 
     @property
-    def can_raise(self) -> bool:
+    def raises(self) -> bool:
         return True
 
     def evaluate(self, rows: ColumnBatch) -> pa.Array:
