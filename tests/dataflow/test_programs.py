@@ -399,7 +399,7 @@ def test_oracle_a_change_larger_than_a_memtable_is_done_by_a_program(workers: in
     """One edge is removed and inserted again, on which hundreds of nodes depend."""
     nodes = 700
     with Engine(workers) as engine:
-        edges, roots, view = reach_of(engine)
+        edges, _, view = reach_of(engine)
         edges.insert({"src": list(range(2, nodes)), "dst": list(range(3, nodes + 1))})
         engine.advance()
         read(view)
