@@ -4,7 +4,8 @@
 and booleans, and comparisons of decimals of the same type with up to 18 digits. Floats are only passed on.
 
 A program evaluates all parts of an expression for all rows, also those that AND, OR and CASE would not evaluate. If one
-of them overflows, the program does not succeed, and the rows are evaluated as usual.
+of them overflows, the program does not succeed, and the rows are evaluated as usual: the overflow raises or, without
+ANSI mode, wraps.
 """
 
 from __future__ import annotations
@@ -108,8 +109,8 @@ def _comparison(opcode: int, *, swapped: bool = False) -> Lower:
 
 def _arithmetic(opcode: int) -> Lower:
     def lower(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column | None:
-        if not call.options[0] or not types.is_signed_integer(call.type):
-            return None  # without ANSI mode results wrap
+        if not types.is_signed_integer(call.type):
+            return None
         limits = np.iinfo(call.type.to_pandas_dtype())
         return to.emit(opcode, *arguments, least=int(limits.min), greatest=int(limits.max))
 
