@@ -17,8 +17,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from ikebana.engine.prepared import Binding
 from ikebana.errors import ChangeError, DataflowError, DroppedError, IkebanaError, SchemaError, SqlError
-from ikebana.sql.statements import Binding, Statement
+from ikebana.sql.statements import Statement
 from tests.sql.rows import Rows, rows
 from tests.sql.statement_tables import StatementTables, difference, wandering
 from tests.sql.statements import PREPARED, STATEMENTS, VALUES, answers, planned

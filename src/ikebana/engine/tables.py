@@ -293,23 +293,29 @@ class Table(Collection):
         """Change the multiplicities of rows in an epoch of its own, without a check; return the epoch.
 
         For a table that only one caller changes, who knows all its rows, such as the parameters of a prepared
-        statement: the changes must leave at most one row for each key. `data` is as for `insert`, and `diffs` is one
-        integer for each row. Cost: commands to the workers, for which nobody waits. The deadline is for the
-        coordinator's lock.
+        statement: the changes must leave at most one row for each key. Rows of a stream may be removed again, too.
+        `data` is as for `insert`, and `diffs` is one integer for each row. Cost: commands to the workers, for which
+        nobody waits. The deadline is for the coordinator's lock.
         """
         self.check_not_dropped()
-        assert self.spec.schema is not None
-        key, size = self.spec.schema.key, self._coordinator.cluster.size
         with deadline.holding(self._coordinator.lock), defer_interrupts():
             epoch = self._coordinator.epoch
             changes = Changes.of(self.node.columns, data, (epoch,), np.array(diffs))
-            named = changes.named
-            owned_by = owners(self.spec.schema, [named[field.name] for field in key.fields], size)
-            for worker, part in enumerate(split_by_shard(changes, owned_by, size)):
-                if part is not None:
-                    self._coordinator.command(Push(self.name, part), worker)
+            for worker, part in self._by_owner(changes):
+                self._coordinator.command(Push(self.name, part), worker)
             self._coordinator.advance()
             return epoch
+
+    def _by_owner(self, changes: Changes) -> Iterator[tuple[int, Changes]]:
+        """The changes of each worker's rows; those of a stream, which have no owner, all for one worker."""
+        if self.spec.schema is None:
+            yield self._coordinator.next_worker(), changes
+            return
+        key, size, named = self.spec.schema.key, self._coordinator.cluster.size, changes.named
+        owned_by = owners(self.spec.schema, [named[field.name] for field in key.fields], size)
+        for worker, part in enumerate(split_by_shard(changes, owned_by, size)):
+            if part is not None:
+                yield worker, part
 
     def arrange(self, *key: str, by: str | Sequence[str] | None = None) -> Arrangement:
         """Return the table arranged by key columns, by default by all columns.

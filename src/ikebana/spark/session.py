@@ -34,6 +34,7 @@ from ikebana.cluster.client import ClientCredentials
 from ikebana.cluster.interrupts import complete_or_undo, defer_interrupts
 from ikebana.engine.collection import Arrangement, Collection
 from ikebana.engine.engine import Engine, result_arrangement
+from ikebana.engine.prepared import KEEP
 from ikebana.engine.tables import Transaction
 from ikebana.errors import DroppedError, SchemaError
 from ikebana.operators.changes import Fields
@@ -54,7 +55,7 @@ from ikebana.spark.types import fields_of, spark_schema
 from ikebana.spark.view import View
 from ikebana.spark.workers import SparkWorkers
 from ikebana.sql import Lowered, SourceTable
-from ikebana.sql.statements import KEEP, Statement
+from ikebana.sql.statements import Statement
 
 
 def connect(

@@ -1,4 +1,4 @@
-"""Reading a prepared statement for many sets of parameter values, each of which is needed only now and then.
+"""Reading a prepared query for many sets of parameter values, each of which is needed only now and then.
 
 A set of values that is not open has to be opened: one more row in the table of parameters, and its consequences. Reads
 are combined. One of the threads that wait serves all of them: one epoch opens all their sets of values, and one request
@@ -36,7 +36,7 @@ _Open = dict[Hashable, tuple[int, Values]]
 
 
 class Bindings(Protocol):
-    """What reading needs of a statement."""
+    """What reading needs of a prepared query."""
 
     def change(self, opened: Mapping[int, Values], closed: Mapping[int, Values], deadline: Deadline) -> None:
         """Open and close bindings, by number, in one epoch; none if there is nothing to do."""
@@ -68,7 +68,7 @@ class _Request:
         return self.outcome
 
 
-class StatementReads:
+class PreparedReads:
     """Reads answers by values, and keeps the most recently read ones open."""
 
     def __init__(self, bindings: Bindings, keep: int) -> None:
@@ -109,7 +109,7 @@ class StatementReads:
                     following.woken.set()
 
     def forget(self) -> None:
-        """Called when the statement is closed, and all bindings with it."""
+        """Called when the query is closed, and all bindings with it."""
         with self._lock:
             self._open.clear()
 
