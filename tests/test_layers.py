@@ -34,6 +34,7 @@ LAYERS = (
     ("cluster",),
     ("engine",),
     ("reducers", "graph"),
+    ("datalog",),
     ("sql",),
     ("spark",),
     ("__init__",),
@@ -42,7 +43,7 @@ LAYERS = (
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 
 # Libraries that only one part may import.
-ONLY_IN = {"numba": "kernels", "llvmlite": "kernels", "zmq": "cluster", "pyspark": "spark"}
+ONLY_IN = {"numba": "kernels", "llvmlite": "kernels", "zmq": "cluster", "pyspark": "spark", "clang": "analysis"}
 
 # Parts that may import nothing but this and, where it is not `model`, the standard library.
 NOTHING_BUT = {"model": set(), "kernels": {"numpy", "numba", "llvmlite", "ikebana.errors"}}

@@ -17,6 +17,7 @@ The hierarchy:
     ├── DataflowError   a dataflow that failed or does not exist
     ├── ChangeError     changes that a table rejects: inserting a duplicate key, deleting a row that does not exist
     ├── SqlError        a query that cannot be maintained, with the unsupported part
+    ├── DatalogError    a Datalog program or a facts file that is not valid, with the place in it
     ├── WaitTimeoutError  a call that took longer than its `timeout`; a TimeoutError too
     ├── MemoryBudgetError   a dataflow that exceeds its memory limit
     └── EvaluationError an expression that has no value for a row: an overflow, a division by zero, a failed cast
@@ -79,6 +80,15 @@ class ChangeError(IkebanaError):
 
 class SqlError(IkebanaError):
     """A query cannot be maintained. Nothing was installed."""
+
+
+class DatalogError(IkebanaError):
+    """A Datalog program, query or facts file is not valid. Nothing was installed or applied.
+
+    `position` is the place in the program (`ikebana.datalog.syntax.Position`), if there is one.
+    """
+
+    position: Any = None
 
 
 class WaitTimeoutError(IkebanaError, TimeoutError):
