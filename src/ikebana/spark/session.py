@@ -25,13 +25,15 @@ import itertools
 import secrets
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 from pyspark.sql import DataFrame, SparkSession
 
 from ikebana.cluster.client import ClientCredentials
 from ikebana.cluster.interrupts import complete_or_undo, defer_interrupts
+from ikebana.datalog import parse_source
 from ikebana.engine.collection import Arrangement, Collection
 from ikebana.engine.engine import Engine, result_arrangement
 from ikebana.engine.prepared import KEEP
@@ -40,6 +42,7 @@ from ikebana.errors import DroppedError, SchemaError
 from ikebana.operators.changes import Fields
 from ikebana.operators.row_errors import raise_errors
 from ikebana.runtime.messages import ReadErrors
+from ikebana.spark.datalog import Relation, SessionProgram
 from ikebana.spark.executions import Executions
 from ikebana.spark.following import FollowedStream
 from ikebana.spark.info import ArrangementInfo, SessionStatus, TableInfo, ViewInfo
@@ -242,6 +245,33 @@ class Session:
             name = name or f"statement {next(self._statement_numbers)}"
             return complete_or_undo(
                 lambda: Statement(self.engine, name, planned, fields, tables, keep), Statement.close
+            )
+
+    def datalog(
+        self,
+        program: str | Path,
+        *,
+        relations: Mapping[str, Relation] | None = None,
+        prefix: str = "",
+        defines: Mapping[str, str] | None = None,
+        include: Sequence[str | Path] = (),
+    ) -> SessionProgram:
+        """Load a Datalog program in Soufflé's syntax. Its outputs become views, which are kept up to date.
+
+        A relation without rules and facts is the table or view of its name, if there is one; the facts of other
+        relations are inserted into the program that this method returns.
+
+        program: the path of a program (a `Path`, or a string that ends in `.dl`), or its text.
+        relations: tables or views, or their names, for relations that have other names.
+        prefix: what the names of the program's views begin with, before the name of the relation.
+        defines: macros. include: folders in which included files are searched.
+        """
+        self.check()
+        tree = parse_source(program, defines=defines, include=include)
+        with self._lock:
+            known = dict(self._relations)
+            return complete_or_undo(
+                lambda: SessionProgram(self, tree, known, relations or {}, prefix), SessionProgram.close
             )
 
     def drop_view(self, name: str) -> None:
