@@ -36,7 +36,7 @@ LAYERS = (
     ("reducers", "graph"),
     ("datalog",),
     ("sql",),
-    ("spark",),
+    ("spark", "analysis"),
     ("__init__",),
     ("cli",),
 )

@@ -27,6 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if parsed.command == "bench":
             _bench(parsed.name, parsed.options)
+        elif parsed.command == "datalog":
+            _datalog(parsed)
+        elif parsed.command == "analysis":
+            _analysis(parsed)
         else:
             _info()
         return 0
@@ -49,8 +53,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     bench.add_argument("name", nargs="?", default="list", metavar="NAME", help="a benchmark, or `list`")
     bench.add_argument("options", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    datalog = commands.add_parser("datalog", help="run a Datalog program, and keep its results up to date")
+    _add_datalog_arguments(datalog)
+    _add_analysis(commands.add_parser("analysis", help="analyse C source: which nulls may be dereferenced"))
     commands.add_parser("info", help="show versions and the machine")
     return parser
+
+
+def _add_analysis(parser: argparse.ArgumentParser) -> None:
+    from ikebana.analysis.command import add_arguments
+
+    add_arguments(parser)
+
+
+def _analysis(parsed: argparse.Namespace) -> None:
+    from ikebana.analysis.command import run
+
+    run(parsed, _console(), _console(stderr=True))
 
 
 def _bench(name: str, options: Sequence[str]) -> None:
@@ -71,6 +90,28 @@ def _bench(name: str, options: Sequence[str]) -> None:
         command.run_family(name, family, options, out, err)
     else:
         command.run(command.find(name, SCENARIOS), options, out, err)
+
+
+def _add_datalog_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the command `datalog`; those of Soufflé have its names."""
+    parser.add_argument("file", metavar="FILE.dl", help="the program")
+    parser.add_argument("-F", "--fact-dir", default=".", metavar="DIR", help="the folder of facts files")
+    parser.add_argument("-D", "--output-dir", default=".", metavar="DIR", help="the folder for results; - prints them")
+    parser.add_argument("-I", "--include-dir", action="append", default=[], metavar="DIR", help="for included files")
+    parser.add_argument("-M", "--macro", action="append", default=[], metavar="NAME=TEXT", help="define a macro")
+    parser.add_argument("-j", "--jobs", type=int, default=1, metavar="N", help="the number of worker processes")
+    parser.add_argument("-w", "--no-warn", action="store_true", help="ignore facts files that do not exist")
+    parser.add_argument("--explain", action="store_true", help="print the plan of each rule, and do not run")
+    parser.add_argument("--watch", action="store_true", help="read facts files again when they change")
+    parser.add_argument("--prompt", action="store_true", help="read commands to insert, delete, query and ask why")
+
+
+def _datalog(parsed: argparse.Namespace) -> None:
+    from ikebana.datalog import command  # imports the whole engine, which other commands do not need
+
+    if parsed.jobs < 1:
+        raise UsageError("-j needs a number of worker processes", hint="use -j 1 or more")
+    command.run(parsed)
 
 
 def _info() -> None:
