@@ -15,6 +15,8 @@
     lookups    `lookups`: reading by key, and prepared statements, on Spark
     fan_in     `fan-in`: joins with many inputs that change at the same time, on Spark
     graphs     `graph-batch`, `graph-updates` and `closure`: iterative queries
+    datalog    `datalog` and `datalog-interactive`: recursive programs, bottom-up and top-down
+    program_analysis   `program-analysis` and `program-analysis-interactive`, on the graphs of `program_graphs`
     ingest     `ingest-load`, `ingest-follow`, `ingest-insert` and `ingest-latency`, on Spark
     tpch       TPC-H: `tpch-verify`, `tpch-install`, `tpch-interactive`, `tpch-rates` and `tpch-batch`
 
@@ -25,11 +27,13 @@ from __future__ import annotations
 
 from ikebana_bench.arrange import ArrangeBulk, ArrangeClosedLoop, ArrangeInserts
 from ikebana_bench.counts import CountClosedLoop, CountOpenLoop, Scaling
+from ikebana_bench.datalog import Datalog, DatalogInteractive
 from ikebana_bench.fan_in import FanIn
 from ikebana_bench.floor import SortFloor
 from ikebana_bench.graphs import Closure, GraphBatch, GraphUpdates
 from ikebana_bench.ingest import IngestFollow, IngestInsert, IngestLatency, IngestLoad
 from ikebana_bench.lookups import Lookups
+from ikebana_bench.program_analysis import ProgramAnalysis, ProgramAnalysisInteractive
 from ikebana_bench.queries import IdleQueries, JoinProportionality
 from ikebana_bench.scenario import AnyScenario
 from ikebana_bench.tpch.batch import TpchBatch
@@ -53,6 +57,10 @@ SCENARIOS: tuple[type[AnyScenario], ...] = (
     GraphBatch,
     GraphUpdates,
     Closure,
+    Datalog,
+    DatalogInteractive,
+    ProgramAnalysis,
+    ProgramAnalysisInteractive,
     IngestLoad,
     IngestFollow,
     IngestInsert,

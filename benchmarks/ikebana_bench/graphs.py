@@ -15,10 +15,8 @@ different machine of the same size (`ikebana_bench.arrange` describes how reliab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from time import process_time
 from typing import Any
 
 import numpy as np
@@ -28,7 +26,7 @@ from numpy.typing import NDArray
 from ikebana import graph
 from ikebana.engine import Engine, Input, View
 from ikebana.engine.collection import Collection
-from ikebana_bench.measure import Stopwatch, percentiles
+from ikebana_bench.measure import Stopwatch, Timer, percentiles
 from ikebana_bench.progress import Progress
 from ikebana_bench.scenario import Parameters, Results, Scenario, parameter
 
@@ -95,25 +93,6 @@ class Graph:
                 return label
 
 
-class _Timer:
-    """Measures wall-clock seconds by name, and the fraction of them in which this process was running."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._cpu = 0.0
-
-    @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        watch, cpu = Stopwatch(), process_time()
-        yield
-        self.seconds[name] = watch.seconds
-        self._cpu += process_time() - cpu
-
-    @property
-    def cpu_share(self) -> float:
-        return self._cpu / sum(self.seconds.values())
-
-
 class GraphBatch(Scenario[GraphParameters]):
     """Run index-forward, reachability, shortest paths, index-reverse and connected components in this order."""
 
@@ -123,7 +102,7 @@ class GraphBatch(Scenario[GraphParameters]):
     parameters = GraphParameters
 
     def run(self, parameters: GraphParameters, progress: Progress) -> Results:
-        drawn, timer = Graph.of(parameters), _Timer()
+        drawn, timer = Graph.of(parameters), Timer()
         with Engine(parameters.workers) as engine:
             edges, roots = _load(engine, drawn, timer)
             for name, program in progress.track("running", _programs(edges, roots)):
@@ -151,7 +130,7 @@ class GraphBatch(Scenario[GraphParameters]):
         self.verify(bool((actual == expected).all()), f"{name} agrees with NumPy")
 
 
-def _load(engine: Engine, drawn: Graph, timer: _Timer) -> tuple[Input, Input]:
+def _load(engine: Engine, drawn: Graph, timer: Timer) -> tuple[Input, Input]:
     edges = engine.input("edges", {"src": pa.int32(), "dst": pa.int32()}, key="src")
     roots = engine.input("roots", {"node": pa.int32()})
     with timer("index_forward"):
@@ -188,7 +167,7 @@ class GraphUpdates(Scenario[UpdateParameters]):
     def run(self, parameters: UpdateParameters, progress: Progress) -> Results:
         drawn, random = Graph.of(parameters), np.random.default_rng(parameters.seed + 1)
         with Engine(parameters.workers) as engine:
-            edges, roots = _load(engine, drawn, _Timer())
+            edges, roots = _load(engine, drawn, Timer())
             view = engine.install("reach", graph.reach(edges, roots))
             view.wait(engine.epoch - 1)
             single = self._change(engine, edges, view, drawn, random, 1, parameters.changes, progress)
@@ -244,7 +223,7 @@ class Closure(Scenario[ClosureParameters]):
     parameters = ClosureParameters
 
     def run(self, parameters: ClosureParameters, progress: Progress) -> Results:
-        timer = _Timer()
+        timer = Timer()
         results: dict[str, Any] = {}
         cases = [(p, g) for p in ("tc", "sg") for g in _GRAPHS if (p, g) != ("sg", "tree-11")]
         chosen = [case for case in cases if parameters.only in ("all", case[1])]
@@ -260,7 +239,7 @@ class Closure(Scenario[ClosureParameters]):
                     view = engine.install(program, build(edges))
                     view.wait(engine.epoch - 1)
                 pairs = view.read()
-            expected = _closed(rows) if program == "tc" else _same_generation(rows)
+            expected = closed(rows) if program == "tc" else same_generation(rows)
             self.verify(
                 pairs.num_rows == expected, f"{program} on {name} has {expected} pairs", detail=str(pairs.num_rows)
             )
@@ -307,7 +286,7 @@ def _adjacency(rows: Nodes) -> NDArray[np.float32]:
     return matrix
 
 
-def _closed(rows: Nodes) -> int:
+def closed(rows: Nodes) -> int:
     """Return the number of pairs in the transitive closure: by squaring a matrix, or for a tree by adding up depths."""
     if len(rows) == int(rows.max()):
         depth = np.zeros(len(rows) + 1, np.int64)
@@ -322,7 +301,7 @@ def _closed(rows: Nodes) -> int:
         step = wider
 
 
-def _same_generation(rows: Nodes) -> int:
+def same_generation(rows: Nodes) -> int:
     """Return the number of pairs of the same generation.
 
     Two children of one node are of the same generation, and so are children of two nodes of the same generation.

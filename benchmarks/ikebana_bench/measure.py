@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -36,6 +37,28 @@ class Stopwatch:
     def lap(self) -> float:
         previous, self._lap = self._lap, perf_counter()
         return self._lap - previous
+
+
+class Timer:
+    """Measures wall-clock seconds by name, and the fraction of them in which this process was running on a core."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._cpu: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        watch, cpu = Stopwatch(), process_time()
+        yield
+        self.seconds[name], self._cpu[name] = watch.seconds, process_time() - cpu
+
+    def cpu_seconds(self, name: str) -> float:
+        """The processor seconds of one measurement."""
+        return self._cpu[name]
+
+    @property
+    def cpu_share(self) -> float:
+        return sum(self._cpu.values()) / sum(self.seconds.values())
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ class Size:
 
 
 SIZES = {
+    "small": Size(2, 1_800),  # 900 and 2,400 edges: to try it out
     "anchor": Size(2_000, 480_000),  # 0.90M and 0.65M edges: what the reference was measured with
     "httpd": Size(22_200, 1_120_000),  # 10M and 1.5M edges, about those of httpd in the paper
     "psql": Size(77_200, 3_700_000),  # 35M and 5M edges, about those of PostgreSQL
@@ -138,6 +139,18 @@ def aliases(assign: Pairs, dereference: Pairs) -> tuple[Packed, Packed]:
         new_flow = _new(flow, _compose(step, new_flow))
         flow = _merged(flow, new_flow)
     return flow, alias
+
+
+def lacking(assign: Pairs, dereference: Pairs, flow: Packed, alias: Packed) -> int:
+    """How many facts the rules of points-to derive, in one step, that a value flow and memory aliases lack."""
+    a, d = np.unique(pack(assign)), np.unique(pack(dereference))
+    nodes = np.unique(np.concatenate([assign.ravel(), dereference.ravel()]).astype(np.int64))
+    step = np.unique(np.concatenate([a, _compose(a, alias)]))
+    cells = _compose(flow, d)
+    back = _swapped(cells)
+    missing_flow = _new(flow, nodes << 32 | nodes, _compose(step, flow))
+    missing_alias = _new(alias, _compose(back, cells), _compose(_compose(back, alias), cells))
+    return len(missing_flow) + len(missing_alias)
 
 
 def _swapped(pairs: Packed) -> Packed:
