@@ -16,6 +16,10 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
     ("name", "lines"),
     [
         ("reachability.py", ["Reachable from node 0", "equal to the answer from scratch: yes"]),
+        (
+            "datalog.py",
+            ["bob is banned: + nothing  - bob designs", "what ann may read: ann designs", "!banned(p) fails"],
+        ),
         ("late_query.py", ["From install to answer", "arrange by src  <- shared with first query"]),
     ],
 )
