@@ -205,6 +205,11 @@ def gather_bits(a: list[int], b: list[int], rows: list[int]) -> list[int]:
     return [(a + b)[row] for row in rows]
 
 
+def gather_texts(texts: list[bytes]) -> tuple[list[int], bytes]:
+    """All texts, one after the other, and where they end."""
+    return [sum(map(len, texts[:at])) for at in range(len(texts) + 1)], b"".join(texts)
+
+
 def gather_strings(a: list[bytes], b: list[bytes], rows: list[int]) -> list[bytes]:
     """The named rows, of any length; b's rows are numbered after a's."""
     return [(a + b)[row] for row in rows]

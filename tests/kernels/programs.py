@@ -4,12 +4,16 @@ A `Writer` has registers of one form: three columns, the first of which serves a
 column of null flags, and one or two diffs. Registers and slots are written once, or once in each round of a loop, as in
 the programs of dataflows. Every instruction that writes a trace has a trace of its own, whose rows are all earlier;
 other traces also have rows of this epoch and of later ones.
+
+Payload is a function of the lanes, as if these were its hashes: of the key for the first columns, of the value for the
+others. Some parts of traces have another function, so that hashes collide. Columns of payload are integers or texts,
+`i` or `t`; `tests.trace.test_cells` has all types.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,10 +22,20 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 
 from ikebana import kernels
-from ikebana.kernels import opcodes
+from ikebana.kernels import layout, opcodes
 from ikebana.kernels.layout import FIRST_DIFF_LANE, HEADER, ROWS, SAVED
 from tests.kernels import naive
-from tests.kernels.naive_program import ARITHMETIC, EXPRESSIONS, PlainTrace, Row, Update
+from tests.kernels.naive_program import (
+    ARITHMETIC,
+    EXPRESSIONS,
+    Payload,
+    PlainTrace,
+    Row,
+    Update,
+    payload_of,
+    text_of,
+)
+from tests.kernels.words import signed
 
 JUNK = 77
 LEAST, GREATEST = -(2**63), 2**63 - 1
@@ -34,6 +48,37 @@ TRACE_DIFFS = {1: [*SMALL_DIFFS[1], (LEAST + 1,), (GREATEST,)], 2: [*SMALL_DIFFS
 REGISTER_DIFFS = {1: [*TRACE_DIFFS[1], (LEAST,)], 2: [*TRACE_DIFFS[2], (0, -1), (LEAST, 2)]}
 ROUNDS = 4
 """Rows of traces, and pending rows, are at rounds before this one."""
+
+
+# Payload.
+
+TEXTS = [b"", b"a", b"abc", b"more than eight bytes", b"more than eight bites"]
+_TEXT_BYTES = np.frombuffer(b"".join(TEXTS), np.uint8)
+REFERENCES = [
+    signed(int(_TEXT_BYTES.ctypes.data) + sum(map(len, TEXTS[:at])) | len(text) << layout.ADDRESS_BITS)
+    for at, text in enumerate(TEXTS)
+]
+"""Slots that refer to these texts."""
+
+
+def payload_cell(kind: str, column: int, lane: int, variant: int) -> int | bytes | None:
+    """A value of a payload column, for rows with this lane."""
+    digit = (lane + column + 2 * variant) % (1 + len(TEXTS))
+    if not digit:
+        return None
+    return TEXTS[digit - 1] if kind == "t" else 1000 * digit - 3000
+
+
+def payload_cells(kinds: str, keys: int, key: int, val: int, variant: int) -> Payload:
+    lanes = [key if at < keys else val for at in range(len(kinds))]
+    return tuple(payload_cell(kind, at, lanes[at], variant) for at, kind in enumerate(kinds))
+
+
+def slots_of(cell: int | bytes | None) -> tuple[int, int]:
+    """The value and the null flag of a cell."""
+    if cell is None:
+        return 0, 1
+    return (REFERENCES[TEXTS.index(cell)] if isinstance(cell, bytes) else cell), 0
 
 
 # Traces.
@@ -49,10 +94,14 @@ class TraceCase:
     memtable: list[Update]
     batches: list[list[Update]]
     layouts: list[int]
+    payload: str = ""
+    keys: int = 0
+    heap: int = 0
 
     @property
     def plain(self) -> PlainTrace:
-        return PlainTrace(self.room, [update for batch in self.batches for update in batch], list(self.memtable))
+        settled = [update for batch in self.batches for update in batch]
+        return PlainTrace(self.room, settled, list(self.memtable), self.heap, self.keys)
 
 
 class TraceTable:
@@ -60,11 +109,19 @@ class TraceTable:
 
     def __init__(self, case: TraceCase) -> None:
         self._case, self._arrays = case, list[np.ndarray]()
-        self._memtable = np.full((FIRST_DIFF_LANE + case.lanes, 2 * case.room), JUNK, np.int64)
-        self._memtable[:, : len(case.memtable)] = lanes_of(case.memtable, case.lanes)
-        cells = [1 + len(case.batches), case.room, case.lanes, -1, *self._memtable_cells()]
-        for batch, layout in zip(case.batches, case.layouts, strict=True):
-            cells += self._cells(lanes_of(batch, case.lanes), layout)
+        first = FIRST_DIFF_LANE + case.lanes
+        self._memtable = np.full((first + 2 * len(case.payload), 2 * case.room), JUNK, np.int64)
+        self._memtable[:first, : len(case.memtable)] = lanes_of(case.memtable, case.lanes)
+        for row, update in enumerate(case.memtable):
+            self._memtable[first:, row] = [slot for cell in payload_of(update) for slot in slots_of(cell)]
+        self._heap = np.full(case.heap + 8, JUNK, np.uint8)
+        start = address_of(self._heap)
+        cells = [1 + len(case.batches), case.room, case.lanes, -1, len(case.payload), case.keys]
+        cells += [start, start + case.heap, start, 0, *self._memtable_cells()]
+        for batch, layout_ in zip(case.batches, case.layouts, strict=True):
+            cells += self._cells(lanes_of(batch, case.lanes), layout_)
+            for at, kind in enumerate(case.payload):
+                cells += self._column_cells(kind, [payload_of(update)[at] for update in batch])
         self._table = np.array(cells, np.int64)
         self._batches = [array.copy() for array in self._arrays]
 
@@ -75,7 +132,25 @@ class TraceTable:
     def _memtable_cells(self) -> list[int]:
         pitch = self._memtable.strides[0]
         key, val, epoch, round_, diff = (address_of(self._memtable) + pitch * lane for lane in range(5))
-        return [len(self._case.memtable), key, 8, val, 8, 0, 0, epoch, 8, round_, 8, diff, 8, pitch]
+        cells = [len(self._case.memtable), key, 8, val, 8, 0, 0, epoch, 8, round_, 8, diff, 8, pitch]
+        for at, kind in enumerate(self._case.payload):
+            place = diff + pitch * (self._case.lanes + 2 * at)
+            cells += [layout.TEXT_SLOT if kind == "t" else layout.SLOT, place, 8, 0, place + pitch, 0]
+        return cells
+
+    def _column_cells(self, kind: str, cells: Sequence[int | bytes | None]) -> list[int]:
+        """The cells of a payload column of a batch, which starts at the third bit of its bitmap of nulls."""
+        valid = np.array([0, 0, 0, *(cell is not None for cell in cells)], np.uint8)
+        nulls = np.packbits(valid, bitorder="little")
+        if kind == "t":
+            texts = [cell if isinstance(cell, bytes) else b"" for cell in cells]
+            values = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+            data = np.frombuffer(b"".join(texts) + b"!", np.uint8).copy()
+        else:
+            values, data = np.array([cell or 0 for cell in cells], np.int64), np.zeros(1, np.uint8)
+        self._arrays += [nulls, values, data]
+        form = layout.TEXT if kind == "t" else layout.SIGNED
+        return [form, address_of(values), 8, address_of(data), address_of(nulls), 3]
 
     def _cells(self, lanes: np.ndarray, layout: int) -> list[int]:
         """The cells of a batch; the digits of the layout say how each lane lies in memory."""
@@ -94,12 +169,18 @@ class TraceTable:
 
     def read_memtable(self) -> list[Update]:
         """The rows of the memtable, as the twin has them."""
-        rows = int(self._table[HEADER + ROWS])
-        return [(*row[:4], tuple(row[4:])) for row in self._memtable[:, :rows].T.tolist()]
+        rows, first = int(self._table[HEADER + ROWS]), FIRST_DIFF_LANE + self._case.lanes
+        return [self._update(row, first) for row in self._memtable[:, :rows].T.tolist()]
+
+    def _update(self, row: list[int], first: int) -> Update:
+        pairs = zip(self._case.payload, row[first::2], row[first + 1 :: 2], strict=True)
+        payload = tuple(None if null else text_of(value) if kind == "t" else value for kind, value, null in pairs)
+        return (*row[:4], tuple(row[4:first]), *([payload] if payload else []))
 
     def check(self) -> None:
         """The table and the batches are as they were."""
         assert self._table[SAVED] == -1, "a program has not marked the memtable as complete"
+        assert (self._heap[self._case.heap :] == JUNK).all(), "a program has written beyond the heap"
         assert all(map(np.array_equal, self._arrays, self._batches)), "a program has written to a batch"
 
 
@@ -160,6 +241,7 @@ class Program:
     traces: list[TraceCase] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
     left: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+    texts: set[int] = field(default_factory=set)  # slots
 
 
 class CompiledRun:
@@ -180,7 +262,7 @@ class CompiledRun:
 
     def run(self) -> int:
         """Run the program, and take the part of the peers wherever it stops for them."""
-        while (status := self._resume()) in (opcodes.EXCHANGES, opcodes.AGREES):
+        while (status := self._resume()) in (opcodes.EXCHANGES, opcodes.AGREES, opcodes.CALLS):
             self._answer(int(self._state[opcodes.PC]))
         return status
 
@@ -210,6 +292,8 @@ class CompiledRun:
             self._state[opcodes.ROUND_NOW] = max(0, self._state[opcodes.NEXT_ROUND])
             if self._state[opcodes.NEXT_ROUND] >= 0:
                 self._state[opcodes.PC] = operands[0]
+        elif opcode == opcodes.CALL:
+            self.counts[operands[1]] = self.counts[operands[0]]
         else:
             source, target, _, width, *slots = operands
             self.arena[slots[width : 2 * width]] = self.arena[slots[:width]]
@@ -231,7 +315,7 @@ def compare(program: Program, *, commits: bool = True) -> int:
         assert compiled.counts.tolist() == counts
         for count, left in program.left:
             cells = ([slots[slot][row] if slot else 0 for slot in left] for row in range(counts[count]))
-            assert compiled.rows(count, left) == list(map(tuple, cells))
+            assert _read(program, left, compiled.rows(count, left)) == _read(program, left, cells)
     elif status == opcodes.SPILL:
         assert compiled.counts[opcodes.LACKS_ROOM] == counts[opcodes.LACKS_ROOM]
     if not commits:
@@ -240,6 +324,13 @@ def compare(program: Program, *, commits: bool = True) -> int:
     for table in compiled.tables:
         table.check()
     return status
+
+
+def _read(program: Program, left: Sequence[int], rows: Iterable[Sequence[int]]) -> list[list[int | bytes]]:
+    """Rows of some slots, with the texts that they refer to."""
+    return [
+        [text_of(cell) if slot in program.texts else cell for slot, cell in zip(left, row, strict=True)] for row in rows
+    ]
 
 
 Draw = Callable[..., Any]
@@ -338,31 +429,72 @@ class Writer:
 
     # Traces.
 
-    def trace(self, *, written: bool, lanes: int) -> int:
+    def trace(self, *, written: bool, lanes: int, payload: str = "", keys: int = 0) -> int:
         """A new trace; one that is written has no rows at this epoch yet."""
         has_rounds = self.in_loop and self._draw(st.booleans())
         pool, diffs = self._pool, (TRACE_DIFFS if self._extreme else SMALL_DIFFS)[lanes]
         epochs, rounds = 3 if written else 6, ROUNDS if has_rounds else 1
         parts: list[dict[Row, Update]] = [{} for _ in range(4)]
+        variants = [self._draw(st.sampled_from([0, 0, 0, 1])) if payload else 0 for _ in parts]
         for key, val, epoch, round_, diff, part in drawn_digits(
             self._draw, 16, len(pool), len(pool), epochs, rounds, len(diffs), 4
         ):
             time = self.program.now - 3 + epoch, round_
-            parts[part][key, val, *time] = pool[key], pool[val], *time, diffs[diff]
-        memtable, *batches = [sorted(part.values()) for part in parts]
+            cells = payload_cells(payload, keys, pool[key], pool[val], variants[part])
+            parts[part][key, val, *time] = pool[key], pool[val], *time, diffs[diff], *([cells] if cells else [])
+        memtable, *batches = [sorted(part.values(), key=lambda update: update[:4]) for part in parts]
         batches = [batch for batch in batches if batch]
         layouts = self._draw(st.lists(st.integers(0, 255), min_size=len(batches), max_size=len(batches)))
         room = max(1, len(memtable) + self._draw(st.sampled_from([40, 0, 1, 3])))
-        self.program.traces.append(TraceCase(lanes, has_rounds, room, memtable, batches, layouts))
+        heap = self._draw(st.sampled_from([200, 0, 20])) if "t" in payload else 0
+        case = TraceCase(lanes, has_rounds, room, memtable, batches, layouts, payload, keys, heap)
+        self.program.traces.append(case)
         self._traces.append(len(self.program.traces) - 1)
         self.program.written += self._traces[-1:] if written else []
         return self._traces[-1]
 
     def read_trace(self, lanes: int) -> int:
         """A trace to read: one that is there, or a new one."""
-        known = [trace for trace in self._traces if self.program.traces[trace].lanes == lanes]
+        cases = self.program.traces
+        known = [trace for trace in self._traces if cases[trace].lanes == lanes and not cases[trace].payload]
         chosen = self._draw(st.sampled_from([None, *known]))
         return self.trace(written=False, lanes=lanes) if chosen is None else chosen
+
+    # Payload.
+
+    def payload(self) -> tuple[str, int]:
+        """The kinds of some payload columns, and how many of them belong to the key; none in loops."""
+        if self.in_loop:
+            return "", 0
+        kinds = self._draw(st.sampled_from(["", "t", "i", "ti", "itt"]))
+        if kinds:
+            self.program.room = 256  # so that it is clear which failure comes first
+        return kinds, self._draw(st.integers(0, len(kinds)))
+
+    def payload_slots(self, kinds: str, keys: int, rows: Sequence[Row]) -> list[tuple[int, int]]:
+        """Slots of the payload of rows, given their keys and values."""
+        cells = [payload_cells(kinds, keys, row[0], row[1], 0) for row in rows]
+        pairs = [[slots_of(row[at]) for row in cells] for at in range(len(kinds))]
+        slots = [
+            (self.slot([value for value, _ in column]), self.slot([null for _, null in column])) for column in pairs
+        ]
+        self.program.texts |= {slots[at][0] for at, kind in enumerate(kinds) if kind == "t"}
+        return slots
+
+    def groups(self, count: int, kinds: str, given: Sequence[tuple[int, int]]) -> list[int]:
+        """The operands of payload columns that are copied to new slots of a register."""
+        operands = []
+        for kind, (value, null) in zip(kinds, given, strict=True):
+            to, to_null = self.slot(), self.slot()
+            self.program.texts |= {to} if kind == "t" else set()
+            self.program.left.append((count, (to, to_null)))
+            operands += [value, null, to, to_null, int(kind == "t")]
+        return operands
+
+    def keyed(self, lanes: int | None = None) -> tuple[Register, list[Row]]:
+        """A new register, and its rows, none of which has only zeros as diffs."""
+        rows = [row for row in self.rows(self._lanes if lanes is None else lanes) if any(row[4:])]
+        return self.register(lanes, rows), rows
 
     # Instructions.
 
@@ -440,7 +572,14 @@ def _exchange(to: Writer, draw: Draw) -> None:
     source = to.pick()
     target = to.register(len(source.diffs))
     operands = source.count, target.count, source.columns[0], len(source.slots)
-    to.emit(opcodes.EXCHANGE, *operands, *source.slots, *target.slots)
+    to.emit(opcodes.EXCHANGE, *operands, *source.slots, *target.slots, *[0] * len(source.slots))
+    to.put(target)
+
+
+def _call(to: Writer, draw: Draw) -> None:
+    source = to.pick()
+    target = replace(source, count=to.count())
+    to.emit(opcodes.CALL, source.count, target.count, 0)
     to.put(target)
 
 
@@ -504,20 +643,29 @@ def _fresh(to: Writer, lanes: int) -> Register:
 
 
 def _arrange(to: Writer, draw: Draw) -> None:
-    source = to.pick()
-    target, trace = _fresh(to, len(source.diffs)), to.trace(written=True, lanes=len(source.diffs))
+    kinds, keys = to.payload()
+    source, rows = to.keyed() if kinds else (to.pick(), [])
+    target = _fresh(to, len(source.diffs))
+    trace = to.trace(written=True, lanes=len(source.diffs), payload=kinds, keys=keys) if draw(st.integers(0, 3)) else -1
     key, val = draw(st.sampled_from([source.columns[0], source.columns[2], 0])), source.columns[1]
-    operands = source.count, target.count, trace, len(source.diffs), key, val, *target.columns[:2]
-    to.emit(opcodes.ARRANGE, *operands, *source.diffs, *target.diffs)
+    key = source.columns[0] if kinds else key
+    groups = to.groups(target.count, kinds, to.payload_slots(kinds, keys, rows))
+    operands = source.count, target.count, trace, len(source.diffs), len(kinds), key, val, *target.columns[:2]
+    to.emit(opcodes.ARRANGE, *operands, *source.diffs, *target.diffs, *groups)
     to.put(target)
 
 
 def _probe(to: Writer, draw: Draw) -> None:
-    source, trace_lanes, mode = to.pick(), to.some_lanes(), draw(st.sampled_from([opcodes.SEEN, opcodes.BEFORE]))
+    kinds, keys = to.payload()
+    source, rows = to.keyed() if kinds else (to.pick(), [])
+    trace_lanes, mode = to.some_lanes(), draw(st.sampled_from([opcodes.SEEN, opcodes.BEFORE]))
     adds_up = draw(st.integers(0, 1))
-    if adds_up:
+    if adds_up and not kinds:
         source = consolidated(to, source)
-    trace = to.read_trace(trace_lanes)
+    written = bool(kinds) and draw(st.booleans())
+    trace = (
+        to.trace(written=written, lanes=trace_lanes, payload=kinds, keys=keys) if kinds else to.read_trace(trace_lanes)
+    )
     lanes = max(len(source.diffs), trace_lanes)
     target = to.register(lanes)
     count, rounds, later = to.pending(len(target.slots)) if to.in_loop else (-1, 0, [0] * len(target.slots))
@@ -531,9 +679,78 @@ def _probe(to: Writer, draw: Draw) -> None:
         for slot in triple
     ]
     operands = source.count, target.count, trace, mode, adds_up, source.columns[0], target.columns[1]
-    operands += count, later[1], rounds, len(source.diffs), trace_lanes, lanes, len(copies) // 3
-    to.emit(opcodes.PROBE, *operands, *source.diffs, *target.diffs, *later[4:], *copies)
+    references = to.slot() if kinds else 0
+    operands += count, later[1], rounds, len(source.diffs), trace_lanes, lanes, len(copies) // 3, references, keys
+    compared = to.payload_slots(kinds[:keys], keys, rows)
+    groups = [cell for kind, pair in zip(kinds, compared, strict=False) for cell in (*pair, 0, 0, int(kind == "t"))]
+    to.emit(opcodes.PROBE, *operands, *source.diffs, *target.diffs, *later[4:], *copies, *groups)
+    for at, kind in enumerate(kinds):
+        _load(to, kind, target.count, trace, at, references)
     to.put(target)
+
+
+def _load(to: Writer, kind: str, count: int, trace: int, column: int, references: int) -> None:
+    """Read a payload column of the rows that a probe has met."""
+    value, null = to.slot(), to.slot()
+    to.program.texts |= {value} if kind == "t" else set()
+    to.program.left.append((count, (value, null)))
+    to.emit(opcodes.LOAD, count, trace, column, references, value, null)
+
+
+def _hash(to: Writer, draw: Draw) -> None:
+    source, rows = to.keyed()
+    texts, numbers = to.payload_slots("t", 1, rows)[0], source.columns[2]
+    columns = [(*texts, opcodes.TEXT, 0), (numbers, source.null, opcodes.SIGNED, 64), (numbers, 0, opcodes.WIDE, 64)]
+    chosen = draw(st.lists(st.sampled_from(columns), min_size=1, max_size=3))
+    lane, mask = to.slot(), draw(st.sampled_from([-1, 3]))
+    to.emit(opcodes.HASH, source.count, lane, mask, len(chosen), *(cell for column in chosen for cell in column))
+    to.put(replace(source, columns=(*source.columns[:2], lane)))
+
+
+def _total(to: Writer, draw: Draw) -> None:
+    numbers = draw(st.lists(st.lists(NUMBERS | st.integers(-(2**40), 2**40), max_size=3), max_size=4))
+    lanes = draw(st.integers(1, 4))
+    shift = draw(st.sampled_from([0, 0, 0, 40]))
+    bits = {1: 62, 2: 64, 3: 96, 4: 128}[lanes]
+    values = [[signed(number) << shift if bits > 64 else number >> (64 - bits) for number in some] for some in numbers]
+    slots = [to.slot([signed(sum(value >> 32 * lane for value in some)) for some in values]) for lane in range(lanes)]
+    to.program.room = max(to.program.room, len(values))
+    count, result = to.count(len(values)), to.slot()
+    to.emit(opcodes.TOTAL, count, result, lanes, *slots)
+    to.program.left.append((count, (result,)))
+
+
+def _text_expression(opcode: int) -> Callable[[Writer, Draw], None]:
+    def write(to: Writer, draw: Draw) -> None:
+        source, rows = to.keyed()
+        (a, a_null), (b, b_null) = to.payload_slots("tt", 1, rows)
+        value, null = to.slot(), to.slot()
+        to.emit(opcode, source.count, value, null, a, a_null, b, b_null, 0, 0)
+        to.put(replace(source, columns=(*source.columns[:2], value), null=null))
+
+    return write
+
+
+TEXT_OPCODES = (opcodes.TEXT_EQUAL, opcodes.STARTS_WITH, opcodes.ENDS_WITH, opcodes.CONTAINS)
+
+
+def _year(to: Writer, draw: Draw) -> None:
+    days = draw(st.lists(st.integers(-719162, 2932896), max_size=8))
+    source, result = to.slot(days), to.slot()
+    count = to.count(len(days))
+    to.emit(opcodes.YEAR, count, result, 0, source, 0, 0, 0, 0, 0)
+    to.program.left.append((count, (result,)))
+    to.program.room = max(to.program.room, 8)
+
+
+def _mean(to: Writer, draw: Draw) -> None:
+    numbers = st.tuples(st.integers(-(2**48), 2**48), st.integers(-5, 5), st.integers(0, 1))
+    rows = draw(st.lists(numbers, max_size=3))
+    slots = [to.slot([row[at] for row in rows]) for at in range(3)]
+    count, result, null = to.count(len(rows)), to.slot(), to.slot()
+    factor = draw(st.sampled_from([1, 10**4]))
+    to.emit(opcodes.MEAN, count, result, null, slots[0], slots[2], slots[1], 0, factor, 0)
+    to.program.left.append((count, (result, null)))
 
 
 def _groups(to: Writer, source: Register, columns: int) -> list[int]:
@@ -544,10 +761,13 @@ def _groups(to: Writer, source: Register, columns: int) -> list[int]:
 
 
 def _distinct(to: Writer, draw: Draw) -> None:
-    source, target = to.pick(), _fresh(to, 1)
-    traces = to.read_trace(to.some_lanes()), to.trace(written=True, lanes=1)
-    operands = target.count, *traces, *target.columns[:2], *target.diffs
-    to.emit(opcodes.DISTINCT, *operands, *_groups(to, source, 2))
+    (kinds, keys), target = to.payload(), _fresh(to, 1)
+    source, rows = to.keyed() if kinds else (to.pick(), [])
+    given = to.trace(written=False, lanes=1, payload=kinds, keys=keys) if kinds else to.read_trace(to.some_lanes())
+    produced = to.trace(written=True, lanes=1, payload=kinds, keys=keys)
+    operands = target.count, given, produced, *target.columns[:2], *target.diffs, len(kinds)
+    groups = to.groups(target.count, kinds, to.payload_slots(kinds, keys, rows))
+    to.emit(opcodes.DISTINCT, *operands, *_groups(to, source, 2), *groups)
     to.put(target)
 
 
@@ -565,13 +785,16 @@ def _top(to: Writer, draw: Draw) -> None:
 
 
 def _sums(to: Writer, draw: Draw) -> None:
-    source = to.pick()
-    lanes, trace = len(source.diffs), to.read_trace(len(source.diffs))
+    kinds, _ = to.payload()
+    source, rows = to.keyed() if kinds else (to.pick(), [])
+    lanes, keys = len(source.diffs), len(kinds)
+    trace = to.trace(written=False, lanes=lanes, payload=kinds, keys=keys) if kinds else to.read_trace(lanes)
     columns, diff = tuple(to.slot() for _ in range(1 + lanes)), to.slot()
     target = Register(to.count(), (*columns, 0)[:3], 0, (diff,))
+    groups = to.groups(target.count, kinds, to.payload_slots(kinds, keys, rows))
     to.emit(
-        opcodes.SUMS, source.count, target.count, trace, lanes, source.columns[0], columns[0], diff,
-        *source.diffs, *columns[1:],
+        opcodes.SUMS, source.count, target.count, trace, lanes, source.columns[0], columns[0], diff, keys,
+        *source.diffs, *columns[1:], *groups,
     )  # fmt: skip
     to.put(target)
 
@@ -613,6 +836,8 @@ def _expression(opcode: int) -> Callable[[Writer, Draw], None]:
             least = draw(NUMBERS)
         elif opcode == opcodes.CHOOSE:
             least, greatest = draw(column)
+        elif opcode == opcodes.SHIFT:
+            least = draw(st.sampled_from([0, 32, 63]))
         to.emit(opcode, source.count, value, null, *draw(column), *draw(column), least, greatest)
         to.put(replace(source, columns=(*source.columns[:2], value), null=null))
 
@@ -635,12 +860,23 @@ INSTRUCTIONS: dict[int, Callable[[Writer, Draw], None]] = {
     opcodes.APPEND: _append,
     opcodes.CONSOLIDATE: _consolidate,
     opcodes.EXCHANGE: _exchange,
+    opcodes.CALL: _call,
     opcodes.UNPACK: _unpack,
     opcodes.PACK: _pack,
+    opcodes.HASH: _hash,
+    opcodes.TOTAL: _total,
+    opcodes.MEAN: _mean,
+    opcodes.YEAR: _year,
+    **{opcode: _text_expression(opcode) for opcode in TEXT_OPCODES},
 }
 """How to write each instruction that is not an expression."""
 
-EXPRESSION_OPCODES = (*EXPRESSIONS, opcodes.CONSTANT, opcodes.CHOOSE)
+EXPRESSION_OPCODES = (
+    *(opcode for opcode in EXPRESSIONS if opcode not in INSTRUCTIONS),
+    opcodes.CONSTANT,
+    opcodes.CHOOSE,
+    opcodes.SHIFT,
+)
 ONLY_IN_LOOPS = (opcodes.ENTER_AT, opcodes.FEEDBACK)
 ONLY_OUTSIDE = (opcodes.SUMS,)
 ANYWHERE = [opcode for opcode in INSTRUCTIONS if opcode not in (*ONLY_IN_LOOPS, *ONLY_OUTSIDE)]

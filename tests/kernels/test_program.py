@@ -27,7 +27,8 @@ JUMPS = (opcodes.LOOP, opcodes.REPEAT, opcodes.AGREE)
 
 
 def test_every_opcode_is_tried() -> None:
-    assert {*INSTRUCTIONS, *EXPRESSION_OPCODES, *JUMPS} == set(range(opcodes.BIT_LENGTH + 1))
+    after_probes = {opcodes.LOAD}
+    assert {*INSTRUCTIONS, *EXPRESSION_OPCODES, *JUMPS, *after_probes} == set(range(opcodes.CONTAINS + 1))
 
 
 @pytest.mark.parametrize("opcode", INSTRUCTIONS)
@@ -77,11 +78,11 @@ def test_oracle_many_rows_are_arranged_and_probed(seed: int, rows: int, distinct
     fresh, to = register(program, [], 3)
     program.traces.append(trace_of(random_rows(seed + 1, rows, distinct), room=rows))
     program.written.append(0)
-    add(program, opcodes.ARRANGE, source, fresh, 0, 1, slots[0], slots[1], to[0], to[1], slots[2], to[2])
+    add(program, opcodes.ARRANGE, source, fresh, 0, 1, 0, slots[0], slots[1], to[0], to[1], slots[2], to[2])
     few, key_slots = register(program, other_rows, 3)
     joined, target = register(program, [], 3)
     lanes = 1, 1, 1, 1  # of the source, the trace and the output; then the columns that are copied
-    operands = few, joined, 0, opcodes.SEEN, 1, key_slots[0], target[1], -1, 0, 0, *lanes
+    operands = few, joined, 0, opcodes.SEEN, 1, key_slots[0], target[1], -1, 0, 0, *lanes, 0, 0
     add(program, opcodes.PROBE, *operands, key_slots[2], target[2], 0, key_slots[0], target[0], 0)
     assert compare(program) in (opcodes.DONE, opcodes.FULL)
 
@@ -110,7 +111,7 @@ def two_arrangements(rows: list[Row], rooms: tuple[int, int], room: int = 16) ->
         program.traces.append(TraceCase(1, False, most, before, [], []))
         program.written.append(number)
         fresh, to = register(program, [], 3)
-        add(program, opcodes.ARRANGE, source, fresh, number, 1, slots[0], slots[1], to[0], to[1], slots[2], to[2])
+        add(program, opcodes.ARRANGE, source, fresh, number, 1, 0, slots[0], slots[1], to[0], to[1], slots[2], to[2])
     return program
 
 

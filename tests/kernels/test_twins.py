@@ -17,13 +17,13 @@ from numpy.lib.stride_tricks import as_strided
 
 from ikebana import kernels
 from ikebana.kernels.compile import KERNELS
-from ikebana.kernels.layout import AT_A, AT_B, FINAL, MERGE_CELLS, PAIRS, VARIED, WRITTEN
+from ikebana.kernels.layout import ADDRESS_BITS, AT_A, AT_B, FINAL, MERGE_CELLS, PAIRS, VARIED, WRITTEN
 from ikebana.kernels.match import GROUP
 from ikebana.kernels.sort import LONGEST_RUN
 from ikebana.time import Antichain, advance, less_equal
 from tests.kernels import naive
 from tests.kernels.naive import Time, Update
-from tests.kernels.programs import Program, compare, programs
+from tests.kernels.programs import Program, address_of, compare, programs
 from tests.profiles import examples
 
 kernels.load()
@@ -722,6 +722,18 @@ def test_twin_gather_strings(case, before, skipped, layout):
         *(len(a), layout(lane(rows)), offsets_out, out, len(before)),
     )
     assert offsets_out.tolist() == [*bounds.tolist(), JUNK]
+    assert out.tobytes() == content + bytes([JUNK])
+
+
+@given(st.lists(STRINGS, max_size=6), LAYOUTS)
+def test_twin_gather_texts(texts, layout):
+    data = bytes_of(texts)
+    starts = address_of(data) + offsets_of(texts)[:-1]
+    references = starts | lane([len(text) << ADDRESS_BITS for text in texts])
+    expected, content = naive.gather_texts(texts)
+    offsets, out = np.zeros(len(texts) + 1, np.int64), np.full(len(content) + 1, JUNK, np.uint8)
+    kernels.gather_texts(layout(references), offsets, out)
+    assert offsets.tolist() == expected
     assert out.tobytes() == content + bytes([JUNK])
 
 

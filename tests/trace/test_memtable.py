@@ -1,6 +1,7 @@
 """Memtables: whatever programs and batches insert, readers of a trace see what the model says.
 
-Programs are single instructions here: they arrange rows at one time, and store them.
+Programs are single instructions here: they arrange rows at one time, and store them. Values are integers; where the
+schema has texts, their digits, or null for 0.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikebana.encoding import Schema
+from ikebana.encoding import Schema, slots
 from ikebana.kernels import opcodes, run_program
 from ikebana.operators import Arrange
 from ikebana.time import Antichain, Time
 from ikebana.trace import Handle
 from ikebana.trace.handle import Trace
-from ikebana.trace.memtable import FEW_ROWS, LARGEST_ROWS, MOST_ROWS, can_have_memtable
+from ikebana.trace.memtable import FEW_ROWS, GROWTH, LARGEST_ROWS, MOST_HEAP, MOST_ROWS, can_have_memtable
 from tests.trace import compare
 from tests.trace.strategies import HASTE, examples
 from tests.trace.trace_run import slow_spines
@@ -29,18 +30,37 @@ LEAST, GREATEST = -(2**63), 2**63 - 1
 NUMBERS = [LEAST, -1, 0, 1, 7, GREATEST]
 PAIRS = Schema({"k": pa.int64()}, {"v": pa.int64()})
 SUMS = Schema({"k": pa.int64()}, {"v": pa.int64()}, diffs=("count", "sum"))
+TEXTS = Schema({"k": pa.int64()}, [pa.field("v", pa.string(), nullable=True)])
 Row = tuple[int, int, tuple[int, ...]]
+
+
+def value_of(schema: Schema, number: int) -> int | str | None:
+    """The value that stands for a number."""
+    if schema is not TEXTS:
+        return number
+    return str(number) * 9 if number else None
 
 
 def arrange_rows(trace: Trace, rows: list[Row], time: Time, *, commits: bool = True) -> int:
     """Run a program that arranges rows at a time and stores them in a trace; return its status."""
-    lanes, epoch, round_ = len(trace.schema.diffs), time[0], time[1] if len(time) > 1 else 0
-    arena = np.zeros((1 + 2 * (2 + lanes), max(1, len(rows))), np.int64)
-    for row, (key, val, diffs) in enumerate(rows):
-        arena[1 : 3 + lanes, row] = key, val, *diffs
-    slots = range(1, len(arena))
-    given, fresh = slots[: 2 + lanes], slots[2 + lanes :]
-    operands = [1, 2, 0, lanes, *given[:2], *fresh[:2], *given[2:], *fresh[2:]]
+    schema = trace.schema
+    lanes, epoch, round_ = len(schema.diffs), time[0], time[1] if len(time) > 1 else 0
+    payload = int(schema.hashed)
+    arena = np.zeros((1 + 2 * (2 + lanes + 2 * payload), max(1, len(rows))), np.int64)
+    values = pa.array([value_of(schema, val) for _, val, _ in rows], schema.val.fields[0].type)
+    arena[1, : len(rows)] = [key for key, _, _ in rows]
+    arena[2, : len(rows)] = schema.val.encode([values], len(rows))[0]
+    for row, (_, _, diffs) in enumerate(rows):
+        arena[3 : 3 + lanes, row] = diffs
+    numbers = range(1, len(arena))
+    given, fresh = numbers[: 2 + lanes], numbers[2 + lanes : 2 * (2 + lanes)]
+    operands = [1, 2, 0, lanes, payload, *given[:2], *fresh[:2], *given[2:], *fresh[2:]]
+    if payload:
+        texts = slots.values(values, schema.val.fields[0])
+        assert texts is not None
+        value, null, *_ = columns = list(numbers[2 * (2 + lanes) :])
+        arena[value, : len(rows)], arena[null, : len(rows)] = texts[0], slots.nulls(values)
+        operands += [*columns, 1]
     state = np.zeros(opcodes.STATE_CELLS, np.int64)
     state[opcodes.ROUND_NOW], state[opcodes.COMMITS] = round_, commits
     return run_program(
@@ -151,13 +171,16 @@ class MemtableRun:
         for round_, (key, val, diffs) in rows:
             lanes = dict(zip(self.schema.diffs, ([diff] for diff in diffs), strict=True))
             diff = lanes if len(diffs) > 1 else [diffs[0]]
-            self.arrange.update({"k": [key], "v": [val]}, [self.time(self.epoch, round_)], diff)
+            value = pa.array([value_of(self.schema, val)], self.schema.val.fields[0].type)
+            self.arrange.update({"k": [key], "v": value}, [self.time(self.epoch, round_)], diff)
         self.close(rows)
         self.arrange.advance(self.time(self.epoch))
 
     def close(self, rows: list[tuple[int, Row]]) -> None:
         """Note the updates of an epoch, which is then complete."""
-        self.updates += [(((k,), (v,)), self.time(self.epoch, at), diffs) for at, (k, v, diffs) in rows]
+        values = [value_of(self.schema, v) for _, (_, v, _) in rows]
+        pairs = zip(rows, values, strict=True)
+        self.updates += [(((k,), (v,)), self.time(self.epoch, at), diffs) for (at, (k, _, diffs)), v in pairs]
         self.epoch += 1
 
     def check(self, probe: int) -> None:
@@ -180,9 +203,10 @@ class MemtableRun:
         """The memtable is counted, beside the batches."""
         memtable = self.trace.spine.memtable
         settled = sum(batch.nbytes for batch in self.trace.spine._settled_batches())
-        lanes = 4 + len(self.schema.diffs)
+        lanes = 4 + len(self.schema.diffs) + 2 * self.schema.hashed
         least = 0 if memtable is None else 8 * lanes * 2 * memtable.capacity
-        assert settled + least <= self.readers[0].nbytes <= settled + least + 8 * 14 * 300
+        heap = 2 * MOST_HEAP if self.schema.hashed else 0
+        assert settled + least <= self.readers[0].nbytes <= settled + least + heap + 8 * 20 * 300
 
 
 def chosen_epoch(reader: Handle) -> int:
@@ -211,10 +235,17 @@ def steps(draw: Any, lanes: int, rounds: int) -> list[Step]:
 
 
 @examples(4, quick=1)
-@given(st.sampled_from([PAIRS, SUMS]), st.integers(1, 2), st.sampled_from(list(HASTE)), st.integers(0, 99), st.data())
+@given(
+    st.sampled_from([PAIRS, SUMS, TEXTS]),
+    st.integers(1, 2),
+    st.sampled_from(list(HASTE)),
+    st.integers(0, 99),
+    st.data(),
+)
 def test_oracle_trace_with_a_memtable(
     schema: Schema, dimensions: int, effort: str, probe: int, data: st.DataObject
 ) -> None:
+    dimensions = 1 if schema.hashed else dimensions
     script = data.draw(steps(len(schema.diffs), 4 if dimensions > 1 else 1))
     with slow_spines(data.draw(st.sampled_from([1, 4, 256]))):
         world, probes = MemtableRun(schema, dimensions, effort), count(probe)
@@ -235,18 +266,44 @@ def ones(numbers: range) -> list[Row]:
     return [(number, 0, (1,)) for number in numbers]
 
 
-def test_a_memtable_grows_once_and_then_spills() -> None:
+def test_a_memtable_grows_and_then_spills() -> None:
     _, handle = started()
     trace = handle.trace
     assert store(trace, ones(range(FEW_ROWS)), (0,))
     memtable = trace.spine.memtable
     assert memtable is not None and (memtable.capacity, len(memtable)) == (FEW_ROWS, FEW_ROWS)
     assert store(trace, ones(range(1)), (1,))
-    assert (memtable.capacity, len(memtable)) == (MOST_ROWS, FEW_ROWS + 1)
+    assert (memtable.capacity, len(memtable)) == (GROWTH * FEW_ROWS, FEW_ROWS + 1)
     assert store(trace, ones(range(MOST_ROWS - FEW_ROWS - 1)), (2,))
     assert len(memtable) == MOST_ROWS and len(trace.spine._settled_batches()) == 0
     assert store(trace, ones(range(2)), (3,))
     assert len(memtable) == 2 and sum(map(len, trace.spine._settled_batches())) == MOST_ROWS
+
+
+def test_the_texts_of_a_memtable_are_its_own() -> None:
+    """They stay when the heap grows, when the memtable grows, and when it spills."""
+    _, handle = started(TEXTS)
+    trace, expected = handle.trace, []
+    for epoch in range(40):
+        row = epoch, 10**17 + epoch, (1,)
+        assert store(trace, [row], (epoch,))
+        trace.publish(None, Antichain.of((epoch + 1,)))
+        expected.append((epoch, value_of(TEXTS, row[1])))
+        if epoch == 30:
+            trace.spill()
+        table = handle.read((epoch,))
+        assert sorted(zip(table["k"].to_pylist(), table["v"].to_pylist(), strict=True)) == expected
+
+
+def test_texts_beyond_the_heap_change_nothing_until_there_is_room() -> None:
+    _, handle = started(TEXTS)
+    trace = handle.trace
+    row = 0, 10**17, (1,)
+    assert arrange_rows(trace, [row], (0,)) == opcodes.SPILL
+    memtable = trace.spine.memtable
+    assert memtable is not None and memtable.lacks_bytes and not len(memtable)
+    assert trace.make_room() and arrange_rows(trace, [row], (0,)) == opcodes.DONE
+    assert not memtable.lacks_bytes and len(memtable) == 1
 
 
 def test_rows_that_no_memtable_can_hold_change_nothing() -> None:
@@ -321,7 +378,8 @@ def test_the_table_of_addresses_holds_no_batches_that_were_merged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "dimensions", "expected"), [(pa.int64(), 2, True), (pa.int64(), 3, False), (pa.string(), 1, False)]
+    ("key", "dimensions", "expected"),
+    [(pa.int64(), 2, True), (pa.int64(), 3, False), (pa.string(), 1, True), (pa.string(), 2, False)],
 )
 def test_which_traces_have_memtables(key: pa.DataType, dimensions: int, expected: bool) -> None:
     assert can_have_memtable(Schema({"k": key}, {"v": pa.int64()}), dimensions) == expected

@@ -27,8 +27,9 @@ from ikebana.graph.plans import Variables, fixpoint, pairs
 from ikebana.operators.expression_program import bit_length
 from ikebana.operators.expression_steps import RowCondition
 from ikebana.operators.linear import Columns
-from ikebana.operators.program import Column as Slots
-from ikebana.operators.program import ProgramBuilder, Rows
+from ikebana.operators.program import ProgramBuilder
+from ikebana.operators.registers import Column as Slots
+from ikebana.operators.registers import Rows
 
 ROUNDS_PER_STAGE = 256
 """The number of rounds between stages."""

@@ -30,6 +30,7 @@ MODULES = {
     "program": ("run_program",),
     "seek": ("narrow_ranges", "seek_ranges"),
     "sort": ("sort_leading", "sort_order"),
+    "texts": ("gather_texts",),
     "times": ("advance_times", "rank_times", "times_beyond", "times_visible", "union_times"),
 }
 """The kernels, and functions around them, of each module."""
@@ -82,6 +83,7 @@ expand_ranges: Any = _Kernel("expand_ranges")
 gather_bits: Any = _Kernel("gather_bits")
 gather_fixed: Any = _Kernel("gather_fixed")
 gather_strings: Any = _Kernel("gather_strings")
+gather_texts: Any = _Kernel("gather_texts")
 gather_words: Any = _Kernel("gather_words")
 hash_bytes: Any = _Kernel("hash_bytes")
 hash_integers: Any = _Kernel("hash_integers")

@@ -18,20 +18,28 @@ from ikebana.kernels.opcodes import (
     BIT_LENGTH,
     CHOOSE,
     CONSTANT,
+    CONTAINS,
     DONE,
+    ENDS_WITH,
     EQUAL,
     GREATEST_OF,
     IS_NULL,
     LEAST,
     LESS,
     LESS_EQUAL,
+    MEAN,
     MULTIPLY,
     NOT,
     OR,
     RAISED,
+    SHIFT,
     SIGNED,
+    STARTS_WITH,
     SUBTRACT,
+    TEXT_EQUAL,
+    YEAR,
 )
+from ikebana.kernels.texts import contains, ends_with, same_text, starts_with
 
 _SIGN = -(1 << 63)
 
@@ -85,12 +93,63 @@ def pack(code, pc, arena, counts):
 
 
 @helper
+def total(code, pc, arena, counts):
+    """The totals of sums in several lanes, each of which has the bits from 32 times its number on (see
+    `ikebana.reducers.sums.exact`): count, to, lanes, slots. Returns RAISED if a total has more than 64 bits."""
+    to, lanes, first = code[pc + 3], code[pc + 4], pc + 5
+    mask = (np.int64(1) << 32) - 1
+    for row in range(counts[code[pc + 2]]):
+        result, carry = np.uint64(0), np.uint64(0)
+        digits = np.int64(0)  # the last two digits, of which those from 64 bits on must repeat the sign
+        for lane in range(lanes):
+            digit = np.uint64(arena[code[first + lane], row]) + carry
+            if lane + 1 < lanes:
+                digit -= np.uint64(arena[code[first + lane + 1], row]) << np.uint64(32)
+                carry = np.uint64(np.int64(digit) >> 32)
+                digits = np.int64(digit) & mask
+            else:
+                digits = np.int64(digit)
+            if lane < 2:
+                result |= np.uint64(digits) << np.uint64(32 * lane)
+            sign = np.int64(result) >> 63
+            if lane + 1 == lanes:
+                if lane == 1 and (digits << 32) >> 32 != digits:
+                    return RAISED
+                if lane > 1 and digits != sign:
+                    return RAISED
+            elif lane > 1 and digits != sign & mask:
+                return RAISED
+        arena[to, row] = np.int64(result)
+    return DONE
+
+
+@helper
+def mean(dividend, divisor, factor):
+    """A number below 2**48 times a factor of at most 10**4, divided by a number, rounded half away from zero."""
+    a, b = abs(dividend), abs(divisor)
+    quotient = (2 * factor * a + b) // (2 * b)
+    return quotient if (dividend < 0) == (divisor < 0) else -quotient
+
+
+@helper
+def year_of(days):
+    """The year of a day, counted from 1970-01-01, in the Gregorian calendar."""
+    days += 719468  # from 0000-03-01
+    era = days // 146097
+    day = days - era * 146097
+    year = (day - day // 1460 + day // 36524 - day // 146096) // 365
+    day -= 365 * year + year // 4 - year // 100
+    return year + era * 400 + (1 if day >= 306 else 0)
+
+
+@helper
 def evaluate(code, pc, arena, counts):
     """An expression of two columns, row by row. Returns RAISED if a result is not between `least` and `greatest`.
 
     `CONSTANT` has its value in place of `least`. `CHOOSE` takes the first column where a flag is set and not null, the
-    second elsewhere; the slots of the flag and of its nulls are in place of `least` and `greatest`. Arithmetic is
-    without sign, since the compiler assumes that integers with a sign do not overflow.
+    second elsewhere; the slots of the flag and of its nulls are in place of `least` and `greatest`. `SHIFT` takes the
+    bits from `least` on, `MEAN` multiplies by `least` before it divides. Arithmetic is without sign, since the compiler
+    assumes that integers with a sign do not overflow.
     """
     op, rows, to, null = code[pc], counts[code[pc + 2]], code[pc + 3], code[pc + 4]
     left, left_null, right, right_null = code[pc + 5], code[pc + 6], code[pc + 7], code[pc + 8]
@@ -143,6 +202,23 @@ def evaluate(code, pc, arena, counts):
             while a > 0:
                 a >>= 1
                 result += 1
+        elif op == SHIFT:
+            result = a >> least
+        elif op == MEAN:
+            if is_null == 0:
+                if b == 0 or abs(a) >= np.int64(1) << 48:
+                    return RAISED
+                result = mean(a, b, least)
+        elif op == YEAR:
+            result = year_of(a)
+        elif op == TEXT_EQUAL:
+            result = np.int64(is_null == 0 and same_text(a, b))
+        elif op == STARTS_WITH:
+            result = np.int64(is_null == 0 and starts_with(a, b))
+        elif op == ENDS_WITH:
+            result = np.int64(is_null == 0 and ends_with(a, b))
+        elif op == CONTAINS:
+            result = np.int64(is_null == 0 and contains(a, b))
         elif op == CHOOSE:
             is_first = arena[least, row] != 0 and arena[greatest, row] == 0
             result, is_null = (a, a_null) if is_first else (b, b_null)

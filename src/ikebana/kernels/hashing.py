@@ -14,7 +14,7 @@ import numpy as np
 
 from ikebana.kernels.compile import helper, kernel
 
-_NULL = np.uint64(0x9E3779B97F4A7C15)  # not 0, which is mix(0) and thus the part of the value -1
+NULL_PART = np.uint64(0x9E3779B97F4A7C15)  # not 0, which is mix(0) and thus the part of the value -1
 
 
 @helper
@@ -26,7 +26,8 @@ def mix(x):
 
 
 @helper
-def _combine(running, part):
+def combine(running, part):
+    """Mix the part of a column into a running hash."""
     return np.int64(mix(np.uint64(running) * np.uint64(0x9E3779B97F4A7C15) + part))
 
 
@@ -34,15 +35,15 @@ def _combine(running, part):
 def hash_integers(values, valid, hashes):
     """Mix a column of integers into the running hashes; `valid` is 0 where the value is null."""
     for row in range(len(values)):
-        part = mix(np.uint64(values[row]) + np.uint64(1)) if valid[row] != 0 else _NULL
-        hashes[row] = _combine(hashes[row], part)
+        part = mix(np.uint64(values[row]) + np.uint64(1)) if valid[row] != 0 else NULL_PART
+        hashes[row] = combine(hashes[row], part)
 
 
 @kernel("void(lane, bytes, flags, lane_out)")
 def hash_bytes(offsets, data, valid, hashes):
     """Mix a column of byte strings (string r is data[offsets[r]:offsets[r + 1]]) into the running hashes."""
     for row in range(len(hashes)):
-        part = _NULL
+        part = NULL_PART
         if valid[row] != 0:
             start, end = offsets[row], offsets[row + 1]
             part = mix(np.uint64(end - start) + np.uint64(1))
@@ -56,7 +57,7 @@ def hash_bytes(offsets, data, valid, hashes):
             for byte in range(end - start):
                 word |= np.uint64(data[start + byte]) << np.uint64(8 * byte)
             part = mix(part ^ word)
-        hashes[row] = _combine(hashes[row], part)
+        hashes[row] = combine(hashes[row], part)
 
 
 @kernel("lane_new(lane, int)")

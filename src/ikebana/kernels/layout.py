@@ -11,11 +11,13 @@ AT_A, AT_B, WRITTEN, FINAL, DISORDERED, VARIED, LAST, PAIRS = range(8)
 
 MERGE_CELLS = 8
 
-BATCHES, CAPACITY, LANES, SAVED = range(4)
+BATCHES, CAPACITY, LANES, SAVED, COLUMNS, KEY_COLUMNS, HEAP, HEAP_END, SAVED_HEAP, WANTED_BYTES = range(10)
 """The header: number of batches with the memtable, rows that fit into the memtable, diff lanes, and the number of rows
-that the memtable had before the present program wrote to it (-1 if it has not)."""
+that the memtable had before the present program wrote to it (-1 if it has not); payload columns, and how many of them
+belong to the key; the addresses of the next free byte for the memtable's texts and of the end of the space for them,
+the former as it was before the present program; and the bytes that the last insertion lacked."""
 
-HEADER = 4
+HEADER = 10
 
 GREATEST = (1 << 63) - 1
 
@@ -23,6 +25,16 @@ ROWS, KEY, KEY_STEP, VAL, VAL_STEP, TIX, TIX_STEP, EPOCH, EPOCH_STEP, ROUND, ROU
 DIFF, DIFF_STEP, DIFF_LANE_STEP = range(11, 14)
 CELLS = 14
 
+FORM, PLACE, STEP, DATA, NULLS, NULL_BIT = range(6)
+COLUMN_CELLS = 6
+"""The cells of each payload column of a batch, after those of its lanes: `ikebana.kernels.payloads`."""
+
+SLOT, TEXT_SLOT, SIGNED, UNSIGNED, FLOAT, WIDE, TEXT = range(7)
+"""The forms of payload columns: slots as in registers, and arrays of integers, floats, decimals of 128 bits, texts."""
+
 KEY_LANE, VAL_LANE, EPOCH_LANE, ROUND_LANE, FIRST_DIFF_LANE = range(5)
 """The lanes of a memtable. Each lane has twice its capacity: the second half keeps rows that may have to be
 restored."""
+
+ADDRESS_BITS = 48
+"""The bits of an address in the reference to a text; the others have its length (`ikebana.kernels.texts`)."""

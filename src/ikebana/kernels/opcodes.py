@@ -25,8 +25,12 @@ from __future__ import annotations
     REPEAT,
     EXCHANGE,
     AGREE,
+    CALL,
     UNPACK,
     PACK,
+    LOAD,
+    HASH,
+    TOTAL,
     CONSTANT,
     ADD,
     SUBTRACT,
@@ -42,11 +46,18 @@ from __future__ import annotations
     GREATEST_OF,
     CHOOSE,
     BIT_LENGTH,
-) = range(35)
+    SHIFT,
+    MEAN,
+    YEAR,
+    TEXT_EQUAL,
+    STARTS_WITH,
+    ENDS_WITH,
+    CONTAINS,
+) = range(46)
 """The opcodes."""
 
-DONE, FULL, SPILL, RAISED, EXCHANGES, AGREES = range(6)
-"""What a program returns: that it is done, that it has failed, or that it waits for other workers."""
+DONE, FULL, SPILL, RAISED, EXCHANGES, AGREES, CALLS = range(7)
+"""What a program returns: that it is done, that it has failed, that it waits for other workers, or for a function."""
 
 PC, ROUND_NOW, NEXT_ROUND, COMMITS = range(4)
 STATE_CELLS = 4
@@ -60,5 +71,7 @@ LACKS_ROOM = 0
 SEEN, BEFORE = range(2)
 """Which rows of a trace a probe meets: those up to and including this visit, or those before it."""
 
-SIGNED, UNSIGNED = range(2)
-"""How a column is stored in an exact lane: with its sign flipped, so that order is kept, or as it is."""
+SIGNED, UNSIGNED, FLOAT, WIDE, TEXT = range(5)
+"""What a slot has of a column: an integer with a sign; one without; the ordered bits of a float; a decimal of more than
+18 digits, if it fits; the address and the length of a text. In an exact lane the first has its sign flipped, so that
+order is kept, and the next two are as they are; the others have no exact lane."""

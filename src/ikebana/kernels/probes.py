@@ -8,10 +8,12 @@ Cost: a binary search in each batch for each row, and the rows that match.
 
 from __future__ import annotations
 
-from ikebana.kernels.addresses import batch_cells, cell, diff_at, first_row, insert_rows, key_at, time_at, val_at
+from ikebana.kernels.addresses import batch_cells, cell, diff_at, first_row, key_at, time_at, val_at
 from ikebana.kernels.compile import helper
-from ikebana.kernels.layout import BATCHES, ROWS
-from ikebana.kernels.opcodes import BEFORE, DONE, FULL, LACKS_ROOM, SPILL
+from ikebana.kernels.layout import BATCHES, COLUMNS, KEY_COLUMNS, ROWS
+from ikebana.kernels.memtables import insert_rows
+from ikebana.kernels.opcodes import BEFORE, DONE, FULL, LACKS_ROOM, RAISED, SPILL
+from ikebana.kernels.payloads import ROW_BITS, row_is_stored_as, same_stored
 from ikebana.kernels.pointers import load
 from ikebana.kernels.registers import add_up, sort_rows
 
@@ -28,17 +30,25 @@ def is_visible(epoch, round_, mode, now, present):
 
 @helper
 def arrange(code, pc, arena, counts, traces, order, spare, now, present):
-    source, target, lanes, at = code[pc + 2], code[pc + 3], code[pc + 5], pc + 6
-    rows = counts[source]
+    """Sort the rows of a register by key and value, add up equal ones, and store them in a trace.
+
+    Operands: source, target, trace (-1 for none), lanes, payload columns, key, val, to key, to val, the source's diffs,
+    the target's diffs, and a group for each payload column.
+    """
+    source, target, lanes, payload, at = code[pc + 2], code[pc + 3], code[pc + 5], code[pc + 6], pc + 7
+    rows, groups = counts[source], at + 4 + 2 * lanes
     sort_rows(arena, code, at, 2, rows, order, spare)
-    written = add_up(arena, code, at, 2, at + 4, lanes, rows, order, at + 2, at + 4 + lanes)
+    written = add_up(arena, code, at, 2, at + 4, lanes, rows, order, at + 2, at + 4 + lanes, groups, payload)
+    if written < 0:
+        return RAISED
     counts[target] = written
-    table = traces[code[pc + 4]]
-    key, val = code[at + 2], code[at + 3]
-    if insert_rows(table, arena, key, val, code, at + 4 + lanes, written, now, present):
+    if code[pc + 4] < 0:
         return DONE
-    counts[LACKS_ROOM] = code[pc + 4]
-    return SPILL
+    key, val = code[at + 2], code[at + 3]
+    status = insert_rows(traces[code[pc + 4]], arena, key, val, code, at + 4 + lanes, groups, written, now, present)
+    if status == SPILL:
+        counts[LACKS_ROOM] = code[pc + 4]
+    return status
 
 
 @helper
@@ -46,17 +56,19 @@ def probe(code, pc, arena, counts, traces, now, present):
     """Join the rows of a register with the rows of a trace that have the same key.
 
     Operands: source, target, trace, mode, whether to add up versions, key slot, slot for the trace's values, pending
-    (-1 outside loops), slot for pending values, slot of rounds, source lanes, trace lanes, output lanes, columns; then
-    the source's diff slots, the output's diff slots, the pending diff slots; then, for each column that is copied, its
-    slot in the source, in the target, and among the pending rows.
+    (-1 outside loops), slot for pending values, slot of rounds, source lanes, trace lanes, output lanes, columns, slot
+    for references to the trace's rows (0 for none), hashed key columns; then the source's diff slots, the output's diff
+    slots, the pending diff slots; then, for each column that is copied, its slot in the source, in the target, and
+    among the pending rows; then a group for each column behind a hashed key, which the trace's must equal.
     """
     source, target, table, mode, adds_up = code[pc + 2], code[pc + 3], traces[code[pc + 4]], code[pc + 5], code[pc + 6]
     key, value, pending, later_value, rounds = code[pc + 7], code[pc + 8], code[pc + 9], code[pc + 10], code[pc + 11]
     source_lanes, trace_lanes, lanes, columns = code[pc + 12], code[pc + 13], code[pc + 14], code[pc + 15]
-    diffs = pc + 16
+    references, hashed_keys, diffs = code[pc + 16], code[pc + 17], pc + 18
     to_diffs = diffs + source_lanes
     later_diffs = to_diffs + lanes
     copies = later_diffs + lanes
+    groups = copies + 3 * columns
     room = arena.shape[1]
     batches = load(table + 8 * BATCHES)
     written = counts[target]
@@ -69,6 +81,9 @@ def probe(code, pc, arena, counts, traces, now, present):
             end = cell(cells, ROWS)
             match = first_row(cells, wanted)
             before = written
+            matches = match < end and key_at(cells, match) == wanted
+            if matches and not row_is_stored_as(cells, match, hashed_keys, arena, code, groups, row):
+                return RAISED
             while match < end and key_at(cells, match) == wanted:
                 epoch, round_ = time_at(cells, match)
                 if is_visible(epoch, round_, mode, now, present):
@@ -88,6 +103,8 @@ def probe(code, pc, arena, counts, traces, now, present):
                         if written == room:
                             return FULL
                         arena[value, written] = val_at(cells, match)
+                        if references > 0:
+                            arena[references, written] = (batch << ROW_BITS) | match
                         for lane in range(lanes):
                             arena[code[to_diffs + lane], written] = arena[
                                 code[diffs + (lane if source_lanes > 1 else 0)], row
@@ -97,7 +114,9 @@ def probe(code, pc, arena, counts, traces, now, present):
             if written > before:
                 parts += 1
         if adds_up and written - start > 1 and (parts > 1 or has_repeats(arena, value, start, written)):
-            written = add_up_versions(arena, code, value, to_diffs, lanes, start, written)
+            written = add_up_versions(arena, code, table, value, references, to_diffs, lanes, start, written)
+            if written < 0:
+                return RAISED
         for column in range(columns):
             from_, to = code[copies + 3 * column], code[copies + 3 * column + 1]
             for at in range(start, written):
@@ -118,9 +137,9 @@ def has_repeats(arena, value, start, end):
 
 
 @helper
-def add_up_versions(arena, code, value, diffs, lanes, start, end):
-    """Sort some rows by value, add up the diffs of equal values, and leave out those that cancel; return the new
-    end."""
+def add_up_versions(arena, code, table, value, references, diffs, lanes, start, end):
+    """Sort some rows by value, add up the diffs of equal values, and leave out those that cancel; return the new end,
+    or -1 if values with equal hashes differ."""
     gap = 1
     while gap < (end - start) // 3:
         gap = 3 * gap + 1
@@ -128,14 +147,16 @@ def add_up_versions(arena, code, value, diffs, lanes, start, end):
         for row in range(start + gap, end):
             at = row
             while at - gap >= start and arena[value, at - gap] > arena[value, at]:
-                swap_rows(arena, code, value, diffs, lanes, at, at - gap)
+                swap_rows(arena, code, value, references, diffs, lanes, at, at - gap)
                 at -= gap
         gap //= 3
     written, row = start, start
     while row < end:
-        move_row(arena, code, value, diffs, lanes, row, written)
+        move_row(arena, code, value, references, diffs, lanes, row, written)
         row += 1
         while row < end and arena[value, row] == arena[value, written]:
+            if references > 0 and not same_values(table, arena[references, row], arena[references, written]):
+                return -1
             for lane in range(lanes):
                 arena[code[diffs + lane], written] += arena[code[diffs + lane], row]
             row += 1
@@ -147,15 +168,28 @@ def add_up_versions(arena, code, value, diffs, lanes, start, end):
 
 
 @helper
-def swap_rows(arena, code, value, diffs, lanes, a, b):
+def same_values(table, a, b):
+    """Whether two stored rows, given by references, agree in the columns behind a hashed value."""
+    mask = (1 << ROW_BITS) - 1
+    cells_a, cells_b = batch_cells(table, a >> ROW_BITS), batch_cells(table, b >> ROW_BITS)
+    keys, columns = load(table + 8 * KEY_COLUMNS), load(table + 8 * COLUMNS)
+    return same_stored(cells_a, a & mask, cells_b, b & mask, keys, columns)
+
+
+@helper
+def swap_rows(arena, code, value, references, diffs, lanes, a, b):
     arena[value, a], arena[value, b] = arena[value, b], arena[value, a]
+    if references > 0:
+        arena[references, a], arena[references, b] = arena[references, b], arena[references, a]
     for lane in range(lanes):
         slot = code[diffs + lane]
         arena[slot, a], arena[slot, b] = arena[slot, b], arena[slot, a]
 
 
 @helper
-def move_row(arena, code, value, diffs, lanes, source, target):
+def move_row(arena, code, value, references, diffs, lanes, source, target):
     arena[value, target] = arena[value, source]
+    if references > 0:
+        arena[references, target] = arena[references, source]
     for lane in range(lanes):
         arena[code[diffs + lane], target] = arena[code[diffs + lane], source]

@@ -15,19 +15,23 @@ rows of the present round out of it. Between sweeps nothing waits.
 **Traces.** Programs read traces by address, and write memtables (`ikebana.kernels.addresses`). The rows that a sweep
 has not seen yet, of a shared trace that is ahead, are ignored.
 
-**Workers.** Where a program needs other workers it stops, with the status `EXCHANGES` or `AGREES`; the caller does what
-the instruction says, and resumes the program.
+**Payload.** Columns that do not fit into exact lanes are read where they are stored, by a reference to the row
+(`LOAD`); texts stay there, and slots have their addresses (`ikebana.kernels.texts`). Whatever treats rows with equal
+hashes as equal compares the columns behind them.
 
-**Failure.** A program that finds no room (`FULL` registers, `SPILL` memtables), or a row for which an expression raises
-(`RAISED`), restores all memtables and returns that status: it has done nothing. The caller then makes room, or has the
-operators do the visits.
+**Others.** Where a program needs other workers it stops, with the status `EXCHANGES` or `AGREES`; where it needs a
+function that has no instructions, with `CALLS`. The caller does what the instruction says, and resumes the program.
+
+**Failure.** A program that finds no room (`FULL` registers, `SPILL` memtables), a row for which an expression raises, a
+collision of hashes or a value that does not fit into a slot (`RAISED`) restores all memtables and returns that status:
+it has done nothing. The caller then makes room, or has the operators do the visits.
 
 | instruction | operands | effect |
 |---|---|---|
 | CLEAR | count | the register is empty |
 | NEGATE | count, from, to | diffs with their sign changed |
 | FILTER | source, target, flag, null, m, (from, to)*m | the rows whose flag is set and not null |
-| ARRANGE | source, target, trace, lanes, key, val, to key, to val, diffs, to diffs | sorted, added up, and stored |
+| ARRANGE | see `arrange` | sorted, added up, and stored |
 | PROBE | see `probe` | the rows of a register joined with those of a trace, appended |
 | TAKE | pending, target, rounds, m, (from, to)*m | the pending rows of this round, appended |
 | DISTINCT | see `distinct` | each row of positive count once |
@@ -40,10 +44,14 @@ operators do the visits.
 | CONSOLIDATE | source, target, k columns, lanes, slots, to slots | equal rows added up |
 | LOOP | | round 0 |
 | REPEAT | start, n, (pending, rounds)*n | back to `start` if rows wait for a later round |
-| EXCHANGE | source, target, key, m, m slots, m target slots | stops: rows go to the workers that own their keys |
+| EXCHANGE | source, target, key, m, slots, to slots, which are texts | stops: rows go to the owners of their keys |
 | AGREE | start, n, (pending, rounds)*n | stops: like REPEAT, once all workers have said which round they need |
+| CALL | source, target, function | stops, if there are rows: the rows that a function makes of them |
 | UNPACK | count, from, to, null, shift, width, kind, flips sign | a column of an exact lane |
 | PACK | count, to, flips sign, m, (value, null, width, kind, nullable)*m | the exact lane of columns |
+| LOAD | count, trace, column, references, to, null | a payload column of stored rows |
+| HASH | count, to, mask, m, (value, null, kind, bits)*m | the hashed lane of columns |
+| TOTAL | count, to, lanes, slots | the totals of sums in several lanes |
 | others | count, to, null, a, null a, b, null b, least, greatest | an expression, row by row |
 
 Each instruction starts with its opcode and its length. Cost: some nanoseconds for an instruction without rows.
@@ -51,15 +59,17 @@ Each instruction starts with its opcode and its length. Cost: some nanoseconds f
 
 from __future__ import annotations
 
-from ikebana.kernels.addresses import restore_rows
 from ikebana.kernels.compile import helper, kernel
-from ikebana.kernels.evaluation import evaluate, pack, unpack
+from ikebana.kernels.evaluation import evaluate, pack, total, unpack
 from ikebana.kernels.layout import SAVED
+from ikebana.kernels.memtables import restore_rows
 from ikebana.kernels.opcodes import (
     AGREE,
     AGREES,
     APPEND,
     ARRANGE,
+    CALL,
+    CALLS,
     CLEAR,
     COMMITS,
     CONSOLIDATE,
@@ -72,6 +82,8 @@ from ikebana.kernels.opcodes import (
     EXCHANGES,
     FEEDBACK,
     FILTER,
+    HASH,
+    LOAD,
     LOOP,
     NEGATE,
     NEXT_ROUND,
@@ -83,8 +95,10 @@ from ikebana.kernels.opcodes import (
     SUMS,
     TAKE,
     TOP,
+    TOTAL,
     UNPACK,
 )
+from ikebana.kernels.payloads import hash_columns, load_column
 from ikebana.kernels.pointers import store
 from ikebana.kernels.probes import arrange, probe
 from ikebana.kernels.reductions import NEVER, distinct, group_sums, top
@@ -142,6 +156,12 @@ def step(code, pc, arena, counts, traces, order, spare, cursors, lists, now, rou
         return unpack(code, pc, arena, counts)
     elif op == PACK:
         return pack(code, pc, arena, counts)
+    elif op == LOAD:
+        return load_column(code, pc, arena, counts, traces)
+    elif op == HASH:
+        return hash_columns(code, pc, arena, counts)
+    elif op == TOTAL:
+        return total(code, pc, arena, counts)
     return DONE
 
 
@@ -180,13 +200,19 @@ def run_program(code, traces, written, state, arena, counts, scratch, cursors, n
             round_ = max(round_, 0)
         elif code[pc] == EXCHANGE:
             status = EXCHANGES
+        elif code[pc] == CALL:
+            counts[code[pc + 3]] = 0
+            if counts[code[pc + 2]] > 0:
+                status = CALLS
+            else:
+                pc += code[pc + 1]
         elif code[pc] == AGREE:
             state[NEXT_ROUND] = next_round(code, pc, arena, counts, round_)
             status = AGREES
         else:
             status = step(code, pc, arena, counts, traces, order, spare, cursors, lists, now, round_)
             pc += code[pc + 1]
-        if status in (EXCHANGES, AGREES):
+        if status in (EXCHANGES, AGREES, CALLS):
             state[PC], state[ROUND_NOW] = pc, round_
             return status
         if status != DONE:

@@ -18,14 +18,15 @@ from ikebana.kernels.addresses import (
     end_of_key,
     first_row,
     first_row_of_value,
-    insert_rows,
     key_at,
     time_at,
     val_at,
 )
 from ikebana.kernels.compile import helper
 from ikebana.kernels.layout import BATCHES, ROWS
-from ikebana.kernels.opcodes import BEFORE, DONE, FULL, LACKS_ROOM, SEEN, SPILL
+from ikebana.kernels.memtables import insert_rows
+from ikebana.kernels.opcodes import BEFORE, DONE, FULL, LACKS_ROOM, RAISED, SEEN, SPILL
+from ikebana.kernels.payloads import copy_payload, row_is_stored_as
 from ikebana.kernels.pointers import load
 from ikebana.kernels.probes import is_visible
 from ikebana.kernels.registers import same_row, sort_rows
@@ -88,14 +89,28 @@ def sum_of_value(table, key, val, now, present):
 
 
 @helper
+def collides(table, key, val, columns, arena, code, groups, row):
+    """Whether a trace has a row with the hashes of a row of a register, but other data."""
+    for batch in range(load(table + 8 * BATCHES)):
+        cells = batch_cells(table, batch)
+        stored = first_row_of_value(cells, key, val)
+        matches = stored < cell(cells, ROWS) and key_at(cells, stored) == key and val_at(cells, stored) == val
+        if matches and not row_is_stored_as(cells, stored, columns, arena, code, groups, row):
+            return True
+    return False
+
+
+@helper
 def distinct(code, pc, arena, counts, traces, order, spare, now, present):
     """Each row of positive count, once.
 
-    Operands: target, input trace, output trace, to key, to val, to diff; then those of `collect_groups` for two
-    columns.
+    Operands: target, input trace, output trace, to key, to val, to diff, payload columns; then those of
+    `collect_groups` for two columns, and a group for each payload column. In a loop there is no payload: the groups are
+    the rows of the source.
     """
     target, given, produced = code[pc + 2], traces[code[pc + 3]], traces[code[pc + 4]]
-    to_key, to_val, to_diff, at = code[pc + 5], code[pc + 6], code[pc + 7], pc + 8
+    to_key, to_val, to_diff, payload, at = code[pc + 5], code[pc + 6], code[pc + 7], code[pc + 8], pc + 9
+    columns_at = at + 10
     rows = collect_groups(code, at, 2, arena, counts, present, order, spare)
     if rows < 0:
         return FULL
@@ -106,6 +121,11 @@ def distinct(code, pc, arena, counts, traces, order, spare, now, present):
         row = order[number]
         if number > 0 and same_row(arena, code, first + 2, 2, row, order[number - 1]):
             continue
+        if payload > 0 and (
+            collides(given, arena[key, row], arena[val, row], payload, arena, code, columns_at, row)
+            or collides(produced, arena[key, row], arena[val, row], payload, arena, code, columns_at, row)
+        ):
+            return RAISED
         count, later = sum_of_value(given, arena[key, row], arena[val, row], now, present)
         output, later_output = sum_of_value(produced, arena[key, row], arena[val, row], now, present)
         later = min(later, later_output)
@@ -120,25 +140,28 @@ def distinct(code, pc, arena, counts, traces, order, spare, now, present):
         if change != 0:
             arena[to_key, written], arena[to_val, written] = arena[key, row], arena[val, row]
             arena[to_diff, written] = change
+            copy_payload(arena, code, columns_at, payload, row, written)
             written += 1
     counts[target] = written
-    if insert_rows(produced, arena, to_key, to_val, code, pc + 7, written, now, present):
-        return DONE
-    counts[LACKS_ROOM] = code[pc + 4]
-    return SPILL
+    status = insert_rows(produced, arena, to_key, to_val, code, pc + 7, columns_at, written, now, present)
+    if status == SPILL:
+        counts[LACKS_ROOM] = code[pc + 4]
+    return status
 
 
 @helper
 def group_sums(code, pc, arena, counts, traces, now, present):
     """For each group with fresh rows its old sums, with diff -1, and its new sums, with diff 1; outside loops only.
 
-    A group whose first sum is zero does not exist. Operands: source, target, trace, lanes, key, to key, to diff, then
-    the source's diff slots and the target's slots of sums. The source has one row for each group.
+    A group whose first sum is zero does not exist. Operands: source, target, trace, lanes, key, to key, to diff, hashed
+    key columns; then the source's diff slots, the target's slots of sums, and a group for each column behind a hashed
+    key. The source has one row for each group.
     """
     source, target, table, lanes = code[pc + 2], code[pc + 3], traces[code[pc + 4]], code[pc + 5]
     key, to_key, to_diff = code[pc + 6], code[pc + 7], code[pc + 8]
-    diffs = pc + 9
+    hashed_keys, diffs = code[pc + 9], pc + 10
     sums = diffs + lanes
+    columns_at = sums + lanes
     written = 0
     for row in range(counts[source]):
         if written + 2 > arena.shape[1]:
@@ -149,6 +172,9 @@ def group_sums(code, pc, arena, counts, traces, now, present):
         for batch in range(load(table + 8 * BATCHES)):
             cells = batch_cells(table, batch)
             match, end = first_row(cells, arena[key, row]), cell(cells, ROWS)
+            matches = match < end and key_at(cells, match) == arena[key, row]
+            if matches and not row_is_stored_as(cells, match, hashed_keys, arena, code, columns_at, row):
+                return RAISED
             while match < end and key_at(cells, match) == arena[key, row]:
                 epoch, _ = time_at(cells, match)
                 if epoch <= now:
@@ -160,6 +186,8 @@ def group_sums(code, pc, arena, counts, traces, now, present):
             arena[slot, old] = arena[slot, new] - arena[code[diffs + lane], row]
         arena[to_key, old], arena[to_key, new] = arena[key, row], arena[key, row]
         arena[to_diff, old], arena[to_diff, new] = -1, 1
+        copy_payload(arena, code, columns_at, hashed_keys, row, old)
+        copy_payload(arena, code, columns_at, hashed_keys, row, new)
         had, has = arena[code[sums], old] != 0, arena[code[sums], new] != 0
         if had and has:
             written += 2
@@ -295,10 +323,10 @@ def top(code, pc, arena, counts, traces, order, spare, cursors, lists, now, pres
         if written < 0:
             return FULL
     counts[target] = written
-    if insert_rows(produced, arena, code[pc + 5], code[pc + 6], code, pc + 7, written, now, present):
-        return DONE
-    counts[LACKS_ROOM] = code[pc + 4]
-    return SPILL
+    status = insert_rows(produced, arena, code[pc + 5], code[pc + 6], code, pc + 7, 0, written, now, present)
+    if status == SPILL:
+        counts[LACKS_ROOM] = code[pc + 4]
+    return status
 
 
 @helper

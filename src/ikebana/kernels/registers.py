@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from ikebana.kernels.compile import helper
 from ikebana.kernels.opcodes import DONE, FULL, RAISED
+from ikebana.kernels.payloads import copy_payload, same_payload
 
 # Order.
 
@@ -66,10 +67,11 @@ def sort_rows(arena, code, first, columns, rows, order, spare):
 
 
 @helper
-def add_up(arena, code, first, columns, diffs, lanes, rows, order, to, to_diffs):
+def add_up(arena, code, first, columns, diffs, lanes, rows, order, to, to_diffs, groups, payload):
     """Write the sorted rows to other slots, equal ones added up, those that cancel left out; return their number.
 
-    `first`, `diffs`, `to` and `to_diffs` are positions in the code of lists of slots.
+    `first`, `diffs`, `to` and `to_diffs` are positions in the code of lists of slots. From `groups` on the code has
+    `payload` columns behind hashed ones. Returns -1 if rows with equal hashes differ in these.
     """
     written, at = 0, 0
     while at < rows:
@@ -78,6 +80,8 @@ def add_up(arena, code, first, columns, diffs, lanes, rows, order, to, to_diffs)
             arena[code[to_diffs + lane], written] = arena[code[diffs + lane], row]
         at += 1
         while at < rows and same_row(arena, code, first, columns, row, order[at]):
+            if not same_payload(arena, code, groups, payload, row, order[at]):
+                return -1
             for lane in range(lanes):
                 arena[code[to_diffs + lane], written] += arena[code[diffs + lane], order[at]]
             at += 1
@@ -88,6 +92,7 @@ def add_up(arena, code, first, columns, diffs, lanes, rows, order, to, to_diffs)
         if remains:
             for column in range(columns):
                 arena[code[to + column], written] = arena[code[first + column], row]
+            copy_payload(arena, code, groups, payload, row, written)
             written += 1
     return written
 
@@ -191,6 +196,6 @@ def consolidate(code, pc, arena, counts, order, spare):
     rows, width = counts[source], columns + lanes
     sort_rows(arena, code, at, columns, rows, order, spare)
     counts[target] = add_up(
-        arena, code, at, columns, at + columns, lanes, rows, order, at + width, at + width + columns
+        arena, code, at, columns, at + columns, lanes, rows, order, at + width, at + width + columns, 0, 0
     )
     return DONE

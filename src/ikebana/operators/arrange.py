@@ -22,13 +22,14 @@ Cost: sealing sorts the updates that it takes; maintenance of the trace is bound
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from ikebana.encoding import Schema
 from ikebana.errors import DroppedError, SchemaError
 from ikebana.operators.changes import Changes
 from ikebana.operators.exchange import Exchange
-from ikebana.operators.program import ProgramBuilder, Rows
+from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.protocol import Operator, Output, Steps
 from ikebana.operators.span import Span
 from ikebana.operators.streams import Arranged, Stream, TraceReader, as_stored, from_epoch
@@ -244,9 +245,5 @@ class AsStream(Operator[Stream]):
         index = program.arranged(self._source)
         if index is None:
             return False
-        schema, fresh = index.schema, index.fresh
-        slots = {
-            **program.unpacked(fresh.count, fresh.key, schema.key, schema.names),
-            **program.unpacked(fresh.count, fresh.val, schema.val, schema.names),
-        }
-        return program.write(self.out, Rows(fresh.count, self.out.fields, slots, fresh.diffs))
+        rows = index.fresh_rows(program, [field.name for field in self.out.fields])
+        return program.write(self.out, None if rows is None else replace(rows, fields=self.out.fields))

@@ -18,19 +18,39 @@ Cost: nothing until it is read; then the function for the rows that are read, ea
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from ikebana.encoding import Schema
 from ikebana.encoding.bad_rows import separate_bad_rows
 from ikebana.operators.changes import Changes, Fields
-from ikebana.operators.linear import Columns
+from ikebana.operators.linear import Columns, Negate
+from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.protocol import Operator
+from ikebana.operators.registers import Column, Rows
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Span
 from ikebana.operators.streams import Arranged, BatchView
-from ikebana.trace.views import Filtered, Negated, Projected, is_total
+from ikebana.trace.views import Filtered, Negated, Projected, is_total, used_columns
+
+
+@runtime_checkable
+class LoweredPredicate(Protocol):
+    """A predicate that can be written as instructions of a program."""
+
+    def lower(self, program: ProgramBuilder, rows: Rows) -> Column | None:
+        """The slots of the flag of each row."""
+        ...
+
+
+@runtime_checkable
+class LoweredProjection(Protocol):
+    """A projection that can be written as instructions of a program."""
+
+    def lower_columns(self, program: ProgramBuilder, rows: Rows, names: Iterable[str]) -> dict[str, Column] | None:
+        """The slots of some of its columns."""
+        ...
 
 
 class ViewStep(ABC):
@@ -52,6 +72,16 @@ class ViewStep(ABC):
         """The user's function that is applied to rows, if there is one."""
         return None
 
+    # In programs (`ikebana.operators.registers.RowView`). Columns that a view does not know are passed on.
+
+    def needed(self, names: Iterable[str]) -> set[str]:
+        """The columns from which some of the shown columns are computed."""
+        return set(names)
+
+    @abstractmethod
+    def lower(self, program: ProgramBuilder, rows: Rows, names: Iterable[str]) -> Rows | None:
+        """What is shown of rows, with some of its columns; None if that cannot be written."""
+
 
 @dataclass(frozen=True)
 class FilterView(ViewStep):
@@ -70,6 +100,13 @@ class FilterView(ViewStep):
     @property
     def function(self) -> Callable[[Columns], Any]:
         return self.predicate
+
+    def needed(self, names: Iterable[str]) -> set[str]:
+        return {*names, *(used_columns(self.predicate) or ())}
+
+    def lower(self, program: ProgramBuilder, rows: Rows, names: Iterable[str]) -> Rows | None:
+        flag = self.predicate.lower(program, rows) if isinstance(self.predicate, LoweredPredicate) else None
+        return None if flag is None else program.filtered(rows.select(names), flag)
 
 
 @dataclass(frozen=True)
@@ -91,6 +128,24 @@ class ProjectView(ViewStep):
     def function(self) -> Callable[[Columns], Any]:
         return self.projection
 
+    @property
+    def _names(self) -> set[str]:
+        return {field.name for field in self.outputs}
+
+    def needed(self, names: Iterable[str]) -> set[str]:
+        return {*(set(names) - self._names), *(used_columns(self.projection) or ())}
+
+    def lower(self, program: ProgramBuilder, rows: Rows, names: Iterable[str]) -> Rows | None:
+        if not isinstance(self.projection, LoweredProjection):
+            return None
+        wanted = set(names)
+        columns = self.projection.lower_columns(program, rows, wanted & self._names)
+        if columns is None:
+            return None
+        kept = rows.select(wanted - self._names)
+        outputs = tuple(field for field in self.outputs if field.name in wanted)
+        return replace(kept, fields=(*kept.fields, *outputs), columns={**kept.columns, **columns})
+
 
 @dataclass(frozen=True)
 class Keep:
@@ -108,6 +163,10 @@ class Keep:
     def __call__(self, columns: Columns) -> Columns:
         return {name: columns[source] for name, source in self.names}
 
+    def lower_columns(self, program: ProgramBuilder, rows: Rows, names: Iterable[str]) -> dict[str, Column] | None:
+        wanted = set(names)
+        return {name: rows.columns[source] for name, source in self.names if name in wanted}
+
 
 @dataclass(frozen=True)
 class NegateView(ViewStep):
@@ -121,12 +180,15 @@ class NegateView(ViewStep):
     def view(self) -> BatchView:
         return lambda batch: Negated(batch)
 
+    def lower(self, program: ProgramBuilder, rows: Rows, names: Iterable[str]) -> Rows | None:
+        return Negate().lower(program, rows)
+
 
 class ViewOperator(Operator[Arranged]):
     """An arrangement, seen through a view."""
 
     def __init__(self, source: Arranged, step: ViewStep, errors: ErrorLog) -> None:
-        self._source, self._view, self._errors = source, step.view(), errors
+        self._source, self._step, self._view, self._errors = source, step, step.view(), errors
         self._may_raise = None if step.function is None or is_total(step.function) else step.function
         self.out = source.seen_through(self._view, step.schema(source.schema))
         self.out.is_stored = source.is_stored and isinstance(step, NegateView)
@@ -145,3 +207,7 @@ class ViewOperator(Operator[Arranged]):
 
     def forget(self, epoch: int) -> None:
         self.out.closed = self._source.closed
+
+    def lower(self, program: ProgramBuilder) -> bool:
+        index = program.arranged(self._source)
+        return index is not None and program.write(self.out, replace(index, views=(*index.views, self._step)))

@@ -1,11 +1,12 @@
-"""Expressions in programs: columns, constants, comparisons, arithmetic, logic, CASE, COALESCE and IN over integers.
+"""Expressions in programs: columns, constants, comparisons, arithmetic, logic, CASE, COALESCE, IN, parts of texts.
 
-`lowered` writes an expression as instructions, if all its parts have one: columns of signed integers, dates, timestamps
-and booleans, and comparisons of decimals of the same type with up to 18 digits. Floats are only passed on.
+`lowered` writes an expression as instructions. There are some for signed integers, dates, timestamps, booleans,
+decimals and texts. A part that has none is a call: the program stops there, and it is evaluated as in a visit. Only
+expressions with users' functions cannot be written.
 
 A program evaluates all parts of an expression for all rows, also those that AND, OR and CASE would not evaluate. If one
-of them overflows, the program does not succeed, and the rows are evaluated as usual: the overflow raises or, without
-ANSI mode, wraps.
+of them raises or overflows, the program does not succeed, and the rows are evaluated as usual: an overflow raises or,
+without ANSI mode, wraps.
 """
 
 from __future__ import annotations
@@ -16,17 +17,16 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from ikebana.encoding import columns
-from ikebana.expressions import Expression
+from ikebana.encoding import slots
+from ikebana.expressions import ColumnBatch, Expression, PythonFunction
 from ikebana.expressions.core import base
 from ikebana.kernels import opcodes
-from ikebana.operators.program import Column, ProgramBuilder, Rows
+from ikebana.operators.changes import Changes
+from ikebana.operators.program import GREATEST, ProgramBuilder
+from ikebana.operators.registers import Column, Rows
 
 MOST_CONSTANTS = 32
 """IN with more constants than this is not written as comparisons."""
-
-
-_ZERO = Column(0, 0)
 
 
 def lowered(program: ProgramBuilder, rows: Rows, expression: Expression) -> Column | None:
@@ -53,35 +53,43 @@ class _Lowering:
             return self._rows.columns[expression.name]
         if isinstance(expression, base.Literal):
             return self._literal(expression)
-        if not isinstance(expression, base.Call) or expression.function not in _CALLS:
+        if isinstance(expression, base.Call) and expression.function in _CALLS:
+            mark = self._program.mark()
+            arguments = [self.lower(argument) for argument in expression.arguments]
+            present = [argument for argument in arguments if argument is not None]
+            if len(present) == len(arguments):
+                result = _CALLS[expression.function](self, expression, present)
+                if result is not None:
+                    return result
+            self._program.rewind(mark)
+        return self._called(expression)
+
+    def _called(self, expression: Expression) -> Column | None:
+        """The slots of an expression that is evaluated where the program stops."""
+        if any(isinstance(node, PythonFunction) for node in expression.walk()):
             return None
-        if not all(_is_known(argument.type) for argument in (expression, *expression.arguments)):
-            return None
-        arguments = [self.lower(argument) for argument in expression.arguments]
-        present = [argument for argument in arguments if argument is not None]
-        if len(present) < len(arguments):
-            return None
-        return _CALLS[expression.function](self, expression, present)
+        field = pa.field("value", expression.type, nullable=True)
+
+        def evaluate(changes: Changes) -> Changes:
+            return changes.with_columns(
+                (field,), [expression.evaluate(ColumnBatch.from_input(changes.named, len(changes)))]
+            )
+
+        return self._program.called(self._rows.select(expression.columns), (field,), evaluate).columns["value"]
 
     def _literal(self, literal: base.Literal) -> Column | None:
-        if not _is_known(literal.type):
-            return None
         if literal.value is None:
             return Column(0, self.emit(opcodes.CONSTANT, least=1).value)
-        array = pa.array([literal.value], literal.type)
-        value = int(columns.register_values(array, pa.field("", literal.type))[0])
-        return self.emit(opcodes.CONSTANT, least=value)
+        value = self._program.constant(pa.array([literal.value], literal.type))
+        return None if value is None else self.emit(opcodes.CONSTANT, least=value)
 
     def emit(
         self, opcode: int, *operands: Column, least: int = 0, greatest: int = 0, nullable: bool | None = None
     ) -> Column:
         """Add an instruction for up to two columns; the result may be null if one of them may be, or as given."""
-        a, b = (*operands, _ZERO, _ZERO)[:2]
-        nullable = bool(a.null or b.null) if nullable is None else nullable
-        result = Column(self._program.slot(), self._program.slot() if nullable else 0)
-        slots = result.value, result.null, a.value, a.null, b.value, b.null
-        self._program.emit(opcode, self._rows.count, *slots, least, greatest)
-        return result
+        return self._program.evaluated(
+            opcode, self._rows.count, *operands, least=least, greatest=greatest, nullable=nullable
+        )
 
     def choose(self, condition: Column, value: Column, otherwise: Column) -> Column:
         """One value where a condition is true and not null, the other elsewhere."""
@@ -90,8 +98,18 @@ class _Lowering:
         return self.emit(opcodes.CHOOSE, value, otherwise, least=flag, greatest=null, nullable=nullable)
 
 
-def _is_known(kind: pa.DataType) -> bool:
-    return types.is_boolean(kind) or (columns.is_signed(kind) and columns.bits(pa.field("", kind)) is not None)
+def _is_number(kind: pa.DataType) -> bool:
+    """Whether slots of a type compare like its values."""
+    return types.is_boolean(kind) or slots.kind_of(kind) in (opcodes.SIGNED, opcodes.WIDE)
+
+
+def _limits(kind: pa.DataType) -> tuple[int, int]:
+    """The least and the greatest value that a slot may have."""
+    if types.is_decimal(kind):
+        bound = min(10**kind.precision - 1, GREATEST)
+        return -bound, bound
+    limits = np.iinfo(kind.to_pandas_dtype())
+    return int(limits.min), int(limits.max)
 
 
 Lower = Callable[[_Lowering, base.Call, Sequence[Column]], Column | None]
@@ -100,9 +118,12 @@ Lower = Callable[[_Lowering, base.Call, Sequence[Column]], Column | None]
 def _comparison(opcode: int, *, swapped: bool = False) -> Lower:
     def lower(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column | None:
         left, right = reversed(arguments) if swapped else arguments
-        if len({argument.type for argument in call.arguments}) > 1:
+        kinds = {argument.type for argument in call.arguments}
+        if len(kinds) > 1:
             return None
-        return to.emit(opcode, left, right)
+        if opcode == opcodes.EQUAL and all(types.is_string(kind) for kind in kinds):
+            return to.emit(opcodes.TEXT_EQUAL, left, right)
+        return to.emit(opcode, left, right) if all(map(_is_number, kinds)) else None
 
     return lower
 
@@ -111,10 +132,53 @@ def _arithmetic(opcode: int) -> Lower:
     def lower(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column | None:
         if not types.is_signed_integer(call.type):
             return None
-        limits = np.iinfo(call.type.to_pandas_dtype())
-        return to.emit(opcode, *arguments, least=int(limits.min), greatest=int(limits.max))
+        least, greatest = _limits(call.type)
+        return to.emit(opcode, *arguments, least=least, greatest=greatest)
 
     return lower
+
+
+def _rescaled(to: _Lowering, column: Column, digits: int, kind: pa.DataType) -> Column:
+    """A decimal, or an integer, with so many more digits after the point."""
+    least, greatest = _limits(kind)
+    factor = to.emit(opcodes.CONSTANT, least=10**digits)
+    return to.emit(opcodes.MULTIPLY, column, factor, least=least, greatest=greatest)
+
+
+def _decimal_sum(opcode: int) -> Lower:
+    def lower(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column | None:
+        digits = [call.type.scale - argument.type.scale for argument in call.arguments]
+        if not all(0 <= more < _MOST_DIGITS for more in digits):
+            return None
+        wide = pa.decimal128(38, call.type.scale)
+        left, right = (
+            _rescaled(to, column, more, wide) if more else column
+            for column, more in zip(arguments, digits, strict=True)
+        )
+        least, greatest = _limits(call.type)
+        return to.emit(opcode, left, right, least=least, greatest=greatest)
+
+    return lower
+
+
+def _decimal_product(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column | None:
+    if call.type.scale != sum(argument.type.scale for argument in call.arguments):
+        return None  # the result is rounded
+    least, greatest = _limits(call.type)
+    return to.emit(opcodes.MULTIPLY, *arguments, least=least, greatest=greatest)
+
+
+def _search(opcode: int) -> Lower:
+    def lower(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column | None:
+        if not all(types.is_string(argument.type) for argument in call.arguments):
+            return None
+        return to.emit(opcode, *arguments)
+
+    return lower
+
+
+def _year(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column | None:
+    return to.emit(opcodes.YEAR, *arguments) if types.is_date32(call.arguments[0].type) else None
 
 
 def _logic(opcode: int) -> Lower:
@@ -134,7 +198,7 @@ def _is_not_null(to: _Lowering, call: base.Call, arguments: Sequence[Column]) ->
 
 def _extreme(opcode: int) -> Lower:
     def lower(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column | None:
-        if any(argument.null for argument in arguments):
+        if any(argument.null for argument in arguments) or not _is_number(call.type):
             return None  # nulls are skipped
         best = arguments[0]
         for argument in arguments[1:]:
@@ -162,19 +226,30 @@ def _coalesce(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Co
 
 def _in(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column | None:
     value, *constants = arguments
-    if len(constants) > MOST_CONSTANTS or len({argument.type for argument in call.arguments}) > 1:
+    kind = call.arguments[0].type
+    if len(constants) > MOST_CONSTANTS or {argument.type for argument in call.arguments} != {kind}:
         return None
-    result = to.emit(opcodes.EQUAL, value, constants[0])
+    if not (types.is_string(kind) or _is_number(kind)):
+        return None
+    equal = opcodes.TEXT_EQUAL if types.is_string(kind) else opcodes.EQUAL
+    result = to.emit(equal, value, constants[0])
     for constant in constants[1:]:
-        result = to.emit(opcodes.OR, result, to.emit(opcodes.EQUAL, value, constant))
+        result = to.emit(opcodes.OR, result, to.emit(equal, value, constant))
     return result
 
 
 def _cast(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column | None:
-    """Integers that become wider stay as they are."""
+    """Integers that become wider stay as they are; integers and decimals that get more digits are multiplied."""
     source, target = call.arguments[0].type, call.type
+    if types.is_decimal(target) and (types.is_decimal(source) or types.is_signed_integer(source)):
+        digits = target.scale - (source.scale if types.is_decimal(source) else 0)
+        return _rescaled(to, arguments[0], digits, target) if 0 <= digits < _MOST_DIGITS else None
     is_wider = types.is_signed_integer(source) and types.is_signed_integer(target)
     return arguments[0] if is_wider and source.bit_width <= target.bit_width else None
+
+
+_MOST_DIGITS = 18
+"""Powers of ten below this one fit into a slot."""
 
 
 _CALLS: dict[str, Lower] = {
@@ -186,6 +261,13 @@ _CALLS: dict[str, Lower] = {
     "add": _arithmetic(opcodes.ADD),
     "subtract": _arithmetic(opcodes.SUBTRACT),
     "multiply": _arithmetic(opcodes.MULTIPLY),
+    "decimal add": _decimal_sum(opcodes.ADD),
+    "decimal subtract": _decimal_sum(opcodes.SUBTRACT),
+    "decimal multiply": _decimal_product,
+    "StartsWith": _search(opcodes.STARTS_WITH),
+    "EndsWith": _search(opcodes.ENDS_WITH),
+    "Contains": _search(opcodes.CONTAINS),
+    "Year": _year,
     "and": _logic(opcodes.AND),
     "or": _logic(opcodes.OR),
     "not": _logic(opcodes.NOT),
@@ -198,4 +280,4 @@ _CALLS: dict[str, Lower] = {
     "in": _in,
     "cast": _cast,
 }
-"""How calls of each function are written; other functions cannot be."""
+"""How calls of each function are written; others are evaluated where the program stops."""

@@ -21,7 +21,8 @@ from ikebana.expressions.core.builders import conjuncts
 from ikebana.operators import linear
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.expression_program import lowered
-from ikebana.operators.program import ProgramBuilder, Rows
+from ikebana.operators.program import ProgramBuilder
+from ikebana.operators.registers import Column, Rows
 from ikebana.trace.views import row_flags
 
 Named = tuple[tuple[str, Expression], ...]
@@ -46,6 +47,9 @@ class Predicate:
 
     def __call__(self, columns: linear.Columns) -> pa.Array:
         return self.condition.evaluate(ColumnBatch.from_columns(columns))
+
+    def lower(self, program: ProgramBuilder, rows: Rows) -> Column | None:
+        return lowered(program, rows, self.condition)
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,10 @@ class Projection:
         rows = ColumnBatch.from_columns(columns)
         return {name: expression.evaluate(rows) for name, expression in self.named}
 
+    def lower_columns(self, program: ProgramBuilder, rows: Rows, names: Iterable[str]) -> dict[str, Column] | None:
+        wanted = set(names)
+        return lowered_columns(program, rows, [pair for pair in self.named if pair[0] in wanted])
+
 
 @dataclass(frozen=True)
 class Computed(linear.Step):
@@ -146,13 +154,8 @@ class Computed(linear.Step):
         return changes.with_columns(fields_of(self.named), columns)
 
     def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
-        columns = {}
-        for name, expression in self.named:
-            column = lowered(program, rows, expression)
-            if column is None:
-                return None
-            columns[name] = column
-        return replace(rows, fields=fields_of(self.named), columns=columns)
+        columns = lowered_columns(program, rows, self.named)
+        return None if columns is None else replace(rows, fields=fields_of(self.named), columns=columns)
 
 
 @dataclass(frozen=True)
@@ -168,6 +171,26 @@ class Repeat(linear.Step):
         factor = changes.named[self.column].to_numpy(zero_copy_only=False).astype(np.int64)
         others = linear.Select(tuple((field.name, field.name) for field in self.fields(changes.fields)))(changes)
         return others.scaled(factor[None, :])
+
+    def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
+        factor = rows.columns[self.column]
+        if factor.null:
+            return None
+        diffs = tuple(program.multiplied(rows.count, diff, factor.value) for diff in rows.diffs)
+        return replace(rows.select(field.name for field in self.fields(rows.fields)), diffs=diffs)
+
+
+def lowered_columns(
+    program: ProgramBuilder, rows: Rows, named: Iterable[tuple[str, Expression]]
+) -> dict[str, Column] | None:
+    """The slots of expressions; None if one of them cannot be written as instructions."""
+    columns = {}
+    for name, expression in named:
+        column = lowered(program, rows, expression)
+        if column is None:
+            return None
+        columns[name] = column
+    return columns
 
 
 def calls_users(expressions: Iterable[Expression]) -> bool:

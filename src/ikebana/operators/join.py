@@ -16,7 +16,7 @@ that a large output does not stall other dataflows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -27,8 +27,10 @@ from ikebana.encoding.lanes import Array, Lane
 from ikebana.kernels import expand_pairs, match_keys, opcodes
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.pending import PendingChanges
-from ikebana.operators.program import Column, Index, Lanes, ProgramBuilder, Rows
+from ikebana.operators.probe_program import Names, probed
+from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.protocol import Operator
+from ikebana.operators.registers import Index, Rows
 from ikebana.operators.span import Rounds, Span
 from ikebana.operators.streams import Arranged, Stream, TraceReader
 from ikebana.trace import Batch, Updates, time_tables
@@ -107,63 +109,30 @@ class Join(Operator[Stream]):
         left, right = program.arranged(self.left), program.arranged(self.right)
         if left is None or right is None:
             return False
-        out = JoinedLanes.of(program, self.out.lanes)
-        program.emit(opcodes.CLEAR, out.count)
-        out.take_pending(program)
+        parts = []
         if self._right is not None:
-            out.probe(program, left.fresh, right, opcodes.SEEN, out.left, out.right)
+            parts.append(self._probed(program, (left, self.result.left), (right, self.result.right), opcodes.SEEN))
         if self._left is not None:
-            out.probe(program, right.fresh, left, opcodes.BEFORE, out.right, out.left)
-        return program.write(self.out, out.rows(program, self.result, left.schema, right.schema, self.out.fields))
+            parts.append(self._probed(program, (right, self.result.right), (left, self.result.left), opcodes.BEFORE))
+        written = [replace(part, fields=self.out.fields) for part in parts if part is not None]
+        if len(written) < len(parts) or not written:
+            return False
+        return program.write(self.out, program.concat(written, self.out.fields))
 
-
-@dataclass(frozen=True, slots=True)
-class JoinedLanes:
-    """The registers of a join in a program: the lanes of key, left and right value, now and for later rounds."""
-
-    count: int
-    now: tuple[int, ...]  # key, left value, right value
-    later: tuple[int, ...]
-    diffs: tuple[int, ...]
-    later_diffs: tuple[int, ...]
-    pending: tuple[int, int]
-
-    left, right = 1, 2  # positions
-
-    @staticmethod
-    def of(program: ProgramBuilder, lanes: int) -> JoinedLanes:
-        """New registers."""
-        now, later, pending = program.some_slots(3), program.some_slots(3), program.pending()
-        return JoinedLanes(program.count(), now, later, program.some_slots(lanes), program.some_slots(lanes), pending)
-
-    def take_pending(self, program: ProgramBuilder) -> None:
-        """Move the rows that wait for this round."""
-        count, rounds = self.pending
-        if count >= 0:
-            slots = zip((*self.later, *self.later_diffs), (*self.now, *self.diffs), strict=True)
-            pairs = [slot for pair in slots for slot in pair]
-            program.emit(opcodes.TAKE, count, self.count, rounds, len(pairs) // 2, *pairs)
-
-    def probe(self, program: ProgramBuilder, fresh: Lanes, index: Index, mode: int, at: int, other: int) -> None:
-        """Join fresh rows of one side, whose values are at `at`, with the trace of the other."""
-        copies = [fresh.key, self.now[0], self.later[0], fresh.val, self.now[at], self.later[at]]
-        lanes = len(fresh.diffs), len(index.schema.diffs), len(self.diffs)
-        count, rounds = self.pending
-        operands = [fresh.count, self.count, index.trace, mode, 0, fresh.key, self.now[other]]
-        operands += [count, self.later[other], rounds, *lanes, len(copies) // 3]
-        program.emit(opcodes.PROBE, *operands, *fresh.diffs, *self.diffs, *self.later_diffs, *copies)
-
-    def rows(self, program: ProgramBuilder, result: JoinColumns, left: Schema, right: Schema, fields: Fields) -> Rows:
-        """The columns of the output."""
-        columns: dict[str, Column] = {}
-        for schema, pairs, val in ((left, result.left, self.left), (right, result.right, self.right)):
-            names = {source for _, source in pairs}
-            given = {
-                **program.unpacked(self.count, self.now[0], schema.key, names),
-                **program.unpacked(self.count, self.now[val], schema.val, names),
-            }
-            columns |= {name: given[source] for name, source in pairs}
-        return Rows(self.count, fields, columns, self.diffs)
+    def _probed(
+        self, program: ProgramBuilder, one: tuple[Index, Names], other: tuple[Index, Names], mode: int
+    ) -> Rows | None:
+        """The fresh rows of one side joined with the trace of the other."""
+        index, given = one
+        side = index.schema.key
+        fresh = index.fresh_rows(program, {*(origin for _, origin in given), *(field.name for field in side.fields)})
+        key = None if fresh is None else program.packed(fresh, side)
+        if fresh is None or key is None:
+            return None
+        lanes = self.out.lanes
+        return probed(
+            program, fresh, key, side, other[0], given=given, met=other[1], lanes=lanes, mode=mode, adds_up=False
+        )
 
 
 def _advanced(reader: TraceReader | None, epoch: int, unneeded: bool) -> TraceReader | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +22,9 @@ from ikebana.errors import SchemaError
 from ikebana.kernels import opcodes
 from ikebana.operators.changes import Changes, Fields, checked_columns
 from ikebana.operators.pacing import Pace
-from ikebana.operators.program import ProgramBuilder, Rows
+from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.protocol import Operator
+from ikebana.operators.registers import Rows
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Span
 from ikebana.operators.streams import Stream
@@ -221,16 +222,23 @@ class Explode(Step):
         return selected.scaled(np.stack([lane.astype(np.int64) for lane in factors]))
 
     def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
-        if not isinstance(self.function, ColumnLanes) or len(rows.diffs) != 1:
+        if not isinstance(self.function, LoweredLanes) or len(rows.diffs) != 1:
             return None
-        names = self.function.columns
-        summed = [field for field in rows.fields if field.name in names]
-        if any(field.nullable or not pa.types.is_signed_integer(field.type) for field in summed):
+        factors = self.function.lower(program, rows)
+        if factors is None:
             return None
         (diff,) = rows.diffs
-        diffs = [diff, *(program.multiplied(rows.count, diff, rows.columns[name].value) for name in names)]
-        kept = {name: rows.columns[name] for name in self.keep}
-        return replace(rows, fields=self.fields(rows.fields), columns=kept, diffs=tuple(diffs))
+        diffs = [diff, *(program.multiplied(rows.count, diff, factor) for factor in factors)]
+        return replace(rows.select(self.keep), fields=self.fields(rows.fields), diffs=tuple(diffs))
+
+
+@runtime_checkable
+class LoweredLanes(Protocol):
+    """A function for `Explode` that can be written as instructions of a program; its first lane counts rows."""
+
+    def lower(self, program: ProgramBuilder, rows: Rows) -> list[int] | None:
+        """The slots of the other lanes; None if they cannot be written."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -241,6 +249,12 @@ class ColumnLanes:
 
     def __call__(self, columns: Columns) -> list[Any]:
         return [1, *(columns[name].to_numpy(zero_copy_only=False) for name in self.columns)]
+
+    def lower(self, program: ProgramBuilder, rows: Rows) -> list[int] | None:
+        summed = [field for field in rows.fields if field.name in self.columns]
+        if any(field.nullable or not pa.types.is_signed_integer(field.type) for field in summed):
+            return None
+        return [rows.columns[name].value for name in self.columns]
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ from ikebana.operators.changes import Changes
 from ikebana.operators.exchange import Exchange
 from ikebana.operators.join import QUANTUM, JoinColumns, Pairs, emit, join_updates
 from ikebana.operators.pending import PendingChanges
-from ikebana.operators.program import ProgramBuilder, Rows
+from ikebana.operators.probe_program import probed
+from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.protocol import Operator, Steps
 from ikebana.operators.span import Rounds, Span
 from ikebana.operators.streams import Arranged, Stream, TraceReader
@@ -136,38 +137,26 @@ class Lookup(Operator[Stream]):
         key = program.packed(source, self._schema.key)
         if key is None:
             return False
-        names = {name for _, name in self._result.left}
+        names = {*(name for _, name in self._result.left), *(field.name for field in self._schema.key.fields)}
         if self._exchange is not None:
             source, key = program.sent(source, key, names)
-        copied = program.copied(source)
-        count, rounds = program.pending()
-        later = program.copied(source)
-        now_key, later_key, now_val, later_val = program.some_slots(4)
-        diffs, later_diffs = program.some_slots(self.out.lanes), program.some_slots(self.out.lanes)
-        copies = [(key, now_key, later_key)]
-        for name in sorted(names):
-            a, b, c = source.columns[name], copied.columns[name], later.columns[name]
-            copies.append((a.value, b.value, c.value))
-            if a.null:
-                copies.append((a.null, b.null, c.null))
-        program.emit(opcodes.CLEAR, copied.count)
-        if count >= 0:
-            moved = [*((c, b) for _, b, c in copies), (later_val, now_val), *zip(later_diffs, diffs, strict=True)]
-            pairs = [slot for pair in moved for slot in pair]
-            program.emit(opcodes.TAKE, count, copied.count, rounds, len(moved), *pairs)
         mode = opcodes.BEFORE if self._strict else opcodes.SEEN
-        operands = [source.count, copied.count, index.trace, mode, 1, key, now_val, count, later_val, rounds]
-        operands += [len(source.diffs), len(index.schema.diffs), self.out.lanes, len(copies)]
-        slots = [slot for copy in copies for slot in copy]
-        program.emit(opcodes.PROBE, *operands, *source.diffs, *diffs, *later_diffs, *slots)
-        wanted = {name for _, name in self._result.right}
-        given = {
-            **program.unpacked(copied.count, now_key, index.schema.key, wanted),
-            **program.unpacked(copied.count, now_val, index.schema.val, wanted),
-        }
-        columns = {name: copied.columns[origin] for name, origin in self._result.left}
-        columns |= {name: given[origin] for name, origin in self._result.right}
-        return program.write(self.out, Rows(copied.count, self.out.fields, columns, diffs))
+        result = self._result
+        rows = probed(
+            program,
+            source,
+            key,
+            self._schema.key,
+            index,
+            given=result.left,
+            met=result.right,
+            lanes=self.out.lanes,
+            mode=mode,
+            adds_up=True,
+        )
+        if rows is None:
+            return False
+        return program.write(self.out, replace(rows, fields=self.out.fields))
 
 
 def stored_rows(probes: Updates, reader: TraceReader) -> Iterator[Stored]:

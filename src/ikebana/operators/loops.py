@@ -23,8 +23,9 @@ from ikebana.encoding.lanes import is_constant
 from ikebana.errors import SchemaError
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.pending import PendingChanges
-from ikebana.operators.program import Column, ProgramBuilder, Rows
+from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.protocol import Operator
+from ikebana.operators.registers import Column, Rows
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Rounds, Span
 from ikebana.operators.streams import Arranged, Stream

@@ -4,8 +4,10 @@ Operators describe themselves by `Operator.lower`: they ask the `ProgramBuilder`
 emit instructions, and declare the registers of what they write. An operator that cannot do that returns False, and its
 dataflow has no program.
 
-What can be written: columns that fit into 64 bits, exact lanes, loops of one level. A program computes one epoch, after
-the first sweep of its dataflow.
+What can be written: loops of one level, with exact lanes and columns that fit into 64 bits. Outside loops columns of
+other types are slots with references (`ikebana.encoding.slots`). What has no instructions, but treats each row by
+itself, is a *call*: the program stops there, and the function is called. A program computes one epoch, after the first
+sweep of its dataflow.
 
 Contract: all workers write the same program, since they run it in step (`ikebana.runtime.program`).
 
@@ -14,19 +16,21 @@ Cost: some microseconds for an instruction, once for each dataflow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from ikebana.encoding import Schema, columns
+from ikebana.encoding import Schema, columns, slots
 from ikebana.encoding.schema import Side
 from ikebana.kernels import opcodes
 from ikebana.operators.changes import Changes, Fields
+from ikebana.operators.registers import Call, Column, Fresh, Index, Lanes, Rows, StoredColumns
 from ikebana.operators.streams import Arranged, Stream
 from ikebana.trace.batch import StoredBatch
+from ikebana.trace.cells import payload_fields
 from ikebana.trace.handle import Trace
 from ikebana.trace.memtable import can_have_memtable
 
@@ -34,49 +38,7 @@ if TYPE_CHECKING:
     from ikebana.operators.protocol import Operator
 
 LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """The slots of a column: of its values, and of its null flags (slot 0 if it is never null)."""
-
-    value: int
-    null: int
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """The register of a stream."""
-
-    count: int
-    fields: Fields
-    columns: Mapping[str, Column]
-    diffs: tuple[int, ...]
-
-    @property
-    def slots(self) -> list[int]:
-        """The slots of all columns, in the order of the fields."""
-        pairs = (self.columns[field.name] for field in self.fields)
-        return [slot for column in pairs for slot in (column.value, column.null)]
-
-
-@dataclass(frozen=True, slots=True)
-class Lanes:
-    """The register of an arrangement's fresh rows: sorted by key and value, equal rows added up."""
-
-    count: int
-    key: int
-    val: int
-    diffs: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Index:
-    """An arrangement: its fresh rows, and its trace."""
-
-    schema: Schema
-    fresh: Lanes
-    trace: int
+NO_COLUMN = Column(0, 0)
 
 
 @dataclass(slots=True)
@@ -109,10 +71,13 @@ class ProgramBuilder:
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self.code: list[int] = []
-        self.traces: list[Trace] = []
+        self.traces: list[Trace | None] = []  # None for the table of an imported arrangement's fresh batch
         self.written: list[Trace] = []
         self.slots, self.counts = 1, 1
-        self.inputs: list[tuple[ProgramInput, Rows | Lanes]] = []
+        self.inputs: list[tuple[ProgramInput, Rows | Fresh]] = []
+        self.calls: list[Call] = []
+        self.constants: list[object] = []  # the bytes of texts that are constants
+        self._reads: list[tuple[MutableMapping[str, Column], str]] = []
         self._outputs: dict[int, Rows | Index] = {}  # by the identity of streams and arrangements
         self._variables: dict[int, tuple[Rows, int]] = {}  # by identity: the rows that wait, and the slot of rounds
         self._loop: _Loop | None = None
@@ -132,16 +97,17 @@ class ProgramBuilder:
         self.counts += 1
         return self.counts - 1
 
-    def rows(self, fields: Fields, diffs: int) -> Rows | None:
-        """A new register for rows of a stream; None if a column does not fit into a slot."""
-        if any(columns.bits(field) is None for field in fields):
-            return None
-        slots = {field.name: Column(self.slot(), self.slot() if field.nullable else 0) for field in fields}
-        return Rows(self.count(), fields, slots, self.some_slots(diffs))
+    def column(self, field: pa.Field) -> Column:
+        """New slots for a column."""
+        return Column(self.slot(), self.slot() if field.nullable else 0)
 
-    def lanes(self, diffs: int) -> Lanes:
-        """A new register for the fresh rows of an arrangement."""
-        return Lanes(self.count(), self.slot(), self.slot(), self.some_slots(diffs))
+    def rows(self, fields: Fields, diffs: int) -> Rows:
+        """A new register for rows of a stream."""
+        return Rows(self.count(), fields, {field.name: self.column(field) for field in fields}, self.some_slots(diffs))
+
+    def note_read(self, known: MutableMapping[str, Column], name: str) -> None:
+        """Note that a stored column has been read, which is void if the operator cannot be written after all."""
+        self._reads.append((known, name))
 
     # What operators read and write.
 
@@ -150,14 +116,27 @@ class ProgramBuilder:
         rows = self._outputs.get(id(stream))
         return rows if isinstance(rows, Rows) else None
 
+    def register(self, output: Stream | Arranged | None) -> Rows | Index | None:
+        """The register of an operator's output, if it was written."""
+        return self._outputs.get(id(output))
+
+    def offered(self, output: Stream | Arranged) -> Rows | Index:
+        """The register of an output, with all its columns, for those who read it after the program."""
+        register = self._outputs[id(output)]
+        if isinstance(register, Rows):
+            return register.select([field.name for field in register.fields])
+        fresh = register.fresh
+        payload = {field.name: fresh.columns[field.name] for field in payload_fields(register.schema)}
+        return replace(register, fresh=replace(fresh, columns=payload))
+
     def arranged(self, arranged: Arranged) -> Index | None:
         """The register and trace of an arrangement that an earlier operator has written."""
         index = self._outputs.get(id(arranged))
         return index if isinstance(index, Index) else None
 
     def write(self, output: Stream | Arranged | None, register: Rows | Index | None) -> bool:
-        """Declare the register of an operator's output; return whether there is one."""
-        if register is None:
+        """Declare the register of an operator's output; return whether there is one that is possible at this place."""
+        if register is None or (self.in_loop and not _is_exact(register)):
             return False
         self._outputs[id(output)] = register
         return True
@@ -165,18 +144,20 @@ class ProgramBuilder:
     def write_input(self, source: ProgramInput, stream: Stream) -> bool:
         """Declare a source of a stream."""
         rows = self.rows(stream.fields, stream.lanes)
-        if rows is not None:
-            self.inputs.append((source, rows))
+        self.inputs.append((source, rows))
         return self.write(stream, rows)
 
     def write_imported(self, source: ProgramInput, arranged: Arranged, trace: Trace) -> bool:
         """Declare a source of an arrangement."""
-        number = self.trace(trace)
+        number, schema = self.trace(trace), arranged.schema
         if number is None:
             return False
-        index = Index(arranged.schema, self.lanes(len(arranged.schema.diffs)), number)
-        self.inputs.append((source, index.fresh))
-        return self.write(arranged, index)
+        count, lanes, references, table = self.count(), (self.slot(), self.slot()), self.slot(), len(self.traces)
+        self.traces.append(None)
+        known = StoredColumns(self, schema, count, lanes, {}, table, references)
+        fresh = Lanes(count, *lanes, self.some_slots(len(schema.diffs)), known)
+        self.inputs.append((source, Fresh(fresh, references, table)))
+        return self.write(arranged, Index(schema, fresh, number))
 
     def trace(self, trace: Trace) -> int | None:
         """The number of a trace; None if programs cannot read it."""
@@ -192,13 +173,38 @@ class ProgramBuilder:
         if number is None:
             return None
         self.written.append(trace)
-        return Index(schema, self.lanes(len(schema.diffs)), number)
+        count, lanes = self.count(), (self.slot(), self.slot())
+        payload = {field.name: self.column(field) for field in payload_fields(schema)}
+        known = StoredColumns(self, schema, count, lanes, payload)
+        return Index(schema, Lanes(count, *lanes, self.some_slots(len(schema.diffs)), known), number)
 
     # Instructions.
 
     def emit(self, opcode: int, *operands: int) -> None:
         """Add an instruction."""
         self.code += [opcode, 2 + len(operands), *operands]
+
+    def mark(self) -> tuple[int, ...]:
+        """The present end of the program."""
+        first = len(self.code), len(self.traces), len(self.inputs)
+        return *first, len(self.written), len(self.calls), len(self._reads)
+
+    def rewind(self, mark: tuple[int, ...]) -> None:
+        """Take back what was written after a mark."""
+        code, traces, inputs, written, calls, reads = mark
+        del self.code[code:], self.traces[traces:], self.inputs[inputs:], self.written[written:], self.calls[calls:]
+        for known, name in self._reads[reads:]:
+            del known[name]
+        del self._reads[reads:]
+
+    def try_lower(self, operator: Operator) -> bool:  # type: ignore[type-arg]
+        """Add the instructions of an operator; if that is not possible, leave the program as it was."""
+        mark = self.mark()
+        if operator.lower(self):
+            return True
+        self.rewind(mark)
+        self._loop = None
+        return False
 
     def lower_all(self, operators: Iterable[Operator]) -> bool:  # type: ignore[type-arg]
         """Add the instructions of operators; return whether all of them could be written."""
@@ -271,11 +277,9 @@ class ProgramBuilder:
         pairs = list(_pairs(source, target))
         self.emit(opcodes.APPEND, source.count, target.count, len(pairs) // 2, *pairs)
 
-    def concat(self, sources: Sequence[Rows], fields: Fields) -> Rows | None:
+    def concat(self, sources: Sequence[Rows], fields: Fields) -> Rows:
         """The rows of several registers, whose columns may have different names."""
         target = self.rows(fields, len(sources[0].diffs))
-        if target is None:
-            return None
         self.emit(opcodes.CLEAR, target.count)
         for source in sources:
             self.append(source, target)
@@ -290,6 +294,22 @@ class ProgramBuilder:
     def consolidated(self, rows: Rows) -> Rows:
         """The rows with equal ones added up."""
         target = self.copied(rows)
+        if any(slots.is_text(field.type) for field in rows.fields):
+            lane = self.hashed(rows, rows.fields)
+            operands = [
+                rows.count,
+                target.count,
+                -1,
+                len(rows.diffs),
+                len(rows.fields),
+                lane,
+                0,
+                self.slot(),
+                self.slot(),
+            ]
+            groups = self.groups(rows.fields, rows.columns, target.columns)
+            self.emit(opcodes.ARRANGE, *operands, *rows.diffs, *target.diffs, *groups)
+            return target
         from_, to = [slot for slot in rows.slots if slot], [slot for slot in target.slots if slot]
         operands = [rows.count, target.count, len(from_), len(rows.diffs)]
         self.emit(opcodes.CONSOLIDATE, *operands, *from_, *rows.diffs, *to, *target.diffs)
@@ -303,11 +323,26 @@ class ProgramBuilder:
         """A new register like another."""
         return replace(rows, count=self.count(), columns=self._copies(rows), diffs=self.some_slots(len(rows.diffs)))
 
+    def evaluated(
+        self,
+        opcode: int,
+        count: int,
+        *operands: Column,
+        least: int = 0,
+        greatest: int = 0,
+        nullable: bool | None = None,
+    ) -> Column:
+        """A function of up to two columns; the result may be null if one of them may be, or as given."""
+        a, b = (*operands, NO_COLUMN, NO_COLUMN)[:2]
+        nullable = bool(a.null or b.null) if nullable is None else nullable
+        result = Column(self.slot(), self.slot() if nullable else 0)
+        self.emit(opcode, count, result.value, result.null, a.value, a.null, b.value, b.null, least, greatest)
+        return result
+
     def multiplied(self, count: int, a: int, b: int) -> int:
         """The slot of the products of two slots without nulls."""
-        result = self.slot()
-        self.emit(opcodes.MULTIPLY, count, result, 0, a, 0, b, 0, LEAST, GREATEST)
-        return result
+        product = self.evaluated(opcodes.MULTIPLY, count, Column(a, 0), Column(b, 0), least=LEAST, greatest=GREATEST)
+        return product.value
 
     def filtered(self, rows: Rows, flag: Column) -> Rows:
         """The rows for which a flag is set, and not null."""
@@ -319,8 +354,10 @@ class ProgramBuilder:
 
     def packed(self, rows: Rows, side: Side) -> int | None:
         """The slot of the lane of some columns."""
-        if not side.exact:
+        if side.carried:
             return None
+        if not side.exact:
+            return self.hashed(rows, side.fields, side.hash_bits)
         if not side.fields:
             return 0
         if side.is_plain_integer:
@@ -334,31 +371,75 @@ class ProgramBuilder:
         self.emit(opcodes.PACK, rows.count, lane, is_full, len(side.fields), *operands)
         return lane
 
-    def unpacked(self, count: int, lane: int, side: Side, names: Iterable[str]) -> dict[str, Column]:
-        """The slots of some columns of a lane."""
+    def hashed(self, rows: Rows, fields: Iterable[pa.Field], hash_bits: int = 64) -> int:
+        """The slot of the hashes of some columns, as `ikebana.encoding.payload.hashes` computes them."""
+        lane, operands = self.slot(), []
+        for field in fields:
+            column = rows.columns[field.name]
+            kind = slots.kind_of(field.type)
+            bits = 0 if kind == opcodes.TEXT else slots.stored_bits(field.type)
+            operands += [column.value, column.null, kind, bits]
+        mask = -1 if hash_bits == 64 else (1 << hash_bits) - 1
+        self.emit(opcodes.HASH, rows.count, lane, mask, len(operands) // 4, *operands)
+        return lane
+
+    def groups(
+        self, fields: Iterable[pa.Field], given: Mapping[str, Column], copied: Mapping[str, Column]
+    ) -> list[int]:
+        """The operands for payload columns: their slots, those that they are copied to, and whether they are texts."""
+        operands = []
+        for field in fields:
+            a, b = given[field.name], copied[field.name]
+            operands += [a.value, a.null, b.value, b.null, int(slots.is_text(field.type))]
+        return operands
+
+    def unpacked(self, count: int, lane: int, side: Side, name: str) -> Column:
+        """The slots of a column of an exact lane."""
+        at = [field.name for field in side.fields].index(name)
         if side.is_plain_integer:
-            return {field.name: Column(lane, 0) for field in side.fields if field.name in names}
-        result, shift, is_full = {}, sum(side.widths), int(sum(side.widths) == 64)
-        for field, width in zip(side.fields, side.widths, strict=True):
-            shift -= width
-            if field.name in names:
-                column = Column(self.slot(), self.slot() if field.nullable else 0)
-                operands = [column.value, column.null, shift, width, _kind(field), is_full, int(field.nullable)]
-                self.emit(opcodes.UNPACK, count, lane, *operands)
-                result[field.name] = column
+            return Column(lane, 0)
+        field, width, shift = side.fields[at], side.widths[at], sum(side.widths[at + 1 :])
+        column, is_full = self.column(field), int(sum(side.widths) == 64)
+        operands = [column.value, column.null, shift, width, _kind(field), is_full, int(field.nullable)]
+        self.emit(opcodes.UNPACK, count, lane, *operands)
+        return column
+
+    def loaded(self, count: int, trace: int, number: int, references: int, field: pa.Field) -> Column:
+        """The slots of a payload column of stored rows."""
+        column = self.column(field)
+        self.emit(opcodes.LOAD, count, trace, number, references, column.value, column.null)
+        return column
+
+    def called(self, rows: Rows, fields: Fields, function: Callable[[Changes], Changes]) -> Rows:
+        """The rows that a function makes of the given ones."""
+        result = self.rows(fields, len(rows.diffs))
+        self.emit(opcodes.CALL, rows.count, result.count, len(self.calls))
+        self.calls.append(Call(rows, result, function))
         return result
 
-    def exchanged(self, count: int, key: int, slots: Sequence[int]) -> tuple[int, list[int]]:
-        """Rows sent to the workers that own their keys: the count and the slots of those that arrive here."""
-        arrived, targets = self.count(), [self.slot() for _ in slots]
-        self.emit(opcodes.EXCHANGE, count, arrived, key, len(slots), *slots, *targets)
+    def constant(self, array: pa.Array) -> int | None:
+        """The slot of a single value, which is kept as long as the program; None if it does not fit."""
+        values = slots.values(array, pa.field("", array.type, nullable=False))
+        if values is None:
+            return None
+        self.constants.append(values[1])
+        return int(values[0][0])
+
+    def exchanged(self, count: int, key: int, sent: Sequence[int], texts: Iterable[int]) -> tuple[int, list[int]]:
+        """Rows sent to the workers that own their keys: the count and the slots of those that arrive here.
+
+        `texts` are the slots with references, whose bytes are sent too.
+        """
+        arrived, targets, with_texts = self.count(), [self.slot() for _ in sent], set(texts)
+        flags = [int(slot in with_texts) for slot in sent]
+        self.emit(opcodes.EXCHANGE, count, arrived, key, len(sent), *sent, *targets, *flags)
         return arrived, targets
 
     def sent(self, rows: Rows, key: int, names: Iterable[str]) -> tuple[Rows, int]:
         """Rows with some columns, sent to the workers that own their keys; the register and the key slot there."""
         kept = {name: rows.columns[name] for name in sorted(names)}  # in the same order on all workers
         present = [slot for column in kept.values() for slot in (column.value, column.null) if slot]
-        count, slots = self.exchanged(rows.count, key, [key, *present, *rows.diffs])
+        count, slots = self.exchanged(rows.count, key, [key, *present, *rows.diffs], text_slots(rows.fields, kept))
         arrived = dict(zip(present, slots[1:], strict=False))
         columns = {
             name: Column(arrived[column.value], arrived[column.null] if column.null else 0)
@@ -373,12 +454,26 @@ class ProgramBuilder:
         key, val = self.packed(source, schema.key), self.packed(source, schema.val)
         if key is None or val is None or len(source.diffs) != len(fresh.diffs):
             return False
-        count, slots = source.count, [key, val, *source.diffs]
+        payload = payload_fields(schema)
         if exchanges:
-            count, slots = self.exchanged(count, key, slots)
-        operands = [count, fresh.count, index.trace, len(fresh.diffs), *slots[:2], fresh.key, fresh.val]
-        self.emit(opcodes.ARRANGE, *operands, *slots[2:], *fresh.diffs)
+            source, key, val = self._exchanged_payload(source, key, val, payload)
+        operands = [source.count, fresh.count, index.trace, len(fresh.diffs), len(payload)]
+        groups = self.groups(payload, source.columns, fresh.columns)
+        self.emit(opcodes.ARRANGE, *operands, key, val, fresh.key, fresh.val, *source.diffs, *fresh.diffs, *groups)
         return True
+
+    def _exchanged_payload(self, rows: Rows, key: int, val: int, payload: Sequence[pa.Field]) -> tuple[Rows, int, int]:
+        """Rows with their lanes and payload, sent to the workers that own their keys."""
+        given = [rows.columns[field.name] for field in payload]
+        sent = [slot for column in given for slot in (column.value, column.null)]
+        texts = text_slots(payload, rows.columns)
+        count, arrived = self.exchanged(rows.count, key, [key, val, *rows.diffs, *sent], texts)
+        first = 2 + len(rows.diffs)
+        columns = {
+            field.name: Column(arrived[first + 2 * at], arrived[first + 2 * at + 1] if column.null else 0)
+            for at, (field, column) in enumerate(zip(payload, given, strict=True))
+        }
+        return Rows(count, tuple(payload), columns, tuple(arrived[2:first])), arrived[0], arrived[1]
 
 
 def _pairs(source: Rows, target: Rows) -> Iterator[int]:
@@ -388,6 +483,18 @@ def _pairs(source: Rows, target: Rows) -> Iterator[int]:
             yield from (from_, to)
     for from_, to in zip(source.diffs, target.diffs, strict=True):
         yield from (from_, to)
+
+
+def text_slots(fields: Iterable[pa.Field], given: Mapping[str, Column]) -> list[int]:
+    """The slots with references to texts."""
+    return [given[field.name].value for field in fields if field.name in given and slots.is_text(field.type)]
+
+
+def _is_exact(register: Rows | Index) -> bool:
+    """Whether a register has only columns of up to 64 bits, and exact lanes."""
+    if isinstance(register, Index):
+        return not register.schema.hashed and not register.views
+    return all(columns.bits(field) is not None for field in register.fields)
 
 
 def _kind(field: pa.Field) -> int:

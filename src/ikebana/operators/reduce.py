@@ -58,7 +58,17 @@ from ikebana.operators.ordered import read_ends
 from ikebana.operators.pacing import Pace
 from ikebana.operators.pending import next_round
 from ikebana.operators.program import ProgramBuilder
-from ikebana.operators.reducers import Groups, PythonReducer, ReducedRows, Reducer, TopK
+from ikebana.operators.reduce_program import lower_distinct, lower_sums
+from ikebana.operators.reducers import (
+    DISTINCT,
+    Groups,
+    PythonReducer,
+    ReducedRows,
+    Reducer,
+    SumsReducer,
+    Threshold,
+    TopK,
+)
 from ikebana.operators.row_errors import ErrorLog, RowError, row_errors
 from ikebana.operators.span import Rounds, Span
 from ikebana.operators.streams import Arranged, TraceReader
@@ -230,7 +240,15 @@ class Reduce(Reduction):
 
     def lower(self, program: ProgramBuilder) -> bool:
         source, index, reducer = program.arranged(self.source), program.index(self.out.schema, self.trace), self.reducer
-        if source is None or index is None or not isinstance(reducer, TopK) or len(source.fresh.diffs) != 1:
+        if source is None or index is None:
+            return False
+        if reducer == DISTINCT:
+            return lower_distinct(program, source, index) and program.write(self.out, index)
+        if isinstance(reducer, SumsReducer) and not isinstance(reducer, Threshold):
+            return lower_sums(program, source, index, reducer) and program.write(self.out, index)
+        if not isinstance(reducer, TopK) or len(source.fresh.diffs) != 1 or source.views:
+            return False
+        if source.schema.hashed or index.schema.val != source.schema.val:
             return False
         if not (self.source.is_stored and reducer.is_ordered(self.source.schema)):
             return False

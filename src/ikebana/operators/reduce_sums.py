@@ -24,14 +24,13 @@ from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 import numpy as np
-import pyarrow as pa
 
 from ikebana.encoding import payload as payloads
 from ikebana.encoding.bad_rows import separate_bad_rows
 from ikebana.encoding.lanes import Array, Lane, gather_lane
-from ikebana.kernels import opcodes, sort_order, sum_visible
+from ikebana.kernels import sort_order, sum_visible
 from ikebana.operators.pending import next_round
-from ikebana.operators.program import Column, Index, ProgramBuilder, Rows
+from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.reduce import (
     InterestingTimes,
     Reduction,
@@ -41,16 +40,8 @@ from ikebana.operators.reduce import (
     joins_at_later_rounds,
     no_rows,
 )
-from ikebana.operators.reducers import (
-    DISTINCT,
-    Count,
-    LinearAggregate,
-    ReducedRows,
-    Reducer,
-    Sums,
-    SumsReducer,
-    Threshold,
-)
+from ikebana.operators.reduce_program import lower_distinct, lower_sums
+from ikebana.operators.reducers import DISTINCT, ReducedRows, Reducer, SumsReducer, Threshold
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Rounds, Span
 from ikebana.operators.streams import Arranged, TraceReader
@@ -143,36 +134,11 @@ class ReduceSums(Reduction):
         source, index = program.arranged(self.source), program.index(self.out.schema, self.trace)
         if source is None or index is None:
             return False
-        if self._function == DISTINCT and len(source.fresh.diffs) == 1:
-            return self._lower_distinct(program, source, index)
-        if isinstance(self._function, Count):
-            return self._lower_sums(program, source, index, (0,))
-        if isinstance(self._function, LinearAggregate) and isinstance(self._function.finish, Sums):
-            return self._lower_sums(program, source, index, self._function.finish.lanes)
-        return False
-
-    def _lower_distinct(self, program: ProgramBuilder, source: Index, index: Index) -> bool:
-        fresh, out = source.fresh, index.fresh
-        pending, rounds = program.pending()
-        groups = [fresh.key, fresh.val, *program.some_slots(4)]  # in the source, in order, and among the pending
-        operands = [out.count, source.trace, index.trace, out.key, out.val, *out.diffs]
-        program.emit(opcodes.DISTINCT, *operands, fresh.count, program.count(), pending, rounds, *groups)
-        return program.write(self.out, index)
-
-    def _lower_sums(self, program: ProgramBuilder, source: Index, index: Index, lanes: Sequence[int]) -> bool:
-        """The sums before and after the visit; equal ones cancel when they are arranged."""
-        outputs = self.out.schema.val.fields
-        if program.in_loop or any(field.type != pa.int64() or field.nullable for field in outputs):
-            return False
-        fresh, key, diff, count = source.fresh, program.slot(), program.slot(), program.count()
-        sums = program.some_slots(len(fresh.diffs))
-        operands = [fresh.count, count, source.trace, len(sums), fresh.key, key, diff]
-        program.emit(opcodes.SUMS, *operands, *fresh.diffs, *sums)
-        keys = source.schema.key.fields
-        columns = program.unpacked(count, key, source.schema.key, [field.name for field in keys])
-        columns |= {field.name: Column(sums[lane], 0) for field, lane in zip(outputs, lanes, strict=True)}
-        rows = Rows(count, (*keys, *outputs), columns, (diff,))
-        return program.stored(rows, index) and program.write(self.out, index)
+        if self._function == DISTINCT:
+            is_written = lower_distinct(program, source, index)
+        else:
+            is_written = lower_sums(program, source, index, self._function)
+        return is_written and program.write(self.out, index)
 
     def _interesting(self, span: Span) -> Points:
         """The groups with fresh input at the epochs of that input, and the points kept for this visit."""

@@ -1,8 +1,9 @@
 """What operators read from each other during a visit: streams and arrangements.
 
 A `Stream` carries the changes of the current visit. An `Arranged` carries the batches of the current visit and opens
-readers on the trace behind them. The producer sets `changes` or `fresh` in its visit; consumers are visited later. An
-output is `closed` once its producer knows that it will never change again; producers set that after a sweep.
+readers on the trace behind them. The producer sets `changes` or `fresh` in its visit; consumers are visited later. A
+program that did the visit of the producer offers them instead: they are made if a consumer asks. An output is `closed`
+once its producer knows that it will never change again; producers set that after a sweep.
 
 A `TraceReader` is a trace handle as operators use it. It shows the trace through the views between the trace and the
 operator (entered loops, filters, the epoch at which an import starts), and it counts in epochs rather than frontiers.
@@ -12,7 +13,7 @@ microseconds however few rows it shows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Protocol, TypeVar, overload
@@ -34,7 +35,12 @@ class Stream:
     def __init__(self, fields: Fields, dimensions: int, lanes: int = 1) -> None:
         self.fields, self.dimensions, self.lanes = fields, dimensions, lanes
         self._changes: Changes | None = None
+        self._offered: Callable[[], Changes] | None = None
         self.closed = False
+
+    def offer(self, make: Callable[[], Changes]) -> None:
+        """Have the changes of this visit made if somebody asks for them."""
+        self._changes, self._offered = None, make
 
     @cached_property
     def empty(self) -> Changes:
@@ -44,6 +50,8 @@ class Stream:
     @property
     def changes(self) -> Changes:
         """The changes of the current visit."""
+        if self._changes is None and self._offered is not None:
+            self._changes, self._offered = self._offered(), None
         return self.empty if self._changes is None else self._changes
 
     @changes.setter
@@ -52,7 +60,7 @@ class Stream:
 
     def clear(self) -> None:
         """No changes in this visit."""
-        self._changes = None
+        self._changes = self._offered = None
 
 
 class RowSource(Protocol):
@@ -179,10 +187,26 @@ class Arranged:
     def __init__(self, schema: Schema, dimensions: int, open_handle: Callable[[], Handle], view: BatchView) -> None:
         self.schema, self.dimensions = schema, dimensions
         self._open_handle, self._view = open_handle, view
-        self.fresh: list[Batch] = []
+        self._fresh: list[Batch] = []
+        self._offered: Callable[[], Sequence[Batch]] | None = None
         self.is_stored = True  # whether the view shows all stored rows, each key's in order of value
         self.replayed = False  # whether the fresh batches are history, in which updates may cancel
         self.closed = False
+
+    @property
+    def fresh(self) -> list[Batch]:
+        """The batches of the current visit."""
+        if self._offered is not None:
+            self._fresh, self._offered = list(self._offered()), None
+        return self._fresh
+
+    @fresh.setter
+    def fresh(self, batches: list[Batch]) -> None:
+        self._fresh, self._offered = batches, None
+
+    def offer(self, make: Callable[[], Sequence[Batch]]) -> None:
+        """Have the batches of this visit made if somebody asks for them."""
+        self._offered = make
 
     def reader(self) -> TraceReader:
         """A new reader of the trace."""

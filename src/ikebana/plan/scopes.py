@@ -9,7 +9,7 @@ until no worker has work left at a later round; rounds without work on any worke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 
 from ikebana.operators.loops import Leave
 from ikebana.operators.program import ProgramBuilder
@@ -42,10 +42,13 @@ class Scope:
             if steps is not None:
                 yield from steps
 
-    def visit_reached(self, span: Span) -> Steps:
-        """Visit the operators that changes can reach; the others have nothing to do, on any worker."""
-        for operator, signal in zip(self.items, self._signals, strict=True):
-            if signal.now:
+    def visit_reached(self, span: Span, skipped: Collection[int] = ()) -> Steps:
+        """Visit the operators that changes can reach; the others have nothing to do, on any worker.
+
+        Those at the positions `skipped` are not visited: a program has done that.
+        """
+        for position, (operator, signal) in enumerate(zip(self.items, self._signals, strict=True)):
+            if signal.now and position not in skipped:
                 steps = operator.visit(span)
                 if steps is not None:
                     yield from steps

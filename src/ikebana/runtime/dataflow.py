@@ -30,17 +30,20 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 from ikebana.operators import sources
+from ikebana.operators.arrangement_views import ViewOperator
 from ikebana.operators.exchange import Exchange, Parts
 from ikebana.operators.program import ProgramBuilder
+from ikebana.operators.protocol import Output
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import NEVER, Span
-from ikebana.operators.streams import TraceReader, from_epoch
+from ikebana.operators.streams import Arranged, Stream, TraceReader, from_epoch
 from ikebana.plan import ir
 from ikebana.plan.render import Renderer
+from ikebana.plan.scopes import AnyOperator, LoopScope
 from ikebana.runtime.messages import FIRST_EXCHANGE, PROGRAM_MESSAGES, PROPOSALS, ROUNDS, DataflowMessage
 from ikebana.runtime.program import FUSE, Message, Preview, Program, Workspaces, check_preview
 
@@ -81,6 +84,8 @@ class Dataflow:
         self._is_placed, self.memory, self._workspaces = is_placed, memory, workspaces
         self._is_lowered = False  # whether the dataflow has been written as a program, if it can be
         self._lowered_program: Program | None = None
+        self._lowered_positions: frozenset[int] = frozenset()  # of the operators that the program does, if not all
+        self._visited = 0  # operators that are visited after the program
         self._preview: Preview | None = None  # what the program would write in this sweep, to be compared
         self.programs_run = 0  # sweeps that were done by a program
         self.unmeasured_seconds = 0.0  # seconds of work since memory was last measured
@@ -230,7 +235,8 @@ class Dataflow:
             if not any(now for now, _ in changed):
                 self._advance(target)
             elif self.workers == 1:
-                self._run_program(target)
+                if self._run_program(target, changed, last):
+                    return True
             elif None not in small and min(small) < target:
                 self._set_signals(changed)
                 self._sweep = self._sweeping_together(min(small), target, last)
@@ -258,8 +264,12 @@ class Dataflow:
             self.programs_run, self._preview = self.programs_run + 1, None
         for source, last in zip(self._sources, lasts, strict=True):
             source.out.closed = target >= last
-        self._maintainer.complete(target)
         self._forget(target)
+        self._finish(target)
+
+    def _finish(self, target: int) -> None:
+        """After visits: all epochs before `target` are complete."""
+        self._maintainer.complete(target)
         for clear in self._clears:
             clear()  # the changes of a visit must not stay in memory until the next sweep
         self.reader.forget(target)
@@ -267,25 +277,53 @@ class Dataflow:
             self._demand_of_importers(target)
         self._complete(target)
 
-    def _run_program(self, target: int) -> None:
-        """Do as many epochs of a sweep as possible by a program, on a single worker."""
+    def _run_program(self, target: int, changed: list[tuple[bool, bool]], lasts: list[int]) -> bool:
+        """Do as many epochs of a sweep as possible by a program, on a single worker; return whether a sweep is under
+        way that does the rest."""
         program = self._program()
-        if program is not None and FUSE == "both":
+        if program is None:
+            return False
+        if FUSE == "both":
             self._preview = program.preview(self.lower, target)
-        elif program is not None:
+        elif not self._visited:
             reached = program.run(self.lower, target)
             self.programs_run += reached > self.lower
             self._advance(reached)
+        elif program.next_change() < target:
+            self._set_signals(changed)
+            self._sweep = self._sweeping_in_part(program, target, lasts)
+            return True
+        return False
+
+    def _sweeping_in_part(self, program: Program, target: int, lasts: list[int]) -> Iterator[object]:
+        """A sweep of one epoch by a program and visits, on a single worker; if the program fails, by visits up to
+        `target`."""
+        epoch = program.next_change()
+        if program.run_epoch(epoch):
+            yield from self._visiting_others(program, epoch)
+        else:
+            yield from self._sweeping(target, lasts)
 
     def _sweeping_together(self, epoch: int, target: int, lasts: list[int]) -> Iterator[object]:
         """A sweep of one epoch by the programs of all workers; if one of them fails, by visits up to `target`."""
         program = self._program()
         assert program is not None
-        if (yield from program.run_with_peers(epoch, self._exchange_messages)):
+        if not (yield from program.run_with_peers(epoch, self._exchange_messages)):
+            yield from self._sweeping(target, lasts)
+        elif self._visited:
+            yield from self._visiting_others(program, epoch)
+        else:
+            program.release()
             self.programs_run += 1
             self._advance(epoch + 1)
-        else:
-            yield from self._sweeping(target, lasts)
+
+    def _visiting_others(self, program: Program, epoch: int) -> Iterator[object]:
+        """Complete an epoch that a program has done in part: visit the operators that it does not know."""
+        yield from self._root.visit_reached(Span(self.lower, epoch + 1, starts=False), self._lowered_positions)
+        program.release()
+        self.programs_run += 1
+        self._forget_if_due(epoch + 1)
+        self._finish(epoch + 1)
 
     def _exchange_messages(self, messages: list[Message]) -> Generator[object, None, list[Message]]:
         return self._all_to_all(PROGRAM_MESSAGES, next(self._program_messages), messages)
@@ -309,18 +347,27 @@ class Dataflow:
         if reached > self.lower:
             self._maintainer.trace.publish(None, from_epoch(reached, 1))
             self.reader.forget(reached)
-            if reached - self._forgotten >= FORGET_AFTER:
-                self._forget(reached)
+            self._forget_if_due(reached)
             self._complete(reached)
 
+    def _forget_if_due(self, reached: int) -> None:
+        if reached - self._forgotten >= FORGET_AFTER:
+            self._forget(reached)
+
     def _lowered(self) -> Program | None:
-        """The dataflow as a program, if all its operators can be written as instructions."""
-        builder = ProgramBuilder(self.workers)
-        if not builder.lower_all(self._root.items):
+        """The operators that can be written as instructions, as a program; None if it would do nothing."""
+        builder, items = ProgramBuilder(self.workers), self._root.items
+        written = [position for position, operator in enumerate(items) if builder.try_lower(operator)]
+        if not builder.code or not builder.inputs:
             return None
-        result = builder.arranged(self.result)
-        assert result is not None
-        return Program(builder, result, self._maintainer.trace, self._workspaces)
+        self._visited = len(items) - len(written)
+        if not self._visited:
+            return Program(builder, builder.arranged(self.result), self._maintainer.trace, self._workspaces)
+        views = [position for position in written if isinstance(items[position], ViewOperator)]
+        self._lowered_positions = frozenset(written) - frozenset(views)  # views must show the others what they read
+        others = [item for position, item in enumerate(items) if position not in self._lowered_positions]
+        outputs = [(output, builder.offered(output)) for output in _read_by(others) if builder.register(output)]
+        return Program(builder, builder.arranged(self.result), self._maintainer.trace, self._workspaces, outputs)
 
     def _forget(self, target: int) -> None:
         """Release what only epochs before `target` needed."""
@@ -385,6 +432,19 @@ class Dataflow:
             yield WAITING
         received = self._inbox.pop((channel, number))
         return [received[worker] for worker in range(self.workers)]
+
+
+def _read_by(operators: Iterable[AnyOperator]) -> list[Output]:
+    """What operators read from others: what they refer to, but do not write themselves."""
+    inner = [part for item in operators for part in (item.operators() if isinstance(item, LoopScope) else (item,))]
+    referred: dict[int, Output] = {}
+    for operator in inner:
+        for value in vars(operator).values():
+            for output in value if isinstance(value, tuple | list) else (value,):
+                if isinstance(output, Stream | Arranged):
+                    referred[id(output)] = output
+    own = {id(operator.out) for operator in inner}
+    return [output for key, output in referred.items() if key not in own]
 
 
 def _on_any_worker(changes: Sequence[Sequence[tuple[bool, bool]]]) -> list[tuple[bool, bool]]:

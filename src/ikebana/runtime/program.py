@@ -1,9 +1,9 @@
 """Running programs: small sweeps of a dataflow in one call of the compiled interpreter, or several on several workers.
 
-A small sweep spends nearly all its time in calls around the work. A dataflow whose operators can all be written as
-instructions (`ikebana.operators.program`) runs its small sweeps as one program instead. For everything else, and
-whenever a program does not succeed, operators are visited as usual: both work on the same traces, and there is no other
-state between sweeps.
+A small sweep spends nearly all its time in calls around the work. Operators that can be written as instructions
+(`ikebana.operators.program`) therefore do their part of a small sweep as one program; the others, and those that read
+from them, are visited afterwards. A program offers them its outputs. Whenever a program does not succeed, all operators
+are visited as usual: both work on the same traces, and there is no other state between sweeps.
 
 On several workers the programs of a dataflow run in step. Where a program stops, its worker sends every worker exactly
 one message, and waits for one from each.
@@ -17,21 +17,27 @@ Cost: some tens of microseconds in Python for each epoch, and the same again for
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+import pyarrow as pa
 
-from ikebana.encoding import columns
-from ikebana.encoding.lanes import Lane, constant
+from ikebana.encoding import payload as payloads
+from ikebana.encoding import slots
+from ikebana.encoding.canonical import declared
+from ikebana.encoding.lanes import Array, Lane, constant
 from ikebana.errors import DataflowError
-from ikebana.kernels import opcodes, run_program, shard_rows
+from ikebana.kernels import gather_texts, layout, opcodes, run_program, shard_rows
 from ikebana.operators.changes import Changes
-from ikebana.operators.program import Index, Lanes, ProgramBuilder, Rows
+from ikebana.operators.program import ProgramBuilder
+from ikebana.operators.registers import Fresh, Index, Rows
 from ikebana.operators.span import NEVER
-from ikebana.operators.streams import from_epoch
+from ikebana.operators.streams import Arranged, Stream, from_epoch
 from ikebana.time import Antichain
 from ikebana.trace.batch import StoredBatch
+from ikebana.trace.cells import payload_fields, table_of
 from ikebana.trace.description import Description
 from ikebana.trace.handle import Trace
 from ikebana.trace.updates import NO_KEYS, Sorted, Updates
@@ -59,7 +65,7 @@ is done by a program, undone, done by visits, and the results are compared."""
 ROOM = 1 << 13
 """The number of rows that fit into a register."""
 
-MOST_INPUT_ROWS = 1 << 8
+MOST_INPUT_ROWS = 1 << 10
 """Sweeps with more rows of input than this are done by visits: they would write more than memtables have room for."""
 
 MOST_FREE_WORKSPACES = 4
@@ -78,6 +84,8 @@ class Workspace:
         self.scratch = np.empty((6, ROOM), np.int64)
         self.cursors = np.empty((2, MOST_BATCHES), np.int64)
         self.state = np.zeros(opcodes.STATE_CELLS, np.int64)
+        self.tables: dict[int, Lane] = {}  # of the fresh batches of imported arrangements, by number
+        self.held: list[object] = []  # what references in the arena point to
 
     def prepare(self, slots: int, counts: int, *, commits: bool) -> None:
         """Make room for a program, at its start, with empty registers."""
@@ -87,7 +95,63 @@ class Workspace:
             self.counts = np.zeros(counts, np.int64)
         self.counts[:counts] = 0
         self.state[:] = 0
+        self.clear()
         self.state[opcodes.COMMITS] = commits
+
+    def clear(self) -> None:
+        """Let go of what the last program has read."""
+        self.tables.clear()
+        self.held.clear()
+
+    # Registers.
+
+    def fill(self, rows: Rows, changes: Changes) -> bool:
+        """Append changes to a register; return whether they fit."""
+        start = int(self.counts[rows.count])
+        end = start + len(changes)
+        if end > ROOM:
+            return False
+        for field, array in zip(changes.fields, changes.columns, strict=True):
+            column, values = rows.columns[field.name], slots.values(array, field)
+            if values is None:
+                return False
+            self.arena[column.value, start:end] = values[0]
+            self.held.append(values[1])
+            if column.null:
+                self.arena[column.null, start:end] = slots.nulls(array)
+        for slot, lane in zip(rows.diffs, changes.diffs, strict=True):
+            self.arena[slot, start:end] = lane
+        self.counts[rows.count] = end
+        return True
+
+    def fill_fresh(self, fresh: Fresh, batch: StoredBatch) -> bool:
+        """Make a batch the fresh rows of an imported arrangement; return whether programs can read it."""
+        rows, updates, lanes = len(batch), batch.updates, fresh.lanes
+        if len(batch.collided) or rows > ROOM:
+            return False
+        arena, self.counts[lanes.count] = self.arena, rows
+        arena[lanes.key, :rows], arena[lanes.val, :rows] = updates.key, updates.val
+        for slot, lane in zip(lanes.diffs, updates.diffs, strict=True):
+            arena[slot, :rows] = lane
+        if updates.payload:
+            arena[fresh.references, :rows] = np.arange(rows)
+        self.tables[fresh.table] = table_of(batch)
+        self.held.append(batch)
+        return True
+
+    def canonical(self, rows: Rows, name: str) -> pa.Array:
+        """A copy of a column of a register, in its canonical form."""
+        column, end = rows.columns[name], int(self.counts[rows.count])
+        field = next(field for field in rows.fields if field.name == name)
+        nulls = self.arena[column.null, :end] if column.null else None
+        return slots.to_canonical(self.arena[column.value, :end].copy(), nulls, field)
+
+    def changes(self, rows: Rows, epoch: int) -> Changes:
+        """The rows of a register, at an epoch."""
+        end = int(self.counts[rows.count])
+        times, tix = np.full((1, 1), epoch, np.int64), constant(0, end, np.int32)
+        arrays = [declared(self.canonical(rows, field.name), field) for field in rows.fields]
+        return Changes(times, tix, self.arena[list(rows.diffs), :end], rows.fields, tuple(arrays))
 
 
 class Workspaces:
@@ -102,6 +166,7 @@ class Workspaces:
 
     def release(self, workspace: Workspace) -> None:
         """Give a workspace back."""
+        workspace.clear()
         if len(self._free) < MOST_FREE_WORKSPACES:
             self._free.append(workspace)
 
@@ -116,22 +181,43 @@ class Preview:
 
 FAILED, READY, LACKS_ROOM, NO_ROWS = None, True, False, ()
 
-Message = Lane | int | tuple[()] | None
+SentRows = tuple[Lane, list[Array]]
+"""Lanes of rows; and the bytes of the texts of some lanes, into which these lanes have offsets instead of addresses."""
+
+Message = SentRows | int | tuple[()] | None
 """What workers tell each other where a program stops: rows, a round, that there are none, that it has `FAILED`, is
-`READY`, or that a memtable `LACKS_ROOM`, which can be made."""
+`READY`, or that it `LACKS_ROOM`, which can be made."""
 
 AllToAll = Callable[[list[Message]], Generator[object, None, list[Message]]]
 """Send each worker its message; return those that all workers have sent here."""
 
 
-class Program:
-    """The program of a dataflow."""
+Outputs = Sequence[tuple[Stream | Arranged, Rows | Index]]
+"""Streams and arrangements that a program writes, with their registers."""
 
-    def __init__(self, builder: ProgramBuilder, result: Index, trace: Trace, workspaces: Workspaces) -> None:
+
+class Program:
+    """The program of a dataflow.
+
+    `result` is the arrangement that the dataflow maintains in `trace`, if the program writes it; `outputs` is what
+    operators may read that are visited after the program.
+    """
+
+    def __init__(
+        self,
+        builder: ProgramBuilder,
+        result: Index | None,
+        trace: Trace,
+        workspaces: Workspaces,
+        outputs: Outputs = (),
+    ) -> None:
         self._code = np.array(builder.code, np.int64)
         self._slots, self._counts, self._workers = builder.slots, builder.counts, builder.workers
         self._inputs, self._traces, self._written = builder.inputs, builder.traces, builder.written
+        self._calls, self._constants = builder.calls, builder.constants
         self._result, self._trace, self._workspaces = result, trace, workspaces
+        self._outputs = outputs
+        self._used: Workspace | None = None  # by the outputs that the last epoch offers
 
     def run(self, lower: int, upper: int) -> int:
         """Complete the epochs from `lower` on, at most up to `upper`; return the epoch that was reached.
@@ -148,18 +234,40 @@ class Program:
         self._workspaces.release(workspace)
         return reached
 
+    def run_epoch(self, epoch: int) -> bool:
+        """Complete an epoch, and offer its outputs until `release`; return whether it succeeded.
+
+        For a single worker.
+        """
+        workspace = self._used = self._workspaces.take()
+        if not self._compute(workspace, epoch):
+            self.release()
+            return False
+        self._publish(workspace, epoch)
+        return True
+
+    def release(self) -> None:
+        """Nobody asks for the outputs of the last epoch any more."""
+        workspace, self._used = self._used, None
+        if workspace is not None:
+            self._workspaces.release(workspace)
+
     def run_with_peers(self, epoch: int, all_to_all: AllToAll) -> Generator[object, None, bool]:
-        """Complete an epoch together with the programs of all other workers; return whether all of them could.
+        """Complete an epoch together with the programs of all other workers, and offer its outputs until `release`;
+        return whether all of them could.
 
         A worker whose program fails says so in the next message. If the only reason is a memtable without room, all
         workers start again. The last message says that it is done: no program commits before all are.
         """
-        workspace = self._workspaces.take()
+        workspace = self._used = self._workspaces.take()
+        is_done = False
         try:
             for trace in self._written:
                 trace.keep_room()
             status = self._start(workspace, epoch, commits=False)
             while True:
+                if status == opcodes.SPILL:
+                    self._make_room(workspace)
                 received = yield from all_to_all(self._messages(workspace, status))
                 if any(message is FAILED for message in received):
                     self._undo(workspace, epoch)
@@ -177,9 +285,11 @@ class Program:
             for trace in self._written:
                 trace.commit_memtable()
             self._publish(workspace, epoch)
+            is_done = True
             return True
         finally:
-            self._workspaces.release(workspace)
+            if not is_done:
+                self.release()
 
     def preview(self, lower: int, upper: int) -> Preview | None:
         """What the program would write at the next epoch with changes; None if it cannot do it. Nothing changes.
@@ -212,7 +322,9 @@ class Program:
 
     def _full_trace(self, workspace: Workspace) -> Trace:
         """The trace whose memtable has stopped the program."""
-        return self._traces[workspace.counts[opcodes.LACKS_ROOM]]
+        trace = self._traces[int(workspace.counts[opcodes.LACKS_ROOM])]
+        assert trace is not None
+        return trace
 
     def _start(self, workspace: Workspace, epoch: int, *, commits: bool) -> int:
         inputs = self._load(epoch)
@@ -220,12 +332,52 @@ class Program:
             return opcodes.FULL
         workspace.prepare(self._slots, self._counts, commits=commits)
         for changes, register in inputs:
-            _fill(workspace, changes, register)
+            if isinstance(changes, StoredBatch):
+                assert isinstance(register, Fresh)
+                fits = workspace.fill_fresh(register, changes)
+            else:
+                assert isinstance(register, Rows)
+                fits = workspace.fill(register, changes)
+            if not fits:
+                return opcodes.FULL
         return self._resume(workspace, epoch)
 
     def _resume(self, workspace: Workspace, epoch: int) -> int:
-        """Run the program from its state on. Traces may have changed since it stopped."""
-        traces = np.array([trace.address() for trace in self._traces], np.int64)
+        """Run the program from its state on, until it is done or needs other workers."""
+        status = self._run(workspace, epoch)
+        while status == opcodes.CALLS:
+            if not self._call(workspace, epoch):
+                self._undo(workspace, epoch)
+                return opcodes.RAISED
+            status = self._run(workspace, epoch)
+        return status
+
+    def _call(self, workspace: Workspace, epoch: int) -> bool:
+        """Call the function at which the program has stopped; return whether it did not raise, and its rows fit."""
+        pc = int(workspace.state[opcodes.PC])
+        call = self._calls[int(self._code[pc + 4])]
+        try:
+            result = call.function(workspace.changes(call.given, epoch))
+        except Exception:  # visits find out which rows raise
+            return False
+        workspace.state[opcodes.PC] = pc + self._code[pc + 1]
+        return workspace.fill(call.result, result)
+
+    def _run(self, workspace: Workspace, epoch: int) -> int:
+        """Run the program from its state on, until it stops. Traces may have changed since it stopped before."""
+        addresses = []
+        for number, trace in enumerate(self._traces):
+            if trace is None:
+                table = workspace.tables.get(number, NO_TABLE)
+                addresses.append(slots.address_of(table))
+            else:
+                addresses.append(trace.address())
+                if self._workers > 1:
+                    workspace.held.append(trace.held)
+                if trace.has_collisions and workspace.state[opcodes.PC] >= 0:
+                    self._undo(workspace, epoch)
+                    return opcodes.RAISED
+        traces = np.array(addresses, np.int64)
         written = np.array([trace.address() for trace in self._written], np.int64)
         return run_program(
             self._code,
@@ -242,14 +394,20 @@ class Program:
     def _undo(self, workspace: Workspace, epoch: int) -> None:
         """Restore what the program has written."""
         workspace.state[opcodes.PC] = -1
-        self._resume(workspace, epoch)
+        self._run(workspace, epoch)
 
     def _publish(self, workspace: Workspace, epoch: int) -> None:
         """Note that an epoch is complete: pass on what was written to the result, and forget the input."""
+        for output, register in self._outputs:
+            if isinstance(output, Stream) and isinstance(register, Rows):
+                output.offer(partial(workspace.changes, register, epoch))
+            elif isinstance(output, Arranged) and isinstance(register, Index):
+                output.offer(partial(self._batches, workspace, register, epoch))
         for source, _ in self._inputs:
             source.loaded(epoch)
-        frontier = from_epoch(epoch + 1, 1)
-        self._trace.publish(self._fresh(workspace, epoch, frontier), frontier)
+        if self._result is not None:
+            fresh = self._batches(workspace, self._result, epoch) if self._trace.has_queues else []
+            self._trace.publish(fresh[0] if fresh else None, from_epoch(epoch + 1, 1))
         for trace in self._written:
             trace.keep_small()
 
@@ -267,13 +425,13 @@ class Program:
 
     def _sent_rows(self, workspace: Workspace) -> list[Message]:
         """The rows for each worker, slot by slot."""
-        source, _, key, slots, _ = self._exchange(workspace)
+        source, _, key, sent, _, texts = self._exchange(workspace)
         rows = int(workspace.counts[source])
         if not rows:
             return [NO_ROWS] * self._workers
-        lanes = workspace.arena[slots, :rows]
+        lanes = workspace.arena[sent, :rows]
         owner = shard_rows(workspace.arena[key, :rows], self._workers)
-        return [lanes[:, owner == worker] for worker in range(self._workers)]
+        return [_with_texts(lanes[:, owner == worker], texts) for worker in range(self._workers)]
 
     def _receive(self, workspace: Workspace, status: int, received: list[Message]) -> bool:
         """Take what all workers have said, and move on to the next instruction; return whether there was room."""
@@ -283,72 +441,79 @@ class Program:
             state[opcodes.ROUND_NOW] = min(rounds, default=0)
             state[opcodes.PC] = self._code[pc + 2] if rounds else pc + self._code[pc + 1]
             return True
-        _, target, _, _, slots = self._exchange(workspace)
-        parts = [part for part in received if isinstance(part, np.ndarray) and part.shape[1]]
-        rows = sum(part.shape[1] for part in parts)
+        _, target, _, _, arriving, texts = self._exchange(workspace)
+        parts = [part for part in received if isinstance(part, tuple) and part and part[0].shape[1]]
+        rows = sum(lanes.shape[1] for lanes, _ in parts)
         if rows > ROOM:
             return False
         if rows:
-            workspace.arena[slots, :rows] = np.concatenate(parts, axis=1)
+            workspace.held += [data for _, data in parts]
+            workspace.arena[arriving, :rows] = np.concatenate([_at_addresses(part, texts) for part in parts], axis=1)
         workspace.counts[target] = rows
         state[opcodes.PC] = pc + self._code[pc + 1]
         return True
 
-    def _exchange(self, workspace: Workspace) -> tuple[int, int, int, Lane, Lane]:
-        """The operands of the exchange at which the program has stopped."""
+    def _exchange(self, workspace: Workspace) -> tuple[int, int, int, Lane, Lane, Lane]:
+        """The operands of the exchange at which the program has stopped: counts of source and target, slot of keys,
+        slots of both, and the positions of those with texts."""
         pc = int(workspace.state[opcodes.PC])
         source, target, key, width = self._code[pc + 2 : pc + 6].tolist()
-        return source, target, key, self._code[pc + 6 : pc + 6 + width], self._code[pc + 6 + width : pc + 6 + 2 * width]
+        sent, arriving, flags = self._code[pc + 6 : pc + 6 + 3 * width].reshape(3, width)
+        return source, target, key, sent, arriving, np.flatnonzero(flags)
 
-    def _load(self, epoch: int) -> list[tuple[Changes | StoredBatch, Rows | Lanes]] | None:
+    def _load(self, epoch: int) -> list[tuple[Changes | StoredBatch, Rows | Fresh]] | None:
         """The changes of all inputs; None if they are too many, or of a form that programs do not know."""
-        inputs: list[tuple[Changes | StoredBatch, Rows | Lanes]] = []
+        inputs: list[tuple[Changes | StoredBatch, Rows | Fresh]] = []
         total = 0
         for source, register in self._inputs:
             parts = source.load(epoch)
-            if parts is None or (isinstance(register, Lanes) and len(parts) > 1):
+            if parts is None or (isinstance(register, Fresh) and len(parts) > 1):
                 return None
             for part in parts:
                 total += len(part)
                 inputs.append((part, register))
         return inputs if total <= (MOST_INPUT_ROWS if FUSE == "small" else ROOM) else None
 
-    def _fresh(self, workspace: Workspace, epoch: int, upper: Antichain) -> StoredBatch | None:
-        """What was written to the result, as a batch, if anybody wants to know."""
-        lanes, arena = self._result.fresh, workspace.arena
+    def _batches(self, workspace: Workspace, index: Index, epoch: int) -> list[StoredBatch]:
+        """The fresh rows of an arrangement, if there are any, as a batch."""
+        lanes, arena, schema = index.fresh, workspace.arena, index.schema
         rows = int(workspace.counts[lanes.count])
-        if not rows or not self._trace.has_queues:
-            return None
+        if not rows:
+            return []
         diffs = arena[list(lanes.diffs), :rows]
         times, tix = np.full((1, 1), epoch, np.int64), constant(0, rows, np.int32)
         key, val = arena[lanes.key, :rows].copy(), arena[lanes.val, :rows].copy()
-        updates = Updates(times, tix, diffs, self._result.schema, key, val, ())
-        description = Description(Antichain.of((epoch,)), upper, Antichain.of((epoch,)))
-        return StoredBatch.of(Sorted(updates, constant(0, rows), NO_KEYS), description)
+        register = Rows(lanes.count, payload_fields(schema), lanes.columns, lanes.diffs)
+        payload = [workspace.canonical(register, field.name) for field in register.fields]
+        updates = Updates(times, tix, diffs, schema, key, val, tuple(payload))
+        description = Description(Antichain.of((epoch,)), from_epoch(epoch + 1, 1), Antichain.of((epoch,)))
+        return [StoredBatch.of(Sorted(updates, constant(0, rows), NO_KEYS), description)]
 
 
-def _fill(workspace: Workspace, changes: Changes | StoredBatch, register: Rows | Lanes) -> None:
-    """Append input to its register."""
-    arena, start = workspace.arena, int(workspace.counts[register.count])
-    end = workspace.counts[register.count] = start + len(changes)
-    if isinstance(changes, StoredBatch):
-        assert isinstance(register, Lanes)
-        updates = changes.updates
-        arena[register.key, start:end], arena[register.val, start:end] = updates.key, updates.val
-        diffs: Lane = updates.diffs
-    else:
-        assert isinstance(register, Rows)
-        for field, array in zip(changes.fields, changes.columns, strict=True):
-            column = register.columns[field.name]
-            values = columns.register_values(array, field)
-            if column.null:
-                valid = columns.valid_flags(array)
-                arena[column.null, start:end] = 1 - valid
-                values = values * valid
-            arena[column.value, start:end] = values
-        diffs = changes.diffs
-    for slot, lane in zip(register.diffs, diffs, strict=True):
-        arena[slot, start:end] = lane
+NO_TABLE = np.zeros(layout.HEADER, np.int64)
+"""The table of an arrangement without fresh rows."""
+
+
+def _with_texts(lanes: Lane, texts: Lane) -> SentRows:
+    """Rows for another worker: the bytes of their texts, and offsets into these in place of addresses."""
+    data = []
+    for at in texts.tolist():
+        lengths = lanes[at] >> layout.ADDRESS_BITS & slots.MOST_BYTES
+        offsets, bytes_ = np.zeros(len(lengths) + 1, np.int64), np.empty(int(lengths.sum()), np.uint8)
+        gather_texts(lanes[at], offsets, bytes_)
+        lanes[at] = offsets[:-1] | lengths << layout.ADDRESS_BITS
+        data.append(bytes_)
+    return lanes, data
+
+
+def _at_addresses(rows: SentRows, texts: Lane) -> Lane:
+    """Rows from another worker, with the addresses of their texts here; those of nulls do not matter."""
+    lanes, data = rows
+    if data:
+        lanes = lanes.copy()
+        for at, bytes_ in zip(texts.tolist(), data, strict=True):
+            lanes[at] += slots.address_of(bytes_)
+    return lanes
 
 
 def check_preview(preview: Preview) -> None:
@@ -366,10 +531,12 @@ def _at_epoch(updates: Updates, epoch: int) -> Updates:
 
 
 def _counted(parts: Iterable[Updates]) -> dict[object, list[int]]:
-    """The diffs of each row and time."""
+    """The diffs of each row and time; rows are lanes and bytes, of which equal data have the same."""
     totals: dict[object, list[int]] = {}
     for updates in parts:
-        for data, time, diff in updates.triples():
-            diffs = [diff] if isinstance(diff, int) else list(diff)
-            totals[data, time] = [a + b for a, b in zip(totals.get((data, time), [0] * len(diffs)), diffs, strict=True)]
+        payload = payloads.cells(updates.payload) if updates.payload else [()] * len(updates)
+        times = updates.times[updates.tix].tolist()
+        rows = zip(updates.key.tolist(), updates.val.tolist(), payload, map(tuple, times), strict=True)
+        for row, diffs in zip(rows, updates.diffs.T.tolist(), strict=True):
+            totals[row] = [a + b for a, b in zip(totals.get(row, [0] * len(diffs)), diffs, strict=True)]
     return {row: diffs for row, diffs in totals.items() if any(diffs)}

@@ -123,6 +123,8 @@ class StoredBatch:
     collided: Lane
     description: Description
     _flags_cache: dict[Any, Array] = dataclass_field(default_factory=dict)
+    addresses: list[Lane] = dataclass_field(default_factory=list)
+    """Where the lanes are, for programs: empty, or as `ikebana.trace.cells` has written it."""
 
     @staticmethod
     def of(rows: Sorted, description: Description) -> StoredBatch:

@@ -25,7 +25,7 @@ from ikebana.errors import DroppedError, TimeError
 from ikebana.time import Antichain, Time
 from ikebana.trace.batch import Batch, StoredBatch
 from ikebana.trace.description import frontier_of
-from ikebana.trace.memtable import LARGEST_ROWS, MOST_ROWS, Memtable
+from ikebana.trace.memtable import GROWTH, LARGEST_ROWS, MOST_ROWS, Memtable
 from ikebana.trace.reading import Reader, Wrap
 from ikebana.trace.spine import Spine
 from ikebana.trace.views import Advanced
@@ -69,10 +69,10 @@ class Trace:
         return bool(self._queues)
 
     def keep_room(self) -> None:
-        """Make room in the memtable unless it is at most half full."""
+        """Make room in the memtable unless it is at most half full, or lacked some the last time."""
         self.address()
         memtable = self.spine.memtable
-        if memtable is not None and 2 * len(memtable) > memtable.capacity:
+        if memtable is not None and (2 * len(memtable) > memtable.capacity or memtable.lacks_bytes):
             self.make_room()
 
     def commit_memtable(self) -> None:
@@ -84,16 +84,20 @@ class Trace:
     def can_make_room(self) -> bool:
         """Whether the memtable can get more room than it has."""
         memtable = self.spine.memtable
-        return memtable is not None and (len(memtable) > 0 or memtable.capacity < LARGEST_ROWS)
+        if memtable is None:
+            return False
+        return len(memtable) > 0 or memtable.capacity < LARGEST_ROWS or memtable.lacks_bytes
 
     def make_room(self) -> bool:
         """Make room in the memtable; return whether there is more than before."""
         memtable = self.spine.memtable
         assert memtable is not None
-        if not self.can_make_room():
+        if memtable.lacks_bytes:
+            memtable.add_heap()
+        elif not self.can_make_room():
             return False
-        if memtable.capacity < MOST_ROWS:
-            memtable.grow(MOST_ROWS)
+        elif memtable.capacity < MOST_ROWS:
+            memtable.grow(min(GROWTH * memtable.capacity, MOST_ROWS))
         elif len(memtable):
             self.spill()
         else:
@@ -121,6 +125,18 @@ class Trace:
         if spine.memtable is None:
             spine.memtable = Memtable(self.schema, spine.lower.dimensions or 1)
         return spine.address()
+
+    @property
+    def has_collisions(self) -> bool:
+        """Whether programs cannot read the trace that `address` describes, because hashes collide in it."""
+        memtable = self.spine.memtable
+        return memtable is not None and memtable.has_collisions
+
+    @property
+    def held(self) -> tuple[object, ...]:
+        """What programs must keep to read texts of the trace that `address` describes."""
+        memtable = self.spine.memtable
+        return () if memtable is None else memtable.held
 
     def merge_some(self, rows: int) -> bool:
         """Move up to about `rows` rows in idle time. Return whether there was anything to do."""

@@ -10,12 +10,15 @@ spine. The memtable holds on to these batches, and makes the table again when th
 
 A program that waits for other workers has not committed what it has written: nobody else sees these rows yet.
 
-Only traces whose lanes are exact have a memtable: rows have no payload. Times have one or two coordinates.
+Columns behind hashed lanes are lanes of slots (`ikebana.encoding.slots`); the bytes of texts are on a heap of the
+memtable's own. Times have one or two coordinates; those of rows with payload have one.
 
 Invariants: rows are in order of (key, value, time), no two are equal in all three, no diff is zero.
 
 Cost: `MOST_ROWS` rows at most, so that an insertion moves few; memory for `FEW_ROWS` at first. A single change may need
 up to `LARGEST_ROWS`: then there is room for these until the change is complete.
+
+Not known to programs: batches with collisions of hashes (`has_collisions`).
 """
 
 from __future__ import annotations
@@ -24,16 +27,22 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ikebana.encoding import slots
 from ikebana.encoding.lanes import Array, Lane, constant
 from ikebana.encoding.schema import Schema
+from ikebana.encoding.slots import address_of
 from ikebana.kernels import layout
 from ikebana.trace import time_tables
 from ikebana.trace.batch import StoredBatch
+from ikebana.trace.cells import cells_of, payload_fields
 from ikebana.trace.description import Description
 from ikebana.trace.updates import NO_KEYS, Sorted, Updates, compressed_diffs
 
-FEW_ROWS = 64
+FEW_ROWS = 16
 """The capacity of a new memtable."""
+
+GROWTH = 4
+"""How many times as many rows fit into a memtable after it has grown."""
 
 MOST_ROWS = 512
 """The greatest capacity between changes: larger memtables cost more to insert into than a spill saves."""
@@ -45,10 +54,15 @@ operators would have to be visited in every round of a loop."""
 MOST_DIMENSIONS = 2
 """Programs know one loop: the epoch and a round."""
 
+LEAST_HEAP, MOST_HEAP = 1 << 12, 1 << 16
+"""The bytes for texts that an empty memtable has room for."""
+
 
 def can_have_memtable(schema: Schema, dimensions: int) -> bool:
     """Whether programs can read and write a trace."""
-    return not schema.hashed and dimensions <= MOST_DIMENSIONS
+    if schema.key.carried or schema.val.carried:
+        return False
+    return dimensions <= (1 if schema.hashed else MOST_DIMENSIONS)
 
 
 class Memtable:
@@ -58,20 +72,24 @@ class Memtable:
         self._schema, self._dimensions = schema, dimensions
         self._snapshot: tuple[bytes, StoredBatch] | None = None
         self._batches: Sequence[StoredBatch] = ()
-        self._arrays: list[Lane] = []
-        self._table = np.zeros(layout.HEADER + layout.CELLS, np.int64)
+        self.has_collisions = False  # in some batch
+        self._columns = payload_fields(schema)
+        self._size = layout.CELLS + layout.COLUMN_CELLS * len(self._columns)  # of the cells of a batch
+        self._table = np.zeros(layout.HEADER + self._size, np.int64)
+        self._heap: list[Array] = []  # the bytes of texts, in pieces that are never written again
         self._allocate(FEW_ROWS)
 
     def _allocate(self, capacity: int) -> None:
         """Make an empty memtable of another capacity; the table must be made again."""
-        lanes = layout.FIRST_DIFF_LANE + len(self._schema.diffs)
-        self._lanes = np.zeros((lanes, 2 * capacity), np.int64)
+        first = layout.FIRST_DIFF_LANE + len(self._schema.diffs)  # of the lanes of payload
+        self._lanes = np.zeros((first + 2 * len(self._columns), 2 * capacity), np.int64)
         self.capacity = capacity
         table = self._table
-        table[: layout.HEADER] = 1, capacity, len(self._schema.diffs), -1
+        keys = self._schema.key.payload_columns
+        table[: layout.HEAP] = 1, capacity, len(self._schema.diffs), -1, len(self._columns), keys
         start, pitch = address_of(self._lanes), 16 * capacity
-        cells = table[layout.HEADER : layout.HEADER + layout.CELLS]
-        cells[:] = (
+        cells = table[layout.HEADER : layout.HEADER + self._size]
+        cells[: layout.CELLS] = (
             0,
             start + pitch * layout.KEY_LANE,
             8,
@@ -87,6 +105,11 @@ class Memtable:
             8,
             pitch,
         )
+        for number, field in enumerate(self._columns):
+            place = start + pitch * (first + 2 * number)
+            form = layout.TEXT_SLOT if slots.is_text(field.type) else layout.SLOT
+            at = layout.CELLS + layout.COLUMN_CELLS * number
+            cells[at : at + layout.COLUMN_CELLS] = form, place, 8, 0, place + pitch, 0
         self._version = -1
 
     def __len__(self) -> int:
@@ -103,7 +126,7 @@ class Memtable:
     @property
     def nbytes(self) -> int:
         """The number of bytes that the memtable and its table take."""
-        return self._lanes.nbytes + self._table.nbytes
+        return self._lanes.nbytes + self._table.nbytes + sum(piece.nbytes for piece in self._heap)
 
     # Programs.
 
@@ -116,43 +139,18 @@ class Memtable:
 
     def release(self) -> None:
         """Let go of the batches: the table must be made again before it is read."""
-        self._batches, self._arrays, self._version = (), [], -1
+        self._batches, self._version = (), -1
+
+    @property
+    def held(self) -> tuple[object, ...]:
+        """What must be kept so that references to texts, which programs have read, stay valid."""
+        return (*self._batches, *self._heap)
 
     def _describe(self, batches: Sequence[StoredBatch]) -> None:
-        head = layout.HEADER + layout.CELLS
-        table = np.empty(head + layout.CELLS * len(batches), np.int64)
-        table[:head] = self._table[:head]
-        table[layout.BATCHES] = 1 + len(batches)
-        self._batches, self._arrays = batches, []
-        for number, batch in enumerate(batches):
-            start = head + number * layout.CELLS
-            table[start : start + layout.CELLS] = self._cells(batch)
-        self._table, self._address = table, address_of(table)
-
-    def _cells(self, batch: StoredBatch) -> list[int]:
-        """The addresses and strides of a batch's lanes."""
-        updates = batch.updates
-        times = np.ascontiguousarray(updates.times)
-        self._arrays.append(times)
-        epoch, step = address_of(times), times.strides[0]
-        round_ = epoch + 8 if times.shape[1] > 1 else 0
-        key, val, tix, diffs = updates.key, updates.val, updates.tix, updates.diffs
-        return [
-            len(batch),
-            address_of(key),
-            key.strides[0],
-            address_of(val),
-            val.strides[0],
-            address_of(tix),
-            tix.strides[0],
-            epoch,
-            step,
-            round_,
-            step,
-            address_of(diffs),
-            diffs.strides[1],
-            diffs.strides[0],
-        ]
+        self._table = np.concatenate([self._table[: layout.HEADER + self._size], *map(cells_of, batches)])
+        self._table[layout.BATCHES] = 1 + len(batches)
+        self._batches, self._address = batches, address_of(self._table)
+        self.has_collisions = any(len(batch.collided) for batch in batches)
 
     # Everybody else.
 
@@ -162,6 +160,22 @@ class Memtable:
         self._allocate(capacity)
         self._lanes[:, :rows] = lanes[:, :rows]
         self._table[layout.HEADER + layout.ROWS] = rows
+
+    @property
+    def lacks_bytes(self) -> bool:
+        """Whether the last insertion lacked room for texts."""
+        return bool(self._table[layout.WANTED_BYTES])
+
+    def add_heap(self) -> None:
+        """Make room for the texts that the last insertion lacked room for."""
+        wanted = GROWTH * int(self._table[layout.WANTED_BYTES])
+        self._open_heap(max(wanted, LEAST_HEAP))
+
+    def _open_heap(self, size: int) -> None:
+        piece = np.empty(size, np.uint8)
+        self._heap.append(piece)
+        start = address_of(piece)
+        self._table[layout.HEAP : layout.HEADER] = start, start + size, start, 0
 
     def commit(self) -> None:
         """Keep what a program has written: it cannot be undone any more."""
@@ -173,6 +187,9 @@ class Memtable:
             self._allocate(MOST_ROWS)
         self._table[layout.HEADER + layout.ROWS] = 0
         self._snapshot = None
+        if self._heap:  # programs that wait may still read the old one
+            used, self._heap = sum(piece.nbytes for piece in self._heap), []
+            self._open_heap(min(max(used, LEAST_HEAP), MOST_HEAP))
 
     def batch(self, description: Description) -> StoredBatch:
         """The rows as a batch, which later insertions do not change."""
@@ -185,12 +202,12 @@ class Memtable:
     def _stored(self, lanes: Lane, description: Description) -> StoredBatch:
         times = lanes[layout.EPOCH_LANE : layout.EPOCH_LANE + self._dimensions].T
         table, tix = time_tables.distinct_times(np.ascontiguousarray(times))
-        diffs = compressed_diffs(lanes[layout.FIRST_DIFF_LANE :])
+        first = layout.FIRST_DIFF_LANE + len(self._schema.diffs)
+        diffs = compressed_diffs(lanes[layout.FIRST_DIFF_LANE : first])
         key, val = lanes[layout.KEY_LANE], lanes[layout.VAL_LANE]
-        updates = Updates(table, tix, diffs, self._schema, key, val, ())
+        payload = [
+            slots.to_canonical(lanes[first + 2 * at], lanes[first + 2 * at + 1] if field.nullable else None, field)
+            for at, field in enumerate(self._columns)
+        ]
+        updates = Updates(table, tix, diffs, self._schema, key, val, tuple(payload))
         return StoredBatch.of(Sorted(updates, constant(0, len(key)), NO_KEYS), description)
-
-
-def address_of(array: Array) -> int:
-    """The address of an array's first cell."""
-    return int(array.__array_interface__["data"][0])

@@ -21,8 +21,11 @@ from ikebana.encoding.arrow import from_decimal_words, from_numpy
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.errors import EvaluationError
 from ikebana.expressions.core.types import mean_type, sum_type
+from ikebana.kernels import opcodes
+from ikebana.operators.program import NO_COLUMN
+from ikebana.operators.registers import Column
 from ikebana.reducers.sums.exact import Totals, words_of
-from ikebana.reducers.sums.parts import AnyPart, Floating, Present, Sums, Whole
+from ikebana.reducers.sums.parts import AnyPart, Floating, Present, Sums, SumSlots, Whole
 
 _SMALL = 1 << 48
 """Numbers below this bound can be multiplied by 10**4 and doubled within 63 bits."""
@@ -51,6 +54,10 @@ class Aggregate(ABC):
     def finish(self, sums: Sums) -> pa.Array:
         """The result for each group."""
 
+    def lower(self, sums: SumSlots) -> Column | None:
+        """Write the result as instructions of a program; None if there are none for it."""
+        return None
+
 
 @dataclass(frozen=True)
 class Count(Aggregate):
@@ -72,6 +79,9 @@ class Count(Aggregate):
 
     def finish(self, sums: Sums) -> pa.Array:
         return pa.array(sums.count(self.columns))
+
+    def lower(self, sums: SumSlots) -> Column | None:
+        return sums.count(self.columns)
 
 
 @dataclass(frozen=True)
@@ -116,6 +126,19 @@ class ColumnAggregate(Aggregate):
         """The sums of floats."""
         return np.array([total.sum() for total in sums.totals(self.part)], np.float64)
 
+    def lowered_totals(self, sums: SumSlots) -> Column | None:
+        """The sums in a program, null where there are no values; None for floats and durations."""
+        if not isinstance(self.part, Whole) or types.is_duration(self.kind):
+            return None
+        total = sums.total(self.part)
+        if types.is_decimal(self.kind):
+            bound = min(10 ** sum_type(self.kind).precision, 1 << 63) - 1
+            total = sums.evaluated(opcodes.ADD, total, least=-bound, greatest=bound)
+        if not self._counted_columns:
+            return total
+        none = sums.evaluated(opcodes.EQUAL, sums.count(self._counted_columns), NO_COLUMN)
+        return Column(total.value, none.value)
+
     def check(self, what: str, fit: Array, raises: bool) -> None:
         """Raise an error if a result does not fit its type and must not become null."""
         if raises and not fit.all():
@@ -147,6 +170,9 @@ class Sum(ColumnAggregate):
         self.check("sum", fit, self.ansi or types.is_duration(self.kind))
         return from_numpy(self.type, totals.low, valid)
 
+    def lower(self, sums: SumSlots) -> Column | None:
+        return self.lowered_totals(sums)
+
 
 @dataclass(frozen=True)
 class Mean(ColumnAggregate):
@@ -169,6 +195,13 @@ class Mean(ColumnAggregate):
             self.check("avg", fit, True)
             return from_numpy(self.type, _divided(totals, divisors, 1).low, valid & fit)
         return from_numpy(self.type, totals.floats() / divisors, valid)
+
+    def lower(self, sums: SumSlots) -> Column | None:
+        totals = self.lowered_totals(sums) if types.is_decimal(self.kind) else None
+        if totals is None:
+            return None
+        factor = 10 ** (self.type.scale - self.kind.scale)
+        return sums.evaluated(opcodes.MEAN, totals, sums.count(self._counted_columns), least=factor)
 
     def _decimals(self, totals: Totals, counts: Lane, valid: Array) -> pa.Array:
         means = _divided(totals, counts, 10 ** (self.type.scale - self.kind.scale))

@@ -22,11 +22,13 @@ from ikebana.encoding.lanes import Lane, constant
 from ikebana.engine.collection import Collection
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.linear import Columns, Select, Step
+from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.reducers import Groups, LinearAggregate, ReducedRows, Reducer, SumsReducer
+from ikebana.operators.registers import Column, Rows
 from ikebana.reducers.ordering import reduced, unused_name
 from ikebana.reducers.sums.aggregates import Aggregate
 from ikebana.reducers.sums.floats import BINS, Exact
-from ikebana.reducers.sums.parts import AnyPart, Floating, SumPart, Sums, floatings, wholes
+from ikebana.reducers.sums.parts import AnyPart, Floating, SumPart, Sums, SumSlots, floatings, wholes
 
 Calls = tuple[tuple[str, Aggregate], ...]
 """Aggregates with the names of their columns."""
@@ -62,6 +64,10 @@ class RowLanes:
     def __call__(self, columns: Columns) -> list[Lane | int]:
         return [1, *(lane for part in self.parts for lane in part.split(columns))]
 
+    def lower(self, program: ProgramBuilder, rows: Rows) -> list[int] | None:
+        parts = [part.lower(program, rows) for part in self.parts]
+        return None if None in parts else [slot for slots in parts for slot in slots or ()]
+
 
 @dataclass(frozen=True)
 class Aggregation(SumsReducer):
@@ -81,6 +87,16 @@ class Aggregation(SumsReducer):
         rows = np.flatnonzero(sums[0])
         totals = Sums.of_lanes(wholes(_parts(self.calls)), sums[:, rows], {})
         return ReducedRows(rows, [call.finish(totals) for _, call in self.calls], np.ones(len(rows), np.int64))
+
+    def lower(self, program: ProgramBuilder, count: int, sums: Sequence[int]) -> list[Column] | None:
+        slots, at = dict[SumPart, Sequence[int]](), 1
+        for part in wholes(_parts(self.calls)):
+            slots[part] = sums[at : at + part.width]
+            at += part.width
+        lowered = SumSlots(program, count, sums[0], slots)
+        columns = [call.lower(lowered) for _, call in self.calls]
+        written = [column for column in columns if column is not None]
+        return written if len(written) == len(columns) else None
 
 
 # With floats.

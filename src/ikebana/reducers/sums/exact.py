@@ -26,6 +26,8 @@ from ikebana.encoding.columns import integers, is_short_decimal
 from ikebana.encoding.lanes import Array, Lane
 
 _STEP = 32
+LANE_SHIFTS = 0, 32, 63, 63
+"""The numbers of each lane, for integers of up to 64 bits: these, shifted right by so many bits."""
 _MASK = np.int64((1 << _STEP) - 1)
 
 

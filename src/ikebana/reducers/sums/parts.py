@@ -7,7 +7,7 @@ sum and the mean of a column) share its lanes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,10 @@ import pyarrow as pa
 
 from ikebana.encoding.columns import valid_flags
 from ikebana.encoding.lanes import Lane
-from ikebana.reducers.sums.exact import Totals, join, lanes_of, split
+from ikebana.kernels import opcodes
+from ikebana.operators.program import NO_COLUMN, ProgramBuilder
+from ikebana.operators.registers import Column, Rows
+from ikebana.reducers.sums.exact import LANE_SHIFTS, Totals, join, lanes_of, split
 from ikebana.reducers.sums.floats import Exact, Numbers
 
 Columns = Mapping[str, pa.Array]
@@ -41,6 +44,10 @@ class SumPart(ABC):
     def split(self, columns: Columns) -> list[Lane]:
         """The numbers to sum, lane by lane."""
 
+    @abstractmethod
+    def lower(self, program: ProgramBuilder, rows: Rows) -> list[int] | None:
+        """Write the numbers to sum as instructions of a program: return their slots, or None."""
+
 
 @dataclass(frozen=True)
 class Present(SumPart):
@@ -60,6 +67,13 @@ class Present(SumPart):
         flags = [valid_flags(columns[name]) for name in self.columns]
         return [np.bitwise_and.reduce(flags).astype(np.int64)]
 
+    def lower(self, program: ProgramBuilder, rows: Rows) -> list[int] | None:
+        any_null = NO_COLUMN
+        for name in self.columns:
+            is_null = program.evaluated(opcodes.IS_NULL, rows.count, rows.columns[name], nullable=False)
+            any_null = program.evaluated(opcodes.OR, rows.count, any_null, is_null)
+        return [program.evaluated(opcodes.NOT, rows.count, any_null).value]
+
 
 @dataclass(frozen=True)
 class Whole(SumPart):
@@ -78,6 +92,12 @@ class Whole(SumPart):
 
     def split(self, columns: Columns) -> list[Lane]:
         return split(columns[self.column])
+
+    def lower(self, program: ProgramBuilder, rows: Rows) -> list[int] | None:
+        column = Column(rows.columns[self.column].value, 0)
+        shifts = LANE_SHIFTS[: self.width]
+        slots = [program.evaluated(opcodes.SHIFT, rows.count, column, least=shift).value for shift in shifts[1:]]
+        return [column.value, *slots]
 
 
 @dataclass(frozen=True)
@@ -147,3 +167,27 @@ class Sums:
     def totals(self, part: Any) -> list[Exact]:
         """The exact sums of a column of floats."""
         return self.exact[part]
+
+
+@dataclass(frozen=True, eq=False)
+class SumSlots:
+    """The sums of the parts of some groups, in a program."""
+
+    program: ProgramBuilder
+    register: int
+    rows: int
+    slots: Mapping[SumPart, Sequence[int]]
+
+    def count(self, columns: tuple[str, ...]) -> Column:
+        """The number of rows in which none of some columns is null."""
+        return Column(self.slots[Present(columns)][0] if columns else self.rows, 0)
+
+    def total(self, part: Whole) -> Column:
+        """The exact sums of a column, if they have 64 bits."""
+        slots, total = self.slots[part], self.program.slot()
+        self.program.emit(opcodes.TOTAL, self.register, total, len(slots), *slots)
+        return Column(total, 0)
+
+    def evaluated(self, opcode: int, *operands: Column, least: int = 0, greatest: int = 0) -> Column:
+        """A function of up to two columns."""
+        return self.program.evaluated(opcode, self.register, *operands, least=least, greatest=greatest)
