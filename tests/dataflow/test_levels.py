@@ -22,6 +22,7 @@ from ikebana.operators.buckets import Bucket
 from ikebana.operators.changes import Changes
 from ikebana.plan import ir
 from ikebana.plan.sharing import walk
+from ikebana.runtime import dataflow
 from ikebana.trace import Updates
 from ikebana.trace.batch import StoredBatch
 from tests.dataflow.harness import Setup, engine_of, examples, read, settle, setups
@@ -245,8 +246,9 @@ CHANGES = {
 }
 
 
+@patch.object(dataflow, "FUSE", "never")
 def read_for_changes(query: Callable[[Collection], Collection], fields: tuple[pa.Field, ...]) -> dict[str, int]:
-    """How many rows are read for each of some changes of one row in a large group."""
+    """How many rows visits read for each of some changes of one row in a large group."""
     engine = Engine()
     source = engine.input("rows", fields)
     view = engine.install("view", query(source))
