@@ -76,6 +76,8 @@ class ProgramBuilder:
         self.slots, self.counts = 1, 1
         self.inputs: list[tuple[ProgramInput, Rows | Fresh]] = []
         self.calls: list[Call] = []
+        self.exchanges: dict[int, int] = {}  # the position of the operator of each exchange, by that of the instruction
+        self._operator = 0
         self.constants: list[object] = []  # the bytes of texts that are constants
         self._reads: list[tuple[MutableMapping[str, Column], str]] = []
         self._outputs: dict[int, Rows | Index] = {}  # by the identity of streams and arrangements
@@ -196,9 +198,11 @@ class ProgramBuilder:
         for known, name in self._reads[reads:]:
             del known[name]
         del self._reads[reads:]
+        self.exchanges = {at: operator for at, operator in self.exchanges.items() if at < code}
 
-    def try_lower(self, operator: Operator) -> bool:  # type: ignore[type-arg]
-        """Add the instructions of an operator; if that is not possible, leave the program as it was."""
+    def try_lower(self, operator: Operator, position: int) -> bool:  # type: ignore[type-arg]
+        """Add the instructions of the operator at a position; if that is not possible, leave the program as it was."""
+        self._operator = position
         mark = self.mark()
         if operator.lower(self):
             return True
@@ -432,6 +436,7 @@ class ProgramBuilder:
         """
         arrived, targets, with_texts = self.count(), [self.slot() for _ in sent], set(texts)
         flags = [int(slot in with_texts) for slot in sent]
+        self.exchanges[len(self.code)] = self._operator
         self.emit(opcodes.EXCHANGE, count, arrived, key, len(sent), *sent, *targets, *flags)
         return arrived, targets
 

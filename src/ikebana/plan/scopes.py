@@ -53,6 +53,10 @@ class Scope:
                 if steps is not None:
                     yield from steps
 
+    def reached(self) -> list[bool]:
+        """For each operator, whether changes can reach it in this sweep, on any worker."""
+        return [signal.now for signal in self._signals]
+
     def operators(self) -> Iterator[AnyOperator]:
         """All operators, with those inside loops instead of the loops."""
         for item in self.items:

@@ -308,7 +308,8 @@ class Dataflow:
         """A sweep of one epoch by the programs of all workers; if one of them fails, by visits up to `target`."""
         program = self._program()
         assert program is not None
-        if not (yield from program.run_with_peers(epoch, self._exchange_messages)):
+        reached = self._root.reached()
+        if not (yield from program.run_with_peers(epoch, reached, self._exchange_messages)):
             yield from self._sweeping(target, lasts)
         elif self._visited:
             yield from self._visiting_others(program, epoch)
@@ -357,7 +358,7 @@ class Dataflow:
     def _lowered(self) -> Program | None:
         """The operators that can be written as instructions, as a program; None if it would do nothing."""
         builder, items = ProgramBuilder(self.workers), self._root.items
-        written = [position for position, operator in enumerate(items) if builder.try_lower(operator)]
+        written = [position for position, operator in enumerate(items) if builder.try_lower(operator, position)]
         if not builder.code or not builder.inputs:
             return None
         self._visited = len(items) - len(written)

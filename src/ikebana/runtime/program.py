@@ -62,8 +62,13 @@ FUSE = chosen_mode(os.environ.get("IKEBANA_FUSE") or "small")
 """Which sweeps are done by programs: `small` ones, `never` any, `always` if a program can do it, or `both`: each sweep
 is done by a program, undone, done by visits, and the results are compared."""
 
-ROOM = 1 << 13
-"""The number of rows that fit into a register."""
+LEAST_ROOM, ROOM = 1 << 10, 1 << 13
+"""The number of rows that fit into a register: at first, and at most."""
+
+ROOM_GROWTH = 8
+"""How many times as many rows fit into the registers of a program after it has failed because they were full."""
+
+SCRATCH_LANES = 6
 
 MOST_INPUT_ROWS = 1 << 10
 """Sweeps with more rows of input than this are done by visits: they would write more than memtables have room for."""
@@ -79,18 +84,28 @@ class Workspace:
     """The memory that a program uses while it runs."""
 
     def __init__(self) -> None:
-        self.arena = np.zeros((0, ROOM), np.int64)
+        self._cells, self._scratch_cells = np.empty(0, np.int64), np.empty(0, np.int64)
+        self.arena = self.scratch = np.empty((0, 0), np.int64)
         self.counts = np.zeros(0, np.int64)
-        self.scratch = np.empty((6, ROOM), np.int64)
         self.cursors = np.empty((2, MOST_BATCHES), np.int64)
         self.state = np.zeros(opcodes.STATE_CELLS, np.int64)
         self.tables: dict[int, Lane] = {}  # of the fresh batches of imported arrangements, by number
         self.held: list[object] = []  # what references in the arena point to
 
-    def prepare(self, slots: int, counts: int, *, commits: bool) -> None:
+    @property
+    def room(self) -> int:
+        """The number of rows that fit into a register."""
+        return int(self.arena.shape[1])
+
+    def prepare(self, slots: int, counts: int, room: int, *, commits: bool) -> None:
         """Make room for a program, at its start, with empty registers."""
-        if slots > len(self.arena):
-            self.arena = np.zeros((slots, ROOM), np.int64)
+        if slots * room > len(self._cells):
+            self._cells = np.empty(slots * room, np.int64)
+        if SCRATCH_LANES * room > len(self._scratch_cells):
+            self._scratch_cells = np.empty(SCRATCH_LANES * room, np.int64)
+        self.arena = self._cells[: slots * room].reshape(slots, room)
+        self.arena[0] = 0
+        self.scratch = self._scratch_cells[: SCRATCH_LANES * room].reshape(SCRATCH_LANES, room)
         if counts > len(self.counts):
             self.counts = np.zeros(counts, np.int64)
         self.counts[:counts] = 0
@@ -105,16 +120,16 @@ class Workspace:
 
     # Registers.
 
-    def fill(self, rows: Rows, changes: Changes) -> bool:
-        """Append changes to a register; return whether they fit."""
+    def fill(self, rows: Rows, changes: Changes) -> int:
+        """Append changes to a register; return a status: `RAISED` if a value does not fit into a slot."""
         start = int(self.counts[rows.count])
         end = start + len(changes)
-        if end > ROOM:
-            return False
+        if end > self.room:
+            return opcodes.FULL
         for field, array in zip(changes.fields, changes.columns, strict=True):
             column, values = rows.columns[field.name], slots.values(array, field)
             if values is None:
-                return False
+                return opcodes.RAISED
             self.arena[column.value, start:end] = values[0]
             self.held.append(values[1])
             if column.null:
@@ -122,13 +137,13 @@ class Workspace:
         for slot, lane in zip(rows.diffs, changes.diffs, strict=True):
             self.arena[slot, start:end] = lane
         self.counts[rows.count] = end
-        return True
+        return opcodes.DONE
 
-    def fill_fresh(self, fresh: Fresh, batch: StoredBatch) -> bool:
-        """Make a batch the fresh rows of an imported arrangement; return whether programs can read it."""
+    def fill_fresh(self, fresh: Fresh, batch: StoredBatch) -> int:
+        """Make a batch the fresh rows of an imported arrangement; return a status: `RAISED` if hashes collide in it."""
         rows, updates, lanes = len(batch), batch.updates, fresh.lanes
-        if len(batch.collided) or rows > ROOM:
-            return False
+        if len(batch.collided) or rows > self.room:
+            return opcodes.FULL if rows > self.room else opcodes.RAISED
         arena, self.counts[lanes.count] = self.arena, rows
         arena[lanes.key, :rows], arena[lanes.val, :rows] = updates.key, updates.val
         for slot, lane in zip(lanes.diffs, updates.diffs, strict=True):
@@ -137,7 +152,7 @@ class Workspace:
             arena[fresh.references, :rows] = np.arange(rows)
         self.tables[fresh.table] = table_of(batch)
         self.held.append(batch)
-        return True
+        return opcodes.DONE
 
     def canonical(self, rows: Rows, name: str) -> pa.Array:
         """A copy of a column of a register, in its canonical form."""
@@ -214,10 +229,13 @@ class Program:
         self._code = np.array(builder.code, np.int64)
         self._slots, self._counts, self._workers = builder.slots, builder.counts, builder.workers
         self._inputs, self._traces, self._written = builder.inputs, builder.traces, builder.written
-        self._calls, self._constants = builder.calls, builder.constants
+        self._calls, self._constants, self._exchanges = builder.calls, builder.constants, builder.exchanges
+        self._reached: Sequence[bool] = ()
         self._result, self._trace, self._workspaces = result, trace, workspaces
         self._outputs = outputs
+        self._keeps_texts = builder.workers > 1 or bool(outputs)  # traces may change while registers are read
         self._used: Workspace | None = None  # by the outputs that the last epoch offers
+        self._room = min(LEAST_ROOM, ROOM)
 
     def run(self, lower: int, upper: int) -> int:
         """Complete the epochs from `lower` on, at most up to `upper`; return the epoch that was reached.
@@ -252,13 +270,17 @@ class Program:
         if workspace is not None:
             self._workspaces.release(workspace)
 
-    def run_with_peers(self, epoch: int, all_to_all: AllToAll) -> Generator[object, None, bool]:
+    def run_with_peers(
+        self, epoch: int, reached: Sequence[bool], all_to_all: AllToAll
+    ) -> Generator[object, None, bool]:
         """Complete an epoch together with the programs of all other workers, and offer its outputs until `release`;
         return whether all of them could.
 
-        A worker whose program fails says so in the next message. If the only reason is a memtable without room, all
-        workers start again. The last message says that it is done: no program commits before all are.
+        A worker whose program fails says so in the next message. If the only reason is a lack of room, all workers start
+        again. The last message says that it is done: no program commits before all are. `reached` says for each
+        operator whether it can have rows on any worker: if not, nothing is exchanged.
         """
+        self._reached = reached
         workspace = self._used = self._workspaces.take()
         is_done = False
         try:
@@ -266,16 +288,13 @@ class Program:
                 trace.keep_room()
             status = self._start(workspace, epoch, commits=False)
             while True:
-                if status == opcodes.SPILL:
-                    self._make_room(workspace)
                 received = yield from all_to_all(self._messages(workspace, status))
                 if any(message is FAILED for message in received):
                     self._undo(workspace, epoch)
                     return False
                 if any(message is LACKS_ROOM for message in received):
                     self._undo(workspace, epoch)
-                    if status == opcodes.SPILL:
-                        self._full_trace(workspace).make_room()
+                    self._make_room(workspace, status)
                     status = self._start(workspace, epoch, commits=False)
                     continue
                 if status == opcodes.DONE:
@@ -317,8 +336,23 @@ class Program:
             status = self._start(workspace, epoch, commits=True)
             if status == opcodes.DONE:
                 return True
-            if status != opcodes.SPILL or not self._full_trace(workspace).make_room():
+            if not self._make_room(workspace, status):
                 return False
+
+    def _can_make_room(self, workspace: Workspace, status: int) -> bool:
+        """Whether a program has stopped for lack of room, and can get more."""
+        if status == opcodes.FULL:
+            return self._room < ROOM
+        return status == opcodes.SPILL and self._full_trace(workspace).can_make_room()
+
+    def _make_room(self, workspace: Workspace, status: int) -> bool:
+        """Make room in registers, or in the memtable that lacked it; return whether there is more than before."""
+        if not self._can_make_room(workspace, status):
+            return False
+        if status == opcodes.FULL:
+            self._room = min(ROOM_GROWTH * self._room, ROOM)
+            return True
+        return self._full_trace(workspace).make_room()
 
     def _full_trace(self, workspace: Workspace) -> Trace:
         """The trace whose memtable has stopped the program."""
@@ -328,51 +362,59 @@ class Program:
 
     def _start(self, workspace: Workspace, epoch: int, *, commits: bool) -> int:
         inputs = self._load(epoch)
+        workspace.prepare(self._slots, self._counts, self._room, commits=commits)
         if inputs is None:
-            return opcodes.FULL
-        workspace.prepare(self._slots, self._counts, commits=commits)
+            return opcodes.RAISED
         for changes, register in inputs:
             if isinstance(changes, StoredBatch):
                 assert isinstance(register, Fresh)
-                fits = workspace.fill_fresh(register, changes)
+                status = workspace.fill_fresh(register, changes)
             else:
                 assert isinstance(register, Rows)
-                fits = workspace.fill(register, changes)
-            if not fits:
-                return opcodes.FULL
+                status = workspace.fill(register, changes)
+            if status != opcodes.DONE:
+                return status
         return self._resume(workspace, epoch)
 
     def _resume(self, workspace: Workspace, epoch: int) -> int:
         """Run the program from its state on, until it is done or needs other workers."""
         status = self._run(workspace, epoch)
-        while status == opcodes.CALLS:
-            if not self._call(workspace, epoch):
-                self._undo(workspace, epoch)
-                return opcodes.RAISED
+        while status == opcodes.CALLS or (status == opcodes.EXCHANGES and not self._is_reached(workspace)):
+            if status == opcodes.EXCHANGES:
+                self._receive(workspace, status, [])
+            else:
+                status = self._call(workspace, epoch)
+                if status != opcodes.DONE:
+                    self._undo(workspace, epoch)
+                    return status
             status = self._run(workspace, epoch)
         return status
 
-    def _call(self, workspace: Workspace, epoch: int) -> bool:
-        """Call the function at which the program has stopped; return whether it did not raise, and its rows fit."""
+    def _is_reached(self, workspace: Workspace) -> bool:
+        """Whether rows can arrive, on any worker, where the program has stopped for an exchange."""
+        return self._reached[self._exchanges[int(workspace.state[opcodes.PC])]]
+
+    def _call(self, workspace: Workspace, epoch: int) -> int:
+        """Call the function at which the program has stopped; return a status."""
         pc = int(workspace.state[opcodes.PC])
         call = self._calls[int(self._code[pc + 4])]
         try:
             result = call.function(workspace.changes(call.given, epoch))
         except Exception:  # visits find out which rows raise
-            return False
+            return opcodes.RAISED
         workspace.state[opcodes.PC] = pc + self._code[pc + 1]
         return workspace.fill(call.result, result)
 
     def _run(self, workspace: Workspace, epoch: int) -> int:
         """Run the program from its state on, until it stops. Traces may have changed since it stopped before."""
-        addresses = []
+        addresses = []  # of the tables of all traces
         for number, trace in enumerate(self._traces):
             if trace is None:
                 table = workspace.tables.get(number, NO_TABLE)
                 addresses.append(slots.address_of(table))
             else:
                 addresses.append(trace.address())
-                if self._workers > 1:
+                if self._keeps_texts and trace.schema.hashed:
                     workspace.held.append(trace.held)
                 if trace.has_collisions and workspace.state[opcodes.PC] >= 0:
                     self._undo(workspace, epoch)
@@ -419,7 +461,7 @@ class Program:
             return self._sent_rows(workspace)
         if status == opcodes.AGREES:
             return [int(workspace.state[opcodes.NEXT_ROUND])] * self._workers
-        if status == opcodes.SPILL and self._full_trace(workspace).can_make_room():
+        if self._can_make_room(workspace, status):
             return [LACKS_ROOM] * self._workers
         return [READY if status == opcodes.DONE else FAILED] * self._workers
 
@@ -444,7 +486,7 @@ class Program:
         _, target, _, _, arriving, texts = self._exchange(workspace)
         parts = [part for part in received if isinstance(part, tuple) and part and part[0].shape[1]]
         rows = sum(lanes.shape[1] for lanes, _ in parts)
-        if rows > ROOM:
+        if rows > workspace.room:
             return False
         if rows:
             workspace.held += [data for _, data in parts]
