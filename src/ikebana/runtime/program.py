@@ -276,8 +276,8 @@ class Program:
         """Complete an epoch together with the programs of all other workers, and offer its outputs until `release`;
         return whether all of them could.
 
-        A worker whose program fails says so in the next message. If the only reason is a lack of room, all workers start
-        again. The last message says that it is done: no program commits before all are. `reached` says for each
+        A worker whose program fails says so in the next message. If the only reason is a lack of room, all workers
+        start again. The last message says that it is done: no program commits before all are. `reached` says for each
         operator whether it can have rows on any worker: if not, nothing is exchanged.
         """
         self._reached = reached
