@@ -70,6 +70,9 @@ ROOM_GROWTH = 8
 
 SCRATCH_LANES = 6
 
+MOST_RESTARTS = 8
+"""How often the programs of several workers start again for lack of room, before they leave a sweep to visits."""
+
 MOST_INPUT_ROWS = 1 << 10
 """Sweeps with more rows of input than this are done by visits: they would write more than memtables have room for."""
 
@@ -282,7 +285,7 @@ class Program:
         """
         self._reached = reached
         workspace = self._used = self._workspaces.take()
-        is_done = False
+        is_done, restarts = False, 0
         try:
             for trace in self._written:
                 trace.keep_room()
@@ -293,7 +296,10 @@ class Program:
                     self._undo(workspace, epoch)
                     return False
                 if any(message is LACKS_ROOM for message in received):
+                    restarts += 1
                     self._undo(workspace, epoch)
+                    if restarts > MOST_RESTARTS:
+                        return False
                     self._make_room(workspace, status)
                     status = self._start(workspace, epoch, commits=False)
                     continue
