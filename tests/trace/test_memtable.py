@@ -21,7 +21,7 @@ from ikebana.operators import Arrange
 from ikebana.time import Antichain, Time
 from ikebana.trace import Handle
 from ikebana.trace.handle import Trace
-from ikebana.trace.memtable import FEW_ROWS, GROWTH, LARGEST_ROWS, MOST_HEAP, MOST_ROWS, can_have_memtable
+from ikebana.trace.memtable import FEW_ROWS, GROWTH, LARGEST_ROWS, LEAST_HEAP, MOST_HEAP, MOST_ROWS, can_have_memtable
 from tests.trace import compare
 from tests.trace.strategies import HASTE, examples
 from tests.trace.trace_run import slow_spines
@@ -304,6 +304,22 @@ def test_texts_beyond_the_heap_change_nothing_until_there_is_room() -> None:
     assert memtable is not None and memtable.lacks_bytes and not len(memtable)
     assert trace.make_room() and arrange_rows(trace, [row], (0,)) == opcodes.DONE
     assert not memtable.lacks_bytes and len(memtable) == 1
+
+
+def test_regression_texts_that_need_a_little_more_than_an_empty_heap() -> None:
+    """What lacked a few bytes got another piece of the heap that was as small, again and again."""
+    _, handle = started(TEXTS)
+    trace = handle.trace
+    assert store(trace, [(0, 10**17, (1,))], (0,))
+    trace.publish(None, Antichain.of((1,)))
+    trace.spill()  # leaves an empty heap
+    rows = [(key, 10**17 + key, (1,)) for key in range(26)]
+    bytes_ = sum(len(str(value_of(TEXTS, val))) for _, val, _ in rows)
+    assert LEAST_HEAP < bytes_ < LEAST_HEAP + LEAST_HEAP // GROWTH
+    attempts = 1
+    while arrange_rows(trace, rows, (1,)) == opcodes.SPILL:
+        attempts += 1
+        assert attempts < 10 and trace.make_room()
 
 
 def test_rows_that_no_memtable_can_hold_change_nothing() -> None:

@@ -167,9 +167,14 @@ class Memtable:
         return bool(self._table[layout.WANTED_BYTES])
 
     def add_heap(self) -> None:
-        """Make room for the texts that the last insertion lacked room for."""
+        """Make room for the texts that the last insertion lacked room for.
+
+        A new piece is larger than the last one, which may have been empty: an insertion that needs more than a piece
+        gets it after a few attempts.
+        """
         wanted = GROWTH * int(self._table[layout.WANTED_BYTES])
-        self._open_heap(max(wanted, LEAST_HEAP))
+        last = len(self._heap[-1]) if self._heap else 0
+        self._open_heap(max(wanted, 2 * last, LEAST_HEAP))
 
     def _open_heap(self, size: int) -> None:
         piece = np.empty(size, np.uint8)
