@@ -45,7 +45,8 @@ from ikebana.plan import ir
 from ikebana.plan.render import Renderer
 from ikebana.plan.scopes import AnyOperator, LoopScope
 from ikebana.runtime.messages import FIRST_EXCHANGE, PROGRAM_MESSAGES, PROPOSALS, ROUNDS, DataflowMessage
-from ikebana.runtime.program import FUSE, Message, Preview, Program, Workspaces, check_preview
+from ikebana.runtime.program import FUSE, Message, Preview, Program, check_preview
+from ikebana.runtime.workspaces import Workspaces
 
 FORGET_AFTER = 16
 """Without visits, operators release old versions only after this many epochs: that costs more than a small program."""

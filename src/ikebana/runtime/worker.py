@@ -80,9 +80,9 @@ from ikebana.runtime.messages import (
     Wait,
     WaitAll,
 )
-from ikebana.runtime.program import Workspaces
 from ikebana.runtime.subscribers import Subscriptions, epochs_and_rows, updates_between
 from ikebana.runtime.transactions import OpenTransactions
+from ikebana.runtime.workspaces import Workspaces
 from ikebana.time import Antichain, Time
 from ikebana.trace import Batch, Handle
 

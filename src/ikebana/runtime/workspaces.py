@@ -1,0 +1,136 @@
+"""Workspaces: the memory that programs use while they run, and how rows get into registers and out of them.
+
+A register is a set of slots, the rows of an arena of integers, and a count. Values are in slots as
+`ikebana.encoding.slots` says; what the addresses in slots point to is held until the workspace is released.
+
+Cost: an arena takes eight bytes for each slot of a program and row that fits into its registers. A worker keeps a few
+workspaces for later programs, as large as the largest so far.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from ikebana.encoding import slots
+from ikebana.encoding.canonical import declared
+from ikebana.encoding.lanes import Lane, constant
+from ikebana.kernels import opcodes
+from ikebana.operators.changes import Changes
+from ikebana.operators.registers import Fresh, Rows
+from ikebana.trace.batch import StoredBatch
+from ikebana.trace.cells import table_of
+
+SCRATCH_LANES = 6
+
+MOST_FREE_WORKSPACES = 4
+"""The number of workspaces that a worker keeps for later."""
+
+MOST_BATCHES = 256
+"""The number of batches that a program can read of a trace: a spine has fewer."""
+
+
+class Workspace:
+    """The memory that a program uses while it runs."""
+
+    def __init__(self) -> None:
+        self._cells, self._scratch_cells = np.empty(0, np.int64), np.empty(0, np.int64)
+        self.arena = self.scratch = np.empty((0, 0), np.int64)
+        self.counts = np.zeros(0, np.int64)
+        self.cursors = np.empty((2, MOST_BATCHES), np.int64)
+        self.state = np.zeros(opcodes.STATE_CELLS, np.int64)
+        self.tables: dict[int, Lane] = {}  # of the fresh batches of imported arrangements, by number
+        self.held: list[object] = []  # what references in the arena point to
+
+    @property
+    def room(self) -> int:
+        """The number of rows that fit into a register."""
+        return int(self.arena.shape[1])
+
+    def prepare(self, slots: int, counts: int, room: int, *, commits: bool) -> None:
+        """Make room for a program, at its start, with empty registers."""
+        if slots * room > len(self._cells):
+            self._cells = np.empty(slots * room, np.int64)
+        if SCRATCH_LANES * room > len(self._scratch_cells):
+            self._scratch_cells = np.empty(SCRATCH_LANES * room, np.int64)
+        self.arena = self._cells[: slots * room].reshape(slots, room)
+        self.arena[0] = 0
+        self.scratch = self._scratch_cells[: SCRATCH_LANES * room].reshape(SCRATCH_LANES, room)
+        if counts > len(self.counts):
+            self.counts = np.zeros(counts, np.int64)
+        self.counts[:counts] = 0
+        self.state[:] = 0
+        self.clear()
+        self.state[opcodes.COMMITS] = commits
+
+    def clear(self) -> None:
+        """Let go of what the last program has read."""
+        self.tables.clear()
+        self.held.clear()
+
+    # Registers.
+
+    def fill(self, rows: Rows, changes: Changes) -> int:
+        """Append changes to a register; return a status: `RAISED` if a value does not fit into a slot."""
+        start = int(self.counts[rows.count])
+        end = start + len(changes)
+        if end > self.room:
+            return opcodes.FULL
+        for field, array in zip(changes.fields, changes.columns, strict=True):
+            column, values = rows.columns[field.name], slots.values(array, field)
+            if values is None:
+                return opcodes.RAISED
+            self.arena[column.value, start:end] = values[0]
+            self.held.append(values[1])
+            if column.null:
+                self.arena[column.null, start:end] = slots.nulls(array)
+        for slot, lane in zip(rows.diffs, changes.diffs, strict=True):
+            self.arena[slot, start:end] = lane
+        self.counts[rows.count] = end
+        return opcodes.DONE
+
+    def fill_fresh(self, fresh: Fresh, batch: StoredBatch) -> int:
+        """Make a batch the fresh rows of an imported arrangement; return a status: `RAISED` if hashes collide in it."""
+        rows, updates, lanes = len(batch), batch.updates, fresh.lanes
+        if len(batch.collided) or rows > self.room:
+            return opcodes.FULL if rows > self.room else opcodes.RAISED
+        arena, self.counts[lanes.count] = self.arena, rows
+        arena[lanes.key, :rows], arena[lanes.val, :rows] = updates.key, updates.val
+        for slot, lane in zip(lanes.diffs, updates.diffs, strict=True):
+            arena[slot, :rows] = lane
+        if updates.payload:
+            arena[fresh.references, :rows] = np.arange(rows)
+        self.tables[fresh.table] = table_of(batch)
+        self.held.append(batch)
+        return opcodes.DONE
+
+    def canonical(self, rows: Rows, name: str) -> pa.Array:
+        """A copy of a column of a register, in its canonical form."""
+        column, end = rows.columns[name], int(self.counts[rows.count])
+        field = next(field for field in rows.fields if field.name == name)
+        nulls = self.arena[column.null, :end] if column.null else None
+        return slots.to_canonical(self.arena[column.value, :end].copy(), nulls, field)
+
+    def changes(self, rows: Rows, epoch: int) -> Changes:
+        """The rows of a register, at an epoch."""
+        end = int(self.counts[rows.count])
+        times, tix = np.full((1, 1), epoch, np.int64), constant(0, end, np.int32)
+        arrays = [declared(self.canonical(rows, field.name), field) for field in rows.fields]
+        return Changes(times, tix, self.arena[list(rows.diffs), :end], rows.fields, tuple(arrays))
+
+
+class Workspaces:
+    """The workspaces of a worker: a program that waits for other workers keeps its own until it is done."""
+
+    def __init__(self) -> None:
+        self._free: list[Workspace] = []
+
+    def take(self) -> Workspace:
+        """A workspace that no program uses."""
+        return self._free.pop() if self._free else Workspace()
+
+    def release(self, workspace: Workspace) -> None:
+        """Give a workspace back."""
+        workspace.clear()
+        if len(self._free) < MOST_FREE_WORKSPACES:
+            self._free.append(workspace)
