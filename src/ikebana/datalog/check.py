@@ -111,7 +111,7 @@ def check(program: syntax.Program) -> CheckedProgram:
         else:
             rules.append(rule)
     strata = stratify(list(relations), [rule.rule for rule in rules])
-    rows = {name: tuple(found) for name, found in facts.items()}
+    rows = {name: tuple(known) for name, known in facts.items()}
     return CheckedProgram(relations, tuple(rules), rows, program.directives, strata)
 
 

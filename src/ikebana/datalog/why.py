@@ -239,8 +239,8 @@ class Explainer:
         names = [f"v{place}" for place in range(len(columns))]
         types = dict(zip(names, self._program.relations[relation].types, strict=True))
         solutions = ColumnBatch({**dict(zip(names, columns, strict=True)), _FACT: _numbers(len(rows))}, len(rows))
-        found = (matcher or self._inserted).extend(solutions, Atom(relation, tuple(map(Variable, names))), types, ())
-        return set(found.columns[_FACT].to_pylist())
+        matches = (matcher or self._inserted).extend(solutions, Atom(relation, tuple(map(Variable, names))), types, ())
+        return set(matches.columns[_FACT].to_pylist())
 
     def columns(self, rows: Sequence[Row], relation: str) -> list[pa.Array]:
         """Rows as columns."""
@@ -294,15 +294,15 @@ class Explainer:
         while True:
             literal = next(literal for literal in remaining if is_ready(literal, solutions.columns, outer))
             remaining = [other for other in remaining if other is not literal]
-            found = self._all.extend(solutions, literal, plain.types, outer)
-            if not found.count:
+            extended = self._all.extend(solutions, literal, plain.types, outer)
+            if not extended.count:
                 rows = range(min(_EXAMPLES, solutions.count))
                 examples = (self.constants(plain, solutions, row) for row in rows)
                 shown = tuple(
                     {name: str(value) for name, value in example.items() if name in rule.types} for example in examples
                 )
                 return Failure(str(rule), str(literal), solutions.count, shown)
-            solutions = found
+            solutions = extended
 
     # Words.
 
