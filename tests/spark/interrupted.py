@@ -180,15 +180,12 @@ def on_users_spark(folder: Path, done: Callable[[], object]) -> None:
     (session,) = sessions
     world = InterruptedSession(session, folder, done)
 
-    line = session._cluster._connections
-    for read, is_asked in (
-        (lambda view: view.to_arrow(), lambda: line._calls),
-        (lambda view: view.to_df().collect(), lambda: running_tasks(spark) > session.workers),
-    ):
+    connections = session._cluster._connections
+    for read in (lambda view: view.to_arrow(), lambda view: view.to_df().collect()):
         brake = world.brake()
         slow = session.view("slow", world.table.filter(brake))
         assert within(LONG, brake.works)
-        world.interrupted(partial(read, slow), is_asked, afterwards=brake.let_go)
+        world.interrupted(partial(read, slow), lambda: connections._calls, afterwards=brake.let_go)
         slow.drop()
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a notebook
