@@ -248,3 +248,13 @@ def test_values_that_do_not_fit(closure: Program, values: dict[str, Any]) -> Non
     with pytest.raises(IkebanaError, match="cannot be asked with"):
         query.open(**values)
     assert query.read(x=2).num_rows == 2
+
+
+def test_regression_questions_about_an_attribute_named_diff() -> None:
+    with Engine() as engine:
+        program = Program(
+            engine, ".decl a(diff: number, y: number) .decl b(diff: number, y: number) b(x, y) :- a(x, y)."
+        )
+        program.insert("a", [(1, 2), (3, 4)])
+        assert program.query("b(diff, ?)").read(diff=1).to_pydict() == {"diff": [1], "y": [2]}
+        assert program.query("b(?, y)").read(y=4).to_pydict() == {"diff": [3], "y": [4]}

@@ -34,7 +34,7 @@ import pyarrow as pa
 from ikebana.datalog import explaining, functors
 from ikebana.datalog.magic import Rewriting, rewrite
 from ikebana.datalog.orders import IndexChoice
-from ikebana.datalog.planner import Facts, Planner, filtered
+from ikebana.datalog.planner import Facts, Planner, columns_of, filtered
 from ikebana.datalog.questions import Question, parse_question
 from ikebana.datalog.storage import Storage
 from ikebana.engine.collection import Arrangement, Collection
@@ -98,7 +98,8 @@ class _Answers:
         """The plan of the rewritten program, over the facts of the program and the seeds."""
         rewriting, program = self.rewriting, self._program
         seed = rewriting.program.relations[rewriting.seed]
-        facts = {rewriting.seed: Facts(seeds(seed.attributes).distinct(), seed.attributes)}
+        columns = columns_of(seed)
+        facts = {rewriting.seed: Facts(seeds(columns).distinct(), columns)}
         facts |= {name: program.facts[base] for base, name in rewriting.facts.items()}
         for name in rewriting.program.relations:
             if name in program.checked.relations and name not in facts:
