@@ -52,8 +52,8 @@ class Functor(Expression):
         return replace(self, arguments=inputs)
 
     @property
-    def can_raise(self) -> bool:
-        return self.functor in _RAISING or super().can_raise
+    def raises(self) -> bool:
+        return self.functor in _RAISING
 
     def evaluate(self, rows: ColumnBatch) -> pa.Array:
         arguments = [argument.evaluate(rows) for argument in self.arguments]
