@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from hypothesis import given
@@ -96,6 +97,19 @@ Changes = list[tuple[dict[str, list[Any]], dict[str, list[Any]]]]
 """Rows by relation that are inserted, and rows that are then removed, at each epoch."""
 
 
+def change(
+    program: Program, facts: naive.Relations, inserted: Mapping[str, set[Any]], removed: Mapping[str, set[Any]]
+) -> None:
+    """Insert and remove facts in one epoch, in a program and in the facts of naive evaluation."""
+    with program.transaction():
+        for name, rows in inserted.items():
+            program.insert(name, rows)
+            facts[name].update(rows)
+        for name, rows in removed.items():
+            program.remove(name, rows)
+            facts[name].difference_update(rows)
+
+
 def check_changes(text: str, changes: Changes, workers: int, seed: int = 0) -> None:
     """Apply changes to a program, and compare all relations after each."""
     checked = check(parse(text))
@@ -103,13 +117,7 @@ def check_changes(text: str, changes: Changes, workers: int, seed: int = 0) -> N
     with Engine(workers=workers, seed=seed) as engine:
         program = Program(engine, text)
         for inserted, removed in changes:
-            with program.transaction():
-                for name, rows in inserted.items():
-                    program.insert(name, rows)
-                    facts[name].update(rows)
-                for name, rows in removed.items():
-                    program.remove(name, rows)
-                    facts[name].difference_update(rows)
+            change(program, facts, inserted, removed)
             expected = naive.evaluate(checked, facts)
             for name in checked.relations:
                 assert program.relation(name).rows() == expected[name], name

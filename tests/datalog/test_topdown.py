@@ -13,7 +13,7 @@ from ikebana.datalog import Program, check, parse
 from ikebana.datalog.topdown import Query, WholeQuery
 from ikebana.errors import DatalogError, DroppedError, IkebanaError
 from tests.datalog import naive
-from tests.datalog.test_oracle import ARITIES, FACTS, VALUES_OF, programs, rows_by_relation
+from tests.datalog.test_oracle import ARITIES, FACTS, VALUES_OF, change, programs, rows_by_relation
 from tests.datalog.test_programs import PROGRAMS
 from tests.profiles import examples
 
@@ -47,13 +47,7 @@ def check_answers(text: str, asked: list[Question], steps: list[Step], workers: 
             queries.append(program.query(f"{name}({arguments})"))
         openings: list[list[Any]] = [[] for _ in asked]
         for inserted, removed, values in steps:
-            with program.transaction():
-                for name, rows in inserted.items():
-                    program.insert(name, rows)
-                    facts[name].update(rows)
-                for name, rows in removed.items():
-                    program.remove(name, rows)
-                    facts[name].difference_update(rows)
+            change(program, facts, inserted, removed)
             full = naive.evaluate(checked, facts)
             for number, (name, forms) in enumerate(asked):
                 bound = {place: values[number][place] for place, form in enumerate(forms) if form == "b"}
