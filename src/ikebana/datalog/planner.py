@@ -35,19 +35,28 @@ from ikebana.datalog.check import (
     needed_variables,
     shared_variables,
 )
+from ikebana.datalog.collections import (
+    UNIT,
+    Bundle,
+    computed,
+    computed_columns,
+    filtered,
+    joined,
+    unit_field,
+    with_unit,
+)
 from ikebana.datalog.orders import Index, IndexChoice, Order, Pattern
 from ikebana.datalog.storage import Storage
 from ikebana.datalog.stratify import Stratum, rule_dependencies
 from ikebana.datalog.types import Primitive, type_of
 from ikebana.engine.collection import Arrangement, Collection, constant, iterate
-from ikebana.engine.scopes import in_one_scope
-from ikebana.expressions import Column, Expression, Literal
-from ikebana.operators.expression_steps import Computed, RowCondition
+from ikebana.expressions import Expression, Literal
+from ikebana.operators.expression_steps import Computed
 from ikebana.operators.join import JoinColumns
 from ikebana.plan import ir
 from ikebana.reducers import sums
 
-_UNIT, _TARGET, _TAG = "#unit", "#target", "#relation"
+_TARGET = "#target"
 _PRESENT = "present"
 
 
@@ -213,7 +222,7 @@ class Planner:
         used = [name for name in stratum.relations if name in self._exported or self._is_read_elsewhere(name, stratum)]
         if len(used) <= 1:
             return {name: self._arranged(name, rows).rows() for name, rows in left.items()}
-        bundle = _Bundle([(name, left[name]) for name in stratum.relations])
+        bundle = Bundle([(name, left[name]) for name in stratum.relations])
         stored = bundle.collection().arrange_by(bundle.key).rows()
         return {name: self._arranged(name, bundle.part(stored, name)).rows() for name in stratum.relations}
 
@@ -426,7 +435,7 @@ class _Body:
             if rows.pattern is None or self._defines_keys(rows, todo):
                 rows = _Rows(self._apply(rows, todo, plan))
         if rows is None:
-            rows = _Rows(constant(pa.table({_UNIT: pa.array([0], pa.int8())}, pa.schema([_unit_field()]))))
+            rows = _Rows(constant(pa.table({UNIT: pa.array([0], pa.int8())}, pa.schema([unit_field()]))))
         return self._apply(rows, todo, plan)
 
     def _add_types(self, parts: _Parts) -> None:
@@ -535,8 +544,8 @@ class _Body:
                 keys = atom.solutions(names).distinct(*names).arrange_by(names)
             left = solutions.arrange_by(names)
         else:
-            keys = with_unit(atom.collection).select(_UNIT).distinct(_UNIT).arrange_by([_UNIT])
-            left = with_unit(solutions).arrange_by([_UNIT])
+            keys = with_unit(atom.collection).select(UNIT).distinct(UNIT).arrange_by([UNIT])
+            left = with_unit(solutions).arrange_by([UNIT])
         columns = tuple((name, name) for name in solutions.columns)
         matched = joined(left, keys, JoinColumns(tuple(solutions.columns), columns, ()))
         return solutions.concat(matched.negate())
@@ -550,7 +559,7 @@ class _Body:
         shared = shared_variables(aggregate, todo.variables)
         groups = self._groups(solutions, name, aggregate, shared, todo, plan)
         left = solutions if shared else with_unit(solutions)
-        key = list(shared) or [_UNIT]
+        key = list(shared) or [UNIT]
         columns = tuple((column, column) for column in solutions.columns)
         result = JoinColumns((*solutions.columns, name), columns, ((name, name),))
         matched = joined(left.arrange_by(key), groups.arrange_by(key), result)
@@ -580,7 +589,7 @@ class _Body:
         rows = inside.solve(plan, wanted, given, keep_all=not is_extreme)
         if not shared:
             rows = with_unit(rows)
-        key = shared or (_UNIT,)
+        key = shared or (UNIT,)
         if target is None:
             return self._cast(sums.aggregate(rows, key, ((name, sums.Count()),)), name)
         value = functors.translated(target, inside.types, self._storage)
@@ -637,94 +646,6 @@ class _Todo:
                     if is_new and set(syntax.variables(value)) <= known:
                         yield side.name, comparison, value  # type: ignore[union-attr]
                         break
-
-
-# Collections.
-
-
-def _unit_field() -> pa.Field:
-    return pa.field(_UNIT, pa.int8(), nullable=False)
-
-
-def with_unit(collection: Collection) -> Collection:
-    """A collection with one more column, which is the same in all rows."""
-    columns = [(field.name, functors.column(field.name, field.type)) for field in collection.node.columns]
-    if any(name == _UNIT for name, _ in columns):
-        return collection
-    return collection.step(Computed((*columns, (_UNIT, Literal(pa.int8(), False, 0)))))
-
-
-def filtered(collection: Collection, conditions: Sequence[Expression]) -> Collection:
-    """The rows for which all conditions are true."""
-    return collection.step(RowCondition(functors.conjunction(conditions))) if conditions else collection
-
-
-def computed_columns(collection: Collection, names: Mapping[str, str]) -> Collection:
-    """The columns `new: old`."""
-    if list(names.items()) == [(name, name) for name in collection.columns]:
-        return collection
-    return collection.select(**names)
-
-
-def computed(collection: Collection, named: tuple[tuple[str, Expression], ...]) -> Collection:
-    """Expressions over the columns, under new names."""
-    if all(isinstance(expression, Column) for _, expression in named):
-        return computed_columns(collection, {name: str(expression) for name, expression in named})
-    return collection.step(Computed(named))
-
-
-def joined(left: Arrangement, right: Arrangement, result: JoinColumns) -> Collection:
-    """Join two arrangements on their keys."""
-    left_node, right_node = in_one_scope([left.node, right.node])
-    return Collection(ir.make(ir.Join, left=left_node, right=right_node, result=result))
-
-
-class _Bundle:
-    """Several relations in one collection: a column for the number of the relation, and columns that they share."""
-
-    def __init__(self, relations: Sequence[tuple[str, Collection]]) -> None:
-        self._relations = relations
-        self._columns: list[pa.Field] = []
-        self._places: dict[str, list[str]] = {}
-        for name, rows in relations:
-            self._places[name] = self._place(rows)
-
-    @property
-    def key(self) -> list[str]:
-        """The columns by which the collection is indexed: relations are spread over the workers."""
-        return [_TAG, self._columns[0].name]
-
-    def _place(self, rows: Collection) -> list[str]:
-        """The shared columns for the columns of a relation; new ones where there are too few of a type."""
-        places: list[str] = []
-        for field in rows.node.columns:
-            free = (column.name for column in self._columns if column.type == field.type and column.name not in places)
-            name = next(free, None)
-            if name is None:
-                name = f"#{len(self._columns)}"
-                self._columns.append(pa.field(name, field.type, nullable=False))
-            places.append(name)
-        return places
-
-    def collection(self) -> Collection:
-        parts = []
-        for number, (name, rows) in enumerate(self._relations):
-            own = dict(zip(self._places[name], rows.node.columns, strict=True))
-            named: list[tuple[str, Expression]] = [(_TAG, Literal(pa.int16(), False, number))]
-            for column in self._columns:
-                field = own.get(column.name)
-                filler = Literal(column.type, False, "" if pa.types.is_string(column.type) else 0)
-                named.append((column.name, filler if field is None else functors.column(field.name, field.type)))
-            parts.append(rows.step(Computed(tuple(named))))
-        return parts[0].concat(*parts[1:])
-
-    def part(self, stored: Collection, name: str) -> Collection:
-        """The rows of one relation, of the stored collection."""
-        number = [relation for relation, _ in self._relations].index(name)
-        is_own = functors.compared("=", functors.column(_TAG, pa.int16()), Literal(pa.int16(), False, number))
-        rows = filtered(stored, [is_own])
-        fields = next(rows for relation, rows in self._relations if relation == name).columns
-        return rows.select(**dict(zip(fields, self._places[name], strict=True)))
 
 
 def index_users(plans: Iterable[RulePlan]) -> dict[Index, list[str]]:
