@@ -27,6 +27,7 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -49,7 +50,7 @@ KEEP = 100
 AnyBinding = TypeVar("AnyBinding", bound="Binding")
 
 
-class Prepared(Generic[AnyBinding]):
+class Prepared(ABC, Generic[AnyBinding]):
     """A query with parameters."""
 
     kind: ClassVar[str] = "query"
@@ -129,9 +130,9 @@ class Prepared(Generic[AnyBinding]):
             self.bindings[binding.number] = self._by_values[_key(binding.bound)] = binding
         return bindings
 
+    @abstractmethod
     def _binding(self, number: int, values: Values) -> AnyBinding:
         """A new binding."""
-        raise NotImplementedError
 
     def _arguments(self, given: Mapping[str, Any] | None, values: dict[str, Any]) -> tuple[Values, float | None]:
         """The values of the parameters, and the timeout."""
