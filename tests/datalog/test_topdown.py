@@ -236,6 +236,21 @@ def test_questions_that_cannot_be_asked(closure: Program, question: str, message
     assert not [table for table in closure.engine.tables if "parameters" in table]
 
 
+def test_values_given_with_the_question_are_constants(closure: Program) -> None:
+    query = closure.query("tc(x, y)", x=1)
+    assert query.read(y=3).to_pydict() == closure.query("tc(1, y)").read(y=3).to_pydict()
+    assert closure.query("tc(x, ?)", x=2).open().rows() == closure.query("tc(x, ?)").open(x=2).rows()
+    with pytest.raises(DatalogError, match="its parameters are y"):
+        query.open(x=2, y=3)
+
+
+@pytest.mark.parametrize("values", [{"y": 1}, {"x": 1, "y": 2}, {"x": "a"}, {"x": 1 << 40}, {"x": None}])
+def test_values_given_with_the_question_that_do_not_fit(closure: Program, values: dict[str, Any]) -> None:
+    with pytest.raises(DatalogError, match="cannot be asked with"):
+        closure.query("tc(x, ?)", **values)
+    assert not [table for table in closure.engine.tables if "parameters" in table]
+
+
 @pytest.mark.parametrize("values", [{}, {"y": 1}, {"x": 1, "y": 2}, {"x": "a"}, {"x": 1 << 40}, {"x": None}])
 def test_values_that_do_not_fit(closure: Program, values: dict[str, Any]) -> None:
     query = closure.query("tc(x, ?)")

@@ -280,15 +280,16 @@ class Program:
             self._install([name])
         return RelationView(self, relation, self._views[name], self.planner.columns(name))
 
-    def query(self, text: str, *, keep: int = KEEP) -> topdown.Query | topdown.WholeQuery:
+    def query(self, text: str, *, keep: int = KEEP, **values: Any) -> topdown.Query | topdown.WholeQuery:
         """Prepare a question, such as `tc(x, ?)`, which computes only what its answers need.
 
         An argument is a parameter (`x`), a constant, or free: `?`, `?y` (arguments of the same name are equal) or `_`
-        (left out of the answer). `open` and `read` of the result take values of the parameters. `keep` is how many
-        answers stay open after `read`. See `ikebana.datalog.topdown`.
+        (left out of the answer). `open` and `read` of the result take values of the parameters. Parameters that have
+        a value here already (`query("tc(x, ?)", x=5)`) are constants. `keep` is how many answers stay open after
+        `read`. See `ikebana.datalog.topdown`.
         """
         self._check_open()
-        query = topdown.query(self, text, keep=keep)
+        query = topdown.query(self, text, values, keep=keep)
         self._queries.add(query)
         return query
 

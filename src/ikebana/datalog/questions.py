@@ -14,7 +14,7 @@ Cost: linear in the text.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ikebana.datalog.check import Relation, check_rules
 from ikebana.datalog.errors import did_you_mean, error_at
@@ -58,6 +58,10 @@ class Question:
     def shown(self) -> list[int]:
         """The places that the answer shows."""
         return [place for place in range(self.relation.arity) if place not in self.left_out]
+
+    def with_constants(self, values: Mapping[str, int | float | str]) -> Question:
+        """The question with values for some of its parameters, which are constants from now on."""
+        return replace(self, constants={**self.constants, **values})
 
 
 def parse_question(text: str, relations: Mapping[str, Relation], storage: Storage) -> Question:

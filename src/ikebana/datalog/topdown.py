@@ -2,6 +2,7 @@
 
     query = program.query("tc(x, ?)")          # one dataflow for all values of x
     query.read(x=5)                            # the answer now, as an Arrow table
+    program.query("tc(x, ?)", x=5).read()      # the same for one value only
 
     answer = query.open(x=5)                   # an answer that is kept up to date
     answer.rows()                              # {(5, 7), (5, 9)}
@@ -202,12 +203,8 @@ class Query(Prepared[Answer]):
         return {name: self._stored(name, all_values[name]) for name in question.types}
 
     def _stored(self, name: str, value: Any) -> pa.Array:
-        kind = self.question.types[name]
-        is_of_type = isinstance(value, _PYTHON_TYPES[kind]) and not isinstance(value, bool)
-        if not is_of_type or not self._storage.fits(value, kind):
-            what = f'"{self.question.text}" cannot be asked with {name} = {value!r}'
-            raise DatalogError(what, detail=f"{name} is a {kind}")
-        return pa.array([self._storage.value(value)], self._storage.type(kind))
+        _check_value(self.question, name, value, self._storage)
+        return pa.array([self._storage.value(value)], self._storage.type(self.question.types[name]))
 
     def values_of(self, bound: Values) -> dict[str, Any]:
         """The values of the parameters, as users see them."""
@@ -321,10 +318,23 @@ class WholeAnswer:
         """Does nothing: the answer belongs to the query."""
 
 
-def query(program: Program, text: str, *, keep: int = KEEP) -> Query | WholeQuery:
+def query(program: Program, text: str, values: Mapping[str, Any], *, keep: int = KEEP) -> Query | WholeQuery:
     """Prepare a question. See `Program.query`."""
     question = parse_question(text, program.checked.relations, program.storage)
+    if not values.keys() <= set(question.parameters):
+        raise _wrong_values(question, values)
+    for name, value in values.items():
+        _check_value(question, name, value, program.storage)
+    question = question.with_constants(values)
     return Query(program, question, keep) if question.bound else WholeQuery(program, question)
+
+
+def _check_value(question: Question, name: str, value: Any, storage: Storage) -> None:
+    """Raise unless a parameter can have a value."""
+    kind = question.types[name]
+    is_of_type = isinstance(value, _PYTHON_TYPES[kind]) and not isinstance(value, bool)
+    if not is_of_type or not storage.fits(value, kind):
+        raise DatalogError(f'"{question.text}" cannot be asked with {name} = {value!r}', detail=f"{name} is a {kind}")
 
 
 def _wrong_values(question: Question, values: Mapping[str, Any]) -> DatalogError:

@@ -108,13 +108,13 @@ class SessionProgram:
             self._views[relation] = view
         return view
 
-    def query(self, text: str, **options: Any) -> Query | WholeQuery:
+    def query(self, text: str, **values: Any) -> Query | WholeQuery:
         """Prepare a question such as `reach(x, ?)`, which computes only what its answers need.
 
         `read(x=5)` of the result returns an answer, `open(x=5)` one that is kept up to date; see
         `ikebana.datalog.program.Program.query`.
         """
-        return self.inner.query(text, **options)
+        return self.inner.query(text, **values)
 
     def why(self, fact: str) -> Proof:
         """Return a proof of least height of a fact, such as `reach(1, 5)`."""
