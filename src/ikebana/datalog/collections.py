@@ -6,10 +6,14 @@ A *bundle* stores relations of one loop together, with a column that says which 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from ikebana.datalog import functors
+from ikebana.datalog.check import Relation
+from ikebana.datalog.storage import Storage
+from ikebana.datalog.types import Primitive
 from ikebana.engine.collection import Arrangement, Collection
 from ikebana.engine.scopes import in_one_scope
 from ikebana.expressions import Column, Expression, Literal
@@ -17,7 +21,31 @@ from ikebana.operators.expression_steps import Computed, RowCondition
 from ikebana.operators.join import JoinColumns
 from ikebana.plan import ir
 
-UNIT, _TAG = "#unit", "#relation"
+UNIT, _TAG, _PRESENT = "#unit", "#relation", "present"
+
+
+def columns_of(relation: Relation) -> tuple[str, ...]:
+    """The columns of a relation: its attributes; one column for a relation without attributes."""
+    return tuple("diff_" if name == "diff" else name for name in relation.attributes) or (_PRESENT,)
+
+
+def types_of(relation: Relation) -> tuple[Primitive, ...]:
+    """The types of the columns of a relation."""
+    return relation.types or ("number",)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts of a relation: a set of rows, and the columns that are the attributes, in their order."""
+
+    rows: Collection
+    columns: tuple[str, ...]
+
+
+def fields_of(relation: Relation, storage: Storage) -> list[pa.Field]:
+    """The columns of a relation with their types."""
+    pairs = zip(columns_of(relation), types_of(relation), strict=True)
+    return [pa.field(name, storage.type(kind), nullable=False) for name, kind in pairs]
 
 
 def unit_field() -> pa.Field:

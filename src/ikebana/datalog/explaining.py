@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ikebana.datalog.body_plans import BodyPlan
 from ikebana.datalog.orders import Index, Order, index_of
-from ikebana.datalog.planner import BodyPlan, Planner, index_users
+from ikebana.datalog.planner import Planner, index_users
 
 
 def explain(planner: Planner) -> str:

@@ -33,9 +33,10 @@ import pyarrow.compute as pc
 
 from ikebana.datalog import explaining, files, snapshots, syntax, topdown
 from ikebana.datalog.check import CheckedProgram, Relation, check
+from ikebana.datalog.collections import Facts, columns_of, fields_of
 from ikebana.datalog.errors import did_you_mean
 from ikebana.datalog.parser import parse, parse_source
-from ikebana.datalog.planner import Facts, Planner, columns_of, fields_of
+from ikebana.datalog.planner import Planner
 from ikebana.datalog.sharing import arrangements_to_install
 from ikebana.datalog.sources import adapted, number_bits
 from ikebana.datalog.storage import Storage, SymbolTable, symbols_are_opaque

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pyarrow import types
 
 from ikebana.datalog.check import Relation
-from ikebana.datalog.planner import Facts, columns_of
+from ikebana.datalog.collections import Facts, columns_of
 from ikebana.datalog.storage import Storage
 from ikebana.engine import Table
 from ikebana.engine.collection import Collection

@@ -33,10 +33,10 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from ikebana.datalog import explaining, functors
-from ikebana.datalog.collections import filtered
+from ikebana.datalog.collections import Facts, columns_of, filtered
 from ikebana.datalog.magic import Rewriting, rewrite
 from ikebana.datalog.orders import IndexChoice
-from ikebana.datalog.planner import Facts, Planner, columns_of
+from ikebana.datalog.planner import Planner
 from ikebana.datalog.questions import Question, parse_question
 from ikebana.datalog.storage import Storage
 from ikebana.engine.collection import Arrangement, Collection
