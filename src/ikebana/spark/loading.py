@@ -12,7 +12,11 @@ Errors. If a table or a worker refuses rows, the report carries the error: a ret
 learn of it. Any other error (a source that cannot be read, a user's function that raises) fails the job, after the
 attempts for which Spark is configured, and is raised as a `DataflowError`.
 
-Cost: Spark passes rows to Python in Arrow batches of a few thousand rows; they are staged `CHUNK_ROWS` at a time.
+A DataFrame that is nothing but columns of Parquet files is not evaluated by Spark: the tasks read the files with Arrow
+(`ikebana.spark.parquet_scans`).
+
+Cost: Spark passes rows to Python in Arrow batches of a few thousand rows, which takes two thirds of a load; Arrow reads
+Parquet files in a fifth of that. Rows are staged `CHUNK_ROWS` at a time.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ from ikebana.runtime.messages import TableSpec
 from ikebana.runtime.staging import stages
 from ikebana.spark.errors import spark_error_summary
 from ikebana.spark.naming import quote
+from ikebana.spark.parquet_scans import ParquetScan, parquet_scan
 from ikebana.spark.types import fields_of
 
 CHUNK_ROWS = 1 << 18
@@ -101,6 +106,19 @@ class RowSender:
             client.send(worker, stage)
 
 
+@dataclasses.dataclass(frozen=True)
+class ScanSender:
+    """The function of each task of a scan of Parquet files: it reads its pieces of the files, and stages the rows."""
+
+    scan: ParquetScan
+    sender: RowSender
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """`batches` hold the number of the task."""
+        tasks = (number for batch in batches for number in batch.column(0).to_pylist())
+        return self.sender(batch for task in tasks for batch in self.scan.batches(task))
+
+
 def _report(partition: int, attempt: int, chunks: int, rows: int, failure: IkebanaError | None) -> pa.RecordBatch:
     error = (type(failure).__name__, failure.what, failure.detail, failure.hint) if failure else (None,) * 4
     values = (partition, attempt, chunks, rows, *error)
@@ -126,8 +144,7 @@ def _chunks(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
 def stage_frame(df: DataFrame, sender: RowSender, run: JobRunner) -> tuple[Parts, int]:
     """Run the job that stages a DataFrame's rows. Returns the staged parts and the number of rows."""
     try:
-        renamed = df.toDF(*(f"c{at}" for at in range(len(df.columns))))  # mapInArrow would parse other names as paths
-        reports = run(lambda: renamed.mapInArrow(sender, _REPORT_SCHEMA).collect())
+        reports = run(lambda: _staged(df, sender).collect())
     except (PySparkException, Py4JError) as error:
         raise DataflowError(
             f"the rows for table {sender.table.name!r} could not be computed",
@@ -140,6 +157,16 @@ def stage_frame(df: DataFrame, sender: RowSender, run: JobRunner) -> tuple[Parts
     ordered = sorted(reports, key=lambda report: report.partition)
     parts = tuple(((r.partition, chunk), r.attempt) for r in ordered for chunk in range(r.chunks))
     return parts, sum(report.rows for report in ordered)
+
+
+def _staged(df: DataFrame, sender: RowSender) -> DataFrame:
+    """The reports of the tasks that stage the rows of a DataFrame."""
+    scan = parquet_scan(df)
+    if scan is not None:
+        tasks = df.sparkSession.range(0, len(scan.tasks), 1, max(1, len(scan.tasks)))
+        return tasks.mapInArrow(ScanSender(scan, sender), _REPORT_SCHEMA)
+    renamed = df.toDF(*(f"c{at}" for at in range(len(df.columns))))  # mapInArrow would parse other names as paths
+    return renamed.mapInArrow(sender, _REPORT_SCHEMA)
 
 
 def check_columns(df: DataFrame, table: TableSpec, op: str | None) -> DataFrame:
