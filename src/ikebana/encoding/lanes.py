@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -104,6 +105,14 @@ def gather_lane(lane: Array, rows: Array) -> Any:
         return lane.take(rows, axis=-1)
     cells = np.ascontiguousarray(lane[..., :1])
     return np.ndarray((*lane.shape[:-1], len(rows)), lane.dtype, cells.copy(), strides=(*cells.strides[:-1], 0))
+
+
+def joined_diffs(parts: Sequence[Lane]) -> Lane:
+    """Return the diff lanes of several sets of rows, one after the other; they stay constant if they are equal."""
+    first, rows = parts[0], sum(part.shape[1] for part in parts)
+    if rows and all(is_constant(part) and part.shape[1] and (part[:, 0] == first[:, 0]).all() for part in parts):
+        return constant_diffs(first[:, 0].copy(), rows)
+    return np.concatenate(parts, axis=1)
 
 
 def materialized(lane: Array) -> Any:
