@@ -216,6 +216,28 @@ def gather_strings(a: list[bytes], b: list[bytes], rows: list[int]) -> list[byte
 
 
 # Programs.
+def extend_rows(
+    traces: Sequence[tuple[PlainTrace, int, int]],
+    keys: Sequence[Sequence[int]],
+    epochs: Sequence[int],
+    room: int,
+    start: int,
+) -> tuple[list[tuple[int, int, int]], int]:
+    """The extensions (position, value, multiplicity) of rows from `start` on, and the next row.
+
+    It stops at a row for which there may be no room. `keys` has the keys of the rows for each trace; see
+    `naive_program.extensions`.
+    """
+    extended: list[tuple[int, int, int]] = []
+    for row in range(start, len(epochs)):
+        own = [lane[row] for lane in keys]
+        values = naive_program.extensions(traces, own, epochs[row], room - len(extended))
+        if values is None:
+            return extended, row
+        extended += [(row, val, count) for val, count in values]
+    return extended, len(epochs)
+
+
 def run_program(
     code: Sequence[int],
     traces: Sequence[PlainTrace],

@@ -720,6 +720,20 @@ def _total(to: Writer, draw: Draw) -> None:
     to.program.left.append((count, (result,)))
 
 
+def _extend(to: Writer, draw: Draw) -> None:
+    source, target = to.pick(), to.register(1)
+    traces = []
+    for _ in range(draw(st.integers(1, 3))):
+        mode, exists = draw(st.sampled_from([opcodes.SEEN, opcodes.BEFORE])), draw(st.integers(0, 1))
+        traces += [to.read_trace(1), mode, exists, draw(st.sampled_from(source.columns))]
+    copies = [
+        slot for at, pair in enumerate(zip(source.fields, target.fields, strict=True)) if at != 1 for slot in pair
+    ]
+    operands = source.count, target.count, len(traces) // 4, target.columns[1], source.diffs[0], target.diffs[0]
+    to.emit(opcodes.EXTEND, *operands, len(copies) // 2, *traces, *copies)
+    to.put(target)
+
+
 def _text_expression(opcode: int) -> Callable[[Writer, Draw], None]:
     def write(to: Writer, draw: Draw) -> None:
         source, rows = to.keyed()
@@ -865,6 +879,7 @@ INSTRUCTIONS: dict[int, Callable[[Writer, Draw], None]] = {
     opcodes.PACK: _pack,
     opcodes.HASH: _hash,
     opcodes.TOTAL: _total,
+    opcodes.EXTEND: _extend,
     opcodes.MEAN: _mean,
     opcodes.YEAR: _year,
     **{opcode: _text_expression(opcode) for opcode in TEXT_OPCODES},
@@ -878,8 +893,16 @@ EXPRESSION_OPCODES = (
     opcodes.SHIFT,
 )
 ONLY_IN_LOOPS = (opcodes.ENTER_AT, opcodes.FEEDBACK)
-ONLY_OUTSIDE = (opcodes.SUMS,)
+ONLY_OUTSIDE = (opcodes.SUMS, opcodes.EXTEND)
 ANYWHERE = [opcode for opcode in INSTRUCTIONS if opcode not in (*ONLY_IN_LOOPS, *ONLY_OUTSIDE)]
+
+
+@st.composite
+def traces(draw: Draw, number: int) -> list[TraceCase]:
+    """Some traces with one diff lane and without payload, around epoch 3."""
+    writer = Writer(draw, extreme=True)
+    writer.program.now = 3
+    return [writer.program.traces[writer.trace(written=False, lanes=1)] for _ in range(number)]
 
 
 @st.composite

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -221,6 +222,49 @@ class Collection:
         known = {field.name: field for field in source.columns}
         check_keys(tuple(known[name] for name in key), fields)
         return Collection(ir.make(ir.Lookup, source=source, index=index_node, key=key, strict=strict))
+
+    def extend(self, name: str, indexes: Sequence[ExtensionIndex], keep: Sequence[str] | None = None) -> Collection:
+        """Extend each change by the values that all of several indexes have for it at that time.
+
+        The values become the column `name`; `keep` are the columns of the result, by default all. Multiplicities are
+        those of a join with all indexes. The index that has the fewest values for a row proposes, the others validate:
+        a row costs the time that the smallest index takes, and no intermediate result is larger
+        (`ikebana.operators.extend`, `ikebana.engine.extension`). Like with `lookup`, changes of the indexes do not
+        cause changes of the result.
+
+        >>> by_k, by_v = numbers.arrange("k"), numbers.select(x="k", v="v").arrange("x")
+        >>> pairs = numbers.select(k="k", x="k").distinct()
+        >>> show(pairs.extend("both", [ExtensionIndex(by_k, "k"), ExtensionIndex(by_v, "x")]))
+        [(1, 1, 10, 1), (1, 1, 20, 1), (2, 2, 30, 1)]
+        """
+        self._check(use.on for use in indexes)
+        source, *others = in_one_scope([self.node, *(use.index.node for use in indexes)])
+        known = {field.name: field for field in source.columns}
+        value = ir.schema_of(others[0]).val.fields
+        for use, node in zip(indexes, others, strict=True):
+            check_keys((known[use.on],), ir.schema_of(node).key.fields)
+            check_keys(value, ir.schema_of(node).val.fields)
+        if (
+            source.scope
+            or len(value) != 1
+            or any(field.nullable for field in (*value, *(known[u.on] for u in indexes)))
+        ):
+            raise SchemaError(
+                f"cannot extend rows by a column {name!r}",
+                detail="an index must have one value column; it and the key must not be nullable, nor inside a loop",
+            )
+        return Collection(
+            ir.make(
+                ir.Extend,
+                source=source,
+                indexes=tuple(others),
+                keys=tuple(use.on for use in indexes),
+                strict=tuple(use.strict for use in indexes),
+                exists=tuple(use.exists for use in indexes),
+                name=name,
+                keep=tuple([*self.columns, name] if keep is None else keep),
+            )
+        )
 
     def semijoin(self, keys: Collection) -> Collection:
         """Keep only rows that match a row of `keys` in all columns of `keys`.
@@ -527,6 +571,19 @@ class Arrangement:
     def reduce(self, reducer: reducers.Reducer) -> Arrangement:
         """Compute rows for each key with a reducer (`ikebana.operators.reducers`), indexed by the same key."""
         return Arrangement(ir.make(ir.Reduce, source=self.node, reducer=reducer))
+
+
+@dataclass(frozen=True, eq=False)
+class ExtensionIndex:
+    """An index by which `Collection.extend` extends rows: it has one key column and one value column."""
+
+    index: Arrangement
+    on: str
+    """The column of the rows that is looked up."""
+    strict: bool = False
+    """Whether to look up only what the index had strictly before the time of a change."""
+    exists: bool = False
+    """Whether a value counts once, whatever its multiplicity."""
 
 
 def constant(table: pa.Table) -> Collection:

@@ -38,6 +38,7 @@ from ikebana.engine.catalog import User
 from ikebana.engine.collection import Arrangement, Collection
 from ikebana.engine.columns import Types, fields_of
 from ikebana.engine.coordinator import Coordinator
+from ikebana.engine.extension import for_workers
 from ikebana.engine.inputs import Input
 from ikebana.engine.inspection import EMPTY, explain_plan, names_by_dataflow, sizes_by_dataflow
 from ikebana.engine.maintenance import Maintenance, Need
@@ -201,7 +202,7 @@ class Engine:
         bytes that the query may use on each worker, instead of the engine's `view_memory`; a query that needs more
         fails, without affecting others.
         """
-        node = collection.node
+        node = for_workers(collection.node, self.cluster.size)
         if node.scope:
             raise DataflowError(
                 f"cannot install {name!r}",
@@ -295,7 +296,8 @@ class Engine:
         with self.coordinator.lock:
             self._sources.check(collection.node, "cannot explain the query")
             rows = {name: sizes.get(table.spec.dataflow, EMPTY).rows for name, table in self.tables.items()}
-            return explain_plan(collection.node, self.catalog, sizes, rows, share=self._share)
+            plan = for_workers(collection.node, self.cluster.size)
+            return explain_plan(plan, self.catalog, sizes, rows, share=self._share)
 
 
 def result_arrangement(collection: Collection) -> Arrangement:

@@ -23,6 +23,7 @@ from ikebana.kernels.cache import is_complete, mark_complete
 MODULES = {
     "accumulate": ("accumulate_rows", "sum_visible"),
     "consolidate": ("consolidate_narrow", "consolidate_rows"),
+    "extend": ("extend_rows",),
     "gather": ("gather_bits", "gather_fixed", "gather_strings", "gather_words"),
     "hashing": ("hash_bytes", "hash_integers", "shard_rows"),
     "match": ("expand_pairs", "expand_ranges", "match_keys"),
@@ -80,6 +81,7 @@ consolidate_narrow: Any = _Kernel("consolidate_narrow")
 consolidate_rows: Any = _Kernel("consolidate_rows")
 expand_pairs: Any = _Kernel("expand_pairs")
 expand_ranges: Any = _Kernel("expand_ranges")
+extend_rows: Any = _Kernel("extend_rows")
 gather_bits: Any = _Kernel("gather_bits")
 gather_fixed: Any = _Kernel("gather_fixed")
 gather_strings: Any = _Kernel("gather_strings")

@@ -31,6 +31,7 @@ from __future__ import annotations
     LOAD,
     HASH,
     TOTAL,
+    EXTEND,
     CONSTANT,
     ADD,
     SUBTRACT,
@@ -53,7 +54,7 @@ from __future__ import annotations
     STARTS_WITH,
     ENDS_WITH,
     CONTAINS,
-) = range(46)
+) = range(47)
 """The opcodes."""
 
 DONE, FULL, SPILL, RAISED, EXCHANGES, AGREES, CALLS = range(7)

@@ -52,6 +52,7 @@ it has done nothing. The caller then makes room, or has the operators do the vis
 | LOAD | count, trace, column, references, to, null | a payload column of stored rows |
 | HASH | count, to, mask, m, (value, null, kind, bits)*m | the hashed lane of columns |
 | TOTAL | count, to, lanes, slots | the totals of sums in several lanes |
+| EXTEND | see `extend` | the rows of a register with the values that several traces have for them in common |
 | others | count, to, null, a, null a, b, null b, least, greatest | an expression, row by row |
 
 Each instruction starts with its opcode and its length. Cost: some nanoseconds for an instruction without rows.
@@ -61,6 +62,7 @@ from __future__ import annotations
 
 from ikebana.kernels.compile import helper, kernel
 from ikebana.kernels.evaluation import evaluate, pack, total, unpack
+from ikebana.kernels.extend import extend
 from ikebana.kernels.layout import SAVED
 from ikebana.kernels.memtables import restore_rows
 from ikebana.kernels.opcodes import (
@@ -80,6 +82,7 @@ from ikebana.kernels.opcodes import (
     ENTER_AT,
     EXCHANGE,
     EXCHANGES,
+    EXTEND,
     FEEDBACK,
     FILTER,
     HASH,
@@ -162,6 +165,8 @@ def step(code, pc, arena, counts, traces, order, spare, cursors, lists, now, rou
         return hash_columns(code, pc, arena, counts)
     elif op == TOTAL:
         return total(code, pc, arena, counts)
+    elif op == EXTEND:
+        return extend(code, pc, arena, counts, traces, now)
     return DONE
 
 

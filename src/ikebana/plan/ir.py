@@ -26,6 +26,7 @@ loops in one scope never have the same name.
 | `AfterStart` | stream | the changes of a stream after the epoch at which the dataflow starts |
 | `Join` | stream | two arrangements with the same key, joined |
 | `Lookup` | stream | the changes of a stream, each joined with an arrangement as of the change's time |
+| `Extend` | stream | the changes of a stream, each with the values that several arrangements have for it in common |
 | `Expire` | stream | the rows of a stream that are valid at the present time of a clock |
 | `Reduce` | arrangement | a function of each key's values |
 | `Enter` | either | a collection, inside a loop |
@@ -337,6 +338,33 @@ class Lookup(Node):
     @cached_property
     def lanes(self) -> int:
         return max(self.source.lanes, self.index.lanes)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Extend(Node):
+    source: Node
+    indexes: tuple[Node, ...]  # arrangements with one key column and one value column
+    keys: tuple[str, ...]  # the column of the stream that is looked up in each arrangement
+    strict: tuple[bool, ...]
+    exists: tuple[bool, ...]  # whether a value counts once, whatever its multiplicity
+    name: str  # of the new column
+    keep: tuple[str, ...]  # the columns of the result: of the stream, and the new one
+
+    @cached_property
+    def value(self) -> pa.Field:
+        """The new column."""
+        (value,) = schema_of(self.indexes[0]).val.fields
+        return value.with_name(self.name)
+
+    @cached_property
+    def columns(self) -> Fields:
+        fields = {field.name: field for field in (*self.source.columns, self.value)}
+        return tuple(fields[name] for name in self.keep)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all lanes of the indexes are exact, and so are enough to compare keys and values."""
+        return not any(schema_of(index).hashed for index in self.indexes)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -9,7 +9,7 @@ nothing.
 |---|---|
 | a source | some worker has changes of it |
 | a join | one side is reached, and the other side has ever been reached |
-| a lookup | its stream is reached, and its index has ever been reached; changes of the index alone do not count |
+| a lookup, an extension | its stream is, and its indexes have ever been; changes of indexes alone do not count |
 | `AfterStart` | a source below it has changes after the epoch at which the dataflow starts |
 | any other | an input is reached |
 
@@ -75,16 +75,16 @@ class AfterStartSignal(Signal):
 
 
 class LookupSignal(Signal):
-    """On if the stream has changes and the index may have rows."""
+    """On if the stream has changes and all indexes may have rows."""
 
-    __slots__ = ("_index", "_stream")
+    __slots__ = ("_indexes", "_stream")
 
-    def __init__(self, stream: Signal, index: Signal) -> None:
+    def __init__(self, stream: Signal, *indexes: Signal) -> None:
         super().__init__()
-        self._stream, self._index = stream, index
+        self._stream, self._indexes = stream, indexes
 
     def update(self) -> None:
-        stream, has_rows = self._stream, self._index.ever
+        stream, has_rows = self._stream, all([index.ever for index in self._indexes])
         self.set(stream.now and has_rows, stream.after_start and has_rows)
 
 

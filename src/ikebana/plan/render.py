@@ -18,6 +18,7 @@ from ikebana.operators.arrange import ArrangeStream, AsStream, Maintainer
 from ikebana.operators.arrangement_views import ViewOperator
 from ikebana.operators.exchange import Exchange
 from ikebana.operators.expire import Expire
+from ikebana.operators.extend import Extend, ExtensionIndex
 from ikebana.operators.join import Join
 from ikebana.operators.lookup import Lookup
 from ikebana.operators.protocol import Operator, Output, Source
@@ -136,6 +137,8 @@ class Renderer:
             signal = AfterStartSignal(inputs[0])
         elif isinstance(node, ir.Lookup) and not node.scope:
             signal = LookupSignal(self._signal_of(node.source), self._signal_of(node.index))
+        elif isinstance(node, ir.Extend):
+            signal = LookupSignal(self._signal_of(node.source), *map(self._signal_of, node.indexes))
         elif isinstance(node, ir.Join) and not node.scope:
             signal = JoinSignal(self._signal_of(node.left), self._signal_of(node.right))
         elif all([other is inputs[0] for other in inputs]):
@@ -213,6 +216,14 @@ class Renderer:
             exchange=self._context.exchange(node),
         )
         return self._add(node, operator)
+
+    def _extend(self, node: ir.Extend) -> Stream:
+        assert self._context.workers == 1, "with several workers, the plan has look-ups instead"
+        indexes = [
+            ExtensionIndex(self.arranged(index), on, strict, exists)
+            for index, on, strict, exists in zip(node.indexes, node.keys, node.strict, node.exists, strict=True)
+        ]
+        return self._add(node, Extend(self.stream(node.source), indexes, node.value, node.columns))
 
     def _expire(self, node: ir.Expire) -> Stream:
         operator = Expire(
@@ -313,6 +324,7 @@ RENDERERS: dict[type[ir.Node], Callable[[Renderer, Any], Output]] = {
     ir.AfterStart: Renderer._after_start,
     ir.Join: Renderer._join,
     ir.Lookup: Renderer._lookup,
+    ir.Extend: Renderer._extend,
     ir.Expire: Renderer._expire,
     ir.Reduce: Renderer._reduce,
     ir.Enter: Renderer._enter,

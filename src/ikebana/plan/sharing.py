@@ -58,6 +58,15 @@ def is_only_indexed(node: ir.Node, loop: ir.Loop) -> bool:
 
 def make_private(plan: ir.Node, owner: str) -> ir.Node:
     """The same plan with arrangements that belong to `owner` and are not shared."""
+
+    def owned(node: ir.Node) -> ir.Node:
+        return ir.make(type(node), **{**node.values, "owner": owner}) if ir.is_stored(node) else node
+
+    return replaced(plan, owned)
+
+
+def replaced(plan: ir.Node, replacement: Callable[[ir.Node], ir.Node]) -> ir.Node:
+    """The same plan with every node replaced, inputs first: `replacement` gets a node that has its inputs replaced."""
     done: dict[str, ir.Node] = {}
 
     def copy(node: ir.Node) -> ir.Node:
@@ -68,9 +77,7 @@ def make_private(plan: ir.Node, owner: str) -> ir.Node:
                     values[name] = copy(value)
                 elif isinstance(value, tuple) and value and isinstance(value[0], ir.Node):
                     values[name] = tuple(map(copy, value))
-            if isinstance(node, ir.Arrange | ir.Reduce):
-                values["owner"] = owner
-            done[node.digest] = ir.make(type(node), **values)
+            done[node.digest] = replacement(ir.make(type(node), **values))
         return done[node.digest]
 
     return copy(plan)
@@ -120,6 +127,8 @@ def describe(node: ir.Node, loops: list[ir.Scope]) -> str:
             return f"join on {', '.join(field.name for field in ir.schema_of(node.left).key.fields)}"
         case ir.Lookup():
             return f"look up by {', '.join(node.key)}{', strictly before' if node.strict else ''}"
+        case ir.Extend():
+            return f"extend by {node.name}, looking up {' and '.join(node.keys)}"
         case ir.Expire():
             bounds = {"from": node.valid_from, "until": node.valid_until}
             return "valid " + " ".join(f"{word} {name}" for word, name in bounds.items() if name)

@@ -75,6 +75,11 @@ def disjunction(conditions: Sequence[Expression]) -> Expression:
     return reduce(lambda left, right: _build("Or", left, right), conditions)
 
 
+def choose(condition: Expression, then: Expression, otherwise: Expression) -> Expression:
+    """`CASE WHEN condition THEN then ELSE otherwise END`, for two values of the same type."""
+    return _build("If", condition, then, otherwise)
+
+
 def null_unless(condition: Expression, value: Expression) -> Expression:
     """`CASE WHEN condition THEN value END`."""
     return _build("If", condition, value, Literal(value.type, True, None))
@@ -93,6 +98,22 @@ def add_interval(time: Expression, by: int, months: bool, config: Config) -> Exp
     kind = "TimestampAddYMInterval" if months else "TimestampAddInterval"
     interval = Literal(pa.int32() if months else pa.duration("us"), False, by)
     return BUILDERS[kind](Tree(kind, {}, ()), (time, interval), config)
+
+
+def struct(named: Sequence[tuple[str, Expression]]) -> Expression:
+    """`named_struct(name, value, ...)`."""
+    arguments = [part for name, value in named for part in (Literal(pa.string(), False, name), value)]
+    return _build("CreateNamedStruct", *arguments)
+
+
+def array(*values: Expression) -> Expression:
+    """`array(value, ...)`, for values of the same type."""
+    return _build("CreateArray", *values)
+
+
+def concat(*values: Expression) -> Expression:
+    """`concat(value, ...)`, for strings, or arrays of the same type."""
+    return _build("Concat", *values)
 
 
 def coalesce_default(value: Expression) -> Expression:
