@@ -18,6 +18,7 @@ The hierarchy:
     ├── ChangeError     changes that a table rejects: inserting a duplicate key, deleting a row that does not exist
     ├── SqlError        a query that cannot be maintained, with the unsupported part
     ├── DatalogError    a Datalog program or a facts file that is not valid, with the place in it
+    ├── MotifError      a motif of a graph that is not valid, with the place in it
     ├── WaitTimeoutError  a call that took longer than its `timeout`; a TimeoutError too
     ├── MemoryBudgetError   a dataflow that exceeds its memory limit
     └── EvaluationError an expression that has no value for a row: an overflow, a division by zero, a failed cast
@@ -89,6 +90,10 @@ class DatalogError(IkebanaError):
     """
 
     position: Any = None
+
+
+class MotifError(IkebanaError):
+    """A motif of a graph is not valid. Nothing was installed."""
 
 
 class WaitTimeoutError(IkebanaError, TimeoutError):
