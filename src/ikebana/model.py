@@ -219,6 +219,27 @@ def lookup(stream: Updates, index: Updates, strict: bool = False) -> Updates:
     return consolidate(met)
 
 
+def extend(stream: Updates, *indexes) -> Updates:
+    """Lookups in several indexes at once: each change of `stream` with the values that all of them have for it.
+
+    The data of the stream is a tuple with a key for each index. An index is a triple: its updates, whether it is looked
+    up strictly, and whether a value counts once if it exists, rather than with its multiplicity.
+    """
+    extended = []
+    for keys, t, m in stream:
+        found = []
+        for key, (updates, strict, exists) in zip(keys, indexes, strict=True):
+            earlier = [(data, n) for data, s, n in updates if data[0] == key and (s < t or (s == t and not strict))]
+            values = collect((val, n) for (_, val), n in earlier)
+            found.append({val: 1 if exists else n for val, n in values.items() if n > 0 or not exists})
+        for val in found[0]:
+            product = m
+            for values in found:
+                product *= values.get(val, 0)
+            extended.append(((keys, val), t, product))
+    return consolidate(extended)
+
+
 # Reductions: one key at a time, from all of its values. Not linear.
 def reduce(collection: Collection, f) -> Collection:
     """Return for each key the `(val, count)` pairs in `f(key, [(val, count), ...])`.

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from ikebana import graph, model
 from ikebana.engine import Engine, Input, View
-from ikebana.engine.collection import Collection
+from ikebana.engine.collection import Collection, ExtensionIndex
 from ikebana.errors import EvaluationError
 from ikebana.expressions import Column, Literal
 from ikebana.expressions.core import builders
@@ -257,6 +257,16 @@ QUERIES: dict[str, Callable[[Collection, Collection], Collection]] = {
         texts(a).arrange("k").filter(few(texts(a), "text")).select(chosen="text").join(texts(b).arrange("k").negate())
     ),
     "lookups of texts": lambda a, b: texts(a).lookup(texts(b).select("text", other="k").arrange("text")),
+    "extension": lambda a, b: a.select("k", x="v").extend(
+        "both",
+        [
+            ExtensionIndex(a.distinct().arrange("k"), "k"),
+            ExtensionIndex(b.distinct().arrange("k"), "x", strict=True, exists=True),
+        ],
+    ),
+    "extension without columns": lambda a, b: a.extend(
+        "w", [ExtensionIndex(b.distinct().arrange("k"), name) for name in ("k", "v", "k")], ["v"]
+    ).count("v"),
     "a map in the middle": lambda a, b: a.join(b.select("k", w="v"), on="k").map(PAIR, plus_one).sum("k", "v"),
     "a map before a loop": lambda a, b: graph.reach(
         a.map(PAIR, plus_one).select(src="k", dst="v").distinct(), b.select(node="k").distinct()

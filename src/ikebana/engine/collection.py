@@ -230,7 +230,7 @@ class Collection:
         those of a join with all indexes. The index that has the fewest values for a row proposes, the others validate:
         a row costs the time that the smallest index takes, and no intermediate result is larger
         (`ikebana.operators.extend`, `ikebana.engine.extension`). Like with `lookup`, changes of the indexes do not
-        cause changes of the result.
+        cause changes of the result. Nothing is guaranteed for indexes with rows of negative multiplicity.
 
         >>> by_k, by_v = numbers.arrange("k"), numbers.select(x="k", v="v").arrange("x")
         >>> pairs = numbers.select(k="k", x="k").distinct()

@@ -11,6 +11,8 @@ extension is *expanded* into look-ups, which do the same:
 The counts, and the index by key and value, are further arrangements, which queries share where they can.
 
 Cost: as many proposals for a row as its smallest index has values.
+
+Not guaranteed: anything about indexes with rows of negative multiplicity, whose counts may be zero.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """`explain`: how a motif is computed, in words.
 
+It describes a single worker. With several workers, or ids that are not fixed-width, an extension also reads the number
+of edges of each vertex and an index by both ends (`ikebana.engine.extension`); `Engine.explain` shows these.
+
 Cost: none; nothing is installed.
 """
 
@@ -12,45 +15,51 @@ from ikebana.graph.motifs.planner import Check, Combine, Extend, LookUp, Path, S
 from ikebana.graph.motifs.relations import Graph, Relation
 from ikebana.plan.sharing import is_shareable
 
-_CYCLIC = (
-    "strategy: worst-case optimal extension, because the edges form a cycle: the relation that offers the fewest\n"
-    "  vertices proposes, the others validate"
-)
-_ACYCLIC = "strategy: delta join, because the edges form no cycle: each vertex is looked up from one that is known"
-_SINGLE = "strategy: none, a single relation is read"
+_SINGLE = "the rows of a single relation"
+_CYCLIC = "worst-case optimal extension, because the edges form a cycle"
+_ACYCLIC = "delta join, because the edges form no cycle"
 
 
-def explain(pattern: str, vertices: Collection | None, edges: Collection) -> str:
+def explain(vertices: Collection | None, edges: Collection, pattern: str) -> str:
     """How a motif is computed: the strategy and the reason for it, the order of extensions, and the indexes.
 
     There is a line for the changes of each relation of the motif: the vertices that they bind, and how further vertices
-    follow. Indexes that any other query of the graph reads too are marked as shared.
+    follow. An index is shared if all queries that need it read the same one, or kept for the motif.
 
     >>> import pyarrow as pa
     >>> from ikebana.engine import Engine
     >>> edges = Engine().input("edges", {"src": pa.int64(), "dst": pa.int64()})
-    >>> print(explain("(a)-[]->(b); (b)-[]->(c); (c)-[]->(a)", None, edges))
-    motif: (a)-[]->(b); (b)-[]->(c); (c)-[]->(a)
+    >>> print(explain(None, edges, "(a)-[]->(b); (b)-[]->(c); !(a)-[]->(c)"))
+    (a)-[]->(b); (b)-[]->(c); !(a)-[]->(c)
+    strategy: worst-case optimal extension, because the edges form a cycle
+    order:
+      all of (a)-[]->(b): a, b; look up c in (b)-[]->(c); check !(a)-[]->(c)
+      changes of (b)-[]->(c): b, c; look up a in (a)-[]->(b) before; check !(a)-[]->(c)
+      changes of !(a)-[]->(c): a, c; extend by b, the fewest of (a)-[]->(b) before and (b)-[]->(c) before
+    indexes:
+      edges by src: shared
+      edges by dst: shared
+      !(a)-[]->(c) by src, dst: kept for this motif
     """
     motif, graph = parse(pattern), Graph(vertices, edges)
     relations = relations_of(motif, graph)
     strategy = _SINGLE if len(relations) == 1 else _CYCLIC if is_cyclic(relations) else _ACYCLIC
-    lines = [f"motif: {' '.join(pattern.split())}", strategy, "order:"]
+    lines = [" ".join(pattern.split()), f"strategy: {strategy}", "order:"]
     lines += [f"  {_describe_path(path)}" for path in paths(relations)]
-    indexes = {line: None for path in paths(relations) for step in path.steps for line in _indexes(step)}
-    lines += ["indexes:", *(f"  {line}" for line in indexes)] if indexes else []
-    return "\n".join(lines)
+    indexes = dict.fromkeys(line for path in paths(relations) for step in path.steps for line in _indexes(step))
+    return "\n".join(
+        [*lines, *(["indexes:"] if indexes else []), *(f"  {line}" for line in sorted(indexes, key=_rank))]
+    )
+
+
+def _rank(line: str) -> tuple[bool, bool]:
+    return not line.endswith("shared"), line.startswith("vertices")
 
 
 def _describe_path(path: Path) -> str:
-    what = "rows and changes of" if path.is_first else "changes of"
-    known = ", ".join(filter(_is_named, path.start.vertices))
-    start = f"{what} {path.start.label}" + (f" bind {known}" if known else "")
-    return "; ".join([start, *map(_describe_step, path.steps)])
-
-
-def _is_named(vertex: str) -> bool:
-    return not vertex.startswith("(")
+    start = f"{'all' if path.is_first else 'changes'} of {path.start.label}"
+    known = ", ".join(name for name in path.start.vertices if _is_named(name))
+    return "; ".join([f"{start}: {known}" if known else start, *map(_describe_step, path.steps)])
 
 
 def _describe_step(step: Step) -> str:
@@ -59,11 +68,15 @@ def _describe_step(step: Step) -> str:
             return f"check {_label(step.use)}"
         case LookUp():
             unknown = [name for name in step.use.relation.vertices if name not in step.known]
-            return f"look up {' '.join(_vertex(name) for name in unknown)} in {_label(step.use)}"
+            return f"look up {', '.join(map(_vertex, unknown))} in {_label(step.use)}"
         case Extend():
-            return f"extend by {_vertex(step.vertex)} with {' and '.join(map(_label, step.uses))}"
+            return f"extend by {_vertex(step.vertex)}, the fewest of {' and '.join(map(_label, step.uses))}"
         case Combine():
             return f"combine with all of {_label(step.use)}"
+
+
+def _is_named(vertex: str) -> bool:
+    return not vertex.startswith("(")
 
 
 def _vertex(name: str) -> str:
@@ -71,29 +84,31 @@ def _vertex(name: str) -> str:
 
 
 def _label(use: Use) -> str:
-    return f"{use.relation.label}{' as it was before' if use.strict else ''}"
+    return f"{use.relation.label}{' before' if use.strict else ''}"
 
 
 def _indexes(step: Step) -> list[str]:
-    """The indexes that a step reads."""
-    if isinstance(step, Extend):
-        described = []
-        for use in step.uses:
-            known = step.known(use)
-            described.append(_describe_index(use.relation, use.relation.pair_index(known), (known,)))
-            if use.relation.properties:
-                described.append(_index_of(use.relation, use.relation.vertices))
-        return described
+    """The indexes that a step reads, in words."""
     if isinstance(step, LookUp):
         return [_index_of(step.use.relation, step.known)]
-    return [_index_of(step.use.relation, step.use.relation.vertices if isinstance(step, Check) else ())]
+    if not isinstance(step, Extend):
+        return [_index_of(step.use.relation, step.use.relation.vertices if isinstance(step, Check) else ())]
+    lines = []
+    for use in step.uses:
+        relation, known = use.relation, step.known(use)
+        lines.append(_line(relation.source, relation.key((known,)), relation.pair_index(known)))
+        if relation.properties:
+            lines.append(_index_of(relation, relation.vertices))
+    return lines
 
 
 def _index_of(relation: Relation, known: tuple[str, ...]) -> str:
-    return _describe_index(relation, relation.rows.arrange_by(relation.key(known)), known)
+    key = relation.key(known)
+    source = f"{relation.source} with properties" if relation.properties else relation.source
+    return _line(source, key, relation.rows.arrange_by(key))
 
 
-def _describe_index(relation: Relation, index: Arrangement, known: tuple[str, ...]) -> str:
-    columns = ", ".join(relation.key(known)) or "nothing"
-    what = relation.label if relation.is_derived else "vertices" if "id" in relation.columns.values() else "edges"
-    return f"{what} by {columns}: {'shared' if is_shareable(index.node) else 'kept for this motif'}"
+def _line(source: str, key: tuple[str, ...], index: Arrangement) -> str:
+    return (
+        f"{source} by {', '.join(key) or 'nothing'}: {'shared' if is_shareable(index.node) else 'kept for this motif'}"
+    )

@@ -51,13 +51,13 @@ class Relation:
     """
 
     label: str
+    source: str
+    """What it is read from, in words."""
     columns: Mapping[str, str]
     pairs: Collection
     rows: Collection
     properties: Mapping[str, str] = field(default_factory=dict)
     is_negated: bool = False
-    is_derived: bool = False
-    """Whether it is kept for this motif, rather than read from indexes of the graph."""
 
     @property
     def vertices(self) -> tuple[str, ...]:
@@ -188,10 +188,11 @@ class Graph:
             rows = single = single.distinct()
         elif edge.is_variable:
             single = single.distinct()
-        is_derived = edge.is_negated or edge.is_variable
-        return Relation(
-            str(edge), ends, single, rows if properties else single, properties, edge.is_negated, is_derived
-        )
+        source = "edges" if edge.is_directed else "edges in both directions"
+        if edge.is_negated or edge.is_variable:
+            source = str(edge)
+        rows = rows if properties else single
+        return Relation(str(edge), source, ends, single, rows, properties, edge.is_negated)
 
     def _rows(self, edge: Edge, *, paths: bool) -> tuple[Collection, dict[str, str]]:
         """The rows of an edge of a motif, with properties if it is named, and the names of these in a match."""
@@ -207,7 +208,9 @@ class Graph:
     def vertex(self, name: str, *, properties: bool = False) -> Relation:
         """The relation of a vertex of a motif."""
         rows, others = self._vertices()
-        return Relation(f"({name})", {name: "id"}, rows, rows, _properties(name, others if properties else ()))
+        source = "vertices" if self.vertices is not None else "ends of edges"
+        others = others if properties else ()
+        return Relation(f"({name})", source, {name: "id"}, rows, rows, _properties(name, others))
 
     def _vertices(self) -> tuple[Collection, Sequence[str]]:
         if self.vertices is not None:
