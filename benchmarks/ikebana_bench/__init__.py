@@ -15,6 +15,7 @@
     lookups    `lookups`: reading by key, and prepared statements, on Spark
     fan_in     `fan-in`: joins with many inputs that change at the same time, on Spark
     graphs     `graph-batch`, `graph-updates` and `closure`: iterative queries
+    triangles  `graph-triangles`: a motif with a cycle, on the graphs of `rmat`
     datalog    `datalog` and `datalog-interactive`: recursive programs, bottom-up and top-down
     program_analysis   `program-analysis` and `program-analysis-interactive`, on the graphs of `program_graphs`
     ingest     `ingest-load`, `ingest-follow`, `ingest-insert` and `ingest-latency`, on Spark
@@ -41,6 +42,7 @@ from ikebana_bench.tpch.installing import TpchInstall
 from ikebana_bench.tpch.interactive import TpchInteractive
 from ikebana_bench.tpch.rates import TpchRates
 from ikebana_bench.tpch.verify import TpchVerify
+from ikebana_bench.triangles import GraphTriangles
 
 SCENARIOS: tuple[type[AnyScenario], ...] = (
     SortFloor,
@@ -57,6 +59,7 @@ SCENARIOS: tuple[type[AnyScenario], ...] = (
     GraphBatch,
     GraphUpdates,
     Closure,
+    GraphTriangles,
     Datalog,
     DatalogInteractive,
     ProgramAnalysis,
