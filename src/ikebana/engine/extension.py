@@ -91,9 +91,9 @@ def _names(use: ExtensionIndex) -> tuple[str, str]:
 
 
 def _counts(use: ExtensionIndex, name: str) -> Arrangement:
-    """The number of rows of each key."""
+    """The number of rows of each key, under a name; all counts of an index are the same reduction."""
     key, _ = _names(use)
-    return _indexed_rows(use).select(key).count(key, name).arrange(key)
+    return _indexed_rows(use).select(key).count(key, "count").arrange(key).select(**{name: "count"})
 
 
 def _proposals(use: ExtensionIndex, name: str) -> Arrangement:

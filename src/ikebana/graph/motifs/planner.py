@@ -141,7 +141,7 @@ class Path:
     is_first: bool
     steps: list[Step] = field(default_factory=list)
 
-    def matches(self, columns: Sequence[str]) -> Collection:
+    def matches(self, columns: list[str]) -> Collection:
         """The matches that changes of the relation add and remove, with these columns."""
         needed = [frozenset(columns)]
         for step in reversed(self.steps):
@@ -149,7 +149,7 @@ class Path:
         matches = _kept(self.start.changes(later=not self.is_first), needed.pop())
         for step in self.steps:
             matches = step.apply(matches, needed.pop())
-        return matches.select(*columns)
+        return matches if matches.columns == columns else matches.select(*columns)
 
 
 def paths(relations: Sequence[Relation]) -> list[Path]:
