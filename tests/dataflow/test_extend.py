@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,6 +87,18 @@ def test_extensions_are_look_ups_where_rows_travel() -> None:
             view = engine.install("view", plan)
             assert any(isinstance(node, ir.Extend) for node in walk(view.plan)) == is_in_place
             assert ("extend by w" in engine.explain(plan)) == is_in_place
+
+
+def test_indexes_may_be_seen_through_views() -> None:
+    with Engine() as engine:
+        pairs = engine.input("pairs", {"k": pa.int32(), "v": pa.int32()})
+        large = pairs.arrange("k").filter(lambda columns: pc.greater(columns["v"], 5))
+        plan = pairs.select("k").extend("w", [ExtensionIndex(pairs.arrange("k"), "k"), ExtensionIndex(large, "k")])
+        view = engine.install("view", plan)
+        pairs.insert({"k": [1, 1, 2], "v": [5, 6, 7]})
+        engine.advance()
+        rows = view.read().sort_by("w").to_pylist()
+        assert rows == [{"k": 1, "w": 6, "diff": 2}, {"k": 2, "w": 7, "diff": 1}]
 
 
 def test_indexes_must_fit() -> None:

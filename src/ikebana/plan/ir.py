@@ -362,9 +362,10 @@ class Extend(Node):
         return tuple(fields[name] for name in self.keep)
 
     @property
-    def is_exact(self) -> bool:
-        """Whether all lanes of the indexes are exact, and so are enough to compare keys and values."""
-        return not any(schema_of(index).hashed for index in self.indexes)
+    def is_in_place(self) -> bool:
+        """Whether one worker can read the indexes as they are stored: not through views, with exact lanes."""
+        has_one_lane = all(node.lanes == 1 for node in self.inputs)
+        return has_one_lane and all(is_stored(index) and not schema_of(index).hashed for index in self.indexes)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -1,7 +1,7 @@
 """`explain`: how a motif is computed, in words.
 
 It describes a single worker. With several workers, or ids that are not fixed-width, an extension also reads the number
-of edges of each vertex and an index by both ends (`ikebana.engine.extension`); `Engine.explain` shows these.
+of edges of each vertex and an index by both ends (`ikebana.engine.extension_lookups`); `Engine.explain` shows these.
 
 Cost: none; nothing is installed.
 """
