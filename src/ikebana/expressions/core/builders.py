@@ -16,6 +16,9 @@ from ikebana.expressions.temporal.zones import DAY
 
 _CONFIG = Config()
 
+_HASH_SEED = 42
+"""The seed of `xxhash64` in Spark."""
+
 
 def _build(kind: str, *inputs: Expression) -> Expression:
     return BUILDERS[kind](Tree(kind, {}, ()), inputs, _CONFIG)
@@ -31,6 +34,21 @@ def not_equal(left: Expression, right: Expression) -> Expression:
     return _build("Not", equal(left, right))
 
 
+def less(left: Expression, right: Expression) -> Expression:
+    """`left < right`, for two values of the same type."""
+    return _build("LessThan", left, right)
+
+
+def is_nan(value: Expression) -> Expression:
+    """`isnan(value)`, for a float."""
+    return _build("IsNaN", value)
+
+
+def negation(condition: Expression) -> Expression:
+    """`NOT condition`."""
+    return _build("Not", condition)
+
+
 def add(left: Expression, right: Expression) -> Expression:
     """`left + right`, for two numbers of the same type; an overflow raises an error."""
     return _build("Add", left, right)
@@ -39,6 +57,17 @@ def add(left: Expression, right: Expression) -> Expression:
 def least(left: Expression, right: Expression) -> Expression:
     """`least(left, right)`, for two values of the same type."""
     return _build("Least", left, right)
+
+
+def greatest(left: Expression, right: Expression) -> Expression:
+    """`greatest(left, right)`, for two values of the same type."""
+    return _build("Greatest", left, right)
+
+
+def positive_hash(value: Expression) -> Expression:
+    """The last 63 bits of `xxhash64(value)`, as an integer that is not negative."""
+    hashed = BUILDERS["XxHash64"](Tree("XxHash64", {"seed": _HASH_SEED}, ()), (value,), _CONFIG)
+    return _build("BitwiseAnd", hashed, Literal(pa.int64(), False, (1 << 63) - 1))
 
 
 def cast(value: Expression, kind: pa.DataType) -> Expression:
