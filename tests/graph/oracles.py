@@ -29,7 +29,7 @@ def digraph(edges: Iterable[Edge]) -> nx.DiGraph:
 
 def degrees(edges: set[Edge], roots: set[int]) -> Rows:
     network = digraph(edges)
-    return {(node, network.out_degree(node), network.in_degree(node)) for node in network}
+    return {(node, network.out_degree(node), network.in_degree(node), network.degree(node)) for node in network}
 
 
 def reach(edges: set[Edge], roots: set[int]) -> Rows:
@@ -108,7 +108,9 @@ PROGRAMS = {
     "strongly": Program(lambda edges, roots: graph.strongly_connected_components(edges), strongly_connected),
     "closure": Program(lambda edges, roots: graph.transitive_closure(edges), closure),
     "generation": Program(lambda edges, roots: graph.same_generation(edges), same_generation),
-    "ranks": Program(lambda edges, roots: graph.pagerank(edges, 4), lambda edges, roots: pagerank(edges, roots, 4)),
+    "ranks": Program(
+        lambda edges, roots: graph.pagerank_units(edges, 4), lambda edges, roots: pagerank(edges, roots, 4)
+    ),
     "core 2": Program(lambda edges, roots: graph.k_core(edges, 2), lambda edges, roots: k_core(edges, roots, 2)),
     "core 3": Program(lambda edges, roots: graph.k_core(edges, 3), lambda edges, roots: k_core(edges, roots, 3)),
 }

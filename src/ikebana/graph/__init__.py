@@ -31,19 +31,34 @@ Not guaranteed: anything about edges or nodes of negative multiplicity.
 """
 
 from ikebana.graph.closure import same_generation, transitive_closure
+from ikebana.graph.communities import label_propagation
 from ikebana.graph.components import connected_components, strongly_connected_components
-from ikebana.graph.degrees import degrees, k_core
-from ikebana.graph.paths import reach, shortest_paths
-from ikebana.graph.rank import pagerank
+from ikebana.graph.cores import core_number, k_core
+from ikebana.graph.degrees import degrees
+from ikebana.graph.paths import bfs, landmark_distances, reach, shortest_paths
+from ikebana.graph.rank import pagerank, pagerank_units
+from ikebana.graph.similarity import common_neighbors, jaccard
+from ikebana.graph.triangles import clustering, k_truss, triangle_count, triangles
 
 __all__ = [
+    "bfs",
+    "clustering",
+    "common_neighbors",
     "connected_components",
+    "core_number",
     "degrees",
+    "jaccard",
     "k_core",
+    "k_truss",
+    "label_propagation",
+    "landmark_distances",
     "pagerank",
+    "pagerank_units",
     "reach",
     "same_generation",
     "shortest_paths",
     "strongly_connected_components",
     "transitive_closure",
+    "triangle_count",
+    "triangles",
 ]

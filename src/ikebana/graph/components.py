@@ -14,12 +14,14 @@ from __future__ import annotations
 from ikebana.engine.collection import Arrangement, Collection
 from ikebana.expressions.core.builders import equal, least
 from ikebana.graph.labels import Step, least_labels
-from ikebana.graph.plans import Variables, column, fixpoint, node_type, pairs
+from ikebana.graph.plans import Variables, check_nodes, column, fixpoint, node_type, nodes_of, pairs
 from ikebana.operators.expression_steps import Computed, RowCondition
 
 
-def connected_components(edges: Collection) -> Collection:
-    """For each node that has an edge, the least node of its component, as `component`. Edges are undirected.
+def connected_components(edges: Collection, nodes: Collection | None = None) -> Collection:
+    """For each node, the least node of its component, as `component`. Edges are undirected.
+
+    `nodes`: nodes that may have no edges, and then are components of their own.
 
     The least label propagates forward through the arrangement by `src` and backward through the one by `dst`.
 
@@ -37,15 +39,19 @@ def connected_components(edges: Collection) -> Collection:
     >>> view.read().sort_by("node")["component"].to_pylist()
     [1, 1, 1, 7, 7]
     """
-    node_type(edges)
+    kind = node_type(edges)
     lesser_end = least(column(edges, "src"), column(edges, "dst"))
     starts = edges.step(Computed((("node", lesser_end),)))  # the least node of a component is the lesser end of an edge
+    if nodes is not None:
+        starts = starts.concat(check_nodes(nodes, kind, "the nodes"))
     steps: list[Step] = [(edges.arrange("src"), "dst"), (edges.arrange("dst"), "src")]
     return least_labels(starts, steps).select(node="node", component="label")
 
 
-def strongly_connected_components(edges: Collection) -> Collection:
-    """For each node that has an edge, the least node that shares a cycle with it, as `component`; else the node itself.
+def strongly_connected_components(edges: Collection, nodes: Collection | None = None) -> Collection:
+    """For each node, the least node that shares a cycle with it, as `component`; else the node itself.
+
+    `nodes`: nodes that may have no edges.
 
     There are two nested loops. The outer loop keeps the edges that may be on a cycle, initially all. Inside, the least
     label propagates forward along these edges; an edge whose ends get different labels connects two components and is
@@ -64,16 +70,14 @@ def strongly_connected_components(edges: Collection) -> Collection:
     >>> view.read().sort_by("node")["component"].to_pylist()
     [1, 2, 2, 4]
     """
-    node_type(edges)
-    by_source = edges.arrange("src")
-    nodes = edges.select(node="src").concat(edges.select(node="dst"))
+    by_source, everything = edges.arrange("src"), nodes_of(edges, nodes)
 
     def body(variables: Variables) -> tuple[Variables, Collection]:
         kept = variables["kept"]
         candidates = by_source.enter(kept)
-        forward = least_labels(nodes, [(kept.arrange("src"), "dst")], kept)
+        forward = least_labels(everything, [(kept.arrange("src"), "dst")], kept)
         inside = _within(candidates, forward.arrange("node"))
-        backward = least_labels(nodes, [(inside.arrange("dst"), "src")], kept)
+        backward = least_labels(everything, [(inside.arrange("dst"), "src")], kept)
         return {"kept": _within(candidates, backward.arrange("node"))}, forward
 
     return fixpoint({"kept": edges.select("src", "dst")}, body).select(node="node", component="label")

@@ -9,7 +9,8 @@ their component before their own label starts, which is discarded at once. Round
 Cost: each edge is followed about once, and not once for every label that a node has in the course of the loop.
 
 Not guaranteed: the benefit of stages. It decreases with the distance of small numbers from the other nodes, and is
-lost beyond a few thousand edges; negative numbers are all in the first stage. Results do not depend on stages.
+lost beyond a few thousand edges; negative numbers are all in the first stage, and so are nodes
+that are not integers. Results do not depend on stages.
 """
 
 from __future__ import annotations
@@ -22,8 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.engine.collection import Arrangement, Collection
-from ikebana.expressions import Literal
-from ikebana.graph.plans import Variables, fixpoint, pairs
+from ikebana.graph.plans import NO_ROW, Variables, column, fixpoint, pairs
 from ikebana.operators.expression_program import bit_length
 from ikebana.operators.expression_steps import RowCondition
 from ikebana.operators.linear import Columns
@@ -33,8 +33,6 @@ from ikebana.operators.registers import Rows
 
 ROUNDS_PER_STAGE = 256
 """The number of rounds between stages."""
-
-NEVER_TRUE = Literal(pa.bool_(), False, False)
 
 Step = tuple[Arrangement, str]
 """Edges to follow: an arrangement by the node at which they start, and the column of the node to which they lead."""
@@ -47,11 +45,12 @@ def least_labels(nodes: Collection, steps: Sequence[Step], scope: Collection | N
     is nested in the loop that `scope` is inside; `steps` must be inside it too.
     """
     outside = nodes if scope is None else nodes.enter(scope)
-    nothing = outside.step(RowCondition(NEVER_TRUE)).select(label="node", node="node")
+    staged = pa.types.is_integer(column(nodes, "node").type)
+    nothing = outside.step(RowCondition(NO_ROW)).select(label="node", node="node")
 
     def body(variables: Variables) -> tuple[Variables, Collection]:
         offered = variables["offered"]
-        due = nodes.enter_at(offered, Stage()).select(label="node", node="node")
+        due = (nodes.enter_at(offered, Stage()) if staged else nodes.enter(offered)).select(label="node", node="node")
         least = offered.concat(due).min("node").arrange("node")
         onward = [pairs(least, edges.enter(offered), {"label": "label"}, {"node": to}) for edges, to in steps]
         return {"offered": onward[0].concat(*onward[1:])}, least.rows()
