@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ikebana import graph
 from ikebana.engine import Engine, View
+from ikebana.errors import EvaluationError, SchemaError
 from tests.graph.library import LIBRARY, Inputs, Row, State
 from tests.graph.oracles import Edge, weight
 from tests.profiles import examples
@@ -114,3 +117,85 @@ def test_oracle_random_graph(workers: int) -> None:
     for _ in range(2):
         world.change({pair: chance.choice([0, 0, 1, 2]) for pair in chance.sample(pairs, 8)}, {chance.randrange(60)})
         world.check()
+
+
+# Weights.
+
+
+def test_weights_of_all_number_types() -> None:
+    """Decimals are exact; floats are added up along the path, as networkx does."""
+    kinds = {"d": pa.decimal128(5, 2), "f": pa.float64(), "h": pa.float32(), "i": pa.int16()}
+    engine = Engine()
+    edges = engine.input("edges", {"src": pa.int32(), "dst": pa.int32(), **kinds})
+    roots = engine.input("roots", {"node": pa.int32()})
+    views = {name: engine.install(name, graph.shortest_paths(edges, roots, name)) for name in kinds}
+    rows = [(0, 1, "0.10"), (1, 2, "0.20"), (0, 2, "0.31"), (2, 3, "999.99"), (2, 3, "1000.00")]
+    edges.insert(
+        {
+            "src": [row[0] for row in rows],
+            "dst": [row[1] for row in rows],
+            "d": [min(Decimal(row[2]), Decimal("999.99")) for row in rows],
+            "f": [float(row[2]) for row in rows],
+            "h": [0.5] * 5,
+            "i": [3, 4, 8, 9, 9],
+        }
+    )
+    roots.insert({"node": [0]})
+    engine.advance()
+    found = {name: dict(zip(*view.to_arrow().to_pydict().values(), strict=True)) for name, view in views.items()}
+    assert found["d"] == {0: Decimal(0), 1: Decimal("0.10"), 2: Decimal("0.30"), 3: Decimal("1000.29")}
+    assert found["f"] == {0: 0.0, 1: 0.1, 2: 0.1 + 0.2, 3: 0.1 + 0.2 + 999.99}
+    assert found["h"] == {0: 0.0, 1: 0.5, 2: 0.5, 3: 1.0} and found["i"] == {0: 0, 1: 3, 2: 7, 3: 16}
+
+
+@pytest.mark.parametrize("program", [graph.shortest_paths, graph.landmark_distances])
+def test_negative_weights_are_errors_while_they_exist(program: Any) -> None:
+    """Also on a cycle, around which a distance would decrease for ever; null weights are no edges."""
+    engine = Engine()
+    edges = engine.input("edges", [*_ends(), pa.field("w", pa.float64())])
+    roots = engine.input("roots", {"node": pa.int64()})
+    view = engine.install("distances", program(edges, roots, "w"))
+    roots.insert({"node": [1]})
+    edges.insert({"src": [1, 2, 1, 3], "dst": [2, 3, 3, 1], "w": [1.0, 2.0, None, 0.0]})
+    engine.advance()
+    first = rows_of(view.read())
+    assert len(first) == 3
+    for wrong in (-4.0, float("nan")):
+        edges.insert({"src": [2], "dst": [1], "w": [wrong]})
+        engine.advance()
+        with pytest.raises(EvaluationError, match="negative or not a number"):
+            view.read()
+        edges.remove({"src": [2], "dst": [1], "w": [wrong]})
+        engine.advance()
+        assert rows_of(view.read()) == first
+
+
+def test_negative_personalization_is_an_error() -> None:
+    engine = Engine()
+    edges = engine.input("edges", _ends())
+    weights = engine.input("weights", [pa.field("node", pa.int64(), nullable=False), pa.field("weight", pa.int32())])
+    view = engine.install("ranks", graph.pagerank(edges, personalization=weights))
+    edges.insert({"src": [1], "dst": [2]})
+    weights.insert({"node": [1, 2], "weight": [1, -1]})
+    engine.advance()
+    with pytest.raises(EvaluationError, match="a weight of the personalization"):
+        view.read()
+
+
+def _ends() -> list[pa.Field]:
+    return [pa.field(name, pa.int64(), nullable=False) for name in ("src", "dst")]
+
+
+def test_columns_of_arguments_are_checked() -> None:
+    engine = Engine()
+    edges = engine.input("edges", _ends())
+    other = engine.input("other", {"node": pa.string(), "src": pa.int64()})
+    for call in (
+        lambda: graph.reach(edges, other),
+        lambda: graph.degrees(edges, other),
+        lambda: graph.bfs(edges, other, other),
+        lambda: graph.common_neighbors(edges, other),
+        lambda: graph.pagerank(edges, personalization=other),
+    ):
+        with pytest.raises(SchemaError, match="of the type of the edges' ends"):
+            call()

@@ -35,12 +35,14 @@ from ikebana.graph.communities import label_propagation
 from ikebana.graph.components import connected_components, strongly_connected_components
 from ikebana.graph.cores import core_number, k_core
 from ikebana.graph.degrees import degrees
+from ikebana.graph.graph import Graph
 from ikebana.graph.paths import bfs, landmark_distances, reach, shortest_paths
 from ikebana.graph.rank import pagerank, pagerank_units
 from ikebana.graph.similarity import common_neighbors, jaccard
 from ikebana.graph.triangles import clustering, k_truss, triangle_count, triangles
 
 __all__ = [
+    "Graph",
     "bfs",
     "clustering",
     "common_neighbors",

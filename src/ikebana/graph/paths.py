@@ -44,6 +44,7 @@ from ikebana.graph.plans import (
     node_type,
     pairs,
     refusing,
+    zero_of,
 )
 from ikebana.operators.changes import Fields
 from ikebana.operators.expression_steps import Computed, RowCondition
@@ -304,7 +305,7 @@ class _Length:
         valid = negation(_is_invalid(value))
         if given.nullable:
             valid = conjunction([is_not_null(given), valid])
-        return _Length(_literal(kind), cast(total, kind), {_LENGTH: weight}, weight, valid)
+        return _Length(zero_of(kind), cast(total, kind), {_LENGTH: weight}, weight, valid)
 
     def allowed(self, steps: Collection) -> Collection:
         """The steps along edges of valid lengths."""
@@ -334,10 +335,6 @@ def _distance_type(weight: Column) -> pa.DataType:
     )
 
 
-def _literal(kind: pa.DataType) -> Literal:
-    return Literal(kind, False, pa.scalar(0, pa.int64()).cast(kind).as_py())
-
-
 def _is_invalid(weight: Column) -> Expression:
-    negative = less(weight, _literal(weight.type))
+    negative = less(weight, zero_of(weight.type))
     return disjunction([negative, is_nan(weight)]) if types.is_floating(weight.type) else negative

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -125,6 +126,13 @@ def column(collection: Collection, name: str, renamed: str | None = None) -> Col
 def integer(value: int, kind: pa.DataType | None = None) -> Literal:
     """An integer as an expression, by default of 64 bits."""
     return Literal(kind or pa.int64(), False, value)
+
+
+def zero_of(kind: pa.DataType) -> Literal:
+    """Zero, as a number of a type."""
+    if pa.types.is_decimal(kind):
+        return Literal(kind, False, Decimal(0))
+    return Literal(kind, False, 0.0 if pa.types.is_floating(kind) else 0)
 
 
 def with_integer(collection: Collection, name: str, value: int) -> Collection:

@@ -32,9 +32,20 @@ from ikebana.encoding import Schema
 from ikebana.engine.collection import Collection
 from ikebana.engine.columns import described
 from ikebana.errors import SchemaError
-from ikebana.expressions import Expression, Literal
+from ikebana.expressions import Expression
 from ikebana.expressions.core.builders import disjunction, is_nan, is_null, less
-from ikebana.graph.plans import Variables, at_least, check_nodes, column, fixpoint, node_type, nodes_of, pairs, refusing
+from ikebana.graph.plans import (
+    Variables,
+    at_least,
+    check_nodes,
+    column,
+    fixpoint,
+    node_type,
+    nodes_of,
+    pairs,
+    refusing,
+    zero_of,
+)
 from ikebana.operators.changes import Fields
 from ikebana.operators.linear import Columns
 from ikebana.operators.reducers import Groups, ReducedRows, Reducer
@@ -124,8 +135,7 @@ def _check_personalization(personalization: Collection, kind: pa.DataType) -> No
 
 def _refusing_weights(ranked: Collection, personalization: Collection) -> Collection:
     weight = column(personalization, "weight")
-    zero = Literal(weight.type, False, pa.scalar(0).cast(weight.type).as_py())
-    invalid: list[Expression] = [less(weight, zero)]
+    invalid: list[Expression] = [less(weight, zero_of(weight.type))]
     if weight.nullable:
         invalid.insert(0, is_null(weight))
     if types.is_floating(weight.type):
