@@ -35,6 +35,7 @@ from ikebana.graph.communities import label_propagation
 from ikebana.graph.components import connected_components, strongly_connected_components
 from ikebana.graph.cores import core_number, k_core
 from ikebana.graph.degrees import degrees
+from ikebana.graph.files import read_edges
 from ikebana.graph.graph import Graph
 from ikebana.graph.paths import bfs, landmark_distances, reach, shortest_paths
 from ikebana.graph.rank import pagerank, pagerank_units
@@ -57,6 +58,7 @@ __all__ = [
     "pagerank",
     "pagerank_units",
     "reach",
+    "read_edges",
     "same_generation",
     "shortest_paths",
     "strongly_connected_components",
