@@ -221,8 +221,7 @@ class _Network:
 
     def passed_on(self, ranks: Floats) -> Floats:
         """What each node receives if all pass their ranks on along their edges."""
-        received: Floats = np.bincount(self._target, ranks[self._source] * self._share, self._count)
-        return received
+        return np.bincount(self._target, ranks[self._source] * self._share, self._count).astype(np.float64)
 
 
 # Units.

@@ -11,8 +11,8 @@
     program.query("reach(x, ?)").open(x=5)
 
 A relation that has neither rules nor facts in the program is the table or view of the session that has its name, if
-there is one; `relations=` names others. All other relations have facts of their own, which `insert` and `remove`
-change.
+there is one; `relations=` names others, or DataFrames over them. All other relations have facts of their own, which
+`insert` and `remove` change.
 
 Every output is a view of the session, so it is a DataFrame, a feed of changes, and a source of SQL. Symbols are
 strings, as in the tables. An `unsigned` is a BIGINT there, or a DECIMAL(20, 0) if the program has 64-bit numbers,
@@ -35,9 +35,7 @@ from ikebana.datalog.topdown import Query, WholeQuery
 from ikebana.datalog.why import Proof, WhyNot
 from ikebana.engine.collection import Collection
 from ikebana.engine.tables import Transaction
-from ikebana.errors import SchemaError
 from ikebana.operators.linear import Columns
-from ikebana.spark.naming import resolve
 from ikebana.spark.table import Table
 from ikebana.spark.view import View
 from ikebana.sql import SourceTable
@@ -45,7 +43,8 @@ from ikebana.sql import SourceTable
 if TYPE_CHECKING:
     from ikebana.spark.session import Session
 
-Relation = str | Table | View | Collection
+Relation = str | Table | View | DataFrame | Collection
+"""A table or view, its name, or a query over tables and views."""
 
 
 class SessionProgram:
@@ -63,7 +62,7 @@ class SessionProgram:
         self._session, self._prefix = session, prefix
         self._views: dict[str, View] = {}
         given = _of_the_same_name(program, known)
-        given |= {name: self._source(name, source, known) for name, source in relations.items()}
+        given |= {name: session.rows_of(source, f"relation {name!r}") for name, source in relations.items()}
         self.inner = Program(session.engine, program, relations=given, intern=False)
         """The program on the session's engine."""
         try:
@@ -72,21 +71,6 @@ class SessionProgram:
         except BaseException:
             self.close()
             raise
-
-    def _source(self, relation: str, source: Relation, known: Mapping[str, SourceTable]) -> Collection:
-        """What the user has named for a relation, as a collection."""
-        if isinstance(source, str):
-            return resolve(known, source, "table or view", self._session.spark).rows
-        if isinstance(source, Table):
-            return source.inner
-        if isinstance(source, View):
-            return source.rows()
-        if isinstance(source, Collection):
-            return source
-        raise SchemaError(
-            f"relation {relation!r} cannot be a value of type {type(source).__name__}",
-            hint="give a table or view of the session, or its name",
-        )
 
     # Results.
 

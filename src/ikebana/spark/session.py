@@ -45,6 +45,7 @@ from ikebana.runtime.messages import ReadErrors
 from ikebana.spark.datalog import Relation, SessionProgram
 from ikebana.spark.executions import Executions
 from ikebana.spark.following import FollowedStream
+from ikebana.spark.graph import SessionGraph
 from ikebana.spark.info import ArrangementInfo, SessionStatus, TableInfo, ViewInfo
 from ikebana.spark.listing import Listing
 from ikebana.spark.naming import check_free, is_case_sensitive, resolve
@@ -273,6 +274,48 @@ class Session:
             return complete_or_undo(
                 lambda: SessionProgram(self, tree, known, relations or {}, prefix), SessionProgram.close
             )
+
+    def graph(
+        self,
+        vertices: Relation | None,
+        edges: Relation,
+        *,
+        src: str = "src",
+        dst: str = "dst",
+        id: str = "id",
+        prefix: str = "",
+    ) -> SessionGraph:
+        """A graph, whose methods (`pagerank`, `connected_components`, ...) create views that are kept up to date.
+
+        vertices, edges: tables or views, their names, or DataFrames over them. Without vertices (None), the nodes are
+            the ends of edges. Other columns than those of ids are properties.
+        src, dst, id: the columns of ids, all of one type, of edges and vertices.
+        prefix: what the names of the graph's views begin with, before the name of the method.
+        """
+        self.check()
+        return SessionGraph(self, vertices, edges, {"src": src, "dst": dst, "id": id}, prefix)
+
+    def rows_of(self, source: Relation, what: str) -> Collection:
+        """A table or view, its name, or a DataFrame over tables and views, as a collection.
+
+        what: what it is to be, in errors.
+        """
+        self.check()
+        if isinstance(source, str):
+            with self._lock:
+                return resolve(self._relations, source, "table or view", self.spark).rows
+        if isinstance(source, Table):
+            return source.inner
+        if isinstance(source, View):
+            return source.rows()
+        if isinstance(source, DataFrame):
+            return self._queries.lower(source, what).rows
+        if isinstance(source, Collection):
+            return source
+        raise SchemaError(
+            f"{what} cannot be a value of type {type(source).__name__}",
+            hint="give a table or view of the session, its name, or a DataFrame",
+        )
 
     def drop_view(self, name: str) -> None:
         """Drop a view, and release the arrangements that only it used."""
