@@ -20,6 +20,10 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
             "datalog.py",
             ["bob is banned: + nothing  - bob designs", "what ann may read: ann designs", "!banned(p) fails"],
         ),
+        (
+            "live_graph.py",
+            ["reach of 3: closed", "path from 900 to 902:", "equal to the answer from scratch: yes"],
+        ),
         ("late_query.py", ["From install to answer", "arrange by src  <- shared with first query"]),
     ],
 )

@@ -1,6 +1,6 @@
 """Ids of nodes as numbers, for programs that run on integers.
 
-Loops over integers run as compiled programs; over strings they do not, and a small change takes twenty times as long
+Loops over integers run as compiled programs; over strings they do not, and take many times as long
 (docs/decisions/2026-11-16-graph-ids.md). So ids that do not fit into a lane (strings, binary values, long decimals,
 structs) are replaced by numbers, and results are translated back.
 
