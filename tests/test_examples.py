@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
         ),
         (
             "live_graph.py",
-            ["reach of 3: closed", "path from 900 to 902:", "equal to the answer from scratch: yes"],
+            ["reach of 3: closed", "path from 38 to 914:", "equal to the answer from scratch: yes"],
         ),
         ("late_query.py", ["From install to answer", "arrange by src  <- shared with first query"]),
     ],
