@@ -1,0 +1,484 @@
+"""Interactive queries of a graph that changes: look-ups, neighbours, two hops, and shortest paths between pairs.
+
+    queries = Interactive(engine, edges)
+    neighbours = queries.neighbours()          # one dataflow for all nodes
+    neighbours.read(node=5)                    # the answer now, as an Arrow table
+
+    answer = neighbours.open(node=5)           # an answer that is kept up to date
+    answer.to_arrow()
+    answer.close()
+
+    paths = queries.shortest_path(hops=4)
+    with paths.open(source=5, target=9) as answer:
+        answer.length(), answer.path()         # 3, [5, 2, 7, 9]
+
+Each query is a prepared query (`ikebana.engine.prepared`): its arguments are the rows of a collection, which is joined
+with the graph. Any number of answers are open at once, and a change of the graph takes time in proportion to the
+answers that it changes.
+
+Sharing. The queries read two indexes of the edges, by source and by target, and share them with each other and with all
+other queries. A query itself stores only rows of its open answers: arguments, nodes on the way, and results.
+
+Plans. The number of hops is fixed, so there is no loop: each hop is a join with an index. Small changes and openings
+run as compiled programs, whatever the type of ids. A shortest path is searched from both ends: the nodes within half of
+the hops of the source are joined with those within half of the hops of the target, and the least sum of two distances
+is the length. With d edges for each node, a path of k hops thus takes about d**(k/2) steps rather than d**k.
+
+Graph. Edges are a collection with columns `src` and `dst` of one type; further columns are not read. Edges with a null
+are ignored. An edge that was inserted twice exists until it is removed twice.
+
+Arguments that no edge has get an empty answer. Nulls and values of another type raise an error.
+
+Cost: opening an answer takes time in proportion to the edges of the nodes that it reaches, for each distance at which
+it reaches them. `LookUp.read` and `Neighbours.read`, for one hop, are look-ups in an index, and open nothing.
+
+Not guaranteed: anything about edges of negative multiplicity; lengths where 2**63 walks of at most four edges lead from
+a source to a target.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ikebana.encoding import Schema
+from ikebana.encoding.columns import match_columns
+from ikebana.engine import Engine
+from ikebana.engine.collection import Arrangement, Collection
+from ikebana.engine.columns import described
+from ikebana.engine.deadline import Deadline
+from ikebana.engine.prepared import KEEP, AnyBinding, Binding, Prepared
+from ikebana.engine.prepared_reads import Values
+from ikebana.engine.views import View, plain_rows
+from ikebana.errors import DroppedError, SchemaError
+from ikebana.expressions import Column, Literal
+from ikebana.expressions.core.builders import add, is_not_null
+from ikebana.graph.path_search import HeldIndex, shortest_path
+from ikebana.graph.plans import pairs
+from ikebana.operators.expression_steps import Computed, RowCondition
+from ikebana.operators.row_errors import BINDING
+from ikebana.plan import ir
+
+_MOST_SMALL_NUMBERS = 1 << 31
+"""The number of different bindings, if their numbers have 32 bits."""
+
+_DISTANCE = pa.int32()
+
+_names = itertools.count(1)
+
+
+class Interactive:
+    """Interactive queries of one graph.
+
+    >>> engine = Engine()
+    >>> edges = engine.input("edges", {"src": pa.string(), "dst": pa.string()})
+    >>> queries = Interactive(engine, edges)
+    >>> paths = queries.shortest_path(hops=2)
+    >>> answer = paths.open(source="ann", target="cid")
+    >>> edges.insert({"src": ["ann", "bob"], "dst": ["bob", "cid"]})
+    >>> _ = engine.advance()
+    >>> answer.length(), answer.path()
+    (2, ['ann', 'bob', 'cid'])
+    >>> queries.neighbours().read(node="ann").to_pydict()
+    {'node': ['bob']}
+    """
+
+    def __init__(
+        self, engine: Engine, edges: Collection, *, vertices: Collection | None = None, keep: int = KEEP
+    ) -> None:
+        """`edges` has columns `src` and `dst`; `vertices`, which only `look_up` reads, has a column `id`.
+
+        `keep` is how many answers of each query stay open after `read`, the most recently read ones.
+        """
+        self._engine, self._edges, self._vertices, self._keep = engine, edges, vertices, keep
+        self._type = _id_type(edges, vertices)
+
+    @property
+    def _by_source(self) -> Arrangement:
+        return self._edges.arrange("src")
+
+    @property
+    def _by_target(self) -> Arrangement:
+        return self._edges.arrange("dst")
+
+    def look_up(self) -> LookUp:
+        """What is known of a node: its row of `vertices`; without vertices, the number of `edges` that leave it."""
+        if self._vertices is None:
+            return LookUp(self._engine, self._type, self._by_source, self._keep)
+        return LookUp(self._engine, self._type, self._vertices.arrange("id"), self._keep, counts=False)
+
+    def neighbours(self) -> Neighbours:
+        """The nodes to which edges of a node lead, each once."""
+        return Neighbours(self._engine, self._type, self._by_source, self._keep)
+
+    def two_hops(self) -> Neighbours:
+        """The nodes to which two edges lead, one after the other, each once; the node itself may be one of them."""
+        return Neighbours(self._engine, self._type, self._by_source, self._keep, hops=2)
+
+    def shortest_path(self, hops: int = 4) -> ShortestPath:
+        """The length of the shortest path from one node to another, of at most a number of hops, and one such path.
+
+        A node has distance 0 from itself, whether or not it has edges.
+        """
+        return ShortestPath(self._engine, self._type, self._by_source, self._by_target, self._keep, hops)
+
+
+class GraphQuery(Prepared[AnyBinding]):
+    """A prepared query of a graph."""
+
+    kind = "query"
+    error = SchemaError
+
+    def __init__(
+        self, engine: Engine, title: str, parameters: Sequence[pa.Field], keep: int, number_type: pa.DataType
+    ) -> None:
+        name = f"{title} {next(_names)}"
+        fields = [pa.field(BINDING, number_type, False), *parameters]
+        table = engine.table(f"arguments of {name}", fields, kind="stream")
+        try:
+            view = engine.install(name, self._plan(table).arrange(BINDING))
+        except BaseException:
+            engine.drop_table(table.name)
+            raise
+        super().__init__(engine, name, parameters, table, view, keep)
+        self._sets: set[AnswerSet] = set()
+        self._indexes: dict[str, View] = {}  # views of the indexes that are read directly; the lock guards them
+
+    @abstractmethod
+    def _plan(self, arguments: Collection) -> Collection:
+        """The answers, each row with the number of its binding."""
+
+    def open_columns(self, values: Any, *, timeout: float | None = None) -> AnswerSet:
+        """Open an answer for each row of a table of arguments, all in one epoch, as one object.
+
+        `values` is an Arrow table, or a mapping of parameters to arrays. Many thousands of answers are opened at once
+        without a Python object for each of them.
+        """
+        self._check()
+        columns = self._checked_columns(values)
+        deadline = self._engine.coordinator.deadline(timeout, f"opening {self.kind} {self.name!r}")
+        numbers = pa.array([self.new_number() for _ in range(len(columns[self.parameters[0].name]))], pa.int64())
+        answers = AnswerSet(self, numbers, columns)
+        self._change_set(answers, 1, deadline)
+        self._sets.add(answers)
+        return answers
+
+    def _checked_columns(self, values: Any) -> Values:
+        names = values.schema.names if isinstance(values, pa.Table | pa.RecordBatch) else list(values)
+        if set(names) != {field.name for field in self.parameters}:
+            self._bound(dict.fromkeys(names))  # raises
+        try:
+            arrays = match_columns(values, self.parameters)
+        except SchemaError as error:
+            what = f"{self.kind} {self.name!r} cannot be opened: {error.what}"
+            raise SchemaError(what, detail=error.detail, hint=error.hint) from None
+        return {field.name: array for field, array in zip(self.parameters, arrays, strict=True)}
+
+    def _change_set(self, answers: AnswerSet, diff: int, deadline: Deadline) -> None:
+        if len(answers):
+            rows = {BINDING: answers.numbers.cast(self._table.node.columns[0].type), **answers.bound}
+            self._table.apply(rows, [diff] * len(answers), deadline)
+
+    def end_set(self, answers: AnswerSet, timeout: float | None = None) -> None:
+        """Delete the answers of a set; if that fails, they stay open."""
+        if answers in self._sets:
+            deadline = self._engine.coordinator.deadline(timeout, f"closing answers of {self.kind} {self.name!r}")
+            self._change_set(answers, -1, deadline)
+            self._sets.discard(answers)
+
+    def rows_of_set(self, answers: AnswerSet, timeout: float | None = None) -> pa.Table:
+        """The answers of a set, with their arguments."""
+        if answers not in self._sets:
+            raise DroppedError(f"these answers of {self.kind} {self.name!r} were closed", hint="open them again")
+        rows = plain_rows(self._view.find({BINDING: answers.numbers}, timeout=timeout), self.name)
+        places = pc.index_in(rows[BINDING].cast(pa.int64()), value_set=answers.numbers)
+        arguments = {f"{name}": array.take(places.combine_chunks()) for name, array in answers.bound.items()}
+        given = pa.table(list(arguments.values()), [self._argument_name(name) for name in arguments])
+        for name in self.columns:
+            given = given.append_column(name, rows[name])
+        return given
+
+    def _argument_name(self, name: str) -> str:
+        """The name of a parameter's column beside those of answers."""
+        return f"of_{name}" if name in self.columns else name
+
+    def index(self, arrangement: Arrangement) -> View:
+        """An arrangement as a view that can be looked up; the first call installs it."""
+        (key,) = (field.name for field in ir.schema_of(arrangement.node).key.fields)
+        if key not in self._indexes:
+            with self._lock:
+                if key not in self._indexes:
+                    self._check()
+                    self._indexes[key] = self._engine.install(f"{self.name}: index by {key}", arrangement)
+        return self._indexes[key]
+
+    def close(self) -> None:
+        super().close()
+        self._sets.clear()
+
+    def _release(self) -> None:
+        for index in self._indexes.values():
+            index.drop()
+        super()._release()
+
+
+class AnswerSet:
+    """The answers of a query for a table of arguments, opened and closed together."""
+
+    def __init__(self, query: GraphQuery[Any], numbers: pa.Array, bound: Values) -> None:
+        self._query, self.numbers, self.bound = query, numbers, bound
+
+    def to_arrow(self, *, timeout: float | None = None) -> pa.Table:
+        """All answers as an Arrow table: the arguments, then the columns of the answer.
+
+        A parameter with the name of a column of the answer is called `of_` and that name.
+        """
+        return self._query.rows_of_set(self, timeout)
+
+    def close(self, *, timeout: float | None = None) -> None:
+        """Stop maintaining the answers; closing twice does nothing."""
+        self._query.end_set(self, timeout)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} answers of {self._query.name}>"
+
+
+class LookUp(GraphQuery[Binding]):
+    """What is known of a node. See `Interactive.look_up`."""
+
+    def __init__(
+        self, engine: Engine, kind: pa.DataType, source: Arrangement, keep: int, *, counts: bool = True
+    ) -> None:
+        """`counts` says whether the answer is the number of the node's rows, rather than the rows."""
+        self._source, self._counts = source, counts
+        super().__init__(engine, "look-up", [pa.field("node", kind, False)], keep, pa.int64())
+
+    def _plan(self, arguments: Collection) -> Collection:
+        values = {} if self._counts else {field.name: field.name for field in _value_fields(self._source)}
+        rows = _joined(arguments, self._source, values)
+        return rows.count(BINDING, "edges") if self._counts else rows
+
+    def _binding(self, number: int, values: Values) -> Binding:
+        return Binding(self, number, values)
+
+    def _read(self, bound: Values, deadline: Deadline) -> pa.Table:
+        if not self._engine.epoch:
+            return super()._read(bound, deadline)
+        rows = _found(self.index(self._source), bound["node"], deadline)
+        if not self._counts:
+            return plain_rows(rows, self.name).select(self.columns)
+        edges = pc.sum(rows["diff"]).as_py()
+        return pa.table({"edges": pa.array([edges] if edges else [], pa.int64())})
+
+
+class Neighbours(GraphQuery[Binding]):
+    """The nodes at the end of a number of hops. See `Interactive.neighbours` and `Interactive.two_hops`."""
+
+    def __init__(self, engine: Engine, kind: pa.DataType, edges: Arrangement, keep: int, hops: int = 1) -> None:
+        self._edges, self._hops = edges, hops
+        title = "neighbours" if hops == 1 else f"neighbours at {hops} hops"
+        super().__init__(engine, title, [pa.field("node", kind, False)], keep, pa.int64())
+
+    def _plan(self, arguments: Collection) -> Collection:
+        reached = arguments
+        for _ in range(self._hops):
+            reached = _hop(reached, self._edges, "dst")
+        return reached.distinct(BINDING)
+
+    def _binding(self, number: int, values: Values) -> Binding:
+        return Binding(self, number, values)
+
+    def _read(self, bound: Values, deadline: Deadline) -> pa.Table:
+        if self._hops > 1 or not self._engine.epoch:
+            return super()._read(bound, deadline)
+        rows = _found(self.index(self._edges), bound["node"], deadline)
+        nodes = pc.unique(rows["dst"].filter(pc.greater(rows["diff"], 0))).drop_null()
+        return pa.table({"node": nodes})
+
+
+class PathAnswer(Binding):
+    """The shortest path between two nodes, kept up to date."""
+
+    _query: ShortestPath
+
+    def length(self, *, timeout: float | None = None) -> int | None:
+        """The number of edges of the shortest path; None if there is none of at most the query's number of hops."""
+        lengths = self.to_arrow(timeout=timeout)["length"].to_pylist()
+        return lengths[0] if lengths else None
+
+    def path(self, *, timeout: float | None = None) -> list[Any] | None:
+        """The nodes of one of the shortest paths; None if there is none.
+
+        The path is searched when it is asked for, from both ends in the two indexes of the edges.
+        """
+        self._check()
+        return self._query.path(self.bound, timeout)
+
+
+class ShortestPath(GraphQuery[PathAnswer]):
+    """The shortest path of a limited length from one node to another. See `Interactive.shortest_path`."""
+
+    def __init__(
+        self, engine: Engine, kind: pa.DataType, forward: Arrangement, backward: Arrangement, keep: int, hops: int
+    ) -> None:
+        if not isinstance(hops, int) or hops < 1:
+            raise SchemaError(f"cannot search for paths of at most {hops!r} hops", hint="`hops` must be at least 1")
+        self._forward, self._backward, self.hops = forward, backward, hops
+        fields = [pa.field("source", kind, False), pa.field("target", kind, False)]
+        # Pairs of a binding and a node are compared faster if they fit into 64 bits.
+        fits = Schema([pa.field(BINDING, pa.int32(), False), fields[0]]).key.exact
+        self._used: set[int] = set()
+        super().__init__(engine, f"paths of {hops} hops", fields, keep, pa.int32() if fits else pa.int64())
+
+    def _plan(self, arguments: Collection) -> Collection:
+        sources, targets = (arguments.select(BINDING, node=end) for end in ("source", "target"))
+        from_source = _within(sources, self._forward, "dst", (self.hops + 1) // 2)
+        to_target = _within(targets, self._backward, "src", self.hops // 2)
+        key = (BINDING, "node")
+        meetings = pairs(
+            from_source.arrange(*key),
+            to_target.arrange(*key),
+            {BINDING: BINDING, "one": "distance"},
+            {"other": "distance"},
+        )
+        length = add(Column(_DISTANCE, False, "one"), Column(_DISTANCE, False, "other"))
+        return meetings.step(Computed(((BINDING, _column(meetings, BINDING)), ("length", length)))).min(BINDING)
+
+    def _binding(self, number: int, values: Values) -> PathAnswer:
+        return PathAnswer(self, number, values)
+
+    # Numbers of 32 bits are used again.
+
+    def new_number(self) -> int:
+        while True:
+            number = super().new_number() % _MOST_SMALL_NUMBERS
+            if number not in self._used:
+                return number
+
+    def change(self, opened: Mapping[int, Values], closed: Mapping[int, Values], deadline: Deadline) -> None:
+        super().change(opened, closed, deadline)
+        self._used |= opened.keys()
+        self._used -= closed.keys()
+
+    def _change_set(self, answers: AnswerSet, diff: int, deadline: Deadline) -> None:
+        super()._change_set(answers, diff, deadline)
+        numbers = answers.numbers.to_pylist()
+        self._used.update(numbers) if diff > 0 else self._used.difference_update(numbers)
+
+    # Paths.
+
+    def path(self, bound: Values, timeout: float | None = None) -> list[Any] | None:
+        """The nodes of one of the shortest paths between two nodes; None if there is none."""
+        deadline = self._engine.coordinator.deadline(timeout, f"searching for a path of {self.kind} {self.name!r}")
+        forward, backward = self.index(self._forward), self.index(self._backward)
+        with (
+            forward.hold(timeout=deadline.seconds_left()) as one,
+            backward.hold(timeout=deadline.seconds_left()) as other,
+        ):
+            epoch = max(one.epoch, other.epoch)
+            return shortest_path(
+                bound["source"],
+                bound["target"],
+                self.hops,
+                HeldIndex(one, epoch, "src", "dst", deadline),
+                HeldIndex(other, epoch, "dst", "src", deadline),
+            )
+
+
+# Plans.
+
+
+def _id_type(edges: Collection, vertices: Collection | None) -> pa.DataType:
+    """The type of ids; raises unless all columns of ids exist and have the same type."""
+    wanted = [("edges", edges, "src"), ("edges", edges, "dst")]
+    wanted += [] if vertices is None else [("vertices", vertices, "id")]
+    types = []
+    for what, collection, name in wanted:
+        kinds = {field.name: field.type for field in collection.node.columns}
+        if name not in kinds:
+            raise SchemaError(
+                f"the {what} have no column {name!r}",
+                detail=f"the columns are {described(collection.node.columns)}",
+                hint=f"select({name}=...) first",
+            )
+        types.append(kinds[name])
+    if len(set(types)) > 1:
+        raise SchemaError(
+            "ids must have the same type in all columns",
+            detail=", ".join(f"{name}: {kind}" for (_, _, name), kind in zip(wanted, types, strict=True)),
+            hint="map to columns of one type first",
+        )
+    return types[0]
+
+
+def _column(collection: Collection, name: str) -> Column:
+    field = next(field for field in collection.node.columns if field.name == name)
+    return Column(field.type, field.nullable, name)
+
+
+def _value_fields(arrangement: Arrangement) -> Sequence[pa.Field]:
+    return ir.schema_of(arrangement.node).val.fields
+
+
+def _declared(collection: Collection, nullable: bool) -> Collection:
+    """The collection with its column `node` declared nullable or not."""
+    return collection.declare(
+        [field.with_nullable(nullable) if field.name == "node" else field for field in collection.node.columns]
+    )
+
+
+def _joined(reached: Collection, index: Arrangement, values: Mapping[str, str]) -> Collection:
+    """The bindings of nodes, with value columns (`new: old`) of the rows that an index has for the node."""
+    (key,) = ir.schema_of(index.node).key.fields
+    return pairs(_declared(reached, key.nullable).arrange("node"), index, {BINDING: BINDING}, values)
+
+
+def _hop(reached: Collection, edges: Arrangement, to: str) -> Collection:
+    """The nodes one hop further, as often as paths lead there."""
+    onward = _joined(reached, edges, {"node": to})
+    node = _column(onward, "node")
+    return _declared(onward.step(RowCondition(is_not_null(node))), nullable=False) if node.nullable else onward
+
+
+def _within(start: Collection, edges: Arrangement, to: str, hops: int) -> Collection:
+    """The nodes within a number of hops, with all their distances up to that number, as often as paths lead there.
+
+    From the third hop on, nodes are extended once for all paths of a length: the number of paths might overflow.
+    """
+    levels = [start]
+    for hop in range(1, hops + 1):
+        last = levels[-1] if hop <= 2 else levels[-1].distinct("node")
+        levels.append(_hop(last, edges, to))
+    with_distances = [
+        level.step(
+            Computed(
+                (
+                    (BINDING, _column(level, BINDING)),
+                    ("node", _column(level, "node")),
+                    ("distance", Literal(_DISTANCE, False, distance)),
+                )
+            )
+        )
+        for distance, level in enumerate(levels)
+    ]
+    return with_distances[0].concat(*with_distances[1:])
+
+
+def _found(index: View, node: pa.Array, deadline: Deadline) -> pa.Table:
+    """The rows that an index has for a node, with multiplicities, at the last closed epoch, which must exist."""
+    (key,) = ir.schema_of(index.plan).key.fields
+    return index.find({key.name: node}, timeout=deadline.seconds_left())
