@@ -34,13 +34,15 @@ IDS = {
 class World:
     """An engine with a graph and all queries of it, the present edges, and the answers that are open."""
 
-    def __init__(self, ids: str = "int64", nullable: bool = False, hops: int = 4, **options: Any) -> None:
+    def __init__(
+        self, ids: str = "int64", nullable: bool = False, hops: int = 4, share: bool = True, **options: Any
+    ) -> None:
         kind, self.id = IDS[ids]
         self.engine, self.hops = Engine(**options), hops
         fields = [pa.field(name, kind, nullable) for name in ("src", "dst")]
         self.input = self.engine.input("edges", fields, key="src")
         self.edges: Counter[Edge] = Counter()
-        queries = Interactive(self.engine, self.input)
+        queries = Interactive(self.engine, self.input, share=share)
         self.look_up, self.neighbours, self.two_hops = queries.look_up(), queries.neighbours(), queries.two_hops()
         self.paths = queries.shortest_path(hops)
         self.open: list[tuple[str, tuple[int, ...], Any]] = []
@@ -261,6 +263,17 @@ def test_five_uses_of_two_indexes() -> None:
     sizes = {flow: sum(one.bytes + one.inner_bytes for one in status if one.dataflow == flow) for flow in uses}
     others = sum(one.bytes + one.inner_bytes for one in status if one.dataflow not in uses)
     assert min(sizes.values()) > 100_000 > others
+
+
+def test_without_sharing_every_join_has_an_index() -> None:
+    world, numbers = World("int32", share=False), random.Random(1)
+    world.change(Counter((numbers.randrange(5_000), numbers.randrange(5_000)) for _ in range(20_000)))
+    for name in ("look_up", "neighbours", "two_hops", "paths"):
+        world.show(name, (1, 2))
+    world.engine.wait()
+    sizes = {one.dataflow: one.bytes + one.inner_bytes for one in world.engine.status()}
+    index = sizes.pop("input edges")
+    assert 7 < sum(sizes.values()) / index < 9
 
 
 @pytest.mark.parametrize("ids", sorted(IDS))

@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import pyarrow as pa
@@ -69,6 +69,9 @@ _MOST_SMALL_NUMBERS = 1 << 31
 
 _DISTANCE = pa.int32()
 
+Index = Callable[[], Arrangement]
+"""A function that returns an index of the edges for one join."""
+
 _names = itertools.count(1)
 
 
@@ -89,28 +92,39 @@ class Interactive:
     """
 
     def __init__(
-        self, engine: Engine, edges: Collection, *, vertices: Collection | None = None, keep: int = KEEP
+        self,
+        engine: Engine,
+        edges: Collection,
+        *,
+        vertices: Collection | None = None,
+        keep: int = KEEP,
+        share: bool = True,
     ) -> None:
         """`edges` has columns `src` and `dst`; `vertices`, which only `look_up` reads, has a column `id`.
 
-        `keep` is how many answers of each query stay open after `read`, the most recently read ones.
+        `keep` is how many answers of each query stay open after `read`, the most recently read ones. With
+        `share=False` every join builds an index of its own, to see what sharing saves.
         """
         self._engine, self._edges, self._vertices, self._keep = engine, edges, vertices, keep
-        self._type = _id_type(edges, vertices)
+        self._type, self._share = _id_type(edges, vertices), share
 
-    @property
     def _by_source(self) -> Arrangement:
-        return self._edges.arrange("src")
+        return self._index(self._edges.arrange("src"))
 
-    @property
     def _by_target(self) -> Arrangement:
-        return self._edges.arrange("dst")
+        return self._index(self._edges.arrange("dst"))
+
+    def _index(self, arrangement: Arrangement) -> Arrangement:
+        """An arrangement for one join, which it shares with others or not."""
+        if self._share:
+            return arrangement
+        return Arrangement(ir.with_owner(arrangement.node, f"join {next(_names)}"))
 
     def look_up(self) -> LookUp:
         """What is known of a node: its row of `vertices`; without vertices, the number of `edges` that leave it."""
         if self._vertices is None:
-            return LookUp(self._engine, self._type, self._by_source, self._keep)
-        return LookUp(self._engine, self._type, self._vertices.arrange("id"), self._keep, counts=False)
+            return LookUp(self._engine, self._type, self._by_source(), self._keep)
+        return LookUp(self._engine, self._type, self._index(self._vertices.arrange("id")), self._keep, counts=False)
 
     def neighbours(self) -> Neighbours:
         """The nodes to which edges of a node lead, each once."""
@@ -288,7 +302,7 @@ class LookUp(GraphQuery[Binding]):
 class Neighbours(GraphQuery[Binding]):
     """The nodes at the end of a number of hops. See `Interactive.neighbours` and `Interactive.two_hops`."""
 
-    def __init__(self, engine: Engine, kind: pa.DataType, edges: Arrangement, keep: int, hops: int = 1) -> None:
+    def __init__(self, engine: Engine, kind: pa.DataType, edges: Index, keep: int, hops: int = 1) -> None:
         self._edges, self._hops = edges, hops
         title = "neighbours" if hops == 1 else f"neighbours at {hops} hops"
         super().__init__(engine, title, [pa.field("node", kind, False)], keep, pa.int64())
@@ -296,7 +310,7 @@ class Neighbours(GraphQuery[Binding]):
     def _plan(self, arguments: Collection) -> Collection:
         reached = arguments
         for _ in range(self._hops):
-            reached = _hop(reached, self._edges, "dst")
+            reached = _hop(reached, self._edges(), "dst")
         return reached.distinct(BINDING)
 
     def _binding(self, number: int, values: Values) -> Binding:
@@ -305,7 +319,7 @@ class Neighbours(GraphQuery[Binding]):
     def _read(self, bound: Values, deadline: Deadline) -> pa.Table:
         if self._hops > 1 or not self._engine.epoch:
             return super()._read(bound, deadline)
-        rows = _found(self.index(self._edges), bound["node"], deadline)
+        rows = _found(self.index(self._edges()), bound["node"], deadline)
         nodes = pc.unique(rows["dst"].filter(pc.greater(rows["diff"], 0))).drop_null()
         return pa.table({"node": nodes})
 
@@ -333,7 +347,7 @@ class ShortestPath(GraphQuery[PathAnswer]):
     """The shortest path of a limited length from one node to another. See `Interactive.shortest_path`."""
 
     def __init__(
-        self, engine: Engine, kind: pa.DataType, forward: Arrangement, backward: Arrangement, keep: int, hops: int
+        self, engine: Engine, kind: pa.DataType, forward: Index, backward: Index, keep: int, hops: int
     ) -> None:
         if not isinstance(hops, int) or hops < 1:
             raise SchemaError(f"cannot search for paths of at most {hops!r} hops", hint="`hops` must be at least 1")
@@ -384,7 +398,7 @@ class ShortestPath(GraphQuery[PathAnswer]):
     def path(self, bound: Values, timeout: float | None = None) -> list[Any] | None:
         """The nodes of one of the shortest paths between two nodes; None if there is none."""
         deadline = self._engine.coordinator.deadline(timeout, f"searching for a path of {self.kind} {self.name!r}")
-        forward, backward = self.index(self._forward), self.index(self._backward)
+        forward, backward = self.index(self._forward()), self.index(self._backward())
         with (
             forward.hold(timeout=deadline.seconds_left()) as one,
             backward.hold(timeout=deadline.seconds_left()) as other,
@@ -454,7 +468,7 @@ def _hop(reached: Collection, edges: Arrangement, to: str) -> Collection:
     return _declared(onward.step(RowCondition(is_not_null(node))), nullable=False) if node.nullable else onward
 
 
-def _within(start: Collection, edges: Arrangement, to: str, hops: int) -> Collection:
+def _within(start: Collection, edges: Index, to: str, hops: int) -> Collection:
     """The nodes within a number of hops, with all their distances up to that number, as often as paths lead there.
 
     From the third hop on, nodes are extended once for all paths of a length: the number of paths might overflow.
@@ -462,7 +476,7 @@ def _within(start: Collection, edges: Arrangement, to: str, hops: int) -> Collec
     levels = [start]
     for hop in range(1, hops + 1):
         last = levels[-1] if hop <= 2 else levels[-1].distinct("node")
-        levels.append(_hop(last, edges, to))
+        levels.append(_hop(last, edges(), to))
     with_distances = [
         level.step(
             Computed(
