@@ -16,6 +16,7 @@
     fan_in     `fan-in`: joins with many inputs that change at the same time, on Spark
     graphs     `graph-batch`, `graph-updates` and `closure`: iterative queries
     triangles  `graph-triangles`: a motif with a cycle, on the graphs of `rmat`
+    graph_interactive   `graph-interactive`: look-ups, hops and paths while a graph changes (figure 5)
     datalog    `datalog` and `datalog-interactive`: recursive programs, bottom-up and top-down
     program_analysis   `program-analysis` and `program-analysis-interactive`, on the graphs of `program_graphs`
     ingest     `ingest-load`, `ingest-follow`, `ingest-insert` and `ingest-latency`, on Spark
@@ -31,6 +32,7 @@ from ikebana_bench.counts import CountClosedLoop, CountOpenLoop, Scaling
 from ikebana_bench.datalog import Datalog, DatalogInteractive
 from ikebana_bench.fan_in import FanIn
 from ikebana_bench.floor import SortFloor
+from ikebana_bench.graph_interactive import GraphInteractive
 from ikebana_bench.graphs import Closure, GraphBatch, GraphUpdates
 from ikebana_bench.ingest import IngestFollow, IngestInsert, IngestLatency, IngestLoad
 from ikebana_bench.lookups import Lookups
@@ -58,6 +60,7 @@ SCENARIOS: tuple[type[AnyScenario], ...] = (
     FanIn,
     GraphBatch,
     GraphUpdates,
+    GraphInteractive,
     Closure,
     GraphTriangles,
     Datalog,
