@@ -14,7 +14,8 @@
     queries    `join-proportionality` (figure 6f) and `idle-queries`
     lookups    `lookups`: reading by key, and prepared statements, on Spark
     fan_in     `fan-in`: joins with many inputs that change at the same time, on Spark
-    graphs     `graph-batch`, `graph-updates` and `closure`: iterative queries
+    graph_batch   `graph-batch`: iterative queries from scratch, on random and RMAT graphs (appendix C)
+    graphs     `graph-updates` and `closure`: iterative queries
     triangles  `graph-triangles`: a motif with a cycle, on the graphs of `rmat`
     graph_interactive   `graph-interactive`: look-ups, hops and paths while a graph changes (figure 5)
     datalog    `datalog` and `datalog-interactive`: recursive programs, bottom-up and top-down
@@ -32,8 +33,9 @@ from ikebana_bench.counts import CountClosedLoop, CountOpenLoop, Scaling
 from ikebana_bench.datalog import Datalog, DatalogInteractive
 from ikebana_bench.fan_in import FanIn
 from ikebana_bench.floor import SortFloor
+from ikebana_bench.graph_batch import GraphBatch
 from ikebana_bench.graph_interactive import GraphInteractive
-from ikebana_bench.graphs import Closure, GraphBatch, GraphUpdates
+from ikebana_bench.graphs import Closure, GraphUpdates
 from ikebana_bench.ingest import IngestFollow, IngestInsert, IngestLatency, IngestLoad
 from ikebana_bench.lookups import Lookups
 from ikebana_bench.program_analysis import ProgramAnalysis, ProgramAnalysisInteractive

@@ -22,7 +22,7 @@ machine compare `cpu_ms`. Each phase verifies a sample of its answers by breadth
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter, process_time, sleep
@@ -410,28 +410,20 @@ class GraphInteractive(Scenario[InteractiveParameters]):
                 results[f"{peer_name}_load_s"] = watch.seconds
                 for name in progress.track(f"asking {peer_name}", CLASSES):
                     for size in SIZES:
-                        ask = lambda arguments, peer=peer, name=name: peer.answer(name, list(arguments.values()))  # noqa: E731
-                        results[f"{name}_{size}_{peer_name}_ms"] = self._ask_peer(oracle, name, size, ask, peer_name)
+                        results[f"{name}_{size}_{peer_name}_ms"] = self._ask_peer(oracle, peer, name, size)
         return results
 
-    def _ask_peer(
-        self,
-        oracle: Oracle,
-        name: str,
-        size: int,
-        ask: Callable[[Mapping[str, Nodes]], graph_peers.Rows],
-        peer: str,
-    ) -> float:
+    def _ask_peer(self, oracle: Oracle, peer: graph_peers.GraphPeer, name: str, size: int) -> float:
         """The mean time of a peer's answers."""
         times, watch = list[float](), Stopwatch()
         while watch.seconds < self._p.seconds or len(times) < 3:
             arguments = self._graph.arguments(name, size)
             clock = Stopwatch()
-            rows = ask(arguments)
+            rows = peer.answer(name, list(arguments.values()))
             times.append(clock.seconds * 1e3)
         given = list(zip(*(nodes.tolist() for nodes in arguments.values()), strict=True))
         with_arguments = [(*given[number - 1], value) for number, value in rows]
-        self._check_rows(oracle, name, arguments, with_arguments, f"of {peer}")
+        self._check_rows(oracle, name, arguments, with_arguments, f"of {peer.name}")
         return float(np.mean(times[1:]))
 
     # Figures.

@@ -1,12 +1,10 @@
-"""`graph-batch`, `graph-updates` and `closure`: iterative queries (§6.3.1, §6.3.3, appendices C and D).
+"""`graph-updates` and `closure`: iterative queries (§6.3.1, §6.3.3, appendices C and D).
 
-- `graph-batch` indexes a random graph by source, computes reachability and shortest paths from the first node with an
-  outgoing edge, indexes the graph by target, and computes connected components with both indexes.
 - `graph-updates` computes reachability, and then replaces one edge, or 1,000 edges, per epoch.
 - `closure` computes transitive closure and same generation, on the smaller graphs of the paper's Datalog tables.
 
 Measured is the time until a view is up to date; generating graphs, reading views and verifying them are not measured.
-`graph-batch` and `graph-updates` use a random graph only, and `closure` leaves out the larger graphs of the paper.
+`closure` leaves out the larger graphs of the paper.
 
 `rust_anchor_ratio` is our speed over the speed of differential dataflow in Rust with one worker, measured on a
 different machine of the same size (`ikebana_bench.arrange` describes how reliable it is); above 1, we are faster.
@@ -33,7 +31,6 @@ from ikebana_bench.scenario import Parameters, Results, Scenario, parameter
 Nodes = NDArray[np.int32]
 
 # Measurements of the Rust reference with one worker and the default parameters.
-RUST_S = {"index_forward": 2.8, "reach": 3.1, "sssp": 4.7, "index_reverse": 2.75, "wcc": 9.6}
 RUST_SINGLE_MS, RUST_THOUSAND_MS = 0.135, 22.0
 RUST_CLOSURE_S = {"tc_tree-11": 0.42, "tc_grid-50": 1.8, "tc_gnp-1k": 2.6, "sg_grid-50": 0.155, "sg_gnp-1k": 6.85}
 
@@ -48,17 +45,18 @@ class GraphParameters(Parameters):
 
 @dataclass(frozen=True)
 class Graph:
-    """A random graph."""
+    """A graph, and what iterative queries compute of it."""
 
     nodes: int
     src: Nodes
     dst: Nodes
 
     @staticmethod
-    def of(p: GraphParameters) -> Graph:
-        random = np.random.default_rng(p.seed)
-        src, dst = (random.integers(0, p.nodes, p.edges).astype(np.int32) for _ in range(2))
-        return Graph(p.nodes, src, dst)
+    def random(nodes: int, edges: int, seed: int) -> Graph:
+        """A graph with random edges."""
+        random = np.random.default_rng(seed)
+        src, dst = (random.integers(0, nodes, edges).astype(np.int32) for _ in range(2))
+        return Graph(nodes, src, dst)
 
     @property
     def root(self) -> int:
@@ -93,61 +91,15 @@ class Graph:
                 return label
 
 
-class GraphBatch(Scenario[GraphParameters]):
-    """Run index-forward, reachability, shortest paths, index-reverse and connected components in this order."""
-
-    name = "graph-batch"
-    claim = "Iterative queries over a shared index run faster from scratch than in the compiled reference."
-    paper = "§6.3.3, appendix C"
-    parameters = GraphParameters
-
-    def run(self, parameters: GraphParameters, progress: Progress) -> Results:
-        drawn, timer = Graph.of(parameters), Timer()
-        with Engine(parameters.workers) as engine:
-            edges, roots = _load(engine, drawn, timer)
-            for name, program in progress.track("running", _programs(edges, roots)):
-                with timer(name):
-                    view = engine.install(name, program)
-                    view.wait(engine.epoch - 1)
-                if name in ("reach", "sssp", "wcc"):
-                    self._check(name, view.read(), drawn)
-        seconds = timer.seconds
-        results: dict[str, Any] = {f"{name}_s": spent for name, spent in seconds.items()}
-        results |= {f"{name}_rust_anchor_ratio": RUST_S[name] / spent for name, spent in seconds.items()}
-        return {**results, "cpu_share": timer.cpu_share}
-
-    def _check(self, name: str, answer: pa.Table, drawn: Graph) -> None:
-        actual = np.full(drawn.nodes, -1, np.int64)
-        value = np.zeros(answer.num_rows) if name == "reach" else answer.column(1).to_numpy()
-        actual[answer["node"].to_numpy()] = value
-        expected = drawn.components() if name == "wcc" else drawn.distances()
-        has_edge = np.zeros(drawn.nodes, bool)
-        has_edge[drawn.src] = has_edge[drawn.dst] = True
-        if name == "reach":
-            expected = np.where(expected >= 0, 0, -1)
-        if name == "wcc":
-            expected = np.where(has_edge, expected, -1)
-        self.verify(bool((actual == expected).all()), f"{name} agrees with NumPy")
-
-
-def _load(engine: Engine, drawn: Graph, timer: Timer) -> tuple[Input, Input]:
+def load(engine: Engine, drawn: Graph) -> tuple[Input, Input]:
+    """Edges, indexed by source, and a root."""
     edges = engine.input("edges", {"src": pa.int32(), "dst": pa.int32()}, key="src")
     roots = engine.input("roots", {"node": pa.int32()})
-    with timer("index_forward"):
-        edges.insert({"src": drawn.src, "dst": drawn.dst})
-        roots.insert({"node": np.array([drawn.root], np.int32)})
-        engine.advance()
-        engine.run()
+    edges.insert({"src": drawn.src, "dst": drawn.dst})
+    roots.insert({"node": np.array([drawn.root], np.int32)})
+    engine.advance()
+    engine.run()
     return edges, roots
-
-
-def _programs(edges: Input, roots: Input) -> list[tuple[str, Any]]:
-    return [
-        ("reach", graph.reach(edges, roots)),
-        ("sssp", graph.shortest_paths(edges, roots)),
-        ("index_reverse", edges.arrange("dst")),
-        ("wcc", graph.connected_components(edges)),
-    ]
 
 
 @dataclass(frozen=True)
@@ -165,9 +117,10 @@ class GraphUpdates(Scenario[UpdateParameters]):
     parameters = UpdateParameters
 
     def run(self, parameters: UpdateParameters, progress: Progress) -> Results:
-        drawn, random = Graph.of(parameters), np.random.default_rng(parameters.seed + 1)
+        drawn = Graph.random(parameters.nodes, parameters.edges, parameters.seed)
+        random = np.random.default_rng(parameters.seed + 1)
         with Engine(parameters.workers) as engine:
-            edges, roots = _load(engine, drawn, Timer())
+            edges, roots = load(engine, drawn)
             view = engine.install("reach", graph.reach(edges, roots))
             view.wait(engine.epoch - 1)
             single = self._change(engine, edges, view, drawn, random, 1, parameters.changes, progress)

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from ikebana.cli import main
-from ikebana_bench import graph_interactive, graph_peers, postgres
+from ikebana_bench import graph_arrays, graph_batch, graph_interactive, graph_peers, postgres
 from ikebana_bench.graph_interactive import CLASSES, SIZES, Oracle, RandomGraph
+from ikebana_bench.graphs import Graph
+from ikebana_bench.rmat import rmat
 
 
 def report(tmp_path: Path, *arguments: str) -> dict[str, Any]:
@@ -104,3 +106,28 @@ def test_errors_of_postgres() -> None:
 def test_sizes_are_those_of_the_anchors() -> None:
     assert all(len(times) == len(SIZES) for times in graph_interactive.RUST_MS.values())
     assert np.all(np.diff([graph_interactive.RUST_MS[name] for name in CLASSES], axis=1) > 0)
+
+
+# graph-batch.
+
+
+def test_iterative_queries(tmp_path: Path) -> None:
+    arguments = ("--nodes=100", "--edges=300", "--scale=6", "--edge-factor=3", "--processes=1", "--no-arrays")
+    results = report(tmp_path, "graph-batch", *arguments)
+    for program in graph_batch.PROGRAMS:
+        assert {f"random_1_{program}_s", f"rmat_1_{program}_cpu_s"} <= results.keys()
+
+
+@pytest.mark.parametrize("graph", [Graph.random(50, 60, 1), Graph(1 << 6, *rmat(6, 2, 1))], ids=["random", "rmat"])
+def test_oracle_programs_for_one_thread(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs over arrays and hash maps agree with NumPy; they are not compiled here."""
+    for name, function in vars(graph_arrays).items():
+        if hasattr(function, "py_func"):
+            monkeypatch.setattr(graph_arrays, name, function.py_func)
+    expected = graph_batch._expected(graph)
+    for run in (graph_batch._by_arrays, graph_batch._by_maps):
+        timer, answers = run(graph)
+        assert timer.seconds.keys() == set(graph_batch.PROGRAMS)
+        assert {name: values.tolist() for name, values in answers.items()} == {
+            name: values.tolist() for name, values in expected.items()
+        }
