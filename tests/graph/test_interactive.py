@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from ikebana.engine import Engine
 from ikebana.errors import DroppedError, SchemaError
 from ikebana.graph import interactive
-from ikebana.graph.interactive import Interactive
+from ikebana.graph.interactive import GraphQuery, Interactive
+from ikebana.runtime import dataflow, program
+from ikebana.runtime.dataflow import Dataflow
 from tests.dataflow.harness import cluster_of
 from tests.profiles import examples
 
@@ -276,6 +278,12 @@ def test_without_sharing_every_join_has_an_index() -> None:
     assert 7 < sum(sizes.values()) / index < 9
 
 
+def flow_of(world: World, query: GraphQuery[Any]) -> Dataflow:
+    """The dataflow of a query, on the only worker."""
+    (worker,) = cluster_of(world.engine).workers
+    return worker.flows[query._view.dataflow]
+
+
 @pytest.mark.parametrize("ids", sorted(IDS))
 @pytest.mark.parametrize("name", ["look_up", "neighbours", "two_hops", "paths"])
 def test_openings_and_changes_run_as_programs(name: str, ids: str) -> None:
@@ -284,12 +292,7 @@ def test_openings_and_changes_run_as_programs(name: str, ids: str) -> None:
     world.show(name, (1, 4))
     world.check()
     query = getattr(world, name)
-    (flow,) = [
-        flow
-        for worker in cluster_of(world.engine).workers
-        for flow in worker.flows.values()
-        if flow.name == query._view.dataflow
-    ]
+    flow = flow_of(world, query)
     before = flow.programs_run, flow.sweeps
     world.show(name, (2, 3))
     query.wait()
@@ -297,6 +300,24 @@ def test_openings_and_changes_run_as_programs(name: str, ids: str) -> None:
     query.wait()
     ran, swept = flow.programs_run - before[0], flow.sweeps - before[1]
     assert ran == swept >= 2
+
+
+def test_large_openings_are_visited() -> None:
+    """A program is left to visits where it has had many rows for each argument, and runs again for few arguments."""
+    world, numbers = World("int32"), random.Random(1)
+    world.change(Counter((numbers.randrange(300), numbers.randrange(300)) for _ in range(2_000)))
+    query = world.two_hops
+    query.open(node=1)
+    query.wait()
+    flow = flow_of(world, query)
+    with patch.object(program, "FUSE", "small"), patch.object(dataflow, "FUSE", "small"):
+        ran = []
+        for size in (50, 50, 200, 200, 1):
+            before = flow.programs_run, flow.sweeps
+            query.open_columns({"node": list(range(size))})
+            query.wait()
+            ran.append((flow.programs_run - before[0]) / (flow.sweeps - before[1]))
+    assert ran[2:] == [0, 0, 1]
 
 
 # Arguments.

@@ -83,6 +83,7 @@ class ProgramBuilder:
         self._outputs: dict[int, Rows | Index] = {}  # by the identity of streams and arrangements
         self._variables: dict[int, tuple[Rows, int]] = {}  # by identity: the rows that wait, and the slot of rounds
         self._loop: _Loop | None = None
+        self.has_loop = False
 
     # Registers.
 
@@ -225,7 +226,7 @@ class ProgramBuilder:
             return False
         repeat = opcodes.REPEAT if self.workers == 1 else opcodes.AGREE
         self.emit(repeat, start, len(loop.pending), *(cell for pair in loop.pending for cell in pair))
-        self._loop = None
+        self._loop, self.has_loop = None, True
         for stream, collected in loop.leaving:
             self.write(stream, self.consolidated(collected))
         return True

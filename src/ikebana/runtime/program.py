@@ -74,6 +74,47 @@ MOST_INPUT_ROWS = 1 << 10
 """Sweeps with more rows of input than this are done by visits: they would write more than memtables have room for."""
 
 
+MOST_ROWS = 6_000
+"""Sweeps of programs without loops that would have more rows in all registers than this are done by visits: with so
+many rows, visits are faster."""
+
+
+class RowsPerInput:
+    """How many rows a program has in its registers for each row of its inputs, as observed.
+
+    Some inputs cause more rows than others, so the observations are kept apart by which inputs have changed. They count
+    less and less, and are forgotten sooner where they keep the program from running.
+    """
+
+    _KEPT, _KEPT_UNUSED = 0.9, 0.98
+
+    def __init__(self) -> None:
+        self._observed: dict[tuple[int, ...], tuple[float, float]] = {}  # rows of input, and rows in all registers
+
+    def observe(self, given: Sequence[int], rows: int) -> None:
+        """Note how many rows a program has had in all registers, with so many rows of each input."""
+        changed = _changed(given)
+        inputs, registers = self._observed.get(changed, (0.0, 0.0))
+        self._observed[changed] = self._KEPT * inputs + sum(given), self._KEPT * registers + rows
+
+    def are_few(self, given: Sequence[int]) -> bool:
+        """Whether a program probably has at most `MOST_ROWS` rows in its registers, with so many rows of each input."""
+        changed = _changed(given)
+        inputs, registers = self._observed.get(changed, (1.0, 0.0))
+        if sum(given) * registers <= MOST_ROWS * inputs or sum(given) <= ALWAYS_FEW:
+            return True
+        self._observed[changed] = inputs, self._KEPT_UNUSED * registers
+        return False
+
+
+def _changed(given: Sequence[int]) -> tuple[int, ...]:
+    return tuple([number for number, rows in enumerate(given) if rows])
+
+
+ALWAYS_FEW = 4
+"""Sweeps with so few rows of input are done by programs, whatever was observed: most rows cause less than the mean."""
+
+
 @dataclass(frozen=True, slots=True)
 class Preview:
     """What a program would write to each trace at an epoch."""
@@ -124,6 +165,10 @@ class Program:
         self._keeps_texts = builder.workers > 1 or bool(outputs)  # traces may change while registers are read
         self._used: Workspace | None = None  # by the outputs that the last epoch offers
         self._room = min(LEAST_ROOM, ROOM)
+        self._input_counts = [
+            register.lanes.count if isinstance(register, Fresh) else register.count for _, register in builder.inputs
+        ]
+        self._growth = None if builder.has_loop else RowsPerInput()
 
     def run(self, lower: int, upper: int) -> int:
         """Complete the epochs from `lower` on, at most up to `upper`; return the epoch that was reached.
@@ -228,7 +273,14 @@ class Program:
             if status == opcodes.DONE:
                 return True
             if not self._make_room(workspace, status):
+                self._observe(workspace, 2 * MOST_ROWS)
                 return False
+
+    def _observe(self, workspace: Workspace, least: int = 0) -> None:
+        """Note how many rows are in the registers, at least `least` if the program could not be completed."""
+        if self._growth is not None:
+            rows = int(workspace.counts[1 : self._counts].sum())
+            self._growth.observe(workspace.counts[self._input_counts].tolist(), max(rows, least))
 
     def _can_make_room(self, workspace: Workspace, status: int) -> bool:
         """Whether a program has stopped for lack of room, and can get more."""
@@ -331,6 +383,7 @@ class Program:
 
     def _publish(self, workspace: Workspace, epoch: int) -> None:
         """Note that an epoch is complete: pass on what was written to the result, and forget the input."""
+        self._observe(workspace)
         for output, register in self._outputs:
             if isinstance(output, Stream) and isinstance(register, Rows):
                 output.offer(partial(workspace.changes, register, epoch))
@@ -397,15 +450,20 @@ class Program:
     def _load(self, epoch: int) -> list[tuple[Changes | StoredBatch, Rows | Fresh]] | None:
         """The changes of all inputs; None if they are too many, or of a form that programs do not know."""
         inputs: list[tuple[Changes | StoredBatch, Rows | Fresh]] = []
-        total = 0
+        given = []
         for source, register in self._inputs:
             parts = source.load(epoch)
             if parts is None or (isinstance(register, Fresh) and len(parts) > 1):
                 return None
-            for part in parts:
-                total += len(part)
-                inputs.append((part, register))
-        return inputs if total <= (MOST_INPUT_ROWS if FUSE == "small" else ROOM) else None
+            given.append(sum([len(part) for part in parts]))
+            inputs += [(part, register) for part in parts]
+        return inputs if self._are_few(given) else None
+
+    def _are_few(self, given: Sequence[int]) -> bool:
+        """Whether a program should process so many rows of each input."""
+        if FUSE != "small":
+            return sum(given) <= ROOM
+        return sum(given) <= MOST_INPUT_ROWS and (self._growth is None or self._growth.are_few(given))
 
     def _batches(self, workspace: Workspace, index: Index, epoch: int) -> list[StoredBatch]:
         """The fresh rows of an arrangement, if there are any, as a batch."""
