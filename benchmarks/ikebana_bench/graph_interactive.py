@@ -5,7 +5,8 @@ of at most four hops between a pair. Measured are:
 
 closed loop     1, 10, 100 and 1,000 arguments at a time: the mean time from opening their answers until they are
                 complete (`..._ms`), until their rows are in hand (`..._rows_ms`), and the processor time of the former
-                (`..._cpu_ms`). `..._read_p50_ms` is `read` of a single argument that was not open.
+                (`..._cpu_ms`). `..._read_ms` is `read_columns` of arguments that are not open, and
+                `..._read_p50_ms` is `read` of a single one.
 peers           PostgreSQL and DuckDB answer the same arguments on the same graph, if this machine has them
                 (`ikebana_bench.graph_peers`); compare with `..._rows_ms`.
 open loop       changes arrive at a fixed rate, half of them edges that are replaced, half arguments, of which the
@@ -281,7 +282,7 @@ class GraphInteractive(Scenario[InteractiveParameters]):
 
     def _ask(self, at: World, oracle: Oracle, name: str, size: int) -> dict[str, float]:
         query = at.queries[name]
-        complete, in_hand, cpu = list[float](), list[float](), list[float]()
+        complete, in_hand, cpu, read = list[float](), list[float](), list[float](), list[float]()
         watch = Stopwatch()
         while watch.seconds < self._p.seconds or len(complete) < 4:
             arguments = self._graph.arguments(name, size)
@@ -294,10 +295,13 @@ class GraphInteractive(Scenario[InteractiveParameters]):
             in_hand.append(clock.seconds * 1e3)
             answers.close()
             query.wait()
+            clock = Stopwatch()
+            query.read_columns(arguments)
+            read.append(clock.seconds * 1e3)
         actual = [tuple(row.values()) for row in rows.to_pylist()]
         self._check_rows(oracle, name, arguments, actual, f"{size} at a time")
         first = len(complete) // 4  # while programs and memory adapt to the size
-        measured = {"ms": complete, "rows_ms": in_hand, "cpu_ms": cpu}
+        measured = {"ms": complete, "rows_ms": in_hand, "cpu_ms": cpu, "read_ms": read}
         results = {f"{name}_{size}_{unit}": float(np.mean(times[first:])) for unit, times in measured.items()}
         if (self._p.nodes, self._p.edges, self._p.workers) == (RUST_NODES, RUST_EDGES, 1):
             rust = RUST_MS[name][SIZES.index(size)]

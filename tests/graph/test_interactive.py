@@ -182,6 +182,8 @@ def test_oracle_sets_of_answers() -> None:
             for opened, nodes in ((answers, chosen), (other, chosen[:3])):
                 rows = list(zip(*opened.to_arrow().to_pydict().values(), strict=True))
                 assert sorted(rows) == sorted(sets_of(world, name, nodes))
+        once = query.read_columns({key: [row[key] for row in arguments] for key in arguments[0]})
+        assert set(zip(*once.to_pydict().values(), strict=True)) == set(sets_of(world, name, chosen))
         other.close()
         other.close()
         assert len(answers) == 40 and answers.to_arrow().num_rows
@@ -228,6 +230,7 @@ def test_nulls_in_edges_are_ignored() -> None:
     engine.advance()
     assert queries.neighbours().read(node=1)["node"].to_pylist() == [2]
     assert queries.neighbours().open(node=1).to_arrow()["node"].to_pylist() == [2]
+    assert queries.neighbours().read_columns({"node": [1]}).to_pydict() == {"of_node": [1], "node": [2]}
     assert queries.two_hops().read(node=1)["node"].to_pylist() == []
     answer = queries.shortest_path().open(source=1, target=3)
     assert answer.length() is None and answer.path() is None
@@ -242,6 +245,11 @@ def test_vertices_are_looked_up() -> None:
     people.insert({"id": ["ann", "bob"], "age": [30, 40], "town": ["Bern", "Rome"]})
     assert answer.to_arrow().to_pylist() == query.read(node="ann").to_pylist() == [{"age": 30, "town": "Bern"}]
     assert query.read(node="cid").num_rows == 0
+    rows = query.read_columns({"node": ["ann", "cid", "ann"]})
+    assert rows.to_pylist() == [{"node": "ann", "age": 30, "town": "Bern"}]
+    named = Interactive(engine, edges, vertices=people.select("id", node="town")).look_up()
+    assert named.read_columns({"node": ["ann"]}).to_pylist() == [{"of_node": "ann", "node": "Bern"}]
+    assert named.open_columns({"node": ["ann"]}).to_arrow().to_pylist() == [{"of_node": "ann", "node": "Bern"}]
 
 
 # Sharing.

@@ -43,6 +43,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -176,11 +177,23 @@ class GraphQuery(Prepared[AnyBinding]):
         self._check()
         columns = self._checked_columns(values)
         deadline = self._engine.coordinator.deadline(timeout, f"opening {self.kind} {self.name!r}")
-        numbers = pa.array([self.new_number() for _ in range(len(columns[self.parameters[0].name]))], pa.int64())
-        answers = AnswerSet(self, numbers, columns)
+        numbers = self._new_numbers(len(columns[self.parameters[0].name]))
+        answers = AnswerSet(self, pa.array(numbers, pa.int64()), columns)
         self._change_set(answers, 1, deadline)
         self._sets.add(answers)
         return answers
+
+    def read_columns(self, values: Any, *, timeout: float | None = None) -> pa.Table:
+        """The answers for a table of arguments, now, as `AnswerSet.to_arrow` returns them.
+
+        Arguments that occur several times may be answered once.
+        """
+        with self.open_columns(values, timeout=timeout) as answers:
+            return answers.to_arrow(timeout=timeout)
+
+    def _new_numbers(self, count: int) -> list[int]:
+        """Numbers for new bindings."""
+        return list(itertools.islice(self._numbers, count))
 
     def _checked_columns(self, values: Any) -> Values:
         names = values.schema.names if isinstance(values, pa.Table | pa.RecordBatch) else list(values)
@@ -196,7 +209,7 @@ class GraphQuery(Prepared[AnyBinding]):
     def _change_set(self, answers: AnswerSet, diff: int, deadline: Deadline) -> None:
         if len(answers):
             rows = {BINDING: answers.numbers.cast(self._table.node.columns[0].type), **answers.bound}
-            self._table.apply(rows, [diff] * len(answers), deadline)
+            self._table.apply(rows, np.full(len(answers), diff), deadline)
 
     def end_set(self, answers: AnswerSet, timeout: float | None = None) -> None:
         """Delete the answers of a set; if that fails, they stay open."""
@@ -210,16 +223,19 @@ class GraphQuery(Prepared[AnyBinding]):
         if answers not in self._sets:
             raise DroppedError(f"these answers of {self.kind} {self.name!r} were closed", hint="open them again")
         rows = plain_rows(self._view.find({BINDING: answers.numbers}, timeout=timeout), self.name)
-        places = pc.index_in(rows[BINDING].cast(pa.int64()), value_set=answers.numbers)
-        arguments = {f"{name}": array.take(places.combine_chunks()) for name, array in answers.bound.items()}
-        given = pa.table(list(arguments.values()), [self._argument_name(name) for name in arguments])
-        for name in self.columns:
-            given = given.append_column(name, rows[name])
-        return given
+        places = pc.index_in(rows[BINDING].combine_chunks().cast(pa.int64()), value_set=answers.numbers)
+        arguments = {self._argument_name(name): array.take(places) for name, array in answers.bound.items()}
+        return pa.table({**arguments, **{name: rows[name] for name in self.columns}})
 
     def _argument_name(self, name: str) -> str:
         """The name of a parameter's column beside those of answers."""
         return f"of_{name}" if name in self.columns else name
+
+    def _found_columns(self, source: Arrangement, values: Any, timeout: float | None) -> pa.Table:
+        """The rows that an index has for the nodes of a table of arguments, with multiplicities."""
+        self._check()
+        deadline = self._engine.coordinator.deadline(timeout, f"reading {self.kind} {self.name!r}")
+        return _found(self.index(source), pc.unique(self._checked_columns(values)["node"]), deadline)
 
     def index(self, arrangement: Arrangement) -> View:
         """An arrangement as a view that can be looked up; the first call installs it."""
@@ -293,10 +309,21 @@ class LookUp(GraphQuery[Binding]):
         if not self._engine.epoch:
             return super()._read(bound, deadline)
         rows = _found(self.index(self._source), bound["node"], deadline)
+        return self._answers(rows).select(self.columns)
+
+    def read_columns(self, values: Any, *, timeout: float | None = None) -> pa.Table:
+        if not self._engine.epoch:
+            return super().read_columns(values, timeout=timeout)
+        return self._answers(self._found_columns(self._source, values, timeout))
+
+    def _answers(self, rows: pa.Table) -> pa.Table:
+        """The answers for rows of the index: for each node, their number, or the rows."""
+        (key,) = (field.name for field in ir.schema_of(self._source.node).key.fields)
         if not self._counts:
-            return plain_rows(rows, self.name).select(self.columns)
-        edges = pc.sum(rows["diff"]).as_py()
-        return pa.table({"edges": pa.array([edges] if edges else [], pa.int64())})
+            rows = plain_rows(rows, self.name)
+            return pa.table({self._argument_name("node"): rows[key], **{name: rows[name] for name in self.columns}})
+        counts = rows.select([key, "diff"]).group_by(key).aggregate([("diff", "sum")])
+        return pa.table({"node": counts[key], "edges": counts["diff_sum"]})
 
 
 class Neighbours(GraphQuery[Binding]):
@@ -322,6 +349,14 @@ class Neighbours(GraphQuery[Binding]):
         rows = _found(self.index(self._edges()), bound["node"], deadline)
         nodes = pc.unique(rows["dst"].filter(pc.greater(rows["diff"], 0))).drop_null()
         return pa.table({"node": nodes})
+
+    def read_columns(self, values: Any, *, timeout: float | None = None) -> pa.Table:
+        if self._hops > 1 or not self._engine.epoch:
+            return super().read_columns(values, timeout=timeout)
+        rows = self._found_columns(self._edges(), values, timeout)
+        rows = rows.filter(pc.and_(pc.greater(rows["diff"], 0), pc.is_valid(rows["dst"])))
+        rows = rows.group_by(["src", "dst"]).aggregate([])
+        return pa.table({self._argument_name("node"): rows["src"], "node": rows["dst"]})
 
 
 class PathAnswer(Binding):
@@ -378,10 +413,11 @@ class ShortestPath(GraphQuery[PathAnswer]):
     # Numbers of 32 bits are used again.
 
     def new_number(self) -> int:
-        while True:
-            number = super().new_number() % _MOST_SMALL_NUMBERS
-            if number not in self._used:
-                return number
+        return self._new_numbers(1)[0]
+
+    def _new_numbers(self, count: int) -> list[int]:
+        numbers = (number % _MOST_SMALL_NUMBERS for number in self._numbers)
+        return list(itertools.islice((number for number in numbers if number not in self._used), count))
 
     def change(self, opened: Mapping[int, Values], closed: Mapping[int, Values], deadline: Deadline) -> None:
         super().change(opened, closed, deadline)
@@ -492,7 +528,7 @@ def _within(start: Collection, edges: Index, to: str, hops: int) -> Collection:
     return with_distances[0].concat(*with_distances[1:])
 
 
-def _found(index: View, node: pa.Array, deadline: Deadline) -> pa.Table:
-    """The rows that an index has for a node, with multiplicities, at the last closed epoch, which must exist."""
+def _found(index: View, nodes: pa.Array, deadline: Deadline) -> pa.Table:
+    """The rows that an index has for some nodes, with multiplicities, at the last closed epoch, which must exist."""
     (key,) = ir.schema_of(index.plan).key.fields
-    return index.find({key.name: node}, timeout=deadline.seconds_left())
+    return index.find({key.name: nodes}, timeout=deadline.seconds_left())
