@@ -9,8 +9,8 @@ closed loop     1, 10, 100 and 1,000 arguments at a time: the mean time from ope
                 `..._read_p50_ms` is `read` of a single one.
 peers           PostgreSQL and DuckDB answer the same arguments on the same graph, if this machine has them
                 (`ikebana_bench.graph_peers`); compare with `..._rows_ms`.
-open loop       changes arrive at a fixed rate, half of them edges that are replaced, half arguments, of which the
-                oldest is removed for each that is added: latency from the time at which a change is due until all its
+open loop       changes arrive at a fixed rate: edges that are replaced, and arguments, of which the oldest is
+                removed for each that is added: latency from the time at which a change is due until all its
                 consequences are complete, by class, with shared indexes and without (each join has an index of its
                 own); memory over time.
 load            the 99th percentile of that latency against the rate, until it exceeds a second.
@@ -70,11 +70,12 @@ class InteractiveParameters(Parameters):
     workers: int = parameter(1, "workers, in this process", minimum=1)
     seed: int = parameter(0, "seed of graph, changes and arguments", minimum=0)
     seconds: float = parameter(1.0, "seconds of the closed loop for each class and size", minimum=0.01)
-    rate: int = parameter(500, "changes per second in the open loop", minimum=1)
+    rate: int = parameter(10_000, "changes per second in the open loop", minimum=1)
+    fraction: float = parameter(0.02, "the fraction of changes of arguments among these", minimum=0.0)
     open_seconds: float = parameter(10.0, "seconds of the open loop", minimum=0.1)
     arguments: int = parameter(100, "arguments of each class that are open in the open loop", minimum=1)
     load_seconds: float = parameter(2.0, "seconds of the open loop for each rate that is tried", minimum=0.1)
-    most_load: int = parameter(64_000, "the greatest rate that is tried, in changes per second; 0 for none", minimum=0)
+    most_load: int = parameter(160_000, "the greatest rate that is tried, in changes per second; 0 for none", minimum=0)
     unshared: bool = parameter(True, "also run the open loop without shared indexes")
     peers: bool = parameter(True, "also ask PostgreSQL and DuckDB, where they are installed")
     sample: int = parameter(20, "answers of each class that are verified in each phase", minimum=1)
@@ -167,7 +168,7 @@ def _warm_up(workers: int) -> None:
     """Let this process load all code that it needs, on a small graph."""
     graph = RandomGraph(100, 1_000, 0)
     with world(graph, workers, share=True) as at:
-        loop = OpenLoop(at, graph, 200)
+        loop = OpenLoop(at, graph, 200, 0.5)
         loop.run(1_000, 0.5)
 
 
@@ -193,8 +194,9 @@ class Latencies:
 class OpenLoop:
     """Changes of edges and arguments at a fixed rate, whether or not the engine keeps up with it."""
 
-    def __init__(self, at: World, graph: RandomGraph, arguments: int) -> None:
-        self._at, self._graph, self._most = at, graph, arguments
+    def __init__(self, at: World, graph: RandomGraph, arguments: int, fraction: float) -> None:
+        """`arguments` of each class are open; `fraction` is that of changes of arguments among all changes."""
+        self._at, self._graph, self._most, self._fraction = at, graph, arguments, fraction
         self.open: dict[str, deque[AnswerSet]] = {name: deque() for name in CLASSES}
         for name in CLASSES:
             self._replace(name, arguments)
@@ -210,8 +212,8 @@ class OpenLoop:
     def run(self, rate: int, seconds: float) -> Latencies:
         """Make the changes of some seconds."""
         total = max(1, round(rate * seconds))
-        drawn = self._graph.random.integers(0, 2 * len(CLASSES), total)
-        kinds = np.minimum(drawn, EDGES)  # half of the changes are of edges
+        kinds = self._graph.random.integers(0, len(CLASSES), total)
+        kinds[self._graph.random.random(total) >= self._fraction] = EDGES
         due_at = np.arange(total) / rate
         latencies, done, start = Latencies(), 0, perf_counter()
         while done < total:
@@ -342,7 +344,7 @@ class GraphInteractive(Scenario[InteractiveParameters]):
 
     def _open_loop(self, setting: str, at: World, before: int, progress: Progress) -> dict[str, Any]:
         p = self._p
-        loop = OpenLoop(at, self._graph, p.arguments)
+        loop = OpenLoop(at, self._graph, p.arguments, p.fraction)
         loop.run(p.rate, min(1.0, p.open_seconds))
         results: dict[str, Any] = {}
         for _ in progress.track(f"open loop, {setting}", range(1)):
@@ -376,7 +378,7 @@ class GraphInteractive(Scenario[InteractiveParameters]):
         """The 99th percentile of latencies for growing rates."""
         p, rates, quantiles = self._p, list[float](), list[float]()
         rate = p.rate
-        loop = OpenLoop(at, self._graph, p.arguments)
+        loop = OpenLoop(at, self._graph, p.arguments, p.fraction)
         while rate <= p.most_load and (not quantiles or quantiles[-1] < SATURATED_MS):
             for _ in progress.track(f"{rate} changes per second, {setting}", range(1)):
                 latencies = loop.run(rate, p.load_seconds)

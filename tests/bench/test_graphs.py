@@ -40,7 +40,15 @@ def test_oracle_of_interactive_queries() -> None:
             assert oracle.answer("paths", [node, other]) == expected
 
 
-SMALL = ("--nodes=300", "--edges=900", "--seconds=0.01", "--open-seconds=0.2", "--load-seconds=0.1", "--sample=5")
+SMALL = (
+    "--nodes=300",
+    "--edges=900",
+    "--seconds=0.01",
+    "--open-seconds=0.2",
+    "--load-seconds=0.1",
+    "--sample=5",
+    "--rate=500",
+)
 
 
 def test_interactive_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
