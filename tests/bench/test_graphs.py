@@ -48,6 +48,7 @@ SMALL = (
     "--load-seconds=0.1",
     "--sample=5",
     "--rate=500",
+    "--fraction=0.5",
 )
 
 
