@@ -252,6 +252,20 @@ def test_vertices_are_looked_up() -> None:
     assert named.open_columns({"node": ["ann"]}).to_arrow().to_pylist() == [{"of_node": "ann", "node": "Bern"}]
 
 
+def test_edges_with_further_columns() -> None:
+    """Edges that differ in other columns are several edges to one neighbour."""
+    engine = Engine()
+    edges = engine.input("edges", {"src": pa.int64(), "dst": pa.int64(), "weight": pa.int64()}, key="src")
+    queries = Interactive(engine, edges)
+    edges.insert({"src": [1, 1, 2], "dst": [2, 2, 3], "weight": [5, 6, 7]})
+    engine.advance()
+    assert queries.look_up().read(node=1).to_pydict() == {"edges": [2]}
+    assert queries.neighbours().read(node=1).to_pydict() == {"node": [2]}
+    assert queries.neighbours().read_columns({"node": [1]}).to_pydict() == {"of_node": [1], "node": [2]}
+    assert queries.neighbours().open(node=1).to_arrow().to_pydict() == {"node": [2]}
+    assert queries.shortest_path().open(source=1, target=3).path() == [1, 2, 3]
+
+
 # Sharing.
 
 

@@ -322,7 +322,7 @@ class LookUp(GraphQuery[Binding]):
         if not self._counts:
             rows = plain_rows(rows, self.name)
             return pa.table({self._argument_name("node"): rows[key], **{name: rows[name] for name in self.columns}})
-        counts = rows.select([key, "diff"]).group_by(key).aggregate([("diff", "sum")])
+        counts = rows.select([key, "diff"]).group_by(key, use_threads=False).aggregate([("diff", "sum")])
         return pa.table({"node": counts[key], "edges": counts["diff_sum"]})
 
 
@@ -355,7 +355,8 @@ class Neighbours(GraphQuery[Binding]):
             return super().read_columns(values, timeout=timeout)
         rows = self._found_columns(self._edges(), values, timeout)
         rows = rows.filter(pc.and_(pc.greater(rows["diff"], 0), pc.is_valid(rows["dst"])))
-        rows = rows.group_by(["src", "dst"]).aggregate([])
+        if rows.num_columns > 3:  # edges that differ in other columns
+            rows = rows.group_by(["src", "dst"], use_threads=False).aggregate([])
         return pa.table({self._argument_name("node"): rows["src"], "node": rows["dst"]})
 
 
