@@ -70,12 +70,15 @@ class InteractiveParameters(Parameters):
     workers: int = parameter(1, "workers, in this process", minimum=1)
     seed: int = parameter(0, "seed of graph, changes and arguments", minimum=0)
     seconds: float = parameter(1.0, "seconds of the closed loop for each class and size", minimum=0.01)
-    rate: int = parameter(10_000, "changes per second in the open loop", minimum=1)
-    fraction: float = parameter(0.02, "the fraction of changes of arguments among these", minimum=0.0)
+    rate: int = parameter(20_000, "changes per second in the open loop", minimum=1)
+    fraction: float = parameter(0.005, "the fraction of changes of arguments among these", minimum=0.0)
     open_seconds: float = parameter(10.0, "seconds of the open loop", minimum=0.1)
     arguments: int = parameter(100, "arguments of each class that are open in the open loop", minimum=1)
     load_seconds: float = parameter(2.0, "seconds of the open loop for each rate that is tried", minimum=0.1)
     most_load: int = parameter(160_000, "the greatest rate that is tried, in changes per second; 0 for none", minimum=0)
+    processor_time: bool = parameter(
+        False, "latencies of the open loop are processor time of this process: for a busy machine, and one worker"
+    )
     unshared: bool = parameter(True, "also run the open loop without shared indexes")
     peers: bool = parameter(True, "also ask PostgreSQL and DuckDB, where they are installed")
     sample: int = parameter(20, "answers of each class that are verified in each phase", minimum=1)
@@ -191,12 +194,37 @@ class Latencies:
         return np.concatenate([part for parts in self.by_class.values() for part in parts])
 
 
+class Clock:
+    """Seconds since it was created: of time, or of processor time as if this process had a core of its own."""
+
+    def __init__(self, of_processor: bool) -> None:
+        self._now = process_time if of_processor else perf_counter
+        self._start, self._of_processor = self._now(), of_processor
+
+    @property
+    def seconds(self) -> float:
+        return self._now() - self._start
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, or pretend to."""
+        if self._of_processor:
+            self._start -= seconds
+        else:
+            sleep(seconds)
+
+
 class OpenLoop:
     """Changes of edges and arguments at a fixed rate, whether or not the engine keeps up with it."""
 
-    def __init__(self, at: World, graph: RandomGraph, arguments: int, fraction: float) -> None:
-        """`arguments` of each class are open; `fraction` is that of changes of arguments among all changes."""
+    def __init__(
+        self, at: World, graph: RandomGraph, arguments: int, fraction: float, of_processor: bool = False
+    ) -> None:
+        """`arguments` of each class are open; `fraction` is that of changes of arguments among all changes.
+
+        `of_processor` says that latencies are processor time.
+        """
         self._at, self._graph, self._most, self._fraction = at, graph, arguments, fraction
+        self._of_processor = of_processor
         self.open: dict[str, deque[AnswerSet]] = {name: deque() for name in CLASSES}
         for name in CLASSES:
             self._replace(name, arguments)
@@ -215,19 +243,19 @@ class OpenLoop:
         kinds = self._graph.random.integers(0, len(CLASSES), total)
         kinds[self._graph.random.random(total) >= self._fraction] = EDGES
         due_at = np.arange(total) / rate
-        latencies, done, start = Latencies(), 0, perf_counter()
+        latencies, done, clock = Latencies(), 0, Clock(self._of_processor)
         while done < total:
-            now = perf_counter() - start
+            now = clock.seconds
             if due_at[done] > now:
-                sleep(due_at[done] - now)
+                clock.sleep(due_at[done] - now)
                 continue
             end = min(int(np.searchsorted(due_at, now, side="right")), done + MOST_AT_ONCE)
-            self._step(kinds[done:end], due_at[done:end], start, latencies)
+            self._step(kinds[done:end], due_at[done:end], clock, latencies)
             done = end
-            latencies.memory.append((perf_counter() - start, resident_bytes()))
+            latencies.memory.append((clock.seconds, resident_bytes()))
         return latencies
 
-    def _step(self, kinds: NDArray[Any], due_at: NDArray[np.float64], start: float, latencies: Latencies) -> None:
+    def _step(self, kinds: NDArray[Any], due_at: NDArray[np.float64], clock: Clock, latencies: Latencies) -> None:
         """Make the changes that are due, and note when their consequences are complete."""
         counts = np.bincount(kinds, minlength=EDGES + 1)
         if counts[EDGES]:
@@ -239,9 +267,9 @@ class OpenLoop:
             self._replace(name, int(counts[kind]))
         for kind, name in changed:
             self._at.queries[name].wait()
-            latencies.add(kind, (perf_counter() - start - due_at[kinds == kind]) * 1e3)
+            latencies.add(kind, (clock.seconds - due_at[kinds == kind]) * 1e3)
         self._at.wait()
-        latencies.add(EDGES, (perf_counter() - start - due_at[kinds == EDGES]) * 1e3)
+        latencies.add(EDGES, (clock.seconds - due_at[kinds == EDGES]) * 1e3)
 
 
 class GraphInteractive(Scenario[InteractiveParameters]):
@@ -344,7 +372,7 @@ class GraphInteractive(Scenario[InteractiveParameters]):
 
     def _open_loop(self, setting: str, at: World, before: int, progress: Progress) -> dict[str, Any]:
         p = self._p
-        loop = OpenLoop(at, self._graph, p.arguments, p.fraction)
+        loop = OpenLoop(at, self._graph, p.arguments, p.fraction, p.processor_time)
         loop.run(p.rate, min(1.0, p.open_seconds))
         results: dict[str, Any] = {}
         for _ in progress.track(f"open loop, {setting}", range(1)):
@@ -377,8 +405,8 @@ class GraphInteractive(Scenario[InteractiveParameters]):
     def _load(self, setting: str, at: World, progress: Progress) -> dict[str, Any]:
         """The 99th percentile of latencies for growing rates."""
         p, rates, quantiles = self._p, list[float](), list[float]()
-        rate = p.rate
-        loop = OpenLoop(at, self._graph, p.arguments, p.fraction)
+        rate = max(1, p.rate // 8)
+        loop = OpenLoop(at, self._graph, p.arguments, p.fraction, p.processor_time)
         while rate <= p.most_load and (not quantiles or quantiles[-1] < SATURATED_MS):
             for _ in progress.track(f"{rate} changes per second, {setting}", range(1)):
                 latencies = loop.run(rate, p.load_seconds)
