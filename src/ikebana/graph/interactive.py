@@ -152,7 +152,7 @@ class GraphQuery(Prepared[AnyBinding]):
     def __init__(
         self, engine: Engine, title: str, parameters: Sequence[pa.Field], keep: int, number_type: pa.DataType
     ) -> None:
-        name = f"{title} {next(_names)}"
+        name = f"graph: {title} {next(_names)}"
         fields = [pa.field(BINDING, number_type, False), *parameters]
         table = engine.table(f"arguments of {name}", fields, kind="stream")
         try:
@@ -306,7 +306,7 @@ class LookUp(GraphQuery[Binding]):
         return Binding(self, number, values)
 
     def _read(self, bound: Values, deadline: Deadline) -> pa.Table:
-        if not self._engine.epoch:
+        if not self._engine.epoch:  # there is no closed epoch to read at: opening closes one
             return super()._read(bound, deadline)
         rows = _found(self.index(self._source), bound["node"], deadline)
         return self._answers(rows).select(self.columns)
