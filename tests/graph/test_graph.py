@@ -219,7 +219,7 @@ def test_graphs_over_views_without_vertices() -> None:
     parts = engine.install("parts", g.connected_components())
     edges.insert({"src": [1, 2, 8], "dst": [2, 3, 9], "kind": ["friend", "friend", "enemy"]})
     assert rows_of(parts.read()) == {(1, 1), (2, 1), (3, 1)}
-    assert g.vertices.columns == ["id"] and g.edges.columns == ["src", "dst", "kind"] and not g.has_vertices
+    assert g.vertices.columns == ["id"] and g.edges.columns == ["src", "dst", "kind"]
 
 
 def test_programs_of_a_graph_share_two_indexes_of_edges() -> None:
@@ -236,6 +236,38 @@ def test_programs_of_a_graph_share_two_indexes_of_edges() -> None:
 @pytest.fixture
 def engine() -> Engine:
     return Engine()
+
+
+def test_motifs_and_interactive_queries_read_the_indexes_of_programs() -> None:
+    engine = Engine()
+    people = engine.table("people", {"name": pa.string(), "age": pa.int32()}, key="name")
+    follows = engine.table("follows", {"who": pa.string(), "whom": pa.string(), "days": pa.int32()})
+    g = Graph(people, follows, src="who", dst="whom", id="name")
+    people.insert({"name": ["ann", "bob", "cid"], "age": [30, 40, 50]})
+    follows.insert({"who": ["ann", "bob"], "whom": ["bob", "cid"], "days": [1, 2]})
+
+    open_triads = engine.install("open", g.find("(a)-[e]->(b); (b)-[]->(c); !(a)-[]->(c)", properties=True))
+    (match,) = open_triads.to_arrow().to_pylist()
+    assert match["a"] == {"id": "ann", "age": 30} and match["e"] == {"src": "ann", "dst": "bob", "days": 1}
+    counts = engine.install("counts", g.count("(a)-[]->(b); (b)-[]->(c)", by=["b"]))
+    assert counts.to_arrow().to_pylist() == [{"b": "bob", "count": 1}]
+    assert "delta join" in g.explain("(a)-[]->(b); (b)-[]->(c)")
+    before = _indexes_of_edges(engine)
+
+    queries = g.interactive(engine)
+    with queries.look_up() as ages, queries.neighbours() as neighbours, queries.shortest_path(3) as paths:
+        assert ages.read(node="cid").to_pylist() == [{"age": 50}]
+        path = paths.open(source="ann", target="cid")
+        assert path.path() == ["ann", "bob", "cid"]
+        follows.insert({"who": ["ann"], "whom": ["cid"], "days": [3]})
+        assert path.length() == 1 and set(neighbours.read(node="ann")["node"].to_pylist()) == {"bob", "cid"}
+        assert _indexes_of_edges(engine) == before
+    assert open_triads.to_arrow().num_rows == 0
+
+
+def _indexes_of_edges(engine: Engine) -> list[tuple[str, ...]]:
+    """The indexes of edges without their properties, by key."""
+    return sorted(one.key for one in engine.status() if set(one.columns) == {"src", "dst"})
 
 
 def test_columns_are_checked(engine: Engine) -> None:

@@ -93,6 +93,21 @@ def test_graphs_over_views_and_dataframes(people: Session) -> None:
     first.close()
 
 
+def test_motifs_and_interactive_queries(people: Session) -> None:
+    g = people.graph("people", "follows", src="who", dst="whom", id="name")
+    triads = g.find("(a)-[e]->(b); (b)-[]->(c); !(a)-[]->(c)", name="triads")
+    found = {(row["a"], row["b"], row["c"]) for row in triads.to_df().where("e.since = 1").collect()}
+    assert found == {(a, b, c) for a, b in FOLLOWS[:5] for x, c in FOLLOWS[:5] if b == x and (a, c) not in FOLLOWS}
+    with g.interactive().shortest_path() as paths, paths.open(source="ann", target="eve") as path:
+        assert path.path() == ["ann", "bob", "cleo", "dan", "eve"]
+        people.table("follows").insert([("ann", "dan", 2)])
+        assert path.length() == 2
+    in_sql = people.view("in_sql", "SELECT a, c FROM triads WHERE b = 'dan'")
+    assert rows(in_sql) == {("cleo", "eve"), ("ann", "eve")}
+    in_sql.drop()
+    g.close()
+
+
 def test_bad_arguments(people: Session) -> None:
     with pytest.raises(DataflowError, match="no table or view 'persons'"):
         people.graph("persons", "follows")

@@ -16,7 +16,8 @@ The nodes of a graph are its vertices and the ends of its edges, so an edge may 
 `label_propagation`), and make no difference elsewhere. Arguments that are nodes may be lists of ids, or collections,
 which may change; ids that are not nodes of the graph are ignored.
 
-All programs read the same two indexes of the edges, by `src` and by `dst`, without the properties of the edges.
+All programs read the same two indexes of the edges, by `src` and by `dst`, without the properties of the edges. So do
+motifs (`find`) and interactive queries, which use ids of any type as they are.
 
 Cost: building a plan is independent of the data. For the costs of results, see the programs.
 """
@@ -28,16 +29,20 @@ from typing import Any
 
 import pyarrow as pa
 
+from ikebana.engine import Engine
 from ikebana.engine.collection import Arrangement, Collection, constant
 from ikebana.engine.columns import described
+from ikebana.engine.prepared import KEEP
 from ikebana.engine.views import View
 from ikebana.errors import SchemaError
 from ikebana.expressions.core.builders import conjunction, greatest, is_not_null, least
+from ikebana.graph import motifs
 from ikebana.graph.communities import label_propagation
 from ikebana.graph.components import connected_components, strongly_connected_components
 from ikebana.graph.cores import core_number, k_core
 from ikebana.graph.degrees import degrees
 from ikebana.graph.ids import Numbering, need_numbers
+from ikebana.graph.interactive import Interactive
 from ikebana.graph.paths import landmark_distances, path_nodes, reach, shortest_paths, with_paths
 from ikebana.graph.plans import column, ends_of
 from ikebana.graph.rank import pagerank
@@ -77,8 +82,9 @@ class Graph:
         given = None if vertices is None else _with_ids(vertices, {"id": id}, "vertices")
         self.type = _type_of_ids(self.edges, given)
         """The type of ids."""
-        self.has_vertices = given is not None
+        self._given_vertices = given
         structure = self.edges if self.edges.columns == ["src", "dst"] else self.edges.select("src", "dst")
+        self._edges_alone = structure  # without properties, with the user's ids
         isolated = None if given is None else given.select(node="id")
         ends = ends_of(structure)
         self.nodes = (ends if isolated is None else ends.concat(isolated)).distinct()
@@ -125,8 +131,8 @@ class Graph:
         `ikebana.graph.landmark_distances`.
         """
         given = self._given(landmarks, "landmarks")
-        found = landmark_distances(self._weighted(weight), given, weight)
-        return self._ids(found, "node", "landmark")
+        distances = landmark_distances(self._weighted(weight), given, weight)
+        return self._ids(distances, "node", "landmark")
 
     def distances(self, sources: Nodes, weight: str | None = None) -> Collection:
         """For each node that can be reached, its distance from the nearest source: node, distance.
@@ -148,8 +154,8 @@ class Graph:
 
     def label_propagation(self, max_iterations: int = 5) -> Collection:
         """For each node, the `label` of its community (`ikebana.graph.label_propagation`)."""
-        found = label_propagation(self._structure, self._isolated, max_iterations)
-        return self._ids(found, "node", "label")
+        labels = label_propagation(self._structure, self._isolated, max_iterations)
+        return self._ids(labels, "node", "label")
 
     def k_core(self, k: int) -> Collection:
         """The nodes of the k-core: the largest set in which each node has at least `k` neighbours."""
@@ -196,8 +202,8 @@ class Graph:
 
     def common_neighbors(self, pairs: Pairs | None = None) -> Collection:
         """The common neighbours of pairs of nodes, a row for each: src, dst, node. By default of all pairs."""
-        found = common_neighbors(self._structure, self._given_pairs(pairs))
-        named = self._ids(found, "src", "dst", "node")
+        neighbors = common_neighbors(self._structure, self._given_pairs(pairs))
+        named = self._ids(neighbors, "src", "dst", "node")
         return self._in_order(named) if pairs is None else named
 
     def jaccard(self, pairs: Pairs | None = None) -> Collection:
@@ -205,9 +211,34 @@ class Graph:
 
         See `ikebana.graph.jaccard`.
         """
-        found = jaccard(self._structure, self._given_pairs(pairs))
-        named = self._ids(found, "src", "dst")
+        similarities = jaccard(self._structure, self._given_pairs(pairs))
+        named = self._ids(similarities, "src", "dst")
         return self._in_order(named) if pairs is None else named
+
+    # Motifs and interactive queries.
+
+    def find(self, pattern: str, *, properties: bool = False, paths: bool = False) -> Collection:
+        """The matches of a motif, such as `(a)-[e]->(b); (b)-[]->(c); !(a)-[]->(c)`, a row for each.
+
+        Columns are the named vertices and edges. With `properties`, a vertex is a struct of all its columns rather than
+        its id; with `paths`, edges of variable length have an array of vertices too. See `ikebana.graph.motifs.find`.
+        """
+        return motifs.find(self._given_vertices, self.edges, pattern, properties=properties, paths=paths)
+
+    def count(self, pattern: str, *, by: Sequence[str] = ()) -> Collection:
+        """The number of matches of a motif, as `count`; with `by`, for each value of some named vertices."""
+        return motifs.count(self._given_vertices, self.edges, pattern, by=by)
+
+    def explain(self, pattern: str) -> str:
+        """How a motif is computed: the strategy, the order in which vertices are found, and the indexes."""
+        return motifs.explain(self._given_vertices, self.edges, pattern)
+
+    def interactive(self, engine: Engine, *, keep: int = KEEP) -> Interactive:
+        """Look-ups, neighbours, two hops and shortest paths for arguments that come and go.
+
+        `engine` runs them; `keep` is how many answers of each query stay open after they were read.
+        """
+        return Interactive(engine, self._edges_alone, vertices=self._given_vertices, keep=keep)
 
     # Numbers inside, ids outside.
 
@@ -223,11 +254,11 @@ class Graph:
         _check_columns(self.edges, [weight], "edges")
         return self._numbers(self.edges.select("src", "dst", **{weight: weight}), "src", "dst")
 
-    def _named_components(self, found: Collection) -> Collection:
+    def _named_components(self, components: Collection) -> Collection:
         """Components that are named after their least node, in the order of ids."""
         if self._numbering is None:
-            return found
-        of_nodes = self._numbering.ids(found, "node")
+            return components
+        of_nodes = self._numbering.ids(components, "node")
         names = of_nodes.select("component", least="node").min("component")
         return of_nodes.join(names, on="component").select(node="node", component="least")
 

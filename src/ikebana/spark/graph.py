@@ -16,13 +16,15 @@ Cost and guarantees are those of the programs in `ikebana.graph`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql import DataFrame
 
 from ikebana.engine.collection import Collection
+from ikebana.engine.prepared import KEEP
 from ikebana.graph import Graph
+from ikebana.graph.interactive import Interactive
 from ikebana.spark.datalog import Relation
 from ikebana.spark.table import Table
 from ikebana.spark.view import View
@@ -76,8 +78,8 @@ class SessionGraph:
 
     def shortest_paths(self, landmarks: Nodes, weight: str | None = None, *, name: str | None = None) -> View:
         """For each node and each landmark that it reaches, the distance: node, landmark, distance."""
-        found = self.inner.shortest_paths(self._nodes(landmarks, "landmarks"), weight)
-        return self._view(name or "shortest_paths", found)
+        distances = self.inner.shortest_paths(self._nodes(landmarks, "landmarks"), weight)
+        return self._view(name or "shortest_paths", distances)
 
     def distances(self, sources: Nodes, weight: str | None = None, *, name: str | None = None) -> View:
         """For each node that can be reached, its distance from the nearest source: node, distance."""
@@ -146,6 +148,31 @@ class SessionGraph:
     def jaccard(self, pairs: Relation | Iterable[tuple[Any, Any]] | None = None, *, name: str | None = None) -> View:
         """The similarity of pairs of nodes: src, dst, common, jaccard. By default of all with a common neighbour."""
         return self._view(name or "jaccard", self.inner.jaccard(self._pairs(pairs)))
+
+    # Motifs and interactive queries.
+
+    def find(self, pattern: str, *, properties: bool = False, paths: bool = False, name: str | None = None) -> View:
+        """The matches of a motif, such as `(a)-[e]->(b); (b)-[]->(c); !(a)-[]->(c)`, a row for each.
+
+        Columns are the named vertices and edges. With `properties`, a vertex is a struct of all its columns rather than
+        its id; with `paths`, edges of variable length have an array of vertices too.
+        """
+        return self._view(name or "find", self.inner.find(pattern, properties=properties, paths=paths))
+
+    def count(self, pattern: str, *, by: Sequence[str] = (), name: str | None = None) -> View:
+        """The number of matches of a motif, as `count`; with `by`, for each value of some named vertices."""
+        return self._view(name or "count", self.inner.count(pattern, by=by))
+
+    def explain(self, pattern: str) -> str:
+        """How a motif is computed: the strategy, the order in which vertices are found, and the indexes."""
+        return self.inner.explain(pattern)
+
+    def interactive(self, *, keep: int = KEEP) -> Interactive:
+        """Look-ups, neighbours, two hops and shortest paths for arguments that come and go.
+
+        `keep` is how many answers of each query stay open after they were read.
+        """
+        return self.inner.interactive(self._session.engine, keep=keep)
 
     # Views.
 
