@@ -196,7 +196,7 @@ def _is_of_type(kind: pa.DataType, expected: pa.DataType) -> bool:
 def divided(groups: Iterable[RowGroup], tasks: int) -> tuple[tuple[Piece, ...], ...]:
     """Row groups divided among at most `tasks` tasks of similar size, in the order of the files.
 
-    >>> divided([("a", 0, 10), ("a", 1, 10), ("b", 0, 10)], 2)
+    >>> divided([("a", 0, 10), ("a", 1, 10), ("b", 0, 20)], 2)
     ((Piece(path='a', row_groups=(0, 1)),), (Piece(path='b', row_groups=(0,)),))
     """
     groups = list(groups)
