@@ -24,6 +24,7 @@ from ikebana.engine.columns import (
     Types,
     check_alike,
     check_clock,
+    check_function,
     check_keys,
     check_ordered,
     declared,
@@ -69,6 +70,7 @@ class Collection:
         >>> show(numbers.map({"x": pa.int64()}, lambda c: {"x": pc.add(c["k"], c["v"])}))
         [(11, 1), (21, 1), (32, 1)]
         """
+        check_function("map", function, self.node.columns)
         return self.step(linear.Map(fields_of(columns), function))
 
     def select(self, *names: str, **renamed: str) -> Collection:
@@ -87,6 +89,7 @@ class Collection:
         >>> show(numbers.filter(lambda c: pc.greater(c["v"], 10)))
         [(1, 20, 1), (2, 30, 1)]
         """
+        check_function("filter", predicate, self.node.columns)
         return self.step(linear.Filter(predicate))
 
     def flat_map(self, columns: Types, function: Callable[[dict[str, Any]], Iterable[Any]]) -> Collection:
