@@ -97,6 +97,7 @@ class Engine:
         self.catalog = self._maintenance.catalog
         self.tables: dict[str, Table] = {}
         self.views: dict[str, View] = {}
+        self._replacements: list[View] = []  # views whose names other views have: those that will replace them, or did
 
     @property
     def epoch(self) -> int:
@@ -166,7 +167,8 @@ class Engine:
             if name not in self.tables:
                 tables = ", ".join(map(repr, self.tables)) or "none"
                 raise DataflowError(f"there is no table {name!r}", detail=f"tables are: {tables}")
-            users = [view.name for view in self.views.values() if readers_of(view.plan, {name})]
+            views = [*self.views.values(), *self._replacements]
+            users = list(dict.fromkeys(view.name for view in views if readers_of(view.plan, {name})))
             if users:
                 raise DataflowError(
                     f"cannot drop table {name!r}",
@@ -195,12 +197,13 @@ class Engine:
         *,
         share: bool | None = None,
         memory: int | None = None,
+        beside: View | None = None,
     ) -> View:
         """Install a standing query, whose result is kept up to date from now on.
 
         `share=False` lets the query build all its arrangements itself, to see what sharing saves. `memory` limits the
         bytes that the query may use on each worker, instead of the engine's `view_memory`; a query that needs more
-        fails, without affecting others.
+        fails, without affecting others. `beside` is a view that has the name, and keeps it until `replace`.
         """
         node = for_workers(collection.node, self.cluster.size)
         if node.scope:
@@ -213,10 +216,11 @@ class Engine:
         ir.schema_of(plan)  # raises if there can be no such arrangement
         with self.coordinator.lock:
             self._sources.check(plan, f"cannot install {name!r}")
-            return complete_or_undo(lambda: self._install(name, plan, share, memory), View.drop)
+            return complete_or_undo(lambda: self._install(name, plan, share, memory, beside), View.drop)
 
-    def _install(self, name: str, plan: ir.Node, share: bool | None, memory: int | None) -> View:
-        self.catalog.claim_name(name)
+    def _install(self, name: str, plan: ir.Node, share: bool | None, memory: int | None, beside: View | None) -> View:
+        if beside is None:
+            self.catalog.claim_name(name)
         if share is False or not self._share:
             plan = make_private(plan, name)
         owner = f"{name} {self.coordinator.new_number()}" if plan.reads_stream and not plan.owner else ""
@@ -226,17 +230,31 @@ class Engine:
         try:
             uses = self._maintenance.use_all(needs, memory)
         except BaseException:
-            self.catalog.free_name(name)
+            if beside is None:
+                self.catalog.free_name(name)
             raise
         dataflow, maintenance = uses[-1].dataflow, self._maintenance
         plan = self.catalog.arrangement(dataflow)
         view = View(self.coordinator, name, plan, dataflow, uses, self._retire, maintenance=maintenance)
-        self.views[name] = view
+        if beside is None:
+            self.views[name] = view
+        else:
+            self._replacements.append(view)
         return view
 
+    def replace(self, old: View, new: View) -> None:
+        """Give the name of a view to another one, which was installed `beside` it. The old one can still be read."""
+        with self.coordinator.lock, defer_interrupts():
+            self._replacements.remove(new)
+            self._replacements.append(old)
+            self.views[new.name] = new
+
     def _retire(self, view: View) -> None:
-        self.catalog.free_name(view.name)
-        self.views.pop(view.name, None)
+        if view in self._replacements:
+            self._replacements.remove(view)
+        else:
+            self.catalog.free_name(view.name)
+            self.views.pop(view.name, None)
         self._maintenance.release_all(view.uses)
 
     # Epochs and work.

@@ -90,6 +90,7 @@ class View:
         self.name, self.dataflow, self.uses, self.plan, self.kind = name, dataflow, uses, plan, kind
         self._coordinator, self._retire, self._dropped = coordinator, retire, False
         self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
+        self._holds: weakref.WeakSet[HeldEpoch] = weakref.WeakSet()
         self._binding_group: SubscriptionGroup | None = None  # of the subscriptions to single bindings
         self._maintenance, self._is_index = maintenance, is_index
         self._indexes: dict[tuple[str, ...], tuple[Use, View]] = {}  # for look-ups, by columns
@@ -113,17 +114,30 @@ class View:
         `binding`: for views of prepared statements; ignore errors that concern only other bindings of parameters.
         `timeout`: the seconds that the call may take.
         """
+        return self.combine(self._shards(at, keys, None, timeout), binding)
+
+    def first_rows(self, limit: int, at: int | None = None, *, timeout: float | None = None) -> tuple[pa.Table, int]:
+        """Return at most `limit` rows of the result at an epoch, any of them, and the number of all rows.
+
+        Rows are plain rows, duplicates included. Workers send only the rows that are returned.
+        """
+        shards = self._shards(at, None, limit, timeout)
+        rows = _with_at_most(self.combine(shards, None), limit)
+        return plain_rows(rows, self.name).slice(0, limit), sum(shard.total for shard in shards)
+
+    def _shards(self, at: int | None, keys: Keys | None, limit: int | None, timeout: float | None) -> list[Shard]:
+        """The result at an epoch, as workers have it."""
         epoch = self._coordinator.epoch - 1 if at is None else at
         deadline = self._coordinator.deadline(timeout, f"reading {self.name!r} at epoch {epoch}")
         self.demand(epoch)
-        request = Read(self.dataflow, (epoch,), wait=True, keys=keys)
+        request = Read(self.dataflow, (epoch,), wait=True, keys=keys, limit=limit)
         try:
-            return self.combine(self._coordinator.ask(request, deadline=deadline), binding)
+            return self._coordinator.ask(request, deadline=deadline)
         except TimeError:
             if at is not None or epoch == self._coordinator.epoch - 1:
                 raise self._not_kept(epoch) from None
         with self.hold(timeout=deadline.seconds_left()) as held:  # other threads advance so fast that the epoch is gone
-            return held.read(held.epoch, keys, binding=binding, timeout=deadline.seconds_left())
+            return held.shards(held.epoch, keys, limit, timeout=deadline.seconds_left())
 
     def _not_kept(self, epoch: int) -> TimeError:
         """The error for reading an epoch whose rows have been merged into those of later epochs."""
@@ -293,7 +307,13 @@ class View:
     def hold(self, *, timeout: float | None = None) -> HeldEpoch:
         """Keep the last closed epoch and all later ones readable until the block ends: `with view.hold() as held:`."""
         self.check_not_dropped()
-        return HeldEpoch(self, self._coordinator, timeout)
+        held = HeldEpoch(self, self._coordinator, timeout)
+        self._holds.add(held)
+        return held
+
+    def held_epochs(self) -> list[int]:
+        """Return the epochs that are held with `hold`, in order."""
+        return sorted(held.epoch for held in list(self._holds) if held.is_active)
 
     # Following changes.
 
@@ -425,12 +445,23 @@ class HeldEpoch:
         timeout: float | None = None,
     ) -> pa.Table:
         """Return the result at a closed epoch, by default the first held one; otherwise like `View.read`."""
+        return self._view.combine(self.shards(epoch, keys, timeout=timeout), binding)
+
+    def shards(
+        self,
+        epoch: int | None = None,
+        keys: Keys | None = None,
+        limit: int | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> list[Shard]:
+        """Return the result at a closed epoch, as workers have it."""
         epoch = self.epoch if epoch is None else epoch
         self._check(epoch)
         self._view.demand(epoch)
         deadline = self._coordinator.deadline(timeout, f"reading {self._view.name!r} at epoch {epoch}")
-        request = Read(self.dataflow, (epoch,), self.number, wait=True, keys=keys)
-        return self._view.combine(self._coordinator.ask(request, deadline=deadline), binding)
+        request = Read(self.dataflow, (epoch,), self.number, wait=True, keys=keys, limit=limit)
+        return self._coordinator.ask(request, deadline=deadline)
 
     def to_arrow(self, epoch: int | None = None, *, timeout: float | None = None) -> pa.Table:
         """Return the rows of the result at an epoch, by default the first held one, duplicates included."""
@@ -447,13 +478,18 @@ class HeldEpoch:
         answers = self._coordinator.ask(ReadChanges(self.dataflow, after, at, self.number), deadline=deadline)
         return by_epoch([answer for answer in answers if answer[1] is not None])
 
+    @property
+    def is_active(self) -> bool:
+        """Whether the epoch is still held."""
+        return self._release.alive
+
     def release(self) -> None:
         """Stop holding the epoch. Releasing it twice does nothing."""
         self._release()
 
     def _check(self, epoch: int) -> None:
         view = self._view
-        if not self._release.alive:
+        if not self.is_active:
             raise DroppedError(f"{view.kind} {view.name!r} is not held any more", hint="read inside the `with` block")
         if epoch < self.epoch:
             raise TimeError(
@@ -483,6 +519,14 @@ def _errors_table(errors: Errors) -> pa.Table:
             "diff": pa.array([row[2] for row in rows], pa.int64()),
         }
     )
+
+
+def _with_at_most(rows: pa.Table, copies: int) -> pa.Table:
+    """The rows of a result, each with at most this multiplicity."""
+    if rows.schema.names[-1] != "diff":
+        return rows
+    diffs = pa.array(np.minimum(rows.column("diff").to_numpy(), copies))
+    return rows.set_column(rows.num_columns - 1, "diff", diffs)
 
 
 def plain_rows(table: pa.Table, name: str) -> pa.Table:

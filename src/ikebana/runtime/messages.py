@@ -386,7 +386,8 @@ class Read:
     """Answer with this worker's `Shard` of a dataflow's result at a time.
 
     With `wait`, answer when the result is complete at that time; otherwise fail if it is not. `hold` is the number of
-    the hold that keeps the time readable, if it is not the last one. `keys` restricts the result to these keys.
+    the hold that keeps the time readable, if it is not the last one. `keys` restricts the result to these keys, and
+    `limit` the answer to this number of rows, any of them.
     """
 
     dataflow: str
@@ -394,17 +395,20 @@ class Read:
     hold: int | None = None
     wait: bool = False
     keys: Keys | None = None
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
     """One worker's part of a dataflow's result: an Arrow table, and its part of the errors.
 
-    The result is exact if the errors of all workers cancel out.
+    The result is exact if the errors of all workers cancel out. If the request has a limit, `total` is the sum of the
+    multiplicities of all rows, of which the table has the first ones.
     """
 
     rows: Any
     errors: Errors
+    total: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -286,11 +286,12 @@ class Worker:
                 return None if self.complete(name) >= epoch else PENDING
             case WaitAll(names, epoch):
                 return None if all([self.complete(name) >= epoch for name in names]) else PENDING
-            case Read(name, at, hold, wait, keys):
+            case Read(name, at, hold, wait, keys, limit):
                 if wait and self.complete(name) <= at[0]:
                     return PENDING
                 rows = self.read(name, at, keys) if hold is None else _rows(self._hold(name, hold).result, at, keys)
-                return Shard(rows, self._errors(name, at[0], hold))
+                errors = self._errors(name, at[0], hold)
+                return Shard(rows, errors) if limit is None else Shard(rows.slice(0, limit), errors, _total(rows))
             case Lookup():
                 return self._lookup(request)
             case ReadErrors(name, epoch, hold):
@@ -547,3 +548,8 @@ class _Hold:
 def _rows(handle: Handle, at: Time, keys: Keys | None) -> pa.Table:
     """The rows of a handle's trace at a time, of all keys or of the given ones."""
     return handle.read(at) if keys is None else handle.lookup(keys, at)
+
+
+def _total(rows: pa.Table) -> int:
+    """The sum of all multiplicities; 0 if rows have several diffs each, which are not multiplicities."""
+    return int(rows["diff"].to_numpy().sum()) if rows.schema.names[-1] == "diff" else 0
