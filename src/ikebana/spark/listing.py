@@ -11,7 +11,22 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, Generic, TypeVar
 
+from ikebana.plan.estimates import format_bytes
+
 Item = TypeVar("Item")
+
+
+class Bytes(int):
+    """A number of bytes, which is shown in a readable unit.
+
+    >>> Bytes(1_234_567), Bytes(1_234_567) + 1
+    (1.2 MB, 1234568)
+    """
+
+    def __repr__(self) -> str:
+        return format_bytes(self)
+
+    __str__ = __repr__
 
 
 class Listing(list[Item], Generic[Item]):
@@ -89,7 +104,7 @@ def show(value: Any) -> str:
     """
     if value is None:
         return ""
-    if isinstance(value, bool | str):
+    if isinstance(value, bool | str | Bytes):
         return str(value)
     if isinstance(value, int):
         return f"{value:,}"
