@@ -22,7 +22,7 @@ Parquet files in a fifth of that. Rows are staged `CHUNK_ROWS` at a time.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -59,7 +59,34 @@ JobRunner = Callable[[Callable[[], list[Row]]], list[Row]]
 _REPORT_SCHEMA = (
     "partition INT, attempt BIGINT, chunks INT, `rows` BIGINT, kind STRING, what STRING, detail STRING, hint STRING"
 )
-"""The report of a task: what it has staged, and the error that it has met, if any."""
+_REPORT_COLUMNS = ("partition", "attempt", "chunks", "rows", "kind", "what", "detail", "hint")
+"""The columns of a `Report`; the last four are those of the error."""
+
+
+@dataclasses.dataclass(slots=True)
+class Report:
+    """What a task has staged: a number of chunks with a number of rows; and the error that it has met, if any."""
+
+    partition: int
+    attempt: int
+    chunks: int = 0
+    rows: int = 0
+    failure: IkebanaError | None = None
+
+    def to_batch(self) -> pa.RecordBatch:
+        """The report as a row with the columns of `_REPORT_SCHEMA`."""
+        failure = self.failure
+        error = (type(failure).__name__, failure.what, failure.detail, failure.hint) if failure else (None,) * 4
+        values = (self.partition, self.attempt, self.chunks, self.rows, *error)
+        kinds = (pa.int32(), pa.int64(), pa.int32(), pa.int64(), *[pa.string()] * 4)
+        arrays = [pa.array([value], kind) for value, kind in zip(values, kinds, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, names=_REPORT_COLUMNS)
+
+    @classmethod
+    def of(cls, row: Row) -> Report:
+        """The report in a row."""
+        failure = getattr(errors, row.kind)(row.what, detail=row.detail, hint=row.hint) if row.kind else None
+        return cls(row.partition, row.attempt, row.chunks, row.rows, failure)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,19 +101,21 @@ class RowSender:
     chunk: int = dataclasses.field(default_factory=lambda: CHUNK_ROWS)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield self.send(batches).to_batch()
+
+    def send(self, batches: Iterator[pa.RecordBatch]) -> Report:
+        """Stage the rows; the report has the error if a table or worker refuses them."""
         context = TaskContext.get()
         assert context is not None
-        partition, attempt = context.partitionId(), context.taskAttemptId()
-        chunks = rows = 0
-        failure: IkebanaError | None = None
+        report = Report(context.partitionId(), context.taskAttemptId())
         try:
             with Client(self.credentials) as client:
                 for chunk in _chunks(batches, self.chunk):
-                    self._stage(client, chunk, (partition, chunks), attempt)
-                    chunks, rows = chunks + 1, rows + len(chunk)
+                    self._stage(client, chunk, (report.partition, report.chunks), report.attempt)
+                    report.chunks, report.rows = report.chunks + 1, report.rows + len(chunk)
         except IkebanaError as error:
-            failure = error
-        yield _report(partition, attempt, chunks, rows, failure)
+            report.failure = error
+        return report
 
     def _stage(self, client: Client, chunk: pa.Table, part: tuple[int, int], attempt: int) -> None:
         named = chunk.rename_columns(list(self.columns))
@@ -119,14 +148,6 @@ class ScanSender:
         return self.sender(batch for task in tasks for batch in self.scan.batches(task))
 
 
-def _report(partition: int, attempt: int, chunks: int, rows: int, failure: IkebanaError | None) -> pa.RecordBatch:
-    error = (type(failure).__name__, failure.what, failure.detail, failure.hint) if failure else (None,) * 4
-    values = (partition, attempt, chunks, rows, *error)
-    kinds = (pa.int32(), pa.int64(), pa.int32(), pa.int64(), *[pa.string()] * 4)
-    names = ("partition", "attempt", "chunks", "rows", "kind", "what", "detail", "hint")
-    return pa.RecordBatch.from_arrays([pa.array([v], k) for v, k in zip(values, kinds, strict=True)], names=names)
-
-
 def _chunks(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
     """Consecutive batches as tables of at least `size` rows, except the last one."""
     pending: list[pa.RecordBatch] = []
@@ -151,10 +172,15 @@ def stage_frame(df: DataFrame, sender: RowSender, run: JobRunner) -> tuple[Parts
             detail=spark_error_summary(error),
             hint="no rows were applied; fix the DataFrame and try again",
         ) from error
-    for report in reports:
-        if report.kind:
-            raise getattr(errors, report.kind)(report.what, detail=report.detail, hint=report.hint)
+    return staged_parts(map(Report.of, reports))
+
+
+def staged_parts(reports: Iterable[Report]) -> tuple[Parts, int]:
+    """The parts that tasks have staged, in the order of partitions, and their rows; raises if rows were refused."""
     ordered = sorted(reports, key=lambda report: report.partition)
+    for report in ordered:
+        if report.failure is not None:
+            raise report.failure
     parts = tuple(((r.partition, chunk), r.attempt) for r in ordered for chunk in range(r.chunks))
     return parts, sum(report.rows for report in ordered)
 
@@ -174,7 +200,13 @@ def check_columns(df: DataFrame, table: TableSpec, op: str | None) -> DataFrame:
 
     To delete rows by key only the key columns are needed; other columns of the table are ignored.
     """
-    names = [name for name in df.columns if name != OP]
+    names = check_schema(df.schema, table, op)
+    return df.select(*map(quote, names), *([quote(OP)] if op is None else []))
+
+
+def check_schema(schema: StructType, table: TableSpec, op: str | None) -> list[str]:
+    """The columns of rows with a schema that a table needs; see `check_columns`."""
+    names = [name for name in schema.names if name != OP]
     fields = table.key if op == "delete" and table.kind == "keyed" else table.fields
     known = [field.name for field in table.fields]
     problems = {
@@ -189,13 +221,13 @@ def check_columns(df: DataFrame, table: TableSpec, op: str | None) -> DataFrame:
             hint=f"select exactly the columns {', '.join(repr(field.name) for field in fields)}",
         )
     for field in fields:
-        _check_type(df, field, table.name)
-    return df.select(*(quote(field.name) for field in fields), *([quote(OP)] if op is None else []))
+        _check_type(schema, field, table.name)
+    return [field.name for field in fields]
 
 
-def _check_type(df: DataFrame, field: pa.Field, table: str) -> None:
+def _check_type(schema: StructType, field: pa.Field, table: str) -> None:
     """Raise unless a column has the table's type, or a type that can be converted to it without loss."""
-    (given,) = fields_of(StructType([df.schema[field.name]]))
+    (given,) = fields_of(StructType([schema[field.name]]))
     types = f"it is of type {given.type}, the table has {field.type}"
     try:
         match_columns({field.name: pa.array([], given.type)}, [field])
