@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 import ikebana
@@ -19,8 +22,14 @@ def test_info_shows_versions_and_cores(capsys: pytest.CaptureFixture[str]) -> No
     assert main(["info"]) == 0
     out = capsys.readouterr().out
     assert ikebana.__version__ in out
-    assert "cores" in out
-    assert "numba" in out
+    for name in ("cores", "system", "java", "pyspark", "pyarrow", "pandas", "numba"):
+        assert name in out
+    assert out.count("numpy") == 1 and "not installed" not in out
+
+
+def test_the_package_is_the_command() -> None:
+    ran = subprocess.run([sys.executable, "-m", "ikebana", "--version"], capture_output=True, text=True, check=True)
+    assert ran.stdout == f"ikebana {ikebana.__version__}\n"
 
 
 @pytest.mark.parametrize("arguments", [["bench", "list"], ["bench"]])

@@ -39,6 +39,7 @@ LAYERS = (
     ("spark", "analysis"),
     ("__init__",),
     ("cli",),
+    ("__main__",),
 )
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 

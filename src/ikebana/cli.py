@@ -7,8 +7,11 @@ interrupted. Errors and progress go to stderr, results to stdout.
 from __future__ import annotations
 
 import argparse
+import platform
+import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 
 from rich.console import Console
 from rich.table import Table
@@ -22,8 +25,8 @@ class UsageError(IkebanaError):
     """A command with arguments that make no sense; the command exits with status 2."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parsed = _parser().parse_args(arguments)
+def main(arguments: Sequence[str] | None = None, *, prog: str = "ikebana") -> int:
+    parsed = _parser(prog).parse_args(arguments)
     try:
         if parsed.command == "bench":
             _bench(parsed.name, parsed.options)
@@ -41,8 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="ikebana", description="Shared arrangements for Spark.")
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog, description="Shared arrangements for Spark.")
     parser.add_argument("--version", action="version", version=f"ikebana {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     bench = commands.add_parser(
@@ -56,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     datalog = commands.add_parser("datalog", help="run a Datalog program, and keep its results up to date")
     _add_datalog_arguments(datalog)
     _add_analysis(commands.add_parser("analysis", help="analyse C source: which nulls may be dereferenced"))
-    commands.add_parser("info", help="show versions and the machine")
+    commands.add_parser("info", help="show versions and the machine, for a report of a problem")
     return parser
 
 
@@ -114,13 +117,43 @@ def _datalog(parsed: argparse.Namespace) -> None:
     command.run(parsed)
 
 
+_PACKAGES = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "numba", "llvmlite", "pyzmq", "cloudpickle", "psutil")
+"""The packages whose versions matter in a report of a problem."""
+
+
 def _info() -> None:
     table = Table(show_header=False)
     table.add_row("ikebana", __version__)
     for name, value in machine().items():
-        is_size = name.endswith("_bytes")
-        table.add_row(name.removesuffix("_bytes"), f"{int(value) / 2**30:.1f} GiB" if is_size else str(value))
+        if name not in _PACKAGES:
+            is_size = name.endswith("_bytes")
+            table.add_row(name.removesuffix("_bytes"), f"{int(value) / 2**30:.1f} GiB" if is_size else str(value))
+    table.add_row("system", platform.platform())
+    table.add_row("java", _java())
+    for name in _PACKAGES:
+        table.add_row(name, _version(name))
     _console().print(table)
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _java() -> str:
+    """The version of the Java runtime that Spark would be started with."""
+    from ikebana.spark.java import java_home  # imports pyspark, which other commands do not need
+
+    try:
+        home = java_home()
+        java = "java" if home is None else str(home / "bin" / "java")
+        shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=30).stderr
+    except (OSError, subprocess.SubprocessError, IkebanaError) as error:
+        return f"not found: {error}"
+    lines = [line for line in shown.splitlines() if "version" in line] or [shown.strip()]
+    return lines[0]
 
 
 def _fail(error: IkebanaError) -> int:

@@ -145,7 +145,7 @@ def test_too_few_slots(spark: SparkSession) -> None:
         pytest.raises(IkebanaError, match=r"of which 1 are held by workers of other sessions"),
     ):
         SparkWorkers(spark, SLOTS - 1)
-    with pytest.raises(DataflowError, match="cannot start 0 workers"):
+    with pytest.raises(IkebanaError, match="workers=0 is not valid"):
         SparkWorkers(spark, 0)
     with pytest.raises(IkebanaError, match="cannot be hosted on"):
         SparkWorkers("no session", 1)  # type: ignore[arg-type]

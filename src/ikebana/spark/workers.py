@@ -25,15 +25,18 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from ikebana.cluster.driver import Driver
 from ikebana.cluster.interrupts import defer_interrupts
-from ikebana.errors import DataflowError, IkebanaError
+from ikebana.errors import IkebanaError
 from ikebana.spark import spark_session
+from ikebana.spark.arguments import checked_choice, checked_count
 from ikebana.spark.barrier_job import BarrierJob, occupied_slots, slots_lock
+from ikebana.trace.spine import EFFORT
 
 _LOOPBACK = "127.0.0.1"
 
@@ -53,6 +56,8 @@ class SparkWorkers(Driver):
         name: str = "ikebana workers",
         memory: int | None = None,
         view_memory: int | None = None,
+        config: Mapping[str, Any] | None = None,
+        ui: bool = False,
     ) -> None:
         """Start the workers, and return when all of them are connected.
 
@@ -66,18 +71,29 @@ class SparkWorkers(Driver):
         memory: how many bytes each worker may use. By default 80% of its machine's memory, shared equally among the
             workers there (`ikebana.runtime.memory_budget`).
         view_memory: how many bytes each view may use on a worker. By default half of `memory`.
+        config, ui: settings for a SparkSession that is started here, and whether it has its web interface.
         """
-        if workers is not None and workers < 1:
-            raise DataflowError(f"cannot start {workers} workers", hint="give a number of at least 1")
+        checked_count("workers", workers)
+        checked_count("memory", memory)
+        checked_count("view_memory", view_memory)
+        checked_choice("effort", effort, tuple(EFFORT))
         given = spark or spark_session.active_session()
-        self.spark = given or spark_session.start(workers or spark_session.cores())
+        if given is not None and (config or ui):
+            raise IkebanaError(
+                f"{'config' if config else 'ui'} cannot be applied to a SparkSession that is running",
+                hint="give the settings to SparkSession.builder, or stop the SparkSession before connecting",
+            )
+        self.spark = given or spark_session.start(workers or spark_session.cores(), config=config, ui=ui)
         """The SparkSession that hosts the workers."""
+        self.owns_spark = given is None
+        """Whether it was started here, and is stopped with the workers."""
         at_end = self.spark.stop if given is None else None
         job: BarrierJob | None = None
         try:
             context = spark_session.context_of(self.spark)
             driver_address, worker_address = _addresses(context)
             _use_this_python(context)
+            _stop_progress_bar(context)
             with slots_lock:
                 occupied = occupied_slots.get(context, 0)
                 free = spark_session.slots(self.spark) - occupied - 1
@@ -116,6 +132,13 @@ def _addresses(context: Any) -> tuple[str, str]:
             detail=str(error),
             hint="set spark.driver.host to an address at which executors can reach the driver",
         ) from error
+
+
+def _stop_progress_bar(context: Any) -> None:
+    """Stop Spark's progress bar on the terminal, if it has one: it would show the workers' stage for ever."""
+    bar = context._jsc.sc().progressBar()
+    if bar.isDefined():
+        bar.get().stop()
 
 
 def _use_this_python(context: Any) -> None:
