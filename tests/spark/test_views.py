@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import Counter
@@ -103,7 +104,7 @@ def test_a_view_in_every_form(session: Session, spark: SparkSession, orders: Tab
             use()
     again = session.view("by region", orders.count("region"))
     view.drop()
-    assert rows_of(again) and [entry.name for entry in session.views()] == ["total", "by region"]
+    assert rows_of(again) and [entry.name for entry in session.views()] == ["by region", "total"]
     with pytest.raises(DataflowError, match=r"there is no view 'nope'\n  detail: there are 'total', 'by region'"):
         session.drop_view("nope")
     with pytest.raises(DataflowError, match="the name 'total' is taken"):
@@ -380,7 +381,9 @@ def test_a_function_that_raises_takes_the_answer_of_its_view_alone(session: Sess
         assert "Traceback" not in str(caught.value)
     with pytest.raises(EvaluationError):
         next(bad.changes())
-    assert {view.state for view in session.views()} == {"live"}
+    states = {view.name: (view.state, view.reason) for view in session.views()}
+    assert states["good"] == ("live", "") and states["bad"][0] == states["onward"][0] == "errors"
+    assert re.search(r"[Dd]ivi.* by zero in the row id = 500", states["bad"][1])
     assert ("zero", 1) in rows_of(good) and orders.to_df().count() == 31
     orders.delete([(500,)])
     assert rows_of(onward) == [(100, 30)] and onward.to_df().count() == 1

@@ -170,7 +170,7 @@ class Run:
         for query in answered:
             if query.view is not None:
                 self._compare(query, query.view)
-                self._session.forget_view(query.view)
+                query.view.drop()
 
     def _ask(self, query: Query) -> bool:
         """Whether Spark has an answer."""

@@ -134,7 +134,7 @@ def check(session: Session, batch: SparkAnswers, seed: int, queries: int, rounds
             problems = _install(session, new, views, outcome)
             for text in list(views):
                 if problem := _compare(batch, text, views[text], outcome):
-                    session.forget_view(views.pop(text))
+                    views.pop(text).drop()
                     problems[text] = problem
             now = twins.copies()
             failures += [Failure(seed, number, text, problem, now) for text, problem in problems.items()]

@@ -53,7 +53,7 @@ class Topic:
     def clear(self) -> None:
         """Drop views and tables."""
         for view in self._views.values():
-            self.session.forget_view(view)
+            view.drop()
         for name in list(self.tables):
             self.tables.drop(name)
 

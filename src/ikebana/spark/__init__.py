@@ -1,10 +1,13 @@
 """Sessions on Spark, for users of PySpark. The only part that imports pyspark.
 
-For users: `session` (tables and views; `table`, `view`, and `info` and `listing` for what a session reports).
+For users: `session` (tables and views; `table`, `view`, and `looking` for what both have of a DataFrame's methods).
+`commands` and `command_runner` are the SQL statements of a session. `info`, `memory_use` and `listing` are what a
+session reports, `arguments` checks what users give.
 
 Data in: `loading` (DataFrames), `following` and `checkpoints` (streams), `rows` and `types` (rows and schemas in the
-forms that users have them), `progress` (a progress bar). Data out: `source`, `readers`, `snapshots`, `snapshot_server`
-and `executions`, the data source "ikebana". Queries: `querying`, `planning`, `naming`, `clock`.
+forms that users have them), `progress` (a progress bar). Data out: `source`, `readers`, `snapshots`,
+`snapshot_server` and `executions`, the data source "ikebana". Queries:
+`querying`, `planning`, `naming`, `clock`, and `temporary_views` for those of Spark itself.
 
 Workers: `spark_session` starts or checks a SparkSession, on a Java runtime that `java` finds; `workers` is the cluster
 that the engine uses, `barrier_job` the Spark job that hosts it, `supervisor` the code of its tasks; `interrupting` lets

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from ikebana.runtime.messages import ArrangementStatus
-from ikebana.spark.listing import Card
+from ikebana.spark.listing import Bytes, Card
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,38 @@ class TableInfo:
 
 @dataclass(frozen=True, slots=True)
 class ViewInfo:
-    """A view. `state` is "live" or "failed"."""
+    """A view.
+
+    state: "live"; "errors" while an expression has no value for some row, so that the view cannot be read; or "failed".
+    reason: why it is not live.
+    rows: the number of changes that its arrangement keeps, which is the number of rows if nothing holds old epochs.
+    bytes: the size of its arrangement and of private indexes, on all workers.
+    epochs_behind: how many closed epochs are not complete yet. Views that nobody reads may wait with their work.
+    created: when it was created or replaced, in local time.
+    """
 
     name: str
     state: str
+    reason: str
+    rows: int
+    bytes: Bytes
+    epochs_behind: int
+    created: str
     columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HoldInfo:
+    """An epoch of a table or view that is kept readable, so that later history cannot be compacted.
+
+    epoch: the first epoch that is kept. epochs_back: how far it is behind the last closed one.
+    held_by: "hold()", a Spark query, an RDD or iterator, or a stream of changes.
+    """
+
+    name: str
+    epoch: int
+    epochs_back: int
+    held_by: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,9 @@
     orders.load(df)                                          # a Spark job; no rows pass through the driver
     orders.follow(stream_df)                                 # each micro-batch is an epoch
     late = session.view("late", orders.filter(...).count("region"))
-    late.to_df()                                             # a Spark DataFrame: the rows of the view now
+    late.show()                                              # the rows of the view now
+    late.to_df()                                             # a Spark DataFrame of them
+    session.sql("SELECT * FROM late WHERE count > 5")        # Spark's answer to another query, over the same rows
     for epoch, changes in late.changes(): ...
 
 A session owns its workers, and with them all tables and views. `close`, leaving the `with` block and the end of the
@@ -21,11 +23,13 @@ for each other nor for writers.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import secrets
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,23 +42,37 @@ from ikebana.engine.collection import Arrangement, Collection
 from ikebana.engine.engine import Engine, result_arrangement
 from ikebana.engine.prepared import KEEP
 from ikebana.engine.tables import Transaction
-from ikebana.errors import DroppedError, SchemaError
+from ikebana.errors import (
+    DataflowError,
+    DroppedError,
+    EvaluationError,
+    IkebanaError,
+    SchemaError,
+    WaitTimeoutError,
+)
 from ikebana.operators.changes import Fields
 from ikebana.operators.row_errors import raise_errors
-from ikebana.runtime.messages import ReadErrors
+from ikebana.plan.sharing import readers_of
+from ikebana.runtime.messages import ArrangementStatus, ReadErrors
+from ikebana.spark.arguments import check_options, checked_epoch, checked_key, checked_timeout
+from ikebana.spark.command_runner import run_command
+from ikebana.spark.commands import parse
 from ikebana.spark.datalog import Relation, SessionProgram
 from ikebana.spark.executions import Executions
 from ikebana.spark.following import FollowedStream
 from ikebana.spark.graph import SessionGraph
-from ikebana.spark.info import ArrangementInfo, SessionStatus, TableInfo, ViewInfo
-from ikebana.spark.listing import Listing
-from ikebana.spark.naming import check_free, is_case_sensitive, resolve
+from ikebana.spark.info import ArrangementInfo, HoldInfo, SessionStatus, TableInfo, ViewInfo
+from ikebana.spark.listing import Bytes, Listing
+from ikebana.spark.memory_use import MemoryInfo, memory_infos
+from ikebana.spark.naming import alike, check_free, is_case_sensitive, mentioned, resolve
 from ikebana.spark.planning import Parameters
 from ikebana.spark.querying import Queries
 from ikebana.spark.snapshot_server import SnapshotServer
 from ikebana.spark.snapshots import Readable, SessionAddress
-from ikebana.spark.source import FORMAT, register
+from ikebana.spark.source import FORMAT, frame_schema, register
+from ikebana.spark.spark_session import is_running
 from ikebana.spark.table import Table
+from ikebana.spark.temporary_views import TemporaryViews, query_frame
 from ikebana.spark.types import fields_of, spark_schema
 from ikebana.spark.view import View
 from ikebana.spark.workers import SparkWorkers
@@ -69,6 +87,9 @@ def connect(
     share: bool = True,
     effort: str = "default",
     timeout: float | None = None,
+    temp_views: bool = True,
+    config: Mapping[str, Any] | None = None,
+    ui: bool = False,
     **options: Any,
 ) -> Session:
     """Start workers as tasks of a Spark job, and return a session that owns them.
@@ -80,16 +101,24 @@ def connect(
     effort: how eagerly arrangements are merged: "eager", "default" or "lazy".
     timeout: how many seconds a call may wait for workers before it raises a `WaitTimeoutError`, unless the call has its
         own `timeout`. None for no limit.
+    temp_views: whether `spark.sql` and `spark.table` see tables and views under their names. This takes about 20 ms for
+        each of them.
+    config: settings for a SparkSession that is started here, such as {"spark.jars.packages": "..."}.
+    ui: whether a SparkSession that is started here has its web interface.
     options: further options of `SparkWorkers`, such as `memory` and `view_memory`.
     """
-    cluster = SparkWorkers(spark, workers, effort=effort, **options)
+    checked_timeout(timeout)
+    check_options("connect()", options, _WORKER_OPTIONS)
+    cluster = SparkWorkers(spark, workers, effort=effort, config=config, ui=ui, **options)
     try:
-        return Session(cluster, share=share, timeout=timeout)
+        return Session(cluster, share=share, timeout=timeout, temp_views=temp_views)
     except BaseException:
         with defer_interrupts():
             cluster.close()
         raise
 
+
+_WORKER_OPTIONS = set(inspect.signature(SparkWorkers).parameters) - {"spark", "workers", "effort", "config", "ui"}
 
 Query = str | DataFrame | Collection | Arrangement
 """The definition of a view: SQL text, a DataFrame, or a collection."""
@@ -101,7 +130,9 @@ _sessions: list[weakref.ref[Session]] = []
 class Session:
     """Tables and views on workers that Spark hosts. `ikebana.connect` creates one."""
 
-    def __init__(self, cluster: SparkWorkers, *, share: bool = True, timeout: float | None = None) -> None:
+    def __init__(
+        self, cluster: SparkWorkers, *, share: bool = True, timeout: float | None = None, temp_views: bool = True
+    ) -> None:
         self._cluster = cluster
         self.engine = Engine(cluster=cluster, share=share, timeout=timeout)
         """The engine of this session, for what does not need Spark: epochs, inputs and plans."""
@@ -114,6 +145,7 @@ class Session:
         self._streams: list[FollowedStream] = []
         self._closed = False
         self._format = ""
+        self._temporary_views = TemporaryViews(cluster.spark) if temp_views else None
         self._address = SessionAddress(cluster.credentials, self._snapshots.number)
         self._queries = Queries(self.spark, self.engine, self._address.session, lambda: dict(self._relations))
         self.engine.advance()  # so that there is always a closed epoch, which can be read
@@ -153,7 +185,7 @@ class Session:
         """
         self.check()
         _check_name(name, "table")
-        keys = (key,) if isinstance(key, str) else tuple(key or ())
+        keys = checked_key(key)
         fields = fields_of(schema, keys, case_sensitive=is_case_sensitive(self.spark))
         spark_schema(fields)  # raises if Spark does not have one of the types
         with self._lock:
@@ -164,6 +196,8 @@ class Session:
         inner = self.engine.table(name, fields, key or None, "stream" if stream else "table")
         table = self._tables[name] = Table(self, inner)
         self._relations[name] = SourceTable(name, inner, key, stream, secrets.token_hex(8))
+        if not stream:
+            self._make_visible(name)
         return table
 
     def table(self, name: str) -> Table:
@@ -171,13 +205,34 @@ class Session:
         self.check()
         return resolve(self._tables, name, "table", self.spark)
 
-    def drop_table(self, name: str) -> None:
-        """Drop a table and its rows, and stop the streams that it follows. Fails if a view reads the table."""
+    def has(self, name: str) -> bool:
+        """Whether there is a table or view of this name."""
+        self.check()
+        return name in self._relations or (not is_case_sensitive(self.spark) and bool(alike(self._relations, name)))
+
+    def drop_table(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
+        """Drop a table and its rows, and stop the streams that it follows.
+
+        cascade: drop the views that read the table as well. Otherwise the call fails if there are any.
+        if_exists: do nothing if there is no such table.
+        """
+        self.check()
+        if if_exists and not self.has(name):
+            return
         with self._lock, defer_interrupts():
             table = self.table(name)
+            if cascade:
+                self._drop_readers(table)
             self.engine.drop_table(table.name)
             del self._tables[table.name], self._relations[table.name]
+        self._make_invisible(table.name)
         table.stop_following()
+
+    def _drop_readers(self, table: Table) -> None:
+        """Drop all views that read a table, the latest first."""
+        for view in reversed(list(self._views.values())):
+            if readers_of(view.inner.plan, {table.name}):
+                self._forget_view(view)
 
     def transaction(self, *, timeout: float | None = None) -> Transaction:
         """Change several tables in one epoch: `with session.transaction(): ...`.
@@ -190,10 +245,21 @@ class Session:
 
     # Views.
 
-    def view(self, name: str, query: Query, *, share: bool | None = None, memory: int | None = None) -> View:
+    def view(
+        self,
+        name: str,
+        query: Query,
+        *,
+        replace: bool = False,
+        share: bool | None = None,
+        memory: int | None = None,
+    ) -> View:
         """Create a view: a query whose result is kept up to date as tables change.
 
         query: SQL, a DataFrame over tables and views of this session, or a collection (`table.filter(...)`).
+        replace: if there is a view of this name, give it this query. The new result is computed beside the old one,
+            which readers see until the new one is complete. Subscriptions to the old result end. Views that read this
+            view keep its old query.
         share: whether to share arrangements with other views. False lets it build its own, to measure what sharing
             saves. By default as the session was connected.
         memory: how many bytes the view may use on each worker. If it needs more it fails, and other views go on. By
@@ -202,6 +268,9 @@ class Session:
         self.check()
         _check_name(name, "view")
         lowered = self._lower(query, f"view {name!r}")
+        if replace and self.has(name):
+            view = resolve(self._views, name, "view", self.spark)
+            return self._replace(view, lowered, share, memory)
         with self._lock:
             check_free(self._relations, name, self.spark)
             return complete_or_undo(lambda: self._install(name, lowered, share, memory), View.drop)
@@ -210,6 +279,33 @@ class Session:
         inner = self.engine.install(name, lowered.rows, share=share, memory=memory)
         view = self._views[name] = View(self, inner, lowered.order)
         self._relations[name] = SourceTable(name, inner.rows(), identity=secrets.token_hex(8))
+        self._make_visible(name)
+        return view
+
+    def _replace(self, view: View, lowered: Lowered, share: bool | None, memory: int | None) -> View:
+        """Give a view another query, when the result of that is complete."""
+        old, name = view.inner, view.name
+        new = self.engine.install(name, lowered.rows, share=share, memory=memory, beside=old)
+        try:
+            new.wait(self.engine.epoch - 1)
+            with self._lock, defer_interrupts():
+                if view.inner is not old or self._views.get(name) is not view:
+                    raise DataflowError(
+                        f"cannot replace view {name!r}", detail="it was dropped or replaced meanwhile", hint="try again"
+                    )
+                self.engine.replace(old, new)
+                view._become(new, lowered.order)
+                has_same_columns = old.plan.columns == new.plan.columns
+                identity = self._relations[name].identity if has_same_columns else secrets.token_hex(8)
+                self._relations[name] = SourceTable(name, new.rows(), identity=identity)
+                if not has_same_columns:
+                    self._make_invisible(name)
+                    self._make_visible(name)
+        except BaseException:
+            if view.inner is not new:
+                new.drop()
+            raise
+        self._snapshots.drop_when_unread(old.dataflow, old.drop)
         return view
 
     def _lower(self, query: Query, what: str) -> Lowered:
@@ -317,19 +413,26 @@ class Session:
             hint="give a table or view of the session, its name, or a DataFrame",
         )
 
-    def drop_view(self, name: str) -> None:
-        """Drop a view, and release the arrangements that only it used."""
-        self.check()
-        with self._lock:
-            self.forget_view(resolve(self._views, name, "view", self.spark))
+    def drop_view(self, name: str, *, if_exists: bool = False) -> None:
+        """Drop a view, and release the arrangements that only it used.
 
-    def forget_view(self, view: View) -> None:
+        if_exists: do nothing if there is no such view.
+        """
+        self.check()
+        if if_exists and not self.has(name):
+            return
+        with self._lock:
+            self._forget_view(resolve(self._views, name, "view", self.spark))
+
+    def _forget_view(self, view: View) -> None:
         """Drop this view, but no other view that has its name now."""
         self.check()
         with self._lock, defer_interrupts():
             view.inner.drop()
-            if self._views.get(view.name) is view:
-                del self._views[view.name], self._relations[view.name]
+            if self._views.get(view.name) is not view:
+                return
+            del self._views[view.name], self._relations[view.name]
+        self._make_invisible(view.name)
 
     def explain(self, query: Query, *, timeout: float | None = None) -> str:
         """The plan of a query as a tree, with the arrangements that it would reuse, share or build, and their sizes."""
@@ -346,14 +449,64 @@ class Session:
         return Listing(infos, TableInfo)
 
     def views(self, *, timeout: float | None = None) -> Listing[ViewInfo]:
-        """All views, and whether they have failed."""
+        """All views by name: their state and the reason for it, their size, and how far they are behind."""
         self.check()
         with self._lock:
-            views = list(self._views.values())
-        live = {status.dataflow for status in self.engine.status(timeout=timeout)}
-        states = ["live" if view.inner.dataflow in live else "failed" for view in views]
-        infos = [ViewInfo(v.name, state, tuple(v.columns)) for v, state in zip(views, states, strict=True)]
+            views = sorted(self._views.items())
+        statuses: dict[str, list[ArrangementStatus]] = {}
+        for status in self.engine.status(timeout=timeout):
+            statuses.setdefault(status.dataflow, []).append(status)
+        infos = [self._view_info(view, statuses.get(view.inner.dataflow, []), timeout) for _, view in views]
         return Listing(infos, ViewInfo)
+
+    def _view_info(self, view: View, shards: list[ArrangementStatus], timeout: float | None) -> ViewInfo:
+        state, reason = self._state(view, timeout)
+        complete = min((shard.upper for shard in shards), default=self.epoch)
+        return ViewInfo(
+            view.name,
+            state,
+            reason,
+            rows=sum(shard.rows for shard in shards),
+            bytes=Bytes(sum(shard.bytes + shard.inner_bytes for shard in shards)),
+            epochs_behind=max(0, self.epoch - complete),
+            created=view.created.strftime("%Y-%m-%d %H:%M:%S"),
+            columns=tuple(view.columns),
+        )
+
+    def _state(self, view: View, timeout: float | None) -> tuple[str, str]:
+        """Whether a view can be read, and why not."""
+        coordinator, dataflow = self.engine.coordinator, view.inner.dataflow
+        deadline = coordinator.deadline(timeout, f"asking for the state of {view.name!r}")
+        try:
+            raise_errors(view.name, coordinator.ask(ReadErrors(dataflow), deadline=deadline))
+        except EvaluationError as error:
+            return "errors", " ".join(filter(None, (error.what.partition(": ")[2] or error.what, error.detail)))
+        except WaitTimeoutError:
+            raise
+        except IkebanaError as error:
+            return "failed", error.detail or error.what
+        return "live", ""
+
+    def memory(self, *, timeout: float | None = None) -> Listing[MemoryInfo]:
+        """The memory of each table and view, the largest first: its own, what it shares and what a drop would free."""
+        self.check()
+        statuses = self.engine.status(timeout=timeout)
+        with self.engine.coordinator.lock:
+            return Listing(memory_infos(self.engine.catalog, statuses), MemoryInfo)
+
+    def holds(self) -> Listing[HoldInfo]:
+        """Who keeps old epochs of tables and views readable, the oldest first.
+
+        The history since then cannot be compacted: it takes memory, and slows down changes.
+        """
+        self.check()
+        last = self.epoch - 1
+        with self._lock:
+            views = [(view.name, view.inner) for view in self._views.values()]
+            views += [(table.name, table._rows) for table in self._tables.values()]
+        held = [(name, epoch, "hold()") for name, view in views for epoch in view.held_epochs()]
+        infos = [HoldInfo(name, epoch, last - epoch, by) for name, epoch, by in (*held, *self._snapshots.held())]
+        return Listing(sorted(infos, key=lambda info: (info.epoch, info.name, info.held_by)), HoldInfo)
 
     def arrangements(self, *, timeout: float | None = None) -> Listing[ArrangementInfo]:
         """All arrangements on each worker: their sizes, and how many readers share them."""
@@ -377,12 +530,63 @@ class Session:
 
     def read(self, name: str, at: int | None = None, *, timeout: float | None = None) -> DataFrame:
         """A table or view as a Spark DataFrame; see `View.to_df`."""
+        at, timeout = checked_epoch(at), checked_timeout(timeout)
         coordinator, dataflow = self.engine.coordinator, self._readable(name).dataflow
         deadline = coordinator.deadline(timeout, f"checking whether {name!r} can be read")
         raise_errors(name, coordinator.ask(ReadErrors(dataflow), deadline=deadline))  # raises too if the view failed
+        return self._frame(name, at, timeout)
+
+    def _frame(self, name: str, at: int | None = None, timeout: float | None = None) -> DataFrame:
+        """A DataFrame that reads a table or view. With its schema Spark need not ask for it, which takes a process."""
         options = {"name": name, "epoch": at, "timeout": timeout}
         given = {option: value for option, value in options.items() if value is not None}
-        return self.spark.read.format(self.format).options(**given).load()
+        schema = frame_schema(self._readable(name), self._address.session, at)
+        return self.spark.read.format(self.format).schema(schema).options(**given).load()
+
+    def sql(self, text: str) -> DataFrame:
+        """Answer a query over tables and views of this session, or run another SQL statement.
+
+        A query (SELECT, WITH, VALUES) is computed by Spark over the rows that the workers have, once, when the
+        DataFrame is used; `view` keeps a result up to date. Names mean the tables and views of this session, and
+        otherwise what they mean in Spark. The other statements are:
+
+            CREATE [OR REPLACE] MATERIALIZED VIEW [IF NOT EXISTS] name AS query
+            CREATE TABLE [IF NOT EXISTS] name (column type [NOT NULL], ..., PRIMARY KEY (column, ...))
+            INSERT INTO name [(column, ...)] VALUES ... | query
+            DELETE FROM name [WHERE condition]
+            DROP [MATERIALIZED] VIEW [IF EXISTS] name
+            DROP TABLE [IF EXISTS] name [CASCADE]
+            SHOW TABLES | VIEWS
+            EXPLAIN query
+
+        INSERT and DELETE are transactions, or part of the transaction of this thread. DELETE determines the rows first
+        and then deletes them; if one of them no longer exists by then it raises a `ChangeError` and deletes nothing.
+
+        Returns the rows of the answer; for statements without an answer, a DataFrame without rows.
+        """
+        self.check()
+        return run_command(self, parse(text))
+
+    def _answer(self, text: str) -> DataFrame:
+        """A query over tables and views of this session as a DataFrame; `sql` runs other statements too."""
+        visible = self._temporary_views
+        hidden = [name for name in self._mentioned(text) if visible is None or not visible.has(name)]
+        return query_frame(self.spark, text, {name: self._frame(name) for name in hidden})
+
+    def _mentioned(self, text: str) -> list[str]:
+        """The tables and views that a SQL text may read, except streams."""
+        with self._lock:
+            return mentioned(text, [name for name, table in self._relations.items() if not table.is_stream])
+
+    def _make_visible(self, name: str) -> None:
+        """Let Spark see a new table or view under its name."""
+        if self._temporary_views is not None:
+            with suppress(SchemaError):  # a type that Spark does not have: only Arrow can read this view
+                self._temporary_views.add(name, self._relations[name].identity, self._frame(name))
+
+    def _make_invisible(self, name: str) -> None:
+        if self._temporary_views is not None:
+            self._temporary_views.remove(name)
 
     @property
     def format(self) -> str:
@@ -423,11 +627,13 @@ class Session:
         finally:
             with defer_interrupts():
                 self._hand_over_format()
+                if self._temporary_views is not None and not self._cluster.owns_spark and is_running(self.spark):
+                    self._temporary_views.clear()
                 self._queries.close()
                 self.engine.close()
                 self._snapshots.close()
 
-    def end_with_session(self, stream: FollowedStream) -> None:
+    def _end_with_session(self, stream: FollowedStream) -> None:
         """End this stream when the session is closed."""
         with self._lock:
             self._streams.append(stream)
@@ -437,13 +643,19 @@ class Session:
         sessions = [session for reference in _sessions if (session := reference()) is not None and not session._closed]
         _sessions[:] = map(weakref.ref, sessions)
         others = [session for session in sessions if session.spark is self.spark]
-        if others:
+        if others and is_running(self.spark):
             register(self.spark, others[-1]._address, FORMAT)
 
     def check(self) -> None:
-        """Raise if the session was closed."""
+        """Raise if the session was closed, or its SparkSession was stopped."""
         if self._closed:
             raise DroppedError("the session was closed", hint="connect again")
+        if self.spark.sparkContext._jsc is None:
+            raise DroppedError(
+                "the SparkSession of this session was stopped",
+                detail="its workers have ended, and with them all tables and views",
+                hint="connect again",
+            )
 
     def __enter__(self) -> Self:
         return self

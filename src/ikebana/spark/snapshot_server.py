@@ -7,6 +7,9 @@ on all workers until the execution has ended in any way, which is noticed within
 tasks that read a table or view for one DataFrame see one epoch, which is held until there was no request for it for
 `LEASE` seconds.
 
+Replaced views. A reader that has begun goes on reading the dataflow of the view as it was. The dataflow is dropped when
+no reader uses it any more (`drop_when_unread`).
+
 Streams. What a stream holds is released when the stream has sent no request for `STREAM_LEASE` seconds.
 
 Threads. A notification from a worker must be handled quickly, but an answer may have to wait for a lock. A thread of
@@ -51,6 +54,20 @@ class _Read:
     execution: int | None  # the epochs are held while it runs
     expires: float  # if there is no execution, or Spark cannot be asked
     holds: dict[tuple[str, int | None], tuple[int, int]] = field(default_factory=dict)
+    readables: dict[str, Readable] = field(default_factory=dict)  # as they were at first; views may be replaced
+
+    def uses(self, dataflow: str) -> bool:
+        """Whether the reader reads a dataflow."""
+        return any(held == dataflow for held, _ in self.holds)
+
+
+@dataclass(slots=True)
+class _Stream:
+    """What a stream reads, and the epoch from which on it is held."""
+
+    name: str
+    dataflow: str
+    epoch: int
 
 
 class SnapshotServer:
@@ -63,10 +80,13 @@ class SnapshotServer:
         """The recipient number of requests to this server."""
         coordinator.add_listener(self.number, self._enqueue)
         self._stream_leases: dict[int, float] = {}  # when the hold of each stream expires
+        self._streams: dict[int, _Stream] = {}  # by hold
+        self._replaced: SimpleQueue[tuple[str, Callable[[], object]]] = SimpleQueue()
+        self._unread: list[tuple[str, Callable[[], object]]] = []  # dataflows to be dropped when no reader uses them
         self._reads: dict[str, _Read] = {}  # by reader
         self._ended: deque[str] = deque(maxlen=_ENDED_READERS)
         self._clock = time.monotonic
-        self._inquiries: SimpleQueue[tuple[int, DriverQuestion] | None] = SimpleQueue()
+        self._inquiries: SimpleQueue[tuple[int, DriverQuestion | None] | None] = SimpleQueue()
         self._stop_thread = weakref.finalize(self, self._inquiries.put, None)
         self._thread = threading.Thread(
             target=_serve, args=(weakref.ref(self), self._inquiries), name="ikebana snapshots", daemon=True
@@ -75,6 +95,21 @@ class SnapshotServer:
 
     def _enqueue(self, worker: int, inquiry: DriverQuestion) -> None:
         self._inquiries.put((worker, inquiry))
+
+    def drop_when_unread(self, dataflow: str, drop: Callable[[], object]) -> None:
+        """Call `drop` as soon as no reader uses a dataflow."""
+        self._replaced.put((dataflow, drop))
+        self._inquiries.put((-1, None))  # wakes the thread, which calls `expire`
+
+    def held(self) -> list[tuple[str, int, str]]:
+        """Which tables and views are held from which epoch on, and by whom: a Spark query, a DataFrame or a stream."""
+        names = {r.dataflow: r.name for read in list(self._reads.values()) for r in list(read.readables.values())}
+        held = [
+            (names.get(dataflow, dataflow), epoch, _reader(read))
+            for read in list(self._reads.values())
+            for (dataflow, _), (epoch, _) in list(read.holds.items())
+        ]
+        return held + [(stream.name, stream.epoch, "a stream of changes") for stream in list(self._streams.values())]
 
     def reply(self, worker: int, inquiry: DriverQuestion) -> None:
         """Answer a request that a worker has passed on."""
@@ -111,8 +146,9 @@ class SnapshotServer:
                 return self._latest_epoch(request.name)
             case "commit":
                 self._renew_lease(request)
-                dataflow = self._find(request.name).dataflow
-                self._coordinator.command(Hold(request.hold, dataflow, request.epoch or 0))
+                stream = self._streams[request.hold]
+                stream.epoch = request.epoch or 0
+                self._coordinator.command(Hold(request.hold, stream.dataflow, stream.epoch))
                 return None
 
     def _readable(self, request: SnapshotRequest) -> Readable:
@@ -153,6 +189,7 @@ class SnapshotServer:
             epoch = self._epoch(request)
             hold = self._hold(readable.dataflow, epoch)
         self._stream_leases[hold] = self._clock() + STREAM_LEASE
+        self._streams[hold] = _Stream(readable.name, readable.dataflow, epoch)
         self._coordinator.ask(Ping(readable.dataflow))
         return Snapshot(readable.dataflow, readable.fields, epoch, hold)
 
@@ -162,6 +199,11 @@ class SnapshotServer:
                 f"the changes of {request.name!r} are no longer kept",
                 detail=f"the stream has not asked for them for {STREAM_LEASE:.0f} s",
                 hint="start the stream again, without its checkpoint and with a shorter trigger",
+            )
+        if self._find(request.name).dataflow != self._streams[request.hold].dataflow:
+            raise DataflowError(
+                f"the view {request.name!r} was replaced by another query",
+                hint="start the stream again, without its checkpoint",
             )
         self._stream_leases[request.hold] = self._clock() + STREAM_LEASE
 
@@ -176,9 +218,10 @@ class SnapshotServer:
 
     def _snapshot(self, request: SnapshotRequest) -> Snapshot:
         """Where all tasks of a reader read a table or view."""
-        readable = self._readable(request)
-        dataflow = readable.dataflow
         read = self._reads.get(request.reader) or self._new_read(request)
+        readable = read.readables.get(request.name) or self._readable(request)
+        read.readables[request.name] = readable
+        dataflow = readable.dataflow
         read.expires = self._clock() + LEASE
         with self._coordinator.lock:
             if (dataflow, request.epoch) not in read.holds:
@@ -194,15 +237,17 @@ class SnapshotServer:
             raise DataflowError(f"the query that reads {request.name!r} has ended", hint="run it again")
         if execution is not None and not self._executions.is_running(execution):
             execution = None  # an iterator over a DataFrame: it is not known for how long it reads
-        dataflows: set[str] = set()
+        self._readable(request)  # raises if it cannot be read
+        readables: dict[str, Readable] = {}
         for name in self._names(execution):
             with suppress(IkebanaError):  # of another session
-                dataflows.add(self._find(name).dataflow)
+                readables[name] = self._find(name)
         with (
             self._coordinator.lock
         ):  # after `find`, which takes the session's lock: that is never taken inside this one
             read, epoch = _Read(execution, self._clock() + LEASE), self._coordinator.epoch - 1
-            for dataflow in dataflows:
+            read.readables.update(readables)
+            for dataflow in {readable.dataflow for readable in readables.values()}:
                 read.holds[dataflow, None] = epoch, self._hold(dataflow, epoch)
         self._reads[request.reader] = read
         return read
@@ -229,10 +274,24 @@ class SnapshotServer:
         expired = [hold for hold, expires in self._stream_leases.items() if expires <= now]
         for hold in expired:
             del self._stream_leases[hold]
+            self._streams.pop(hold, None)
         self._release(expired)
+        self._drop_unread()
         polls = [now + POLL_SECONDS for read in self._reads.values() if read.execution is not None]
         times = [*self._stream_leases.values(), *(read.expires for read in self._reads.values()), *polls]
         return max(0.0, min(times) - now) if times else None
+
+    def _drop_unread(self) -> None:
+        """Drop the dataflows of replaced views that no reader uses."""
+        with suppress(Empty):
+            while True:
+                self._unread.append(self._replaced.get_nowait())
+        waiting = self._unread
+        self._unread = [item for item in waiting if any(read.uses(item[0]) for read in self._reads.values())]
+        for item in waiting:
+            if item not in self._unread:
+                with suppress(IkebanaError):  # the workers have ended
+                    item[1]()
 
     def _has_ended(self, read: _Read) -> bool:
         if read.expires <= self._clock():
@@ -253,7 +312,13 @@ class SnapshotServer:
                 self._coordinator.command(Release(hold))
 
 
-def _serve(server: weakref.ref[SnapshotServer], inquiries: SimpleQueue[tuple[int, DriverQuestion] | None]) -> None:
+def _reader(read: _Read) -> str:
+    return "an RDD or iterator" if read.execution is None else f"Spark query {read.execution}"
+
+
+def _serve(
+    server: weakref.ref[SnapshotServer], inquiries: SimpleQueue[tuple[int, DriverQuestion | None] | None]
+) -> None:
     """The loop of the server's thread; None in the queue ends it."""
     timeout: float | None = None
     while True:

@@ -17,7 +17,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+)
 from pyspark.sql.types import StructType
 
 from ikebana.errors import SchemaError
@@ -40,6 +44,13 @@ def register(spark: SparkSession, address: SessionAddress, name: str = FORMAT) -
     spark.dataSource.register(_source(name, address))
 
 
+def frame_schema(readable: Readable, session: str, epoch: int | None) -> StructType:
+    """The schema of a DataFrame that reads a table or view, with metadata unless it reads at a given epoch."""
+    if epoch is not None:
+        return spark_schema(readable.fields)
+    return spark_schema(readable.fields, {TABLE: readable.name, IDENTITY: readable.identity, SESSION: session})
+
+
 def _source(format_name: str, address: SessionAddress) -> type[DataSource]:
     """The data source of one session. Spark pickles the class by value, including the address."""
 
@@ -54,10 +65,7 @@ def _source(format_name: str, address: SessionAddress) -> type[DataSource]:
             readable: Readable = address.ask(SnapshotRequest("describe", self._name()))
             if self._wants_changes():
                 return spark_schema((*readable.fields, *_CHANGE_FIELDS))
-            if self._epoch() is not None:
-                return spark_schema(readable.fields)
-            metadata = {TABLE: readable.name, IDENTITY: readable.identity, SESSION: address.session}
-            return spark_schema(readable.fields, metadata)
+            return frame_schema(readable, address.session, self._epoch())
 
         def reader(self, schema: StructType) -> DataSourceReader:
             if self._wants_changes():

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
 
 from ikebana.cluster.interrupts import complete_or_undo
@@ -22,9 +22,13 @@ from ikebana.engine.lookups import given_keys
 from ikebana.engine.tables import Transaction
 from ikebana.engine.views import HeldEpoch
 from ikebana.errors import DataflowError, SchemaError
+from ikebana.operators.linear import Columns
+from ikebana.spark.arguments import checked_epoch, checked_ops, checked_timeout
+from ikebana.spark.commands import select_rows
 from ikebana.spark.following import FollowedStream, FollowMode, follow
 from ikebana.spark.interrupting import run_job
 from ikebana.spark.loading import JobRunner, RowSender, check_columns, stage_frame
+from ikebana.spark.looking import DataFrameMethods
 from ikebana.spark.progress import with_progress
 from ikebana.spark.rows import as_columns, with_time_zones
 from ikebana.spark.types import spark_schema
@@ -38,7 +42,7 @@ LoadMode = Literal["insert", "upsert", "delete"]
 _LOAD_MODES: tuple[LoadMode, ...] = ("insert", "upsert", "delete")
 
 
-class Table(Collection):
+class Table(Collection, DataFrameMethods):
     """A table of a session; `Session.create_table` creates one. It is also a collection, to define queries with."""
 
     def __init__(self, session: Session, inner: tables.Table) -> None:
@@ -54,6 +58,24 @@ class Table(Collection):
     def schema(self) -> StructType:
         """The columns, as a Spark schema."""
         return spark_schema(self.node.columns)
+
+    # Queries.
+
+    def filter(self, predicate: str | Column | Callable[[Columns], Any]) -> Collection:
+        """A query for the rows that meet a condition.
+
+        predicate: SQL, such as "region = 'n'"; a Spark column; or a function of whole columns, which gets a dict of
+            Arrow arrays and returns an array of booleans, such as `lambda c: pc.equal(c["region"], "n")`.
+        """
+        if isinstance(predicate, str):
+            query: str | DataFrame = select_rows(self.name, predicate)
+        elif isinstance(predicate, Column):
+            query = self.to_df().where(predicate)
+        else:
+            return super().filter(predicate)
+        self._session.check()
+        self.inner.check_not_dropped()
+        return self._session._lower(query, f"filter of table {self.name!r}").rows
 
     # Changes.
 
@@ -87,6 +109,7 @@ class Table(Collection):
         Otherwise arguments and result are those of `insert`.
         """
         self._session.check()
+        ops, timeout = checked_ops(ops), checked_timeout(timeout)
         key = self.inner.spec.key if isinstance(ops, str) and ops == "delete" else ()
         return self.inner.change(as_columns(data, self.node.columns, key), ops, timeout=timeout)
 
@@ -120,6 +143,7 @@ class Table(Collection):
             raise SchemaError(f"cannot load a stream into table {self.name!r}", hint="use follow(df)")
         if mode not in _LOAD_MODES:
             raise SchemaError(f"unknown load mode {mode!r}", hint=f"use one of {', '.join(_LOAD_MODES)}")
+        checked_timeout(timeout)
         rows = check_columns(df, self.inner.spec, mode)
         spark = self._session.spark
         deadline = self._session.engine.coordinator.deadline(timeout, f"loading into {self.name!r}")
@@ -174,7 +198,7 @@ class Table(Collection):
                 resume=resume,
             )
             self._streams.append(followed)
-            self._session.end_with_session(followed)
+            self._session._end_with_session(followed)
             return followed
 
         return complete_or_undo(start, FollowedStream.end)
@@ -234,11 +258,29 @@ class Table(Collection):
     def to_arrow(self, at: int | None = None, *, timeout: float | None = None) -> pa.Table:
         """The rows as an Arrow table, at the last closed epoch or at an epoch that `hold` keeps."""
         self.check_readable()
-        return self._rows.to_arrow(at, timeout=timeout).select(self.columns)
+        return self._rows.to_arrow(checked_epoch(at), timeout=checked_timeout(timeout)).select(self.columns)
 
     def to_pandas(self, at: int | None = None, *, timeout: float | None = None) -> pd.DataFrame:
         """The rows as a pandas DataFrame, at the last closed epoch or at an epoch that `hold` keeps."""
         return self.to_arrow(at, timeout=timeout).to_pandas()
+
+    @overload
+    def count(self) -> int: ...
+
+    @overload
+    def count(self, by: str | Sequence[str], name: str = "count") -> Collection: ...
+
+    def count(self, by: str | Sequence[str] | None = None, name: str = "count") -> int | Collection:
+        """The number of rows now; with `by`, a query that counts the rows of each key (`Collection.count`)."""
+        return self._first_rows(0)[1] if by is None else super().count(by, name)
+
+    def _first_rows(self, limit: int) -> tuple[pa.Table, int]:
+        self.check_readable()
+        rows, total = self._rows.first_rows(limit)
+        return rows.select(self.columns), total
+
+    def _spark(self) -> SparkSession:
+        return self._session.spark
 
     def lookup_rows(
         self, keys: Any = None, /, *, at: int | None = None, timeout: float | None = None, **columns: Any
@@ -249,6 +291,7 @@ class Table(Collection):
         the first call keeps one, as `arrange(by=...)` does.
         """
         self.check_readable()
+        at, timeout = checked_epoch(at), checked_timeout(timeout)
         given = given_keys(f"table {self.name!r}", self.columns, keys, columns)
         return self.inner.lookup_rows(with_time_zones(given, self.node.columns), at=at, timeout=timeout)
 

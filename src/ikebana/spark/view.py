@@ -3,6 +3,8 @@
 Everything except DataFrames and ORDER BY is passed on to `ikebana.engine.views.View`: a read at an epoch is exact for
 that epoch, across tables and views, and the changes of each epoch are delivered once, in order.
 
+`show`, `collect` and others of PySpark's names are in `ikebana.spark.looking`.
+
 Cost: `to_arrow` and `to_pandas` bring the rows to this process, in milliseconds if they are few; `lookup` brings those
 of a key, with one request to the worker that owns it. An action on a DataFrame costs a Spark job, whose tasks read the
 rows.
@@ -10,11 +12,12 @@ rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -23,8 +26,11 @@ from ikebana.engine.collection import Collection
 from ikebana.engine.lookups import given_keys
 from ikebana.engine.subscriptions import BACKLOG, BACKLOG_BYTES, OnChange, OnError, Subscription
 from ikebana.engine.views import HeldEpoch
+from ikebana.errors import IkebanaError
 from ikebana.reducers.ordering import sort_table
 from ikebana.reducers.sort_keys import SortKey
+from ikebana.spark.arguments import checked_epoch, checked_timeout
+from ikebana.spark.looking import DataFrameMethods
 from ikebana.spark.naming import quote
 from ikebana.spark.rows import with_time_zones
 from ikebana.spark.types import spark_schema
@@ -35,17 +41,37 @@ if TYPE_CHECKING:
     from ikebana.spark.session import Session
 
 
-class View:
+Result = TypeVar("Result")
+
+
+class View(DataFrameMethods):
     """A query whose result is kept up to date; `Session.view` creates one."""
 
     def __init__(self, session: Session, inner: views.View, order: Sequence[SortKey] = ()) -> None:
         """`order` is the ORDER BY of the query; DataFrames, Arrow tables and pandas DataFrames are sorted by it."""
         self._session, self.inner = session, inner
         self.name, self.order = inner.name, tuple(order)
+        self.created = datetime.now()
 
     def _check(self) -> None:
         self._session.check()
         self.inner.check_not_dropped()
+
+    def _become(self, inner: views.View, order: Sequence[SortKey]) -> None:
+        """Show the result of another query from now on."""
+        self.inner, self.order = inner, tuple(order)
+        self.created = datetime.now()
+
+    def _read(self, read: Callable[[views.View, Sequence[SortKey]], Result]) -> Result:
+        """What is read from the result; if the view is replaced meanwhile, from the new result."""
+        while True:
+            self._check()
+            inner, order = self.inner, self.order
+            try:
+                return read(inner, order)
+            except IkebanaError:
+                if inner is self.inner:
+                    raise
 
     @property
     def columns(self) -> list[str]:
@@ -73,13 +99,28 @@ class View:
 
     def to_arrow(self, at: int | None = None, *, timeout: float | None = None) -> pa.Table:
         """The rows as an Arrow table, at the last closed epoch or at an epoch that `hold` keeps."""
-        self._check()
-        rows = self.inner.to_arrow(at, timeout=timeout)
-        return sort_table(rows, self.order) if self.order else rows
+        at, timeout = checked_epoch(at), checked_timeout(timeout)
+        return self._read(lambda inner, order: _sorted(inner.to_arrow(at, timeout=timeout), order))
 
     def to_pandas(self, at: int | None = None, *, timeout: float | None = None) -> pd.DataFrame:
         """The rows as a pandas DataFrame, at the last closed epoch or at an epoch that `hold` keeps."""
         return self.to_arrow(at, timeout=timeout).to_pandas()
+
+    def count(self) -> int:
+        """The number of rows, which the workers count."""
+        return self._first_rows(0)[1]
+
+    def _first_rows(self, limit: int) -> tuple[pa.Table, int]:
+        def read(inner: views.View, order: Sequence[SortKey]) -> tuple[pa.Table, int]:
+            if not order or not limit:
+                return inner.first_rows(limit)
+            rows = _sorted(inner.to_arrow(), order)
+            return rows.slice(0, limit), rows.num_rows
+
+        return self._read(read)
+
+    def _spark(self) -> SparkSession:
+        return self._session.spark
 
     def lookup(
         self, keys: Any = None, /, *, at: int | None = None, timeout: float | None = None, **columns: Any
@@ -99,9 +140,13 @@ class View:
         dropped.
         """
         self._check()
+        at, timeout = checked_epoch(at), checked_timeout(timeout)
         given = given_keys(f"view {self.name!r}", self.columns, keys, columns)
-        rows = self.inner.lookup(with_time_zones(given, self.inner.plan.columns), at=at, timeout=timeout)
-        return sort_table(rows, self.order) if self.order else rows
+
+        def read(inner: views.View, order: Sequence[SortKey]) -> pa.Table:
+            return _sorted(inner.lookup(with_time_zones(given, inner.plan.columns), at=at, timeout=timeout), order)
+
+        return self._read(read)
 
     def errors(self, at: int | None = None, *, timeout: float | None = None) -> pa.Table:
         """The rows for which an expression of the view has no value, and why (columns `error`, `row`, `diff`).
@@ -109,17 +154,18 @@ class View:
         While there are such rows, reading the view raises an `EvaluationError`.
         """
         self._check()
-        return self.inner.errors(at, timeout=timeout)
+        return self.inner.errors(checked_epoch(at), timeout=checked_timeout(timeout))
 
     def hold(self, *, timeout: float | None = None) -> HeldEpoch:
         """Keep the last closed epoch and all later ones readable: `with view.hold() as held: ...`."""
         self._check()
-        return self.inner.hold(timeout=timeout)
+        return self.inner.hold(timeout=checked_timeout(timeout))
 
     def wait(self, epoch: int | None = None, *, timeout: float | None = None) -> None:
         """Wait until the result at an epoch is complete, by default at the last closed one."""
         self._check()
-        self.inner.wait(self._session.epoch - 1 if epoch is None else epoch, timeout=timeout)
+        epoch = checked_epoch(epoch)
+        self.inner.wait(self._session.epoch - 1 if epoch is None else epoch, timeout=checked_timeout(timeout))
 
     # Changes.
 
@@ -172,10 +218,14 @@ class View:
 
     def drop(self) -> None:
         """Drop the view, and release the arrangements that only it used. Dropping twice does nothing."""
-        self._session.forget_view(self)
+        self._session._forget_view(self)
 
     def __repr__(self) -> str:
         return f"<view {self.name}: {', '.join(self.columns)}>"
+
+
+def _sorted(rows: pa.Table, order: Sequence[SortKey]) -> pa.Table:
+    return sort_table(rows, order) if order else rows
 
 
 def _sorted_by(key: SortKey) -> Column:

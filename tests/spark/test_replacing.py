@@ -1,0 +1,94 @@
+"""Replacing and dropping views: readers see the old result or the new one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import SparkSession
+
+from ikebana.errors import DataflowError, IkebanaError, SqlError
+from ikebana.spark import Session, Table
+from tests.clusters import within
+from tests.spark.programs import SOON
+from tests.spark.test_views import meanwhile
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def orders(session: Session) -> Iterator[Table]:
+    table = session.create_table("orders", "id BIGINT, region STRING, total BIGINT", key="id")
+    table.insert([(id, "nes"[id % 3], id) for id in range(30)])
+    yield table
+
+
+def test_a_replaced_view_has_no_gap(session: Session, spark: SparkSession, orders: Table) -> None:
+    """Readers in this process, Spark jobs and a DataFrame that existed before all see one of the two results."""
+    view = session.view("shown", "SELECT region, sum(total) AS x FROM orders GROUP BY region")
+    reader = session.view("reader", "SELECT max(x) AS x FROM shown")
+    frame, results = view.to_df(), {(30, 435), (3, 435)}  # the number of rows and their sum
+    arrangements = len(session.arrangements())
+
+    def read(step: int) -> None:
+        rows = view.to_arrow() if step % 10 else frame.toArrow()
+        time.sleep(0.02)
+        assert (rows.num_rows, pc.sum(rows["x"]).as_py()) in results
+
+    with meanwhile(read):
+        for step in range(4):
+            query = "SELECT region, {} AS x FROM orders".format("total" if step % 2 else "sum(total)")
+            same = session.view("shown", query + (" GROUP BY region" if step % 2 == 0 else ""), replace=True)
+            assert same is view and session.sql("SELECT * FROM shown").count() == (30 if step % 2 else 3)
+    assert reader.collect() == [(155,)]  # keeps the query that it was created with
+    assert spark.table("shown").count() == frame.count() == 30
+    reader.drop()
+    assert within(SOON, lambda: len(session.arrangements()) <= arrangements)
+
+
+def test_replaced_by_other_columns(session: Session, spark: SparkSession, orders: Table) -> None:
+    view = session.view("shown", "SELECT id FROM orders ORDER BY id")
+    before, changes = view.to_df(), view.changes(timeout=5)
+    session.sql("CREATE OR REPLACE MATERIALIZED VIEW shown AS SELECT region, count(*) AS n FROM orders GROUP BY region")
+    assert view.columns == ["region", "n"] and spark.table("shown").columns == ["region", "n"]
+    assert sorted(view.collect()) == [("e", 10), ("n", 10), ("s", 10)]
+    with pytest.raises(Exception, match="was dropped"):
+        before.collect()
+    assert len(list(changes)) <= 1  # the subscription to the old result has ended
+    session.sql("CREATE OR REPLACE MATERIALIZED VIEW shown AS SELECT n FROM shown")  # reads the result that it replaces
+    orders.insert((30, "n", 30))
+    assert sorted(row.n for row in view.collect()) == [10, 10, 11]
+
+
+def test_a_failed_replacement_changes_nothing(session: Session, orders: Table) -> None:
+    view = session.view("shown", "SELECT id FROM orders")
+    for query in ("SELECT id FROM absent", "SELECT id,"):
+        with pytest.raises(SqlError):
+            session.view("shown", query, replace=True)
+    with pytest.raises(DataflowError, match="no view 'orders'"):
+        session.view("orders", "SELECT 1 AS one FROM orders", replace=True)
+    with pytest.raises(IkebanaError, match="memory"):
+        query = "SELECT a.id * b.id AS x FROM orders a JOIN orders b USING (region)"
+        session.view("shown", query, replace=True, memory=1)
+    assert view.count() == 30 and [info.name for info in session.views()] == ["shown"]
+    session.view("new", "SELECT id FROM shown", replace=True)
+    orders.delete([{"id": 1}])
+    assert session.sql("SELECT count(*) FROM new").first() == (29,)
+
+
+def test_dropping(session: Session, orders: Table) -> None:
+    session.view("one", "SELECT region, total FROM orders")
+    session.view("two", "SELECT region, count(*) AS n FROM one GROUP BY region")
+    other = session.create_table("other", "id BIGINT")
+    session.view("three", other.count("id"))
+    session.drop_table("absent", if_exists=True)
+    session.drop_view("absent", if_exists=True)
+    for call in (lambda: session.drop_table("absent"), lambda: session.drop_view("absent", if_exists=False)):
+        with pytest.raises(DataflowError, match="'absent'"):
+            call()
+    with pytest.raises(DataflowError, match="used by 'one', 'two'"):
+        session.drop_table("orders")
+    session.drop_table("orders", cascade=True, if_exists=True)
+    assert [view.name for view in session.views()] == ["three"]
