@@ -27,8 +27,9 @@ def modules_after(statements: str) -> set[str]:
         ),
         ("import ikebana.spark.loading", {"pandas", "numba", "ikebana.sql", "ikebana.engine.engine"}),
         ("import ikebana.spark.readers", {"pandas", "numba", "ikebana.sql"}),
+        ("import ikebana.spark.writers", {"pandas", "numba", "ikebana.sql", "ikebana.engine.engine"}),
     ],
-    ids=["package", "worker", "task that loads", "task that reads"],
+    ids=["package", "worker", "task that loads", "task that reads", "task that writes"],
 )
 def test_processes_import_only_what_they_need(statements: str, unwanted: set[str]) -> None:
     assert not modules_after(statements) & unwanted

@@ -5,8 +5,8 @@ For users: `session` (tables and views; `table`, `view`, and `looking` for what 
 session reports, `arguments` checks what users give.
 
 Data in: `loading` (DataFrames), `following` and `checkpoints` (streams), `rows` and `types` (rows and schemas in the
-forms that users have them), `progress` (a progress bar). Data out: `source`, `readers`, `snapshots`,
-`snapshot_server` and `executions`, the data source "ikebana". Queries:
+forms that users have them), `progress` (a progress bar). The data source "ikebana": `source`, with `readers`,
+`snapshots`, `snapshot_server` and `executions` for data out, and `writers` and `writes` for data in. Queries:
 `querying`, `planning`, `naming`, `clock`, and `temporary_views` for those of Spark itself.
 
 Workers: `spark_session` starts or checks a SparkSession, on a Java runtime that `java` finds; `workers` is the cluster

@@ -76,6 +76,7 @@ from ikebana.spark.temporary_views import TemporaryViews, query_frame
 from ikebana.spark.types import fields_of, spark_schema
 from ikebana.spark.view import View
 from ikebana.spark.workers import SparkWorkers
+from ikebana.spark.writes import Writes
 from ikebana.sql import Lowered, SourceTable
 from ikebana.sql.statements import Statement
 
@@ -136,7 +137,12 @@ class Session:
         self._cluster = cluster
         self.engine = Engine(cluster=cluster, share=share, timeout=timeout)
         """The engine of this session, for what does not need Spark: epochs, inputs and plans."""
-        self._snapshots = SnapshotServer(self.engine.coordinator, self._readable, Executions(cluster.spark))
+        self._snapshots = SnapshotServer(
+            self.engine.coordinator,
+            self._readable,
+            Executions(cluster.spark),
+            Writes(self.engine.coordinator, self.table),
+        )
         self._tables: dict[str, Table] = {}
         self._views: dict[str, View] = {}
         self._relations: dict[str, SourceTable] = {}  # tables and views, as SQL reads them

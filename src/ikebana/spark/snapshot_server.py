@@ -14,6 +14,7 @@ Streams. What a stream holds is released when the stream has sent no request for
 
 Threads. A notification from a worker must be handled quickly, but an answer may have to wait for a lock. A thread of
 the server therefore sends the answers, and releases holds that have expired. The thread does not keep the server alive.
+Commits of writers, which may take long, have a thread each.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from ikebana.engine.coordinator import Coordinator
 from ikebana.errors import DataflowError, IkebanaError, TimeError
 from ikebana.runtime.messages import Demand, DriverAnswer, DriverQuestion, Hold, Ping, Release
 from ikebana.spark.executions import Executions
-from ikebana.spark.snapshots import Readable, Snapshot, SnapshotRequest
+from ikebana.spark.snapshots import Readable, Snapshot, SnapshotRequest, WriteRequest
+from ikebana.spark.writes import Writes
 
 LEASE = 600.0
 """How many seconds an epoch is held after the last request, if it is not known when the query ends."""
@@ -73,9 +75,11 @@ class _Stream:
 class SnapshotServer:
     """Answers the requests of readers, and manages what is held for them."""
 
-    def __init__(self, coordinator: Coordinator, find: Callable[[str], Readable], executions: Executions) -> None:
+    def __init__(
+        self, coordinator: Coordinator, find: Callable[[str], Readable], executions: Executions, writes: Writes
+    ) -> None:
         """`find` returns the table or view of a name, and raises if there is none."""
-        self._coordinator, self._find, self._executions = coordinator, find, executions
+        self._coordinator, self._find, self._executions, self._writes = coordinator, find, executions, writes
         self.number = coordinator.new_number()
         """The recipient number of requests to this server."""
         coordinator.add_listener(self.number, self._enqueue)
@@ -94,7 +98,10 @@ class SnapshotServer:
         self._thread.start()
 
     def _enqueue(self, worker: int, inquiry: DriverQuestion) -> None:
-        self._inquiries.put((worker, inquiry))
+        if isinstance(inquiry.question, WriteRequest) and inquiry.question.kind == "commit":
+            threading.Thread(target=self.reply, args=(worker, inquiry), name="ikebana commit", daemon=True).start()
+        else:
+            self._inquiries.put((worker, inquiry))
 
     def drop_when_unread(self, dataflow: str, drop: Callable[[], object]) -> None:
         """Call `drop` as soon as no reader uses a dataflow."""
@@ -114,7 +121,9 @@ class SnapshotServer:
     def reply(self, worker: int, inquiry: DriverQuestion) -> None:
         """Answer a request that a worker has passed on."""
         try:
-            reply = DriverAnswer(inquiry.ticket, self.answer(inquiry.question))
+            question = inquiry.question
+            is_write = isinstance(question, WriteRequest)
+            reply = DriverAnswer(inquiry.ticket, self._writes.answer(question) if is_write else self.answer(question))
         except IkebanaError as error:
             reply = DriverAnswer(inquiry.ticket, error=error)
         except Exception as error:  # without a reply the reader would wait for ever

@@ -1,7 +1,8 @@
 """The protocol between the readers of the data source, which run in Spark's processes, and the driver of a session.
 
 A reader asks the driver through a worker (`Inquire`): it has credentials for the workers, but no connection to the
-driver. `SessionAddress` sends a `SnapshotRequest`; `ikebana.spark.snapshot_server` answers it.
+driver. `SessionAddress` sends a `SnapshotRequest`, or a `WriteRequest`;
+`ikebana.spark.snapshot_server` answers the one, and `ikebana.spark.writes` the other.
 """
 
 from __future__ import annotations
@@ -61,6 +62,25 @@ class Readable:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteRequest:
+    """What a writer asks the driver.
+
+    describe: the definition of the table. begin: the transaction of the job. commit: to apply the staged `parts`, and
+    abort: to discard the transaction; both answer nothing.
+    """
+
+    kind: Literal["describe", "begin", "commit", "abort"]
+    table: str
+    op: str = "insert"
+    resume: bool = False
+    job: str = ""  # identifies the writing job
+    parts: tuple[tuple[Any, int], ...] = ()  # as in `ikebana.spark.loading`
+    rows: int = 0
+    stream: str = ""  # of a micro-batch: the identity of the stream
+    batch: int = -1  # of a micro-batch: its number
+
+
+@dataclass(frozen=True, slots=True)
 class SessionAddress:
     """How readers reach a session: credentials for its workers, and the number of its snapshot server."""
 
@@ -72,11 +92,11 @@ class SessionAddress:
         """An identifier of the session."""
         return hashlib.sha256(repr((self.credentials.worker_keys, self.server)).encode()).hexdigest()[:16]
 
-    def ask(self, request: SnapshotRequest, timeout: float | None = None) -> Any:
+    def ask(self, request: Any, timeout: float | None = None) -> Any:
         """The driver's answer, over a new connection."""
         with Client(self.credentials, timeout=timeout) as client:
             return self.ask_over(client, request)
 
-    def ask_over(self, client: Client, request: SnapshotRequest) -> Any:
+    def ask_over(self, client: Client, request: Any) -> Any:
         """The driver's answer, over a client's connection."""
         return client.ask(0, AskDriver(self.server, secrets.randbits(62), request))

@@ -1,12 +1,16 @@
-"""The Spark data source "ikebana": tables and views of a session as batch DataFrames, and as streams of changes.
+"""The Spark data source "ikebana": tables and views of a session as DataFrames and streams, and tables as sinks.
 
     spark.read.format("ikebana").load("late orders")              # the rows at the last closed epoch
     spark.read.format("ikebana").option("epoch", 12).load(...)    # at an epoch that is held
     spark.readStream.format("ikebana").option("changes", True).load("late orders")   # with columns `epoch` and `diff`
 
+    df.write.format("ikebana").mode("append").save("orders")      # inserts rows into a table, as one transaction
+    stream_df.writeStream.format("ikebana").option("op", "upsert").start("orders")    # each micro-batch is one
+
 Every action on a DataFrame reads the last closed epoch anew, as it would from a file or a database, and sees one epoch
 of everything that it reads. For several actions on the same rows, hold an epoch and read at that one.
-`ikebana.spark.readers` reads the rows; `ikebana.spark.snapshot_server` decides at which epoch.
+`ikebana.spark.readers` reads the rows, and `ikebana.spark.snapshot_server` decides at which epoch;
+`ikebana.spark.writers` writes rows.
 
 Planning. The columns of a DataFrame that reads the last closed epoch have metadata: the session (`SESSION`), the name
 of the table or view (`TABLE`), and which one of that name (`IDENTITY`). A view over the DataFrame recognises the table
@@ -21,13 +25,16 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
 )
 from pyspark.sql.types import StructType
 
 from ikebana.errors import SchemaError
 from ikebana.spark.readers import BatchReader, StreamReader
-from ikebana.spark.snapshots import Readable, SessionAddress, SnapshotRequest
+from ikebana.spark.snapshots import Readable, SessionAddress, SnapshotRequest, WriteRequest
 from ikebana.spark.types import arrow_schema, spark_schema
+from ikebana.spark.writers import TableWriter, stream_writer
 from ikebana.sql.planned import IDENTITY, TABLE
 
 FORMAT = "ikebana"
@@ -78,6 +85,17 @@ def _source(format_name: str, address: SessionAddress) -> type[DataSource]:
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:
             return StreamReader(address, self._name(), self._wants_changes(), arrow_schema(schema))
+
+        def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+            return TableWriter(address, self._write(), schema, overwrite)
+
+        def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+            return stream_writer(address, self._write(), schema, overwrite)
+
+        def _write(self) -> WriteRequest:
+            op = self.options.get("op", "insert")
+            resume = str(self.options.get("resume", "false")).lower() == "true"
+            return WriteRequest("describe", self._name(), op=op, resume=resume)
 
         def _name(self) -> str:
             name = self.options.get("name") or self.options.get("path")

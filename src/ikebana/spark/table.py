@@ -50,7 +50,8 @@ class Table(Collection, DataFrameMethods):
         self.inner, self._session = inner, session
         self.name, self.key, self.kind = inner.name, inner.key, inner.kind
         self._streams: list[FollowedStream] = []
-        self._last_batches: dict[str, int] = {}  # the last micro-batch of each stream that it has followed
+        self.last_batches: dict[str, int] = {}
+        """The last micro-batch of each stream that was applied, by the identity of the stream."""
         coordinator, dataflow = session.engine.coordinator, inner.spec.dataflow
         self._rows = views.View(coordinator, inner.name, inner.node, dataflow, [], lambda view: None, kind="table")
 
@@ -188,7 +189,7 @@ class Table(Collection, DataFrameMethods):
                 stream,
                 self.inner.spec,
                 apply,
-                self._last_batches,
+                self.last_batches,
                 tasks=self._session.workers,
                 mode=mode,
                 order_by=order_by,
