@@ -1,13 +1,16 @@
-"""Replacing and dropping views: readers see the old result or the new one."""
+"""Replacing, dropping and verifying views: readers see the old result or the new one, and Spark agrees with it."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from ikebana.errors import DataflowError, IkebanaError, SqlError
 from ikebana.spark import Session, Table
@@ -92,3 +95,47 @@ def test_dropping(session: Session, orders: Table) -> None:
         session.drop_table("orders")
     session.drop_table("orders", cascade=True, if_exists=True)
     assert [view.name for view in session.views()] == ["three"]
+
+
+def test_oracle_views_agree_with_spark(session: Session, spark: SparkSession, orders: Table) -> None:
+    names = session.create_table("names", "region STRING, name STRING, weight DOUBLE")
+    names.insert([("n", "north", 0.1), ("e", "east", 0.2)])
+    session.view("sums", "SELECT region, sum(total) AS total FROM orders GROUP BY region")
+    views = [
+        session.view("named", "SELECT name, total * weight AS x FROM sums JOIN names USING (region)"),
+        session.view("first", "SELECT id, region FROM orders ORDER BY region DESC LIMIT 3"),
+        session.view("framed", spark.table("orders").groupBy("region").agg(F.max("id").alias("id"))),
+    ]
+    stop = threading.Event()
+
+    def change(step: int) -> None:
+        orders.upsert((step % 40, "nesw"[step % 4], step))
+        stop.wait(0.02)
+
+    with meanwhile(change):
+        for view in views:
+            result = view.verify()
+            assert result, result
+            assert "the same as Spark's answer" in repr(result)
+    session.view("sums", "SELECT region, 0L AS total FROM orders", replace=True)
+    assert views[0].verify()  # by the queries that views had when it was created
+
+
+def test_verify_shows_the_difference(session: Session, orders: Table) -> None:
+    view = session.view("right", "SELECT id, total FROM orders WHERE id < 3")
+    other = session.view("wrong", "SELECT id, total + id div 2 AS total FROM orders WHERE id < 3")
+    other.definition = view.definition
+    result = other.verify()
+    assert not result and "unexpected rows:\n(2, 3)\nmissing rows:\n(2, 2)" in repr(result)
+
+
+def test_what_cannot_be_verified(session: Session, orders: Table) -> None:
+    stream = session.create_table("stream", "id BIGINT", stream=True)
+    for view, why in [
+        (session.view("collection", orders.count("region")), "defined by a collection"),
+        (session.view("timed", "SELECT id FROM orders WHERE now() > TIMESTAMP '2020-01-01'"), "current time"),
+        (session.view("streamed", "SELECT id FROM stream"), "reads a stream"),
+    ]:
+        with pytest.raises(DataflowError, match=why):
+            view.verify()
+    stream.insert(pa.table({"id": [1]}))

@@ -2,7 +2,7 @@
 
 For users: `session` (tables and views; `table`, `view`, and `looking` for what both have of a DataFrame's methods).
 `commands` and `command_runner` are the SQL statements of a session. `info`, `memory_use` and `listing` are what a
-session reports, `arguments` checks what users give.
+session reports, `verifying` compares a view with Spark's answer (`answers`), `arguments` checks what users give.
 
 Data in: `loading` (DataFrames), `following` and `checkpoints` (streams), `rows` and `types` (rows and schemas in the
 forms that users have them), `progress` (a progress bar). The data source "ikebana": `source`, with `readers`,

@@ -70,7 +70,8 @@ class BatchReader(DataSourceReader):
         execution, name = _execution(), self._request.name
         reader = partition.plan if execution is None else f"execution {execution}"
         with Client(self._address.credentials, timeout=self._timeout) as client:
-            request = replace(self._request, kind="snapshot", reader=reader, execution=execution)
+            epoch = self._request.epoch if self._request.epoch is not None else _epoch(self._address.session)
+            request = replace(self._request, kind="snapshot", epoch=epoch, reader=reader, execution=execution)
             snapshot = self._address.ask_over(client, request)
             rows = _rows(client, partition.worker, snapshot, name)
         yield from _batches(plain_rows(rows, name), self._schema)
@@ -154,6 +155,18 @@ def _execution() -> int | None:
     context = TaskContext.get()
     execution = context and (context.getLocalProperty(_ROOT_EXECUTION) or context.getLocalProperty(_EXECUTION))
     return int(execution) if execution else None
+
+
+def epoch_property(session: str) -> str:
+    """The property of a Spark job that says at which epoch to read tables and views of a session."""
+    return f"ikebana.epoch.{session}"
+
+
+def _epoch(session: str) -> int | None:
+    """The epoch at which this task's job has to read, if it says so."""
+    context = TaskContext.get()
+    epoch = context and context.getLocalProperty(epoch_property(session))
+    return int(epoch) if epoch else None
 
 
 def _inserted(changes: pa.Table, name: str) -> pa.Table:

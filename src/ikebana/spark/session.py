@@ -29,7 +29,7 @@ import secrets
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -74,6 +74,7 @@ from ikebana.spark.spark_session import is_running
 from ikebana.spark.table import Table
 from ikebana.spark.temporary_views import TemporaryViews, query_frame
 from ikebana.spark.types import fields_of, spark_schema
+from ikebana.spark.verifying import Definition
 from ikebana.spark.view import View
 from ikebana.spark.workers import SparkWorkers
 from ikebana.spark.writes import Writes
@@ -273,22 +274,47 @@ class Session:
         """
         self.check()
         _check_name(name, "view")
-        lowered = self._lower(query, f"view {name!r}")
+        lowered, definition = self._lower(query, f"view {name!r}"), self._definition(query)
         if replace and self.has(name):
             view = resolve(self._views, name, "view", self.spark)
-            return self._replace(view, lowered, share, memory)
+            return self._replace(view, lowered, definition, share, memory)
         with self._lock:
             check_free(self._relations, name, self.spark)
-            return complete_or_undo(lambda: self._install(name, lowered, share, memory), View.drop)
+            return complete_or_undo(lambda: self._install(name, lowered, definition, share, memory), View.drop)
 
-    def _install(self, name: str, lowered: Lowered, share: bool | None, memory: int | None) -> View:
+    def _install(
+        self,
+        name: str,
+        lowered: Lowered,
+        definition: Definition | None,
+        share: bool | None,
+        memory: int | None,
+    ) -> View:
         inner = self.engine.install(name, lowered.rows, share=share, memory=memory)
-        view = self._views[name] = View(self, inner, lowered.order)
+        view = self._views[name] = View(self, inner, lowered.order, definition)
         self._relations[name] = SourceTable(name, inner.rows(), identity=secrets.token_hex(8))
         self._make_visible(name)
         return view
 
-    def _replace(self, view: View, lowered: Lowered, share: bool | None, memory: int | None) -> View:
+    def _definition(self, query: Query) -> Definition | None:
+        """A query that Spark can answer, and what the names in it mean now; None for collections."""
+        if not isinstance(query, str | DataFrame):
+            return None
+        sources: dict[str, Definition | SourceTable] = {}
+        with self._lock:
+            for name in self._mentioned(query) if isinstance(query, str) else ():
+                view = self._views.get(name)
+                sources[name] = (view and view.definition) or self._relations[name]
+        return Definition(query, sources)
+
+    def _replace(
+        self,
+        view: View,
+        lowered: Lowered,
+        definition: Definition | None,
+        share: bool | None,
+        memory: int | None,
+    ) -> View:
         """Give a view another query, when the result of that is complete."""
         old, name = view.inner, view.name
         new = self.engine.install(name, lowered.rows, share=share, memory=memory, beside=old)
@@ -300,7 +326,7 @@ class Session:
                         f"cannot replace view {name!r}", detail="it was dropped or replaced meanwhile", hint="try again"
                     )
                 self.engine.replace(old, new)
-                view._become(new, lowered.order)
+                view._become(new, lowered.order, definition)
                 has_same_columns = old.plan.columns == new.plan.columns
                 identity = self._relations[name].identity if has_same_columns else secrets.token_hex(8)
                 self._relations[name] = SourceTable(name, new.rows(), identity=identity)
@@ -583,6 +609,23 @@ class Session:
         """The tables and views that a SQL text may read, except streams."""
         with self._lock:
             return mentioned(text, [name for name, table in self._relations.items() if not table.is_stream])
+
+    def _source_frame(self, source: SourceTable) -> DataFrame:
+        """A DataFrame that reads a table or view; raises if it is no longer the one of its name."""
+        if self._relations.get(source.name) is not source:
+            raise DataflowError(
+                f"the view reads {source.name!r}, which was dropped or replaced", hint="create the view again"
+            )
+        return self._frame(source.name)
+
+    def _hold_all(self, stack: ExitStack) -> None:
+        """Keep the last closed epoch of all tables and views readable."""
+        for table in list(self._tables.values()):
+            if table.kind != "stream":
+                stack.enter_context(table.hold())
+        for view in list(self._views.values()):
+            with suppress(IkebanaError):  # it has failed, and nobody can read it
+                stack.enter_context(view.inner.hold())
 
     def _make_visible(self, name: str) -> None:
         """Let Spark see a new table or view under its name."""

@@ -34,6 +34,7 @@ from ikebana.spark.looking import DataFrameMethods
 from ikebana.spark.naming import quote
 from ikebana.spark.rows import with_time_zones
 from ikebana.spark.types import spark_schema
+from ikebana.spark.verifying import Definition, Verification, verify
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,19 +48,28 @@ Result = TypeVar("Result")
 class View(DataFrameMethods):
     """A query whose result is kept up to date; `Session.view` creates one."""
 
-    def __init__(self, session: Session, inner: views.View, order: Sequence[SortKey] = ()) -> None:
-        """`order` is the ORDER BY of the query; DataFrames, Arrow tables and pandas DataFrames are sorted by it."""
+    def __init__(
+        self,
+        session: Session,
+        inner: views.View,
+        order: Sequence[SortKey] = (),
+        definition: Definition | None = None,
+    ) -> None:
+        """`order` is the ORDER BY of the query; DataFrames, Arrow tables and pandas DataFrames are sorted by it.
+
+        `definition` is the query, if it is one that Spark can answer.
+        """
         self._session, self.inner = session, inner
-        self.name, self.order = inner.name, tuple(order)
+        self.name, self.order, self.definition = inner.name, tuple(order), definition
         self.created = datetime.now()
 
     def _check(self) -> None:
         self._session.check()
         self.inner.check_not_dropped()
 
-    def _become(self, inner: views.View, order: Sequence[SortKey]) -> None:
+    def _become(self, inner: views.View, order: Sequence[SortKey], definition: Definition | None) -> None:
         """Show the result of another query from now on."""
-        self.inner, self.order = inner, tuple(order)
+        self.inner, self.order, self.definition = inner, tuple(order), definition
         self.created = datetime.now()
 
     def _read(self, read: Callable[[views.View, Sequence[SortKey]], Result]) -> Result:
@@ -166,6 +176,15 @@ class View(DataFrameMethods):
         self._check()
         epoch = checked_epoch(epoch)
         self.inner.wait(self._session.epoch - 1 if epoch is None else epoch, timeout=checked_timeout(timeout))
+
+    def verify(self) -> Verification:
+        """Compare the rows with Spark's own answer to the query, over the same tables at the same epoch.
+
+        The result is true if they are equal; otherwise it shows rows that only one of them has. Spark computes the
+        query anew, and both answers are brought to this process: this is for views of thousands of rows.
+        """
+        self._check()
+        return verify(self._session, self, self.definition)
 
     # Changes.
 
