@@ -22,7 +22,10 @@ CONTAINERS = (dict, set, list, deque, WeakSet, WeakValueDictionary)
 
 
 def sizes(engine: Engine) -> dict[str, int]:
-    """The number of entries in everything that the engine and its workers keep, and of nodes and bytes."""
+    """The number of entries in everything that the engine and its workers keep, and of nodes and bytes.
+
+    Queues that are bounded are left out.
+    """
     assert isinstance(engine.cluster, InProcess)
     gc.collect()
     owners = [engine, engine.catalog, engine.coordinator, engine.cluster, *engine.cluster.workers]
@@ -30,7 +33,7 @@ def sizes(engine: Engine) -> dict[str, int]:
         f"{type(owner).__name__} {at} {name}": len(value)
         for at, owner in enumerate(owners)
         for name, value in vars(owner).items()
-        if isinstance(value, CONTAINERS)
+        if isinstance(value, CONTAINERS) and getattr(value, "maxlen", None) is None
     }
     sources = [inputs for peer in engine.cluster.workers for inputs in peer._inputs.values()]
     held = sum(status.bytes + status.inner_bytes for status in engine.status())

@@ -70,3 +70,18 @@ def test_an_unfinished_replacement_leaves_the_view() -> None:
             engine.install("view", table)
         old.drop()
         engine.install("view", table)
+
+
+def test_when_epochs_were_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("ikebana.engine.coordinator.time.monotonic", lambda: now)
+    with Engine() as engine:
+        for _ in range(3):
+            engine.advance()
+            now += 1
+        engine.advance(7)
+        now += 1
+        coordinator = engine.coordinator
+        assert [coordinator.seconds_since(epoch) for epoch in (0, 2, 3, 6, 7)] == [4, 2, 1, 1, 0]
+        engine.table("t", {"x": pa.int64()}).insert({"x": [1]})
+        assert coordinator.seconds_since(7) == 0 and engine.epoch == 8

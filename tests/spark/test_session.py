@@ -122,8 +122,8 @@ def test_listings(session: Session) -> None:
         "a bag        bag            x, y",
     ]
     listed_views = [re.sub(r" {3,}", "|", line) for line in repr(session.views()).splitlines()]
-    assert listed_views[0] == "name|state|reason|rows|bytes|epochs behind|created|columns"
-    assert re.fullmatch(r"counts\|live\|2\|\d+ k?B\|[01]\|[-0-9]+ [0-9:]+\|region, count", listed_views[1])
+    assert listed_views[0] == "name|state|reason|rows|bytes|epochs behind|seconds behind|created|columns"
+    assert re.fullmatch(r"counts\|live\|2\|[\d.]+ k?B\|[01]\|[0-9.]+\|[-0-9]+ [0-9:]+\|region, count", listed_views[1])
     assert listed_views[2].startswith("sums|live|")
     status = session.status()
     assert (status.tables, status.views, status.workers, status.epoch) == (3, 2, 2, session.epoch)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -35,6 +36,9 @@ from ikebana.runtime.messages import Abort, Advance, Check, Command, Commit, Pro
 
 _MAX_EXAMPLES = 3
 """The number of rejected rows that an error shows."""
+
+_CLOSINGS = 10_000
+"""Of how many epochs the coordinator remembers when they were closed."""
 
 _PROBLEMS = {
     "exists": (
@@ -68,6 +72,7 @@ class Coordinator:
         self._numbers, self._open, self._abandoned = itertools.count(), set[int](), deque[int]()
         self._listeners: dict[int, weakref.WeakMethod[Callable[[int, Any], None]]] = {}
         self._pushes = itertools.count(1)
+        self._closings: deque[tuple[int, float]] = deque(maxlen=_CLOSINGS)  # the last epochs, and when they were closed
         cluster.listen(self._on_notification)
 
     # Workers.
@@ -138,8 +143,20 @@ class Coordinator:
                     detail=f"epoch {self.epoch} is open, and all epochs before it are closed",
                 )
             self.command(Advance(target))
-            self.epoch = target
+            self._open_epoch(target)
             return target
+
+    def _open_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+        self._closings.append((epoch - 1, time.monotonic()))
+
+    def seconds_since(self, epoch: int) -> float:
+        """Return how many seconds ago an epoch was closed: 0 if it is open.
+
+        Of an epoch that is no longer remembered, it was at least so long ago.
+        """
+        times = [at for closed, at in list(self._closings) if closed >= epoch]
+        return time.monotonic() - times[0] if times else 0.0
 
     # Transactions.
 
@@ -169,7 +186,7 @@ class Coordinator:
             with defer_interrupts():
                 epoch = self.epoch
                 self.command(Commit(transaction, epoch + 1, self._end(transaction)))
-                self.epoch = epoch + 1
+                self._open_epoch(epoch + 1)
             return epoch
 
     def _verdicts(self, check: Check, workers: Sequence[int] | None, deadline: Deadline | None) -> list[Verdict]:

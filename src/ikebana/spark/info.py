@@ -32,6 +32,7 @@ class ViewInfo:
     rows: the number of changes that its arrangement keeps, which is the number of rows if nothing holds old epochs.
     bytes: the size of its arrangement and of private indexes, on all workers.
     epochs_behind: how many closed epochs are not complete yet. Views that nobody reads may wait with their work.
+    seconds_behind: how long ago the first of these epochs was closed.
     created: when it was created or replaced, in local time.
     """
 
@@ -41,6 +42,7 @@ class ViewInfo:
     rows: int
     bytes: Bytes
     epochs_behind: int
+    seconds_behind: float
     created: str
     columns: tuple[str, ...]
 

@@ -501,6 +501,7 @@ class Session:
             rows=sum(shard.rows for shard in shards),
             bytes=Bytes(sum(shard.bytes + shard.inner_bytes for shard in shards)),
             epochs_behind=max(0, self.epoch - complete),
+            seconds_behind=round(self.engine.coordinator.seconds_since(complete), 1),
             created=view.created.strftime("%Y-%m-%d %H:%M:%S"),
             columns=tuple(view.columns),
         )
