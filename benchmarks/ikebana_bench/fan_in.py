@@ -66,7 +66,7 @@ class FanIn(Scenario[FanInParameters]):
 
         widths = [width for width in WIDTHS if width < parameters.widest] + [parameters.widest]
         results: dict[str, float] = {}
-        with connect(workers=parameters.workers) as session:
+        with connect(workers=parameters.workers, temp_views=False) as session:
             table = session.create_table("t", "k BIGINT NOT NULL, v BIGINT NOT NULL", key="k")
             table.insert({"k": list(range(ROWS)), "v": list(range(ROWS))})
             for width in progress.track("widths", widths):

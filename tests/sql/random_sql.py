@@ -238,7 +238,7 @@ def _session(workers: int) -> Iterator[tuple[Session, SparkAnswers]]:
     config = {"spark.master": "local[8]", "spark.log.level": "OFF"}
     spark = spark_session.start(0, name="random SQL", config=config)
     try:
-        with connect(spark, workers=workers) as session:
+        with connect(spark, workers=workers, temp_views=False) as session:
             yield session, SparkAnswers(spark)
     finally:
         spark.stop()

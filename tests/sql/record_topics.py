@@ -70,7 +70,7 @@ def record(session: Session, path: Path) -> None:
 def main() -> None:
     spark = spark_session.start(2, name="topics", config={"spark.log.level": "OFF"})
     try:
-        with connect(spark, workers=2) as session:
+        with connect(spark, workers=2, temp_views=False) as session:
             for path in TOPICS:
                 record(session, path)
     finally:

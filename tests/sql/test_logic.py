@@ -161,7 +161,7 @@ def test_what_is_put_into_the_dialect_of_spark(theirs: str, ours: str) -> None:
 
 @pytest.fixture(scope="module")
 def session(spark: SparkSession) -> Iterator[Session]:
-    with connect(spark, workers=2) as session:
+    with connect(spark, workers=2, temp_views=False) as session:
         yield session
 
 

@@ -44,7 +44,7 @@ def test_changes_keep_keys_unique() -> None:
 
 @pytest.fixture(scope="module")
 def session(spark: SparkSession) -> Iterator[Session]:
-    with connect(spark, workers=2) as session:
+    with connect(spark, workers=2, temp_views=False) as session:
         yield session
 
 

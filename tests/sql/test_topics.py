@@ -67,7 +67,7 @@ def differences(topic: RecordedTopic, workers: int) -> Iterator[tuple[TopicQuery
 
 @pytest.fixture(scope="module")
 def session(spark: SparkSession) -> Iterator[Session]:
-    with connect(spark, workers=2) as session:
+    with connect(spark, workers=2, temp_views=False) as session:
         yield session
 
 

@@ -106,7 +106,7 @@ def test_ties_under_a_limit() -> None:
 
 @pytest.fixture(scope="module")
 def session(spark: SparkSession) -> Iterator[Session]:
-    with connect(spark, workers=2) as session:
+    with connect(spark, workers=2, temp_views=False) as session:
         yield session
 
 

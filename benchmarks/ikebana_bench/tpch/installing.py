@@ -100,7 +100,7 @@ class TpchInstall(Scenario[InstallParameters]):
         stream = RefreshStream(tables, parameters.seed, orders=parameters.orders)
         with (
             spark_session(parameters.workers) as spark,
-            connect(spark, parameters.workers, share=parameters.shared) as session,
+            connect(spark, parameters.workers, share=parameters.shared, temp_views=False) as session,
             Oracle(spark, parameters.scale) as oracle,
         ):
             cold = warm(session, stream.snapshot, chosen, progress, stream=parameters.is_stream)

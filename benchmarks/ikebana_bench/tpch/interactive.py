@@ -201,7 +201,7 @@ class TpchInteractive(Scenario[InteractiveParameters]):
         from ikebana.spark import connect
 
         chosen, measured = numbers(parameters.queries), Measured()
-        with connect(spark, parameters.workers, share=SETTINGS[setting]) as session:
+        with connect(spark, parameters.workers, share=SETTINGS[setting], temp_views=False) as session:
             prepare(session, feed, chosen, progress)
             measured.before_bytes = resident(session)
             schedule = QuerySchedule(chosen, parameters.active, parameters.seed)

@@ -61,7 +61,7 @@ class TpchVerify(Scenario[VerifyParameters]):
         folder = data.tables(parameters.scale, Path(parameters.data))
         stream = RefreshStream(data.read(folder), parameters.seed, orders=parameters.orders)
         results: dict[str, float] = {}
-        with connect(workers=parameters.workers) as session, TemporaryDirectory() as scratch:
+        with connect(workers=parameters.workers, temp_views=False) as session, TemporaryDirectory() as scratch:
             create(session, stream=False)
             results |= self._load(session, folder, progress)
             views = {}
