@@ -14,6 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ikebana.errors import ChangeError, DataflowError, EvaluationError, SchemaError, SqlError
 from ikebana.spark import Session, Table
+from tests.clusters import within
+from tests.spark.programs import SOON
 
 pytestmark = pytest.mark.spark
 
@@ -170,7 +172,7 @@ def test_memory_and_holds(session: Session, spark: SparkSession, orders: Table) 
     assert set(memory) == {"orders", "one", "two"} and all(info.own > 0 for info in memory.values())
     assert memory["one"].kind == "view" and memory["orders"].kind == "table" and memory["two"].shared_with
     assert "freed by drop" in repr(session.memory()) and "<table>" in session.memory()._repr_html_()
-    assert session.holds() == []
+    assert within(SOON, lambda: session.holds() == [])
     with one.hold() as held, orders.hold():
         orders.insert((1000, "n", 1))
         rows = spark.table("two").rdd.toLocalIterator()

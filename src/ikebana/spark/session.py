@@ -103,8 +103,8 @@ def connect(
     effort: how eagerly arrangements are merged: "eager", "default" or "lazy".
     timeout: how many seconds a call may wait for workers before it raises a `WaitTimeoutError`, unless the call has its
         own `timeout`. None for no limit.
-    temp_views: whether `spark.sql` and `spark.table` see tables and views under their names. This takes about 20 ms for
-        each of them.
+    temp_views: whether `spark.sql` and `spark.table` see tables and views under their names. This takes some tens of
+        milliseconds for each of them.
     config: settings for a SparkSession that is started here, such as {"spark.jars.packages": "..."}.
     ui: whether a SparkSession that is started here has its web interface.
     options: further options of `SparkWorkers`, such as `memory` and `view_memory`.
