@@ -274,44 +274,44 @@ class Graph:
 
     def _given(self, nodes: Nodes, what: str) -> Collection:
         """Nodes of the graph that a user has given, as numbers."""
-        rows = self._collection({"node": nodes}, nodes, what)
+        if isinstance(nodes, Collection):
+            rows = self._checked(nodes, {"node": _node_column(nodes, what)}, what).select("node")
+        else:
+            rows = constant(_table({"node": self._array(nodes, what)}))
         return self._numbers(rows.semijoin(self.nodes), "node")
 
     def _given_pairs(self, pairs: Pairs | None) -> Collection | None:
+        """Pairs of nodes that a user has given, as numbers."""
         if pairs is None:
             return None
-        given = pairs if isinstance(pairs, Collection) else list(pairs)
-        columns = {} if isinstance(given, Collection) else {"src": [a for a, _ in given], "dst": [b for _, b in given]}
-        return self._numbers(self._collection(columns, given, "pairs"), "src", "dst")
+        if isinstance(pairs, Collection):
+            rows = self._checked(pairs, {"src": "src", "dst": "dst"}, "pairs").select("src", "dst")
+        else:
+            ends = [_ends(pair) for pair in pairs]
+            sources, targets = ([pair[at] for pair in ends] for at in (0, 1))
+            rows = constant(_table({"src": self._array(sources, "pairs"), "dst": self._array(targets, "pairs")}))
+        return self._numbers(rows, "src", "dst")
 
     def _personalization(self, given: Mapping[Any, float] | Collection) -> Collection:
+        """Nodes with weights that a user has given, as numbers."""
         if isinstance(given, Collection):
-            rows = _with_ids(given, {"node": "node"}, "the personalization")
-            _check_type(rows, ["node"], self.type, "the personalization")
-            return self._numbers(rows, "node")
-        nodes, weights = self._array(list(given), "personalization"), pa.array(given.values(), pa.float64())
-        return self._numbers(constant(_table({"node": nodes, "weight": weights})), "node")
+            rows = self._checked(given, {"node": _node_column(given, "the personalization")}, "the personalization")
+        else:
+            nodes = self._array(given, "the nodes of the personalization")
+            weights = _array(list(given.values()), pa.float64(), "the weights of the personalization must be numbers")
+            rows = constant(_table({"node": nodes, "weight": weights}))
+        return self._numbers(rows, "node")
 
-    def _collection(self, ids: Mapping[str, Any], given: Any, what: str) -> Collection:
-        """What a user has given, as a collection with the columns of `ids`, without nulls."""
-        if not isinstance(given, Collection):
-            return constant(_table({name: self._array(list(values), what) for name, values in ids.items()}))
-        names = {"node": _node_column(given, what)} if "node" in ids else {"src": "src", "dst": "dst"}
+    def _checked(self, given: Collection, names: Mapping[str, str], what: str) -> Collection:
+        """The rows of a collection, with columns of ids (`new: present name`), without nulls."""
         rows = _with_ids(given, names, what)
         _check_type(rows, list(names), self.type, what)
-        return rows.select(*names)
+        return rows
 
-    def _array(self, values: Sequence[Any], what: str) -> pa.Array:
-        try:
-            array = pa.array(values, self.type)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-            raise SchemaError(
-                f"{what} must be ids of nodes, which are of type {self.type}",
-                detail=str(error),
-            ) from None
-        if array.null_count:
-            raise SchemaError(f"one of the {what} is null", hint="leave it out: no node has the id null")
-        return array
+    def _array(self, ids: Iterable[Any], what: str) -> pa.Array:
+        if isinstance(ids, str | bytes):
+            raise SchemaError(f"{what} must be a list of ids, not the single value {ids!r}", hint=f"write [{ids!r}]")
+        return _array(list(ids), self.type, f"{what} must be ids of nodes, which are of type {self.type}")
 
     def __repr__(self) -> str:
         return f"<graph: vertices ({', '.join(self.vertices.columns)}), edges ({', '.join(self.edges.columns)})>"
@@ -389,6 +389,23 @@ def _node_column(given: Collection, what: str) -> str:
     if len(names) > 1 and names[0] not in ("node", "id"):
         raise SchemaError(f"{what} have no column 'node'", detail=f"the columns are {described(given.node.columns)}")
     return names[0]
+
+
+def _ends(pair: Any) -> tuple[Any, Any]:
+    if not isinstance(pair, Sequence) or len(pair) != 2:
+        raise SchemaError(f"{pair!r} is not a pair of nodes", hint="give a list of pairs: [(a, b), (c, d)]")
+    return pair[0], pair[1]
+
+
+def _array(values: list[Any], kind: pa.DataType, what: str) -> pa.Array:
+    """Values as an array of a type, without nulls; `what` says what they must be."""
+    try:
+        array = pa.array(values, kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise SchemaError(what, detail=str(error)) from None
+    if array.null_count:
+        raise SchemaError(what, detail="one of them is null", hint="leave it out")
+    return array
 
 
 def _table(columns: Mapping[str, pa.Array]) -> pa.Table:
