@@ -74,7 +74,7 @@ MOST_INPUT_ROWS = 1 << 10
 """Sweeps with more rows of input than this are done by visits: they would write more than memtables have room for."""
 
 
-MOST_ROWS = 8_000
+MOST_ROWS = 20_000
 """Sweeps of programs without loops that would have more rows in all registers than this are done by visits: with so
 many rows, visits are faster."""
 
