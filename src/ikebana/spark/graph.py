@@ -196,7 +196,7 @@ class SessionGraph:
     def close(self) -> None:
         """Drop the graph's views. Raises if another view reads one of them: drop that view first."""
         while self._views:
-            self._session.forget_view(self._views[-1])
+            self._views[-1].drop()
             self._views.pop()
 
     def __enter__(self) -> Self:
