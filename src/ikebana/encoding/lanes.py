@@ -30,7 +30,7 @@ def constant(value: int, rows: int, dtype: Any = np.int64) -> Any:
     >>> constant(7, 3).tolist(), held_bytes(constant(7, 1_000_000))
     ([7, 7, 7], 8)
     """
-    return np.ndarray((rows,), dtype, np.full(1, value, dtype), strides=(0,))
+    return np.ndarray((rows,), dtype, np.array([value], dtype), strides=(0,))
 
 
 def constant_diffs(values: Lane, rows: int) -> Lane:

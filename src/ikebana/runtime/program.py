@@ -33,8 +33,7 @@ from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.registers import Fresh, Index, Rows
 from ikebana.operators.span import NEVER
 from ikebana.operators.streams import Arranged, Stream, from_epoch
-from ikebana.runtime.workspaces import Workspace, Workspaces
-from ikebana.time import Antichain
+from ikebana.runtime.workspaces import Filled, Workspace, Workspaces
 from ikebana.trace.batch import StoredBatch
 from ikebana.trace.cells import payload_fields
 from ikebana.trace.description import Description
@@ -157,7 +156,12 @@ class Program:
     ) -> None:
         self._code = np.array(builder.code, np.int64)
         self._slots, self._counts, self._workers = builder.slots, builder.counts, builder.workers
-        self._inputs, self._traces, self._written = builder.inputs, builder.traces, builder.written
+        self._inputs = [
+            (source, Filled.of(register) if isinstance(register, Rows) else register)
+            for source, register in builder.inputs
+        ]
+        self._traces, self._written = builder.traces, builder.written
+        self._results = [Filled.of(call.result) for call in builder.calls]
         self._calls, self._constants, self._exchanges = builder.calls, builder.constants, builder.exchanges
         self._reached: Sequence[bool] = ()
         self._result, self._trace, self._workspaces = result, trace, workspaces
@@ -309,11 +313,11 @@ class Program:
         if inputs is None:
             return opcodes.RAISED
         for changes, register in inputs:
-            if isinstance(changes, StoredBatch):
-                assert isinstance(register, Fresh)
+            if isinstance(register, Fresh):
+                assert isinstance(changes, StoredBatch)
                 status = workspace.fill_fresh(register, changes)
             else:
-                assert isinstance(register, Rows)
+                assert isinstance(changes, Changes)
                 status = workspace.fill(register, changes)
             if status != opcodes.DONE:
                 return status
@@ -340,13 +344,14 @@ class Program:
     def _call(self, workspace: Workspace, epoch: int) -> int:
         """Call the function at which the program has stopped; return a status."""
         pc = int(workspace.state[opcodes.PC])
-        call = self._calls[int(self._code[pc + 4])]
+        number = int(self._code[pc + 4])
+        call = self._calls[number]
         try:
             result = call.function(workspace.changes(call.given, epoch))
         except Exception:  # visits find out which rows raise
             return opcodes.RAISED
         workspace.state[opcodes.PC] = pc + self._code[pc + 1]
-        return workspace.fill(call.result, result)
+        return workspace.fill(self._results[number], result)
 
     def _run(self, workspace: Workspace, epoch: int) -> int:
         """Run the program from its state on, until it stops. Traces may have changed since it stopped before."""
@@ -447,9 +452,9 @@ class Program:
         sent, arriving, flags = self._code[pc + 6 : pc + 6 + 3 * width].reshape(3, width)
         return source, target, key, sent, arriving, np.flatnonzero(flags)
 
-    def _load(self, epoch: int) -> list[tuple[Changes | StoredBatch, Rows | Fresh]] | None:
+    def _load(self, epoch: int) -> list[tuple[Changes | StoredBatch, Filled | Fresh]] | None:
         """The changes of all inputs; None if they are too many, or of a form that programs do not know."""
-        inputs: list[tuple[Changes | StoredBatch, Rows | Fresh]] = []
+        inputs: list[tuple[Changes | StoredBatch, Filled | Fresh]] = []
         given = []
         for source, register in self._inputs:
             parts = source.load(epoch)
@@ -471,13 +476,13 @@ class Program:
         rows = int(workspace.counts[lanes.count])
         if not rows:
             return []
-        diffs = arena[list(lanes.diffs), :rows]
-        times, tix = np.full((1, 1), epoch, np.int64), constant(0, rows, np.int32)
+        diffs = np.array([arena[slot, :rows] for slot in lanes.diffs])
+        times, tix = np.array([[epoch]], np.int64), constant(0, rows, np.int32)
         key, val = arena[lanes.key, :rows].copy(), arena[lanes.val, :rows].copy()
         register = Rows(lanes.count, payload_fields(schema), lanes.columns, lanes.diffs)
         payload = [workspace.canonical(register, field.name) for field in register.fields]
         updates = Updates(times, tix, diffs, schema, key, val, tuple(payload))
-        description = Description(Antichain.of((epoch,)), from_epoch(epoch + 1, 1), Antichain.of((epoch,)))
+        description = Description(from_epoch(epoch, 1), from_epoch(epoch + 1, 1), from_epoch(epoch, 1))
         return [StoredBatch.of(Sorted(updates, constant(0, rows), NO_KEYS), description)]
 
 

@@ -9,6 +9,9 @@ workspaces for later programs, as large as the largest so far.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 
@@ -30,11 +33,27 @@ MOST_BATCHES = 256
 """The number of batches that a program can read of a trace: a spine has fewer."""
 
 
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A register that changes are appended to: for each column its slots, and the function that makes them."""
+
+    count: int
+    columns: tuple[tuple[int, int, Callable[[pa.Array], slots.Values]], ...]
+    diffs: tuple[int, ...]
+
+    @staticmethod
+    def of(rows: Rows) -> Filled:
+        """The register of a stream, all columns of which are there."""
+        named = [(rows.columns[field.name], slots.converter(field)) for field in rows.fields]
+        return Filled(rows.count, tuple((column.value, column.null, convert) for column, convert in named), rows.diffs)
+
+
 class Workspace:
     """The memory that a program uses while it runs."""
 
     def __init__(self) -> None:
         self._cells, self._scratch_cells = np.empty(0, np.int64), np.empty(0, np.int64)
+        self._arenas: dict[tuple[int, int], tuple[Lane, Lane]] = {}  # with scratch lanes, by slots and room
         self.arena = self.scratch = np.empty((0, 0), np.int64)
         self.counts = np.zeros(0, np.int64)
         self.cursors = np.empty((2, MOST_BATCHES), np.int64)
@@ -49,19 +68,25 @@ class Workspace:
 
     def prepare(self, slots: int, counts: int, room: int, *, commits: bool) -> None:
         """Make room for a program, at its start, with empty registers."""
-        if slots * room > len(self._cells):
-            self._cells = np.empty(slots * room, np.int64)
-        if SCRATCH_LANES * room > len(self._scratch_cells):
-            self._scratch_cells = np.empty(SCRATCH_LANES * room, np.int64)
-        self.arena = self._cells[: slots * room].reshape(slots, room)
+        self.arena, self.scratch = self._arenas.get((slots, room)) or self._new_arena(slots, room)
         self.arena[0] = 0
-        self.scratch = self._scratch_cells[: SCRATCH_LANES * room].reshape(SCRATCH_LANES, room)
         if counts > len(self.counts):
             self.counts = np.zeros(counts, np.int64)
         self.counts[:counts] = 0
         self.state[:] = 0
         self.clear()
         self.state[opcodes.COMMITS] = commits
+
+    def _new_arena(self, slots: int, room: int) -> tuple[Lane, Lane]:
+        """An arena and scratch lanes, in the cells that all programs use one after the other."""
+        if slots * room > len(self._cells) or SCRATCH_LANES * room > len(self._scratch_cells):
+            self._cells = np.empty(max(slots * room, len(self._cells)), np.int64)
+            self._scratch_cells = np.empty(max(SCRATCH_LANES * room, len(self._scratch_cells)), np.int64)
+            self._arenas.clear()
+        arena = self._cells[: slots * room].reshape(slots, room)
+        scratch = self._scratch_cells[: SCRATCH_LANES * room].reshape(SCRATCH_LANES, room)
+        self._arenas[slots, room] = arena, scratch
+        return arena, scratch
 
     def clear(self) -> None:
         """Let go of what the last program has read."""
@@ -70,22 +95,22 @@ class Workspace:
 
     # Registers.
 
-    def fill(self, rows: Rows, changes: Changes) -> int:
+    def fill(self, rows: Filled, changes: Changes) -> int:
         """Append changes to a register; return a status: `RAISED` if a value does not fit into a slot."""
-        start = int(self.counts[rows.count])
+        arena, start = self.arena, int(self.counts[rows.count])
         end = start + len(changes)
         if end > self.room:
             return opcodes.FULL
-        for field, array in zip(changes.fields, changes.columns, strict=True):
-            column, values = rows.columns[field.name], slots.values(array, field)
+        for (value, null, convert), array in zip(rows.columns, changes.columns, strict=True):
+            values = convert(array)
             if values is None:
                 return opcodes.RAISED
-            self.arena[column.value, start:end] = values[0]
+            arena[value, start:end] = values[0]
             self.held.append(values[1])
-            if column.null:
-                self.arena[column.null, start:end] = slots.nulls(array)
+            if null:
+                arena[null, start:end] = slots.nulls(array) if array.null_count else 0
         for slot, lane in zip(rows.diffs, changes.diffs, strict=True):
-            self.arena[slot, start:end] = lane
+            arena[slot, start:end] = lane
         self.counts[rows.count] = end
         return opcodes.DONE
 
@@ -100,8 +125,8 @@ class Workspace:
             arena[slot, :rows] = lane
         if updates.payload:
             arena[fresh.references, :rows] = np.arange(rows)
-        self.tables[fresh.table] = table_of(batch)
-        self.held.append(batch)
+            self.tables[fresh.table] = table_of(batch)
+            self.held.append(batch)
         return opcodes.DONE
 
     def canonical(self, rows: Rows, name: str) -> pa.Array:
