@@ -475,3 +475,19 @@ def test_regression_columns_come_as_declared_where_the_key_is_not_the_first() ->
     engine.advance()
     assert joined.read().to_pylist() == [{"id": 2, "name": "y", "diff": 1}]
     assert sorted(both.read().to_pydict()["a"]) == [1, 3]
+
+
+def test_regression_rows_that_a_program_has_joined_were_unknown_to_visits() -> None:
+    """A join was left out of a large sweep because one side had, for all that visits knew, never had any rows."""
+    engine = Engine()
+    left, right = (engine.input(name, {"k": pa.int64(), name: pa.int64()}, key="k") for name in ("left", "right"))
+    view = engine.install("view", left.join(right, "k"))
+    left.insert({"k": [0], "left": [0]})
+    engine.advance()
+    engine.run()
+    right.insert({"k": [1], "right": [1]})
+    engine.advance()
+    engine.run()
+    left.insert({"k": np.full(5000, 1), "left": np.arange(5000)})
+    engine.advance()
+    assert view.read().num_rows == 5000

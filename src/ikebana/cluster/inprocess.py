@@ -113,8 +113,23 @@ class InProcess:
             worker.merge_some()
 
     def _run(self) -> None:
+        if len(self.workers) == 1 and not self._faulty:
+            self._run_alone()
+            return
         while not self.run_some(1 << 30):
             pass
+
+    def _run_alone(self) -> None:
+        """Run a single worker without faults: like `run_some`, at a tenth of the cost."""
+        self._check_alive()
+        worker, commands, is_idle = self.workers[0], self._commands[0], False
+        while commands or not is_idle:
+            if commands and (is_idle or self._random.random() < 0.5):
+                worker.command(commands.popleft())
+                is_idle = False
+            else:
+                is_idle = not worker.step()
+                self._send(0)
 
     def run_some(self, actions: int) -> bool:
         """Perform at most this number of actions. Return whether nothing is left to do."""
@@ -138,14 +153,16 @@ class InProcess:
         asked = range(len(self.workers)) if worker is None else (worker,)
         if any(self._commands[index] for index in asked):  # a worker takes a request after the commands before it
             self._run()
-        answers = {index: self.workers[index].answer(request) for index in asked}
-        if any(answer is PENDING for answer in answers.values()):
+        answers = [self.workers[index].answer(request) for index in asked]
+        if any([answer is PENDING for answer in answers]):
             self._run()
-        for index in [index for index, answer in answers.items() if answer is PENDING]:
-            answers[index] = self.workers[index].answer(request)
-            if answers[index] is PENDING:
+            answers = [
+                self.workers[index].answer(request) if answer is PENDING else answer
+                for index, answer in zip(asked, answers, strict=True)
+            ]
+            if any([answer is PENDING for answer in answers]):
                 raise unanswerable(request)
-        return list(answers.values())
+        return answers
 
     def listen(self, listener: Listener) -> None:
         """Call a function with every notification of a worker. Replaces the previous function."""

@@ -43,6 +43,8 @@ class InputSource(Source[Stream]):
         self.name, self.out = name, Stream(fields, 1)
         self._available, self._closed = 0, False
         self._waiting: list[Changes] = []
+        self._first = NEVER  # the least epoch of the changes that wait
+        self._is_awaited = False  # whether the dataflow waits for another epoch to be closed
 
     @property
     def available(self) -> int:
@@ -50,7 +52,7 @@ class InputSource(Source[Stream]):
 
     @property
     def has_changes(self) -> bool:
-        return any((changes.times[:, 0] < self._available).any() for changes in self._waiting)
+        return self._first < self._available
 
     @property
     def has_changes_after_start(self) -> bool:
@@ -60,18 +62,27 @@ class InputSource(Source[Stream]):
         """Buffer changes at epochs that are still open."""
         if self._closed:
             raise DroppedError(f"input {self.name!r} was closed", hint="create a new input for further changes")
-        if len(changes) and changes.times[:, 0].min() < self._available:
+        if not len(changes):
+            return
+        first = _first_epoch(changes)
+        if first < self._available:
             raise TimeError(
-                f"cannot push changes at epoch {changes.times[:, 0].min()} into input {self.name!r}",
+                f"cannot push changes at epoch {first} into input {self.name!r}",
                 detail=f"epochs before {self._available} are closed",
                 hint="push changes before advancing the input past their epoch",
             )
-        if len(changes):
-            self._waiting.append(changes)
+        self._waiting.append(changes)
+        self._first = min(first, self._first)
 
-    def advance(self, epoch: int) -> None:
-        """Close all epochs before `epoch`."""
+    def advance(self, epoch: int) -> bool:
+        """Close all epochs before `epoch`; return whether the dataflow may have something to do now."""
         self._available = max(self._available, epoch)
+        is_awaited, self._is_awaited = self._is_awaited, False
+        return is_awaited or self._first < epoch
+
+    def demand(self, epoch: int) -> bool:
+        self._is_awaited = True
+        return False
 
     def close(self) -> None:
         """End the input: nothing can be pushed any more."""
@@ -91,29 +102,41 @@ class InputSource(Source[Stream]):
         changes = Changes.concat(self._waiting)
         now = changes.times[:, 0] < span.upper
         later = None if now.all() else changes.at_times(~now).pruned()
-        self._waiting = [later] if later is not None and len(later) else []
+        self._keep([later] if later is not None and len(later) else [])
         changes = changes.at_times(now).pruned()
         if len(changes) and changes.times.min() < span.lower:
             changes = changes.with_times(np.maximum(changes.times, span.lower))
         self.out.changes = changes
+
+    def _keep(self, waiting: list[Changes]) -> None:
+        self._waiting, self._first = waiting, min(map(_first_epoch, waiting), default=NEVER)
 
     def lower(self, program: ProgramBuilder) -> bool:
         return program.write_input(self, self.out)
 
     def load(self, epoch: int) -> Sequence[Changes] | None:
         """The changes at an epoch, for a program; None if they are not apart from those at other epochs."""
+        if self._first > epoch:
+            return ()
         due = [changes for changes in self._waiting if changes.times[0, 0] <= epoch]
-        if any(len(changes.times) > 1 or changes.times[0, 0] != epoch for changes in due):
+        if any([len(changes.times) > 1 or changes.times[0, 0] != epoch for changes in due]):
             return None
         return due
 
     def loaded(self, epoch: int) -> None:
         """Forget the changes that a program has processed."""
-        self._waiting = [changes for changes in self._waiting if changes.times[0, 0] > epoch]
+        if self._first <= epoch:
+            self._keep([changes for changes in self._waiting if changes.times[0, 0] > epoch])
 
     def next_change(self) -> int:
         """The least epoch of the changes that wait."""
-        return min([int(changes.times[0, 0]) for changes in self._waiting], default=NEVER)
+        return self._first
+
+
+def _first_epoch(changes: Changes) -> int:
+    """The least epoch of some changes."""
+    times = changes.times
+    return int(times[0, 0] if len(times) == 1 else times[:, 0].min())
 
 
 class ConstantSource(Source[Stream]):
@@ -175,8 +198,13 @@ class ImportedArrangement(Source[Arranged]):
 
     @property
     def has_changes(self) -> bool:
-        self._waiting += [batch for batch in self._queue.take() if len(batch)]
+        self._take()
         return bool(self._waiting) or self._must_replay
+
+    def _take(self) -> None:
+        """Take the batches that have arrived."""
+        if self._queue.has_waiting:
+            self._waiting += [batch for batch in self._queue.take() if len(batch)]
 
     @property
     def _must_replay(self) -> bool:
@@ -197,7 +225,7 @@ class ImportedArrangement(Source[Arranged]):
 
     def visit(self, span: Span) -> None:
         """Give the batches at the epochs of this sweep, the history first."""
-        self._waiting += [batch for batch in self._queue.take() if len(batch)]
+        self._take()
         self.out.replayed = not self._has_replayed
         if not self._has_replayed:
             self._has_replayed = True
@@ -219,6 +247,8 @@ class ImportedArrangement(Source[Arranged]):
 
     def load(self, epoch: int) -> list[StoredBatch] | None:
         """The batches at an epoch, for a program; None if they also have changes at other epochs, or are history."""
+        if not self._waiting:
+            return None if self._must_replay else []
         due: list[StoredBatch] = []
         for batch in self._waiting:
             first = batch.times[0, 0]
@@ -231,11 +261,12 @@ class ImportedArrangement(Source[Arranged]):
 
     def loaded(self, epoch: int) -> None:
         """Forget the changes that a program has processed."""
-        self._waiting = [batch for batch in self._waiting if batch.times[0, 0] > epoch]
+        if self._waiting:
+            self._waiting = [batch for batch in self._waiting if batch.times[0, 0] > epoch]
 
     def next_change(self) -> int:
         """The least epoch of the changes that wait."""
-        self._waiting += [batch for batch in self._queue.take() if len(batch)]
+        self._take()
         return min([int(batch.times[0, 0]) for batch in self._waiting], default=NEVER)
 
     def forget(self, epoch: int) -> None:

@@ -51,6 +51,11 @@ from ikebana.runtime.workspaces import Workspaces
 FORGET_AFTER = 16
 """Without visits, operators release old versions only after this many epochs: that costs more than a small program."""
 
+Proposal = tuple[int, int, list[int], list[tuple[bool, bool]], int | None]
+"""A sweep: the epoch that it can reach; the first epoch at which a dataflow can start; for each source, the epoch from
+which on it does not change, and whether it has changes, and has any after the start; and the next epoch with changes
+that a program can process, if a program can process all that there are."""
+
 WAITING = object()
 """What a sweep yields while it waits for peers; after any other value it can go on at once."""
 
@@ -175,9 +180,11 @@ class Dataflow:
     @property
     def wants_to_sweep(self) -> bool:
         """Whether there is a reason for another sweep: the start, a demand, a peer's proposal, or changes."""
-        is_starting = not self._started and bool(self.imported)
-        is_asked = self.demanded > self.lower or (PROPOSALS, self.sweeps) in self._inbox
-        return is_starting or is_asked or any([source.has_changes for source in self._sources])
+        if self.demanded > self.lower or (not self._started and self.imported):
+            return True
+        if self._inbox and (PROPOSALS, self.sweeps) in self._inbox:
+            return True
+        return any([source.has_changes for source in self._sources])
 
     def deliver(self, message: DataflowMessage) -> None:
         """Take a message from a peer."""
@@ -188,7 +195,7 @@ class Dataflow:
     def step(self) -> bool:
         """Run for one quantum; return whether anything was done. If not, there is nothing to do until `wake`."""
         if self._sweep is None:
-            return self._propose() | self._begin()
+            return self._begin_alone() if self.workers == 1 else self._propose() | self._begin()
         if self._blocked:
             return False
         try:
@@ -197,21 +204,41 @@ class Dataflow:
             self._sweep = None
         return True
 
+    def _begin_alone(self) -> bool:
+        """Begin a sweep if there is a reason for one, on a single worker; return whether there is more to do."""
+        if not self.wants_to_sweep:
+            return False
+        proposal = self._proposal()
+        if isinstance(proposal, bool):
+            return proposal
+        self._begin_sweep(proposal)
+        return self._sweep is not None or self.wants_to_sweep
+
     def _propose(self) -> bool:
+        """Propose a sweep to all workers if there is a reason for one; return whether anything was done."""
         if self._proposed or not self.wants_to_sweep:
             return False
-        available = min([source.available for source in self._sources], default=NEVER)
+        proposal = self._proposal()
+        if isinstance(proposal, bool):
+            return proposal
+        self._proposed = True
+        self._send_all(PROPOSALS, self.sweeps, [proposal] * self.workers)
+        return True
+
+    def _proposal(self) -> Proposal | bool:
+        """The next sweep, as far as this worker can tell; if its sources are not ready, whether they were asked to."""
+        sources = self._sources
+        available = min([source.available for source in sources], default=NEVER)
         needed = self.lower + 1 if self._started else max(self.lower + 1, self._first_target)
         if available < needed:
             return self._demand_of_sources(needed)
-        since = 0 if self._started else max((source.since for source in self._sources), default=0)
-        self._proposed = True
-        lasts = [source.last for source in self._sources]
-        changes = [(source.has_changes, source.has_changes_after_start) for source in self._sources]
-        small = self._small_change() if self.workers > 1 else None
-        proposal = available, since, lasts, changes, small
-        self._send_all(PROPOSALS, self.sweeps, [proposal] * self.workers)
-        return True
+        since = 0 if self._started else max((source.since for source in sources), default=0)
+        lasts = [source.last for source in sources]
+        if self.lower > self.start:
+            changes = [(now, now) for now in [source.has_changes for source in sources]]
+        else:
+            changes = [(source.has_changes, source.has_changes_after_start) for source in sources]
+        return available, since, lasts, changes, self._small_change() if self.workers > 1 else None
 
     def _demand_of_sources(self, needed: int) -> bool:
         """Ask the sources that are behind to catch up with the others, and with what is needed or demanded here."""
@@ -225,30 +252,31 @@ class Dataflow:
         if not self._proposed or len(proposals) < self.workers:
             return False
         del self._inbox[PROPOSALS, self.sweeps]
-        available, since, lasts, changes, small = zip(*proposals.values(), strict=True)
-        target = min(available)
-        if not self._started:
-            self._start(max(since))
-        self.sweeps += 1
         self._proposed = False
-        changed, last = _on_any_worker(changes), [max(epochs) for epochs in zip(*lasts, strict=True)]
-        if self.lower > self.start and not self._is_closing(target, last):
-            if not any(now for now, _ in changed):
+        self._begin_sweep(_agreed(list(proposals.values())))
+        return True
+
+    def _begin_sweep(self, proposal: Proposal) -> None:
+        """Do what all workers have agreed on, at once if that is a program on a single worker."""
+        target, since, lasts, changed, small = proposal
+        if not self._started:
+            self._start(since)
+        self.sweeps += 1
+        self._set_signals(changed)
+        if self.lower > self.start and not self._is_closing(target, lasts):
+            if not any([now for now, _ in changed]):
                 self._advance(target)
             elif self.workers == 1:
-                if self._run_program(target, changed, last):
-                    return True
-            elif None not in small and min(small) < target:
-                self._set_signals(changed)
-                self._sweep = self._sweeping_together(min(small), target, last)
-                return True
-        if target > self.lower:
-            self._set_signals(changed)
-            self._sweep = self._sweeping(target, last)
-        return True
+                self._run_program(target, lasts)
+            elif small is not None and small < target:
+                self._sweep = self._sweeping_together(small, target, lasts)
+        if self._sweep is None and target > self.lower:
+            self._sweep = self._sweeping(target, lasts)
 
     def _is_closing(self, target: int, lasts: list[int]) -> bool:
         """Whether a source is known not to change any more once `target` is reached, and was not before."""
+        if target < min(lasts, default=NEVER):
+            return False
         return any(target >= last and not source.out.closed for source, last in zip(self._sources, lasts, strict=True))
 
     def _start(self, epoch: int) -> None:
@@ -278,12 +306,11 @@ class Dataflow:
             self._demand_of_importers(target)
         self._complete(target)
 
-    def _run_program(self, target: int, changed: list[tuple[bool, bool]], lasts: list[int]) -> bool:
-        """Do as many epochs of a sweep as possible by a program, on a single worker; return whether a sweep is under
-        way that does the rest."""
+    def _run_program(self, target: int, lasts: list[int]) -> None:
+        """Do as many epochs of a sweep as possible by a program, on a single worker."""
         program = self._program()
         if program is None:
-            return False
+            return
         if FUSE == "both":
             self._preview = program.preview(self.lower, target)
         elif not self._visited:
@@ -291,10 +318,7 @@ class Dataflow:
             self.programs_run += reached > self.lower
             self._advance(reached)
         elif program.next_change() < target:
-            self._set_signals(changed)
             self._sweep = self._sweeping_in_part(program, target, lasts)
-            return True
-        return False
 
     def _sweeping_in_part(self, program: Program, target: int, lasts: list[int]) -> Iterator[object]:
         """A sweep of one epoch by a program and visits, on a single worker; if the program fails, by visits up to
@@ -449,7 +473,14 @@ def _read_by(operators: Iterable[AnyOperator]) -> list[Output]:
     return [output for key, output in referred.items() if key not in own]
 
 
-def _on_any_worker(changes: Sequence[Sequence[tuple[bool, bool]]]) -> list[tuple[bool, bool]]:
+def _agreed(proposals: list[Proposal]) -> Proposal:
+    """What follows from the proposals of all workers."""
+    available, since, lasts, changes, small = zip(*proposals, strict=True)
+    next_small = None if None in small else min(small)
+    return min(available), max(since), [max(last) for last in zip(*lasts, strict=True)], _on_any(changes), next_small
+
+
+def _on_any(changes: Sequence[Sequence[tuple[bool, bool]]]) -> list[tuple[bool, bool]]:
     """For each source, whether some worker has changes, and whether some worker has changes after the start."""
     return [
         (any(now for now, _ in source), any(after_start for _, after_start in source))

@@ -100,24 +100,18 @@ class Budget:
         """Without a limit nothing is ever rejected. `view_limit` is by default half of the limit."""
         self.limit = limit
         self.view_limit = int(limit * _SHARE_OF_VIEW) if view_limit is None and limit is not None else view_limit
-        self._measure, self._clock, self._used = measure, clock, measure()
+        self._measure, self._used = measure, measure()
+        self.now = clock
+        """The time, in seconds."""
 
     def measure_growth(self) -> int:
         """By how many bytes the memory in use has grown since the last measurement."""
         before, self._used = self._used, self._measure()
         return self._used - before
 
-    def now(self) -> float:
-        """The time, in seconds, for `seconds_since`."""
-        return self._clock()
-
     def is_measurement_due(self, worked: float) -> bool:
         """Whether memory should be measured after `worked` seconds of work."""
         return worked > MEASURE_EVERY_SECONDS
-
-    def seconds_since(self, start: float) -> float:
-        """The seconds that have passed since `start`."""
-        return self._clock() - start
 
     def check(self, needed: int, limit: int | None) -> None:
         """Raise if a dataflow needs more than its `limit` (by default `view_limit`), or if the worker is at its own."""

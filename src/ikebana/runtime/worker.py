@@ -202,14 +202,12 @@ class Worker:
             source.push(changes)
 
     def _advance(self, epoch: int) -> None:
-        """Close the epochs before this one, and wake the dataflows that may have waited for that."""
+        """Close the epochs before this one, and wake the dataflows that have changes, or have waited for that."""
         self.epoch = epoch
         for sources in self._inputs.values():
-            for source in sources.values():
-                source.advance(epoch)
-        for name in dict.fromkeys(name for sources in self._inputs.values() for name in sources):
-            if self.flows[name].wants_to_sweep:
-                self._wake(name)
+            for name, source in sources.items():
+                if source.advance(epoch):
+                    self._awake[name] = None
 
     def deliver(self, message: PeerMessage) -> None:
         """Take a message from a peer."""
@@ -226,15 +224,18 @@ class Worker:
     def step(self) -> bool:
         """Let every dataflow that is awake do one quantum of work. Return whether there was any."""
         awake, self._awake = self._awake, {}
+        now = self._budget.now
         for name in awake:
             flow = self.flows.get(name)
             if flow is None:
                 continue
-            lower, start = flow.lower, self._budget.now()
+            lower, start = flow.lower, now()
             try:
                 if flow.step():
-                    self._wake(name)
-                self._check_memory(flow, self._budget.seconds_since(start))
+                    self._awake[name] = None
+                flow.unmeasured_seconds += now() - start
+                if self._budget.is_measurement_due(flow.unmeasured_seconds):
+                    self._check_memory(flow)
             except Exception as error:  # a user's function, or bad data: only this dataflow fails
                 self._fail(name, f"{type(error).__name__}: {error}", notify_peers=True)
             if flow.lower != lower:
@@ -260,16 +261,14 @@ class Worker:
             if moved.name in self.flows:
                 self._unmerged[moved.name] = None
 
-    def _check_memory(self, flow: Dataflow, spent: float) -> None:
+    def _check_memory(self, flow: Dataflow) -> None:
         """Raise if a dataflow uses too much memory. Measured only after it has worked for a while."""
-        flow.unmeasured_seconds += spent
-        if self._budget.is_measurement_due(flow.unmeasured_seconds):
-            flow.unmeasured_seconds = 0.0
-            flow.grown_bytes += self._budget.measure_growth()
-            if all(flow.plan is not plan for plan in self._primary.values()):  # inputs and tables never fail
-                self._budget.check(max(0, flow.grown_bytes) + flow.arranged_bytes, flow.memory)
-            if not flow.is_sweeping:
-                flow.grown_bytes, flow.arranged_bytes = 0, flow.own_bytes
+        flow.unmeasured_seconds = 0.0
+        flow.grown_bytes += self._budget.measure_growth()
+        if all(flow.plan is not plan for plan in self._primary.values()):  # inputs and tables never fail
+            self._budget.check(max(0, flow.grown_bytes) + flow.arranged_bytes, flow.memory)
+        if not flow.is_sweeping:
+            flow.grown_bytes, flow.arranged_bytes = 0, flow.own_bytes
 
     def _wake(self, name: str) -> None:
         self._awake[name] = None

@@ -75,7 +75,10 @@ class Antichain:
         >>> Antichain.of((5, 0)).less_equal((5, 3)), Antichain.of((5, 0)).less_equal((4, 9))
         (True, False)
         """
-        return any(lattice.less_equal(element, time) for element in self._times)
+        times = self._times
+        if len(times) == 1:  # as nearly always
+            return lattice.less_equal(times[0], time)
+        return any(lattice.less_equal(element, time) for element in times)
 
     def precedes(self, other: Antichain) -> bool:
         """Is every time beyond `other` also beyond this frontier? A frontier may advance to those it precedes.
@@ -85,7 +88,10 @@ class Antichain:
         >>> Antichain.of((3, 0)).precedes(Antichain.of((5, 0))), Antichain().precedes(Antichain.of((5, 0)))
         (True, False)
         """
-        return all(self.less_equal(time) for time in other._times)
+        times = other._times
+        if len(times) == 1:
+            return self.less_equal(times[0])
+        return all(self.less_equal(time) for time in times)
 
     def meet(self, other: Antichain) -> Antichain:
         """Return the last frontier that precedes both: the times beyond it are beyond either.

@@ -298,6 +298,11 @@ class BatchQueue:
         if self.on_push is not None and len(batch):
             self.on_push()
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether batches were added since the last call of `take`."""
+        return bool(self._waiting)
+
     def take(self) -> list[Batch]:
         """Return the batches added since the last call, in order, including empty ones."""
         batches = [self._wrap(batch) for batch in self._waiting]
