@@ -54,6 +54,8 @@ from ikebana.encoding.columns import (
 from ikebana.encoding.lanes import Array, Flags, Lane
 from ikebana.kernels import gather_strings
 
+_SMALL, _LARGE = pa.string(), pa.large_string()
+_MOST_OFFSET = np.iinfo(np.int32).max
 _INTEGER_BYTES = 8
 """Bytes of a count, or of the offset of an end."""
 _NO_LANE, _NO_BYTES = np.zeros(1, np.int64), np.zeros(0, np.uint8)
@@ -74,7 +76,7 @@ def _flat(array: pa.Array) -> pa.Array:
     if types.is_boolean(kind):
         return array.cast(pa.uint8())
     if is_string(kind):
-        return array.cast(pa.large_string())
+        return _with_offsets(array, _LARGE) if kind == _SMALL else array.cast(_LARGE)
     if is_binary(kind):
         return array.cast(pa.large_binary())
     return array
@@ -87,7 +89,22 @@ def declared(array: pa.Array, field: pa.Field) -> pa.Array:
         return _read(_Values(data, offsets[:-1], offsets[1:], valid_flags(array)), field.type)
     if is_short_decimal(field.type):
         return integers_to_short_decimals(array, field.type)
-    return array if array.type == field.type else array.cast(field.type)
+    if array.type == field.type:
+        return array
+    return _with_offsets(array, _SMALL) if array.type == _LARGE and field.type == _SMALL else array.cast(field.type)
+
+
+def _with_offsets(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return strings with offsets of the other width. Arrow's cast takes 40 us, even for a single row."""
+    if array.null_count:
+        return array.cast(kind)
+    _, offsets, data = array.buffers()
+    given, wanted = (np.int32, np.int64) if kind == _LARGE else (np.int64, np.int32)
+    bounds: Any = _NO_LANE if offsets is None or not offsets.size else np.frombuffer(offsets, given)
+    bounds = bounds[array.offset : array.offset + len(array) + 1]
+    if bounds[-1] > _MOST_OFFSET and kind == _SMALL:
+        return array.cast(kind)  # copies the bytes, or raises
+    return pa.Array.from_buffers(kind, len(array), [None, pa.py_buffer(bounds.astype(wanted)), data])
 
 
 def string_buffers(array: pa.Array) -> tuple[Lane, Array]:

@@ -96,7 +96,7 @@ def _checked(column: Any, field: pa.Field) -> pa.Array:
             detail=f"the schema declares it as {field.type}, not null",
             hint="filter such rows out, or declare the column with pyarrow.field(..., nullable=True)",
         )
-    inside = _null_inside(array)
+    inside = _null_inside(array) if array.type.num_fields else ""
     if inside:
         raise SchemaError(
             f"column {field.name!r} has a null {inside}",

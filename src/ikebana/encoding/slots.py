@@ -23,11 +23,13 @@ from pyarrow import types
 
 from ikebana.encoding import columns
 from ikebana.encoding.arrow import decimal_words, dtype_of, from_decimal_words, from_numpy, pack_validity
-from ikebana.encoding.canonical import canonical, string_buffers
+from ikebana.encoding.canonical import canonical, declared, string_buffers
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.kernels import gather_texts, layout, opcodes
 
 NO_VALUES: Lane = np.empty(0, np.int64)
+
+INTEGER = pa.int64()
 
 MOST_BYTES = (1 << (64 - layout.ADDRESS_BITS)) - 1
 """The length of the longest text that fits into a slot."""
@@ -128,6 +130,23 @@ def _wide(stored: pa.Array) -> Lane | None:
 def nulls(array: pa.Array) -> Lane:
     """1 for each null, 0 for each value."""
     return (1 - columns.valid_flags(array)).astype(np.int64)
+
+
+def restorer(field: pa.Field) -> Callable[[Lane, Lane | None], pa.Array]:
+    """The function that returns the column, as its field declares it, of slots of values and slots of nulls."""
+    if field.type == pa.int64():
+        return integer_array
+    return partial(_restored, field)
+
+
+def integer_array(slots: Lane, is_null: Lane | None = None) -> pa.Array:
+    """The column of 64-bit integers of some slots, which it keeps."""
+    valid = None if is_null is None else pack_validity(is_null == 0)
+    return pa.Array.from_buffers(INTEGER, len(slots), [valid, pa.py_buffer(slots)])
+
+
+def _restored(field: pa.Field, slots: Lane, is_null: Lane | None) -> pa.Array:
+    return declared(to_canonical(slots, is_null, field), field)
 
 
 def to_canonical(slots: Lane, is_null: Lane | None, field: pa.Field) -> pa.Array:

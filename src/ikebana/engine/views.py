@@ -24,12 +24,15 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
 from ikebana.cluster.interrupts import defer_interrupts
+from ikebana.encoding import Schema
+from ikebana.encoding.arrow import to_numpy
 from ikebana.engine.catalog import Use, User
 from ikebana.engine.collection import Arrangement, Collection
 from ikebana.engine.coordinator import Coordinator
@@ -156,8 +159,9 @@ class View:
 
     def combine(self, shards: Sequence[Shard | RowsOfKeys], binding: int | None) -> pa.Table:
         """Return the rows of all workers as one table; raise if there are errors."""
-        raise_errors(self.name, (shard.errors for shard in shards), binding)
-        return pa.concat_tables([shard.rows for shard in shards])
+        if any([shard.errors for shard in shards]):
+            raise_errors(self.name, (shard.errors for shard in shards), binding)
+        return shards[0].rows if len(shards) == 1 else pa.concat_tables([shard.rows for shard in shards])
 
     def errors(self, at: int | None = None, *, timeout: float | None = None) -> pa.Table:
         """Return the rows for which the query cannot be evaluated at an epoch, by default the last closed one.
@@ -204,14 +208,26 @@ class View:
         is dropped: this takes time and memory in proportion to the view.
         """
         self.check_not_dropped()
-        names = [field.name for field in self.plan.columns]
+        names = self._names
         given = given_keys(f"{self.kind} {self.name!r}", names, keys, columns)
-        rows = self.index_by(tuple(given)).find(given, at, timeout=timeout)
-        return plain_rows(rows, self.name).select(names)
+        rows = plain_rows(self.index_by(tuple(given)).find(given, at, timeout=timeout), self.name)
+        return rows if rows.schema.names == names else rows.select(names)
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return [field.name for field in self.plan.columns]
+
+    @cached_property
+    def _schema(self) -> Schema:
+        return ir.schema_of(self.plan)
+
+    @cached_property
+    def _key(self) -> set[str]:
+        return {field.name for field in self._schema.key.fields}
 
     def index_by(self, columns: tuple[str, ...]) -> View:
         """Return the view itself if it is arranged by these columns, else an arrangement that is kept for look-ups."""
-        if {field.name for field in ir.schema_of(self.plan).key.fields} == set(columns) or self._maintenance is None:
+        if self._key == set(columns) or self._maintenance is None:
             return self
         entry = self._indexes.get(columns)
         if entry is None or self._maintenance.catalog.has_failed(entry[1].dataflow):
@@ -251,9 +267,8 @@ class View:
         epoch = self._coordinator.epoch - 1 if at is None else at
         self._check_closed(epoch)
         deadline = self._coordinator.deadline(timeout, f"looking up rows of {self.name!r} at epoch {epoch}")
-        schema = ir.schema_of(self.plan)
-        checked, arrays = checked_keys(f"{self.kind} {self.name!r}", schema, keys)
-        worker = owner(schema, arrays, self._coordinator.cluster.size)
+        checked, arrays = checked_keys(f"{self.kind} {self.name!r}", self._schema, keys)
+        worker = owner(self._schema, arrays, self._coordinator.cluster.size)
         request = Lookup(self.dataflow, epoch, checked, exact=at is not None)
         try:
             rows = self._rows_of_keys(request, worker, binding, deadline)
@@ -537,14 +552,16 @@ def plain_rows(table: pa.Table, name: str) -> pa.Table:
             detail="its rows have several diffs each, which are sums and not multiplicities",
             hint="use read()",
         )
-    counts = table.column("diff").to_numpy()
-    if (counts < 0).any():
-        example = table.slice(int((counts < 0).argmax()), 1).to_pylist()[0]
+    diffs = table.column(table.num_columns - 1)
+    counts = to_numpy(diffs.chunk(0) if diffs.num_chunks == 1 else diffs.combine_chunks())
+    least = counts.min(initial=1)
+    if least < 0:
+        example = table.slice(int(counts.argmin()), 1).to_pylist()[0]
         raise DataflowError(
             f"view {name!r} has rows with negative multiplicities",
             detail=f"{int((counts < 0).sum())} of them, for instance {example}",
             hint="use read(), which returns multiplicities, or do not subtract more rows than there are",
         )
-    if not (counts == 1).all():
+    if least != 1 or counts.max(initial=1) != 1:
         table = table.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
     return table.drop_columns(["diff"])  # after take: a table without columns has no rows to take

@@ -135,7 +135,8 @@ class ErrorReader:
 
 def errors_at(readers: Sequence[ErrorReader], epoch: int) -> Errors:
     """The errors of several dataflows at an epoch."""
-    return _sum(reader.at(epoch) for reader in readers if len(reader.log))
+    logged = [reader for reader in readers if len(reader.log)]
+    return _sum(reader.at(epoch) for reader in logged) if logged else Counter()
 
 
 def result_errors(errors: Errors, binding: int | None = None) -> Errors:

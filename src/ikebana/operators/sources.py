@@ -185,7 +185,8 @@ class ImportedArrangement(Source[Arranged]):
 
     @property
     def available(self) -> int:
-        return min((time[0] for time in self._handle.upper), default=NEVER)
+        upper = self._handle.upper  # of one time at most
+        return upper.first[0] if upper else NEVER
 
     @property
     def since(self) -> int:
@@ -267,7 +268,9 @@ class ImportedArrangement(Source[Arranged]):
     def next_change(self) -> int:
         """The least epoch of the changes that wait."""
         self._take()
-        return min([int(batch.times[0, 0]) for batch in self._waiting], default=NEVER)
+        if not self._waiting:
+            return NEVER
+        return min([int(batch.times[0, 0]) for batch in self._waiting])
 
     def forget(self, epoch: int) -> None:
         frontier = from_epoch(epoch - 1, 1)

@@ -33,6 +33,8 @@ import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from ikebana.operators import sources
 from ikebana.operators.arrangement_views import ViewOperator
 from ikebana.operators.exchange import Exchange, Parts
@@ -44,7 +46,8 @@ from ikebana.operators.streams import Arranged, Stream, TraceReader, from_epoch
 from ikebana.plan import ir
 from ikebana.plan.render import Renderer
 from ikebana.plan.scopes import AnyOperator, LoopScope
-from ikebana.runtime.messages import FIRST_EXCHANGE, PROGRAM_MESSAGES, PROPOSALS, ROUNDS, DataflowMessage
+from ikebana.runtime.key_reads import KeyReads
+from ikebana.runtime.messages import FIRST_EXCHANGE, PROGRAM_MESSAGES, PROPOSALS, ROUNDS, DataflowMessage, Keys
 from ikebana.runtime.program import FUSE, Message, Preview, Program, check_preview
 from ikebana.runtime.workspaces import Workspaces
 
@@ -92,6 +95,7 @@ class Dataflow:
         self._lowered_program: Program | None = None
         self._lowered_positions: frozenset[int] = frozenset()  # of the operators that the program does, if not all
         self._visited = 0  # operators that are visited after the program
+        self._key_reads: KeyReads | None = None  # made for the first look-up
         self._preview: Preview | None = None  # what the program would write in this sweep, to be compared
         self.programs_run = 0  # sweeps that were done by a program
         self.unmeasured_seconds = 0.0  # seconds of work since memory was last measured
@@ -416,6 +420,14 @@ class Dataflow:
             flow.demand(epoch)
             flow._demand_of_importers(epoch)
 
+    def find(self, keys: Keys) -> pa.Table | None:
+        """The rows of some keys at the last complete epoch; None if they can be found only by reading the trace."""
+        if FUSE == "never":
+            return None
+        if self._key_reads is None:
+            self._key_reads = KeyReads(self.reader.trace, self._workspaces)
+        return self._key_reads.find(keys, self.lower - 1)
+
     def merge_some(self, rows: int) -> bool:
         """In idle time, move up to about `rows` rows of a trace. Return whether there was any work."""
         return any(operator.merge_some(rows) for operator in self._root.operators())
@@ -437,7 +449,7 @@ class Dataflow:
 
     def drop(self) -> None:
         """Release everything that only this dataflow holds."""
-        self._sweep = None
+        self._sweep = self._key_reads = self._lowered_program = None
         for operator in self._root.operators():
             operator.drop()
         self.reader.drop()

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import pyarrow as pa
 
 from ikebana.encoding import payload as payloads
 from ikebana.encoding import slots
@@ -38,7 +39,7 @@ from ikebana.trace.batch import StoredBatch
 from ikebana.trace.cells import payload_fields
 from ikebana.trace.description import Description
 from ikebana.trace.handle import Trace
-from ikebana.trace.updates import NO_KEYS, Sorted, Updates
+from ikebana.trace.updates import NO_KEYS, Updates
 
 MODES = ("small", "never", "always", "both")
 
@@ -161,6 +162,8 @@ class Program:
             for source, register in builder.inputs
         ]
         self._traces, self._written = builder.traces, builder.written
+        self._written_numbers = np.array([builder.traces.index(trace) for trace in builder.written], np.intp)
+        self._hashed = [trace for trace in builder.traces if trace is not None and trace.schema.hashed]
         self._results = [Filled.of(call.result) for call in builder.calls]
         self._calls, self._constants, self._exchanges = builder.calls, builder.constants, builder.exchanges
         self._reached: Sequence[bool] = ()
@@ -355,24 +358,22 @@ class Program:
 
     def _run(self, workspace: Workspace, epoch: int) -> int:
         """Run the program from its state on, until it stops. Traces may have changed since it stopped before."""
-        addresses = []  # of the tables of all traces
-        for number, trace in enumerate(self._traces):
-            if trace is None:
-                table = workspace.tables.get(number, NO_TABLE)
-                addresses.append(slots.address_of(table))
-            else:
-                addresses.append(trace.address())
-                if self._keeps_texts and trace.schema.hashed:
-                    workspace.held.append(trace.held)
-                if trace.has_collisions and workspace.state[opcodes.PC] >= 0:
-                    self._undo(workspace, epoch)
-                    return opcodes.RAISED
+        fresh = workspace.tables
+        addresses = [
+            trace.address() if trace is not None else fresh.get(number, NO_TABLE_ADDRESS)
+            for number, trace in enumerate(self._traces)
+        ]
         traces = np.array(addresses, np.int64)
-        written = np.array([trace.address() for trace in self._written], np.int64)
+        for trace in self._hashed:
+            if self._keeps_texts:
+                workspace.held.append(trace.held)
+            if trace.has_collisions and workspace.state[opcodes.PC] >= 0:
+                self._undo(workspace, epoch)
+                return opcodes.RAISED
         return run_program(
             self._code,
             traces,
-            written,
+            traces[self._written_numbers],
             workspace.state,
             workspace.arena,
             workspace.counts,
@@ -397,8 +398,8 @@ class Program:
         for source, _ in self._inputs:
             source.loaded(epoch)
         if self._result is not None:
-            fresh = self._batches(workspace, self._result, epoch) if self._trace.has_queues else []
-            self._trace.publish(fresh[0] if fresh else None, from_epoch(epoch + 1, 1))
+            fresh = self._fresh_batch(workspace, self._result, epoch) if self._trace.has_queues else None
+            self._trace.publish(fresh, from_epoch(epoch + 1, 1))
         for trace in self._written:
             trace.keep_small()
 
@@ -471,23 +472,31 @@ class Program:
         return sum(given) <= MOST_INPUT_ROWS and (self._growth is None or self._growth.are_few(given))
 
     def _batches(self, workspace: Workspace, index: Index, epoch: int) -> list[StoredBatch]:
-        """The fresh rows of an arrangement, if there are any, as a batch."""
+        """The fresh rows of an arrangement, if there are any, as batches."""
+        batch = self._fresh_batch(workspace, index, epoch)
+        return [] if batch is None else [batch]
+
+    def _fresh_batch(self, workspace: Workspace, index: Index, epoch: int) -> StoredBatch | None:
+        """The fresh rows of an arrangement as a batch, if there are any."""
         lanes, arena, schema = index.fresh, workspace.arena, index.schema
         rows = int(workspace.counts[lanes.count])
         if not rows:
-            return []
+            return None
         diffs = np.array([arena[slot, :rows] for slot in lanes.diffs])
         times, tix = np.array([[epoch]], np.int64), constant(0, rows, np.int32)
         key, val = arena[lanes.key, :rows].copy(), arena[lanes.val, :rows].copy()
-        register = Rows(lanes.count, payload_fields(schema), lanes.columns, lanes.diffs)
-        payload = [workspace.canonical(register, field.name) for field in register.fields]
+        payload: list[pa.Array] = []
+        if schema.hashed:
+            register = Rows(lanes.count, payload_fields(schema), lanes.columns, lanes.diffs)
+            payload = [workspace.canonical(register, field.name) for field in register.fields]
         updates = Updates(times, tix, diffs, schema, key, val, tuple(payload))
         description = Description(from_epoch(epoch, 1), from_epoch(epoch + 1, 1), from_epoch(epoch, 1))
-        return [StoredBatch.of(Sorted(updates, constant(0, rows), NO_KEYS), description)]
+        return StoredBatch(updates, constant(0, rows), NO_KEYS, description)
 
 
 NO_TABLE = np.zeros(layout.HEADER, np.int64)
-"""The table of an arrangement without fresh rows."""
+NO_TABLE_ADDRESS = slots.address_of(NO_TABLE)
+"""The table of an arrangement without fresh rows, or without payload."""
 
 
 def _with_texts(lanes: Lane, texts: Lane) -> SentRows:

@@ -333,7 +333,10 @@ class Worker:
             return PENDING
         if not request.exact:
             epoch = max(epoch, min(flow.lower, self.epoch) - 1)  # a constant is complete at all epochs
-        return RowsOfKeys(epoch, self.read(name, (epoch,), request.keys), self._errors(name, epoch, None))
+        rows = flow.find(request.keys) if epoch == flow.lower - 1 else None
+        if rows is None:
+            rows = self.read(name, (epoch,), request.keys)
+        return RowsOfKeys(epoch, rows, self._errors(name, epoch, None))
 
     def complete(self, name: str) -> int:
         """The epoch before which all epochs of a dataflow are complete on this worker."""

@@ -9,7 +9,7 @@ workspaces for later programs, as large as the largest so far.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,7 +58,7 @@ class Workspace:
         self.counts = np.zeros(0, np.int64)
         self.cursors = np.empty((2, MOST_BATCHES), np.int64)
         self.state = np.zeros(opcodes.STATE_CELLS, np.int64)
-        self.tables: dict[int, Lane] = {}  # of the fresh batches of imported arrangements, by number
+        self.tables: dict[int, int] = {}  # their addresses, of the fresh batches of imported arrangements, by number
         self.held: list[object] = []  # what references in the arena point to
 
     @property
@@ -97,11 +97,15 @@ class Workspace:
 
     def fill(self, rows: Filled, changes: Changes) -> int:
         """Append changes to a register; return a status: `RAISED` if a value does not fit into a slot."""
+        return self.append(rows, changes.columns, changes.diffs)
+
+    def append(self, rows: Filled, columns: Sequence[pa.Array], diffs: Lane) -> int:
+        """Append rows to a register, given as columns and lanes of diffs; return a status like `fill`."""
         arena, start = self.arena, int(self.counts[rows.count])
-        end = start + len(changes)
+        end = start + diffs.shape[1]
         if end > self.room:
             return opcodes.FULL
-        for (value, null, convert), array in zip(rows.columns, changes.columns, strict=True):
+        for (value, null, convert), array in zip(rows.columns, columns, strict=True):
             values = convert(array)
             if values is None:
                 return opcodes.RAISED
@@ -109,7 +113,7 @@ class Workspace:
             self.held.append(values[1])
             if null:
                 arena[null, start:end] = slots.nulls(array) if array.null_count else 0
-        for slot, lane in zip(rows.diffs, changes.diffs, strict=True):
+        for slot, lane in zip(rows.diffs, diffs, strict=True):
             arena[slot, start:end] = lane
         self.counts[rows.count] = end
         return opcodes.DONE
@@ -125,7 +129,7 @@ class Workspace:
             arena[slot, :rows] = lane
         if updates.payload:
             arena[fresh.references, :rows] = np.arange(rows)
-            self.tables[fresh.table] = table_of(batch)
+            self.tables[fresh.table] = slots.address_of(table_of(batch))
             self.held.append(batch)
         return opcodes.DONE
 

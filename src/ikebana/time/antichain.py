@@ -118,6 +118,15 @@ class Antichain:
         return Antichain((*time, 0) for time in self._times)
 
     @property
+    def first(self) -> Time:
+        """The first of its times; there must be one.
+
+        >>> Antichain.of((5,)).first
+        (5,)
+        """
+        return self._times[0]
+
+    @property
     def dimensions(self) -> int | None:
         """The number of coordinates of its times; None if it is empty.
 

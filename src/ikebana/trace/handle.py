@@ -39,9 +39,7 @@ class Trace:
         self.spine = Spine(lower, effort)
         self._frontiers: dict[int, Antichain] = {}
         self._moved = False
-        self._queues: weakref.WeakKeyDictionary[BatchQueue, None] = (
-            weakref.WeakKeyDictionary()
-        )  # in the order in which they were attached
+        self._queues: list[weakref.ref[BatchQueue]] = []  # in the order in which they were attached
         self._next = 0
 
     @property
@@ -53,14 +51,18 @@ class Trace:
         """Append a batch, and pass it to every attached queue."""
         self._set_since()
         self.spine.insert(batch)
-        for queue in list(self._queues):
-            queue.push(batch)
+        self._push(batch)
 
     def publish(self, batch: StoredBatch | None, upper: Antichain) -> None:
         """Note that a program has completed all times before `upper`; pass what it has written to every queue."""
         self.spine.upper = upper
         if batch is not None:
-            for queue in list(self._queues):
+            self._push(batch)
+
+    def _push(self, batch: StoredBatch) -> None:
+        for reference in tuple(self._queues):
+            queue = reference()
+            if queue is not None:
                 queue.push(batch)
 
     @property
@@ -124,7 +126,7 @@ class Trace:
         spine = self.spine
         if spine.memtable is None:
             spine.memtable = Memtable(self.schema, spine.lower.dimensions or 1)
-        return spine.address()
+        return spine.memtable.known_address or spine.address()
 
     @property
     def has_collisions(self) -> bool:
@@ -165,7 +167,7 @@ class Trace:
         self._moved = bool(self._frontiers)
 
     def follow(self, queue: BatchQueue) -> None:
-        self._queues[queue] = None
+        self._queues.append(weakref.ref(queue, self._queues.remove))
 
 
 class Handle(Reader):

@@ -73,6 +73,7 @@ class Memtable:
         self._snapshot: tuple[bytes, StoredBatch] | None = None
         self._batches: Sequence[StoredBatch] = ()
         self.has_collisions = False  # in some batch
+        self.known_address = 0  # of the table; 0 if it must be made again
         self._columns = payload_fields(schema)
         self._size = layout.CELLS + layout.COLUMN_CELLS * len(self._columns)  # of the cells of a batch
         self._table = np.zeros(layout.HEADER + self._size, np.int64)
@@ -110,7 +111,7 @@ class Memtable:
             form = layout.TEXT_SLOT if slots.is_text(field.type) else layout.SLOT
             at = layout.CELLS + layout.COLUMN_CELLS * number
             cells[at : at + layout.COLUMN_CELLS] = form, place, 8, 0, place + pitch, 0
-        self._version = -1
+        self._version, self.known_address = -1, 0
 
     def __len__(self) -> int:
         """The number of rows, without those of a program that has not committed."""
@@ -135,11 +136,11 @@ class Memtable:
         if self._version != version:
             self._describe(batches())
             self._version = version
-        return self._address
+        return self.known_address
 
     def release(self) -> None:
         """Let go of the batches: the table must be made again before it is read."""
-        self._batches, self._version = (), -1
+        self._batches, self._version, self.known_address = (), -1, 0
 
     @property
     def held(self) -> tuple[object, ...]:
@@ -149,7 +150,7 @@ class Memtable:
     def _describe(self, batches: Sequence[StoredBatch]) -> None:
         self._table = np.concatenate([self._table[: layout.HEADER + self._size], *map(cells_of, batches)])
         self._table[layout.BATCHES] = 1 + len(batches)
-        self._batches, self._address = batches, address_of(self._table)
+        self._batches, self.known_address = batches, address_of(self._table)
         self.has_collisions = any(len(batch.collided) for batch in batches)
 
     # Everybody else.
