@@ -6,8 +6,10 @@ trace's rows, and what its views need, is read right after the probe, while refe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+
+import pyarrow as pa
 
 from ikebana.encoding.schema import Side
 from ikebana.kernels import opcodes
@@ -36,6 +38,27 @@ def probed(
     `key` is the slot of the source's key lanes, and `side` has the columns of the key as the source names them.
     """
     kept = source.select({origin for _, origin in given})
+    hashed = () if index.schema.key.exact else side.fields
+    rows, stored = matched(program, source, kept, key, hashed, index, lanes=lanes, mode=mode, adds_up=adds_up)
+    return _joined(program, rows, stored, index, given, met)
+
+
+def matched(
+    program: ProgramBuilder,
+    source: Rows,
+    kept: Rows,
+    key: int,
+    hashed: Sequence[pa.Field],
+    index: Index,
+    *,
+    lanes: int,
+    mode: int,
+    adds_up: bool,
+) -> tuple[Rows, StoredColumns]:
+    """Pairs of a row of the source and one of the trace: the columns `kept` of the former, and all of the latter.
+
+    `hashed` are the columns of the source behind a key lane that is a hash, which must be equal to those of the trace.
+    """
     now, later = program.copied(kept), program.copied(kept)
     pending, rounds = program.pending()
     now_key, later_key, now_val, later_val = program.some_slots(4)
@@ -47,14 +70,13 @@ def probed(
         moved = [*((c, b) for _, b, c in copies), (later_val, now_val), *zip(later_diffs, diffs, strict=True)]
         pairs = [slot for pair in moved for slot in pair]
         program.emit(opcodes.TAKE, pending, now.count, rounds, len(moved), *pairs)
-    hashed = () if index.schema.key.exact else side.fields
     operands = [source.count, now.count, index.trace, mode, int(adds_up), key, now_val, pending, later_val, rounds]
     operands += [len(source.diffs), len(index.schema.diffs), lanes, len(copies), references, len(hashed)]
     slots = [slot for copy in copies for slot in copy]
     groups = program.groups(hashed, source.columns, source.columns)
     program.emit(opcodes.PROBE, *operands, *source.diffs, *diffs, *later_diffs, *slots, *groups)
-    columns = StoredColumns(program, index.schema, now.count, (now_key, now_val), {}, index.trace, references)
-    return _joined(program, replace(now, diffs=diffs), columns, index, given, met)
+    stored = StoredColumns(program, index.schema, now.count, (now_key, now_val), {}, index.trace, references)
+    return replace(now, diffs=diffs), stored
 
 
 def _copies(

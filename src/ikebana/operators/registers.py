@@ -64,7 +64,7 @@ class StoredColumns(Mapping[str, Column]):
         trace: int = -1,
         references: int = 0,
     ) -> None:
-        self._program, self._schema, self._count, self._lanes = program, schema, count, lanes
+        self._program, self._schema, self._count, self.lanes = program, schema, count, lanes
         self._trace, self._references = trace, references
         self._known: MutableMapping[str, Column] = dict(known)
 
@@ -82,7 +82,7 @@ class StoredColumns(Mapping[str, Column]):
 
     def _read(self, name: str) -> Column:
         first = 0  # payload column of the side
-        for side, lane in zip((self._schema.key, self._schema.val), self._lanes, strict=True):
+        for side, lane in zip((self._schema.key, self._schema.val), self.lanes, strict=True):
             names = [field.name for field in side.fields]
             if name in names:
                 if side.exact:

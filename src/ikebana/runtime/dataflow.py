@@ -35,6 +35,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ikebana.encoding.lanes import Lane
 from ikebana.operators import sources
 from ikebana.operators.arrangement_views import ViewOperator
 from ikebana.operators.exchange import Exchange, Parts
@@ -46,10 +47,11 @@ from ikebana.operators.streams import Arranged, Stream, TraceReader, from_epoch
 from ikebana.plan import ir
 from ikebana.plan.render import Renderer
 from ikebana.plan.scopes import AnyOperator, LoopScope
-from ikebana.runtime.key_reads import KeyReads
+from ikebana.runtime.key_reads import KeyReads, LaneReads
 from ikebana.runtime.messages import FIRST_EXCHANGE, PROGRAM_MESSAGES, PROPOSALS, ROUNDS, DataflowMessage, Keys
 from ikebana.runtime.program import FUSE, Message, Preview, Program, check_preview
 from ikebana.runtime.workspaces import Workspaces
+from ikebana.trace import Batch, Updates
 
 FORGET_AFTER = 16
 """Without visits, operators release old versions only after this many epochs: that costs more than a small program."""
@@ -96,6 +98,7 @@ class Dataflow:
         self._lowered_positions: frozenset[int] = frozenset()  # of the operators that the program does, if not all
         self._visited = 0  # operators that are visited after the program
         self._key_reads: KeyReads | None = None  # made for the first look-up
+        self._lane_reads: LaneReads | None = None  # the same
         self._preview: Preview | None = None  # what the program would write in this sweep, to be compared
         self.programs_run = 0  # sweeps that were done by a program
         self.unmeasured_seconds = 0.0  # seconds of work since memory was last measured
@@ -420,6 +423,10 @@ class Dataflow:
             flow.demand(epoch)
             flow._demand_of_importers(epoch)
 
+    def batches(self) -> list[Batch]:
+        """The batches of the result."""
+        return self.reader.batches()
+
     def find(self, keys: Keys) -> pa.Table | None:
         """The rows of some keys at the last complete epoch; None if they can be found only by reading the trace."""
         if FUSE == "never":
@@ -427,6 +434,15 @@ class Dataflow:
         if self._key_reads is None:
             self._key_reads = KeyReads(self.reader.trace, self._workspaces)
         return self._key_reads.find(keys, self.lower - 1)
+
+    def rows_of(self, lanes: Lane, epoch: int) -> Updates | None:
+        """The rows of some key lanes (ascending, each once) at an epoch at which the result is complete; None if they
+        can be found only by reading the trace."""
+        if FUSE == "never":
+            return None
+        if self._lane_reads is None:
+            self._lane_reads = LaneReads(self.reader.trace, self._workspaces)
+        return self._lane_reads.rows_of(lanes, epoch)
 
     def merge_some(self, rows: int) -> bool:
         """In idle time, move up to about `rows` rows of a trace. Return whether there was any work."""
@@ -449,7 +465,7 @@ class Dataflow:
 
     def drop(self) -> None:
         """Release everything that only this dataflow holds."""
-        self._sweep = self._key_reads = self._lowered_program = None
+        self._sweep = self._key_reads = self._lane_reads = self._lowered_program = None
         for operator in self._root.operators():
             operator.drop()
         self.reader.drop()

@@ -27,8 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +39,7 @@ from ikebana.encoding.payload import Payload
 from ikebana.errors import DataflowError
 from ikebana.kernels import seek_ranges, sort_order
 from ikebana.operators.changes import Changes, Fields
+from ikebana.runtime.key_reads import no_updates
 from ikebana.runtime.messages import Check, Problem, Stage, TableSpec, Verdict
 from ikebana.runtime.staging import DELETE, INSERT, UPSERT, StagedRows
 from ikebana.trace import Batch, Updates
@@ -49,8 +49,21 @@ from ikebana.trace.updates import consolidate
 
 _EXAMPLE_ROWS, NO_ROW = 3, -1
 Outcome: TypeAlias = tuple[list[Changes], list[Problem]]
-BatchesOf: TypeAlias = Callable[[TableSpec], list[Batch]]
-"""Returns the batches that contain all rows of a table on this worker."""
+
+
+class StoredTable(Protocol):
+    """The rows of a table on this worker, with all changes that were committed before."""
+
+    def batches(self) -> list[Batch]:
+        """The batches that contain all rows."""
+        ...
+
+    def rows_of(self, lanes: Lane, epoch: int) -> Updates | None:
+        """The rows of some key lanes (ascending, each once) at an epoch; None if they have to be read from batches."""
+        ...
+
+
+StoredTables: TypeAlias = Callable[[TableSpec], StoredTable]
 
 
 @dataclass(slots=True)
@@ -81,7 +94,7 @@ class OpenTransactions:
         transaction.staged.clear()
         transaction.refused = Problem(stage.table, "memory", max(map(len, stage.columns), default=0), (reason,))
 
-    def check(self, check: Check, tables: dict[str, TableSpec], batches_of: BatchesOf, epoch: int) -> Verdict:
+    def check(self, check: Check, tables: dict[str, TableSpec], stored: StoredTables, epoch: int) -> Verdict:
         """The verdict on a transaction. If there are no problems, its changes are kept for `end`."""
         transaction = self._open.setdefault(check.transaction, _Transaction())
         if transaction.refused is not None:
@@ -93,7 +106,7 @@ class OpenTransactions:
             staged = [transaction.staged[key] for key in keys if key in transaction.staged]
             if staged:
                 parts = [StagedRows(stage.columns, stage.ops) for stage in staged]
-                table_changes, table_problems = net_changes(_table(tables, name), parts, batches_of, epoch)
+                table_changes, table_problems = net_changes(_table(tables, name), parts, stored, epoch)
                 changes += [(name, change) for change in table_changes if len(change)]
                 problems += table_problems
         transaction.changes = [] if problems else changes
@@ -116,12 +129,12 @@ def _table(tables: dict[str, TableSpec], name: str) -> TableSpec:
     return tables[name]
 
 
-def net_changes(table: TableSpec, parts: Sequence[StagedRows], batches_of: BatchesOf, epoch: int) -> Outcome:
+def net_changes(table: TableSpec, parts: Sequence[StagedRows], stored: StoredTables, epoch: int) -> Outcome:
     """The net changes that staged parts make to a table at an epoch, or the problems that prevent them."""
     if table.schema is None:
         return [_insertions(table, table.fields, part.columns, epoch) for part in parts], []
     changes_of = _keyed_changes if table.kind == "keyed" else _bag_changes
-    return changes_of(table, table.schema, parts, batches_of(table), epoch)
+    return changes_of(table, table.schema, parts, stored(table), epoch)
 
 
 def _insertions(table: TableSpec, fields: Fields, columns: Sequence[pa.Array], epoch: int) -> Changes:
@@ -143,14 +156,16 @@ def _as_changes(table: TableSpec, updates: Updates) -> Changes:
 
 
 def _keyed_changes(
-    table: TableSpec, schema: Schema, parts: Sequence[StagedRows], batches: list[Batch], epoch: int
+    table: TableSpec, schema: Schema, parts: Sequence[StagedRows], stored: StoredTable, epoch: int
 ) -> Outcome:
     """The changes of a keyed table.
 
     Rows are numbered consecutively: first the existing rows of the staged keys, then the staged rows.
     """
     lane, payload = _keys(schema, parts)
-    existing = _rows_with_keys(schema, batches, lane, epoch)
+    existing = _rows_with_keys(schema, stored, lane, epoch)
+    if len(lane) == 1 and not len(existing) and parts[-1].ops in (INSERT, UPSERT):  # a single new row
+        return [_insertions(table, (*schema.key.fields, *schema.val.fields), parts[-1].columns, epoch)], []
     ops = np.concatenate([np.full(len(existing), UPSERT, np.int8), *(_ops(part) for part in parts)])
     keys = (np.concatenate([existing.key, lane]) if len(existing) else lane, _prepend_keys(existing, payload))
     order, first = _groups(*keys)
@@ -189,9 +204,13 @@ def _ops(part: StagedRows) -> Any:
     return np.full(len(part), part.ops, np.int8) if isinstance(part.ops, int) else part.ops
 
 
-def _rows_with_keys(schema: Schema, batches: list[Batch], lane: Lane, epoch: int) -> Updates:
+def _rows_with_keys(schema: Schema, stored: StoredTable, lane: Lane, epoch: int) -> Updates:
     """The rows of a table whose key lanes are in `lane`, each once."""
-    probes = _sorted_distinct(lane) if any(map(len, batches)) else lane[:0]
+    probes = _sorted_distinct(lane)
+    rows = stored.rows_of(probes, epoch)
+    if rows is not None:
+        return rows
+    batches = [batch for batch in stored.batches() if len(batch)]
     return _accumulated(schema, [(batch, *batch.seek(probes)) for batch in batches], epoch)
 
 
@@ -207,12 +226,7 @@ def _sorted_distinct(lane: Lane) -> Lane:
 def _accumulated(schema: Schema, ranges: list[tuple[Batch, Lane, Lane]], epoch: int) -> Updates:
     """The accumulated rows of some ranges of batches at an epoch."""
     parts = [batch.gather(rows_of(starts, ends)) for batch, starts, ends in ranges if (ends > starts).any()]
-    return accumulate(parts, schema, (epoch,)) if parts else _empty(schema)
-
-
-@lru_cache
-def _empty(schema: Schema) -> Updates:
-    return Updates.empty(schema, 1)
+    return accumulate(parts, schema, (epoch,)) if parts else no_updates(schema)
 
 
 def _groups(lane: Lane, payload: Payload) -> tuple[Lane, Any]:
@@ -351,14 +365,14 @@ def _flagged_insertions(table: TableSpec, schema: Schema, part: StagedRows, flag
 
 
 def _bag_changes(
-    table: TableSpec, schema: Schema, parts: Sequence[StagedRows], batches: list[Batch], epoch: int
+    table: TableSpec, schema: Schema, parts: Sequence[StagedRows], stored: StoredTable, epoch: int
 ) -> Outcome:
     """The changes of a bag."""
     fields = (*schema.key.fields, *schema.val.fields)
     if all(isinstance(part.ops, int) and part.ops == INSERT for part in parts):
         return [_insertions(table, fields, part.columns, epoch) for part in parts], []
     net = consolidate(Updates.concat([_signed_updates(schema, part, epoch) for part in parts])).updates
-    problems = _missing_copies(table, schema, net.where(net.diffs[0] < 0), batches, epoch)
+    problems = _missing_copies(table, schema, net.where(net.diffs[0] < 0), stored, epoch)
     return ([], problems) if problems else ([_as_changes(table, net)], [])
 
 
@@ -371,16 +385,16 @@ def _signed_updates(schema: Schema, part: StagedRows, epoch: int) -> Updates:
 
 
 def _missing_copies(
-    table: TableSpec, schema: Schema, deletions: Updates, batches: list[Batch], epoch: int
+    table: TableSpec, schema: Schema, deletions: Updates, stored: StoredTable, epoch: int
 ) -> list[Problem]:
     """A problem for rows that would be left with a negative multiplicity; `deletions` are sorted."""
     if not len(deletions):
         return []
     if schema.hashed:
-        existing = _rows_with_keys(schema, batches, deletions.key, epoch)
+        existing = _rows_with_keys(schema, stored, deletions.key, epoch)
     else:
         existing = _accumulated(
-            schema, [(batch, *batch.seek_values(deletions.key, deletions.val)) for batch in batches], epoch
+            schema, [(batch, *batch.seek_values(deletions.key, deletions.val)) for batch in stored.batches()], epoch
         )
     remaining = consolidate(Updates.concat([existing, deletions])).updates
     bad = remaining.where(remaining.diffs[0] < 0)

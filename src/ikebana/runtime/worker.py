@@ -84,7 +84,7 @@ from ikebana.runtime.subscribers import Subscriptions, epochs_and_rows, updates_
 from ikebana.runtime.transactions import OpenTransactions
 from ikebana.runtime.workspaces import Workspaces
 from ikebana.time import Antichain, Time
-from ikebana.trace import Batch, Handle
+from ikebana.trace import Handle
 
 MAX_RETIRED = 10_000
 """How many retired dataflows a worker remembers. A message of an older one would be kept, and never read."""
@@ -417,10 +417,7 @@ class Worker:
         tables = [self._tables[name] for name, _ in check.parts if name in self._last_change and name in self._tables]
         if any(self.complete(table.dataflow) <= self._last_change[table.name] for table in tables if table.dataflow):
             return PENDING
-        return self._transactions.check(check, self._tables, self._batches, self.epoch)
-
-    def _batches(self, table: TableSpec) -> list[Batch]:
-        return self._flow(table.dataflow).reader.batches()
+        return self._transactions.check(check, self._tables, lambda table: self._flow(table.dataflow), self.epoch)
 
     # Dataflows.
 
