@@ -24,7 +24,7 @@ from ikebana.operators.changes import Changes, Fields, checked_columns
 from ikebana.operators.pacing import Pace
 from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.protocol import Operator
-from ikebana.operators.registers import Rows
+from ikebana.operators.registers import Column, Rows
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Span
 from ikebana.operators.streams import Stream
@@ -74,6 +74,21 @@ class Map(Step):
     def __call__(self, changes: Changes) -> Changes:
         columns = checked_columns(self.function(changes.named), self.outputs, len(changes), "map")
         return changes.with_columns(self.outputs, columns)
+
+    def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
+        if not isinstance(self.function, LoweredColumns):
+            return None
+        columns = self.function.lower(program, rows)
+        return None if columns is None else replace(rows, fields=self.outputs, columns=columns)
+
+
+@runtime_checkable
+class LoweredColumns(Protocol):
+    """A function for `Map` that can be written as instructions of a program."""
+
+    def lower(self, program: ProgramBuilder, rows: Rows) -> dict[str, Column] | None:
+        """The slots of the columns; None if they cannot be written."""
+        ...
 
 
 @dataclass(frozen=True)

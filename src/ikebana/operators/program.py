@@ -68,8 +68,11 @@ class ProgramInput(Protocol):
 class ProgramBuilder:
     """Writes a program for one of several workers."""
 
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
+    def __init__(self, workers: int, *, calls_reducers: bool = True) -> None:
+        """`calls_reducers`: whether reductions without instructions may be written as calls, for which groups are read
+        as a whole."""
+        self.workers, self.calls_reducers = workers, calls_reducers
+        self.reads_groups = False  # whether there are such reductions
         self.code: list[int] = []
         self.traces: list[Trace | None] = []  # None for the table of an imported arrangement's fresh batch
         self.written: list[Trace] = []
@@ -367,13 +370,16 @@ class ProgramBuilder:
             return 0
         if side.is_plain_integer:
             return rows.columns[side.fields[0].name].value
-        lane = self.slot()
-        operands = []
-        for field, width in zip(side.fields, side.widths, strict=True):
-            column = rows.columns[field.name]
+        return self.packed_bits(rows, side.fields, flips_sign=sum(side.widths) == 64)
+
+    def packed_bits(self, rows: Rows, fields: Sequence[pa.Field], *, flips_sign: bool = False) -> int:
+        """The slot of the ordered bits of some columns, the first the most significant."""
+        lane, operands = self.slot(), []
+        for field in fields:
+            column, width = rows.columns[field.name], columns.bits(field)
+            assert width is not None
             operands += [column.value, column.null, width, _kind(field), int(field.nullable)]
-        is_full = int(sum(side.widths) == 64)
-        self.emit(opcodes.PACK, rows.count, lane, is_full, len(side.fields), *operands)
+        self.emit(opcodes.PACK, rows.count, lane, int(flips_sign), len(fields), *operands)
         return lane
 
     def hashed(self, rows: Rows, fields: Iterable[pa.Field], hash_bits: int = 64) -> int:
@@ -400,13 +406,19 @@ class ProgramBuilder:
 
     def unpacked(self, count: int, lane: int, side: Side, name: str) -> Column:
         """The slots of a column of an exact lane."""
-        at = [field.name for field in side.fields].index(name)
         if side.is_plain_integer:
             return Column(lane, 0)
-        field, width, shift = side.fields[at], side.widths[at], sum(side.widths[at + 1 :])
-        column, is_full = self.column(field), int(sum(side.widths) == 64)
-        operands = [column.value, column.null, shift, width, _kind(field), is_full, int(field.nullable)]
-        self.emit(opcodes.UNPACK, count, lane, *operands)
+        at = [field.name for field in side.fields].index(name)
+        return self.unpacked_bits(count, lane, side.fields, at, flips_sign=sum(side.widths) == 64)
+
+    def unpacked_bits(
+        self, count: int, lane: int, fields: Sequence[pa.Field], at: int, *, flips_sign: bool = False
+    ) -> Column:
+        """The slots of the column at a position of those that `packed_bits` has packed."""
+        widths = [columns.bits(field) or 0 for field in fields]
+        field, column = fields[at], self.column(fields[at])
+        operands = [column.value, column.null, sum(widths[at + 1 :]), widths[at], _kind(field)]
+        self.emit(opcodes.UNPACK, count, lane, *operands, int(flips_sign), int(field.nullable))
         return column
 
     def loaded(self, count: int, trace: int, number: int, references: int, field: pa.Field) -> Column:
@@ -415,9 +427,11 @@ class ProgramBuilder:
         self.emit(opcodes.LOAD, count, trace, number, references, column.value, column.null)
         return column
 
-    def called(self, rows: Rows, fields: Fields, function: Callable[[Changes], Changes]) -> Rows:
-        """The rows that a function makes of the given ones."""
-        result = self.rows(fields, len(rows.diffs))
+    def called(
+        self, rows: Rows, fields: Fields, function: Callable[[Changes], Changes], lanes: int | None = None
+    ) -> Rows:
+        """The rows that a function makes of the given ones, with as many lanes of diffs, or `lanes`."""
+        result = self.rows(fields, len(rows.diffs) if lanes is None else lanes)
         self.emit(opcodes.CALL, rows.count, result.count, len(self.calls))
         self.calls.append(Call(rows, result, function))
         return result

@@ -53,12 +53,13 @@ from ikebana.encoding.bad_rows import Failure, separate_bad_rows
 from ikebana.encoding.columns import empty_array
 from ikebana.encoding.lanes import Array, Index, Lane, constant
 from ikebana.kernels import accumulate_rows, expand_pairs, match_keys, opcodes
+from ikebana.operators import registers
 from ikebana.operators.arrange import Maintainer
 from ikebana.operators.ordered import read_ends
 from ikebana.operators.pacing import Pace
 from ikebana.operators.pending import next_round
 from ikebana.operators.program import ProgramBuilder
-from ikebana.operators.reduce_program import lower_distinct, lower_sums
+from ikebana.operators.reduce_program import lower_called, lower_distinct, lower_sums
 from ikebana.operators.reducers import (
     DISTINCT,
     Groups,
@@ -246,12 +247,9 @@ class Reduce(Reduction):
             return lower_distinct(program, source, index) and program.write(self.out, index)
         if isinstance(reducer, SumsReducer) and not isinstance(reducer, Threshold):
             return lower_sums(program, source, index, reducer) and program.write(self.out, index)
-        if not isinstance(reducer, TopK) or len(source.fresh.diffs) != 1 or source.views:
-            return False
-        if source.schema.hashed or index.schema.val != source.schema.val:
-            return False
-        if not (self.source.is_stored and reducer.is_ordered(self.source.schema)):
-            return False
+        if not self._is_written_as_top(source, index):
+            return lower_called(program, source, index, reducer) and program.write(self.out, index)
+        assert isinstance(reducer, TopK)
         fresh, out = source.fresh, index.fresh
         pending, rounds = program.pending()
         operands = [out.count, source.trace, index.trace, out.key, out.val, *out.diffs]
@@ -259,6 +257,14 @@ class Reduce(Reduction):
         groups = [fresh.key, *program.some_slots(2)]  # in the source, in order, and among the pending
         program.emit(opcodes.TOP, *operands, fresh.count, program.count(), pending, rounds, *groups)
         return program.write(self.out, index)
+
+    def _is_written_as_top(self, source: registers.Index, index: registers.Index) -> bool:
+        """Whether there is an instruction for the reducer: the first values, in order, of exact lanes."""
+        if not isinstance(self.reducer, TopK) or len(source.fresh.diffs) != 1 or source.views:
+            return False
+        if source.schema.hashed or index.schema.val != source.schema.val:
+            return False
+        return self.source.is_stored and self.reducer.is_ordered(self.source.schema)
 
     def _interesting(self, span: Span) -> Pairs:
         """The keys with fresh input at the epochs of that input, and the pairs kept for this visit."""

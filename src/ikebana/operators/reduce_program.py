@@ -1,16 +1,27 @@
-"""Reductions in programs: distinct rows, and functions of sums.
+"""Reductions in programs: distinct rows, functions of sums, and functions that are called.
 
-Both read the fresh rows of their input and its trace, and write the trace of the output. Rows with payload only outside
-loops; functions of sums only there.
+All read the fresh rows of their input and its trace, and write the trace of the output. Rows with payload only outside
+loops; functions only there.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from ikebana.encoding import Schema
+from ikebana.encoding.lanes import constant
+from ikebana.errors import DataflowError
 from ikebana.kernels import opcodes
+from ikebana.operators.changes import Changes, Fields
+from ikebana.operators.probe_program import probed
 from ikebana.operators.program import ProgramBuilder
-from ikebana.operators.reducers import SumsReducer
+from ikebana.operators.reducers import Groups, Reducer, SumsReducer
 from ikebana.operators.registers import Index, Rows
 from ikebana.trace.cells import payload_fields
+from ikebana.trace.updates import sort_updates
 
 
 def lower_distinct(program: ProgramBuilder, source: Index, index: Index) -> bool:
@@ -49,3 +60,59 @@ def lower_sums(program: ProgramBuilder, source: Index, index: Index, reducer: Su
     )
     computed = {field.name: column for field, column in zip(fields, outputs, strict=True)}
     return program.stored(Rows(rows.count, (*key.fields, *fields), {**given, **computed}, rows.diffs), index)
+
+
+def lower_called(program: ProgramBuilder, source: Index, index: Index, reducer: Reducer) -> bool:
+    """Write a reducer without instructions: it is called, where the program stops, with the groups that change.
+
+    It is called twice, with the groups as they were before and as they are now. Equal rows of the two results cancel
+    when they are arranged.
+    """
+    if not (reducer.is_called and program.calls_reducers) or source.views or program.in_loop:
+        return False
+    schema, fields = source.schema, (*index.schema.key.fields, *index.schema.val.fields)
+    keys = _changed_keys(program, source)
+    lane = program.packed(keys, schema.key)
+    results = []
+    for mode, sign in ((opcodes.BEFORE, -1), (opcodes.SEEN, 1)):
+        group = probed(
+            program,
+            keys,
+            lane or 0,
+            schema.key,
+            source,
+            given=(),
+            met=tuple((name, name) for name in schema.names),
+            lanes=len(schema.diffs),
+            mode=mode,
+            adds_up=True,
+        )
+        if lane is None or group is None:
+            return False
+        results.append(program.called(group, fields, partial(_reduced, reducer, schema, fields, sign), lanes=1))
+    program.reads_groups = True
+    return program.stored(program.concat(results, fields), index)
+
+
+def _changed_keys(program: ProgramBuilder, source: Index) -> Rows:
+    """The keys of the fresh rows, each once."""
+    fresh, fields = source.fresh, source.schema.key.fields
+    ones = program.evaluated(opcodes.CONSTANT, fresh.count, least=1).value
+    columns = {field.name: fresh.columns[field.name] for field in fields}
+    keys = program.consolidated(Rows(fresh.count, fields, columns, (ones,)))
+    return replace(keys, diffs=(program.evaluated(opcodes.CONSTANT, keys.count, least=1).value,))
+
+
+def _reduced(reducer: Reducer, schema: Schema, fields: Fields, sign: int, changes: Changes) -> Changes:
+    """What a reducer makes of groups, whose rows have their accumulated diffs."""
+    ordered = sort_updates(changes.keyed(schema))
+    if len(ordered.collided):
+        raise DataflowError("keys with equal hashes are told apart by visits only")
+    rows = ordered.updates
+    is_first = np.zeros(len(rows), bool)
+    np.not_equal(rows.key[1:], rows.key[:-1], out=is_first[1:])
+    result = reducer.apply(Groups(np.cumsum(is_first), rows, rows.diffs))
+    taken = rows.take(result.rows)
+    keys = schema.key.decode(taken.key, taken.payload[: schema.key.payload_columns])
+    diffs, tix = sign * np.asarray(result.diffs, np.int64)[None], constant(0, len(result.rows), np.int32)
+    return Changes(changes.times, tix, diffs, fields, (*keys, *result.columns))

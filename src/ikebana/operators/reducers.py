@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -67,6 +67,9 @@ class Reducer(ABC):
     def label(self) -> str:
         """What `explain` calls it."""
         return type(self).__name__.lower()
+
+    is_called: ClassVar[bool] = False
+    """Whether programs call `apply` with the groups that change, if there are no instructions for the reducer."""
 
     @abstractmethod
     def fields(self, schema: Schema) -> Fields:
@@ -187,6 +190,7 @@ class TopK(Reducer):
     """
 
     label = "top k"
+    is_called = True
 
     k: int
     by: tuple[str, ...]

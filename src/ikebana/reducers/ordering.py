@@ -38,7 +38,9 @@ from ikebana.engine.collection import Collection
 from ikebana.operators.buckets import Bucket
 from ikebana.operators.changes import Fields
 from ikebana.operators.linear import Columns
+from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.reducers import Groups, ReducedRows, Reducer, TopK, group_extents
+from ikebana.operators.registers import Column, Rows
 from ikebana.reducers.sort_keys import Prefix, SortKey
 
 _LANE_BITS = 64
@@ -115,6 +117,7 @@ class TopRows(Reducer):
     """
 
     label = "first rows"
+    is_called = True
 
     limit: int | None
     offset: int
@@ -242,6 +245,14 @@ class Packing:
         return all(width is not None for width in widths) and sum(width or 0 for width in widths) <= _LANE_BITS
 
     @property
+    def is_ascending(self) -> bool:
+        """Whether the packed number consists of the ordered bits of the columns, none of them inverted."""
+        return not any(
+            self._inverted(np.zeros(1, np.uint64), field, key)[0]
+            for field, key in zip(self.fields, self.keys, strict=True)
+        )
+
+    @property
     def field(self) -> pa.Field:
         """The packed column."""
         return pa.field(self.name, pa.uint64(), nullable=False)
@@ -282,6 +293,13 @@ class _Pack:
     def __call__(self, columns: Columns) -> Mapping[str, pa.Array]:
         return {**{name: columns[name] for name in self.keep}, self.packing.name: pa.array(self.packing.pack(columns))}
 
+    def lower(self, program: ProgramBuilder, rows: Rows) -> dict[str, Column] | None:
+        packing = self.packing
+        if not packing.is_ascending:
+            return None
+        place = Column(program.packed_bits(rows, packing.fields), 0)
+        return {**{name: rows.columns[name] for name in self.keep}, packing.name: place}
+
 
 @dataclass(frozen=True)
 class _Unpack:
@@ -291,6 +309,17 @@ class _Unpack:
     def __call__(self, columns: Columns) -> Mapping[str, pa.Array]:
         unpacked = self.packing.unpack(columns[self.packing.name].to_numpy())
         return {**{name: columns[name] for name in self.keep}, **unpacked}
+
+    def lower(self, program: ProgramBuilder, rows: Rows) -> dict[str, Column] | None:
+        packing = self.packing
+        if not packing.is_ascending:
+            return None
+        place = rows.columns[packing.name].value
+        unpacked = {
+            field.name: program.unpacked_bits(rows.count, place, packing.fields, at)
+            for at, field in enumerate(packing.fields)
+        }
+        return {**{name: rows.columns[name] for name in self.keep}, **unpacked}
 
 
 def _top_packed(collection: Collection, key: tuple[str, ...], packing: Packing, count: int) -> Collection:

@@ -15,7 +15,7 @@ A nullable column takes one more bit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,8 @@ from ikebana.encoding.columns import bits, is_binary, is_string, ordered_bits, v
 from ikebana.encoding.lanes import Array
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.linear import Step
+from ikebana.operators.program import ProgramBuilder
+from ikebana.operators.registers import Rows
 
 _LANE_BITS = 64
 _MAX_NUMBER_BITS = 48
@@ -65,6 +67,17 @@ class Prefix(Step):
     def __call__(self, changes: Changes) -> Changes:
         prefixes = pa.array(self.prefixes(changes.named, len(changes)))
         return changes.with_columns(self.fields(changes.fields), (*changes.columns, prefixes))
+
+    def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
+        """Written as a call with the columns of the order."""
+        field = self.fields(())[-1]
+
+        def prefix(changes: Changes) -> Changes:
+            return changes.with_columns((field,), (pa.array(self.prefixes(changes.named, len(changes))),))
+
+        given = rows.select(field.name for field, _ in self.sorted_by)
+        place = program.called(given, (field,), prefix).columns[self.name]
+        return replace(rows, fields=self.fields(rows.fields), columns={**rows.columns, self.name: place})
 
     def prefixes(self, columns: dict[str, pa.Array], rows: int) -> Array:
         """The prefix of each row. `is_exact` marks the rows of which no value was cut off so far."""

@@ -373,7 +373,10 @@ class Dataflow:
         """The program of the dataflow, if it has one. It is written when first needed, after the first sweep."""
         if not self._is_lowered and self.lower > self.start and FUSE != "never":
             self._is_lowered, self._lowered_program = True, self._lowered()
-        return self._lowered_program
+        program = self._lowered_program
+        if program is not None and program.has_large_groups:  # on all workers alike
+            program = self._lowered_program = self._lowered(calls_reducers=False)
+        return program
 
     def _advance(self, reached: int) -> None:
         """Complete epochs without visits."""
@@ -387,9 +390,9 @@ class Dataflow:
         if reached - self._forgotten >= FORGET_AFTER:
             self._forget(reached)
 
-    def _lowered(self) -> Program | None:
+    def _lowered(self, *, calls_reducers: bool = True) -> Program | None:
         """The operators that can be written as instructions, as a program; None if it would do nothing."""
-        builder, items = ProgramBuilder(self.workers), self._root.items
+        builder, items = ProgramBuilder(self.workers, calls_reducers=calls_reducers), self._root.items
         written = [position for position, operator in enumerate(items) if builder.try_lower(operator, position)]
         if not builder.code or not builder.inputs:
             return None

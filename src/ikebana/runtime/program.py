@@ -123,14 +123,14 @@ class Preview:
     batches: list[tuple[Trace, StoredBatch | None]]
 
 
-FAILED, READY, LACKS_ROOM, NO_ROWS = None, True, False, ()
+FAILED, READY, LACKS_ROOM, NO_ROWS, TOO_LARGE = None, True, False, (), "groups are too large"
 
 SentRows = tuple[Lane, list[Array]]
 """Lanes of rows; and the bytes of the texts of some lanes, into which these lanes have offsets instead of addresses."""
 
-Message = SentRows | int | tuple[()] | None
+Message = SentRows | int | tuple[()] | str | None
 """What workers tell each other where a program stops: rows, a round, that there are none, that it has `FAILED`, is
-`READY`, or that it `LACKS_ROOM`, which can be made."""
+`READY`, or that it `LACKS_ROOM`, which can be made, or cannot because groups are `TOO_LARGE`."""
 
 AllToAll = Callable[[list[Message]], Generator[object, None, list[Message]]]
 """Send each worker its message; return those that all workers have sent here."""
@@ -176,6 +176,9 @@ class Program:
             register.lanes.count if isinstance(register, Fresh) else register.count for _, register in builder.inputs
         ]
         self._growth = None if builder.has_loop else RowsPerInput()
+        self._reads_groups = builder.reads_groups
+        self.has_large_groups = False
+        """Whether registers lacked room in a program that reads groups as a whole: visits should read them."""
 
     def run(self, lower: int, upper: int) -> int:
         """Complete the epochs from `lower` on, at most up to `upper`; return the epoch that was reached.
@@ -229,7 +232,8 @@ class Program:
             status = self._start(workspace, epoch, commits=False)
             while True:
                 received = yield from all_to_all(self._messages(workspace, status))
-                if any(message is FAILED for message in received):
+                if any(message is FAILED or isinstance(message, str) for message in received):
+                    self.has_large_groups = any(isinstance(message, str) for message in received)
                     self._undo(workspace, epoch)
                     return False
                 if any(message is LACKS_ROOM for message in received):
@@ -281,7 +285,11 @@ class Program:
                 return True
             if not self._make_room(workspace, status):
                 self._observe(workspace, 2 * MOST_ROWS)
+                self.has_large_groups = self._lacks_room_for_groups(status)
                 return False
+
+    def _lacks_room_for_groups(self, status: int) -> bool:
+        return status == opcodes.FULL and self._reads_groups
 
     def _observe(self, workspace: Workspace, least: int = 0) -> None:
         """Note how many rows are in the registers, at least `least` if the program could not be completed."""
@@ -413,6 +421,8 @@ class Program:
             return [int(workspace.state[opcodes.NEXT_ROUND])] * self._workers
         if self._can_make_room(workspace, status):
             return [LACKS_ROOM] * self._workers
+        if self._lacks_room_for_groups(status):
+            return [TOO_LARGE] * self._workers
         return [READY if status == opcodes.DONE else FAILED] * self._workers
 
     def _sent_rows(self, workspace: Workspace) -> list[Message]:

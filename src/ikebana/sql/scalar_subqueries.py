@@ -25,6 +25,7 @@ class Single(Reducer):
     """The value of the only row that is present; if there is none, the value of the row that stands for no rows."""
 
     label = "single value"
+    is_called = True
 
     def fields(self, schema: Schema) -> Fields:
         return tuple(field for field in schema.val.fields if field.name == _VALUE)

@@ -145,6 +145,7 @@ class SlottedAggregation(Reducer):
     """The aggregates of groups whose rows are slots with their lanes."""
 
     label = "sums of floats"
+    is_called = True
 
     calls: Calls
     slot: str
