@@ -81,6 +81,8 @@ def converter(field: pa.Field) -> Callable[[pa.Array], Values]:
     """The function that returns the slots of columns of a type: for many columns, to look at the type only once."""
     kind = field.type
     if columns.bits(field) is None:
+        if kind in OFFSETS:
+            return partial(_flat_text_values, OFFSETS[kind])
         return _text_values if kind_of(kind) == opcodes.TEXT else _wide_values
     if columns.is_signed(kind) and not types.is_decimal(kind):
         return partial(_integer_values, dtype_of(kind))
@@ -95,6 +97,19 @@ def _integer_values(dtype: Any, array: pa.Array) -> Values:
 
 def _bit_values(field: pa.Field, array: pa.Array) -> Values:
     return _without_nulls(columns.register_values(array, field), array), array
+
+
+OFFSETS = {pa.string(): np.int32, pa.large_string(): np.int64, pa.binary(): np.int32, pa.large_binary(): np.int64}
+"""The types of the offsets of texts whose bytes are as in canonical columns."""
+
+
+def _flat_text_values(dtype: Any, array: pa.Array) -> Values:
+    _, offsets, data = array.buffers()
+    if data is None or not len(array):
+        return np.zeros(len(array), np.int64), array
+    bounds = np.frombuffer(offsets, dtype)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    slots = _references(data.address, bounds, array)
+    return None if slots is None else (slots, array)
 
 
 def _text_values(array: pa.Array) -> Values:
@@ -116,10 +131,15 @@ def _without_nulls(slots: Lane, array: pa.Array) -> Lane:
 def _texts(stored: pa.Array) -> Lane | None:
     """References to the texts of a canonical column."""
     offsets, data = string_buffers(stored)
-    lengths = np.diff(offsets)
-    if lengths.max(initial=0) > MOST_BYTES:
+    return _references(address_of(data), offsets, stored) if len(stored) else NO_VALUES
+
+
+def _references(address: int, bounds: Lane, array: pa.Array) -> Lane | None:
+    """References to texts between bounds, which are offsets from an address; None if one of them is too long."""
+    lengths = bounds[1:] - bounds[:-1]
+    if lengths.max() > MOST_BYTES:
         return None
-    return _without_nulls((address_of(data) + offsets[:-1]) | lengths << layout.ADDRESS_BITS, stored)
+    return _without_nulls((bounds[:-1] + address) | lengths << layout.ADDRESS_BITS, array)
 
 
 def _wide(stored: pa.Array) -> Lane | None:

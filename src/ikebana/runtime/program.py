@@ -310,7 +310,10 @@ class Program:
         if status == opcodes.FULL:
             self._room = min(ROOM_GROWTH * self._room, ROOM)
             return True
-        return self._full_trace(workspace).make_room()
+        has_more = self._full_trace(workspace).make_room()
+        for trace in self._written:
+            trace.keep_room()  # so that the program does not have to start again for each of them
+        return has_more
 
     def _full_trace(self, workspace: Workspace) -> Trace:
         """The trace whose memtable has stopped the program."""

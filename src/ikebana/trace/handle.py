@@ -25,7 +25,7 @@ from ikebana.errors import DroppedError, TimeError
 from ikebana.time import Antichain, Time
 from ikebana.trace.batch import Batch, StoredBatch
 from ikebana.trace.description import frontier_of
-from ikebana.trace.memtable import GROWTH, LARGEST_ROWS, MOST_ROWS, Memtable
+from ikebana.trace.memtable import GROWTH, LARGEST_ROWS, Memtable
 from ikebana.trace.reading import Reader, Wrap
 from ikebana.trace.spine import Spine
 from ikebana.trace.views import Advanced
@@ -98,8 +98,8 @@ class Trace:
             memtable.add_heap()
         elif not self.can_make_room():
             return False
-        elif memtable.capacity < MOST_ROWS:
-            memtable.grow(min(GROWTH * memtable.capacity, MOST_ROWS))
+        elif memtable.capacity < memtable.most_rows:
+            memtable.grow(min(GROWTH * memtable.capacity, memtable.most_rows))
         elif len(memtable):
             self.spill()
         else:
@@ -107,10 +107,12 @@ class Trace:
         return True
 
     def keep_small(self) -> None:
-        """Spill a memtable that a large change has filled."""
+        """Note that a program has changed the trace; spill a memtable that a large change has filled."""
         memtable = self.spine.memtable
-        if memtable is not None and memtable.capacity > MOST_ROWS:
-            self.spill()
+        if memtable is not None:
+            memtable.changes += 1
+            if memtable.capacity > memtable.most_rows:
+                self.spill()
 
     def spill(self) -> None:
         """Turn the rows of the memtable into a batch."""
