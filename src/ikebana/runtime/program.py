@@ -20,6 +20,7 @@ import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +40,7 @@ from ikebana.trace.batch import StoredBatch
 from ikebana.trace.cells import payload_fields
 from ikebana.trace.description import Description
 from ikebana.trace.handle import Trace
+from ikebana.trace.memtable import Memtable
 from ikebana.trace.updates import NO_KEYS, Updates
 
 MODES = ("small", "never", "always", "both")
@@ -61,7 +63,7 @@ FUSE = chosen_mode(os.environ.get("IKEBANA_FUSE") or "small")
 """Which sweeps are done by programs: `small` ones, `never` any, `always` if a program can do it, or `both`: each sweep
 is done by a program, undone, done by visits, and the results are compared."""
 
-LEAST_ROOM, ROOM = 1 << 10, 1 << 13
+LEAST_ROOM, ROOM = 1 << 8, 1 << 13
 """The number of rows that fit into a register: at first, and at most."""
 
 ROOM_GROWTH = 8
@@ -140,6 +142,24 @@ Outputs = Sequence[tuple[Stream | Arranged, Rows | Index]]
 """Streams and arrangements that a program writes, with their registers."""
 
 
+class Exchange(NamedTuple):
+    """The operands of an exchange: counts of source and target, slot of keys, slots of both, positions of texts."""
+
+    source: int
+    target: int
+    key: int
+    sent: list[int]
+    arriving: list[int]
+    texts: list[int]
+
+    @staticmethod
+    def read(code: list[int], at: int) -> Exchange:
+        """The operands of the instruction at a position."""
+        source, target, key, width = code[at + 2 : at + 6]
+        sent, arriving, flags = (code[at + 6 + part * width : at + 6 + (part + 1) * width] for part in range(3))
+        return Exchange(source, target, key, sent, arriving, [slot for slot in range(width) if flags[slot]])
+
+
 class Program:
     """The program of a dataflow.
 
@@ -165,8 +185,10 @@ class Program:
         self._written_numbers = np.array([builder.traces.index(trace) for trace in builder.written], np.intp)
         self._hashed = [trace for trace in builder.traces if trace is not None and trace.schema.hashed]
         self._results = [Filled.of(call.result) for call in builder.calls]
-        self._calls, self._constants, self._exchanges = builder.calls, builder.constants, builder.exchanges
-        self._reached: Sequence[bool] = ()
+        self._calls, self._constants = builder.calls, builder.constants
+        self._exchanges = list(builder.exchanges)  # the positions of the instructions
+        self._exchanging = list(builder.exchanges.values())  # the position of the operator of each
+        self._operands = {at: Exchange.read(builder.code, at) for at in builder.exchanges}
         self._result, self._trace, self._workspaces = result, trace, workspaces
         self._outputs = outputs
         self._keeps_texts = builder.workers > 1 or bool(outputs)  # traces may change while registers are read
@@ -223,7 +245,9 @@ class Program:
         start again. The last message says that it is done: no program commits before all are. `reached` says for each
         operator whether it can have rows on any worker: if not, nothing is exchanged.
         """
-        self._reached = reached
+        self._code[self._exchanges] = [
+            opcodes.EXCHANGE if reached[operator] else opcodes.CLEAR for operator in self._exchanging
+        ]  # what is not reached has no rows here, nor do any arrive: there is nothing to clear
         workspace = self._used = self._workspaces.take()
         is_done, restarts = False, 0
         try:
@@ -339,21 +363,17 @@ class Program:
 
     def _resume(self, workspace: Workspace, epoch: int) -> int:
         """Run the program from its state on, until it is done or needs other workers."""
-        status = self._run(workspace, epoch)
-        while status == opcodes.CALLS or (status == opcodes.EXCHANGES and not self._is_reached(workspace)):
-            if status == opcodes.EXCHANGES:
-                self._receive(workspace, status, [])
-            else:
-                status = self._call(workspace, epoch)
-                if status != opcodes.DONE:
-                    self._undo(workspace, epoch)
-                    return status
-            status = self._run(workspace, epoch)
+        if workspace.traces_as_of != Memtable.outdated:
+            self._find_traces(workspace)
+            if any([trace.has_collisions for trace in self._hashed]):
+                self._undo(workspace, epoch)
+                return opcodes.RAISED
+        while (status := self._run(workspace, epoch)) == opcodes.CALLS:
+            status = self._call(workspace, epoch)
+            if status != opcodes.DONE:
+                self._undo(workspace, epoch)
+                break
         return status
-
-    def _is_reached(self, workspace: Workspace) -> bool:
-        """Whether rows can arrive, on any worker, where the program has stopped for an exchange."""
-        return self._reached[self._exchanges[int(workspace.state[opcodes.PC])]]
 
     def _call(self, workspace: Workspace, epoch: int) -> int:
         """Call the function at which the program has stopped; return a status."""
@@ -367,20 +387,20 @@ class Program:
         workspace.state[opcodes.PC] = pc + self._code[pc + 1]
         return workspace.fill(self._results[number], result)
 
-    def _run(self, workspace: Workspace, epoch: int) -> int:
-        """Run the program from its state on, until it stops. Traces may have changed since it stopped before."""
+    def _find_traces(self, workspace: Workspace) -> None:
+        """Find the tables of all traces, which may have changed if the program has waited for workers."""
         fresh = workspace.tables
         addresses = [
             trace.address() if trace is not None else fresh.get(number, NO_TABLE_ADDRESS)
             for number, trace in enumerate(self._traces)
         ]
-        traces = np.array(addresses, np.int64)
-        for trace in self._hashed:
-            if self._keeps_texts:
-                workspace.held.append(trace.held)
-            if trace.has_collisions and workspace.state[opcodes.PC] >= 0:
-                self._undo(workspace, epoch)
-                return opcodes.RAISED
+        if self._keeps_texts:
+            workspace.held += [trace.held for trace in self._hashed]
+        workspace.traces, workspace.traces_as_of = np.array(addresses, np.int64), Memtable.outdated
+
+    def _run(self, workspace: Workspace, epoch: int) -> int:
+        """Run the program from its state on, until it stops."""
+        traces = workspace.traces
         return run_program(
             self._code,
             traces,
@@ -396,6 +416,7 @@ class Program:
     def _undo(self, workspace: Workspace, epoch: int) -> None:
         """Restore what the program has written."""
         workspace.state[opcodes.PC] = -1
+        self._find_traces(workspace)
         self._run(workspace, epoch)
 
     def _publish(self, workspace: Workspace, epoch: int) -> None:
@@ -430,13 +451,13 @@ class Program:
 
     def _sent_rows(self, workspace: Workspace) -> list[Message]:
         """The rows for each worker, slot by slot."""
-        source, _, key, sent, _, texts = self._exchange(workspace)
-        rows = int(workspace.counts[source])
+        exchange = self._operands[int(workspace.state[opcodes.PC])]
+        rows = int(workspace.counts[exchange.source])
         if not rows:
             return [NO_ROWS] * self._workers
-        lanes = workspace.arena[sent, :rows]
-        owner = shard_rows(workspace.arena[key, :rows], self._workers)
-        return [_with_texts(lanes[:, owner == worker], texts) for worker in range(self._workers)]
+        lanes = workspace.arena[exchange.sent, :rows]
+        owner = shard_rows(workspace.arena[exchange.key, :rows], self._workers)
+        return [_with_texts(lanes[:, owner == worker], exchange.texts) for worker in range(self._workers)]
 
     def _receive(self, workspace: Workspace, status: int, received: list[Message]) -> bool:
         """Take what all workers have said, and move on to the next instruction; return whether there was room."""
@@ -446,25 +467,18 @@ class Program:
             state[opcodes.ROUND_NOW] = min(rounds, default=0)
             state[opcodes.PC] = self._code[pc + 2] if rounds else pc + self._code[pc + 1]
             return True
-        _, target, _, _, arriving, texts = self._exchange(workspace)
+        exchange = self._operands[pc]
         parts = [part for part in received if isinstance(part, tuple) and part and part[0].shape[1]]
-        rows = sum(lanes.shape[1] for lanes, _ in parts)
+        rows = sum([lanes.shape[1] for lanes, _ in parts])
         if rows > workspace.room:
             return False
         if rows:
             workspace.held += [data for _, data in parts]
-            workspace.arena[arriving, :rows] = np.concatenate([_at_addresses(part, texts) for part in parts], axis=1)
-        workspace.counts[target] = rows
+            arrived = [_at_addresses(part, exchange.texts) for part in parts]
+            workspace.arena[exchange.arriving, :rows] = arrived[0] if len(parts) == 1 else np.hstack(arrived)
+        workspace.counts[exchange.target] = rows
         state[opcodes.PC] = pc + self._code[pc + 1]
         return True
-
-    def _exchange(self, workspace: Workspace) -> tuple[int, int, int, Lane, Lane, Lane]:
-        """The operands of the exchange at which the program has stopped: counts of source and target, slot of keys,
-        slots of both, and the positions of those with texts."""
-        pc = int(workspace.state[opcodes.PC])
-        source, target, key, width = self._code[pc + 2 : pc + 6].tolist()
-        sent, arriving, flags = self._code[pc + 6 : pc + 6 + 3 * width].reshape(3, width)
-        return source, target, key, sent, arriving, np.flatnonzero(flags)
 
     def _load(self, epoch: int) -> list[tuple[Changes | StoredBatch, Filled | Fresh]] | None:
         """The changes of all inputs; None if they are too many, or of a form that programs do not know."""
@@ -512,10 +526,10 @@ NO_TABLE_ADDRESS = slots.address_of(NO_TABLE)
 """The table of an arrangement without fresh rows, or without payload."""
 
 
-def _with_texts(lanes: Lane, texts: Lane) -> SentRows:
+def _with_texts(lanes: Lane, texts: list[int]) -> SentRows:
     """Rows for another worker: the bytes of their texts, and offsets into these in place of addresses."""
     data = []
-    for at in texts.tolist():
+    for at in texts:
         lengths = lanes[at] >> layout.ADDRESS_BITS & slots.MOST_BYTES
         offsets, bytes_ = np.zeros(len(lengths) + 1, np.int64), np.empty(int(lengths.sum()), np.uint8)
         gather_texts(lanes[at], offsets, bytes_)
@@ -524,12 +538,12 @@ def _with_texts(lanes: Lane, texts: Lane) -> SentRows:
     return lanes, data
 
 
-def _at_addresses(rows: SentRows, texts: Lane) -> Lane:
+def _at_addresses(rows: SentRows, texts: list[int]) -> Lane:
     """Rows from another worker, with the addresses of their texts here; those of nulls do not matter."""
     lanes, data = rows
     if data:
         lanes = lanes.copy()
-        for at, bytes_ in zip(texts.tolist(), data, strict=True):
+        for at, bytes_ in zip(texts, data, strict=True):
             lanes[at] += slots.address_of(bytes_)
     return lanes
 

@@ -26,7 +26,7 @@ from ikebana.trace.cells import table_of
 
 SCRATCH_LANES = 6
 
-MOST_FREE_WORKSPACES = 4
+MOST_FREE_WORKSPACES = 16
 """The number of workspaces that a worker keeps for later."""
 
 MOST_BATCHES = 256
@@ -60,6 +60,8 @@ class Workspace:
         self.state = np.zeros(opcodes.STATE_CELLS, np.int64)
         self.tables: dict[int, int] = {}  # their addresses, of the fresh batches of imported arrangements, by number
         self.held: list[object] = []  # what references in the arena point to
+        self.traces = np.empty(0, np.int64)  # the addresses of a program's traces
+        self.traces_as_of = -1  # `Memtable.outdated` when they were found
 
     @property
     def room(self) -> int:
@@ -92,6 +94,7 @@ class Workspace:
         """Let go of what the last program has read."""
         self.tables.clear()
         self.held.clear()
+        self.traces_as_of = -1
 
     # Registers.
 

@@ -24,6 +24,7 @@ Not known to programs: batches with collisions of hashes (`has_collisions`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -72,6 +73,9 @@ def can_have_memtable(schema: Schema, dimensions: int) -> bool:
 class Memtable:
     """The latest rows of a trace."""
 
+    outdated: ClassVar[int] = 0
+    """How often a table of any memtable has become invalid: as long as that does not change, no address does."""
+
     def __init__(self, schema: Schema, dimensions: int) -> None:
         self._schema, self._dimensions = schema, dimensions
         self._snapshot: tuple[bytes, StoredBatch] | None = None
@@ -118,6 +122,7 @@ class Memtable:
             at = layout.CELLS + layout.COLUMN_CELLS * number
             cells[at : at + layout.COLUMN_CELLS] = form, place, 8, 0, place + pitch, 0
         self._version, self.known_address = -1, 0
+        Memtable.outdated += 1
 
     def __len__(self) -> int:
         """The number of rows, without those of a program that has not committed."""
@@ -147,6 +152,7 @@ class Memtable:
     def release(self) -> None:
         """Let go of the batches: the table must be made again before it is read."""
         self._batches, self._version, self.known_address = (), -1, 0
+        Memtable.outdated += 1
 
     @property
     def held(self) -> tuple[object, ...]:
