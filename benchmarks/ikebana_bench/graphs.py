@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ikebana import graph
 from ikebana.engine import Engine, Input, View
 from ikebana.engine.collection import Collection
-from ikebana_bench.measure import Stopwatch, Timer, percentiles
+from ikebana_bench.measure import Stopwatch, Timer, compiled_shares, percentiles
 from ikebana_bench.progress import Progress
 from ikebana_bench.scenario import Parameters, Results, Scenario, parameter
 
@@ -124,6 +124,7 @@ class GraphUpdates(Scenario[UpdateParameters]):
             view = engine.install("reach", graph.reach(edges, roots))
             view.wait(engine.epoch - 1)
             single = self._change(engine, edges, view, drawn, random, 1, parameters.changes, progress)
+            shares = compiled_shares(engine, "single_edge_")
             many = self._change(engine, edges, view, drawn, random, 1_000, parameters.thousands, progress)
             reached = np.sort(view.read()["node"].to_numpy())
         expected = np.flatnonzero(drawn.distances() >= 0)
@@ -131,6 +132,7 @@ class GraphUpdates(Scenario[UpdateParameters]):
         return {
             **percentiles("single_edge", "ms", single),
             **percentiles("thousand_edges", "ms", many),
+            **shares,
             "single_edge_rust_anchor_ratio": RUST_SINGLE_MS / float(np.median(single)),
             "thousand_edges_rust_anchor_ratio": RUST_THOUSAND_MS / float(np.median(many)),
         }

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ikebana_bench.ingest import connected
-from ikebana_bench.measure import Stopwatch, percentiles
+from ikebana_bench.measure import Stopwatch, compiled_shares, percentiles
 from ikebana_bench.progress import Progress
 from ikebana_bench.scenario import Parameters, Results, Scenario, parameter
 
@@ -70,7 +70,7 @@ class Lookups(Scenario[LookupParameters]):
             results: dict[str, float] = {}
             for step in progress.track("measuring", steps):
                 results |= step(session, orders)
-            return results
+            return results | compiled_shares(session.engine)
 
     def _orders_of(self, customer: int) -> np.ndarray:
         """The orders of a customer."""

@@ -21,6 +21,8 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
+from ikebana.engine import Engine
+
 Samples: TypeAlias = Sequence[float] | NDArray[Any]
 
 
@@ -85,6 +87,13 @@ def ccdf(samples: Samples, points: int = 200) -> Series:
         ranks = np.arange(1, count + 1)
     ranks = ranks[::-1]
     return Series(tuple(descending[ranks - 1].tolist()), tuple((ranks / count).tolist()))
+
+
+def compiled_shares(engine: Engine, prefix: str = "") -> dict[str, float]:
+    """Return the share of all sweeps so far that were done by compiled programs, without the first of each dataflow."""
+    statuses = engine.status()
+    programs, visits = (sum(getattr(status, name) for status in statuses) for name in ("programs_run", "visits_run"))
+    return {f"{prefix}compiled_share": programs / (programs + visits)} if programs + visits else {}
 
 
 def percentiles(name: str, unit: str, samples: Samples) -> dict[str, float]:

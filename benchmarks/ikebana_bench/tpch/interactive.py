@@ -36,7 +36,7 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.errors import IkebanaError
-from ikebana_bench.measure import Series, Stopwatch, ccdf, percentiles
+from ikebana_bench.measure import Series, Stopwatch, ccdf, compiled_shares, percentiles
 from ikebana_bench.progress import Progress
 from ikebana_bench.scenario import Figure, Parameters, Results, Scenario, parameter
 from ikebana_bench.tpch import data
@@ -132,6 +132,7 @@ class Measured:
     at_s: list[float] = field(default_factory=list)
     resident_bytes: list[float] = field(default_factory=list)
     before_bytes: int = 0
+    shares: dict[str, float] = field(default_factory=dict)
 
     def installs(self, *, lineitem: bool) -> list[float]:
         """Return the installation times of the queries that read lineitem, or of the others."""
@@ -219,6 +220,7 @@ class TpchInteractive(Scenario[InteractiveParameters]):
                 measured.resident_bytes.append(resident(session))
                 if 0 < parameters.seconds < clock.seconds:
                     break
+            measured.shares = compiled_shares(session.engine, f"{setting}_")
             self._compare_last(oracle, feed, list(active.values()), number, progress)
         self._compare_first(oracle, feed, sampled(installed, parameters), progress)
         return measured
@@ -304,6 +306,7 @@ def metrics(setting: str, measured: Measured) -> Iterator[tuple[str, Any]]:
         if spent:
             yield f"{setting}_q{number}_install_p50_ms", float(np.median(spent))
     yield from percentiles(f"{setting}_update", "ms", measured.update_ms).items()
+    yield from measured.shares.items()
     yield f"{setting}_rounds", len(measured.update_ms)
     yield f"{setting}_loaded_resident_bytes", measured.before_bytes
     yield f"{setting}_late_resident_bytes", measured.late_bytes

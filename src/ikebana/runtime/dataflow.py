@@ -101,6 +101,7 @@ class Dataflow:
         self._lane_reads: LaneReads | None = None  # the same
         self._preview: Preview | None = None  # what the program would write in this sweep, to be compared
         self.programs_run = 0  # sweeps that were done by a program
+        self.visits_run = 0  # sweeps that were done by visits, without the first
         self.unmeasured_seconds = 0.0  # seconds of work since memory was last measured
         self.grown_bytes = 0  # bytes by which the process has grown in this sweep
         self.arranged_bytes = 0  # bytes of the dataflow's arrangements, when last measured between sweeps
@@ -294,6 +295,7 @@ class Dataflow:
 
     def _sweeping(self, target: int, lasts: list[int]) -> Iterator[object]:
         """A sweep up to `target`; `lasts` are the epochs from which on the sources do not change, on all workers."""
+        self.visits_run += self.lower > self.start
         yield from self._root.visit_reached(Span(self.lower, target, starts=self.lower == self.start))
         if self._preview is not None:
             check_preview(self._preview)

@@ -480,6 +480,8 @@ class ArrangementStatus:
     readers: int  # handles, including the dataflow's own
     since: int  # the epoch up to which it is compacted
     upper: int  # epochs before it are complete
+    programs_run: int  # sweeps that were done by compiled programs
+    visits_run: int  # sweeps that were done by visits, without the first
     names: tuple[str, ...] = ()  # of the tables and views stored in it
 
 

@@ -407,6 +407,8 @@ class Worker:
                 readers=handle.readers - 1,
                 since=min(since, default=0),
                 upper=min(flow.lower, self.epoch),  # a constant is complete at all epochs
+                programs_run=flow.programs_run,
+                visits_run=flow.visits_run,
             )
 
     def _check(self, check: Check) -> Any:
