@@ -63,8 +63,9 @@ FUSE = chosen_mode(os.environ.get("IKEBANA_FUSE") or "small")
 """Which sweeps are done by programs: `small` ones, `never` any, `always` if a program can do it, or `both`: each sweep
 is done by a program, undone, done by visits, and the results are compared."""
 
-LEAST_ROOM, ROOM = 1 << 8, 1 << 13
-"""The number of rows that fit into a register: at first, and at most."""
+LEAST_ROOM, ROOM, MOST_CELLS = 1 << 8, 1 << 15, 1 << 22
+"""The number of rows that fit into a register, at first and at most; and the cells of a large arena: programs of many
+slots get less room, but always a quarter of the most."""
 
 ROOM_GROWTH = 8
 """How many times as many rows fit into the registers of a program after it has failed because they were full."""
@@ -72,7 +73,7 @@ ROOM_GROWTH = 8
 MOST_RESTARTS = 8
 """How often the programs of several workers start again for lack of room, before they leave a sweep to visits."""
 
-MOST_INPUT_ROWS = 1 << 10
+MOST_INPUT_ROWS = 1 << 12
 """Sweeps with more rows of input than this are done by visits: they would write more than memtables have room for."""
 
 
@@ -193,7 +194,7 @@ class Program:
         self._outputs = outputs
         self._keeps_texts = builder.workers > 1 or bool(outputs)  # traces may change while registers are read
         self._used: Workspace | None = None  # by the outputs that the last epoch offers
-        self._room = min(LEAST_ROOM, ROOM)
+        self._room, self._most_room = min(LEAST_ROOM, ROOM), min(ROOM, max(ROOM // 4, MOST_CELLS // self._slots))
         self._input_counts = [
             register.lanes.count if isinstance(register, Fresh) else register.count for _, register in builder.inputs
         ]
@@ -324,7 +325,7 @@ class Program:
     def _can_make_room(self, workspace: Workspace, status: int) -> bool:
         """Whether a program has stopped for lack of room, and can get more."""
         if status == opcodes.FULL:
-            return self._room < ROOM
+            return self._room < self._most_room
         return status == opcodes.SPILL and self._full_trace(workspace).can_make_room()
 
     def _make_room(self, workspace: Workspace, status: int) -> bool:
@@ -332,7 +333,7 @@ class Program:
         if not self._can_make_room(workspace, status):
             return False
         if status == opcodes.FULL:
-            self._room = min(ROOM_GROWTH * self._room, ROOM)
+            self._room = min(ROOM_GROWTH * self._room, self._most_room)
             return True
         has_more = self._full_trace(workspace).make_room()
         for trace in self._written:
@@ -495,7 +496,7 @@ class Program:
     def _are_few(self, given: Sequence[int]) -> bool:
         """Whether a program should process so many rows of each input."""
         if FUSE != "small":
-            return sum(given) <= ROOM
+            return sum(given) <= self._most_room
         return sum(given) <= MOST_INPUT_ROWS and (self._growth is None or self._growth.are_few(given))
 
     def _batches(self, workspace: Workspace, index: Index, epoch: int) -> list[StoredBatch]:

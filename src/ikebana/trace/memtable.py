@@ -52,8 +52,8 @@ MOST_ROWS_IF_FILLED_FAST, FEW_CHANGES, MANY_CHANGES = 2048, 16, 256
 """The same for a memtable that a few changes have filled, and how many these are: a spill costs 0.2 ms, and copying the
 rows of a larger memtable in each change up to 20 us. After many small changes, it is small again."""
 
-LARGEST_ROWS = 8192
-"""The greatest capacity during a change. An insertion moves up to that many rows, a few microseconds; without room, all
+LARGEST_ROWS = 1 << 15
+"""The greatest capacity during a change. An insertion moves up to that many rows, 0.1 ms at most; without room, all
 operators would have to be visited in every round of a loop."""
 
 MOST_DIMENSIONS = 2
