@@ -35,6 +35,7 @@ from ikebana.errors import SchemaError
 
 _SIGN = np.uint64(1 << 63)
 _EXACT_DECIMAL_DIGITS = 18
+_FRACTIONS = (float, Decimal)
 
 
 def match_columns(data: Any, fields: Sequence[pa.Field]) -> list[pa.Array]:
@@ -136,7 +137,7 @@ def _as_array(column: Any, field: pa.Field) -> pa.Array:
         if isinstance(column, np.ndarray) and not (column.dtype == object and has_structs(field.type)):
             return pa.array(column)
         check_values(column, field)
-        if _is_integral(field.type) and any(isinstance(value, float | Decimal) for value in column):
+        if _is_integral(field.type) and any([isinstance(value, _FRACTIONS) for value in column]):
             raise TypeError("it has fractions")  # Arrow would truncate them
         return pa.array(column, type=field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:

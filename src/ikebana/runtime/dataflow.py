@@ -53,8 +53,9 @@ from ikebana.runtime.program import FUSE, Message, Preview, Program, check_previ
 from ikebana.runtime.workspaces import Workspaces
 from ikebana.trace import Batch, Updates
 
-FORGET_AFTER = 16
-"""Without visits, operators release old versions only after this many epochs: that costs more than a small program."""
+FORGET_AFTER, FORGET_ROWS = 16, 1024
+"""Without visits, operators release old versions only after this many epochs, or this many changes, or in idle time: that
+costs more than a small program."""
 
 Proposal = tuple[int, int, list[int], list[tuple[bool, bool]], int | None]
 """A sweep: the epoch that it can reach; the first epoch at which a dataflow can start; for each source, the epoch from
@@ -117,6 +118,7 @@ class Dataflow:
         self._channels, self._rounds = itertools.count(FIRST_EXCHANGE), itertools.count()
         self._program_messages = itertools.count()
         self.start, self.lower, self.demanded, self.sweeps = 0, 0, 0, 0
+        self.reported = 0  # the worker has taken note of the epochs before it
         self._forgotten = 0  # operators have released what only earlier epochs needed
         self._started = self._proposed = False
         self._sweep: Iterator[object] | None = None
@@ -177,13 +179,28 @@ class Dataflow:
 
         `waiter` is woken after the next sweep.
         """
-        if waiter is not None and waiter not in self._waiters:
+        if self.workers == 1 and self.lower < epoch:
+            self._catch_up(epoch)
+        if waiter is not None and waiter not in self._waiters and self.lower < epoch:
             self._waiters.append(waiter)
         if epoch <= self.demanded:
             return False
         self.demanded = epoch
         self.wake()
         return True
+
+    def _catch_up(self, epoch: int) -> None:
+        """Complete epochs up to `epoch` at once, if there are no changes; a single worker can tell without a sweep."""
+        sources = self._sources
+        if self._sweep is not None or self.lower <= self.start or any([source.has_changes for source in sources]):
+            return
+        for source in sources:
+            if source.available < epoch:
+                source.demand(epoch)
+        target = min([source.available for source in sources], default=NEVER)
+        if target > self.lower and not self._is_closing(target, [source.last for source in sources]):
+            self._advance(target)
+            self.wake()  # so that the worker takes note
 
     @property
     def wants_to_sweep(self) -> bool:
@@ -239,7 +256,10 @@ class Dataflow:
         available = min([source.available for source in sources], default=NEVER)
         needed = self.lower + 1 if self._started else max(self.lower + 1, self._first_target)
         if available < needed:
-            return self._demand_of_sources(needed)
+            is_asked = self._demand_of_sources(needed)
+            available = min([source.available for source in sources])  # some may have caught up at once
+            if available < needed:
+                return is_asked
         since = 0 if self._started else max((source.since for source in sources), default=0)
         lasts = [source.last for source in sources]
         if self.lower > self.start:
@@ -389,7 +409,9 @@ class Dataflow:
             self._complete(reached)
 
     def _forget_if_due(self, reached: int) -> None:
-        if reached - self._forgotten >= FORGET_AFTER:
+        program = self._lowered_program
+        has_read_many = program is not None and program.rows_read >= FORGET_ROWS
+        if has_read_many or reached - self._forgotten >= FORGET_AFTER:
             self._forget(reached)
 
     def _lowered(self, *, calls_reducers: bool = True) -> Program | None:
@@ -410,6 +432,8 @@ class Dataflow:
     def _forget(self, target: int) -> None:
         """Release what only epochs before `target` needed."""
         self._forgotten = target
+        if self._lowered_program is not None:
+            self._lowered_program.rows_read = 0
         for forget in self._forgets:
             forget(target)
         for reader in self.error_readers:
@@ -451,6 +475,8 @@ class Dataflow:
 
     def merge_some(self, rows: int) -> bool:
         """In idle time, move up to about `rows` rows of a trace. Return whether there was any work."""
+        if self.lower > self._forgotten and self._sweep is None:
+            self._forget(self.lower)
         return any(operator.merge_some(rows) for operator in self._root.operators())
 
     @property

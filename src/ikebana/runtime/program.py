@@ -135,6 +135,10 @@ Message = SentRows | int | tuple[()] | str | None
 """What workers tell each other where a program stops: rows, a round, that there are none, that it has `FAILED`, is
 `READY`, or that it `LACKS_ROOM`, which can be made, or cannot because groups are `TOO_LARGE`."""
 
+NO_OPERATION = opcodes.LOOP
+"""What takes the place of an exchange that nothing reaches: the start of a loop has no effect outside loops, nor in a
+loop that nothing reaches, which has one round."""
+
 AllToAll = Callable[[list[Message]], Generator[object, None, list[Message]]]
 """Send each worker its message; return those that all workers have sent here."""
 
@@ -199,6 +203,7 @@ class Program:
             register.lanes.count if isinstance(register, Fresh) else register.count for _, register in builder.inputs
         ]
         self._growth = None if builder.has_loop else RowsPerInput()
+        self.rows_read = 0  # of the inputs
         self._reads_groups = builder.reads_groups
         self.has_large_groups = False
         """Whether registers lacked room in a program that reads groups as a whole: visits should read them."""
@@ -247,8 +252,8 @@ class Program:
         operator whether it can have rows on any worker: if not, nothing is exchanged.
         """
         self._code[self._exchanges] = [
-            opcodes.EXCHANGE if reached[operator] else opcodes.CLEAR for operator in self._exchanging
-        ]  # what is not reached has no rows here, nor do any arrive: there is nothing to clear
+            opcodes.EXCHANGE if reached[operator] else NO_OPERATION for operator in self._exchanging
+        ]
         workspace = self._used = self._workspaces.take()
         is_done, restarts = False, 0
         try:
@@ -428,8 +433,9 @@ class Program:
                 output.offer(partial(workspace.changes, register, epoch))
             elif isinstance(output, Arranged) and isinstance(register, Index):
                 output.offer(partial(self._batches, workspace, register, epoch))
-        for source, _ in self._inputs:
+        for source, filled in self._inputs:
             source.loaded(epoch)
+            self.rows_read += int(workspace.counts[filled.count])
         if self._result is not None:
             fresh = self._fresh_batch(workspace, self._result, epoch) if self._trace.has_queues else None
             self._trace.publish(fresh, from_epoch(epoch + 1, 1))

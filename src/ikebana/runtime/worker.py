@@ -229,7 +229,7 @@ class Worker:
             flow = self.flows.get(name)
             if flow is None:
                 continue
-            lower, start = flow.lower, now()
+            start = now()
             try:
                 if flow.step():
                     self._awake[name] = None
@@ -238,7 +238,8 @@ class Worker:
                     self._check_memory(flow)
             except Exception as error:  # a user's function, or bad data: only this dataflow fails
                 self._fail(name, f"{type(error).__name__}: {error}", notify_peers=True)
-            if flow.lower != lower:
+            if flow.lower != flow.reported:
+                flow.reported = flow.lower
                 self._subscriptions.on_sweep(name)
                 self._has_moved(flow)
         return bool(awake)

@@ -200,6 +200,8 @@ def encode_diffs(lane_names: Sequence[str], diffs: Any, rows: int) -> Lane:
             )
     if all(lane.ndim == 0 for lane in lanes):
         return constant_diffs(np.array(lanes, np.int64), rows)
+    if len(lanes) == 1:
+        return lanes[0].reshape(1, rows).copy()
     return np.stack([np.broadcast_to(lane, (rows,)) for lane in lanes])
 
 
