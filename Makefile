@@ -8,6 +8,9 @@ READY  := $(VENV)/.ready
 # Two processes, each with one SparkSession; a file's tests share fixtures, so they run in one process.
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
+# Kernels that check the bounds of arrays and memtables, compiled apart from the others.
+CHECKED := IKEBANA_CHECK_BOUNDS=1 NUMBA_BOUNDSCHECK=1 IKEBANA_KERNEL_CACHE=$(CURDIR)/build/checked-kernels
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format soak bench clean
 
@@ -31,7 +34,7 @@ format: $(READY) ## Format the code and fix what the linter can fix
 	@$(PYTHON) -m ruff format .
 
 soak: $(READY) ## Run the property tests over and over until one fails or Ctrl-C
-	@while IKEBANA_PROFILE=soak $(PYTEST) $(PARALLEL) -x -m "hypothesis or soak"; do :; done
+	@while IKEBANA_PROFILE=soak $(CHECKED) $(PYTEST) $(PARALLEL) -x -m "hypothesis or soak"; do :; done
 
 bench: $(READY) ## Run every benchmark at its default scale; JSON and figures go to build/bench
 	@mkdir -p build/bench

@@ -54,7 +54,7 @@ from ikebana.runtime.workspaces import Workspaces
 from ikebana.trace import Batch, Updates
 
 FORGET_AFTER, FORGET_ROWS = 16, 1024
-"""Without visits, operators release old versions only after this many epochs, or this many changes, or in idle time: that
+"""Without visits, operators release old versions only after this many epochs, this many changes, or in idle time: that
 costs more than a small program."""
 
 Proposal = tuple[int, int, list[int], list[tuple[bool, bool]], int | None]

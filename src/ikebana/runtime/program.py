@@ -40,7 +40,7 @@ from ikebana.trace.batch import StoredBatch
 from ikebana.trace.cells import payload_fields
 from ikebana.trace.description import Description
 from ikebana.trace.handle import Trace
-from ikebana.trace.memtable import Memtable
+from ikebana.trace.memtable import CHECKS_BOUNDS, Memtable
 from ikebana.trace.updates import NO_KEYS, Updates
 
 MODES = ("small", "never", "always", "both")
@@ -407,7 +407,7 @@ class Program:
     def _run(self, workspace: Workspace, epoch: int) -> int:
         """Run the program from its state on, until it stops."""
         traces = workspace.traces
-        return run_program(
+        status: int = run_program(
             self._code,
             traces,
             traces[self._written_numbers],
@@ -418,6 +418,10 @@ class Program:
             workspace.cursors,
             epoch,
         )
+        if CHECKS_BOUNDS:
+            for trace in self._written:
+                trace.check_bounds()
+        return status
 
     def _undo(self, workspace: Workspace, epoch: int) -> None:
         """Restore what the program has written."""

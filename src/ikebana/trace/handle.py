@@ -130,6 +130,11 @@ class Trace:
             spine.memtable = Memtable(self.schema, spine.lower.dimensions or 1)
         return spine.memtable.known_address or spine.address()
 
+    def check_bounds(self) -> None:
+        """Raise if a program has written beyond the memtable."""
+        if self.spine.memtable is not None:
+            self.spine.memtable.check_bounds()
+
     @property
     def has_collisions(self) -> bool:
         """Whether programs cannot read the trace that `address` describes, because hashes collide in it."""

@@ -23,6 +23,7 @@ Not known to programs: batches with collisions of hashes (`has_collisions`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
@@ -59,6 +60,11 @@ operators would have to be visited in every round of a loop."""
 MOST_DIMENSIONS = 2
 """Programs know one loop: the epoch and a round."""
 
+CHECKS_BOUNDS = bool(os.environ.get("IKEBANA_CHECK_BOUNDS"))
+GUARDS, GUARD = 8 if CHECKS_BOUNDS else 0, 0x5A
+"""With this environment variable, there are cells behind the lanes and each piece of the heap that must not change.
+`NUMBA_BOUNDSCHECK=1` checks the accesses to arrays, in kernels that were compiled with it."""
+
 LEAST_HEAP, MOST_HEAP = 1 << 12, 1 << 16
 """The bytes for texts that an empty memtable has room for."""
 
@@ -93,7 +99,13 @@ class Memtable:
     def _allocate(self, capacity: int) -> None:
         """Make an empty memtable of another capacity; the table must be made again."""
         first = layout.FIRST_DIFF_LANE + len(self._schema.diffs)  # of the lanes of payload
-        self._lanes = np.zeros((first + 2 * len(self._columns), 2 * capacity), np.int64)
+        lanes = first + 2 * len(self._columns)
+        block = np.zeros(2 * lanes * capacity + GUARDS, np.int64)
+        self._lanes, self._guards = (
+            block[: 2 * lanes * capacity].reshape(lanes, 2 * capacity),
+            block[len(block) - GUARDS :],
+        )
+        self._guards[:] = GUARD
         self.capacity = capacity
         table = self._table
         keys = self._schema.key.payload_columns
@@ -190,10 +202,19 @@ class Memtable:
         self._open_heap(max(wanted, 2 * last, LEAST_HEAP))
 
     def _open_heap(self, size: int) -> None:
-        piece = np.empty(size, np.uint8)
+        piece = np.empty(size + GUARDS, np.uint8)
+        piece[size:] = GUARD
         self._heap.append(piece)
         start = address_of(piece)
         self._table[layout.HEAP : layout.HEADER] = start, start + size, start, 0
+
+    def check_bounds(self) -> None:
+        """Raise if a program has written beyond the lanes, or beyond a piece of the heap."""
+        table, rows = self._table, self._table[layout.HEADER + layout.ROWS]
+        beyond = [self._guards, *(piece[len(piece) - GUARDS :] for piece in self._heap)]
+        has_room = max(rows, table[layout.SAVED]) <= self.capacity and table[layout.HEAP] <= table[layout.HEAP_END]
+        if not has_room or any((cells != GUARD).any() for cells in beyond):
+            raise AssertionError(f"a program has written beyond the memtable of {self._schema!r}")
 
     def commit(self) -> None:
         """Keep what a program has written: it cannot be undone any more."""
