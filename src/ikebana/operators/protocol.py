@@ -112,6 +112,10 @@ class Source(Operator[OutT]):
         """The least epoch at which a dataflow that reads this source can start."""
         return 0
 
+    def known_upper(self) -> int:
+        """The epoch before which there are no changes that are not here, as far as is known: `available`, or later."""
+        return self.available
+
     def start(self, epoch: int) -> None:
         """The dataflow starts at `epoch`: earlier changes count as changes at that epoch."""
 

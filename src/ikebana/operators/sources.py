@@ -173,7 +173,11 @@ class ImportedArrangement(Source[Arranged]):
         start: Callable[[], int],
         is_closed: Callable[[], bool],
         on_batch: Callable[[], None],
+        known_upper: Callable[[], int],
     ) -> None:
+        """`known_upper` returns the epoch before which the maintaining dataflow has no changes that the trace lacks. It
+        may be later than the trace says: a dataflow without changes does nothing."""
+        self._known_upper, self._reached = known_upper, 0
         self._handle, self._demand, self._started_at, self._is_closed = handle, demand, start, is_closed
         self._queue = handle.import_()
         self._queue.on_push = on_batch
@@ -186,7 +190,7 @@ class ImportedArrangement(Source[Arranged]):
     @property
     def available(self) -> int:
         upper = self._handle.upper  # of one time at most
-        return upper.first[0] if upper else NEVER
+        return max(upper.first[0], self._reached) if upper else NEVER
 
     @property
     def since(self) -> int:
@@ -218,8 +222,12 @@ class ImportedArrangement(Source[Arranged]):
             return self.has_changes
         return any((batch.times[:, 0] > self.since).any() for batch in self._queue.history)
 
+    def known_upper(self) -> int:
+        return max(self.available, self._known_upper())
+
     def demand(self, epoch: int) -> bool:
-        return self._demand(epoch)
+        self._reached = max(self._reached, self._known_upper())
+        return self._reached < epoch and self._demand(epoch)
 
     def start(self, epoch: int) -> None:
         self._start = from_epoch(epoch, 1)

@@ -167,6 +167,7 @@ class Dataflow:
             lambda: flow.start,
             lambda: flow.result.closed,
             self.wake,
+            flow.known_upper,
         )
 
     def input(self, node: ir.Source) -> sources.InputSource | ir.Node:
@@ -179,9 +180,7 @@ class Dataflow:
 
         `waiter` is woken after the next sweep.
         """
-        if self.workers == 1 and self.lower < epoch:
-            self._catch_up(epoch)
-        if waiter is not None and waiter not in self._waiters and self.lower < epoch:
+        if waiter is not None and waiter not in self._waiters:
             self._waiters.append(waiter)
         if epoch <= self.demanded:
             return False
@@ -189,18 +188,17 @@ class Dataflow:
         self.wake()
         return True
 
-    def _catch_up(self, epoch: int) -> None:
-        """Complete epochs up to `epoch` at once, if there are no changes; a single worker can tell without a sweep."""
+    def known_upper(self) -> int:
+        """The epoch before which there are no changes that are not in the trace of the result, as far as is known here.
+
+        Without changes, a single worker knows that without a sweep. Several workers have to ask each other.
+        """
         sources = self._sources
-        if self._sweep is not None or self.lower <= self.start or any([source.has_changes for source in sources]):
-            return
-        for source in sources:
-            if source.available < epoch:
-                source.demand(epoch)
-        target = min([source.available for source in sources], default=NEVER)
-        if target > self.lower and not self._is_closing(target, [source.last for source in sources]):
-            self._advance(target)
-            self.wake()  # so that the worker takes note
+        if self.workers > 1 or self._sweep is not None or self.lower <= self.start:
+            return self.lower
+        if any([source.has_changes for source in sources]):
+            return self.lower
+        return min([source.known_upper() for source in sources], default=NEVER)
 
     @property
     def wants_to_sweep(self) -> bool:
