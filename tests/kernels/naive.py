@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 
 from tests.kernels import naive_program
 from tests.kernels.naive_program import PlainTrace
@@ -72,9 +73,44 @@ def consolidate_rows(updates: list[Update]) -> list[Update]:
     return [(*data_and_time, tuple(total)) for data_and_time, total in totals.items() if any(total)]
 
 
-def consolidate_narrow(updates: list[Update]) -> list[Update]:
+def measure_rows(updates: list[Update]) -> tuple[bool, list[int]]:
+    """Whether updates are in order and differ in data or time; the least and greatest key, value and diff, in turn."""
+    lanes = zip(*((key, val, diffs[0]) for key, _, val, _, diffs in updates), strict=True)
+    ascending = all(a[:4] < b[:4] for a, b in pairwise(updates))
+    return ascending, [bound for lane in lanes for bound in (min(lane), max(lane))]
+
+
+def pack_rows(updates: list[Update], rank: list[int], widths: list[int]) -> list[int]:
+    """Key, value, rank of the time and diff of each update, less the least of each, as one number.
+
+    `widths` are the numbers of bits of the four.
+    """
+    rows = [(key, val, rank[time], diffs[0]) for key, _, val, time, diffs in updates]
+    lows = [min(lane) for lane in zip(*rows, strict=True)]
+    lows[2] = 0
+    packed = []
+    for row in rows:
+        number = 0
+        for entry, low, width in zip(row, lows, widths, strict=True):
+            number = number << width | (entry - low)
+        packed.append(number)
+    return packed
+
+
+def unpack_rows(updates: list[Update]) -> list[Update]:
     """In order, equal updates added up, those that cancel left out."""
     return consolidate_rows(sorted(updates))
+
+
+# Sets of groups.
+def add_groups(known: set[tuple[int, int]], groups: list[tuple[int, int]]) -> list[int]:
+    """The positions of the groups that are new: neither known nor among the groups before them."""
+    return [at for at, group in enumerate(groups) if group not in known and group not in groups[:at]]
+
+
+def copy_groups(known: set[tuple[int, int]]) -> set[tuple[int, int]]:
+    """The same groups."""
+    return set(known)
 
 
 def merge_rows(

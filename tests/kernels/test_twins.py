@@ -21,7 +21,7 @@ from ikebana.kernels.layout import ADDRESS_BITS, AT_A, AT_B, FINAL, MERGE_CELLS,
 from ikebana.kernels.match import GROUP
 from ikebana.kernels.sort import LONGEST_RUN
 from ikebana.time import Antichain, advance, less_equal
-from tests.kernels import naive
+from tests.kernels import naive, test_twins_of_sets_and_packing
 from tests.kernels.naive import Time, Update
 from tests.kernels.programs import Program, TraceTable, address_of, compare, programs, traces
 from tests.profiles import examples
@@ -40,7 +40,8 @@ NUMBERS = (
 def test_every_kernel_has_a_twin(name: str) -> None:
     assert getattr(naive, name, None), f"tests/kernels/naive.py has no twin of {name}"
     assert getattr(naive, name).__doc__, f"the twin of {name} does not say what it computes"
-    assert f"test_twin_{name}" in globals(), f"no test holds {name} against its twin"
+    tests = {*globals(), *vars(test_twins_of_sets_and_packing)}
+    assert f"test_twin_{name}" in tests, f"no test holds {name} against its twin"
 
 
 # How arrays may lie in memory.
@@ -249,21 +250,6 @@ def test_twin_consolidate_rows(case, layout):
     result = lanes.updates(kept)
     assert result == naive.consolidate_rows(rows) and len(result) == kept
     assert [rows[row][:3] for row in src[:kept]] == [update[:3] for update in result]
-
-
-@given(some_updates(), LAYOUTS)
-def test_twin_consolidate_narrow(case, layout):
-    updates = [(key, 0, val, time, diffs[:1]) for key, _, val, time, diffs in case[2]]
-    source, out = lanes_of(updates, 1, layout), lanes_of([(JUNK, 0, JUNK, JUNK, (JUNK,))] * len(updates), 1)
-    remaining = kernels.consolidate_narrow(
-        source.key, source.val, source.tix, source.diffs[0], out.key, out.val, out.tix, out.diffs[0]
-    )
-    fields = zip(*[(key, val, time, diffs[0]) for key, _, val, time, diffs in updates], strict=True)
-    narrow = sum((max(field) - min(field)).bit_length() for field in fields) <= 64
-    in_order = [update[:4] for update in updates] == sorted(update[:4] for update in updates)
-    assert (remaining < 0) == (in_order or not narrow)
-    if remaining >= 0:
-        assert out.updates(remaining) == naive.consolidate_narrow(updates)
 
 
 @given(some_updates(), LAYOUTS, st.lists(FLAGS, min_size=5, max_size=5))

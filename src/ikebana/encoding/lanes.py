@@ -107,12 +107,32 @@ def gather_lane(lane: Array, rows: Array) -> Any:
     return np.ndarray((*lane.shape[:-1], len(rows)), lane.dtype, cells.copy(), strides=(*cells.strides[:-1], 0))
 
 
-def joined_diffs(parts: Sequence[Lane]) -> Lane:
-    """Return the diff lanes of several sets of rows, one after the other; they stay constant if they are equal."""
+def concat_diffs(parts: Sequence[Lane]) -> Lane:
+    """Return the diff lanes of all parts, one after the other; they stay constant if all are the same constants."""
     first, rows = parts[0], sum(part.shape[1] for part in parts)
     if rows and all(is_constant(part) and part.shape[1] and (part[:, 0] == first[:, 0]).all() for part in parts):
         return constant_diffs(first[:, 0].copy(), rows)
     return np.concatenate(parts, axis=1)
+
+
+def are_positive(diffs: Lane) -> bool:
+    """Whether all diffs are greater than zero."""
+    return bool(((diffs[:, :1] if is_constant(diffs) else diffs) > 0).all())
+
+
+def multiplied_diffs(a: Lane, b: Lane) -> Lane:
+    """Return the products of diff lanes; those of constants are constants."""
+    if is_constant(a) and is_constant(b) and a.shape[1]:
+        return constant_diffs((a[:, :1] * b[:, :1])[:, 0], a.shape[1])
+    return a * b
+
+
+def copied(lane: Array) -> Any:
+    """Return a lane, or diff lanes, in memory of their own; constant lanes stay constant."""
+    if not is_constant(lane):
+        return lane.copy()
+    cells = np.ascontiguousarray(lane[..., :1]).copy()
+    return np.ndarray(lane.shape, lane.dtype, cells, strides=(*cells.strides[:-1], 0)) if cells.size else lane.copy()
 
 
 def materialized(lane: Array) -> Any:

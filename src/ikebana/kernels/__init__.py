@@ -22,9 +22,10 @@ from ikebana.kernels.cache import is_complete, mark_complete
 
 MODULES = {
     "accumulate": ("accumulate_rows", "sum_visible"),
-    "consolidate": ("consolidate_narrow", "consolidate_rows"),
+    "consolidate": ("consolidate_rows", "measure_rows", "pack_rows", "unpack_rows"),
     "extend": ("extend_rows",),
     "gather": ("gather_bits", "gather_fixed", "gather_strings", "gather_words"),
+    "groups": ("add_groups", "copy_groups"),
     "hashing": ("hash_bytes", "hash_integers", "shard_rows"),
     "match": ("expand_pairs", "expand_ranges", "match_keys"),
     "merge": ("merge_rows", "merge_untimed"),
@@ -76,9 +77,10 @@ class _Kernel:
 
 
 accumulate_rows: Any = _Kernel("accumulate_rows")
+add_groups: Any = _Kernel("add_groups")
 advance_times: Any = _Kernel("advance_times")
-consolidate_narrow: Any = _Kernel("consolidate_narrow")
 consolidate_rows: Any = _Kernel("consolidate_rows")
+copy_groups: Any = _Kernel("copy_groups")
 expand_pairs: Any = _Kernel("expand_pairs")
 expand_ranges: Any = _Kernel("expand_ranges")
 extend_rows: Any = _Kernel("extend_rows")
@@ -90,9 +92,11 @@ gather_words: Any = _Kernel("gather_words")
 hash_bytes: Any = _Kernel("hash_bytes")
 hash_integers: Any = _Kernel("hash_integers")
 match_keys: Any = _Kernel("match_keys")
+measure_rows: Any = _Kernel("measure_rows")
 merge_rows: Any = _Kernel("merge_rows")
 merge_untimed: Any = _Kernel("merge_untimed")
 narrow_ranges: Any = _Kernel("narrow_ranges")
+pack_rows: Any = _Kernel("pack_rows")
 rank_times: Any = _Kernel("rank_times")
 run_program: Any = _Kernel("run_program")
 seek_ranges: Any = _Kernel("seek_ranges")
@@ -103,3 +107,4 @@ sum_visible: Any = _Kernel("sum_visible")
 times_beyond: Any = _Kernel("times_beyond")
 times_visible: Any = _Kernel("times_visible")
 union_times: Any = _Kernel("union_times")
+unpack_rows: Any = _Kernel("unpack_rows")

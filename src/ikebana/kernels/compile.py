@@ -49,10 +49,12 @@ TYPES: dict[str, Any] = {
     "lane": _reads(types.int64),  # keys, values, positions
     "index": _reads(types.int32),  # positions in a table of times
     "lanes": _reads(types.int64, 2),  # diffs (lane, row) or times (row, coordinate)
+    "words": _reads(types.uint64),  # packed rows
     "flags": _reads(types.uint8),
     "bytes": types.Array(types.uint8, 1, "C", readonly=True),
     "lane_out": _writes(types.int64),
     "index_out": _writes(types.int32),
+    "words_out": _writes(types.uint64),
     "lanes_out": _writes(types.int64, 2),
     "flags_out": _writes(types.uint8),
     "bytes_out": types.Array(types.uint8, 1, "C"),

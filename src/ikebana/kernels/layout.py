@@ -1,10 +1,29 @@
-"""Layouts: the state of a merge (`ikebana.kernels.merge`), and the tables that describe traces to programs, with their
-memtables (`ikebana.kernels.addresses`).
+"""Layouts: of packed rows (`ikebana.kernels.consolidate`), sets of groups (`ikebana.kernels.groups`), the state of a
+merge (`ikebana.kernels.merge`), and the tables that describe traces to programs, with their memtables
+(`ikebana.kernels.addresses`).
 
 Kernels and their callers agree on these numbers. The module imports nothing, so that callers need not load kernels.
 """
 
 from __future__ import annotations
+
+MEASURED, ASCENDING, KEY_LOW, KEY_HIGH, VAL_LOW, VAL_HIGH, DIFF_LOW, DIFF_HIGH = range(8)
+"""What is known of rows: how many were measured, whether they are in order and all different, and the least and the
+greatest entry of each lane."""
+
+MEASURE_CELLS = 8
+
+KEY_FIELD, VAL_FIELD, TIX_FIELD, DIFF_FIELD = 0, 2, 4, 6
+"""The fields of packed rows, from the highest bits to the lowest: the least entry of each, and next to it the bits."""
+
+FIELD_CELLS = 8
+
+SLOTS_USED, TAKEN = range(2)
+"""The state of a set of groups: the slots that are not empty, and the rows taken in the last call."""
+
+GROUP_CELLS = 2
+
+SLOT_CELLS = 3
 
 AT_A, AT_B, WRITTEN, FINAL, DISORDERED, VARIED, LAST, PAIRS = range(8)
 """The cells of the state of a merge."""

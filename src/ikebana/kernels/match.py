@@ -1,6 +1,7 @@
 """Match two sorted key lanes, and expand the matches into pairs of rows.
 
-`match_keys` walks both lanes with alternating seeks: the side that is behind gallops to the key of the other.
+`match_keys` walks both lanes with alternating seeks: the side that is behind gallops to the key of the other. A gallop
+begins with the average of the last distances: neighbouring keys tend to be equally far apart.
 Its cost depends on the smaller side, even if the larger one is an entire arrangement in one batch.
 
 `expand_pairs` expands matched ranges to pairs of rows, every row of one range with every row of the other.
@@ -21,12 +22,16 @@ GROUP, OFFSET = range(2)
 def match_keys(a, b):
     """Return a row for each key in both lanes: start and end of its range in a, start and end in b."""
     matches = np.empty((min(len(a), len(b)), 4), np.int64)
-    count, i, j = 0, 0, 0
+    count, i, j, a_stride, b_stride = 0, 0, 0, 1, 1
     while i < len(a) and j < len(b):
         if a[i] < b[j]:
-            i = gallop(a, i, b[j])
+            before = i
+            i = gallop(a, i, b[j], a_stride)
+            a_stride = max(1, (i - before + a_stride) // 2)
         elif b[j] < a[i]:
-            j = gallop(b, j, a[i])
+            before = j
+            j = gallop(b, j, a[i], b_stride)
+            b_stride = max(1, (j - before + b_stride) // 2)
         else:
             matches[count, 0], matches[count, 2] = i, j
             key = a[i]
@@ -42,19 +47,22 @@ def expand_pairs(ranges, a_rows, b_rows, state):
     out = 0
     while state[GROUP] < ranges.shape[0] and out < len(a_rows):
         group = state[GROUP]
-        a_start, b_start = ranges[group, 0], ranges[group, 2]
-        width = ranges[group, 3] - b_start
-        total = (ranges[group, 1] - a_start) * width
-        done = state[OFFSET]
-        end = min(total, done + len(a_rows) - out)
-        for pair in range(done, end):
-            a_rows[out] = a_start + pair // width
-            b_rows[out] = b_start + pair % width
-            out += 1
-        if end == total:
+        a, b_start, b_end = ranges[group, 0], ranges[group, 2], ranges[group, 3]
+        b, before = b_start, out
+        if state[OFFSET] > 0:
+            a, b = a + state[OFFSET] // (b_end - b_start), b_start + state[OFFSET] % (b_end - b_start)
+        while a < ranges[group, 1] and out < len(a_rows):
+            stop = min(b_end, b + len(a_rows) - out)
+            for row in range(b, stop):
+                a_rows[out], b_rows[out] = a, row
+                out += 1
+            if stop < b_end:
+                break
+            a, b = a + 1, b_start
+        if a == ranges[group, 1]:
             state[GROUP], state[OFFSET] = group + 1, 0
         else:
-            state[OFFSET] = end
+            state[OFFSET] += out - before
     return out
 
 

@@ -12,7 +12,7 @@ between: that takes up to twice as long in total.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from functools import cached_property
 
 import numpy as np
@@ -24,7 +24,7 @@ from ikebana.trace import time_tables
 from ikebana.trace.batch import StoredBatch
 from ikebana.trace.description import Description
 from ikebana.trace.merge import Merge
-from ikebana.trace.updates import Sorted, Updates, check_times, consolidate
+from ikebana.trace.updates import Sorted, Updates, check_times, consolidate, consolidate_all
 
 CONSOLIDATE_FROM = 1 << 20
 """Buffers of fewer rows are not consolidated before they are sealed."""
@@ -68,7 +68,7 @@ class Batcher:
                 hint="give updates at times beyond the frontier" if self.lower else "open a new input",
             )
         if self._rows > self._consolidate_at:
-            self._set_buffer(consolidate(Updates.concat(self._parts)).updates)
+            self._set_buffer([consolidate_all(self._parts).updates])
             self._consolidate_at = max(CONSOLIDATE_FROM, 2 * self._rows)
         self._parts.append(updates)
         self._rows += len(updates)
@@ -76,19 +76,18 @@ class Batcher:
     def seal(self, upper: Antichain) -> StoredBatch:
         """Return the batch of the updates at times in [lower, upper); the lower frontier becomes `upper`."""
         due, description = self._take_due(upper)
-        return StoredBatch.of(self._nothing if due is None else consolidate(due), description)
+        return StoredBatch.of(consolidate_all(due) if due else self._nothing, description)
 
     def seal_in_steps(self, upper: Antichain) -> Generator[None, None, StoredBatch]:
         """Like `seal`, with a pause after about every `RUN` rows."""
         due, description = self._take_due(upper)
-        if due is None or not len(due):
+        if not due:
             return StoredBatch.of(self._nothing, description)
         runs: list[StoredBatch] = []
-        for start in range(0, len(due), RUN):
-            if start:
+        for run in _runs(due):
+            if runs:
                 yield
-            part = due if len(due) <= RUN else due.take(np.arange(start, min(start + RUN, len(due))))
-            runs.append(StoredBatch.of(consolidate(part), description))
+            runs.append(StoredBatch.of(consolidate_all(run), description))
         del due
         while len(runs) > 1:
             merged: list[StoredBatch] = []
@@ -105,8 +104,8 @@ class Batcher:
             yield
         return merge.finish()
 
-    def _take_due(self, upper: Antichain) -> tuple[Updates | None, Description]:
-        """Take the updates at times in [lower, upper), if any; the lower frontier becomes `upper`."""
+    def _take_due(self, upper: Antichain) -> tuple[list[Updates], Description]:
+        """Take the updates at times in [lower, upper); the lower frontier becomes `upper`."""
         if not self.lower.precedes(upper):
             raise TimeError(
                 f"cannot move the frontier of {self.name!r} to {upper}",
@@ -115,14 +114,33 @@ class Batcher:
             )
         description = Description(self.lower, upper, self.lower)
         self.lower = upper
-        if not self._rows:
-            return None, description
-        buffered = Updates.concat(self._parts)
-        later = time_tables.beyond(buffered.times, upper)
-        due, remaining = (buffered.at_times(1 - later), buffered.at_times(later)) if later.any() else (buffered, None)
+        due, remaining = list[Updates](), list[Updates]()
+        for part in self._parts:
+            later = time_tables.beyond(part.times, upper)
+            if later.any():
+                remaining.append(part.at_times(later))
+                part = part.at_times(1 - later)
+            due.append(part.pruned())
         self._set_buffer(remaining)
-        return due.pruned(), description
+        return [part for part in due if len(part)], description
 
-    def _set_buffer(self, updates: Updates | None) -> None:
-        self._parts = [updates] if updates is not None and len(updates) else []
+    def _set_buffer(self, parts: list[Updates]) -> None:
+        self._parts = [part for part in parts if len(part)]
         self._rows = sum(map(len, self._parts))
+
+
+def _runs(parts: list[Updates]) -> Iterator[list[Updates]]:
+    """The parts in runs of at most `RUN` rows."""
+    run, rows = list[Updates](), 0
+    for whole in parts:
+        size = len(whole)
+        pieces = (
+            [whole] if size <= RUN else [whole.take(np.arange(at, min(at + RUN, size))) for at in range(0, size, RUN)]
+        )
+        for part in pieces:
+            if run and rows + len(part) > RUN:
+                yield run
+                run, rows = [], 0
+            run.append(part)
+            rows += len(part)
+    yield run

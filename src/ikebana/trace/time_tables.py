@@ -63,6 +63,20 @@ def distinct_times(times: Lane) -> tuple[Lane, Index]:
     return ordered[first], positions
 
 
+def union(tables: Iterable[Lane]) -> tuple[Lane, list[Index]]:
+    """Return the times of all tables, at least one, as a table; and for each table the positions of its times in it.
+
+    >>> table, positions = union([np.array([[0, 1]]), np.array([[0, 0], [0, 1]])])
+    >>> table.tolist(), [part.tolist() for part in positions]
+    ([[0, 0], [0, 1]], [[1], [0, 1]])
+    """
+    tables = list(tables)
+    if len(tables) == 1:
+        return tables[0], [np.arange(len(tables[0]), dtype=np.int32)]
+    times, positions = distinct_times(np.concatenate(tables))
+    return times, np.split(positions, np.cumsum([len(table) for table in tables[:-1]]))
+
+
 def _order(times: Lane) -> Lane:
     """Return the order of many times; times of up to two coordinates are sorted like updates."""
     if times.shape[1] > 2:

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ikebana.encoding.lanes import Array, Index, Lane, constant, gather_lane, joined_diffs
+from ikebana.encoding.lanes import Array, Index, Lane, concat_diffs, constant, gather_lane
 from ikebana.trace import time_tables
 
 NO_ROWS: Lane = np.empty(0, np.int64)
@@ -95,7 +95,7 @@ class TimedRows(ABC):
             tix = constant(0, sum(map(len, parts)), np.int32)
         else:
             tix = np.concatenate([positions[start:][part.tix] for start, part in zip(starts, parts, strict=False)])
-        diffs = joined_diffs([part.diffs for part in parts])
+        diffs = concat_diffs([part.diffs for part in parts])
         return first._with(times=times, tix=tix, diffs=diffs, **cls._joined(parts))
 
     @classmethod

@@ -31,8 +31,7 @@ from ikebana.encoding.lanes import (
     Lane,
     constant,
     constant_diffs,
-    empty_diffs,
-    empty_lane,
+    copied,
     gather_lane,
     held_bytes,
     is_constant,
@@ -42,7 +41,23 @@ from ikebana.encoding.lanes import (
 from ikebana.encoding.payload import Payload
 from ikebana.encoding.schema import Schema
 from ikebana.errors import SchemaError, TimeError
-from ikebana.kernels import consolidate_narrow, consolidate_rows, seek_ranges, sort_order
+from ikebana.kernels import consolidate_rows, measure_rows, pack_rows, seek_ranges, sort_order, unpack_rows
+from ikebana.kernels.layout import (
+    ASCENDING,
+    DIFF_FIELD,
+    DIFF_HIGH,
+    DIFF_LOW,
+    FIELD_CELLS,
+    KEY_FIELD,
+    KEY_HIGH,
+    KEY_LOW,
+    MEASURE_CELLS,
+    MEASURED,
+    TIX_FIELD,
+    VAL_FIELD,
+    VAL_HIGH,
+    VAL_LOW,
+)
 from ikebana.time import Time
 from ikebana.trace import time_tables
 from ikebana.trace.timed_rows import TimedRows
@@ -219,9 +234,6 @@ class Sorted:
 
 NO_KEYS: Lane = np.empty(0, np.int64)
 
-PLAIN_SORT_ROWS = 1024
-"""Up to this many rows, it is not worth checking whether rows fit into 64 bits, to sort them faster."""
-
 
 def sort_updates(updates: Updates) -> Sorted:
     """Return the same updates in order, without adding up equal ones."""
@@ -238,12 +250,35 @@ def sorted_by_key(updates: Updates) -> Updates:
 
 def consolidate(updates: Updates) -> Sorted:
     """Return the updates in order, with equal updates added up and those that cancel left out."""
-    if len(updates) <= 1 and updates.diffs.all():
-        return Sorted(updates, constant(0, len(updates)), NO_KEYS)
-    if len(updates) > PLAIN_SORT_ROWS and len(updates.diffs) == 1 and not updates.schema.hashed:
-        narrow = _consolidated_narrow(updates)
-        if narrow is not None:
-            return narrow
+    return consolidate_all([updates])
+
+
+def consolidate_all(parts: Sequence[Updates]) -> Sorted:
+    """Return the updates of all parts, at least one, in order, with equal updates added up and those that cancel left
+    out."""
+    first = parts[0]
+    if len(parts) == 1 and len(first) <= 1 and first.diffs.all():
+        return Sorted(first, constant(0, len(first)), NO_KEYS)
+    if len(first.diffs) == 1 and not first.schema.hashed:
+        measure = np.zeros(MEASURE_CELLS, np.int64)
+        for part in parts:
+            measure_rows(part.key, part.val, part.tix, part.diffs[0], measure)
+        if measure[ASCENDING] and first.diffs.all():
+            return Sorted(_copied(first), constant(0, len(first)), NO_KEYS)
+        packed = _consolidate_packed(parts, measure)
+        if packed is not None:
+            return packed
+    return _consolidate_gathered(Updates.concat(parts))
+
+
+def _copied(updates: Updates) -> Updates:
+    """Return updates with exact lanes in memory of their own: the lanes may be a user's, who may change them later."""
+    key, val, tix, diffs = (copied(lane) for lane in (updates.key, updates.val, updates.tix, updates.diffs))
+    return Updates(updates.times, tix, compressed_diffs(diffs), updates.schema, key, val, ())
+
+
+def _consolidate_gathered(updates: Updates) -> Sorted:
+    """Consolidate updates: sort the positions of the rows, and gather the rows."""
     order, ident, collided = _order(updates)
     exact = not updates.schema.hashed
     key, val, tix = (gather_lane(lane, order) for lane in (updates.key, updates.val, updates.tix))
@@ -263,26 +298,34 @@ def consolidate(updates: Updates) -> Sorted:
     return Sorted(rows, trimmed(ident, remaining), collided)
 
 
-def _consolidated_narrow(updates: Updates) -> Sorted | None:
-    """Like `consolidate`, for exact lanes that fit into 64 bits together; None if they do not."""
-    rows, lanes = len(updates), (updates.key, updates.val, updates.tix)
-    key, val, tix = (_empty_like(lane) for lane in lanes)
-    diffs = empty_diffs(1, rows)
-    remaining = consolidate_narrow(*lanes, updates.diffs[0], key, val, tix, diffs[0])
-    if remaining < 0:
+def _consolidate_packed(parts: Sequence[Updates], measure: Lane) -> Sorted | None:
+    """Consolidate updates with exact lanes and one diff lane, whose rows fit into 64 bits; None if they do not."""
+    times, ranks = time_tables.union(part.times for part in parts)
+    fields = np.zeros(FIELD_CELLS, np.int64)
+    fields[[KEY_FIELD, VAL_FIELD, DIFF_FIELD]] = measure[[KEY_LOW, VAL_LOW, DIFF_LOW]]
+    for field, high in ((KEY_FIELD, KEY_HIGH), (VAL_FIELD, VAL_HIGH), (DIFF_FIELD, DIFF_HIGH)):
+        fields[field + 1] = (int(measure[high]) - int(fields[field])).bit_length()
+    fields[TIX_FIELD + 1] = (len(times) - 1).bit_length()
+    if fields[1::2].sum() > 64:
         return None
-    key, val, tix, diffs = (trimmed(lane, remaining) for lane in (key, val, tix, diffs))
-    consolidated = Updates(updates.times, tix, compressed_diffs(diffs), updates.schema, key, val, ())
-    return Sorted(consolidated, constant(0, remaining), NO_KEYS)
-
-
-def _empty_like(lane: Array) -> Any:
-    """Return space for as many rows as the lane has, of one cell if the lane is constant."""
-    return constant(lane[0], len(lane), lane.dtype) if is_constant(lane) else empty_lane(len(lane), lane.dtype)
+    packed = np.empty(int(measure[MEASURED]), np.uint64)
+    start = 0
+    for part, rank in zip(parts, ranks, strict=True):
+        end = start + len(part)
+        pack_rows(part.key, part.val, part.tix, part.diffs[0], rank, fields, packed[start:end])
+        start = end
+    packed.sort()
+    key, val, tix, diff = unpack_rows(packed, fields)
+    rows = max(map(len, (key, val, tix, diff)))
+    key, val, tix = (lane if len(lane) == rows else constant(lane[0], rows, lane.dtype) for lane in (key, val, tix))
+    diffs = diff.reshape(1, -1) if len(diff) == rows else constant_diffs(diff, rows)
+    return Sorted(Updates(times, tix, diffs, parts[0].schema, key, val, ()), constant(0, rows), NO_KEYS)
 
 
 def compressed_diffs(diffs: Lane) -> Lane:
     """Return the diff lanes, stored once for all rows if they are all equal."""
+    if is_constant(diffs):
+        return diffs
     if diffs.shape[1] and (diffs == diffs[:, :1]).all():
         return constant_diffs(diffs[:, 0].copy(), diffs.shape[1])
     return diffs
