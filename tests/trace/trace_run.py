@@ -71,6 +71,7 @@ def rest(trace: Handle | Trace, rows: int = 1 << 20) -> None:
 def merge_all(trace: Handle | Trace) -> None:
     """Merge all batches into one, compacted as far as the readers allow."""
     merged = spine_of(trace)
+    merged.store_unread()
     merged._outdate_table()
     merged._store_recent()
     merged._roll_up(1 + merged.levels)

@@ -175,6 +175,7 @@ class Maintainer(Operator[Arranged]):
     def forget(self, epoch: int) -> None:
         for reader in self._readers:
             reader.forget(epoch)
+        self.trace.store_unread()
         self.out.closed = self._source.closed
 
     def drop(self) -> None:

@@ -119,6 +119,11 @@ class Trace:
         self._set_since()
         self.spine.spill()
 
+    def store_unread(self) -> None:
+        """Place the batches that nobody has read yet."""
+        self._set_since()
+        self.spine.store_unread()
+
     def take_memtable(self) -> StoredBatch | None:
         """Remove the rows of the memtable, and return them."""
         return self.spine.take_memtable()

@@ -24,6 +24,10 @@ are `RECENT` of them, or HEAD rows, and are then joined: a merge costs more than
 **Large batches** go directly to their level. To make room, a merge at that level is completed, and the batches at the
 levels below are merged with the newest batch there, at once: that moves some rows for each row of the new batch.
 
+**Unread batches.** A trace in a loop gets a batch in every round, and many are not read before the loop is done. Such a
+spine keeps the batches that nobody has read as they are, up to `MOST_UNREAD` rows, and joins them in one step when the
+trace is read or `store_unread` is called: instead of once for each level, rows move once.
+
 **The memtable**, if programs write the trace (`ikebana.trace.memtable`), has the newest rows. They become a batch when
 it is full, and before any other batch is inserted.
 
@@ -74,7 +78,7 @@ from ikebana.trace.description import Description
 from ikebana.trace.memtable import Memtable
 from ikebana.trace.merge import Merge
 from ikebana.trace.time_tables import advanced, compacted_times
-from ikebana.trace.updates import Updates, consolidate
+from ikebana.trace.updates import Updates, consolidate, consolidate_all
 
 HEAD = 256
 """The capacity of level 0, in rows."""
@@ -84,6 +88,9 @@ RECENT = 8
 
 EFFORT = {"eager": 16, "default": 4, "lazy": 2}
 """The least number of rows of work given to each merge in progress for each row inserted."""
+
+MOST_UNREAD = 1 << 22
+"""As soon as unread batches have more rows, they are joined: that takes some tenths of a second."""
 
 COMPACT_FROM = 8
 """In idle time, a batch is compacted if one in this number of its rows may be added to another row."""
@@ -115,12 +122,15 @@ class Spine:
 
     def __init__(self, lower: Antichain, effort: str = "default") -> None:
         self.upper = lower
+        self._is_in_loop = (lower.dimensions or 1) > 1
         self._stored_upper = self.lower = lower  # the upper frontier of the last stored batch
         self._effort = EFFORT[effort]
         self.since = lower
         self.rows_moved = 0  # by all merges up to now
         self._levels: list[Level] = []
         self._recent: list[StoredBatch] = []  # tiny batches, newer than all batches at levels
+        self._unread: list[StoredBatch] = []  # newer than all others
+        self._unread_rows = 0
         self._compaction: Merge | None = None  # of a batch at a level with nothing, in idle time
         self._version = 0  # of the batches without the memtable
         self.memtable: Memtable | None = None
@@ -129,6 +139,7 @@ class Spine:
 
     def batches(self) -> list[StoredBatch]:
         """Return the batches, oldest first. The inputs of a merge are listed until it is complete."""
+        self.store_unread()
         return [*self._settled_batches(), *self._memtable_batches()]
 
     def _settled_batches(self) -> list[StoredBatch]:
@@ -143,6 +154,7 @@ class Spine:
     def address(self) -> int:
         """Return the address by which programs read and write the trace, valid until the spine changes."""
         assert self.memtable is not None
+        self.store_unread()
         return self.memtable.address(self._settled_batches, self._version)
 
     @property
@@ -153,12 +165,13 @@ class Spine:
     @property
     def nbytes(self) -> int:
         """The number of bytes that the batches take, without the unfinished output of merges."""
-        held = sum(batch.nbytes for batch in self._settled_batches())
+        held = sum(batch.nbytes for batch in (*self._settled_batches(), *self._unread))
         return held if self.memtable is None else held + self.memtable.nbytes
 
     def __len__(self) -> int:
         """The number of stored updates."""
-        return sum(map(len, self.batches()))
+        settled = sum(map(len, (*self._settled_batches(), *self._unread)))
+        return settled if self.memtable is None else settled + len(self.memtable)
 
     # Writing.
 
@@ -168,7 +181,22 @@ class Spine:
             self.upper = batch.description.upper
             return
         self.spill()
-        self._insert(batch)
+        if not self._is_in_loop:
+            self._insert(batch)
+            return
+        self._unread.append(batch)
+        self._unread_rows += len(batch)
+        self.upper = batch.description.upper
+        if self._unread_rows > MOST_UNREAD:
+            self.store_unread()
+
+    def store_unread(self) -> None:
+        """Place the batches that nobody has read, joined."""
+        if self._unread:
+            unread, self._unread, self._unread_rows = self._unread, [], 0
+            upper = self.upper
+            self._insert(unread[0] if len(unread) == 1 else self._joined(unread))
+            self.upper = upper
 
     def spill(self) -> None:
         """Turn the rows of the memtable into a batch."""
@@ -218,13 +246,13 @@ class Spine:
             self._stored_upper = batch.description.lower
 
     def _joined(self, batches: list[StoredBatch]) -> StoredBatch:
-        """Return a few small batches as one, compacted."""
-        updates = Updates.concat([batch.gather() for batch in batches])
-        self.rows_moved += len(updates)
+        """Return a few batches as one, compacted."""
+        parts = [batch.gather() for batch in batches]
+        self.rows_moved += sum(map(len, parts))
         if self.since:
-            updates = updates.with_times(advanced(updates.times, self.since))
+            parts = [part.with_times(advanced(part.times, self.since)) for part in parts]
         description = Description(batches[0].description.lower, batches[-1].description.upper, self.since)
-        return StoredBatch.of(consolidate(updates), description)
+        return StoredBatch.of(consolidate_all(parts), description)
 
     def _store(self, batch: StoredBatch) -> None:
         """Give fuel to the merges in progress, and place a batch that is newer than all batches at levels."""
@@ -353,6 +381,7 @@ class Spine:
 
     def merge_some(self, rows: int) -> bool:
         """Move up to about `rows` rows in idle time. Return whether there was anything to do."""
+        self.store_unread()
         has_work = self._merge_some(rows)
         if has_work:
             self._outdate_table()
