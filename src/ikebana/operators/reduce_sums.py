@@ -11,10 +11,15 @@ Outside loops times are totally ordered, so the output of earlier visits is the 
 computed again rather than read. Inside loops it is read, since the output is not correct yet at times that are joins of
 others; but only for groups with input before the visit, since others have no output.
 
+First appearances. The times of one epoch are totally ordered, unless loops are nested. Where a sweep starts with
+nothing, and all its input is inserted at one epoch, a group is therefore in the result of `distinct` from the round on
+at which it first appears: the sweep keeps the set of groups that have appeared, and reads no trace. If anything else
+arrives, it goes on like other sweeps.
+
 A group for whose sums the function raises has no output, and is an error of the dataflow while it has these sums.
 
-Cost: for each group with fresh input a seek into each batch of the input (in loops also of the output) and an addition
-for each of the group's updates.
+Cost: for each first appearance at most a probe of a hash table; for each other group with fresh input a seek into each
+batch of the input (in loops also of the output) and an addition for each of the group's updates.
 """
 
 from __future__ import annotations
@@ -27,8 +32,9 @@ import numpy as np
 
 from ikebana.encoding import payload as payloads
 from ikebana.encoding.bad_rows import separate_bad_rows
-from ikebana.encoding.lanes import Array, Lane, gather_lane
+from ikebana.encoding.lanes import Array, Lane, are_positive, constant_diffs, gather_lane
 from ikebana.kernels import sort_order, sum_visible
+from ikebana.operators.known_groups import KnownGroups
 from ikebana.operators.pending import next_round
 from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.reduce import (
@@ -47,6 +53,8 @@ from ikebana.operators.span import Rounds, Span
 from ikebana.operators.streams import Arranged, TraceReader
 from ikebana.trace import Updates
 from ikebana.trace.batch import rows_of
+
+ONE: Lane = np.ones(1, np.int64)
 
 
 def can_reduce_sums(reducer: Reducer, source: Arranged) -> TypeGuard[SumsReducer]:
@@ -95,9 +103,17 @@ class ReduceSums(Reduction):
         self._function = reducer
         self._produced = self._open(self.out) if source.dimensions > 1 else None
         self._pending: dict[Rounds, list[Points]] = {}
+        self._known: KnownGroups | None = None  # all groups with output, while a sweep has only first appearances
+        self._known_epoch = 0  # the epoch of all of them
+        self._known_from = -1  # the first epoch of the sweep that has begun to look for first appearances
 
     def visit(self, span: Span) -> Iterator[None]:
         self.out.fresh = []
+        first_appearances = self._first_appearances(span)
+        if first_appearances is not None:
+            self._arrange.push(first_appearances)
+            yield from self._seal(span)
+            return
         points = self._interesting(span)
         if not len(points):
             return
@@ -113,6 +129,30 @@ class ReduceSums(Reduction):
             self._keep_later(moments, (*inputs, *outputs), key, val, span)
         self._arrange.push(self._change(moments, inputs, outputs, key, val))
         yield from self._seal(span)
+
+    def _first_appearances(self, span: Span) -> Updates | None:
+        """The output of this visit, if the sweep has only first appearances up to now and has fresh input."""
+        fresh = self.source.fresh
+        if self._function != DISTINCT or self.source.dimensions > 2 or not fresh:
+            return None
+        if self._known_from != span.lower:
+            is_first = len(self._input) == sum(map(len, fresh)) and not len(self._published)
+            self._known, self._known_from = KnownGroups() if is_first else None, span.lower
+            self._known_epoch = int(fresh[0].times[0, 0])
+        known, self._known = self._known, None
+        if known is None or len(fresh) > 1 or len(fresh[0].times) > 1 or self._pending:
+            return None
+        updates = fresh[0].gather()
+        if updates.times[0, 0] != self._known_epoch or not are_positive(updates.diffs):
+            return None
+        if span.rounds:
+            self._known = known
+            updates = updates.take(known.add(updates.key, updates.val))
+        return replace(updates, schema=self.out.schema, diffs=constant_diffs(ONE, len(updates)))
+
+    def forget(self, epoch: int) -> None:
+        super().forget(epoch)
+        self._known, self._known_from = None, -1
 
     def _outputs(self, inputs: Sequence[GroupUpdates], key: Lane, val: Lane, span: Span) -> list[GroupUpdates]:
         """The output so far of some groups. Groups without input before this visit have none, and are not sought."""

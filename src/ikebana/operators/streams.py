@@ -162,6 +162,10 @@ class TraceReader:
         """The trace, for programs."""
         return self._handle.trace
 
+    def __len__(self) -> int:
+        """The number of updates that the trace holds."""
+        return len(self._handle.trace.spine)
+
     @property
     def nbytes(self) -> int:
         """The bytes that the trace holds."""
