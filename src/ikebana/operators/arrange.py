@@ -200,12 +200,9 @@ class ArrangeStream(Maintainer):
 
     def visit(self, span: Span) -> Steps:
         self.out.fresh = []
-        changes = self._stream.changes
-        updates = changes.keyed(self.out.schema) if len(changes) else None
-        if self._exchange is None:
-            arrived = [] if updates is None else [updates]
-        else:
-            arrived = yield from self._exchange.by_key(updates)
+        arrived = [changes.keyed(self.out.schema) for changes in self._stream.parts]
+        if self._exchange is not None:
+            arrived = yield from self._exchange.by_key(Updates.concat(arrived) if arrived else None)
         if not arrived:
             return
         for part in arrived:

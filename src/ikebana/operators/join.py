@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from ikebana.encoding import Schema
 from ikebana.encoding import payload as payloads
-from ikebana.encoding.lanes import Array, Lane
+from ikebana.encoding.lanes import Array, Lane, gather_lane, multiplied_diffs
 from ikebana.kernels import expand_pairs, match_keys, opcodes
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.pending import PendingChanges
@@ -83,7 +83,7 @@ class Join(Operator[Stream]):
             for batch in self.right.fresh:
                 matches = join_fresh(batch, self._left, span.before)
                 yield from self._collect((pairs.flipped() for pairs in matches), span, parts)
-        self.out.changes = Changes.concat(parts) if parts else self.out.empty
+        self.out.parts = parts
 
     def _collect(self, matches: Iterator[Pairs], span: Span, parts: list[Changes]) -> Iterator[None]:
         """Append the output of some pairs to `parts`, and keep the output at later rounds."""
@@ -149,8 +149,9 @@ def _advanced(reader: TraceReader | None, epoch: int, unneeded: bool) -> TraceRe
 def emit(pairs: Pairs, result: JoinColumns, fields: Fields) -> Changes:
     """The output of some pairs: at the join of their times, diffs multiplied, with columns of both sides."""
     a, b = pairs.a, pairs.b
-    times, tix = time_tables.join_times(a.times, a.tix[pairs.a_rows], b.times, b.tix[pairs.b_rows])
-    diffs = a.diffs[:, pairs.a_rows] * b.diffs[:, pairs.b_rows]
+    a_tix, b_tix = gather_lane(a.tix, pairs.a_rows), gather_lane(b.tix, pairs.b_rows)
+    times, tix = time_tables.join_times(a.times, a_tix, b.times, b_tix)
+    diffs = multiplied_diffs(gather_lane(a.diffs, pairs.a_rows), gather_lane(b.diffs, pairs.b_rows))
     columns = {**_columns(a, pairs.a_rows, result.left), **_columns(b, pairs.b_rows, result.right)}
     return Changes(times, tix, diffs, fields, tuple(columns[name] for name in result.names))
 

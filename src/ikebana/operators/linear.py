@@ -320,13 +320,13 @@ class Linear(Operator[Stream]):
 
     def visit(self, span: Span) -> Iterator[None]:
         """Run the chain, a piece of the changes at a time."""
-        changes = self._source.changes
         parts: list[Changes] = []
-        for start, end, is_due in self._pace.pieces(len(changes)):
-            if is_due:
-                yield
-            parts.append(self._run(changes if end - start == len(changes) else changes.take(np.arange(start, end))))
-        self.out.changes = Changes.concat(parts) if parts else self.out.empty
+        for changes in self._source.parts:
+            for start, end, is_due in self._pace.pieces(len(changes)):
+                if is_due:
+                    yield
+                parts.append(self._run(changes if end - start == len(changes) else changes.take(np.arange(start, end))))
+        self.out.parts = parts
 
     def _run(self, given: Changes) -> Changes:
         changes = given
@@ -397,8 +397,7 @@ class Concat(Operator[Stream]):
         self.out = Stream(first.fields, first.dimensions, first.lanes)
 
     def visit(self, span: Span) -> None:
-        parts = [source.changes for source in self._sources if len(source.changes)]
-        self.out.changes = Changes.concat(parts) if parts else self.out.empty
+        self.out.parts = [part for source in self._sources for part in source.parts]
 
     def forget(self, epoch: int) -> None:
         self.out.closed = all(source.closed for source in self._sources)

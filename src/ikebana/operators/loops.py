@@ -153,8 +153,7 @@ class Variable(Operator[Stream]):
         self._pending.put(changes, rounds)
 
     def visit(self, span: Span) -> None:
-        parts = self._pending.pop(span)
-        self.out.changes = Changes.concat(parts) if parts else self.out.empty
+        self.out.parts = self._pending.pop(span)
 
     def next_round(self, prefix: Rounds, after: int) -> int | None:
         return self._pending.next_round(prefix, after)
@@ -183,18 +182,28 @@ class Feedback(Operator[None]):
         self._distinct = 0  # number of changes after the last consolidation
 
     def visit(self, span: Span) -> None:
-        changes = self._source.changes
         if not span.rounds[-1]:
             self._distinct = 0
-        if not len(changes) or span.rounds[-1] + 1 == self._rounds:
+        if not self._source.parts or span.rounds[-1] + 1 == self._rounds:
             return
-        if self._pays_to_consolidate(changes):
-            changes = changes.consolidated()
-            self._distinct = len(changes)
-        later = changes.times.copy()
-        later[:, -1] += 1
         rounds = (*span.rounds[:-1], span.rounds[-1] + 1)
-        self._variable.put(replace(changes, times=later), rounds)
+        for changes in self._passed_on():
+            later = changes.times.copy()
+            later[:, -1] += 1
+            self._variable.put(replace(changes, times=later), rounds)
+
+    def _passed_on(self) -> list[Changes]:
+        """The changes of this visit, consolidated if that pays."""
+        parts = self._source.parts
+        rows = sum(map(len, parts))
+        if self._indexed and rows > CHEAP_TO_CONSOLIDATE_ROWS:
+            return parts
+        changes = self._source.changes
+        if is_constant(changes.diffs) and rows <= 2 * self._distinct:  # equal diffs cannot cancel
+            return parts
+        changes = changes.consolidated()
+        self._distinct = len(changes)
+        return [changes]
 
     def lower(self, program: ProgramBuilder) -> bool:
         source = program.stream(self._source)
@@ -203,14 +212,12 @@ class Feedback(Operator[None]):
         program.feed_back(self._variable, source if self._indexed else program.consolidated(source), self._rounds)
         return True
 
-    def _pays_to_consolidate(self, changes: Changes) -> bool:
-        if self._indexed and len(changes) > CHEAP_TO_CONSOLIDATE_ROWS:
-            return False
-        return not is_constant(changes.diffs) or len(changes) > 2 * self._distinct  # equal diffs cannot cancel
-
 
 class Leave(Operator[Stream]):
-    """Collects the changes of all rounds of a loop; `out`, in the surrounding scope, has them once the loop is done."""
+    """Collects the changes of all rounds of a loop; `out`, in the surrounding scope, has them once the loop is done.
+
+    The changes are consolidated, unless their diffs are equal, which cannot cancel.
+    """
 
     def __init__(self, source: Stream) -> None:
         self._source, self._parts = source, list[Changes]()
@@ -218,8 +225,7 @@ class Leave(Operator[Stream]):
 
     def visit(self, span: Span) -> None:
         """Collect the changes of a round."""
-        if len(self._source.changes):
-            self._parts.append(self._source.changes)
+        self._parts += self._source.parts
 
     def lower(self, program: ProgramBuilder) -> bool:
         source = program.stream(self._source)
@@ -237,4 +243,5 @@ class Leave(Operator[Stream]):
             return
         changes = Changes.concat(self._parts)
         self._parts = []
-        self.out.changes = changes.with_times(changes.times[:, :-1]).consolidated()
+        changes = changes.with_times(changes.times[:, :-1])
+        self.out.changes = changes if is_constant(changes.diffs) else changes.consolidated()

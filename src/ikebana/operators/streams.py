@@ -30,17 +30,21 @@ from ikebana.trace.reading import accumulate
 
 
 class Stream:
-    """The changes of the current visit."""
+    """The changes of the current visit, in one or several parts.
+
+    A producer of many changes leaves them in the parts in which it computed them. Consumers that treat each change by
+    itself read `parts`; for others, `changes` are all of them together.
+    """
 
     def __init__(self, fields: Fields, dimensions: int, lanes: int = 1) -> None:
         self.fields, self.dimensions, self.lanes = fields, dimensions, lanes
-        self._changes: Changes | None = None
+        self._parts: list[Changes] = []
         self._offered: Callable[[], Changes] | None = None
         self.closed = False
 
     def offer(self, make: Callable[[], Changes]) -> None:
         """Have the changes of this visit made if somebody asks for them."""
-        self._changes, self._offered = None, make
+        self._parts, self._offered = [], make
 
     @cached_property
     def empty(self) -> Changes:
@@ -48,19 +52,31 @@ class Stream:
         return Changes.empty(self.fields, self.dimensions, self.lanes)
 
     @property
+    def parts(self) -> list[Changes]:
+        """The changes of the current visit in parts, none of them empty."""
+        if self._offered is not None:
+            self.changes = self._offered()
+        return self._parts
+
+    @parts.setter
+    def parts(self, parts: Sequence[Changes]) -> None:
+        self._parts, self._offered = [part for part in parts if len(part)], None
+
+    @property
     def changes(self) -> Changes:
         """The changes of the current visit."""
-        if self._changes is None and self._offered is not None:
-            self._changes, self._offered = self._offered(), None
-        return self.empty if self._changes is None else self._changes
+        parts = self.parts
+        if len(parts) > 1:
+            self._parts = parts = [Changes.concat(parts)]
+        return parts[0] if parts else self.empty
 
     @changes.setter
     def changes(self, changes: Changes) -> None:
-        self._changes = changes
+        self.parts = [changes]
 
     def clear(self) -> None:
         """No changes in this visit."""
-        self._changes = self._offered = None
+        self._parts, self._offered = [], None
 
 
 class RowSource(Protocol):
