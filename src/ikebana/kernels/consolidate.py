@@ -31,7 +31,6 @@ from ikebana.kernels.layout import (
     VAL_HIGH,
     VAL_LOW,
 )
-from ikebana.kernels.sort import place
 
 
 @helper
@@ -80,9 +79,9 @@ def consolidate_rows(key, val, ident, tix, diffs, src):
 
 @helper
 def unpack(packed, shift, width, low):
-    """Return the field of `width` bits at `shift`, plus `low`: the inverse of `place`."""
+    """Return the field of `width` bits at `shift`, plus `low`."""
     mask = (np.uint64(1) << np.uint64(width)) - np.uint64(1) if width < 64 else ~np.uint64(0)
-    return np.int64(((packed >> np.uint64(shift)) & mask) + np.uint64(low))
+    return np.int64(((packed >> np.uint64(shift & 63)) & mask) + np.uint64(low))
 
 
 @kernel("void(lane, lane, index, lane, lane_out)")
@@ -121,58 +120,70 @@ def pack_rows(key, val, tix, diff, rank, fields, packed):
     at_tix = fields[DIFF_FIELD + 1]
     at_val = at_tix + fields[TIX_FIELD + 1]
     at_key = at_val + fields[VAL_FIELD + 1]
-    key_low, val_low, diff_low = fields[KEY_FIELD], fields[VAL_FIELD], fields[DIFF_FIELD]
+    shift_key, shift_val, shift_tix = np.uint64(at_key & 63), np.uint64(at_val & 63), np.uint64(at_tix & 63)
+    key_low, val_low, diff_low = (
+        np.uint64(fields[KEY_FIELD]),
+        np.uint64(fields[VAL_FIELD]),
+        np.uint64(fields[DIFF_FIELD]),
+    )
     for row in range(len(packed)):
         packed[row] = (
-            place(key[row], key_low, at_key)
-            | place(val[row], val_low, at_val)
-            | place(rank[tix[row]], 0, at_tix)
-            | place(diff[row], diff_low, 0)
+            (np.uint64(key[row]) - key_low) << shift_key
+            | (np.uint64(val[row]) - val_low) << shift_val
+            | np.uint64(rank[tix[row]]) << shift_tix
+            | (np.uint64(diff[row]) - diff_low)
         )
 
 
-@helper
-def _end_of_update(packed, start, diff_bits, diff_low):
-    """Return the end of the rows with the data and the time of the row at `start`, and the sum of their diffs."""
-    data, end, total = packed[start] >> np.uint64(diff_bits), start, np.int64(0)
-    while end < len(packed) and packed[end] >> np.uint64(diff_bits) == data:
-        total += unpack(packed[end], 0, diff_bits, diff_low)
-        end += 1
-    return end, total
-
-
-@kernel("Tuple((lane_new, lane_new, index_new, lane_new))(words, lane)")
+@kernel("Tuple((lane_new, lane_new, index_new, lane_new))(words_out, lane)")
 def unpack_rows(packed, fields):
     """Consolidate packed rows that are in order; return the keys, values, times and diffs of those that remain.
 
-    A lane whose field has no bits is returned as one cell, and so are diffs that are all equal.
+    A lane whose field has no bits is returned as one cell, and so are diffs that are all equal. The packed rows are
+    overwritten.
     """
-    key_low, key_bits, val_low, val_bits = (
-        fields[KEY_FIELD],
-        fields[KEY_FIELD + 1],
-        fields[VAL_FIELD],
-        fields[VAL_FIELD + 1],
-    )
+    key_low, key_bits = fields[KEY_FIELD], fields[KEY_FIELD + 1]
+    val_low, val_bits = fields[VAL_FIELD], fields[VAL_FIELD + 1]
     tix_bits, diff_low, diff_bits = fields[TIX_FIELD + 1], fields[DIFF_FIELD], fields[DIFF_FIELD + 1]
-    at_val, at_key = diff_bits + tix_bits, diff_bits + tix_bits + val_bits
-    rows, start, first, is_varied = 0, 0, np.int64(0), False
-    while start < len(packed):
-        start, total = _end_of_update(packed, start, diff_bits, diff_low)
-        if total != 0:
-            first = total if rows == 0 else first
-            is_varied = is_varied or total != first
+    updates, totals = _add_up_packed(packed, diff_low, diff_bits)
+    rows, is_varied = 0, False
+    for update in range(updates):
+        if totals[update] != 0:
+            packed[rows], totals[rows] = packed[update], totals[update]
+            is_varied = is_varied or totals[rows] != totals[0]
             rows += 1
     least = min(rows, 1)
     key, val = np.empty(rows if key_bits else least, np.int64), np.empty(rows if val_bits else least, np.int64)
     tix, diff = np.empty(rows if tix_bits else least, np.int32), np.empty(rows if is_varied else least, np.int64)
-    out, start = 0, 0
-    while start < len(packed):
-        end, total = _end_of_update(packed, start, diff_bits, diff_low)
-        if total != 0:
-            key[out if key_bits else 0] = unpack(packed[start], at_key, key_bits, key_low)
-            val[out if val_bits else 0] = unpack(packed[start], at_val, val_bits, val_low)
-            tix[out if tix_bits else 0] = unpack(packed[start], diff_bits, tix_bits, 0)
-            diff[out if is_varied else 0] = total
-            out += 1
-        start = end
+    at_val, at_key = diff_bits + tix_bits, diff_bits + tix_bits + val_bits
+    for row in range(len(key)):
+        key[row] = unpack(packed[row], at_key, key_bits, key_low)
+    for row in range(len(val)):
+        val[row] = unpack(packed[row], at_val, val_bits, val_low)
+    for row in range(len(tix)):
+        tix[row] = unpack(packed[row], diff_bits, tix_bits, 0)
+    for row in range(len(diff)):
+        diff[row] = totals[row]
     return key, val, tix, diff
+
+
+@helper
+def _add_up_packed(packed, diff_low, diff_bits):
+    """Move one packed row of each update to the front; return how many there are, and the sum of the diffs of each.
+
+    Nothing branches on the rows: where each of a few rows is equal to the one before, half the branches would be
+    mispredicted.
+    """
+    totals = np.empty(len(packed), np.int64)
+    if len(packed) == 0:
+        return 0, totals
+    update, total = np.int64(0), np.int64(0)
+    last = packed[0] >> np.uint64(diff_bits) if diff_bits < 64 else np.uint64(0)
+    for row in range(len(packed)):
+        word = packed[row]
+        data = word >> np.uint64(diff_bits) if diff_bits < 64 else np.uint64(0)
+        is_next = np.int64(data != last)
+        total = total * (1 - is_next) + unpack(word, 0, diff_bits, diff_low)
+        update, last = update + is_next, data
+        packed[update], totals[update] = word, total
+    return update + 1, totals

@@ -1,8 +1,9 @@
 """A set of groups, each a pair of a key lane and a value lane: a hash table with open addressing.
 
 A slot of the table has the groups of a key and 64 neighbouring values: the key, the values without their last six bits,
-and a bit for each value that is in the set. A slot without bits is empty. The number of slots is a power of two. A
-search begins at the slot that a hash determines, and goes on to the next until it finds its slot or an empty one.
+and a bit for each value that is in the set. A slot without bits is empty. The number of slots is a power of two, and at
+least eight. A search begins at the slot that a hash determines, except that the hash is the same for eight neighbouring
+slots, which are neighbours in the table; it goes on to the next slot until it finds its own or an empty one.
 
 Cost: for groups in order, a cache miss or two for each slot, and 2 ns for each further group of the slot; 24 bytes for
 each slot. So sets in which the values of a key are dense take a few bits for each group.
@@ -22,7 +23,8 @@ _KEY, _BLOCK, _BITS = range(SLOT_CELLS)
 @helper
 def _find(table, key, block, mask):
     """Return where the slot of a key and a block of values is: the one that they have, or the empty one for them."""
-    slot = np.int64(mix(np.uint64(key) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(block))) & mask
+    home = mix(np.uint64(key) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(block >> 3)) << np.uint64(3)
+    slot = np.int64(home | np.uint64(block & 7)) & mask
     while True:
         at = SLOT_CELLS * slot
         if table[at + _BITS] == 0 or (table[at + _KEY] == key and table[at + _BLOCK] == block):

@@ -1,7 +1,8 @@
 """Match two sorted key lanes, and expand the matches into pairs of rows.
 
 `match_keys` walks both lanes with alternating seeks: the side that is behind gallops to the key of the other. A gallop
-begins with the average of the last distances: neighbouring keys tend to be equally far apart.
+begins with the average of the last distances: neighbouring keys tend to be equally far apart. Few keys are sought in a
+long lane side by side, as in `seek_ranges`.
 Its cost depends on the smaller side, even if the larger one is an entire arrangement in one batch.
 
 `expand_pairs` expands matched ranges to pairs of rows, every row of one range with every row of the other.
@@ -12,16 +13,38 @@ from __future__ import annotations
 
 import numpy as np
 
-from ikebana.kernels.compile import kernel
-from ikebana.kernels.seek import gallop, gallop_past
+from ikebana.kernels.compile import helper, kernel
+from ikebana.kernels.seek import BLOCK, gallop, gallop_past, seek_far
 
 GROUP, OFFSET = range(2)
+
+
+@helper
+def _match_few(few, many, matches, few_at, many_at):
+    """Write the matches of few keys, at the columns `few_at` and `many_at`; return how many there are."""
+    starts = np.empty(len(few), np.int64)
+    seek_far(many, few, starts)
+    count, i = 0, 0
+    while i < len(few):
+        start, end, key = starts[i], i + 1, few[i]
+        while end < len(few) and few[end] == key:
+            end += 1
+        if start < len(many) and many[start] == key:
+            matches[count, few_at], matches[count, few_at + 1] = i, end
+            matches[count, many_at], matches[count, many_at + 1] = start, gallop_past(many, start, key)
+            count += 1
+        i = end
+    return count
 
 
 @kernel("lanes_new(lane, lane)")
 def match_keys(a, b):
     """Return a row for each key in both lanes: start and end of its range in a, start and end in b."""
     matches = np.empty((min(len(a), len(b)), 4), np.int64)
+    if len(b) // BLOCK > len(a) // 2:
+        return matches[: _match_few(a, b, matches, 0, 2)].copy()
+    if len(a) // BLOCK > len(b) // 2:
+        return matches[: _match_few(b, a, matches, 2, 0)].copy()
     count, i, j, a_stride, b_stride = 0, 0, 0, 1, 1
     while i < len(a) and j < len(b):
         if a[i] < b[j]:

@@ -77,6 +77,11 @@ class Arrange:
         """Updates at times beyond the frontier may still be pushed."""
         return self._batcher.lower
 
+    @property
+    def buffered(self) -> int:
+        """The number of updates that wait for the frontier to pass them."""
+        return len(self._batcher)
+
     def handle(self) -> Handle:
         """The first handle on the trace; clone it for further readers. Can be called once.
 
@@ -200,14 +205,18 @@ class ArrangeStream(Maintainer):
 
     def visit(self, span: Span) -> Steps:
         self.out.fresh = []
-        arrived = [changes.keyed(self.out.schema) for changes in self._stream.parts]
-        if self._exchange is not None:
-            arrived = yield from self._exchange.by_key(Updates.concat(arrived) if arrived else None)
-        if not arrived:
-            return
-        for part in arrived:
-            self._arrange.push(part)
-        yield from self._seal(span)
+        for updates in (yield from self._arrived()):
+            self._arrange.push(updates)
+        if self._arrange.buffered:
+            yield from self._seal(span)
+
+    def _arrived(self) -> Generator[object, None, Iterable[Updates]]:
+        """The visit's changes of the keys that this worker owns."""
+        updates = (changes.keyed(self.out.schema) for changes in self._stream.parts)
+        if self._exchange is None:
+            return updates
+        parts = list(updates)
+        return (yield from self._exchange.by_key(Updates.concat(parts) if parts else None))
 
     def lower(self, program: ProgramBuilder) -> bool:
         source, index = program.stream(self._stream), program.index(self.out.schema, self.trace)

@@ -100,6 +100,9 @@ class Changes(TimedRows):
         positions = pa.array(rows)
         return {"columns": tuple(column.take(positions) for column in self.columns)}
 
+    def _sliced(self, start: int, end: int) -> dict[str, Any]:
+        return {"columns": tuple(column.slice(start, end - start) for column in self.columns)}
+
     @classmethod
     def _joined(cls, parts: Sequence[Changes]) -> dict[str, Any]:
         columns = zip(*(part.columns for part in parts), strict=True)

@@ -325,7 +325,7 @@ class Linear(Operator[Stream]):
             for start, end, is_due in self._pace.pieces(len(changes)):
                 if is_due:
                     yield
-                parts.append(self._run(changes if end - start == len(changes) else changes.take(np.arange(start, end))))
+                parts.append(self._run(changes.slice(start, end)))
         self.out.parts = parts
 
     def _run(self, given: Changes) -> Changes:

@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from functools import cached_property
 
-import numpy as np
-
 from ikebana.encoding.schema import Schema
 from ikebana.errors import TimeError
 from ikebana.time import Antichain
@@ -133,11 +131,8 @@ def _runs(parts: list[Updates]) -> Iterator[list[Updates]]:
     """The parts in runs of at most `RUN` rows."""
     run, rows = list[Updates](), 0
     for whole in parts:
-        size = len(whole)
-        pieces = (
-            [whole] if size <= RUN else [whole.take(np.arange(at, min(at + RUN, size))) for at in range(0, size, RUN)]
-        )
-        for part in pieces:
+        for start in range(0, len(whole), RUN):
+            part = whole.slice(start, min(start + RUN, len(whole)))
             if run and rows + len(part) > RUN:
                 yield run
                 run, rows = [], 0

@@ -40,6 +40,12 @@ class TimedRows(ABC):
         """Return the rows at the given positions, in that order."""
         return self._with(tix=gather_lane(self.tix, rows), diffs=gather_lane(self.diffs, rows), **self._taken(rows))
 
+    def slice(self, start: int, end: int) -> Self:
+        """Return the rows from `start` up to `end`, without a copy."""
+        if end - start == len(self):
+            return self
+        return self._with(tix=self.tix[start:end], diffs=self.diffs[:, start:end], **self._sliced(start, end))
+
     def where(self, flags: Array) -> Self:
         """Return the flagged rows."""
         rows = np.flatnonzero(flags)
@@ -81,6 +87,10 @@ class TimedRows(ABC):
     @abstractmethod
     def _taken(self, rows: Array) -> dict[str, Any]:
         """Return the data of the rows at the given positions, by field."""
+
+    @abstractmethod
+    def _sliced(self, start: int, end: int) -> dict[str, Any]:
+        """Return the data of the rows from `start` up to `end`, by field."""
 
     @classmethod
     def concat(cls, parts: Sequence[Self]) -> Self:

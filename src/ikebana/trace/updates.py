@@ -109,6 +109,10 @@ class Updates(TimedRows):
             "payload": payloads.take(self.payload, rows),
         }
 
+    def _sliced(self, start: int, end: int) -> dict[str, Any]:
+        payload = tuple(column.slice(start, end - start) for column in self.payload)
+        return {"key": self.key[start:end], "val": self.val[start:end], "payload": payload}
+
     @classmethod
     def _joined(cls, parts: Sequence[Updates]) -> dict[str, Any]:
         return {
