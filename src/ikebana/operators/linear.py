@@ -323,7 +323,7 @@ class Linear(Operator[Stream]):
         parts: list[Changes] = []
         for changes in self._source.parts:
             for start, end, is_due in self._pace.pieces(len(changes)):
-                if is_due:
+                if is_due or (parts and not start):
                     yield
                 parts.append(self._run(changes.slice(start, end)))
         self.out.parts = parts

@@ -28,12 +28,15 @@ from ikebana.time import Antichain, Time
 from ikebana.trace import Batch, Handle, Trace, Updates
 from ikebana.trace.reading import accumulate
 
+FEW_ROWS = 1 << 14
+"""Parts with at most this many rows in total are joined: that costs less than to treat them one after the other."""
+
 
 class Stream:
     """The changes of the current visit, in one or several parts.
 
     A producer of many changes leaves them in the parts in which it computed them. Consumers that treat each change by
-    itself read `parts`; for others, `changes` are all of them together.
+    itself read `parts`; for others, `changes` are all of them together. Few changes are always one part.
     """
 
     def __init__(self, fields: Fields, dimensions: int, lanes: int = 1) -> None:
@@ -56,6 +59,8 @@ class Stream:
         """The changes of the current visit in parts, none of them empty."""
         if self._offered is not None:
             self.changes = self._offered()
+        if len(self._parts) > 1 and sum(map(len, self._parts)) <= FEW_ROWS:
+            self._parts = [Changes.concat(self._parts)]
         return self._parts
 
     @parts.setter

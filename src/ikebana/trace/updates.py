@@ -322,7 +322,7 @@ def _consolidate_packed(parts: Sequence[Updates], measure: Lane) -> Sorted | Non
     key, val, tix, diff = unpack_rows(packed, fields)
     rows = max(map(len, (key, val, tix, diff)))
     key, val, tix = (lane if len(lane) == rows else constant(lane[0], rows, lane.dtype) for lane in (key, val, tix))
-    diffs = diff.reshape(1, -1) if len(diff) == rows else constant_diffs(diff, rows)
+    diffs = constant_diffs(diff, rows) if len(diff) == 1 else diff.reshape(1, -1)
     return Sorted(Updates(times, tix, diffs, parts[0].schema, key, val, ()), constant(0, rows), NO_KEYS)
 
 
