@@ -293,10 +293,17 @@ def from_integers(lane: Lane, kind: pa.DataType) -> pa.Array:
     return from_numpy(kind, lane)
 
 
+def _has_sign_bit(kind: pa.DataType) -> bool:
+    """Whether values are stored as signed integers of as many bits as the type has; ordered bits differ in one bit."""
+    return _is_integral(kind) and not types.is_unsigned_integer(kind)
+
+
 def ordered_bits(array: pa.Array, field: pa.Field) -> Any:
     """Convert a column to unsigned integers of `bits(field)` bits, in the order of its values; null is 0."""
     kind, width = field.type, _width(field.type) or 0
     sign = np.uint64(1 << (width - 1))
+    if _has_sign_bit(kind) and not field.nullable:
+        return (_raw(array).view(f"uint{width}") ^ sign.astype(f"uint{width}")).astype(np.uint64)
     if types.is_boolean(kind) or types.is_unsigned_integer(kind):
         out = _raw(array).astype(np.uint64)
     elif types.is_floating(kind):
@@ -316,6 +323,10 @@ def from_ordered_bits(unsigned: Any, field: pa.Field) -> pa.Array:
     """Convert ordered bits to a column: the inverse of `ordered_bits`."""
     kind, width = field.type, _width(field.type) or 0
     sign, mask = np.uint64(1 << (width - 1)), np.uint64((1 << width) - 1)
+    if _has_sign_bit(kind) and not field.nullable:
+        low = unsigned.astype(f"uint{width}")
+        low ^= sign.astype(f"uint{width}")
+        return from_numpy(kind, low.view(f"int{width}"))
     values = unsigned & mask
     if types.is_boolean(kind):
         array = pa.array(values.astype(bool))

@@ -191,8 +191,11 @@ class Side:
             return columns.integers(arrays[0]), ()
         lane = columns.ordered_bits(arrays[0], self.fields[0])
         for array, field, width in zip(arrays[1:], self.fields[1:], self.widths[1:], strict=True):
-            lane = lane << np.uint64(width) | columns.ordered_bits(array, field)
-        return (lane ^ _SIGN if sum(self.widths) == 64 else lane).view(np.int64), ()
+            lane <<= np.uint64(width)
+            lane |= columns.ordered_bits(array, field)
+        if sum(self.widths) == 64:
+            lane ^= _SIGN
+        return lane.view(np.int64), ()
 
     def decode(self, lane: Lane, stored: payload.Payload) -> list[pa.Array]:
         """Return the columns of a lane and payload: the inverse of `encode`."""
