@@ -97,9 +97,14 @@ def pack_rows(updates: list[Update], rank: list[int], widths: list[int]) -> list
     return packed
 
 
-def unpack_rows(updates: list[Update]) -> list[Update]:
+def add_up_packed(updates: list[Update]) -> list[Update]:
     """In order, equal updates added up, those that cancel left out."""
     return consolidate_rows(sorted(updates))
+
+
+def unpack_rows(updates: list[Update]) -> list[tuple[int, int, int]]:
+    """The key, value and time of each update."""
+    return [(key, val, time) for key, _, val, time, _ in updates]
 
 
 # Sets of groups.

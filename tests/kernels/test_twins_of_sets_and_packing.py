@@ -101,18 +101,38 @@ def test_twin_pack_rows(updates, rank, layout):
     assert packed.tolist() == naive.pack_rows(updates, rank, widths)
 
 
+def packed_rows(updates: list[Update]) -> tuple[np.ndarray, np.ndarray]:
+    """The packed rows of updates, and their fields."""
+    fields, widths = fields_of(updates)
+    return np.array(naive.pack_rows(updates, list(range(TIMES)), widths), np.uint64), fields
+
+
+def unpacked(packed: np.ndarray, fields: np.ndarray) -> list[tuple[int, int, int]]:
+    """The key, value and time of packed rows, by the kernel."""
+    rows = len(packed)
+    key, val, tix = np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty(rows, np.int32)
+    kernels.unpack_rows(packed, fields, key, val, tix)
+    return list(zip(key.tolist(), val.tolist(), tix.tolist(), strict=True))
+
+
 @given(some_updates(least=1).filter(fit))
 def test_twin_unpack_rows(updates):
-    fields, widths = fields_of(updates)
-    packed = np.array(naive.pack_rows(updates, list(range(TIMES)), widths), np.uint64)
+    assert unpacked(*packed_rows(updates)) == naive.unpack_rows(updates)
+    packed, fields = packed_rows(updates)
+    val, nothing = np.empty(len(updates), np.int64), np.empty(0, np.int64)
+    kernels.unpack_rows(packed, fields, nothing, val, nothing.astype(np.int32))
+    assert val.tolist() == [val for _, val, _ in naive.unpack_rows(updates)]
+
+
+@given(some_updates(least=1).filter(fit))
+def test_twin_add_up_packed(updates):
+    packed, fields = packed_rows(updates)
     packed.sort()
-    key, val, tix, diff = kernels.unpack_rows(packed, fields)
-    expected = naive.unpack_rows(updates)
-    for lane, is_constant in ((key, widths[0] == 0), (val, widths[1] == 0), (tix, widths[2] == 0)):
-        assert len(lane) == (min(1, len(expected)) if is_constant else len(expected))
-    assert len(diff) == (len(expected) if len({u[4] for u in expected}) > 1 else min(1, len(expected)))
-    rows = zip(*(np.broadcast_to(lane, len(expected)).tolist() for lane in (key, val, tix, diff)), strict=True)
-    assert [(key, 0, val, time, (diff,)) for key, val, time, diff in rows] == expected
+    totals = np.empty(len(packed), np.int64)
+    rows = kernels.add_up_packed(packed, fields, totals)
+    expected = naive.add_up_packed(updates)
+    assert unpacked(packed[:rows], fields) == naive.unpack_rows(expected)
+    assert totals[:rows].tolist() == [diff for *_, (diff,) in expected]
 
 
 GROUPS = st.lists(st.tuples(st.integers(-2, 2) | NUMBERS, st.integers(-70, 70) | NUMBERS), max_size=40)

@@ -22,7 +22,7 @@ from ikebana.kernels.cache import is_complete, mark_complete
 
 MODULES = {
     "accumulate": ("accumulate_rows", "sum_visible"),
-    "consolidate": ("consolidate_rows", "measure_rows", "pack_rows", "unpack_rows"),
+    "consolidate": ("add_up_packed", "consolidate_rows", "measure_rows", "pack_rows", "unpack_rows"),
     "extend": ("extend_rows",),
     "gather": ("gather_bits", "gather_fixed", "gather_strings", "gather_words"),
     "groups": ("add_groups", "copy_groups"),
@@ -78,6 +78,7 @@ class _Kernel:
 
 accumulate_rows: Any = _Kernel("accumulate_rows")
 add_groups: Any = _Kernel("add_groups")
+add_up_packed: Any = _Kernel("add_up_packed")
 advance_times: Any = _Kernel("advance_times")
 consolidate_rows: Any = _Kernel("consolidate_rows")
 copy_groups: Any = _Kernel("copy_groups")

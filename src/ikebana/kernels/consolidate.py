@@ -5,8 +5,8 @@ the front. Lanes may be constant, except the diffs, which are added up. `ident` 
 but different data (a hash collision); without collisions it is a constant lane of zeros.
 
 If the ranges of key, value, time and diff together need at most 64 bits (`measure_rows`), rows are packed into integers
-(`pack_rows`), which the caller sorts, and which are consolidated as they are unpacked (`unpack_rows`). No rows have to
-be gathered, which takes a third of the time.
+(`pack_rows`). The caller sorts the integers; `add_up_packed` consolidates them, and `unpack_rows` turns them into lanes
+again. No rows have to be gathered, which takes a third of the time.
 
 Cost: one sequential pass, 2-3 ns a row. Rows must be gathered into order before: in one loop with
 the comparisons, cache misses would not overlap and cost ten times as much.
@@ -135,55 +135,39 @@ def pack_rows(key, val, tix, diff, rank, fields, packed):
         )
 
 
-@kernel("Tuple((lane_new, lane_new, index_new, lane_new))(words_out, lane)")
-def unpack_rows(packed, fields):
-    """Consolidate packed rows that are in order; return the keys, values, times and diffs of those that remain.
+@kernel("int(words_out, lane, lane_out)")
+def add_up_packed(packed, fields, totals):
+    """Consolidate packed rows that are in order: move those that remain to the front, and write their sums of diffs.
 
-    A lane whose field has no bits is returned as one cell, and so are diffs that are all equal. The packed rows are
-    overwritten.
+    Return how many remain. Nothing branches on the rows while they are added up: where every few rows are equal, most
+    branches would be mispredicted.
     """
-    key_low, key_bits = fields[KEY_FIELD], fields[KEY_FIELD + 1]
-    val_low, val_bits = fields[VAL_FIELD], fields[VAL_FIELD + 1]
-    tix_bits, diff_low, diff_bits = fields[TIX_FIELD + 1], fields[DIFF_FIELD], fields[DIFF_FIELD + 1]
-    updates, totals = _add_up_packed(packed, diff_low, diff_bits)
-    rows, is_varied = 0, False
-    for update in range(updates):
-        if totals[update] != 0:
-            packed[rows], totals[rows] = packed[update], totals[update]
-            is_varied = is_varied or totals[rows] != totals[0]
-            rows += 1
-    least = min(rows, 1)
-    key, val = np.empty(rows if key_bits else least, np.int64), np.empty(rows if val_bits else least, np.int64)
-    tix, diff = np.empty(rows if tix_bits else least, np.int32), np.empty(rows if is_varied else least, np.int64)
-    at_val, at_key = diff_bits + tix_bits, diff_bits + tix_bits + val_bits
-    for row in range(len(key)):
-        key[row] = unpack(packed[row], at_key, key_bits, key_low)
-    for row in range(len(val)):
-        val[row] = unpack(packed[row], at_val, val_bits, val_low)
-    for row in range(len(tix)):
-        tix[row] = unpack(packed[row], diff_bits, tix_bits, 0)
-    for row in range(len(diff)):
-        diff[row] = totals[row]
-    return key, val, tix, diff
-
-
-@helper
-def _add_up_packed(packed, diff_low, diff_bits):
-    """Move one packed row of each update to the front; return how many there are, and the sum of the diffs of each.
-
-    Nothing branches on the rows: where each of a few rows is equal to the one before, half the branches would be
-    mispredicted.
-    """
-    totals = np.empty(len(packed), np.int64)
-    if len(packed) == 0:
-        return 0, totals
-    update, total = np.int64(0), np.int64(0)
-    last = packed[0] >> np.uint64(diff_bits) if diff_bits < 64 else np.uint64(0)
+    diff_low, diff_bits = fields[DIFF_FIELD], fields[DIFF_FIELD + 1]
+    update, total, last = np.int64(-1), np.int64(0), np.uint64(0)
     for row in range(len(packed)):
         word = packed[row]
         data = word >> np.uint64(diff_bits) if diff_bits < 64 else np.uint64(0)
-        is_next = np.int64(data != last)
+        is_next = np.int64(row == 0 or data != last)
         total = total * (1 - is_next) + unpack(word, 0, diff_bits, diff_low)
         update, last = update + is_next, data
         packed[update], totals[update] = word, total
-    return update + 1, totals
+    rows = 0
+    for at in range(update + 1):
+        if totals[at] != 0:
+            packed[rows], totals[rows] = packed[at], totals[at]
+            rows += 1
+    return rows
+
+
+@kernel("void(words, lane, lane_out, lane_out, index_out)")
+def unpack_rows(packed, fields, key, val, tix):
+    """Write the keys, values and times of packed rows; of lanes that have fewer rows, only these."""
+    tix_bits, diff_bits = fields[TIX_FIELD + 1], fields[DIFF_FIELD + 1]
+    at_val = diff_bits + tix_bits
+    at_key = at_val + fields[VAL_FIELD + 1]
+    for row in range(len(key)):
+        key[row] = unpack(packed[row], at_key, fields[KEY_FIELD + 1], fields[KEY_FIELD])
+    for row in range(len(val)):
+        val[row] = unpack(packed[row], at_val, fields[VAL_FIELD + 1], fields[VAL_FIELD])
+    for row in range(len(tix)):
+        tix[row] = unpack(packed[row], diff_bits, tix_bits, 0)

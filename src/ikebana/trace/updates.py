@@ -32,6 +32,8 @@ from ikebana.encoding.lanes import (
     constant,
     constant_diffs,
     copied,
+    empty_diffs,
+    empty_lane,
     gather_lane,
     held_bytes,
     is_constant,
@@ -41,7 +43,15 @@ from ikebana.encoding.lanes import (
 from ikebana.encoding.payload import Payload
 from ikebana.encoding.schema import Schema
 from ikebana.errors import SchemaError, TimeError
-from ikebana.kernels import consolidate_rows, measure_rows, pack_rows, seek_ranges, sort_order, unpack_rows
+from ikebana.kernels import (
+    add_up_packed,
+    consolidate_rows,
+    measure_rows,
+    pack_rows,
+    seek_ranges,
+    sort_order,
+    unpack_rows,
+)
 from ikebana.kernels.layout import (
     ASCENDING,
     DIFF_FIELD,
@@ -319,11 +329,16 @@ def _consolidate_packed(parts: Sequence[Updates], measure: Lane) -> Sorted | Non
         pack_rows(part.key, part.val, part.tix, part.diffs[0], rank, fields, packed[start:end])
         start = end
     packed.sort()
-    key, val, tix, diff = unpack_rows(packed, fields)
-    rows = max(map(len, (key, val, tix, diff)))
-    key, val, tix = (lane if len(lane) == rows else constant(lane[0], rows, lane.dtype) for lane in (key, val, tix))
-    diffs = constant_diffs(diff, rows) if len(diff) == 1 else diff.reshape(1, -1)
-    return Sorted(Updates(times, tix, diffs, parts[0].schema, key, val, ()), constant(0, rows), NO_KEYS)
+    diffs = empty_diffs(1, len(packed))
+    rows = add_up_packed(packed, fields, diffs[0])
+    lanes = [
+        empty_lane(rows, dtype) if fields[field + 1] else constant(fields[field], rows, dtype)
+        for field, dtype in ((KEY_FIELD, np.int64), (VAL_FIELD, np.int64), (TIX_FIELD, np.int32))
+    ]
+    unpack_rows(packed[:rows], fields, *(lane[:0] if is_constant(lane) else lane for lane in lanes))
+    key, val, tix = lanes
+    updates = Updates(times, tix, compressed_diffs(trimmed(diffs, rows)), parts[0].schema, key, val, ())
+    return Sorted(updates, constant(0, rows), NO_KEYS)
 
 
 def compressed_diffs(diffs: Lane) -> Lane:
