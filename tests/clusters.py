@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import psutil
 import pyarrow as pa
 
 from ikebana.cluster import Cluster
-from ikebana.engine import Engine
+from ikebana.engine import Engine, View
 from ikebana.engine.collection import Collection
 
 EDGES = {"src": pa.int64(), "dst": pa.int64()}
@@ -60,6 +61,16 @@ def program(
     for view in views:
         view.drop()
     return seen
+
+
+def endless(cluster: Cluster) -> View:
+    """A view that never completes: its function does not return."""
+    engine = Engine(cluster=cluster)
+    edges = engine.input("edges", EDGES)
+    view = engine.install("endless", edges.filter(lambda columns: time.sleep(1000)))
+    edges.insert({"src": np.arange(10), "dst": np.arange(10)})
+    engine.advance()
+    return view
 
 
 def is_running(pid: int) -> bool:

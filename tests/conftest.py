@@ -6,6 +6,7 @@ The profile is chosen by IKEBANA_PROFILE: see `tests.profiles`.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -41,3 +42,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if item.get_closest_marker(marker) and PROFILE not in profiles:
                 item.add_marker(pytest.mark.skip(reason=f"runs only with IKEBANA_PROFILE={profiles[0]}"))
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+
+
+@pytest.fixture(scope="module")
+def forked_workers() -> Iterator[None]:
+    """Let clusters of processes fork their workers from a process that has imported everything, which is quick."""
+    from ikebana.cluster import processes
+    from tests.forked_workers import ForkedProcesses, fork_server
+
+    fork_server()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "ChildProcesses", ForkedProcesses)
+        yield

@@ -28,6 +28,8 @@ from ikebana.errors import DataflowError, TimeError
 from ikebana.operators.changes import Changes
 from ikebana.runtime.messages import Ping, Push, Read, Wait
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 
 @pytest.fixture(scope="module")
 def two() -> Iterator[Processes]:

@@ -24,6 +24,8 @@ from ikebana.plan.sharing import walk
 from ikebana.runtime.messages import Install
 from tests.clusters import rows
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 FIELDS = (pa.field("n", pa.int64(), nullable=False),)
 
 

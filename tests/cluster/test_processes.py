@@ -1,6 +1,7 @@
 """Workers in processes: the same answers as in one process, and a clean end however things go wrong.
 
-The clusters on which nothing goes wrong are shared by all tests; starting one takes a second or two.
+The workers are forked (`tests.forked_workers`); `test_launch` has the tests of how interpreters start and end. The
+clusters on which nothing goes wrong are shared by all tests.
 """
 
 from __future__ import annotations
@@ -10,9 +11,6 @@ import itertools
 import os
 import pickle
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 import weakref
@@ -36,7 +34,9 @@ from ikebana.errors import DataflowError, DroppedError, EvaluationError, TimeErr
 from ikebana.operators.changes import Changes
 from ikebana.runtime.messages import Advance, Push, Read, Wait
 from tests import clusters
-from tests.clusters import EDGES, is_running, program, reach, rows
+from tests.clusters import EDGES, endless, program, reach, rows
+
+pytestmark = pytest.mark.usefixtures("forked_workers")
 
 SOON = 8.0
 """Seconds in which everything that goes wrong has been noticed and cleaned up, on a busy machine too."""
@@ -434,40 +434,7 @@ def test_strangers_are_refused_and_do_not_disturb(two: Processes, with_keys: boo
     assert not (tmp_path / "mark").exists()
 
 
-def test_keys_are_on_no_command_line_and_in_no_environment(two: Processes) -> None:
-    for pid in two.pids:
-        process = psutil.Process(pid)
-        visible = [*process.cmdline(), *process.environ().values()]
-        assert not any(two._connections._sockets._keys.public.decode() in text or "secret" in text for text in visible)
-
-
 # Ends.
-
-
-def endless(cluster: Cluster) -> Any:
-    """A view that never completes: its function does not return."""
-    engine = Engine(cluster=cluster)
-    edges = engine.input("edges", EDGES)
-    view = engine.install("endless", edges.filter(lambda columns: time.sleep(1000)))
-    edges.insert({"src": np.arange(10), "dst": np.arange(10)})
-    engine.advance()
-    return view
-
-
-def test_a_killed_worker_is_named_and_takes_all_with_it() -> None:
-    cluster = Processes(2)
-    view, pids = endless(cluster), cluster.pids
-    threading.Timer(0.3, os.kill, (pids[1], signal.SIGKILL)).start()
-    start = time.monotonic()
-    with pytest.raises(DataflowError, match=r"worker 1 has died\n.*killed by SIGKILL"):
-        view.read()
-    assert time.monotonic() - start < SOON
-    assert not any(map(is_running, pids))
-    for call in (view.read, cluster.run, lambda: cluster.command(Advance(9)), lambda: cluster.ask(Read("edges", (0,)))):
-        with pytest.raises(DataflowError, match="worker 1 has died"):
-            call()
-    cluster.close()
-    cluster.close()
 
 
 def test_a_worker_killed_between_calls_is_noticed_by_the_next() -> None:
@@ -487,78 +454,3 @@ def test_an_exception_outside_of_dataflows_is_reported(capfd: pytest.CaptureFixt
         cluster.run()
     assert all_end(cluster.pids)
     assert "Traceback" in capfd.readouterr().err
-
-
-def test_closing_ends_everything_and_can_be_repeated() -> None:
-    descriptors = psutil.Process().num_fds()
-    cluster = Processes(1)
-    pids = cluster.pids
-    cluster.close()
-    assert not any(map(is_running, pids))
-    assert psutil.Process().num_fds() <= descriptors
-    cluster.close()
-    with pytest.raises(DroppedError, match="close"):
-        cluster.run()
-
-
-@pytest.mark.parametrize(
-    ("python", "reason"),
-    [
-        ("/no/such/python", "cannot start worker 0\n.*FileNotFoundError"),
-        ("/bin/false", "worker . has died\n.*exit code 1"),
-    ],
-    ids=["missing", "failing"],
-)
-def test_workers_that_do_not_start(python: str, reason: str) -> None:
-    descriptors, children = psutil.Process().num_fds(), psutil.Process().children()
-    with pytest.raises(DataflowError, match=reason):
-        Processes(2, python=python)
-    assert psutil.Process().num_fds() <= descriptors
-    assert psutil.Process().children() == children
-
-
-def test_addresses_and_numbers_that_cannot_be() -> None:
-    with pytest.raises(DataflowError, match=r"cannot listen on '203\.0\.113\.7'"):
-        Processes(1, host="203.0.113.7")
-    with pytest.raises(DataflowError, match="cannot start 0 workers"):
-        Processes(0)
-
-
-DRIVER = """
-import sys, time
-from ikebana.cluster.processes import Processes
-from tests.cluster.test_processes import endless
-
-if __name__ == "__main__":
-    cluster = Processes(2)
-    view = endless(cluster)
-    print(*cluster.pids, flush=True)
-    {then}
-"""
-
-
-@pytest.mark.parametrize(
-    ("then", "signals", "code"),
-    [
-        ("time.sleep(1000)", [signal.SIGKILL], -signal.SIGKILL),
-        ("view.read()", [signal.SIGINT], -signal.SIGINT),
-        ("sys.exit(3)", [], 3),
-    ],
-    ids=["driver killed", "interrupted", "not closed"],
-)
-def test_no_worker_outlives_its_driver(then: str, signals: list[signal.Signals], code: int) -> None:
-    script = textwrap.dedent(DRIVER).format(then=then)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    driver = subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
-    )
-    assert driver.stdout is not None
-    pids = [int(pid) for pid in driver.stdout.readline().split()]
-    assert len(pids) == 2
-    time.sleep(0.2)
-    for number in signals:
-        driver.send_signal(number)
-    driver.wait(SOON)
-    assert all_end(pids)
-    assert driver.returncode == code
-    driver.communicate()

@@ -27,6 +27,7 @@ from ikebana.errors import DataflowError
 from tests.clusters import EDGES, is_running, within
 
 pytestmark = [
+    pytest.mark.usefixtures("forked_workers"),
     pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no anonymous memory"),
 ]
 

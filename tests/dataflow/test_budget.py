@@ -15,6 +15,8 @@ from ikebana.runtime import memory_budget
 from ikebana.runtime.memory_budget import Budget, default_limit, resident_bytes
 from tests.dataflow.harness import cluster_of, pairs, pairs_input, read, settle
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 GB = 10**9
 MB = 10**6
 NUMBERS = {"k": pa.int64(), "v": pa.int64()}

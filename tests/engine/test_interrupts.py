@@ -20,6 +20,8 @@ from ikebana.runtime.messages import Commit, Install, Ping, Read
 from tests.clusters import within
 from tests.dataflow.harness import collected
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 LONG = 60.0
 
 

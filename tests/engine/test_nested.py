@@ -17,6 +17,8 @@ from ikebana.errors import ChangeError, SchemaError
 from tests.dataflow.harness import collected, engine_of, examples, frozen, setups
 from tests.trace.nested import NESTED, same, values
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 TAGS = pa.field("tags", pa.list_(pa.string()))
 PLACE = pa.field("place", pa.struct([pa.field("x", pa.float64()), pa.field("names", pa.map_(pa.string(), pa.int64()))]))
 ID = pa.field("id", pa.int64(), nullable=False)

@@ -21,6 +21,8 @@ from tests.dataflow.harness import collected
 from tests.engine.test_following import insert_and_read
 from tests.engine.test_lookups import look_up_while_prices_move
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:

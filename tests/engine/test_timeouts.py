@@ -16,6 +16,8 @@ from ikebana.engine import Engine, Table, View
 from ikebana.errors import IkebanaError, WaitTimeoutError
 from tests.dataflow.harness import collected
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 SOON = 0.01
 
 

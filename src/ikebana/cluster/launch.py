@@ -120,14 +120,7 @@ class ChildProcesses:
     def _start(self, config: WorkerConfig) -> None:
         path = [os.getcwd() if folder == "" else folder for folder in sys.path]
         try:
-            process = subprocess.Popen(
-                [self._python, "-P", "-m", WORKER_MODULE],
-                stdin=subprocess.PIPE,
-                bufsize=0,
-                pass_fds=[config.exit_pipe, *config.peer_exit_pipes],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
-                process_group=0,  # Ctrl-C interrupts only the driver
-            )
+            process = self._spawn(config, path)
         except OSError as error:
             raise DataflowError(
                 f"cannot start worker {config.index}",
@@ -138,6 +131,17 @@ class ChildProcesses:
         assert process.stdin is not None
         with suppress(BrokenPipeError):  # it has ended already, which its exit pipe shows
             process.stdin.write(config.to_line())
+
+    def _spawn(self, config: WorkerConfig, path: list[str]) -> subprocess.Popen[bytes]:
+        """Start a process that imports modules from `path` and waits for its configuration."""
+        return subprocess.Popen(
+            [self._python, "-P", "-m", WORKER_MODULE],
+            stdin=subprocess.PIPE,
+            bufsize=0,
+            pass_fds=[config.exit_pipe, *config.peer_exit_pipes],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+            process_group=0,  # Ctrl-C interrupts only the driver
+        )
 
     def any_ended(self) -> bool:
         """Whether any worker has ended, according to the exit pipes. Takes two microseconds."""
