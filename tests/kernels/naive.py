@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 
-from tests.kernels import naive_program
-from tests.kernels.naive_program import PlainTrace
+from tests.kernels import naive_extensions, naive_program
+from tests.kernels.naive_state import PlainTrace
 from tests.kernels.words import WORDS, signed
 
 Time = tuple[int, ...]
@@ -267,12 +267,12 @@ def extend_rows(
     """The extensions (position, value, multiplicity) of rows from `start` on, and the next row.
 
     It stops at a row for which there may be no room. `keys` has the keys of the rows for each trace; see
-    `naive_program.extensions`.
+    `naive_extensions.extensions`.
     """
     extended: list[tuple[int, int, int]] = []
     for row in range(start, len(epochs)):
         own = [lane[row] for lane in keys]
-        values = naive_program.extensions(traces, own, epochs[row], room - len(extended))
+        values = naive_extensions.extensions(traces, own, epochs[row], room - len(extended))
         if values is None:
             return extended, row
         extended += [(row, val, count) for val, count in values]

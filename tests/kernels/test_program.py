@@ -10,17 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikebana.kernels import opcodes
-from tests.kernels.naive_program import Row, Update
-from tests.kernels.programs import (
-    EXPRESSION_OPCODES,
-    GREATEST,
-    INSTRUCTIONS,
-    LEAST,
-    Program,
-    TraceCase,
-    compare,
-    instructions,
-)
+from tests.kernels.arrays import GREATEST, LEAST
+from tests.kernels.naive_state import Row, Update
+from tests.kernels.program_instructions import EXPRESSION_OPCODES, INSTRUCTIONS
+from tests.kernels.program_runs import Program, compare
+from tests.kernels.program_traces import TraceCase
+from tests.kernels.programs import instructions
 from tests.profiles import examples
 
 JUMPS = (opcodes.LOOP, opcodes.REPEAT, opcodes.AGREE)

@@ -1,0 +1,191 @@
+"""The kernels that merge compute what their twins do, and never change rows that they called final."""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import NamedTuple
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ikebana import kernels
+from ikebana.kernels.layout import AT_A, AT_B, FINAL, MERGE_CELLS, PAIRS, VARIED, WRITTEN
+from tests.kernels import naive
+from tests.kernels.arrays import JUNK, LAYOUTS, LIMITS, index, plain
+from tests.kernels.naive import Update
+from tests.kernels.test_times import tables
+from tests.kernels.updates import lanes_of, output_for, update_strategies
+
+
+class Sides(NamedTuple):
+    """Two sorted lists of updates, and what becomes of their times."""
+
+    diff_lanes: int
+    a: list[Update]
+    b: list[Update]
+    a_rank: list[int]
+    b_rank: list[int]
+    compacted: list[int]
+
+    def moved(self) -> list[Update]:
+        """The rows of both sides, a's first, with their new times."""
+        return [
+            (*data, self.compacted[rank[time]], diffs)
+            for rows, rank in ((self.a, self.a_rank), (self.b, self.b_rank))
+            for *data, time, diffs in rows
+        ]
+
+
+@st.composite
+def merge_sides(draw) -> Sides:
+    both = draw(tables(least=1, most=6))
+    union, a_rank, b_rank = naive.union_times(sorted(set(both.a)), sorted(set(both.b)))
+    compacted = draw(st.lists(st.integers(0, 4), min_size=len(union), max_size=len(union)))
+    kind = draw(st.sampled_from(["any map", "any map", "in order", "by a frontier"]))
+    if kind == "in order":
+        compacted.sort()
+    if kind == "by a frontier":
+        representatives = naive.advance_times(union, draw(st.lists(st.sampled_from(union), max_size=3)))
+        compacted = [sorted(set(representatives)).index(time) for time in representatives]
+    diff_lanes = draw(st.integers(1, 3))
+    updates = draw(update_strategies(diff_lanes))
+    a, b = sorted(draw(updates(len(a_rank)))), sorted(draw(updates(len(b_rank))))
+    return Sides(diff_lanes, a, b, a_rank, b_rank, compacted)
+
+
+class Merge:
+    """A merge in progress, the sides given as `layout` has them.
+
+    With `narrow` windows a call sees no more rows of a side than it may take, otherwise all that are left.
+    """
+
+    def __init__(self, sides: Sides, layout=plain, narrow=False, verify=True, thrifty=False, exact_keys=False) -> None:
+        self.a, self.b = (lanes_of(rows, sides.diff_lanes, layout) for rows in (sides.a, sides.b))
+        self.times = [layout(index(positions)) for positions in (sides.a_rank, sides.b_rank, sides.compacted)]
+        self.rows = len(sides.a), len(sides.b)
+        self.out = output_for(sides.moved(), sides.diff_lanes, thrifty)
+        self.src = np.full(sum(self.rows), JUNK)
+        self.state = np.zeros(MERGE_CELLS, np.int64)
+        self.narrow, self.verify, self.exact_keys = narrow, verify, exact_keys
+
+    def step(self, limit: int) -> tuple[int, list[tuple[int, int]]]:
+        """Take up to `limit` rows; how many were taken, and the pairs to verify."""
+        pairs = np.full((2, limit if self.verify else 0), JUNK)
+        taken = self.take(limit, pairs)
+        listed = pairs[:, : self.state[PAIRS]].T
+        return taken, [(int(one), int(other)) for one, other in listed]
+
+    def take(self, limit: int, pairs: np.ndarray) -> int:
+        at_a, at_b = self.state[AT_A], self.state[AT_B]
+        return kernels.merge_rows(
+            *self.a.window(at_a, at_a + limit if self.narrow else None),
+            *self.b.window(at_b, at_b + limit if self.narrow else None),
+            *self.times, *self.out, self.src, pairs, self.state, *self.rows, limit, self.exact_keys,
+        )  # fmt: skip
+
+    @property
+    def done(self) -> bool:
+        return (self.state[AT_A], self.state[AT_B]) == self.rows
+
+    def final(self) -> list[Update]:
+        return self.out.updates(self.state[FINAL])
+
+
+def finish(merge: Merge, limits: list[int]) -> list[tuple[int, int]]:
+    """Make a merge's calls, with limits that repeat, and check each; returns all the pairs that it listed."""
+    pairs, total, final = [], 0, []
+    for limit in cycle(limits):
+        taken, more = merge.step(limit)
+        pairs += more
+        total += taken
+        assert taken <= limit
+        assert taken > 0 or merge.done, "a call that takes nothing would go on for ever"
+        assert total == merge.state[AT_A] + merge.state[AT_B]
+        assert merge.final()[: len(final)] == final, "final rows have changed, or are fewer"
+        final = merge.final()
+        assert bool(merge.state[VARIED]) == (len({diffs for *_, diffs in final}) > 1)
+        if merge.done:
+            assert merge.state[WRITTEN] == merge.state[FINAL]
+            return pairs
+    raise AssertionError
+
+
+@given(merge_sides(), LIMITS, LAYOUTS, st.booleans(), st.booleans(), st.booleans())
+def test_twin_merge_rows(sides, limits, layout, narrow, verify, thrifty):
+    merge = Merge(sides, layout, narrow, verify, thrifty)
+    pairs = finish(merge, limits)
+    result = merge.final()
+    assert result == naive.merge_rows(*sides[1:]) and len(result) == merge.state[FINAL]
+
+    data = [update[:3] for update in sides.a + sides.b]
+    assert [data[row] for row in merge.src[: len(result)]] == [update[:3] for update in result]
+    assert verify or not pairs
+
+
+def check_pairs(pairs: list[tuple[int, int]], sides: Sides, exact_keys: bool) -> None:
+    """The pairs to verify are of both sides, and there is one wherever their keys, or else values, meet."""
+    data = [update[:3] for update in sides.a + sides.b]
+    for one, other in pairs:
+        assert (one < len(sides.a)) != (other < len(sides.a)), "both rows are of one side"
+        assert data[one][:2] == data[other][:2], "the rows differ in key or ident"
+        assert data[one] == data[other] or not exact_keys, "the rows differ in value"
+    a, b = ({update[:3] for update in rows} for rows in (sides.a, sides.b))
+    assert a & b <= {data[one] for one, other in pairs if data[one] == data[other]}
+    if not exact_keys:
+        assert {row[:2] for row in a} & {row[:2] for row in b} == {data[one][:2] for one, _ in pairs}
+
+
+@given(merge_sides(), LIMITS, st.booleans())
+def test_merge_lists_a_pair_to_verify_wherever_the_sides_meet(sides, limits, exact_keys):
+    check_pairs(finish(Merge(sides, exact_keys=exact_keys), limits), sides, exact_keys)
+
+
+class UntimedMerge(Merge):
+    """The same of rows whose times do not matter any more."""
+
+    def take(self, limit: int, pairs: np.ndarray) -> int:
+        at_a, at_b = self.state[AT_A], self.state[AT_B]
+        a = self.a.window(at_a, at_a + limit if self.narrow else None)
+        b = self.b.window(at_b, at_b + limit if self.narrow else None)
+        return kernels.merge_untimed(
+            a[0], a[1], a[4][0], b[0], b[1], b[4][0], self.out.key, self.out.val, self.out.diffs[0],
+            self.src, pairs, self.state, *self.rows, limit, self.exact_keys,
+        )  # fmt: skip
+
+    def final(self) -> list[Update]:
+        return [(key, 0, val, 0, diffs) for key, _, val, _, diffs in super().final()]
+
+
+@st.composite
+def untimed_sides(draw) -> Sides:
+    """Sides of a merge with one diff lane and no idents, whose times all become one."""
+    updates = draw(update_strategies(1))
+    a, b = (sorted({(key, 0, val, time): (key, 0, val, time, diffs) for key, _, val, time, diffs in rows}.values())
+            for rows in (draw(updates(3)), draw(updates(3))))  # fmt: skip
+    return Sides(1, a, b, [0, 1, 2], [0, 1, 2], [0, 0, 0])
+
+
+@given(untimed_sides(), LIMITS, LAYOUTS, st.booleans(), st.booleans(), st.booleans(), st.booleans())
+def test_twin_merge_untimed(sides, limits, layout, narrow, verify, thrifty, exact_keys):
+    merge = UntimedMerge(sides, layout, narrow, verify, thrifty, exact_keys)
+    pairs = finish(merge, limits)
+    result = merge.final()
+    assert result == naive.merge_untimed(sides.a, sides.b) == naive.merge_rows(*sides[1:])
+    data = [update[:3] for update in sides.a + sides.b]
+    assert [data[row] for row in merge.src[: len(result)]] == [update[:3] for update in result]
+    if verify:
+        check_pairs(pairs, sides, exact_keys)
+    else:
+        assert not pairs
+
+
+@given(st.permutations(range(60)), st.lists(st.integers(0, 59), min_size=40, max_size=40), LIMITS)
+def test_merge_sorts_one_long_group_whose_times_compaction_permutes(permutation, collapsed, limits):
+    a = [(1, 0, 1, time, (1,)) for time in range(60)]
+    b = [(1, 0, 1, time, (-1,)) for time in range(40)]
+    for compacted in (permutation, collapsed + sorted(collapsed[:20])):
+        sides = Sides(1, a, b, list(range(60)), list(range(20, 60)), compacted)
+        merge = Merge(sides)
+        finish(merge, limits)
+        assert merge.final() == naive.merge_rows(*sides[1:])

@@ -1,0 +1,68 @@
+"""The kernels that sort, consolidate and accumulate updates compute what their twins do."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ikebana import kernels
+from tests.kernels import naive
+from tests.kernels.arrays import FLAGS, JUNK, LAYOUTS, NUMBERS, WRITABLE, constant, flags, index, lane
+from tests.kernels.test_times import tuples
+from tests.kernels.updates import adds_up, lanes_of, some_updates
+
+
+@given(some_updates(), LAYOUTS)
+def test_twin_sort_leading(case, layout):
+    diff_lanes, _, updates = case
+    key, val, _, tix, _ = lanes_of(updates, diff_lanes, layout)
+    order = kernels.sort_order(key, val, tix)
+    assert order.tolist() == naive.sort_leading(key.tolist(), val.tolist(), tix.tolist())
+
+
+@given(some_updates(), WRITABLE)
+def test_twin_consolidate_rows(case, layout):
+    diff_lanes, _, updates = case
+    rows = sorted(updates, key=lambda update: update[:4])
+    lanes, src = lanes_of(rows, diff_lanes, layout), np.arange(len(rows))
+    if layout is constant and adds_up(rows):
+        lanes = lanes._replace(diffs=lanes.diffs.copy())
+    kept = kernels.consolidate_rows(*lanes, src)
+    result = lanes.updates(kept)
+    assert result == naive.consolidate_rows(rows) and len(result) == kept
+    assert [rows[row][:3] for row in src[:kept]] == [update[:3] for update in result]
+
+
+@given(some_updates(), LAYOUTS, st.lists(FLAGS, min_size=5, max_size=5))
+def test_twin_accumulate_rows(case, layout, visible):
+    diff_lanes, times, updates = case
+    grouped = sorted(updates, key=lambda update: update[:3])
+    rows, sums = kernels.accumulate_rows(*lanes_of(grouped, diff_lanes, layout), flags(visible[:times]))
+    assert sums.shape == (diff_lanes, len(rows))
+    assert list(zip(rows.tolist(), tuples(sums.T), strict=True)) == naive.accumulate_rows(grouped, visible)
+
+
+@given(some_updates(), st.integers(1, 3), st.lists(st.tuples(NUMBERS, st.integers(0, 3))), LAYOUTS, st.data())
+def test_twin_sum_visible(case, dimensions, probes, layout, data):
+    diff_lanes, count, updates = case
+    times = st.tuples(*[st.integers(0, 3)] * dimensions)
+    table, at = (data.draw(st.lists(times, min_size=size, max_size=size)) for size in (count, 4))
+    rows, probes = sorted(updates), sorted(probes + [(key, 1) for key, *_ in updates[::2]])
+    key, _, _, tix, diffs = lanes_of(rows, diff_lanes, layout)
+    sums = np.full((diff_lanes, len(probes)), JUNK)
+    kernels.sum_visible(
+        layout(lane([key for key, _ in probes])),
+        layout(index([position for _, position in probes])),
+        layout(lane(at)),
+        key,
+        tix,
+        diffs,
+        layout(lane(table).reshape(-1, dimensions)),
+        sums,
+    )
+    expected = naive.sum_visible(
+        [(key, at[position]) for key, position in probes], [(key, table[time], diffs) for key, *_, time, diffs in rows]
+    )
+    result = (sums - JUNK).T.tolist()
+    assert [row if any(row) else [] for row in result] == [row if any(row) else [] for row in expected]
