@@ -12,6 +12,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -66,10 +67,20 @@ def part_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def imports(path: Path) -> list[str]:
     """Full names of everything a file imports, wherever in the file; of `from a import b`, `a.b`."""
+    return list(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[str]:
     package = ("ikebana", *path.relative_to(SOURCE).parent.parts)
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module != "__future__":
@@ -129,7 +140,7 @@ def test_what_travels_to_executors_by_value_needs_nothing_there() -> None:
 
 @pytest.mark.parametrize("path", [p for p in MODULES if part_of(p) in ENGINE], ids=name_of)
 def test_engine_files_open_with_an_explanation(path: Path) -> None:
-    docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+    docstring = ast.get_docstring(parsed(path)) or ""
     lines = [line for line in docstring.splitlines() if line.strip()]
     assert len(lines) >= (1 if path.name == "__init__.py" else 3), "say what the file is for, what holds, what it costs"
 
