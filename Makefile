@@ -11,6 +11,9 @@ PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 # Kernels that check the bounds of arrays and memtables, compiled apart from the others.
 CHECKED := IKEBANA_CHECK_BOUNDS=1 NUMBA_BOUNDSCHECK=1 IKEBANA_KERNEL_CACHE=$(CURDIR)/build/checked-kernels
 
+# Where it is set, every process compiles every module again, and pytest rewrites the assertions of every test again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format soak bench clean
 
