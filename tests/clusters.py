@@ -15,6 +15,9 @@ from ikebana.cluster import Cluster
 from ikebana.engine import Engine, View
 from ikebana.engine.collection import Collection
 
+SOON = 60.0
+"""Seconds after which a test gives up waiting for what should happen at once: even a busy machine needs fewer."""
+
 EDGES = {"src": pa.int64(), "dst": pa.int64()}
 
 
@@ -101,5 +104,5 @@ def within(seconds: float, condition: Callable[[], bool]) -> bool:
     return True
 
 
-def all_end(pids: list[int], seconds: float) -> bool:
+def all_end(pids: list[int], seconds: float = SOON) -> bool:
     return within(seconds, lambda: not any(map(is_running, pids)))

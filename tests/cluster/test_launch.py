@@ -18,21 +18,13 @@ from ikebana.cluster.inprocess import InProcess
 from ikebana.cluster.processes import Processes
 from ikebana.errors import DataflowError, DroppedError
 from ikebana.runtime.messages import Advance, Read
-from tests import clusters
-from tests.clusters import endless, is_running, program
-
-SOON = 8.0
-"""Seconds in which everything that goes wrong has been noticed and cleaned up, on a busy machine too."""
+from tests.clusters import SOON, all_end, endless, is_running, program
 
 
 @pytest.fixture(scope="module")
 def two() -> Iterator[Processes]:
     with Processes(2) as cluster:
         yield cluster
-
-
-def all_end(pids: list[int]) -> bool:
-    return clusters.all_end(pids, SOON)
 
 
 def test_same_answers_as_in_one_process(two: Processes) -> None:

@@ -33,13 +33,9 @@ from ikebana.engine import Engine
 from ikebana.errors import DataflowError, DroppedError, EvaluationError, TimeError
 from ikebana.operators.changes import Changes
 from ikebana.runtime.messages import Advance, Push, Read, Wait
-from tests import clusters
-from tests.clusters import EDGES, endless, program, reach, rows
+from tests.clusters import EDGES, SOON, all_end, endless, program, reach, rows
 
 pytestmark = pytest.mark.usefixtures("forked_workers")
-
-SOON = 8.0
-"""Seconds in which everything that goes wrong has been noticed and cleaned up, on a busy machine too."""
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +48,6 @@ def one() -> Iterator[Processes]:
 def two() -> Iterator[Processes]:
     with Processes(2) as cluster:
         yield cluster
-
-
-def all_end(pids: list[int]) -> bool:
-    return clusters.all_end(pids, SOON)
 
 
 # Answers.

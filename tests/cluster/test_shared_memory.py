@@ -24,14 +24,12 @@ from ikebana.cluster.processes import Processes
 from ikebana.cluster.shared_memory import MIN_SHARED_BYTES, Sender, SharedMemory, is_descriptor
 from ikebana.engine import Engine
 from ikebana.errors import DataflowError
-from tests.clusters import EDGES, is_running, within
+from tests.clusters import EDGES, SOON, is_running, within
 
 pytestmark = [
     pytest.mark.usefixtures("forked_workers"),
     pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no anonymous memory"),
 ]
-
-SOON = 8.0
 
 
 def held_here() -> int:

@@ -10,9 +10,6 @@ import pyarrow.compute
 from ikebana.cluster import Cluster
 from tests import clusters
 
-SOON = 15.0
-"""How many seconds it may take to notice a failure and clean up, even on a busy machine."""
-
 
 def leads_on(columns: dict[str, pa.Array]) -> Any:
     """A function that workers have to import by its name."""
@@ -22,7 +19,3 @@ def leads_on(columns: dict[str, pa.Array]) -> Any:
 def program(cluster: Cluster, epochs: int = 4) -> list[Any]:
     """The program of all clusters, with steps that call a function which workers have to import."""
     return clusters.program(cluster, epochs=epochs, steps=lambda edges: edges.filter(leads_on))
-
-
-def all_end(pids: list[int], seconds: float = SOON) -> bool:
-    return clusters.all_end(pids, seconds)

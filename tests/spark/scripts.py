@@ -20,9 +20,9 @@ from pyspark import TaskContext
 from ikebana.cluster.inprocess import InProcess
 from ikebana.errors import DataflowError
 from ikebana.spark import SparkWorkers, connect, loading, spark_session
-from tests.clusters import endless
+from tests.clusters import all_end, endless
 from tests.spark.interrupted import on_our_spark, on_users_spark
-from tests.spark.programs import all_end, program
+from tests.spark.programs import program
 
 
 def say(**what: Any) -> None:

@@ -19,9 +19,8 @@ import pyspark
 import pytest
 
 from ikebana.spark.java import java_home
-from tests.clusters import within
+from tests.clusters import SOON, all_end, within
 from tests.spark.drivers import script
-from tests.spark.programs import SOON, all_end
 
 pytestmark = pytest.mark.spark
 
@@ -38,7 +37,7 @@ def test_an_executor_dies_and_then_the_driver() -> None:
         below = driver.below()
         assert len(pids) == 2 and set(pids) <= set(below)
         os.kill(driver.process.pid, signal.SIGKILL)
-        assert all_end(pids, 5)
+        assert all_end(pids)
         assert all_end(below), [psutil.Process(pid).cmdline() for pid in below if psutil.pid_exists(pid)]
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import within
+from tests.clusters import SOON, all_end, within
 from tests.spark.drivers import TIMEOUT, script
-from tests.spark.programs import SOON, all_end
 
 pytestmark = pytest.mark.spark
 

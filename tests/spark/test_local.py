@@ -25,9 +25,9 @@ from ikebana.runtime.messages import Push, Read
 from ikebana.spark import Client, SparkWorkers, spark_session
 from ikebana.spark.barrier_job import occupied_slots
 from ikebana.spark.spark_session import slots
-from tests.clusters import EDGES, endless, is_running, within, workers_below
+from tests.clusters import EDGES, SOON, all_end, endless, is_running, within, workers_below
 from tests.spark.conftest import SLOTS
-from tests.spark.programs import SOON, all_end, program
+from tests.spark.programs import program
 
 pytestmark = pytest.mark.spark
 

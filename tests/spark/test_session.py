@@ -16,11 +16,11 @@ from pyspark.sql import SparkSession
 from ikebana.engine import Engine
 from ikebana.errors import DataflowError, DroppedError, IkebanaError, SqlError
 from ikebana.spark import Session, SparkWorkers, connect
+from tests.clusters import all_end
 from tests.dataflow.dataflow_run import DataflowRun, Hold, Release, Work, scripts
 from tests.dataflow.expressions import programs
 from tests.dataflow.harness import INTEGERS, STRINGS
 from tests.engine.table_model import Model, allowed, apply, create, expected, models, transactions
-from tests.spark.programs import all_end
 from tests.spark.test_tables import rows_of
 
 pytestmark = pytest.mark.spark

@@ -23,8 +23,7 @@ from ikebana.errors import DataflowError, DroppedError, EvaluationError, Ikebana
 from ikebana.spark import Session, Table
 from ikebana.spark.snapshot_server import LEASE, STREAM_LEASE
 from ikebana.spark.snapshots import SnapshotRequest
-from tests.clusters import within
-from tests.spark.programs import SOON
+from tests.clusters import SOON, within
 from tests.spark.test_tables import in_order, rows_of
 
 pytestmark = pytest.mark.spark
