@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from ikebana.cli import main
 from ikebana_bench import ingest
-from tests.spark.conftest import spark as spark  # the session that all tests share
+from tests.spark.sessions import spark as spark  # the session that all tests share
 
 TPCH = ["--scale=0.001", "--files=2", "--workers=1"]
 INSERT = ["ingest-insert", "--batches=3", "--rows=1_000", "--workers=2"]

@@ -22,7 +22,7 @@ from ikebana_bench.tpch.interactive import Feed, QuerySchedule, TpchInteractive
 from ikebana_bench.tpch.rates import TpchRates
 from ikebana_bench.tpch.schemas import KEYS, QUERIES, SCHEMAS, TABLES, numbers, tables_of
 from ikebana_bench.tpch.serving import FROM_LINEITEM, WITHOUT_LINEITEM
-from tests.spark.conftest import spark as spark  # the session that all tests share
+from tests.spark.sessions import spark as spark  # the session that all tests share
 
 INSTALL = ["tpch-install", "--scale=0.01", "--queries=6,13", "--repeats=1", "--workers=2"]
 INTERACTIVE = [

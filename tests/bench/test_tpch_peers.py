@@ -24,7 +24,7 @@ from ikebana_bench.tpch.peers.duck import Duck
 from ikebana_bench.tpch.peers.pathway import PYTHON, Pathway
 from ikebana_bench.tpch.rates import PEERS, TpchRates, compared
 from ikebana_bench.tpch.schemas import SCHEMAS, query, tables_of
-from tests.spark.conftest import spark as spark  # the session that all tests share
+from tests.spark.sessions import spark as spark  # the session that all tests share
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.spark.conftest import session, shared, spark
+from tests.spark.sessions import session, shared, spark
 
 __all__ = ["session", "shared", "spark"]

@@ -1,4 +1,4 @@
-"""One SparkSession for all tests of a pytest process, and one Ikebana session for each file: starting is slow."""
+"""The fixtures of the tests on Spark (`tests.spark.sessions`), time zones and streams of files."""
 
 from __future__ import annotations
 
@@ -12,37 +12,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from ikebana.spark import Session, connect, spark_session
+from tests.spark.sessions import alone, session, shared, spark
 
-SLOTS = 8
-SMALL = {"spark.default.parallelism": 2, "spark.sql.leafNodeDefaultParallelism": 2, "spark.sql.shuffle.partitions": 2}
-"""Few tasks for each job."""
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    config = {"spark.master": f"local[{SLOTS}]", "spark.log.level": "OFF", **SMALL}
-    session = spark_session.start(0, name="tests", config=config)
-    yield session
-    session.stop()
-
-
-@pytest.fixture(scope="module")
-def shared(spark: SparkSession) -> Iterator[Session]:
-    with connect(spark, workers=2) as session:
-        yield session
-
-
-@pytest.fixture
-def session(shared: Session) -> Iterator[Session]:
-    """A session without tables and views, which are dropped after each test."""
-    yield shared
-    for stream in shared._streams:
-        stream.end()
-    for view in shared.views():
-        shared.drop_view(view.name)
-    for table in shared.tables():
-        shared.drop_table(table.name)
+__all__ = ["alone", "session", "shared", "spark"]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from ikebana.spark import Session, connect, spark_session
 from tests.clusters import is_running, within, workers_below
-from tests.spark.conftest import SMALL
+from tests.spark.sessions import SMALL
 
 LONG = 600.0
 """How many seconds to wait for something to happen."""

@@ -26,10 +26,10 @@ from ikebana.spark import Client, SparkWorkers, spark_session
 from ikebana.spark.barrier_job import occupied_slots
 from ikebana.spark.spark_session import slots
 from tests.clusters import EDGES, SOON, all_end, endless, is_running, within, workers_below
-from tests.spark.conftest import SLOTS
 from tests.spark.programs import program
+from tests.spark.sessions import SLOTS
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("alone")]
 
 
 def doubled(spark: SparkSession) -> list[int]:
@@ -88,6 +88,7 @@ def test_a_cluster_that_nobody_holds_ends(spark: SparkSession) -> None:
 
 
 def test_the_active_session_is_taken(spark: SparkSession) -> None:
+    spark.createDataFrame([(1,)], "id INT")  # makes it the active session, whichever was before
     with SparkWorkers() as cluster:
         assert cluster.spark is spark and 1 <= cluster.size < SLOTS
     assert doubled(spark)

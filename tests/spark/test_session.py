@@ -23,7 +23,7 @@ from tests.dataflow.harness import INTEGERS, STRINGS
 from tests.engine.table_model import Model, allowed, apply, create, expected, models, transactions
 from tests.spark.test_tables import rows_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("alone")]
 
 DIGEST = re.compile(r"[0-9a-f]{12,}")
 

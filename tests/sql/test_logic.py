@@ -7,13 +7,11 @@ this repository: what is here are short ones that show that they are run as they
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from ikebana.spark import Session, connect
+from ikebana.spark import Session
 from tests.sql.logic_files import Record, records
 from tests.sql.logic_run import run_folder
 from tests.sql.psql_scripts import script, spark_dialect
@@ -157,12 +155,6 @@ def test_what_a_script_has() -> None:
 )
 def test_what_is_put_into_the_dialect_of_spark(theirs: str, ours: str) -> None:
     assert spark_dialect(theirs) == ours
-
-
-@pytest.fixture(scope="module")
-def session(spark: SparkSession) -> Iterator[Session]:
-    with connect(spark, workers=2, temp_views=False) as session:
-        yield session
 
 
 @pytest.mark.spark

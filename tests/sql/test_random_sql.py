@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 
 import pytest
-from pyspark.sql import SparkSession
 
-from ikebana.spark import Session, connect
+from ikebana.spark import Session
 from ikebana.spark.answers import SparkAnswers
 from tests.profiles import PROFILE
 from tests.sql.random_queries import Grammar
@@ -40,12 +38,6 @@ def test_changes_keep_keys_unique() -> None:
                 assert table.arrow().num_rows == len(table.rows)
                 if table.keyed:
                     assert len({row[0] for row in table.rows}) == len(table.rows)
-
-
-@pytest.fixture(scope="module")
-def session(spark: SparkSession) -> Iterator[Session]:
-    with connect(spark, workers=2, temp_views=False) as session:
-        yield session
 
 
 @pytest.mark.spark

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from ikebana.engine import Engine
 from ikebana.errors import IkebanaError
-from ikebana.spark import Session, connect
+from ikebana.spark import Session
 from ikebana.spark.answers import difference
 from ikebana.sql.lowering.query import lower
 from tests.sql.psql_scripts import script
@@ -63,12 +62,6 @@ def differences(topic: RecordedTopic, workers: int) -> Iterator[tuple[TopicQuery
                 problem = str(error)
             if problem:
                 yield query, problem
-
-
-@pytest.fixture(scope="module")
-def session(spark: SparkSession) -> Iterator[Session]:
-    with connect(spark, workers=2, temp_views=False) as session:
-        yield session
 
 
 @pytest.mark.spark

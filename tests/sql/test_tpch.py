@@ -6,14 +6,12 @@ In the profile `quick` they are compared after one round of changes, otherwise b
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
-from ikebana.spark import Session, connect
+from ikebana.spark import Session
 from ikebana.spark.answers import SparkAnswers, Top, canonical, difference
 from ikebana_bench.tpch.answers import expected, wrong
 from ikebana_bench.tpch.schemas import KEYS, QUERIES, SCHEMAS, TABLES, query
@@ -102,12 +100,6 @@ def test_ties_under_a_limit() -> None:
     assert "instead of" in top.difference(rows((1, 1)), unlimited)
     assert "sort columns a" in top.difference(rows((1, 1), (3, 4)), unlimited)
     assert "unexpected rows" in top.difference(rows((1, 1), (2, 9)), unlimited)
-
-
-@pytest.fixture(scope="module")
-def session(spark: SparkSession) -> Iterator[Session]:
-    with connect(spark, workers=2, temp_views=False) as session:
-        yield session
 
 
 @pytest.mark.spark
