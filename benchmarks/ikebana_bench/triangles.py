@@ -48,7 +48,7 @@ class GraphTriangles(Scenario[TriangleParameters]):
     """Count and list triangles from scratch, and keep both up to date while single edges change."""
 
     name = "graph-triangles"
-    claim = "Motifs with cycles are found nearly as fast as by a program for them, and maintained in about a millisecond."
+    claim = "Motifs with cycles are found nearly as fast as by a program of their own, and maintained at once."
     paper = "none: worst-case optimal joins over shared indexes"
     parameters = TriangleParameters
 
