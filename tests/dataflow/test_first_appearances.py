@@ -53,7 +53,7 @@ def test_oracle_distinct_in_a_loop(epochs, workers):
             steps = nodes.join(edges.select("dst", n="src").enter(nodes), on="n").select(n="dst")
             return late.concat(steps, gone).distinct()
 
-        view = engine.install("view", start.distinct().iterate(body, rounds=ROUNDS + 1))
+        view = engine.install("view", start.distinct().iterate(body, rounds=ROUNDS))
         present: dict[str, set[tuple[int, int]]] = {name: set() for name in kinds}
         for changes, is_read in epochs:
             for name, is_insertion, edge, late in changes:

@@ -136,7 +136,7 @@ class ReduceSums(Reduction):
         if self._function != DISTINCT or self.source.dimensions > 2 or not fresh:
             return None
         if self._known_from != span.lower:
-            is_first = len(self._input) == sum(map(len, fresh)) and not len(self._published)
+            is_first = self._input.rows == sum(map(len, fresh)) and not self._published.rows
             self._known, self._known_from = KnownGroups() if is_first else None, span.lower
             self._known_epoch = int(fresh[0].times[0, 0])
         known, self._known = self._known, None

@@ -183,7 +183,8 @@ class TraceReader:
         """The trace, for programs."""
         return self._handle.trace
 
-    def __len__(self) -> int:
+    @property
+    def rows(self) -> int:
         """The number of updates that the trace holds."""
         return len(self._handle.trace.spine)
 
