@@ -49,9 +49,9 @@ GROWTH = 4
 MOST_ROWS = 512
 """The greatest capacity between changes: larger memtables cost more to insert into than a spill saves."""
 
-MOST_ROWS_IF_FILLED_FAST, FEW_CHANGES, MANY_CHANGES = 2048, 16, 256
+MOST_ROWS_IF_FILLED_FAST, FEW_CHANGES, MANY_CHANGES = 1024, 16, 256
 """The same for a memtable that a few changes have filled, and how many these are: a spill costs 0.2 ms, and copying the
-rows of a larger memtable in each change up to 20 us. After many small changes, it is small again."""
+rows of a larger memtable in each change up to 10 us. After many small changes, it is small again."""
 
 LARGEST_ROWS = 1 << 15
 """The greatest capacity during a change. An insertion moves up to that many rows, 0.1 ms at most; without room, all
