@@ -161,8 +161,13 @@ def world(graph: RandomGraph, workers: int, share: bool) -> Iterator[World]:
         edges = engine.input("edges", {"src": pa.int32(), "dst": pa.int32()}, key="src")
         edges.insert({"src": graph.src, "dst": graph.dst})
         engine.advance()
-        made = Interactive(engine, edges, share=share)
-        queries = (made.look_up(), made.neighbours(), made.two_hops(), made.shortest_path(HOPS))
+        interactive = Interactive(engine, edges, share=share)
+        queries = (
+            interactive.look_up(),
+            interactive.neighbours(),
+            interactive.two_hops(),
+            interactive.shortest_path(HOPS),
+        )
         engine.wait()
         yield World(engine, edges, dict(zip(CLASSES, queries, strict=True)), watch.seconds)
 
@@ -464,10 +469,10 @@ class GraphInteractive(Scenario[InteractiveParameters]):
 
     def figures(self, results: Results) -> Sequence[Figure]:
         def curves(ending: str) -> dict[str, Series]:
-            found = {name: value for name, value in results.items() if isinstance(value, Series)}
+            series = {name: value for name, value in results.items() if isinstance(value, Series)}
             return {
                 name.removesuffix(ending).replace("_", " "): value
-                for name, value in found.items()
+                for name, value in series.items()
                 if name.endswith(ending)
             }
 

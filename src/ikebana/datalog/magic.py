@@ -114,10 +114,10 @@ def rewrite(program: CheckedProgram, relation: str, adornment: str, with_facts: 
     while is_derived and "b" in adornment and relation not in in_full:
         rewriter = _Rewriter(program, with_facts, in_full)
         rewriter.rewrite(relation, adornment)
-        found = rewriter.in_full or _unstratified(rewriter.rules, rewriter.bases)
-        if not found:
+        refused = rewriter.in_full or _unstratified(rewriter.rules, rewriter.bases)
+        if not refused:
             return rewriter.result(relation, adornment)
-        in_full |= found
+        in_full |= refused
     if is_derived and "b" not in adornment:
         in_full[relation] = "no argument is bound"
     return Rewriting(relation, adornment, CheckedProgram({}, (), {}, (), ()), relation, "", {}, in_full)

@@ -251,10 +251,10 @@ class _Index:
             return np.tile(np.arange(self._count), count), np.repeat(np.arange(count), self._count)
         self._searches += 1
         if self._can_sort and self._searches > self.PASSES:
-            return self._found(values)
+            return self._search_sorted(values)
         return _joined(self._columns, values)
 
-    def _found(self, values: Sequence[pa.Array]) -> tuple[Lane, Lane]:
+    def _search_sorted(self, values: Sequence[pa.Array]) -> tuple[Lane, Lane]:
         if self._sorted is None:
             packed = _packed(self._columns)
             order = np.argsort(packed, kind="stable")

@@ -235,7 +235,7 @@ class GraphQuery(Prepared[AnyBinding]):
         """The rows that an index has for the nodes of a table of arguments, with multiplicities."""
         self._check()
         deadline = self._engine.coordinator.deadline(timeout, f"reading {self.kind} {self.name!r}")
-        return _found(self.index(source), pc.unique(self._checked_columns(values)["node"]), deadline)
+        return _rows_of_nodes(self.index(source), pc.unique(self._checked_columns(values)["node"]), deadline)
 
     def index(self, arrangement: Arrangement) -> View:
         """An arrangement as a view that can be looked up; the first call installs it."""
@@ -308,7 +308,7 @@ class LookUp(GraphQuery[Binding]):
     def _read(self, bound: Values, deadline: Deadline) -> pa.Table:
         if not self._engine.epoch:  # there is no closed epoch to read at: opening closes one
             return super()._read(bound, deadline)
-        rows = _found(self.index(self._source), bound["node"], deadline)
+        rows = _rows_of_nodes(self.index(self._source), bound["node"], deadline)
         return self._answers(rows).select(self.columns)
 
     def read_columns(self, values: Any, *, timeout: float | None = None) -> pa.Table:
@@ -346,7 +346,7 @@ class Neighbours(GraphQuery[Binding]):
     def _read(self, bound: Values, deadline: Deadline) -> pa.Table:
         if self._hops > 1 or not self._engine.epoch:
             return super()._read(bound, deadline)
-        rows = _found(self.index(self._edges()), bound["node"], deadline)
+        rows = _rows_of_nodes(self.index(self._edges()), bound["node"], deadline)
         nodes = pc.unique(rows["dst"].filter(pc.greater(rows["diff"], 0))).drop_null()
         return pa.table({"node": nodes})
 
@@ -529,7 +529,7 @@ def _within(start: Collection, edges: Index, to: str, hops: int) -> Collection:
     return with_distances[0].concat(*with_distances[1:])
 
 
-def _found(index: View, nodes: pa.Array, deadline: Deadline) -> pa.Table:
+def _rows_of_nodes(index: View, nodes: pa.Array, deadline: Deadline) -> pa.Table:
     """The rows that an index has for some nodes, with multiplicities, at the last closed epoch, which must exist."""
     (key,) = ir.schema_of(index.plan).key.fields
     return index.find({key.name: nodes}, timeout=deadline.seconds_left())

@@ -132,8 +132,8 @@ def _proposed(edges: Collection, names: list[str], third: str, side: _In) -> Col
     """The triangles of edges whose third node is proposed by one list, and looked up in the other."""
     listed = side.lists.index.select(**{third: side.lists.listed})
     extended = edges.select(*names).lookup(listed, on=[side.of], strict=side.strict)
-    found = extended.lookup(side.lists.edges, on=list(side.other), strict=side.other_strict)
-    return found.select("a", "b", "c")
+    validated = extended.lookup(side.lists.edges, on=list(side.other), strict=side.other_strict)
+    return validated.select("a", "b", "c")
 
 
 def triangle_count(edges: Collection, nodes: Collection | None = None) -> Collection:

@@ -55,7 +55,7 @@ class KeyReads:
         self._program: _ReadProgram | None = None
         if number is None or lane is None:
             return
-        found = probed(
+        result = probed(
             builder,
             keys,
             lane,
@@ -67,8 +67,8 @@ class KeyReads:
             mode=opcodes.SEEN,
             adds_up=True,
         )
-        assert found is not None, "there are no views that could not be written"
-        self._found, self._keys, self._fields = found, Filled.of(keys), schema.key.fields
+        assert result is not None, "there are no views that could not be written"
+        self._result, self._keys, self._fields = result, Filled.of(keys), schema.key.fields
         self._program = _ReadProgram(builder, trace, workspaces)
         fields = (*schema.key.fields, *schema.val.fields)
         self._schema = pa.schema([*((f.name, f.type) for f in fields), *((name, pa.int64()) for name in schema.diffs)])
@@ -86,13 +86,13 @@ class KeyReads:
             return self._table(workspace)
 
     def _table(self, workspace: Workspace) -> pa.Table:
-        arena, found, rows = workspace.arena, self._found, int(workspace.counts[self._found.count])
+        arena, result, rows = workspace.arena, self._result, int(workspace.counts[self._result.count])
         arrays = []
-        for field, restore in zip(found.fields, self._restores, strict=True):
-            column = found.columns[field.name]
+        for field, restore in zip(result.fields, self._restores, strict=True):
+            column = result.columns[field.name]
             nulls = arena[column.null, :rows] if column.null else None
             arrays.append(restore(arena[column.value, :rows].copy(), nulls))
-        arrays += [slots.integer_array(arena[slot, :rows].copy()) for slot in found.diffs]
+        arrays += [slots.integer_array(arena[slot, :rows].copy()) for slot in result.diffs]
         return pa.Table.from_arrays(arrays, schema=self._schema)
 
 
@@ -108,10 +108,10 @@ class LaneReads:
         self._schema, self._given, self._key = schema, given, builder.slot()
         index = Index(schema, NO_LANES, number)
         lanes, mode = len(schema.diffs), opcodes.SEEN
-        found, stored = matched(builder, given, given, self._key, (), index, lanes=lanes, mode=mode, adds_up=True)
+        result, stored = matched(builder, given, given, self._key, (), index, lanes=lanes, mode=mode, adds_up=True)
         fields = payload_fields(schema)
         self._lanes = stored.lanes
-        self._found = Rows(found.count, fields, {field.name: stored[field.name] for field in fields}, found.diffs)
+        self._result = Rows(result.count, fields, {field.name: stored[field.name] for field in fields}, result.diffs)
         self._program = _ReadProgram(builder, trace, workspaces)
 
     def rows_of(self, lanes: Lane, epoch: int) -> Updates | None:
@@ -128,13 +128,13 @@ class LaneReads:
             return self._updates(workspace, epoch) if program.run(workspace, epoch) else None
 
     def _updates(self, workspace: Workspace, epoch: int) -> Updates:
-        arena, found, rows = workspace.arena, self._found, int(workspace.counts[self._found.count])
+        arena, result, rows = workspace.arena, self._result, int(workspace.counts[self._result.count])
         if not rows:
             return no_updates(self._schema)
         key, val = (arena[slot, :rows].copy() for slot in self._lanes)
-        payload = tuple(workspace.canonical(found, field.name) for field in found.fields)
+        payload = tuple(workspace.canonical(result, field.name) for field in result.fields)
         times, tix = np.array([[epoch]], np.int64), constant(0, rows, np.int32)
-        diffs = np.array([arena[slot, :rows] for slot in found.diffs])
+        diffs = np.array([arena[slot, :rows] for slot in result.diffs])
         return Updates(times, tix, diffs, self._schema, key, val, payload)
 
 

@@ -93,8 +93,8 @@ def count(vertices: Collection | None, edges: Collection, pattern: str, *, by: S
 def _matches(relations: Sequence[Relation], columns: Sequence[str]) -> Collection:
     """All matches, with these columns."""
     columns = list(dict.fromkeys(columns))
-    found = [path.matches(columns) for path in planner.paths(relations)]
-    return found[0].concat(*found[1:])
+    matches = [path.matches(columns) for path in planner.paths(relations)]
+    return matches[0].concat(*matches[1:])
 
 
 def relations_of(motif: Motif, graph: Graph, *, properties: bool = False, paths: bool = False) -> list[Relation]:

@@ -221,14 +221,14 @@ class Graph:
 
 def _checked(rows: Collection, names: Sequence[str], what: str) -> Collection:
     """The rows whose ids are not null; raises unless there are columns of these names, of one type that can be one."""
-    fields = {each.name: each for each in rows.node.columns}
+    fields = {field.name: field for field in rows.node.columns}
     types = {fields[name].type for name in names if name in fields}
     if len(types) != 1 or not fields.keys() >= set(names) or any(is_nested(kind) for kind in types):
         wanted = " and ".join(map(repr, names))
         raise SchemaError(
             f"{what} must have {'columns' if len(names) > 1 else 'a column'} {wanted}"
             f"{' of the same type' if len(names) > 1 else ''}, not nested",
-            detail=f"the columns are {', '.join(f'{name}: {each.type}' for name, each in fields.items())}",
+            detail=f"the columns are {', '.join(f'{name}: {field.type}' for name, field in fields.items())}",
             hint=f"select({', '.join(f'{name}=...' for name in names)}) or map to such columns first",
         )
     if rows.node.scope:
@@ -236,7 +236,7 @@ def _checked(rows: Collection, names: Sequence[str], what: str) -> Collection:
     for name in names:
         if fields[name].nullable:
             rows = rows.step(RowCondition(is_not_null(column(rows, name))))
-    return rows.declare([each.with_nullable(each.nullable and each.name not in names) for each in fields.values()])
+    return rows.declare([field.with_nullable(field.nullable and field.name not in names) for field in fields.values()])
 
 
 def _ends(rows: Collection) -> tuple[Expression, Expression]:
