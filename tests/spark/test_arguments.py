@@ -89,7 +89,6 @@ def test_tables_and_views(session: Session) -> None:
         lambda: view.wait(wrong),
         lambda: view.hold(timeout=wrong),
         lambda: view.errors(at=wrong),
-        lambda: table.filter(lambda row: row.s == "a"),  # type: ignore[attr-defined]
         lambda: table.filter(None),  # type: ignore[arg-type]
     ):
         with pytest.raises(SchemaError):
