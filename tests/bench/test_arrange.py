@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 from ikebana.cli import main
 from ikebana.trace import EFFORT, Spine, batcher
 from ikebana.trace.batch import StoredBatch
-from ikebana.trace.updates import Sorted, Updates, consolidate
+from ikebana.trace.updates import Sorted, Updates, consolidate_all
 from ikebana_bench import arrange, measure
 
 CLOSED_LOOP = ["arrange-closed-loop", "--records=3_000", "--keys=2_000", "--batches=40", "--batch=100"]
@@ -138,14 +138,14 @@ def lose_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def consolidate_wrongly(monkeypatch: pytest.MonkeyPatch, change: Callable[[Updates], Updates]) -> None:
-    def wrong(updates: Updates) -> Sorted:
-        right = consolidate(updates)
+    def wrong(parts: Sequence[Updates]) -> Sorted:
+        right = consolidate_all(parts)
         if len(right.updates) < 2:
             return right
         changed = change(right.updates)
         return Sorted(changed, right.ident[: len(changed)], right.collided)
 
-    monkeypatch.setattr(batcher, "consolidate", wrong)
+    monkeypatch.setattr(batcher, "consolidate_all", wrong)
 
 
 def lose_a_row(monkeypatch: pytest.MonkeyPatch) -> None:

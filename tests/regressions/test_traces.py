@@ -14,6 +14,7 @@ from ikebana.errors import SchemaError, TimeError
 from ikebana.operators import Arrange
 from ikebana.time import Antichain
 from ikebana.trace import Updates
+from ikebana.trace.updates import consolidate_all
 from tests.trace import compare
 from tests.trace.trace_run import slow_spines
 
@@ -145,3 +146,11 @@ def test_regression_numbers_were_cut_to_fit() -> None:
     with pytest.raises(TimeError):
         arrange.handle().read((0.5,))
     assert len(arrange.close()) == 0
+
+
+def test_regression_an_empty_part_hid_the_part_after_it() -> None:
+    """Updates in order are not sorted again; the first part, which had none, was returned for the one that had them."""
+    nothing, some = Updates.empty(KEYS, 1), Updates.of(KEYS, {"k": [1, 2, 3]}, (0,))
+    for parts in ([nothing, some], [some, nothing], [nothing, nothing, some]):
+        assert consolidate_all(parts).updates.key.tolist() == [1, 2, 3]
+    assert not len(consolidate_all([nothing, nothing]).updates)

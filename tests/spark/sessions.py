@@ -37,8 +37,11 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def shared(spark: SparkSession) -> Iterator[Session]:
-    """The session that files share; a file leaves it without tables and views."""
-    if not _open or not _is_alive(_open[0]):
+    """The session that files share; a file leaves it without tables and views.
+
+    Once a query has read the time, a session has a new epoch every second; the next file gets another one.
+    """
+    if not _open or _has_clock(_open[0]) or not _is_alive(_open[0]):
         close_shared()
         _open.append(connect(spark, workers=2))
     yield _open[0]
@@ -73,6 +76,10 @@ def clear(session: Session) -> None:
 def close_shared() -> None:
     while _open:
         _open.pop().close()
+
+
+def _has_clock(session: Session) -> bool:
+    return session._queries._clock is not None
 
 
 def _is_alive(session: Session) -> bool:

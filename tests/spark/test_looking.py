@@ -14,8 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ikebana.errors import ChangeError, DataflowError, EvaluationError, SchemaError, SqlError
 from ikebana.spark import Session, Table
-from tests.clusters import within
-from tests.spark.programs import SOON
+from tests.clusters import SOON, within
 
 pytestmark = pytest.mark.spark
 

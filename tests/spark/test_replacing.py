@@ -14,8 +14,7 @@ from pyspark.sql import functions as F
 
 from ikebana.errors import DataflowError, IkebanaError, SqlError
 from ikebana.spark import Session, Table
-from tests.clusters import within
-from tests.spark.programs import SOON
+from tests.clusters import SOON, within
 from tests.spark.test_views import meanwhile
 
 pytestmark = pytest.mark.spark

@@ -270,6 +270,7 @@ def consolidate(updates: Updates) -> Sorted:
 def consolidate_all(parts: Sequence[Updates]) -> Sorted:
     """Return the updates of all parts, at least one, in order, with equal updates added up and those that cancel left
     out."""
+    parts = [part for part in parts if len(part)] or parts[:1]
     first = parts[0]
     if len(parts) == 1 and len(first) <= 1 and first.diffs.all():
         return Sorted(first, constant(0, len(first)), NO_KEYS)
