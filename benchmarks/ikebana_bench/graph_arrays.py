@@ -79,17 +79,20 @@ def reach(starts: Positions, targets: Nodes, root: int) -> NDArray[np.bool_]:
 
 
 @numba.njit(cache=True)
+def _root(parent: Any, node: int) -> int:
+    """The root of a node's tree, in an array or a hash map of parents; the path to it gets half as long."""
+    while parent[node] != node:
+        parent[node] = parent[parent[node]]
+        node = parent[node]
+    return node
+
+
+@numba.njit(cache=True)
 def components(nodes: int, src: Nodes, dst: Nodes) -> Nodes:
     """The least node of each node's component."""
     parent = np.arange(nodes).astype(np.int32)
     for at in range(len(src)):
-        one, other = src[at], dst[at]
-        while parent[one] != one:
-            parent[one] = parent[parent[one]]
-            one = parent[one]
-        while parent[other] != other:
-            parent[other] = parent[parent[other]]
-            other = parent[other]
+        one, other = _root(parent, src[at]), _root(parent, dst[at])
         if one < other:
             parent[other] = one
         else:
@@ -158,12 +161,7 @@ def map_components(src: Nodes, dst: Nodes) -> Any:
             parent[one] = one
         if other not in parent:
             parent[other] = other
-        while parent[one] != one:
-            parent[one] = parent[parent[one]]
-            one = parent[one]
-        while parent[other] != other:
-            parent[other] = parent[parent[other]]
-            other = parent[other]
+        one, other = _root(parent, one), _root(parent, other)
         if one < other:
             parent[other] = one
         else:
