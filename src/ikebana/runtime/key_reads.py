@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from ikebana.encoding import Schema, slots
 from ikebana.encoding.lanes import Lane, constant
-from ikebana.kernels import opcodes, run_program
+from ikebana.kernels import opcodes
 from ikebana.operators.probe_program import matched, probed
 from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.registers import Index, Lanes, Rows
@@ -160,18 +160,7 @@ class _ReadProgram:
         traces = np.array([self._trace.address()], np.int64)
         if self._trace.has_collisions:
             return False
-        status = run_program(
-            self._code,
-            traces,
-            NOTHING_WRITTEN,
-            workspace.state,
-            workspace.arena,
-            workspace.counts,
-            workspace.scratch,
-            workspace.cursors,
-            epoch,
-        )
-        return bool(status == opcodes.DONE)
+        return workspace.run(self._code, traces, NOTHING_WRITTEN, epoch) == opcodes.DONE
 
 
 @lru_cache

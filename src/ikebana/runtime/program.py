@@ -29,7 +29,7 @@ from ikebana.encoding import payload as payloads
 from ikebana.encoding import slots
 from ikebana.encoding.lanes import Array, Lane, constant
 from ikebana.errors import DataflowError
-from ikebana.kernels import gather_texts, layout, opcodes, run_program, shard_rows
+from ikebana.kernels import gather_texts, layout, opcodes, shard_rows
 from ikebana.operators.changes import Changes
 from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.registers import Fresh, Index, Rows
@@ -407,17 +407,7 @@ class Program:
     def _run(self, workspace: Workspace, epoch: int) -> int:
         """Run the program from its state on, until it stops."""
         traces = workspace.traces
-        status: int = run_program(
-            self._code,
-            traces,
-            traces[self._written_numbers],
-            workspace.state,
-            workspace.arena,
-            workspace.counts,
-            workspace.scratch,
-            workspace.cursors,
-            epoch,
-        )
+        status = workspace.run(self._code, traces, traces[self._written_numbers], epoch)
         if CHECKS_BOUNDS:
             for trace in self._written:
                 trace.check_bounds()

@@ -18,7 +18,7 @@ import pyarrow as pa
 from ikebana.encoding import slots
 from ikebana.encoding.canonical import declared
 from ikebana.encoding.lanes import Lane, constant
-from ikebana.kernels import opcodes
+from ikebana.kernels import opcodes, run_program
 from ikebana.operators.changes import Changes
 from ikebana.operators.registers import Fresh, Rows
 from ikebana.trace.batch import StoredBatch
@@ -97,6 +97,13 @@ class Workspace:
         self.traces_as_of = -1
 
     # Registers.
+
+    def run(self, code: Lane, traces: Lane, written: Lane, epoch: int) -> int:
+        """Run a program from its state on, until it stops; `traces` and `written` are addresses. Return the status."""
+        status: int = run_program(
+            code, traces, written, self.state, self.arena, self.counts, self.scratch, self.cursors, epoch
+        )
+        return status
 
     def fill(self, rows: Filled, changes: Changes) -> int:
         """Append changes to a register; return a status: `RAISED` if a value does not fit into a slot."""
