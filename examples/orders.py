@@ -194,7 +194,7 @@ def main() -> None:
 
     console.print(INTRODUCTION)
     with console.status("starting Spark and the workers (15 seconds or so) ..."):
-        session = ik.connect()
+        session = ik.connect(temp_views=False)  # nothing here asks spark.sql for these names
     with session:
         console.print(f"[bold]{session!r}[/bold]\n")
         with console.status("loading customers and orders ..."):
