@@ -1,10 +1,15 @@
-"""What tests of clusters have in common: a program to compare answers of, and whether processes have ended."""
+"""What tests of clusters have in common: a program to compare answers of, functions that block, interrupts, and whether
+processes have ended."""
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +17,7 @@ import psutil
 import pyarrow as pa
 
 from ikebana.cluster import Cluster
+from ikebana.cluster.launch import WORKER_MODULE
 from ikebana.engine import Engine, View
 from ikebana.engine.collection import Collection
 
@@ -76,6 +82,62 @@ def endless(cluster: Cluster) -> View:
     return view
 
 
+class Brake:
+    """A function of workers and tasks that reports when it runs, and returns when it is released."""
+
+    def __init__(self, path: Path) -> None:
+        self._works, self._free = path.with_suffix(".works"), path.with_suffix(".free")
+
+    def __call__(self, columns: dict[str, pa.Array]) -> Any:
+        column = next(iter(columns.values()))
+        if len(column):
+            self._stop()
+        return column.is_valid()
+
+    def batches(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            self._stop()
+            yield batch
+
+    def _stop(self) -> None:
+        self._works.touch()
+        while not self._free.exists():
+            time.sleep(0.01)
+
+    def works(self) -> bool:
+        return self._works.exists()
+
+    def release(self) -> None:
+        self._free.touch()
+
+
+def interrupt() -> None:
+    """What Ctrl-C does, and a notebook's stop button."""
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def interrupted(
+    wait: Callable[[], object],
+    when: Callable[[], object],
+    expected: type[BaseException] = KeyboardInterrupt,
+    seconds: float = SOON,
+) -> None:
+    """Interrupt a call that waits as soon as a condition holds; the condition holds only while the call waits."""
+
+    def watch() -> None:
+        assert within(seconds, lambda: bool(when()))
+        interrupt()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        wait()
+    except expected:
+        thread.join()
+    else:
+        raise AssertionError("it was not interrupted")
+
+
 def is_running(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
@@ -90,7 +152,7 @@ def workers_below() -> list[int]:
 
 def _is_worker(process: psutil.Process) -> bool:
     try:
-        return process.status() != psutil.STATUS_ZOMBIE and "ikebana.cluster" in process.cmdline()
+        return process.status() != psutil.STATUS_ZOMBIE and WORKER_MODULE in (process.name(), *process.cmdline())
     except psutil.NoSuchProcess:  # it has ended since it was listed
         return False
 

@@ -5,6 +5,7 @@ The profile is chosen by IKEBANA_PROFILE: see `tests.profiles`.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -25,8 +26,9 @@ SPARK = {
 }
 """Settings of all sessions that do not have others: over few rows, tasks and generated code take most of the time."""
 
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Java without its optimising compiler, which takes more time than it saves in processes that end after minutes."""
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m"
+"""Java without its optimising compiler, which takes more time than it saves in processes that end after minutes, and
+without the collections of garbage that it does whenever it has loaded some more classes."""
 
 os.environ.setdefault("JAVA_TOOL_OPTIONS", JAVA)
 os.environ.setdefault("PYSPARK_SUBMIT_ARGS", " ".join(f"--conf {key}={SPARK[key]}" for key in SPARK) + " pyspark-shell")
@@ -42,6 +44,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if item.get_closest_marker(marker) and PROFILE not in profiles:
                 item.add_marker(pytest.mark.skip(reason=f"runs only with IKEBANA_PROFILE={profiles[0]}"))
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+
+
+def pytest_collection_finish() -> None:
+    """Let garbage collections leave out the modules and the tests, which are most of all objects and live for ever."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module")

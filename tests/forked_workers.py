@@ -16,20 +16,20 @@ import fcntl
 import gc
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 import traceback
 from functools import cache
 from typing import Any
 
-from ikebana.cluster.launch import ChildProcesses, WorkerConfig
+from ikebana.cluster.launch import WORKER_MODULE, ChildProcesses, WorkerConfig
 
+_PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
-_POLL_SECONDS = 0.005
 _MOST_DESCRIPTORS = 64
 _MOST_BYTES = 1 << 20
 _FIRST_FREE = 1000
@@ -67,16 +67,39 @@ class ForkedProcess:
             return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while (code := self.poll()) is None:
-            if deadline is not None and time.monotonic() >= deadline:
-                raise subprocess.TimeoutExpired("a forked worker", timeout or 0)
-            time.sleep(_POLL_SECONDS)
+        if self.poll() is None:
+            _wait_for_end(self.pid, timeout)
+        if (code := self.poll()) is None:
+            raise subprocess.TimeoutExpired("a forked worker", timeout or 0)
         return code
 
     def kill(self) -> None:
         if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
+
+
+def _wait_for_end(pid: int, timeout: float | None) -> None:
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:  # it has ended, and another thread knows its exit code
+        return
+    try:
+        ended = select.poll()
+        ended.register(descriptor, select.POLLIN)
+        ended.poll(None if timeout is None else 1000 * timeout)
+    finally:
+        os.close(descriptor)
+
+
+def fork_worker(environ: dict[str, str]) -> ForkedProcess:
+    """Fork a worker from this process, which has imported everything, with these environment variables."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        path = environ["PYTHONPATH"].split(os.pathsep)
+        _become_worker({"targets": [0], "path": path, "folder": os.getcwd(), "environ": environ}, [reading])
+    os.close(reading)
+    return ForkedProcess(pid, writing)
 
 
 class ForkServer:
@@ -148,6 +171,7 @@ def serve(control: socket.socket) -> None:
 def _become_worker(order: dict[str, Any], descriptors: list[int]) -> None:
     """In a fork: run a worker, and exit."""
     try:
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, WORKER_MODULE.encode())
         moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE) for descriptor in descriptors]
         os.closerange(3, _FIRST_FREE)
         for descriptor, target in zip(moved, order["targets"], strict=True):

@@ -8,7 +8,9 @@ import sys
 import pytest
 
 import ikebana
+from ikebana import kernels
 from ikebana.cli import main
+from ikebana.kernels.cache import cache_directory
 from ikebana_bench import SCENARIOS, command
 
 
@@ -25,6 +27,17 @@ def test_info_shows_versions_and_cores(capsys: pytest.CaptureFixture[str]) -> No
     for name in ("cores", "system", "java", "pyspark", "pyarrow", "pandas", "numba"):
         assert name in out
     assert out.count("numpy") == 1 and "not installed" not in out
+
+
+@pytest.mark.parametrize(
+    ("compiled", "message"), [(3, "compiled 3 kernels: "), (0, "all kernels were compiled before: ")]
+)
+def test_warm_says_what_it_compiled_and_where(
+    compiled: int, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(kernels, "load", lambda: compiled)
+    assert main(["warm"]) == 0
+    assert capsys.readouterr().out == f"{message}{cache_directory()}\n"
 
 
 def test_the_package_is_the_command() -> None:

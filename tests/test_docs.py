@@ -5,15 +5,20 @@ Blocks of one file share a namespace, top to bottom. A block below `<!-- not exe
 
 from __future__ import annotations
 
-import os
+import importlib
+import json
 import re
-import subprocess
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.spark.sessions import alone, spark
+
+__all__ = ["alone", "spark"]
+
 ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted(ROOT.glob("examples/*.ipynb"))
 PAGES = [*ROOT.glob("README.md"), *sorted(ROOT.glob("docs/**/*.md"))]
 
 PATH = re.compile(r"`((?:[a-z_]+/)+[a-z_]+(?:\.[a-z]+)?/?|[a-z_]+\.py)`")
@@ -37,36 +42,29 @@ def name_of(page: Path) -> str:
 @pytest.mark.parametrize("page", [page for page in PAGES if not is_on_spark(page)], ids=name_of)
 def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    run_blocks(page, blocks(page.read_text()))
+
+
+def run_blocks(page: Path, code: Sequence[str]) -> None:
     namespace: dict[str, object] = {"__name__": "__main__"}
-    for block in blocks(page.read_text()):
+    for block in code:
         exec(compile(block, str(page), "exec"), namespace)
 
 
-RUN_PAGES = """
-import sys
-from pathlib import Path
-from tests.test_docs import blocks
-
-for page in map(Path, sys.argv[1:]):
-    namespace = {"__name__": "__main__"}
-    for block in blocks(page.read_text()):
-        exec(compile(block, str(page), "exec"), namespace)
-"""
+def cells(notebook: Path) -> list[str]:
+    """The code of a notebook."""
+    parsed = json.loads(notebook.read_text())
+    return ["".join(cell["source"]) for cell in parsed["cells"] if cell["cell_type"] == "code"]
 
 
 @pytest.mark.spark
-def test_blocks_run_on_spark(tmp_path: Path) -> None:
-    """All pages in one process, one after the other: each page connects and closes its session."""
-    pages = [str(page) for page in PAGES if is_on_spark(page)]
-    ran = subprocess.run(
-        [sys.executable, "-c", RUN_PAGES, *pages],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
+@pytest.mark.usefixtures("spark", "alone")
+@pytest.mark.parametrize("page", [page for page in [*PAGES, *NOTEBOOKS] if is_on_spark(page)], ids=name_of)
+def test_blocks_run_on_spark(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every page connects to the SparkSession of the tests; that `connect` starts one is seen in the demo."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("IKEBANA_SECRET_FILE", str(tmp_path / "secret"))
+    run_blocks(page, cells(page) if page in NOTEBOOKS else blocks(page.read_text()))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -83,3 +81,20 @@ def test_blocks_are_found_and_left_out() -> None:
     page = f"\n```python\na = 1\n```\n{skipped}```python\na\n```\n"
     assert [block.strip() for block in blocks(page)] == ["a = 1", "a"]
     assert blocks(page)[0] == "\n\na = 1\n"
+
+
+def test_the_site_has_every_page() -> None:
+    """All pages are in the navigation of mkdocs.yml, and all pages there exist; decisions are listed on a page."""
+    listed = set(re.findall(r": ([\w/]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M))
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in ROOT.glob("docs/**/*.md")}
+    decisions = {page for page in pages if page.startswith("decisions/2")}
+    assert listed == (pages - decisions) | {"TUTORIAL.md"}  # made of the notebook
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/api/*.md")), ids=name_of)
+def test_the_reference_names_what_exists(page: Path) -> None:
+    for path in re.findall(r"^::: (\S+)$", page.read_text(), re.M):
+        module, _, name = path.rpartition(".")
+        parent = importlib.import_module(module)
+        member = getattr(parent, name, None) or importlib.import_module(path)
+        assert member.__doc__, f"{path} has no docstring"

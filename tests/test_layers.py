@@ -29,7 +29,7 @@ LAYERS = (
     ("kernels",),
     ("encoding",),
     ("trace", "expressions"),
-    ("operators",),
+    ("operators", "storage"),
     ("plan",),
     ("runtime",),
     ("cluster",),
@@ -52,7 +52,7 @@ NOTHING_BUT = {"model": set(), "kernels": {"numpy", "numba", "llvmlite", "ikeban
 
 ENGINE = (
     *("errors", "model", "time", "kernels", "encoding", "trace"),
-    *("operators", "plan", "runtime", "cluster", "engine", "spark"),
+    *("operators", "storage", "plan", "runtime", "cluster", "engine", "spark"),
 )
 
 MODULES = sorted(SOURCE.rglob("*.py"))

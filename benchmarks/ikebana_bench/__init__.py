@@ -11,7 +11,10 @@
     floor      `sort-floor`, the smallest benchmark
     arrange    `arrange-closed-loop`, `arrange-inserts` and `arrange-bulk` (figure 6d, 6e)
     counts     `count-closed-loop`, `count-open-loop` and `scaling` (figure 6a to 6d)
+    worker_counts   `worker-counts`: messages, bytes and rows of each of 1 to 8 workers
     queries    `join-proportionality` (figure 6f) and `idle-queries`
+    memory     `memory`: what workers take while a table grows and shrinks, and bytes by column type
+    beyond_memory   `beyond-memory`: a table that is larger than the memory of its worker
     lookups    `lookups`: reading by key, and prepared statements, on Spark
     fan_in     `fan-in`: joins with many inputs that change at the same time, on Spark
     graph_batch   `graph-batch`: iterative queries from scratch, on random and RMAT graphs (appendix C)
@@ -20,6 +23,8 @@
     graph_interactive   `graph-interactive`: look-ups, hops and paths while a graph changes (figure 5)
     datalog    `datalog` and `datalog-interactive`: recursive programs, bottom-up and top-down
     program_analysis   `program-analysis` and `program-analysis-interactive`, on the graphs of `program_graphs`
+    durability `durability`: commits with storage, and coming back
+    healing    `healing`: the time until answers come again after the death of a worker
     ingest     `ingest-load`, `ingest-follow`, `ingest-insert` and `ingest-latency`, on Spark
     tpch       TPC-H: `tpch-verify`, `tpch-install`, `tpch-interactive`, `tpch-rates` and `tpch-batch`
 
@@ -29,15 +34,19 @@ To add a benchmark, write a subclass of `Scenario` and add it to `SCENARIOS`.
 from __future__ import annotations
 
 from ikebana_bench.arrange import ArrangeBulk, ArrangeClosedLoop, ArrangeInserts
+from ikebana_bench.beyond_memory import BeyondMemory
 from ikebana_bench.counts import CountClosedLoop, CountOpenLoop, Scaling
 from ikebana_bench.datalog import Datalog, DatalogInteractive
+from ikebana_bench.durability import Durability
 from ikebana_bench.fan_in import FanIn
 from ikebana_bench.floor import SortFloor
 from ikebana_bench.graph_batch import GraphBatch
 from ikebana_bench.graph_interactive import GraphInteractive
 from ikebana_bench.graphs import Closure, GraphUpdates
+from ikebana_bench.healing import Healing
 from ikebana_bench.ingest import IngestFollow, IngestInsert, IngestLatency, IngestLoad
 from ikebana_bench.lookups import Lookups
+from ikebana_bench.memory import Memory
 from ikebana_bench.program_analysis import ProgramAnalysis, ProgramAnalysisInteractive
 from ikebana_bench.queries import IdleQueries, JoinProportionality
 from ikebana_bench.scenario import AnyScenario
@@ -47,6 +56,7 @@ from ikebana_bench.tpch.interactive import TpchInteractive
 from ikebana_bench.tpch.rates import TpchRates
 from ikebana_bench.tpch.verify import TpchVerify
 from ikebana_bench.triangles import GraphTriangles
+from ikebana_bench.worker_counts import WorkerCounts
 
 SCENARIOS: tuple[type[AnyScenario], ...] = (
     SortFloor,
@@ -56,8 +66,11 @@ SCENARIOS: tuple[type[AnyScenario], ...] = (
     CountClosedLoop,
     CountOpenLoop,
     Scaling,
+    WorkerCounts,
     JoinProportionality,
     IdleQueries,
+    Memory,
+    BeyondMemory,
     Lookups,
     FanIn,
     GraphBatch,
@@ -69,6 +82,8 @@ SCENARIOS: tuple[type[AnyScenario], ...] = (
     DatalogInteractive,
     ProgramAnalysis,
     ProgramAnalysisInteractive,
+    Durability,
+    Healing,
     IngestLoad,
     IngestFollow,
     IngestInsert,

@@ -13,33 +13,37 @@ Graphs. Trees have 2 or 3 children for each node, grids have edges to the right 
 grid-150 has 132 million pairs, and same generation on tree-11 has 2.7 billion: `datalog` leaves them out, unless
 `--large` asks for the former.
 
-`cpu_s` are the processor seconds of this process in the measured time: on a busy machine, compare these.
+A single worker runs in this process; several workers run in separate processes. `cpu_s` are the processor seconds of
+this process in the measured time, which with one worker are all: on a busy machine, compare these.
 
 `rust_anchor_ratio` is our speed over the speed of differential dataflow in Rust with one worker on the same graphs,
-measured on a different machine of the same size (`ikebana_bench.arrange` describes how reliable it is). `duckdb_s` is
-the time of DuckDB's recursive query with one thread in the same run, if the package `duckdb` is installed.
+measured on a different machine of the same size (`ikebana_bench.arrange` describes how reliable it is). `duckdb_s` and
+`spark_s` are the times of recursive SQL in the same run (`ikebana_bench.recursive_sql`).
+
+Every time of `datalog` is the least of several runs, each on an engine of its own, after a first run (`..._first_s`)
+that is not counted: the first run in a process loads compiled kernels. Peers are measured in the same way.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from time import process_time
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
+from ikebana.cluster.processes import Processes
 from ikebana.datalog import Program
 from ikebana.datalog.topdown import Answer, Query
 from ikebana.engine import Engine
 from ikebana_bench.graphs import closed, same_generation
 from ikebana_bench.measure import Stopwatch, Timer, numpy_sort_floor, percentiles, resident_bytes
 from ikebana_bench.progress import Progress
+from ikebana_bench.recursive_sql import Peer, recursive_peers
 from ikebana_bench.scenario import Parameters, Results, Scenario, parameter
 
 Edges = NDArray[np.int32]
@@ -55,13 +59,6 @@ RULES = """
     .output arc
 """
 """Only `arc` is an output, so that other relations are computed when they are asked for."""
-
-SQL = {
-    "tc": "WITH RECURSIVE tc(x, y) AS (SELECT x, y FROM arc UNION"
-    " SELECT tc.x, arc.y FROM tc JOIN arc ON tc.y = arc.x) SELECT count(*) FROM tc",
-    "sg": "WITH RECURSIVE sg(x, y) AS (SELECT a.y, b.y FROM arc a JOIN arc b ON a.x = b.x WHERE a.y <> b.y UNION"
-    " SELECT a.y, b.y FROM arc a JOIN sg ON a.x = sg.x JOIN arc b ON sg.y = b.x) SELECT count(*) FROM sg",
-}
 
 # Measurements of the Rust reference with one worker on the same graphs.
 RUST_S = {
@@ -159,6 +156,13 @@ def pairs(relation: str, name: str, edges: Edges) -> int:
     return int((levels * (levels - 1)).sum())
 
 
+@contextmanager
+def engine_of(workers: int) -> Iterator[Engine]:
+    """An engine with one worker in this process, or with several workers in separate processes."""
+    with Engine(cluster=Processes(workers) if workers > 1 else None) as engine:
+        yield engine
+
+
 def loaded(engine: Engine, edges: Edges) -> Program:
     """A program with the edges as facts."""
     program = Program(engine, RULES)
@@ -172,27 +176,17 @@ def evaluate(program: Program, relation: str) -> None:
     program.relation(relation).view.wait(program.engine.epoch - 1)
 
 
-def duckdb_seconds(relation: str, edges: Edges) -> tuple[float, int]:
-    """The time of DuckDB's recursive query with one thread, and the number of pairs that it counts."""
-    duckdb: Any = import_module("duckdb")
-    arc = pa.table({"x": edges[:, 0], "y": edges[:, 1]})
-    with duckdb.connect(config={"threads": 1}) as connection:
-        connection.register("given", arc)
-        connection.execute("CREATE TABLE arc AS SELECT * FROM given")
-        watch = Stopwatch()
-        rows = connection.execute(SQL[relation]).fetchall()
-        return watch.seconds, int(rows[0][0])
-
-
 # Bottom up.
 
 
 @dataclass(frozen=True)
 class DatalogParameters(Parameters):
-    workers: int = parameter(1, "workers, in this process", minimum=1)
+    workers: int = parameter(1, "workers: one in this process, or several processes", minimum=1)
     only: str = parameter("all", "the graph to measure", choices=("all", *GRAPHS))
     large: bool = parameter(False, "also the closure of grid-150, which needs several GiB")
-    peers: bool = parameter(True, "also run DuckDB, if it is installed")
+    runs: int = parameter(3, "measured runs of each case, of which the fastest counts", minimum=1)
+    peers: bool = parameter(True, "also run recursive SQL in DuckDB, if it is installed")
+    spark: bool = parameter(False, "also run recursive SQL in Spark, on trees")
 
 
 class Datalog(Scenario[DatalogParameters]):
@@ -204,29 +198,49 @@ class Datalog(Scenario[DatalogParameters]):
     parameters = DatalogParameters
 
     def run(self, parameters: DatalogParameters, progress: Progress) -> Results:
-        results: dict[str, Any] = {}
-        timer = Timer()
         cases = [*CASES, *(LARGE_CASES if parameters.large else ())]
         chosen = [case for case in cases if parameters.only in ("all", case[1])]
-        for relation, name in progress.track("evaluating", chosen):
-            edges, case = GRAPHS[name](), f"{relation}_{name}"
-            expected = pairs(relation, name, edges)
-            with Engine(parameters.workers) as engine:
+        results: dict[str, Any] = {}
+        with recursive_peers(spark=parameters.spark) as peers:
+            if not parameters.peers:
+                peers = [peer for peer in peers if peer.name != "duckdb"]
+            for relation, name in progress.track("evaluating", chosen):
+                edges, case = GRAPHS[name](), f"{relation}_{name}"
+                expected = pairs(relation, name, edges)
+                results |= self._evaluations(parameters, relation, edges, case, expected)
+                for peer in peers:
+                    if peer.can_evaluate(name):
+                        results[f"{case}_{peer.name}_s"] = self._peer(parameters, peer, relation, edges, expected)
+        floor = numpy_sort_floor(1_000_000) * 1e3
+        return {**results, "sort_1m_floor_ms": floor, "resident_bytes": resident_bytes()}
+
+    def _evaluations(
+        self, parameters: DatalogParameters, relation: str, edges: Edges, case: str, expected: int
+    ) -> dict[str, float]:
+        """The times of one case: the first, which is not counted, and the least of the others."""
+        timer = Timer()
+        runs = [f"run {number}" for number in range(parameters.runs + 1)]
+        for run in runs:
+            with engine_of(parameters.workers) as engine:
                 program = loaded(engine, edges)
-                with timer(case):
+                with timer(run):
                     evaluate(program, relation)
                 count = program.relation(relation).view.to_arrow().num_rows
-            self.verify(count == expected, f"{relation} on {name} has {expected} pairs", detail=str(count))
-            results |= {f"{case}_s": timer.seconds[case], f"{case}_cpu_s": timer.cpu_seconds(case)}
-            results[f"{case}_pairs"] = count
-            if case in RUST_S:
-                results[f"{case}_rust_anchor_ratio"] = RUST_S[case] / timer.seconds[case]
-            if parameters.peers and find_spec("duckdb") is not None:
-                seconds, counted = duckdb_seconds(relation, edges)
-                self.verify(counted == expected, f"DuckDB's {relation} on {name} has {expected} pairs")
-                results[f"{case}_duckdb_s"] = seconds
-        floor = numpy_sort_floor(1_000_000) * 1e3
-        return {**results, "cpu_share": timer.cpu_share, "sort_1m_floor_ms": floor, "resident_bytes": resident_bytes()}
+            self.verify(count == expected, f"{case} has {expected} pairs", detail=str(count))
+        fastest = min(runs[1:], key=timer.seconds.__getitem__)
+        seconds = timer.seconds[fastest]
+        results = {f"{case}_first_s": timer.seconds[runs[0]], f"{case}_s": seconds}
+        results |= {f"{case}_cpu_s": timer.cpu_seconds(fastest), f"{case}_pairs": expected}
+        return results | ({f"{case}_rust_anchor_ratio": RUST_S[case] / seconds} if case in RUST_S else {})
+
+    def _peer(self, parameters: DatalogParameters, peer: Peer, relation: str, edges: Edges, expected: int) -> float:
+        """The least time of a peer, after a run that is not counted."""
+        times = []
+        for _ in range(parameters.runs + 1):
+            seconds, count = peer.evaluate(relation, edges)
+            self.verify(count == expected, f"{peer.name} has {expected} pairs of {relation}", detail=str(count))
+            times.append(seconds)
+        return min(times[1:])
 
 
 # Top down.
@@ -234,7 +248,7 @@ class Datalog(Scenario[DatalogParameters]):
 
 @dataclass(frozen=True)
 class InteractiveParameters(Parameters):
-    workers: int = parameter(1, "workers, in this process", minimum=1)
+    workers: int = parameter(1, "workers: one in this process, or several processes", minimum=1)
     graph: str = parameter("tree-11", "the graph", choices=("tree-11", "tree-8", "grid-50", "grid-150"))
     arguments: int = parameter(100, "random arguments of each question", minimum=1)
     seed: int = parameter(0, "seed of the arguments", minimum=0)
@@ -255,7 +269,7 @@ class DatalogInteractive(Scenario[InteractiveParameters]):
         nodes = np.random.default_rng(parameters.seed).integers(0, len(self._depth), parameters.arguments)
         full = self._full() if parameters.full else {}
         results: dict[str, Any] = {f"{relation}_full_s": seconds for relation, seconds in full.items()}
-        with Engine(parameters.workers) as engine:
+        with engine_of(parameters.workers) as engine:
             watch = Stopwatch()
             program = loaded(engine, self._edges)
             results["load_s"] = watch.seconds
@@ -269,7 +283,7 @@ class DatalogInteractive(Scenario[InteractiveParameters]):
         seconds = {}
         for relation in ("tc", "sg"):
             if pairs(relation, self._p.graph, self._edges) <= 50_000_000:
-                with Engine(self._p.workers) as engine:
+                with engine_of(self._p.workers) as engine:
                     program = loaded(engine, self._edges)
                     watch = Stopwatch()
                     evaluate(program, relation)

@@ -34,7 +34,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ikebana.engine import Engine, Input
-from ikebana.graph.interactive import AnswerSet, GraphQuery, Interactive
+from ikebana.graph.graph_queries import AnswerSet, GraphQuery
+from ikebana.graph.interactive import Interactive
 from ikebana_bench import graph_peers
 from ikebana_bench.measure import Series, Stopwatch, ccdf, numpy_sort_floor, resident_bytes
 from ikebana_bench.progress import Progress

@@ -7,9 +7,14 @@ design.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from ikebana.lazy_imports import lazy_names
+
+# NumPy reads this when it is imported. By default it asks for huge pages for large arrays, and the first write to such
+# a page waits for the system: docs/decisions/2026-11-16-huge-pages-for-finished-batches-only.md.
+os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")
 
 if TYPE_CHECKING:
     from ikebana.cluster.processes import Processes
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
         SqlError,
         TimeError,
         WaitTimeoutError,
+        WorkerLostError,
     )
     from ikebana.operators import Arrange
     from ikebana.spark import Session
@@ -49,6 +55,7 @@ __getattr__ = lazy_names(
         "ikebana.errors": [
             *("ChangeError", "ConstantRowsWarning", "DataflowError", "DatalogError", "DroppedError", "EvaluationError"),
             *("IkebanaError", "MemoryBudgetError", "SchemaError", "SqlError", "TimeError", "WaitTimeoutError"),
+            "WorkerLostError",
         ],
         "ikebana.operators": ["Arrange"],
         "ikebana.time": ["Antichain", "Time"],
@@ -101,6 +108,7 @@ __all__ = [
     "Updates",
     "View",
     "WaitTimeoutError",
+    "WorkerLostError",
     "connect",
     "iterate",
     "natural_join",

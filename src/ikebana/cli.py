@@ -34,6 +34,10 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "ikebana") -> in
             _datalog(parsed)
         elif parsed.command == "analysis":
             _analysis(parsed)
+        elif parsed.command == "storage":
+            _storage(parsed)
+        elif parsed.command == "warm":
+            _warm()
         else:
             _info()
         return 0
@@ -59,6 +63,8 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     datalog = commands.add_parser("datalog", help="run a Datalog program, and keep its results up to date")
     _add_datalog_arguments(datalog)
     _add_analysis(commands.add_parser("analysis", help="analyse C source: which nulls may be dereferenced"))
+    _add_storage_arguments(commands.add_parser("storage", help="show or check a storage directory"))
+    commands.add_parser("warm", help="compile everything now that would be compiled at the first start, for images")
     commands.add_parser("info", help="show versions and the machine, for a report of a problem")
     return parser
 
@@ -71,6 +77,21 @@ def _add_analysis(parser: argparse.ArgumentParser) -> None:
 
 def _analysis(parsed: argparse.Namespace) -> None:
     from ikebana.analysis.command import run
+
+    run(parsed, _console(), _console(stderr=True))
+
+
+def _add_storage_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    for name, purpose in (
+        ("list", "show what is stored: versions, tables, the catalogue, sizes"),
+        ("check", "read every file, and show which are damaged and what is lost"),
+    ):
+        actions.add_parser(name, help=purpose).add_argument("uri", metavar="URI", help="the storage directory")
+
+
+def _storage(parsed: argparse.Namespace) -> None:
+    from ikebana.storage.command import run  # imports much that other commands do not need
 
     run(parsed, _console(), _console(stderr=True))
 
@@ -115,6 +136,16 @@ def _datalog(parsed: argparse.Namespace) -> None:
     if parsed.jobs < 1:
         raise UsageError("-j needs a number of worker processes", hint="use -j 1 or more")
     command.run(parsed)
+
+
+def _warm() -> None:
+    """Compile all kernels into the cache, and say what was done."""
+    from ikebana import kernels  # imports NumPy and Numba, which other commands do not need
+    from ikebana.kernels.cache import cache_directory
+
+    compiled = kernels.load()
+    done = f"compiled {compiled} kernels" if compiled else "all kernels were compiled before"
+    print(f"{done}: {cache_directory()}")
 
 
 _PACKAGES = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "numba", "llvmlite", "pyzmq", "cloudpickle", "psutil")

@@ -11,7 +11,7 @@ Every error that Ikebana raises deliberately is an `IkebanaError` and has three 
 The hierarchy:
 
     IkebanaError
-    ├── SchemaError     columns that do not fit: ragged, missing, of a wrong type, null in a column that is not null
+    ├── SchemaError     columns that do not fit: of other lengths or types, missing, null in a column that is not null
     ├── TimeError       a time of the wrong shape, behind a frontier, or a frontier that moves backwards
     ├── DroppedError    a handle or an operator used after it was dropped
     ├── DataflowError   a dataflow that failed or does not exist
@@ -21,6 +21,11 @@ The hierarchy:
     ├── MotifError      a motif of a graph that is not valid, with the place in it
     ├── WaitTimeoutError  a call that took longer than its `timeout`; a TimeoutError too
     ├── MemoryBudgetError   a dataflow that exceeds its memory limit
+    ├── StorageError    a storage directory that cannot be read or written
+    │   ├── CorruptionError     a stored file that is damaged, with the file and what is lost
+    │   ├── StorageInUseError   a storage directory that another session uses, with its process and machine
+    │   ├── FencedError         a storage directory that another session has taken over
+    │   └── SignatureError      a stored object that was not signed with the owner's secret
     └── EvaluationError an expression that has no value for a row: an overflow, a division by zero, a failed cast
 
 `ConstantRowsWarning` is a warning about a view that is probably not what its author intended.
@@ -75,6 +80,10 @@ class DataflowError(IkebanaError):
     """A dataflow failed, was retired, or never existed."""
 
 
+class WorkerLostError(DataflowError):
+    """A worker has died, and what the workers held is gone. A transaction that raises this was not applied."""
+
+
 class ChangeError(IkebanaError):
     """A table rejects changes. No change of their transaction was applied."""
 
@@ -106,6 +115,28 @@ class ConstantRowsWarning(UserWarning):
 
 class MemoryBudgetError(IkebanaError):
     """A dataflow exceeds its memory limit. Only this dataflow fails."""
+
+
+class StorageError(IkebanaError):
+    """A storage directory cannot be read or written: no access, a full disk, an unknown format."""
+
+
+class CorruptionError(StorageError):
+    """A stored file, at `path` in the storage directory, is damaged or missing. Nothing of it was returned."""
+
+    path: str = ""
+
+
+class StorageInUseError(StorageError):
+    """Another session, or a worker of an earlier one, uses the storage directory."""
+
+
+class FencedError(StorageError):
+    """Another session has taken over the storage directory. Nothing was written."""
+
+
+class SignatureError(StorageError):
+    """A stored object was not signed with the owner's secret. It was not unpickled."""
 
 
 class EvaluationError(IkebanaError):

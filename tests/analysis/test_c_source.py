@@ -95,11 +95,11 @@ def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
 
 
 def test_without_libclang_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ikebana.analysis import c_source
+    from ikebana.analysis import libclang
 
-    c_source.clang.cache_clear()
+    libclang.clang.cache_clear()
     monkeypatch.setitem(__import__("sys").modules, "clang", None)
     with pytest.raises(AnalysisError, match=r"pip install 'ikebana\[analysis\]'"):
         Extraction(tmp_path)
     monkeypatch.undo()
-    c_source.clang.cache_clear()
+    libclang.clang.cache_clear()

@@ -294,7 +294,7 @@ def test_a_message_that_is_not_received_disappears_with_its_sender(pair: Pair) -
 
 
 def shares(cluster: Processes) -> bool:
-    return all(sender is not None for sender in cluster._connections._shared_senders.values())
+    return all(link.shares_memory for link in cluster._connections._links)
 
 
 def large(cluster: Processes, name: str) -> int:
@@ -314,15 +314,20 @@ def large(cluster: Processes, name: str) -> int:
     return int(wrong.sum())
 
 
+def shared_files() -> set[str]:
+    """The files in shared memory; folders there are those of other tests."""
+    return {path.name for path in Path("/dev/shm").iterdir() if not path.is_dir()}
+
+
 def test_clusters_on_one_host_share_memory_and_leave_nothing() -> None:
-    files, before = set(os.listdir("/dev/shm")), held_here()
+    files, before = shared_files(), held_here()
     with Processes(2) as cluster:
         assert shares(cluster)
         assert large(cluster, "shared") == 0
         assert held_here() > before
         ours = [f"/proc/{pid}/maps" for pid in cluster.pids]
         assert all("memfd:ikebana" in Path(path).read_text() for path in ours)
-    assert held_here() <= before and set(os.listdir("/dev/shm")) == files
+    assert held_here() <= before and shared_files() == files
 
 
 def test_idle_clusters_release_memory() -> None:
@@ -379,3 +384,50 @@ def test_a_killed_driver_leaves_nothing_at_all() -> None:
     driver.communicate()
     assert len(pids) == 2 and within(SOON, lambda: not any(map(is_running, pids)))
     assert set(os.listdir("/dev/shm")) == files  # anonymous memory disappears with the processes
+
+
+@pytest.mark.parametrize("failures", [1, 2, 5])
+def test_without_a_free_descriptor_a_receiver_waits(monkeypatch: pytest.MonkeyPatch, failures: int) -> None:
+    sending, receiving = SharedMemory(1), SharedMemory(1)
+    sender = sending.connect(receiving.attach(sending.address))
+    assert sender is not None
+    frame = np.arange(100_000)
+    descriptor = sender.share([frame])
+    assert descriptor is not None
+    remaining, map_ = [failures], module._map
+
+    def exhausted(*args: Any) -> Any:
+        if remaining[0]:
+            remaining[0] -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return map_(*args)
+
+    monkeypatch.setattr(module, "_map", exhausted)
+    monkeypatch.setattr(module, "_DESCRIPTOR_RETRY_SECONDS", 0.001)
+    (received,) = receiving.frames(descriptor)
+    assert (received.view(np.int64) == frame).all()
+    del received
+    for memory in (sending, receiving):
+        memory.trim()
+        memory.close()
+
+
+def test_a_receiver_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    sending, receiving = SharedMemory(1), SharedMemory(1)
+    sender = sending.connect(receiving.attach(sending.address))
+    assert sender is not None
+    descriptor = sender.share([np.arange(100_000)])
+    assert descriptor is not None
+    monkeypatch.setattr(module, "_map", raises(OSError(errno.EMFILE, "Too many open files")))
+    monkeypatch.setattr(module, "_DESCRIPTOR_SECONDS", 0.01)
+    with pytest.raises(OSError, match="Too many open files"):
+        receiving.frames(descriptor)
+    for memory in (sending, receiving):
+        memory.close()
+
+
+def raises(error: Exception) -> Any:
+    def function(*_: Any) -> Any:
+        raise error
+
+    return function

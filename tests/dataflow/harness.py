@@ -156,7 +156,8 @@ SMALL = _same(pa.int8(), True, [None, -1, 0, 1])
 # Engines.
 @dataclass(frozen=True)
 class Setup:
-    """What must not matter: workers, the scheduler's choices, what goes wrong, merging, sharing, quanta, hashes."""
+    """What must not matter: workers, the scheduler's choices, what goes wrong, merging, sharing, quanta, hashes, and
+    where batches are: `spill` is a directory for all of them, however small."""
 
     workers: int = 1
     seed: int = 0
@@ -166,6 +167,7 @@ class Setup:
     head: int = 256
     quantum: int = 1 << 19
     hash_bits: int = 64
+    spill: str | None = None
 
 
 HASTE = {**spine.EFFORT, "one": 1, "none": 0}
@@ -208,7 +210,14 @@ def engine_of(setup: Setup) -> Iterator[Engine]:
         patch.object(join, "SMALL_BATCH_ROWS", setup.quantum),
         patch.object(hash_bits, "default", setup.hash_bits),
     ):
-        cluster = InProcess(setup.workers, seed=setup.seed, effort=setup.effort, faults=setup.faults)
+        cluster = InProcess(
+            setup.workers,
+            seed=setup.seed,
+            effort=setup.effort,
+            faults=setup.faults,
+            spill=setup.spill,
+            spill_bytes=1,
+        )
         yield Engine(share=setup.share, cluster=cluster)
 
 

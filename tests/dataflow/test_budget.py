@@ -32,7 +32,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def limited(engine: Engine, memory: list[int], limit: int | None, view_limit: int | None = None) -> None:
     for worker in cluster_of(engine).workers:
-        worker._budget = Budget(limit, view_limit, measure=lambda: memory[0])
+        worker.scheduler.budget = Budget(limit, view_limit, measure=lambda: memory[0])
 
 
 def growing(memory: list[int], by: int) -> Any:
@@ -71,6 +71,20 @@ def test_a_budget_of_its_own(memory: list[int]) -> None:
     numbers.insert(pairs((1, 1)))
     engine.advance()
     assert read(view) == {(1, 1): 1}
+
+
+def test_a_budget_of_its_own_is_checked_after_short_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_budget, "MEASURE_EVERY_SECONDS", 1e9)  # no sweep seems long
+    engine = Engine()
+    numbers = pairs_input(engine)
+    counts = engine.install("counts", numbers.count("k"))
+    small = engine.install("small", numbers.distinct(), memory=1)
+    numbers.insert(pairs((1, 1)))
+    engine.advance()
+    settle(engine)
+    with pytest.raises(DataflowError, match=r"'small' has failed(.|\n)*more than its 1 B"):
+        small.read()
+    assert read(counts) == {(1, 1): 1}
 
 
 def test_a_worker_at_its_limit_fails_the_dataflow_that_grows_and_no_table(memory: list[int]) -> None:
@@ -133,7 +147,7 @@ def test_regression_an_equal_query_can_be_installed_after_one_has_failed(memory:
     numbers.insert(pairs((1, 1)))
     engine.advance()
     for worker in cluster_of(engine).workers:
-        worker._budget = Budget(None, GB, measure=(GB * n for n in range(0, 10_000, 2)).__next__)
+        worker.scheduler.budget = Budget(None, GB, measure=(GB * n for n in range(0, 10_000, 2)).__next__)
     with pytest.raises(DataflowError, match="'first' has failed"):
         first.read()
     limited(engine, memory, None)

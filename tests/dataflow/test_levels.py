@@ -15,14 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikebana.engine import Engine, Input, collection
+from ikebana.engine import Engine, Input
 from ikebana.engine.collection import Collection
 from ikebana.errors import SchemaError
+from ikebana.operators import buckets
 from ikebana.operators.buckets import Bucket
 from ikebana.operators.changes import Changes
 from ikebana.plan import ir
 from ikebana.plan.sharing import walk
-from ikebana.runtime import dataflow
+from ikebana.runtime import program
 from ikebana.trace import Updates
 from ikebana.trace.batch import StoredBatch
 from tests.dataflow.harness import Setup, engine_of, examples, read, settle, setups
@@ -120,7 +121,7 @@ def test_oracle_any_columns_in_any_number_of_levels(table: str, setup: Setup, da
     epochs = data.draw(st.lists(st.lists(change, min_size=1, max_size=12), min_size=1, max_size=4))
     with (
         engine_of(setup) as engine,
-        patch.object(collection, "_BUCKETS", data.draw(st.sampled_from([2, 4, 1024]))),
+        patch.object(buckets, "_BUCKETS", data.draw(st.sampled_from([2, 4, 1024]))),
     ):
         source = engine.input("rows", fields)
         view = engine.install("view", query(source, by, levels))
@@ -161,7 +162,7 @@ def test_oracle_levels_inside_a_loop(levels: int | None, workers: int) -> None:
     random = np.random.default_rng(levels)
     labels = {int(node): f"label {number} of many" for node, number in enumerate(random.permutation(20))}
     edges: set[tuple[int, int]] = set()
-    with patch.object(collection, "_BUCKETS", 4):
+    with patch.object(buckets, "_BUCKETS", 4):
         engine = Engine(workers)
         links = engine.input("links", {"k": pa.int64(), "v": pa.int64()})
         names = engine.input("names", {"k": pa.int64(), "label": pa.string()})
@@ -246,7 +247,7 @@ CHANGES = {
 }
 
 
-@patch.object(dataflow, "FUSE", "never")
+@patch.object(program, "FUSE", "never")
 def read_for_changes(query: Callable[[Collection], Collection], fields: tuple[pa.Field, ...]) -> dict[str, int]:
     """How many rows visits read for each of some changes of one row in a large group."""
     engine = Engine()

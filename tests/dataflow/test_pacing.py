@@ -87,14 +87,15 @@ def test_invariance_of_answers_under_pieces(query: str, small_pieces: None) -> N
 
 def test_a_pace_is_learned_and_small_work_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr(pacing, "perf_counter", lambda: clock[0])
+    for name in ("perf_counter", "thread_time"):
+        monkeypatch.setattr(pacing, name, lambda: clock[0])
 
     def run(pace: Pace, count: int, seconds_of_a_row: float) -> tuple[list[int], int]:
         sizes, pauses = [], 0
-        for start, end, is_due in pace.pieces(count):
+        for start, end in pace.pieces(count):
             sizes.append(end - start)
-            pauses += is_due
             clock[0] += (end - start) * seconds_of_a_row
+            pauses += pace.is_due(end - start)
         assert sum(sizes) == count
         return sizes, pauses
 
@@ -102,7 +103,7 @@ def test_a_pace_is_learned_and_small_work_is_not_interrupted(monkeypatch: pytest
     assert run(quick, 100, 1e-6)[1] == 0
     assert run(quick, 64, 1e-6) == ([64], 0)
     sizes, pauses = run(slow, 10, 1.0)
-    assert sizes == [1] * 10 and pauses == 9
+    assert sizes == [1] * 10 and pauses == 10
     assert max(run(Pace(calls_users=False), 1 << 21, 1e-6)[0]) * 1e-6 <= 4 * pacing.PIECE_SECONDS
 
 

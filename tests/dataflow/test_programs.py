@@ -29,7 +29,6 @@ from ikebana.errors import EvaluationError
 from ikebana.expressions import Column, Literal
 from ikebana.expressions.core import builders
 from ikebana.operators.expression_steps import Computed, Predicate, RowCondition
-from ikebana.runtime import dataflow
 from ikebana.runtime import program as fusing
 from ikebana.runtime.dataflow import Dataflow
 from tests.dataflow import expressions
@@ -59,7 +58,7 @@ Data = dict[tuple[Any, ...], int]
 @contextmanager
 def fused(mode: str) -> Iterator[None]:
     """Sweeps are done by programs as the mode says."""
-    with patch.object(fusing, "FUSE", mode), patch.object(dataflow, "FUSE", mode):
+    with patch.object(fusing, "FUSE", mode):
         yield
 
 
@@ -422,8 +421,8 @@ def test_oracle_changes_larger_than_a_register(mode: str) -> None:
         assert flow.programs_run == (mode != "never")
 
 
-def test_oracle_memtables_that_spill_in_the_middle() -> None:
-    """Changes of many rows, epoch after epoch: memtables grow, spill, and are compacted."""
+def test_oracle_memtables_that_are_flushed_in_the_middle() -> None:
+    """Changes of many rows, epoch after epoch: memtables grow, are flushed, and are compacted."""
     expected: Counter[int] = Counter()
     with fused("always"), Engine() as engine:
         pairs = pairs_of(engine)
@@ -444,7 +443,7 @@ def test_oracle_memtables_that_spill_in_the_middle() -> None:
 def test_oracle_a_change_larger_than_a_memtable_is_done_by_a_program(workers: int) -> None:
     """One edge is removed and inserted again, on which hundreds of nodes depend."""
     nodes = 700
-    with Engine(workers) as engine:
+    with fused("small"), Engine(workers) as engine:
         edges, _, view = reach_of(engine)
         edges.insert({"src": list(range(2, nodes)), "dst": list(range(3, nodes + 1))})
         engine.advance()
@@ -459,7 +458,7 @@ def test_oracle_a_change_larger_than_a_memtable_is_done_by_a_program(workers: in
 
 def test_oracle_a_table_without_rows_does_not_prevent_programs() -> None:
     """A dataflow imports an index that has no history to replay."""
-    with Engine() as engine:
+    with fused("small"), Engine() as engine:
         edges = engine.input("edges", {"src": pa.int32(), "dst": pa.int32()}, key="src")
         extra = engine.table("extra", {"src": pa.int32(), "dst": pa.int32()}, key=["src", "dst"])
         indexed = extra.arrange("src", "dst").rows().select("src", "dst")
@@ -513,7 +512,7 @@ def test_dropped_views_free_what_their_programs_read() -> None:
         edges, _, view = reach_of(engine)
         change(edges, view)
         flow = flow_of(view)
-        program = flow._lowered_program
+        program = flow._lowered.program
         assert program is not None and flow.programs_run
         inner = [weakref.ref(trace.spine) for trace in program._written]
         del flow, program
@@ -532,7 +531,7 @@ def test_an_idle_dataflow_is_small_after_its_program_ran() -> None:
         before = flow_of(view).own_bytes
         change(edges, view, 1)
         flow = flow_of(view)
-        program = flow._lowered_program
+        program = flow._lowered.program
         assert program is not None and flow.programs_run == 1
         assert flow.own_bytes - before + program._code.nbytes < 20_000
         assert collected(view.read())

@@ -17,7 +17,7 @@ from ikebana.errors import DataflowError, TimeError
 from ikebana.operators import join
 from ikebana.operators.exchange import split
 from ikebana.plan import reachability
-from ikebana.runtime.dataflow import Dataflow
+from ikebana.runtime.channels import Channels
 from ikebana.runtime.messages import PROGRAM_MESSAGES
 from ikebana.runtime.staging import stages
 from ikebana.trace import Updates
@@ -30,14 +30,14 @@ Rows = Counter[tuple[int, int]]
 def exchanges(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The dataflows of all exchanges from now on, those of programs included."""
     names: list[str] = []
-    tell_all = Dataflow._send_all
+    send_all = Channels.send_all
 
-    def record(flow: Dataflow, channel: int, number: int, parts: list[Any]) -> None:
+    def record(channels: Channels, channel: int, number: int, parts: list[Any]) -> None:
         if channel >= PROGRAM_MESSAGES:
-            names.append(flow.name)
-        tell_all(flow, channel, number, parts)
+            names.append(channels.dataflow)
+        send_all(channels, channel, number, parts)
 
-    monkeypatch.setattr(Dataflow, "_send_all", record)
+    monkeypatch.setattr(Channels, "send_all", record)
     return names
 
 

@@ -17,7 +17,7 @@ from ikebana.engine.collection import Collection
 from ikebana.engine.delta_join import natural_join
 from ikebana.operators import lookup
 from ikebana.operators.join import Pairs
-from ikebana.runtime import dataflow
+from ikebana.runtime import program
 
 WIDTH = 9
 
@@ -52,7 +52,7 @@ def hot_table(engine: Engine) -> Table:
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-@patch.object(dataflow, "FUSE", "never")  # pairs are counted in visits
+@patch.object(program, "FUSE", "never")  # pairs are counted in visits
 def test_a_row_with_many_versions_meets_each_probe_once(pairs_met: list[int], at_once: bool) -> None:
     """`at_once`: all updates in one sweep, so that probes are at many epochs too."""
     with Engine() as engine:

@@ -89,7 +89,7 @@ def test_the_prompt_inserts_deletes_and_queries(folder: Path) -> None:
         "tc(2, 4)    tc(x, z) :- tc(x, y), edge(y, z).",
         *("├─ tc(2, 3)    tc(x, y) :- edge(x, y).", "│  └─ edge(2, 3)", "└─ edge(3, 4)"),
         "tc(1, 2) was not inserted, and no rule derives it:",
-        "error: a question has constants and variables only",
+        "error: a query has constants and variables only",
     ]
 
 

@@ -305,11 +305,12 @@ def test_derived_relations_gain_and_lose_facts_of_their_own() -> None:
 def test_a_transaction_is_one_epoch() -> None:
     with Engine() as engine:
         program = load(engine, ".decl a(x: number, s: symbol)  .decl b(s: symbol)  b(s) :- a(_, s).")
-        feed = program.relation("b").changes(timeout=1)
+        feed = program.relation("b").changes(timeout=0)
         with program.transaction():
             program.insert("a", {"x": [1, 2], "s": ["one", "two"]})
             program.remove("a", [(1, "one")])
             program.insert("a", pa.table({"s": ["three"], "x": [3]}))
+        engine.run()
         ((_, changes),) = list(feed)
         assert sorted(zip(changes["s"].to_pylist(), changes["diff"].to_pylist(), strict=True)) == [
             ("three", 1),

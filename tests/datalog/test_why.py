@@ -15,8 +15,9 @@ from hypothesis import given
 from ikebana import Engine
 from ikebana.datalog import Program, check, parse, parse_atom, syntax
 from ikebana.datalog.check import CheckedProgram, CheckedRule
+from ikebana.datalog.proofs import Proof
 from ikebana.datalog.storage import Storage
-from ikebana.datalog.why import Explainer, Proof
+from ikebana.datalog.why import Explainer
 from ikebana.errors import DatalogError
 from ikebana.expressions import ColumnBatch
 from tests.datalog import naive

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-import time
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from ikebana.engine import Engine, Table, View, subscriptions
 from ikebana.engine.subscriptions import CREDIT, Subscription
 from ikebana.errors import DataflowError, DroppedError, TimeError
 from ikebana.runtime.messages import FAILURES
+from tests.clusters import SOON, within
 from tests.dataflow.harness import Setup, collected, engine_of
 
 POISON = 13
@@ -180,13 +180,6 @@ def test_a_garbage_collected_subscription_is_closed(engine: Engine) -> None:
     assert set(engine.coordinator._listeners) == {FAILURES}
 
 
-def wait_until(condition: Any) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 def test_callbacks(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     table = table_of(engine)
     view = engine.install("all", table)
@@ -201,7 +194,7 @@ def test_callbacks(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
         bad = view.subscribe(picky)
         for epoch in range(3):
             table.insert({"k": [epoch], "v": [0]})
-        wait_until(lambda: bad.closed and len(seen) == 3)
+        assert within(SOON, lambda: bad.closed and len(seen) == 3)
     assert seen == [0, 1, 2]
     assert isinstance(bad.error, ZeroDivisionError)
     good.close()
@@ -279,8 +272,7 @@ def test_plain_rows(engine: Engine) -> None:
 
 def test_reading_before_any_epoch_is_closed(engine: Engine) -> None:
     view = engine.install("all", table_of(engine))
-    with pytest.raises(TimeError):
-        view.read()
+    assert view.read().num_rows == 0
     assert items(view.changes()) == []
 
 
@@ -295,7 +287,7 @@ def insert_and_read(engine: Engine, table: Table, view: View, threads: int, inse
     """Threads that insert and read concurrently: results never go back in time, and all rows arrive in the end."""
     failures: list[BaseException] = []
     start = engine.epoch
-    follower = view.changes(timeout=10)
+    follower = view.changes(timeout=SOON)
 
     def work(number: int) -> None:
         try:

@@ -28,14 +28,16 @@ def sizes(engine: Engine) -> dict[str, int]:
     """
     assert isinstance(engine.cluster, InProcess)
     gc.collect()
-    owners = [engine, engine.catalog, engine.coordinator, engine.cluster, *engine.cluster.workers]
+    workers = engine.cluster.workers
+    parts = [part for peer in workers for part in (peer, peer._inputs, peer._results, peer.scheduler)]
+    owners = [engine, engine.catalog, engine.coordinator, engine.cluster, *parts]
     counts = {
         f"{type(owner).__name__} {at} {name}": len(value)
         for at, owner in enumerate(owners)
         for name, value in vars(owner).items()
         if isinstance(value, CONTAINERS) and getattr(value, "maxlen", None) is None
     }
-    sources = [inputs for peer in engine.cluster.workers for inputs in peer._inputs.values()]
+    sources = [inputs for peer in workers for inputs in peer._inputs._sources.values()]
     held = sum(status.bytes + status.inner_bytes for status in engine.status())
     return {**counts, "sources": sum(map(len, sources)), "nodes": len(ir._interned), "bytes": held}
 

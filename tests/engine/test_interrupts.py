@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +15,10 @@ from ikebana.cluster.interrupts import defer_interrupts
 from ikebana.cluster.processes import Processes
 from ikebana.engine import Engine, Table
 from ikebana.runtime.messages import Commit, Install, Ping, Read
-from tests.clusters import within
+from tests.clusters import SOON, Brake, interrupt, interrupted, within
 from tests.dataflow.harness import collected
 
 pytestmark = pytest.mark.usefixtures("forked_workers")
-
-LONG = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -40,58 +36,18 @@ def table(engine: Engine) -> Iterator[Table]:
         engine.drop_table(name)
 
 
-def interrupt() -> None:
-    """What Ctrl-C does, and a notebook's stop button."""
-    os.kill(os.getpid(), signal.SIGINT)
-
-
-def interrupted_when(condition: Callable[[], object], wait: Callable[[], object]) -> None:
-    """Call `wait`, which is interrupted once a condition holds; the condition only holds while `wait` waits."""
-
-    def watch() -> None:
-        assert within(LONG, lambda: bool(condition()))
-        interrupt()
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        wait()
-    thread.join()
-
-
-class Brake:
-    """A function for workers that reports when it runs, and returns when it is released."""
-
-    def __init__(self, folder: Path) -> None:
-        self._works, self._free = folder / "works", folder / "free"
-
-    def __call__(self, columns: Any) -> Any:
-        if not len(columns["v"]):
-            return columns["v"].is_valid()
-        self._works.touch()
-        while not self._free.exists():
-            time.sleep(0.01)
-        return columns["v"].is_valid()
-
-    def works(self) -> bool:
-        return self._works.exists()
-
-    def release(self) -> None:
-        self._free.touch()
-
-
 def calls_under_way(engine: Engine) -> int:
     assert isinstance(engine.cluster, Processes)
     return len(engine.cluster._connections._calls)
 
 
 def test_regression_a_late_reply_is_ignored(engine: Engine, table: Table, tmp_path: Path) -> None:
-    brake = Brake(tmp_path)
+    brake = Brake(tmp_path / "brake")
     slow = engine.install("slow", table.filter(brake))
     quick = engine.install("quick", table.count("v"))
     table.insert({"k": [1, 2, 3], "v": [7, 7, 8]})
     for wait in (slow.read, lambda: slow.wait(engine.epoch - 1), engine.wait):
-        interrupted_when(lambda: brake.works() and calls_under_way(engine), wait)
+        interrupted(wait, lambda: brake.works() and calls_under_way(engine))
     assert not calls_under_way(engine)
     brake.release()
     assert collected(quick.read()) == {(7, 2): 1, (8, 1): 1}  # not the rows that the first one asked for
@@ -101,27 +57,47 @@ def test_regression_a_late_reply_is_ignored(engine: Engine, table: Table, tmp_pa
 
 
 def test_regression_an_interrupted_transaction_leaves_nothing(engine: Engine, table: Table, tmp_path: Path) -> None:
-    brake = Brake(tmp_path)
+    brake = Brake(tmp_path / "brake")
     engine.install("slow", table.filter(brake))
     table.insert({"k": [1], "v": [1]})
-    assert within(LONG, brake.works)
+    assert within(SOON, brake.works)
     epoch, ask = engine.epoch, engine.coordinator.cluster.ask
 
-    def interrupted(request: Any, worker: int | None = None) -> Any:
+    def interrupted_ask(request: Any, worker: int | None = None) -> Any:
         interrupt()
         return ask(request, worker)
 
-    engine.coordinator.cluster.ask = interrupted  # type: ignore[method-assign]
+    engine.coordinator.cluster.ask = interrupted_ask  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         table.insert({"k": [2], "v": [2]})
+    interrupted_epoch = engine.epoch
     with pytest.raises(KeyboardInterrupt), engine.transaction():
-        table.insert({"k": [2], "v": [2]})
-        table.insert({"k": [3], "v": [3]})
+        table.insert({"k": list(range(2, 9)), "v": [2] * 7})  # on both workers
+        table.insert({"k": [9], "v": [3]})
     engine.coordinator.cluster.ask = ask  # type: ignore[method-assign]
-    assert engine.epoch == epoch and not engine.coordinator._open
+    assert epoch <= interrupted_epoch == engine.epoch and not engine.coordinator._open
     brake.release()
-    table.insert({"k": [2], "v": [5]})
+    assert table.insert({"k": [2], "v": [5]}) == interrupted_epoch
     assert collected(engine.install("all", table).read()) == {(1, 1): 1, (2, 5): 1}
+
+
+def test_a_transaction_that_is_interrupted_after_its_commit_is_applied(engine: Engine, table: Table) -> None:
+    view, ask = engine.install("all", table), engine.coordinator.cluster.ask
+    changes = view.changes("now")
+
+    def interrupted_ask(request: Any, worker: int | None = None) -> Any:
+        ask(request, worker)
+        interrupt()
+
+    for k in (1, 2, 3):  # of both workers
+        engine.coordinator.cluster.ask = interrupted_ask  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            table.insert({"k": [k], "v": [k]})
+        engine.coordinator.cluster.ask = ask  # type: ignore[method-assign]
+        epoch = table.insert({"k": [10 * k], "v": [k]})
+        assert collected(next(changes)[1]) == {(k, k): 1}
+        assert (epoch, {(10 * k, k): 1}) == ((item := next(changes))[0], collected(item[1]))
+    assert collected(view.read()) == {(k, k // 10 or k): 1 for k in (1, 2, 3, 10, 20, 30)}
 
 
 def test_regression_a_view_whose_installation_is_interrupted_is_removed(
@@ -131,12 +107,12 @@ def test_regression_a_view_whose_installation_is_interrupted_is_removed(
     before = {status.dataflow for status in engine.status()}
     send = Processes.command
 
-    def interrupted(self: Processes, command: Any, worker: int | None = None) -> None:
+    def interrupted_command(self: Processes, command: Any, worker: int | None = None) -> None:
         if isinstance(command, Install | Commit):
             interrupt()
         send(self, command, worker)
 
-    monkeypatch.setattr(Processes, "command", interrupted)
+    monkeypatch.setattr(Processes, "command", interrupted_command)
     for make in (
         lambda: engine.install("counts", table.count("v").join(table, "v")),
         lambda: engine.table("more", {"k": pa.int64()}, key="k"),
@@ -157,7 +133,7 @@ def test_regression_changes_go_on_after_an_interrupt(engine: Engine, table: Tabl
     changes = view.changes()
     epochs = [table.insert({"k": [1], "v": [1]})]
     assert next(changes)[0] == epochs[0]
-    interrupted_when(lambda: changes._received._waiters, lambda: next(changes))  # type: ignore[attr-defined]
+    interrupted(lambda: next(changes), lambda: changes._received._waiters)  # type: ignore[attr-defined]
     epochs = [table.insert({"k": [k], "v": [1]}) for k in range(2, 40)]
     assert [next(changes)[0] for _ in epochs] == epochs
     with pytest.raises(KeyboardInterrupt), view.hold() as held:

@@ -202,7 +202,7 @@ def test_epochs_that_are_held_and_others(engine: Engine, table: Table, totals: V
         (None, {"who": 7}, "column 'who' is not of type string"),
         (None, {"who": None}, "column 'who' has a null"),
         (None, {"sum": "many"}, "column 'sum' is not of type int64"),
-        (None, {"who": ["c1", "c2"], "sum": [3]}, "the columns are ragged"),
+        (None, {"who": ["c1", "c2"], "sum": [3]}, "the columns have different lengths"),
     ],
 )
 def test_keys_that_do_not_fit(totals: View, keys: Any, columns: dict[str, Any], message: str) -> None:

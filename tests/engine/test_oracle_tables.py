@@ -30,7 +30,7 @@ def stage_by_clients(engine: Engine, transaction: Transaction, table: Table, mod
                 for worker, stage in stages(table.spec, half, ops[:kept], **whose):
                     engine.cluster.command(stage, worker)
         counted.append((name, feed.failures[part]))
-    transaction.adopt(table, counted)
+    transaction._adopt(table, counted)
 
 
 @examples(1.5)

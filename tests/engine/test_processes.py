@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -13,10 +12,12 @@ import pytest
 
 from ikebana.cluster.client import Client
 from ikebana.cluster.processes import Processes
+from ikebana.cluster.protocol import Grant
 from ikebana.engine import Engine, Table, View
 from ikebana.errors import ChangeError, DataflowError
 from ikebana.runtime.messages import Read
 from ikebana.runtime.staging import stages
+from tests.clusters import SOON, within
 from tests.dataflow.harness import collected
 from tests.engine.test_following import insert_and_read
 from tests.engine.test_lookups import look_up_while_prices_move
@@ -86,27 +87,34 @@ def test_one_of_several_threads_wins_a_key(engine: Engine, table: Table) -> None
     assert {(1000 + 100 * v + k, v) for k, v in keys.items()} == {row for row in rows if row[0] >= 1000}
 
 
-def test_guests_stage_with_the_owners_and_read_from_them(engine: Engine, table: Table) -> None:
+def test_clients_stage_rows_with_their_owners_and_read_from_them(engine: Engine, table: Table) -> None:
     view = engine.install("all", table)
     transaction = engine.transaction()
     assert isinstance(engine.cluster, Processes)
-    with Client(engine.cluster.credentials) as client:
+    grant = Grant(1000.0, stages=((transaction.number, table.spec.name),))
+    engine.run()  # the workers know the table
+    with Client(engine.cluster.keys.issue(grant)) as client:
         for part in range(4):
             data = {"k": range(part * 1000, (part + 1) * 1000), "v": [part] * 1000}
             for attempt in (0, 1):
                 sent = {name: list(column)[: 500 + 500 * attempt] for name, column in data.items()}
                 for worker, stage in stages(
-                    table.spec, sent, "insert", transaction=transaction.number, part=part, attempt=attempt, workers=2
+                    table.spec,
+                    sent,
+                    "insert",
+                    transaction=transaction.number,
+                    part=(part, 0),
+                    attempt=attempt,
+                    workers=2,
                 ):
                     client.send(worker, stage)
-        client.finish()
-        transaction.adopt(table, [(part, 1) for part in range(4)])
-        epoch = transaction.commit()
-        with view.hold() as held:
-            table.delete({"k": range(4000)})
-            parts = [
-                client.ask(worker, Read(view.dataflow, (epoch,), held.number, wait=True)).rows for worker in range(2)
-            ]
+    transaction._adopt(table, [((part, 0), 1) for part in range(4)])
+    epoch = transaction.commit()
+    with view.hold() as held:
+        table.delete({"k": range(4000)})
+        read = Read(view.dataflow, (epoch,), held.number, wait=True)
+        with Client(engine.cluster.keys.issue(Grant(1000.0, holds=((held.number, view.dataflow),)))) as client:
+            parts = [client.ask(worker, read).rows for worker in range(2)]
             assert collected(pa.concat_tables(parts)) == {(k, k // 1000): 1 for k in range(4000)}
     assert view.to_arrow().num_rows == 0
 
@@ -114,13 +122,10 @@ def test_guests_stage_with_the_owners_and_read_from_them(engine: Engine, table: 
 def test_changes_of_many_epochs_reach_slow_and_quick_readers(engine: Engine, table: Table) -> None:
     view = counted(engine, table)
     seen: list[int] = []
-    slow, called = view.changes(timeout=10), view.subscribe(lambda epoch, changes: seen.append(epoch))
+    slow, called = view.changes(timeout=SOON), view.subscribe(lambda epoch, changes: seen.append(epoch))
     epochs = [table.insert({"k": [k], "v": [k % 3]}) for k in range(200)]
     assert [next(slow)[0] for _ in epochs] == epochs
-    deadline = time.monotonic() + 10
-    while seen != epochs and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert seen == epochs
+    assert within(SOON, lambda: seen == epochs)
     called.close()
 
 
@@ -130,11 +135,11 @@ def test_waiting_for_changes_does_not_keep_others_from_working(engine: Engine, t
     changes = view.changes()
     waiting = threading.Thread(target=lambda: epochs.extend(epoch for epoch, _ in changes))
     waiting.start()
-    time.sleep(0.05)
+    assert within(SOON, lambda: bool(changes._received._waiters))  # type: ignore[attr-defined]
     epoch = table.insert({"k": [1], "v": [1]})
     view.wait(epoch or 0)
     view.drop()
-    waiting.join(10)
+    waiting.join(SOON)
     assert epochs == [epoch]
 
 

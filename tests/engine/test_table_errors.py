@@ -93,7 +93,7 @@ REFUSED: dict[str, tuple[Callable[[Table], Any], type[IkebanaError], str]] = {
         r"cannot change table 'people': column 'n' is not of type int32",
     ),
     "a number that is too large": (lambda t: t.insert(rows(5, n=np.array([1 << 40]))), SchemaError, "not of type int3"),
-    "ragged columns": (lambda t: t.insert(rows(5, n=[1, 2])), SchemaError, "ragged"),
+    "ragged columns": (lambda t: t.insert(rows(5, n=[1, 2])), SchemaError, "different lengths"),
     "an unknown op": (lambda t: t.change(rows(5), ["merge"]), SchemaError, "there is no op 'merge'"),
     "too few ops": (
         lambda t: t.change(rows(5, 6, 7), ["insert", "delete"]),
@@ -216,7 +216,7 @@ def test_late_rows_of_an_ended_transaction_are_forgotten(engine: Engine, people:
             engine.cluster.command(stage, worker)
     engine.run()
     assert {number for worker in workers for number in worker._transactions._open} == {first.number}
-    first.adopt(people, [(0, 0)])
+    first._adopt(people, [(0, 0)])
     first.commit()
     people.upsert(rows(10))
     engine.run()
@@ -297,6 +297,7 @@ def test_a_transaction_does_not_meet_another_table_of_the_same_name(engine: Engi
 
 
 def test_a_query_that_cannot_be_sent_leaves_nothing_behind(engine: Engine, people: Table) -> None:
+    engine.run()
     before, send = engine.status(), engine.coordinator.command
 
     def refuse(command: Any, worker: int | None = None) -> None:

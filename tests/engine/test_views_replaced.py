@@ -74,7 +74,7 @@ def test_an_unfinished_replacement_leaves_the_view() -> None:
 
 def test_when_epochs_were_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("ikebana.engine.coordinator.time.monotonic", lambda: now)
+    monkeypatch.setattr("ikebana.engine.epoch_times.time.time", lambda: now)
     with Engine() as engine:
         for _ in range(3):
             engine.advance()

@@ -265,9 +265,9 @@ def test_motifs_and_interactive_queries_read_the_indexes_of_programs() -> None:
     assert open_triads.to_arrow().num_rows == 0
 
 
-def _indexes_of_edges(engine: Engine) -> list[tuple[str, ...]]:
-    """The indexes of edges without their properties, by key."""
-    return sorted(one.key for one in engine.status() if set(one.columns) == {"src", "dst"})
+def _indexes_of_edges(engine: Engine) -> list[str]:
+    """The dataflows that maintain indexes of edges without their properties."""
+    return sorted(one.dataflow for one in engine.status() if set(one.columns) == {"src", "dst"})
 
 
 def test_columns_are_checked(engine: Engine) -> None:

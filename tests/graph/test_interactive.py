@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from ikebana.engine import Engine
 from ikebana.errors import DroppedError, SchemaError
 from ikebana.graph import interactive
-from ikebana.graph.interactive import GraphQuery, Interactive
-from ikebana.runtime import dataflow, program
+from ikebana.graph.graph_queries import GraphQuery
+from ikebana.graph.interactive import Interactive
+from ikebana.runtime import program
 from ikebana.runtime.dataflow import Dataflow
 from tests.dataflow.harness import cluster_of
 from tests.profiles import examples
@@ -332,7 +333,7 @@ def test_large_openings_are_visited() -> None:
     query.open(node=1)
     query.wait()
     flow = flow_of(world, query)
-    with patch.object(program, "FUSE", "small"), patch.object(dataflow, "FUSE", "small"):
+    with patch.object(program, "FUSE", "small"):
         ran = []
         for size in (50, 50, 200, 200, 1):
             before = flow.programs_run, flow.sweeps

@@ -8,6 +8,7 @@ return what is written.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
@@ -142,19 +143,45 @@ def accumulate_rows(updates: list[Update], visible: list[int]) -> list[tuple[int
     return [(row, tuple(total)) for row, total in groups.values() if any(total)]
 
 
-def sum_visible(probes: list[tuple[int, Time]], rows: list[tuple[int, Time, tuple[int, ...]]]) -> list[list[int]]:
-    """For each probe, a key and a time, the sum in each lane of the diffs of its key at times that it sees."""
+def sum_ranges(
+    moments: list[tuple[int, Time]], ranges: list[tuple[int, int]], rows: list[tuple[Time, tuple[int, ...]]]
+) -> list[list[int]]:
+    """For each moment, a group and a time, the sum in each lane of the diffs that it sees in the range of the group."""
     visible = [
-        [diffs for key, time, diffs in rows if key == probe and all(a <= b for a, b in zip(time, at, strict=True))]
-        for probe, at in probes
+        [diffs for time, diffs in rows[slice(*ranges[group])] if all(a <= b for a, b in zip(time, at, strict=True))]
+        for group, at in moments
     ]
     return [[signed(sum(lane)) for lane in zip(*diffs, strict=True)] for diffs in visible]
+
+
+def add_by_group(rows: list[tuple[int, int, int]], groups: int) -> list[int]:
+    """For each group, the sum of the diffs of its rows, each multiplied by its factor."""
+    return [signed(sum(diff * factor for group, diff, factor in rows if group == number)) for number in range(groups)]
 
 
 # Keys.
 def seek_ranges(lane: list[int], probes: list[int]) -> tuple[list[int], list[int]]:
     """For each probe how many keys are less than it, and how many are not greater: its rows lie between."""
     return [sum(key < p for key in lane) for p in probes], [sum(key <= p for key in lane) for p in probes]
+
+
+def seek_sampled(lane: list[int], probes: list[int]) -> tuple[list[int], list[int]]:
+    """The same as `seek_ranges`: the sample only makes it faster."""
+    return seek_ranges(lane, probes)
+
+
+def seek_filtered(lane: list[int], probes: list[int]) -> tuple[list[int], list[int]]:
+    """The same as `seek_ranges`, except that the rows of an absent probe are from 0 to 0."""
+    ranges = [pair if pair[0] < pair[1] else (0, 0) for pair in zip(*seek_ranges(lane, probes), strict=True)]
+    return [start for start, _ in ranges], [end for _, end in ranges]
+
+
+def fill_filter(lane: list[int], words: list[int]) -> list[int]:
+    """The words with two bits of each key: the upper half of its hash determines the word, the lowest bits which."""
+    filled = list(words)
+    for hash_ in map(mix, lane):
+        filled[(hash_ >> 32) * len(words) >> 32] |= 1 << (hash_ & 63) | 1 << (hash_ >> 6 & 63)
+    return filled
 
 
 def narrow_ranges(
@@ -256,6 +283,19 @@ def gather_strings(a: list[bytes], b: list[bytes], rows: list[int]) -> list[byte
     return [(a + b)[row] for row in rows]
 
 
+# Exchanges.
+def send_rows(rows: list[tuple[int, ...]], key: int, workers: int) -> list[list[tuple[int, ...]]]:
+    """The rows for each worker, in order: that of the shard of the cell at `key`."""
+    return [[row for row in rows if shard_rows([row[key]], workers) == [worker]] for worker in range(workers)]
+
+
+def receive_rows(
+    held: list[tuple[int, ...]], arriving: list[tuple[int, ...]], room: int
+) -> list[tuple[int, ...]] | None:
+    """The rows that are there, and then those that arrive; None if there is no room for them."""
+    return held + arriving if len(held) + len(arriving) <= room else None
+
+
 # Programs.
 def extend_rows(
     traces: Sequence[tuple[PlainTrace, int, int]],
@@ -289,3 +329,11 @@ def run_program(
 ) -> int:
     """What each instruction does, in turn; what those are is in `naive_program`. Nothing, if one of them fails."""
     return naive_program.run(code, traces, slots, counts, room, now)
+
+
+# Texts.
+def search_parts(texts: list[bytes], parts: list[bytes], at_start: bool, at_end: bool) -> list[bool]:
+    """Whether each text has all parts, in order and without overlap, the first and the last of them at its ends."""
+    body = b".*".join(map(re.escape, parts))
+    pattern = re.compile((b"" if at_start else b".*") + body + (b"" if at_end else b".*"), re.DOTALL)
+    return [pattern.fullmatch(text) is not None for text in texts]

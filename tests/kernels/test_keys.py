@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikebana import kernels
+from ikebana.kernels.layout import SAMPLED
 from ikebana.kernels.match import GROUP
 from tests.kernels import naive
 from tests.kernels.arrays import JUNK, LAYOUTS, LIMITS, NUMBERS, lane, sorted_lanes
@@ -28,6 +29,36 @@ def test_few_probes_are_found_in_a_long_lane(seed, rows, keys, probes, layout):
     starts, ends = kernels.seek_ranges(layout(lane), layout(wanted))
     assert np.array_equal(starts, np.searchsorted(lane, wanted, side="left"))
     assert np.array_equal(ends, np.searchsorted(lane, wanted, side="right"))
+
+
+@given(sorted_lanes(), sorted_lanes() | st.lists(NUMBERS).map(sorted), LAYOUTS)
+def test_twin_seek_sampled(keys, probes, layout):
+    starts, ends = kernels.seek_sampled(layout(lane(keys)), lane(keys)[::SAMPLED].copy(), layout(lane(probes)))
+    assert (starts.tolist(), ends.tolist()) == naive.seek_sampled(keys, probes)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 20_000), st.integers(1, 10**6), st.integers(0, 40))
+def test_few_probes_are_found_with_a_sample(seed, rows, keys, probes):
+    random = np.random.default_rng(seed)
+    lane, wanted = np.sort(random.integers(0, keys, rows)), np.sort(random.integers(-1, keys + 1, probes))
+    starts, ends = kernels.seek_sampled(lane, lane[::SAMPLED].copy(), wanted)
+    assert np.array_equal(starts, np.searchsorted(lane, wanted, side="left"))
+    assert np.array_equal(ends, np.searchsorted(lane, wanted, side="right"))
+
+
+@given(sorted_lanes(), st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=9), LAYOUTS)
+def test_twin_fill_filter(keys, words, layout):
+    filled = np.array(words, np.uint64)
+    kernels.fill_filter(layout(lane(keys)), filled)
+    assert filled.tolist() == naive.fill_filter(keys, words)
+
+
+@given(sorted_lanes(), sorted_lanes() | st.lists(NUMBERS).map(sorted), st.integers(1, 70), LAYOUTS)
+def test_twin_seek_filtered(keys, probes, words, layout):
+    filled = np.zeros(words, np.uint64)
+    kernels.fill_filter(lane(keys), filled)
+    starts, ends = kernels.seek_filtered(layout(lane(keys)), layout(filled), layout(lane(probes)))
+    assert (starts.tolist(), ends.tolist()) == naive.seek_filtered(keys, probes)
 
 
 @given(st.lists(st.tuples(sorted_lanes(), sorted_lanes().map(lambda probes: probes[::7]))), LAYOUTS)

@@ -113,7 +113,7 @@ def two_arrangements(rows: list[Row], rooms: tuple[int, int], room: int = 16) ->
 ROWS = [(7, 1, 1), (LEAST, 0, 1), (5, 5, -1)]
 
 
-def test_full_memtables_spill_and_all_are_restored() -> None:
+def test_full_memtables_are_flushed_and_all_are_restored() -> None:
     assert compare(two_arrangements(ROWS, (5, 5))) == opcodes.DONE
     assert compare(two_arrangements(ROWS, (5, 4))) == opcodes.SPILL
     assert compare(two_arrangements(ROWS, (4, 5))) == opcodes.SPILL

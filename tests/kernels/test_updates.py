@@ -43,26 +43,39 @@ def test_twin_accumulate_rows(case, layout, visible):
     assert list(zip(rows.tolist(), tuples(sums.T), strict=True)) == naive.accumulate_rows(grouped, visible)
 
 
-@given(some_updates(), st.integers(1, 3), st.lists(st.tuples(NUMBERS, st.integers(0, 3))), LAYOUTS, st.data())
-def test_twin_sum_visible(case, dimensions, probes, layout, data):
-    diff_lanes, count, updates = case
-    times = st.tuples(*[st.integers(0, 3)] * dimensions)
+@given(some_updates(), st.integers(1, 3), LAYOUTS, st.data())
+def test_twin_sum_ranges(case, dimensions, layout, data):
+    diff_lanes, count, rows = case
+    times, place = st.tuples(*[st.integers(0, 3)] * dimensions), st.integers(0, len(rows))
     table, at = (data.draw(st.lists(times, min_size=size, max_size=size)) for size in (count, 4))
-    rows, probes = sorted(updates), sorted(probes + [(key, 1) for key, *_ in updates[::2]])
-    key, _, _, tix, diffs = lanes_of(rows, diff_lanes, layout)
-    sums = np.full((diff_lanes, len(probes)), JUNK)
-    kernels.sum_visible(
-        layout(lane([key for key, _ in probes])),
-        layout(index([position for _, position in probes])),
+    ranges = data.draw(st.lists(st.tuples(place, place).map(sorted).map(tuple), min_size=1, max_size=5))
+    moments = data.draw(st.lists(st.tuples(st.integers(0, len(ranges) - 1), st.integers(0, 3))))
+    _, _, _, tix, diffs = lanes_of(rows, diff_lanes, layout)
+    sums = np.full((diff_lanes, len(moments)), JUNK)
+    kernels.sum_ranges(
+        layout(lane([group for group, _ in moments])),
+        layout(index([position for _, position in moments])),
         layout(lane(at)),
-        key,
+        layout(lane([start for start, _ in ranges])),
+        layout(lane([end for _, end in ranges])),
         tix,
         diffs,
         layout(lane(table).reshape(-1, dimensions)),
         sums,
     )
-    expected = naive.sum_visible(
-        [(key, at[position]) for key, position in probes], [(key, table[time], diffs) for key, *_, time, diffs in rows]
+    expected = naive.sum_ranges(
+        [(group, at[position]) for group, position in moments],
+        ranges,
+        [(table[time], diffs) for *_, time, diffs in rows],
     )
     result = (sums - JUNK).T.tolist()
     assert [row if any(row) else [] for row in result] == [row if any(row) else [] for row in expected]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), NUMBERS, NUMBERS)), LAYOUTS)
+def test_twin_add_by_group(rows, layout):
+    groups, diffs, factors = (layout(kind([row[at] for row in rows])) for at, kind in enumerate((index, lane, lane)))
+    sums = np.zeros(5, np.int64)
+    kernels.add_by_group(groups, diffs, factors, sums)
+    given_rows = list(zip(groups.tolist(), diffs.tolist(), factors.tolist(), strict=True))
+    assert sums.tolist() == naive.add_by_group(given_rows, 5)

@@ -19,6 +19,7 @@ from ikebana.engine.collection import Collection, constant, iterate
 from ikebana.engine.delta_join import natural_join
 from ikebana.errors import DataflowError, SchemaError, TimeError
 from ikebana.operators import join
+from ikebana.runtime.messages import Read
 from tests.dataflow.harness import cluster_of, pairs, pairs_input, read, settle
 from tests.trace.trace_run import merge_all
 
@@ -134,7 +135,7 @@ def test_regression_a_refused_input_kept_its_name() -> None:
     with pytest.raises(SchemaError):
         engine.input("numbers", NUMBERS, key="x")
     with pytest.raises(SchemaError):
-        engine.input("numbers", {"diff": pa.int64()})
+        engine.input("numbers", {"x": pa.list_(pa.float16())})
     engine.input("numbers", NUMBERS)
 
 
@@ -142,12 +143,12 @@ def test_regression_planning_took_time_exponential_in_the_depth_of_the_plan() ->
     """A plan of forty nodes, one above the other, is installed within seconds."""
     engine = Engine()
     collection: Collection = pairs_input(engine)
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(20):
         collection = collection.select(v="k", k="v").distinct()
     engine.install("deep", collection)
     settle(engine)
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
 
 
 # Inputs that are closed.
@@ -491,3 +492,39 @@ def test_regression_rows_that_a_program_has_joined_were_unknown_to_visits() -> N
     left.insert({"k": np.full(5000, 1), "left": np.arange(5000)})
     engine.advance()
     assert view.read().num_rows == 5000
+
+
+def test_regression_a_commit_that_the_driver_does_not_know_of_yet_was_an_error_of_readers() -> None:
+    """A worker that checks and commits a change at once may have released the epoch that another thread reads."""
+    engine = Engine()
+    table = engine.table("t", {"id": pa.int64()}, key="id")
+    view = engine.install("all", table)
+    table.insert({"id": [1]})
+    ask, refused = engine.coordinator.ask, []
+
+    def refuse_first(request: Any, *arguments: Any, **options: Any) -> list[Any]:
+        if isinstance(request, Read) and request.hold is None and not refused:
+            refused.append(request)
+            raise TimeError("the epoch is not kept any more")
+        return ask(request, *arguments, **options)
+
+    with patch.object(engine.coordinator, "ask", refuse_first):
+        assert view.read().to_pylist() == [{"id": 1, "diff": 1}]
+        assert refused
+    with pytest.raises(TimeError, match="cannot read view 'all' at epoch 0"):
+        table.insert({"id": [2]})
+        view.read(at=0)
+
+
+def test_regression_reading_before_the_first_epoch_is_closed() -> None:
+    """It raised an error about epoch -1; the result is empty then, and has its columns."""
+    with Engine(2) as engine:
+        edges = engine.input("edges", {"src": pa.int64(), "dst": pa.int64()})
+        view = engine.install("fans", edges.count("src"))
+        edges.insert({"src": [1, 1], "dst": [2, 3]})
+        before = view.read()
+        assert before.num_rows == view.to_arrow().num_rows == view.lookup(src=1).num_rows == 0
+        assert view.first_rows(5)[1] == 0
+        engine.advance()
+        assert view.read().schema == before.schema and view.read().num_rows == 1
+        assert view.lookup(src=1).num_rows == 1

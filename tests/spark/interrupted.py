@@ -5,19 +5,17 @@ An interrupt is sent when a condition holds, not after a delay. After each inter
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ikebana.spark import Session, connect, spark_session
-from tests.clusters import is_running, within, workers_below
+from ikebana.spark import Session, connect
+from tests.clusters import Brake, interrupted, is_running, within, workers_below
 from tests.spark.sessions import SMALL
 
 LONG = 600.0
@@ -28,34 +26,6 @@ SLOTS = {"spark.master": "local[6]", "spark.log.level": "OFF", **SMALL}
 
 class Stuck(Exception):
     """Raised by the interrupt handler of an application."""
-
-
-class Brake:
-    """A function of tasks and workers that signals when it runs, and returns when it is released."""
-
-    def __init__(self, path: Path) -> None:
-        self._works, self._free = path.with_suffix(".works"), path.with_suffix(".free")
-
-    def __call__(self, columns: Any) -> Any:
-        if len(columns["id"]):
-            self._stop()
-        return columns["id"].is_valid()
-
-    def batches(self, batches: Iterator[Any]) -> Iterator[Any]:
-        for batch in batches:
-            self._stop()
-            yield batch
-
-    def _stop(self) -> None:
-        self._works.touch()
-        while not self._free.exists():
-            time.sleep(0.01)
-
-    def works(self) -> bool:
-        return self._works.exists()
-
-    def let_go(self) -> None:
-        self._free.touch()
 
 
 class InterruptedSession:
@@ -89,7 +59,7 @@ class InterruptedSession:
     ) -> None:
         """Interrupt a call that waits, and check that everything works as before."""
         pids = list(self.session._cluster.pids)
-        interrupted(wait, when, expected)
+        interrupted(wait, when, expected, LONG)
         afterwards()
         assert pids == self.session._cluster.pids and all(map(is_running, pids))
         self.check()
@@ -117,25 +87,6 @@ class InterruptedSession:
         assert self.copy.to_df().count() == 2
         self.session.close()
         assert not workers_below()
-
-
-def interrupted(
-    wait: Callable[[], object], when: Callable[[], object], expected: type[BaseException] = KeyboardInterrupt
-) -> None:
-    """Interrupt a call that waits as soon as a condition holds."""
-
-    def watch() -> None:
-        assert within(LONG, lambda: bool(when()))
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        wait()
-    except expected:
-        thread.join()
-    else:
-        raise AssertionError("it was not interrupted")
 
 
 def running_tasks(spark: SparkSession) -> int:
@@ -169,9 +120,8 @@ def load_more(world: InterruptedSession, brake: Brake) -> None:
         world.table.load(world.slow_rows(brake))
 
 
-def on_users_spark(folder: Path, done: Callable[[], object]) -> None:
+def on_users_spark(spark: SparkSession, folder: Path, done: Callable[[], object]) -> None:
     """With the user's SparkSession, interrupt handlers other than PySpark's, and sessions of other threads."""
-    spark = spark_session.start(0, config=SLOTS)
     interrupted_connect(spark)
     sessions: list[Session] = []
     thread = threading.Thread(target=lambda: sessions.append(connect(spark, workers=2)))
@@ -185,7 +135,7 @@ def on_users_spark(folder: Path, done: Callable[[], object]) -> None:
         brake = world.brake()
         slow = session.view("slow", world.table.filter(brake))
         assert within(LONG, brake.works)
-        world.interrupted(partial(read, slow), lambda: connections._calls, afterwards=brake.let_go)
+        world.interrupted(partial(read, slow), lambda: connections._calls, afterwards=brake.release)
         slow.drop()
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a notebook
@@ -208,6 +158,6 @@ def interrupted_connect(spark: SparkSession) -> None:
     """An interrupt while workers start leaves no workers, and no job."""
     tracker = spark.sparkContext.statusTracker()
 
-    interrupted(lambda: connect(spark, workers=2), tracker.getActiveJobsIds)
+    interrupted(lambda: connect(spark, workers=2), tracker.getActiveJobsIds, seconds=LONG)
     assert within(LONG, lambda: not tracker.getActiveJobsIds() and not workers_below())
     assert within(LONG, lambda: not running_tasks(spark))

@@ -5,7 +5,9 @@ Both take seconds to start, and the first tasks, queries and streams of each tak
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,6 +15,7 @@ from pyspark.sql import SparkSession
 from ikebana.errors import IkebanaError
 from ikebana.spark import Session, connect, spark_session
 
+ROOT = Path(__file__).parents[2]
 SLOTS = 8
 SMALL = {"spark.default.parallelism": 2, "spark.sql.leafNodeDefaultParallelism": 2, "spark.sql.shuffle.partitions": 2}
 """Few tasks for each job."""
@@ -22,14 +25,18 @@ _open: list[Session] = []
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A SparkSession whose relative paths are in a temporary folder."""
     config = {
         "spark.master": f"local[{SLOTS}]",
         "spark.log.level": "OFF",
         "spark.python.daemon.module": "tests.spark.python_daemon",
         **SMALL,
     }
-    spark = spark_session.start(0, name="tests", config=config)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)  # for the daemon
+        patch.chdir(tmp_path_factory.mktemp("spark"))
+        spark = spark_session.start(0, name="tests", config=config)
     yield spark
     close_shared()
     spark.stop()

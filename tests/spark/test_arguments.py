@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pyarrow.compute as pc
@@ -14,26 +12,6 @@ from pyspark.sql import functions as F
 from ikebana.errors import IkebanaError, SchemaError
 from ikebana.spark import Session, connect
 from ikebana.spark.arguments import checked_count, checked_epoch, checked_key, checked_ops, checked_timeout
-
-STOPPED = """
-import ikebana as ik
-from ikebana.errors import DroppedError
-
-session = ik.connect(workers=1, config={"spark.app.name": "mine", "spark.master": "local[3]"})
-assert session.spark.sparkContext.appName == "mine" and session.spark.sparkContext.uiWebUrl is None
-table = session.create_table("t", "a BIGINT")
-view = session.view("v", table.count("a"))
-session.spark.stop()
-for call in (view.to_df, view.collect, table.to_arrow, session.views, lambda: session.sql("SELECT 1")):
-    try:
-        call()
-    except DroppedError as error:
-        assert "was stopped" in str(error), error
-    else:
-        raise AssertionError(call)
-session.close()
-"""
-"""A program that stops the SparkSession of its session."""
 
 
 @pytest.mark.parametrize(
@@ -98,11 +76,3 @@ def test_tables_and_views(session: Session) -> None:
     for number, condition in enumerate(conditions):
         filtered = session.view(f"filtered {number}", table.filter(condition).count("a"))
         assert sorted(filtered.collect()) == [(1, 1), (3, 1)]
-
-
-@pytest.mark.spark
-def test_a_stopped_spark_session() -> None:
-    """In a process of its own, since there is one SparkContext for all tests."""
-    ran = subprocess.run([sys.executable, "-c", STOPPED], capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    assert "Traceback" not in ran.stderr, ran.stderr

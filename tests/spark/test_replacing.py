@@ -120,10 +120,33 @@ def test_oracle_views_agree_with_spark(session: Session, spark: SparkSession, or
     assert views[0].verify()  # by the queries that views had when it was created
 
 
+def test_regression_a_view_of_a_dataframe_is_verified_anew_each_time(
+    session: Session, spark: SparkSession, orders: Table
+) -> None:
+    """Spark keeps the shuffles of a DataFrame, and would compare the rows of the first call."""
+    sums = orders.to_df().groupBy("region").agg(F.sum("total").alias("total"))
+    views = [session.view("sums", sums), session.view("renamed", sums, columns=["r", "t"])]
+    views.append(session.view("sorted", orders.to_df().orderBy("total").select("id", "total")))
+    for total in (100, 200):
+        assert [view.verify().difference for view in views] == [""] * len(views)
+        orders.upsert((0, "n", total))
+    assert [view.verify().difference for view in views] == [""] * len(views)
+
+
+def test_regression_a_dataframe_of_a_sorted_view_reads_anew_for_each_action(session: Session, orders: Table) -> None:
+    frame = session.view("largest", "SELECT id, total FROM orders ORDER BY total DESC").to_df()
+    assert [row.id for row in frame.take(2)] == [29, 28] and [row.id for row in frame.collect()] == [*range(29, -1, -1)]
+    orders.upsert((7, "n", 100))
+    assert [row.id for row in frame.limit(2).collect()] == [7, 29] and frame.collect()[0].id == 7
+    two = session.view("two", frame.limit(2))
+    orders.upsert((8, "n", 200))
+    assert [row.id for row in two.collect()] == [8, 7] and two.verify()
+
+
 def test_verify_shows_the_difference(session: Session, orders: Table) -> None:
     view = session.view("right", "SELECT id, total FROM orders WHERE id < 3")
     other = session.view("wrong", "SELECT id, total + id div 2 AS total FROM orders WHERE id < 3")
-    other.definition = view.definition
+    other._definition = view._definition
     result = other.verify()
     assert not result and "unexpected rows:\n(2, 3)\nmissing rows:\n(2, 2)" in repr(result)
 

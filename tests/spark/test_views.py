@@ -38,13 +38,13 @@ def orders(session: Session) -> Table:
 
 @contextmanager
 def meanwhile(work: Any) -> Iterator[list[BaseException]]:
-    """Call a function repeatedly in another thread."""
+    """Call a function repeatedly in another thread, with pauses in which readers get the processor."""
     done, errors = threading.Event(), list[BaseException]()
 
     def run() -> None:
         at = 0
         try:
-            while not done.is_set():
+            while not done.wait(0.01):
                 work(at)
                 at += 1
         except BaseException as error:
@@ -194,6 +194,11 @@ def test_epochs_that_are_held(session: Session, spark: SparkSession, orders: Tab
         view.to_arrow(at=0)
 
 
+def session_key(session: Session) -> bytes:
+    """The public key of Spark's processes that plan reads."""
+    return session._snapshots.address._credentials().keys.public
+
+
 def test_leases_end(session: Session, orders: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     server, now = session._snapshots, time.monotonic()
     let_go(session)
@@ -202,18 +207,21 @@ def test_leases_end(session: Session, orders: Table, monkeypatch: pytest.MonkeyP
     for _ in range(3):
         assert session.read("orders").rdd.count() == 30  # Spark does not tell when this ends
     assert len(server._reads) == 3 and sum(holds(session)) == sum(bare) + 3 * session.workers
-    snapshot = server.answer(SnapshotRequest("begin", "orders"))
+    key = session_key(session)
+    start = server.answer(SnapshotRequest("begin", "orders"), key).start
+    assert start is not None
+    snapshot = start.snapshot
     assert holds(session) != bare
     monkeypatch.setattr(server, "_clock", lambda: now + LEASE + 1)
     assert server.expire() == pytest.approx(STREAM_LEASE - LEASE - 1)
-    server.answer(SnapshotRequest("latest", "orders", hold=snapshot.hold))
+    server.answer(SnapshotRequest("latest", "orders", hold=snapshot.hold), key)
     monkeypatch.setattr(server, "_clock", lambda: now + STREAM_LEASE + 1)
     assert server.expire() == pytest.approx(LEASE)  # the stream has asked in the meantime
     monkeypatch.setattr(server, "_clock", lambda: now + 2 * STREAM_LEASE)
     assert server.expire() is None and holds(session) == bare
     for kind in ("latest", "commit"):
         with pytest.raises(DataflowError, match="the changes of 'orders' are no longer kept"):
-            server.answer(SnapshotRequest(kind, "orders", 3, snapshot.hold))
+            server.answer(SnapshotRequest(kind, "orders", 3, snapshot.hold), key)
     assert holds(session) == bare
 
 

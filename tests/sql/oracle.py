@@ -35,6 +35,8 @@ from ikebana.errors import EvaluationError
 from ikebana.expressions import Column, ColumnBatch, Config, Expression, translate
 from ikebana.expressions.core.tree import Tree, parse
 from ikebana.expressions.core.types import arrow_type
+from ikebana.spark.planning.catalyst import Catalyst
+from ikebana.spark.planning.rewriting import Rewriting
 
 _ROW = "row_"
 _SAMPLED = 5
@@ -78,6 +80,8 @@ class Oracle:
         self._frame = self._session.createDataFrame(self._table, schema)
         self._columns = {name: self._table[name].combine_chunks() for name in self._table.column_names}
         self._count = len(table)
+        self._selected: dict[tuple[str, ...], DataFrame] = {}
+        self._catalyst = Catalyst(self._session)
 
     def check(self, texts: Sequence[str], *, ansi: bool) -> None:
         """Fail with all differences between Spark and Ikebana."""
@@ -107,7 +111,11 @@ class Oracle:
         self._session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self._session._jsparkSession)
 
     def _select(self, cases: Sequence[_Case]) -> DataFrame:
-        return self._frame.selectExpr(*(f"{case.text} as {case.name}" for case in cases))
+        """The texts as columns; the same DataFrame for the same texts, since Spark plans it once."""
+        columns = (self._session.conf.get("spark.sql.ansi.enabled"), *(f"{case.text} as {case.name}" for case in cases))
+        if columns not in self._selected:
+            self._selected[columns] = self._frame.selectExpr(*columns[1:])
+        return self._selected[columns]
 
     def _planned(self, cases: Sequence[_Case]) -> list[_Case]:
         """The cases that Spark can plan."""
@@ -126,7 +134,9 @@ class Oracle:
     def _translate(self, cases: Sequence[_Case], ansi: bool) -> None:
         if not cases:
             return
-        plan = parse(self._select(cases)._jdf.queryExecution().optimizedPlan().toJSON())
+        with self._catalyst.planning_session(self._session._jsparkSession) as planning:
+            optimized = self._select(cases)._jdf.queryExecution().optimizedPlan()
+            plan = parse(Rewriting(self._catalyst, planning).apply(optimized).toJSON())
         aliases = {alias.fields["name"]: alias for alias in plan.expressions("projectList")}
         below = _Below(plan, Config(ansi, self._time_zone))
         for case in cases:

@@ -57,7 +57,7 @@ class _RecordingTopic(Topic):
         return RecordedTopic(tables, queries, self.tables.changes)
 
     def _planned(self, text: str) -> Planned:
-        relations = self.session._relations
+        relations = self.session._relations.sources
         names = mentioned(text, relations)
         return renumbered(self.session._queries._planner_of(relations, names).plan(text, names))
 

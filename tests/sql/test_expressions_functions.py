@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.sql import extremes
 from tests.sql.oracle import Oracle, _Case
 
 pytestmark = pytest.mark.spark
@@ -188,10 +189,42 @@ NESTED = pa.table(
             padded([[("a", 1), ("b", None)], None, [], [("c", 3)]], lambda n: [("a", n), ("b", n + 1), (str(n), n)]),
             pa.map_(pa.string(), pa.int32()),
         ),
+        "m2": pa.array(
+            padded([[("c", 1)], [("a", 1)], None, [("c", None)]], lambda n: [("k", n), (str(n + 1), None)]),
+            pa.map_(pa.string(), pa.int32()),
+        ),
+        "sta2": pa.array(
+            [None if n == 3 else [{"p": 1, "q": "x"}, {"p": n, "q": None}, None][: n % 4] for n in range(ROWS)],
+            pa.list_(pa.struct([("p", pa.int32()), ("q", pa.string())])),
+        ),
         "i": pa.array([1, 2, None, 0, -1, 3, -3, 5, 1, 2, 2, 1, 4, 2, 3, 1, -2, 0, 7, 10, 30], pa.int32()),
         "j": pa.array([1, None, 3, 0, 1, -3, 3, 2, 2, 2, 2, 1, 0, 5, 3, 1, 2, 1, 7, 1, 3], pa.int32()),
         "l": list(range(ROWS)),
         "s": padded(["a", None, "b", "c", "x", "日本", ""], lambda n: ["k", "a", "b", "zz", "5"][n % 5]),
+    }
+)
+
+TEXTS_OF_JSON = [
+    *(None, "", " ", "null", '{"x":1,"y":"q"}', '{"x": "bad", "y": [1, 2]}', '{"y":{"z": 1.50, "w": [true]}}', "nope"),
+    *("[1, 2]", '{"x":2147483648}', '{"x":null,"y":null}', '{"x":1.25e1}', '{"x":1', "{'x':3}", '{"x":true} trailing'),
+    *('{"x":"2020-02-29","y":"2020-02-29 10:11:12.5"}', '{"x":123.456,"y":[{"z":1},{"z":"a"},null]}', "{}", "[]"),
+    *('[{"x":1},{"x":"2"}]', '{"x":"\\u00e9\\n\\"","y":"日本"}'),
+]
+JSON = pa.table(
+    {
+        "js": TEXTS_OF_JSON,
+        "i": NUMBERS["i"],
+        "s": STRINGS["s"],
+        "d": NUMBERS["d"],
+        "f": pa.array([0.5, None, math.nan, math.inf, 1e20] * 4 + [1.1], pa.float32()),
+        "bo": NUMBERS["bo"],
+        "dec": NUMBERS["dec"],
+        "dt": TIMES["dt"],
+        "ts": TIMES["ts"],
+        "ntz": TIMES["ntz"],
+        "a": NESTED["a"],
+        "m": NESTED["m"],
+        "b": STRINGS["b"],
     }
 )
 
@@ -212,8 +245,14 @@ ALL_FILES = pytest.mark.parametrize(
         ("floats", NUMBERS, "UTC"),
         ("hashes", NUMBERS, "UTC"),
         ("nested", NESTED, "UTC"),
+        ("maps", NESTED, "UTC"),
+        ("json", JSON, BERLIN),
+        ("tries", extremes.table(), "UTC"),
     ],
-    ids=["strings", "codes", "dates", "times", "formats", "maths", "floats", "hashes", "nested"],
+    ids=[
+        *("strings", "codes", "dates", "times", "formats", "maths", "floats", "hashes", "nested", "maps", "json"),
+        "tries",
+    ],
 )
 MODES = pytest.mark.parametrize("ansi", [True, False], ids=["ansi", "not-ansi"])
 

@@ -18,9 +18,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ikebana.engine import Engine
+from ikebana.operators import buckets
 from ikebana.plan import ir
 from ikebana.plan.sharing import walk
-from ikebana.reducers import ordering
 from ikebana.reducers.ordering import TopRows, order_of, sort_table, top_rows
 from ikebana.reducers.sort_keys import Prefix, SortKey
 from tests.profiles import examples
@@ -184,7 +184,7 @@ def test_oracle_maintained(table: str, data: st.DataObject) -> None:
     keys = data.draw(sort_keys(names))
     limit, offset = data.draw(st.sampled_from([None, 0, 1, 3])), data.draw(st.sampled_from([0, 1, 4]))
     by = data.draw(st.sampled_from([0, 1, len(names)]))
-    with patch.object(ordering, "_BUCKETS", data.draw(st.sampled_from([2, 1024]))):
+    with patch.object(buckets, "_BUCKETS", data.draw(st.sampled_from([2, 1024]))):
         check(
             domains,
             data.draw(histories(domains, most=15)),

@@ -290,6 +290,15 @@ def test_sums_of_floats_come_back() -> None:
         assert view.read().column("s").to_pylist() == [math.fsum([0.1, 0.2])]
 
 
+def test_regression_the_status_of_selected_sums_of_floats() -> None:
+    """The column with the bins of floats was taken for one of the source, which a later step did not have."""
+    with Engine() as engine:
+        source = engine.input("rows", (never("g", pa.int64()), never("x", pa.float64()))).select(h="g", y="x")
+        engine.install("view", aggregate(source, ["h"], (("s", Sum("y", pa.float64(), column_nullable=False)),)))
+        engine.advance()
+        assert engine.status()
+
+
 def test_columns_named_like_slots() -> None:
     fields = (never("slot", pa.int64()), never("lane 0", pa.int64()), never("x", pa.float64()))
     with Engine() as engine:

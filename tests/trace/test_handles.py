@@ -75,7 +75,7 @@ def test_oracle_losing_a_handle_is_dropping_it() -> None:
         assert len(arrange.close()) == 0
 
 
-def test_oracle_a_handle_nobody_asked_for_keeps_the_trace() -> None:
+def test_oracle_a_handle_that_was_not_taken_keeps_the_trace() -> None:
     with no_collector():
         arrange = Arrange(PAIRS)
         arrange.update({"k": [1], "v": [2]}, (0,))

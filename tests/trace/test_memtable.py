@@ -266,7 +266,7 @@ def ones(numbers: range) -> list[Row]:
     return [(number, 0, (1,)) for number in numbers]
 
 
-def test_a_memtable_grows_and_then_spills() -> None:
+def test_a_memtable_grows_and_is_then_flushed() -> None:
     _, handle = started()
     trace = handle.trace
     assert store(trace, ones(range(FEW_ROWS)), (0,))
@@ -281,7 +281,7 @@ def test_a_memtable_grows_and_then_spills() -> None:
 
 
 def test_the_texts_of_a_memtable_are_its_own() -> None:
-    """They stay when the heap grows, when the memtable grows, and when it spills."""
+    """They stay when the heap grows, when the memtable grows, and when it is flushed."""
     _, handle = started(TEXTS)
     trace, expected = handle.trace, []
     for epoch in range(40):
@@ -290,7 +290,7 @@ def test_the_texts_of_a_memtable_are_its_own() -> None:
         trace.publish(None, Antichain.of((epoch + 1,)))
         expected.append((epoch, value_of(TEXTS, row[1])))
         if epoch == 30:
-            trace.spill()
+            trace.flush_memtable()
         table = handle.read((epoch,))
         assert sorted(zip(table["k"].to_pylist(), table["v"].to_pylist(), strict=True)) == expected
 
@@ -312,7 +312,7 @@ def test_regression_texts_that_need_a_little_more_than_an_empty_heap() -> None:
     trace = handle.trace
     assert store(trace, [(0, 10**17, (1,))], (0,))
     trace.publish(None, Antichain.of((1,)))
-    trace.spill()  # leaves an empty heap
+    trace.flush_memtable()  # leaves an empty heap
     rows = [(key, 10**17 + key, (1,)) for key in range(26)]
     bytes_ = sum(len(str(value_of(TEXTS, val))) for _, val, _ in rows)
     assert LEAST_HEAP < bytes_ < LEAST_HEAP + LEAST_HEAP // GROWTH

@@ -8,9 +8,11 @@ from itertools import cycle
 from typing import Any
 from unittest.mock import patch
 
+from ikebana.encoding.spill_files import SpillFiles
 from ikebana.operators import Arrange
 from ikebana.time import Antichain
 from ikebana.trace import Handle, Trace, spine
+from ikebana.trace.merge import nothing_after
 from tests.trace import compare
 from tests.trace.strategies import (
     HASTE,
@@ -77,14 +79,13 @@ def merge_all(trace: Handle | Trace) -> None:
     merged._roll_up(1 + merged.levels)
     merged._settle()
     for batch in merged.batches():
-        nothing = spine._nothing_after(batch)
-        merged._replace(batch, merged._merged(batch, nothing))
+        merged._replace(batch, merged._merged(batch, nothing_after(batch)))
 
 
-def play(script: Script) -> None:
+def play(script: Script, spill: SpillFiles | None = None) -> None:
     """The whole script, then everything merged into one batch."""
     with slow_spines(script.head):
-        world = TraceRun(script)
+        world = TraceRun(script, spill)
         for step in script.steps:
             world.take(step)
             world.check()
@@ -94,9 +95,9 @@ def play(script: Script) -> None:
 class TraceRun:
     """A trace with its handles, and all updates it was given, in the model's form."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, spill: SpillFiles | None = None) -> None:
         self.domain, self.dimensions = script.domain, script.dimensions
-        self.arrange = Arrange(script.domain.schema, dimensions=script.dimensions, effort=script.effort)
+        self.arrange = Arrange(script.domain.schema, dimensions=script.dimensions, effort=script.effort, spill=spill)
         self.lower = self.upper = Antichain.minimum(script.dimensions)
         self.handles: list[tuple[Handle, Antichain]] = [(self.arrange.handle(), self.lower)]
         self.updates: list[compare.Update] = []

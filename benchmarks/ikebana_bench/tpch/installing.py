@@ -182,19 +182,18 @@ class TpchInstall(Scenario[InstallParameters]):
 def prepare(session: Session, chosen: Sequence[int], progress: Progress) -> dict[int, Times]:
     """Return the time to plan each query, first and from the cache; afterwards the session has cached all plans."""
     from ikebana.spark.querying import Queries
-    from ikebana.sql import SourceTable
+    from ikebana.spark.relations import Relations
 
-    relations = {}
+    relations = Relations(session.spark)
     for name in TABLES:
-        table = session.table(name)
-        relations[name] = SourceTable(name, table, tuple(table.key), table.kind == "stream")
-    queries = Queries(session.spark, session.engine, "", lambda: relations)
+        relations.add_table(session.table(name))
+    queries = Queries(session.spark, session.engine, "", relations)
     times: dict[int, Times] = {number: {} for number in chosen}
-    queries.lower("SELECT r_name FROM region")  # registers all tables with the planner
+    queries.lower("SELECT r_name FROM region", "a query")  # registers all tables with the planner
     for metric in ("prepare_ms", "cached_ms"):
         for number in progress.track("preparing", chosen):
             watch = Stopwatch()
-            queries.lower(query(number))
+            queries.lower(query(number), f"Q{number}")
             times[number][metric] = watch.seconds * 1e3
     for number in chosen:
         session.explain(query(number))

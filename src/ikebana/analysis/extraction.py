@@ -25,7 +25,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ikebana.analysis.c_source import clang, extract_file
+from ikebana.analysis.c_source import extract_file
 from ikebana.analysis.facts import (
     NODES_FILE,
     RELATIONS,
@@ -39,6 +39,7 @@ from ikebana.analysis.facts import (
     write_nodes,
     write_pairs,
 )
+from ikebana.analysis.libclang import clang
 
 _FEW_FILES = 8
 """Up to this number of files, starting further processes takes longer than reading the files."""

@@ -13,13 +13,19 @@ from ikebana.runtime.messages import Command, Request
 Listener: TypeAlias = Callable[[int, Any], None]
 """Called with a notification: the worker that sent it, and the notification."""
 
+RESTART_HINT = (
+    "start the engine again, and load the tables; with storage=... they would still be there, and dead workers would "
+    "be replaced"
+)
+"""What to do after the death of a worker that is not replaced."""
+
 
 def ignore(worker: int, item: Any) -> None:
     """A listener that ignores all notifications: the default."""
 
 
 class Cluster(Protocol):
-    """W workers, in this process or in others. Every method raises `DataflowError` once a worker has died.
+    """W workers, in this process or in others. Every method raises `WorkerLostError` once a worker has died.
 
     Any number of threads can use a cluster of processes at once; none waits for the requests of another.
     """
@@ -59,6 +65,18 @@ class Cluster(Protocol):
         The function may be called by any thread. It must be quick, and must not call `ask`. A cluster of processes does
         not keep the object of a bound method alive.
         """
+        ...
+
+    def watch(self, on_death: Callable[[], None]) -> None:
+        """Call a function when a worker has died, from any thread. A cluster that cannot know by itself never does."""
+        ...
+
+    def start_again(self) -> Cluster:
+        """Start as many workers as this cluster has, of which one has died, in the same way; they have no data yet."""
+        ...
+
+    def hand_over(self, successor: Cluster) -> None:
+        """Let a cluster that `start_again` has returned take this one's place: this one need not be closed any more."""
         ...
 
     def close(self) -> None:

@@ -1,13 +1,13 @@
 """Clients: processes outside the cluster, such as Spark tasks that load or read, which talk to workers directly.
 
-    credentials = cluster.credentials            # in the driver; can be pickled and sent to other processes
-    with Client(credentials) as client:          # in any process
-        client.ask(0, Push("edges", changes))    # a command is answered (with None) when it has been carried out
-        shard = client.ask(1, Read("degrees", (3,)))
+    credentials = cluster.keys.issue(Grant(...))      # in the driver; can be pickled and sent to other processes
+    with Client(credentials) as client:               # in any process
+        client.send(0, Stage(7, "edges", ...))        # answered (with None) when the rows are staged
+        shard = client.ask(1, Read("degrees", (3,), hold=12, wait=True))
 
-`ClientCredentials` are the workers' endpoints for clients, and the keys to connect with. A process that has them can do
-everything that the driver can. They are valid for one cluster, as long as it lives. Large arrays are sent and received
-without a copy.
+`ClientCredentials` are the workers' endpoints for clients, and the key pair of a job. A process that has them can do
+what the job may do (`ikebana.cluster.client_keys`), for as long as the key is valid, and nothing else. The messages are
+those of `ikebana.cluster.client_protocol`.
 
 Flow control. `send` does not wait for the answer, so that the worker and the network are busy at the same time; but it
 waits while `limit` requests to that worker are unanswered. `finish` waits for all answers. A worker takes the requests
@@ -19,7 +19,7 @@ that computes does not lose its connections, however long that takes: ZeroMQ's o
 `timeout`, a call also raises when the worker has not answered for that many seconds. A client may disconnect at any
 time without disturbing others.
 
-Cost: connecting takes 2 ms, a request and its answer 0.2 ms. Not guaranteed: use from several threads.
+Cost: connecting takes 3 ms, a request and its answer 0.2 ms. Not guaranteed: use from several threads.
 """
 
 from __future__ import annotations
@@ -28,34 +28,22 @@ import itertools
 import time
 import weakref
 from contextlib import suppress
-from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, Self
 
 import zmq
+from zmq.utils.monitor import parse_monitor_message
 
 from ikebana.cluster import codec
-from ikebana.cluster.authentication import LOST_EVENTS, KeyPair, Socket, Sockets
+from ikebana.cluster.authentication import LOST_EVENTS, Socket, Sockets
+from ikebana.cluster.client_keys import ClientCredentials
+from ikebana.cluster.client_protocol import ClientRequest, Hello, decode_reply, encode_request
+from ikebana.cluster.plain import UndecodableError
 from ikebana.cluster.protocol import Ask, CancelRequest, Refusal, Reply
 from ikebana.errors import DataflowError
-from ikebana.runtime.messages import Command, Request
 
 _LOST_OR_REFUSED_EVENTS = LOST_EVENTS | zmq.EVENT_CONNECT_RETRIED
 """Workers listen before there are any credentials: if a connection is refused, the worker has ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClientCredentials:
-    """What a client needs in order to connect to a cluster."""
-
-    endpoints: tuple[str, ...]  # of each worker, for clients
-    worker_keys: tuple[bytes, ...]  # the public key of each worker
-    keys: KeyPair = field(repr=False)  # the key pair of all clients
-
-    @property
-    def size(self) -> int:
-        """The number of workers."""
-        return len(self.endpoints)
 
 
 class Client:
@@ -67,7 +55,7 @@ class Client:
         `limit` is how many requests to a worker may be unanswered.
         """
         self.credentials, self._timeout, self._limit = credentials, timeout, limit
-        self._sockets = Sockets(credentials.keys, (), "", heartbeat=True)
+        self._sockets = Sockets(credentials.keys, heartbeat=True)
         self._close = weakref.finalize(self, self._sockets.close)
         self._poller = zmq.Poller()
         self._sockets_by_worker: dict[int, Socket] = {}
@@ -75,13 +63,14 @@ class Client:
         self._numbers = itertools.count()
         self._unanswered: dict[int, set[int]] = {}  # the numbers of requests, by worker
         self._awaited: dict[int, Reply | None] = {}  # replies that `ask` waits for
+        self._lost: dict[int, DataflowError] = {}  # why connections were lost, by worker
 
     @property
     def size(self) -> int:
         """The number of workers."""
         return self.credentials.size
 
-    def ask(self, worker: int, request: Request | Command, *, timeout: float | None = None) -> Any:
+    def ask(self, worker: int, request: ClientRequest, *, timeout: float | None = None) -> Any:
         """Return a worker's answer to a request; raises if the worker refuses it. `timeout` is for this request."""
         number = next(self._numbers)
         self._awaited[number] = None
@@ -97,7 +86,7 @@ class Client:
             raise reply.error()
         return reply.value
 
-    def send(self, worker: int, request: Request | Command) -> None:
+    def send(self, worker: int, request: ClientRequest) -> None:
         """Send a request whose answer is not needed; waits while too many requests are unanswered."""
         self._wait(worker, lambda: len(self._unanswered.get(worker, ())) < self._limit)
         self._send(worker, Ask(next(self._numbers), request))
@@ -126,10 +115,11 @@ class Client:
             raise DataflowError("the client is closed", hint="create another one from the same credentials")
         if worker not in self._sockets_by_worker:
             self._connect(worker)
+            self.ask(worker, Hello())
         try:
-            codec.send(self._sockets_by_worker[worker], codec.encode(ask))
+            codec.send(self._sockets_by_worker[worker], encode_request(ask))
         except zmq.Again:
-            raise _lost_connection(worker) from None
+            raise self._lost_connection(worker) from None
         self._unanswered.setdefault(worker, set()).add(ask.number)
 
     def _cancel(self, worker: int, number: int) -> None:
@@ -137,7 +127,7 @@ class Client:
         if self._close.alive and number in self._unanswered.get(worker, ()):
             self._unanswered[worker].discard(number)
             with suppress(zmq.Again):  # the connection is lost
-                codec.send(self._sockets_by_worker[worker], codec.encode(CancelRequest(number)))
+                codec.send(self._sockets_by_worker[worker], encode_request(CancelRequest(number)))
 
     def _connect(self, worker: int) -> None:
         if not 0 <= worker < self.size:
@@ -154,6 +144,8 @@ class Client:
         seconds = self._timeout if timeout is None else timeout
         deadline = None if seconds is None else time.monotonic() + seconds
         while not is_done():
+            if worker in self._lost:
+                raise self._lost[worker]
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 raise DataflowError(
@@ -167,21 +159,49 @@ class Client:
                     self._receive(index, socket)
             lost = [index for index, monitor in self._monitors.items() if monitor in events]
             if lost and not is_done():
-                raise _lost_connection(lost[0])
+                raise self._lost_connection(lost[0])
 
     def _receive(self, worker: int, socket: Socket) -> None:
         while codec.is_readable(socket):
-            reply: Reply = codec.receive(socket)
+            reply = _decoded(codec.receive_frames(socket))
             self._unanswered[worker].discard(reply.number)
             if reply.number in self._awaited:
                 self._awaited[reply.number] = reply
             elif isinstance(reply, Refusal):
                 raise reply.error()
 
+    def _lost_connection(self, worker: int) -> DataflowError:
+        if worker not in self._lost:
+            host, monitor = self.credentials.host(worker), self._monitors[worker]
+            was_rejected = codec.is_readable(monitor) and _is_rejection(monitor)
+            self._lost[worker] = _rejected_key(worker, host) if was_rejected else _worker_gone(worker, host)
+        return self._lost[worker]
 
-def _lost_connection(worker: int) -> DataflowError:
+
+def _decoded(frames: codec.Frames) -> Reply:
+    try:
+        return decode_reply(frames)
+    except UndecodableError as error:
+        raise DataflowError(error.what, detail=error.detail, hint=error.hint) from None
+
+
+def _is_rejection(monitor: Socket) -> bool:
+    """Whether the next event of a connection is that the client's key was rejected."""
+    event = parse_monitor_message(monitor.recv_multipart())
+    return event["event"] == zmq.EVENT_HANDSHAKE_FAILED_AUTH
+
+
+def _rejected_key(worker: int, host: str) -> DataflowError:
+    return DataflowError(
+        f"worker {worker} on {host} rejects the key of this job",
+        detail="the job has ended, or the key has expired",
+        hint="run the job again, or create the DataFrame again",
+    )
+
+
+def _worker_gone(worker: int, host: str) -> DataflowError:
     return DataflowError(
         f"worker {worker} is gone",
-        detail="the connection to it was lost",
+        detail=f"the connection to it, on {host}, was lost",
         hint="the session was closed or has lost a worker; see the error in its driver",
     )

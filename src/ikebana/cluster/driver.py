@@ -3,8 +3,9 @@
 Workers are connected to the driver and to each other; the changes that they exchange never pass through the driver. The
 other modules: `hosts` is the interface to whatever starts the processes, `connections` sends and receives,
 `protocol` defines the messages, `codec` encodes them, `plans` sends each plan only once, `shared_memory` passes large
-messages between processes on one host, `authentication` decides which processes may connect, `worker_process` is the
-worker's side, and `client` lets other processes talk to workers.
+messages between processes on one host, `authentication` and `admission` decide which processes may connect, `enrolment`
+gives workers their keys, `worker_process` is the worker's side, and `client`, `client_protocol` and `client_keys` let
+other processes talk to workers.
 
 Order. A worker takes the commands and requests of one thread of the driver in the order in which they were sent, so a
 request needs no acknowledgement of the commands before it. Commands that have no effect until another one follows (a
@@ -17,9 +18,10 @@ received as many messages in one wave of answers as they had sent by the next wa
 between the waves and none was sent since: the four-counter method (Mattern, 1987). Only commands could start new work;
 the workers count these too, and if there were any in between, another wave is needed.
 
-End. When a worker ends, for whatever reason, all pending and later calls raise an error that names the worker and how
-it ended, and no process is left. `close`, the end of the program and the loss of the last reference to the cluster also
-end the processes. An interrupt (Ctrl-C) leaves the cluster usable.
+End. When a worker ends, for whatever reason, all pending and later calls raise a `WorkerLostError` that names the
+worker and how it ended, and no process is left; `start_again` starts another cluster like this one. `close`, the end of
+the program and the loss of the last reference to the cluster also end the processes. An interrupt (Ctrl-C) leaves the
+cluster usable.
 
 Threads. Any number of threads can use a cluster. None waits for the requests of another.
 
@@ -32,18 +34,22 @@ workers; anything when a worker process is stopped (SIGSTOP) and not ended.
 from __future__ import annotations
 
 import threading
+import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
-from ikebana.cluster import Listener
+from ikebana.cluster import Cluster, Listener
 from ikebana.cluster.authentication import KeyPair, Sockets
-from ikebana.cluster.client import ClientCredentials
+from ikebana.cluster.client_keys import IssuedKeys
 from ikebana.cluster.connections import PendingCall, WorkerConnections
+from ikebana.cluster.enrolment import Enrolment
 from ikebana.cluster.hosts import WorkerHost
 from ikebana.cluster.interrupts import defer_interrupts
 from ikebana.cluster.launch import WorkerConfig
+from ikebana.cluster.network import ListenAddress, host_of, parse_ports
 from ikebana.cluster.plans import SentPlans
 from ikebana.cluster.protocol import Ask, Counts, Idle
 from ikebana.cluster.shared_memory import SharedMemory
@@ -69,23 +75,31 @@ class Driver:
         effort: str = "default",
         host: str = "127.0.0.1",
         workers_host: str | None = None,
+        bind: str = "",
+        workers_bind: str = "",
+        ports: str | None = None,
         start_timeout: float = 120.0,
         memory: int | None = None,
         view_memory: int | None = None,
+        spill: str | None = None,
+        spill_bytes: int | None = None,
     ) -> None:
         """Start the workers, and return when all of them are connected.
 
-        `host` is the address on which the driver listens, `workers_host` the one on which workers listen (by default
-        the same), and `start_timeout` limits the time of the start, in seconds. `memory` limits the memory of each
+        `host` is the address or name at which workers reach the driver, and `workers_host` the one at which they are
+        reached themselves (by default the same). The driver listens on `bind` and the workers on `workers_bind`, by
+        default on the same addresses; and on ports of the range `ports`, such as "7000-7020", by default on any.
+        `start_timeout` limits the time of the start, in seconds. `memory` limits the memory of each
         worker, by default to its share of the machine's, and `view_memory` that of each view on a worker, by default to
-        half of that; both in bytes (`ikebana.runtime.memory_budget`).
+        half of that; both in bytes (`ikebana.runtime.memory_budget`). Batches of at least `spill_bytes` are in files of
+        the directory `spill` on the worker's machine (`ikebana.encoding.spill_files`); by default none are.
         """
         if workers < 1:
             raise DataflowError(f"cannot start {workers} workers", hint="give at least one")
         ensure_compiled()
-        keys, client_keys, worker_keys = KeyPair.new(), KeyPair.new(), [KeyPair.new() for _ in range(workers)]
-        public_keys = [pair.public for pair in worker_keys]
-        sockets = Sockets(keys, public_keys, host, heartbeat=worker_host.watches_connections)
+        deadline = time.monotonic() + start_timeout
+        keys, port_range = KeyPair.new(), parse_ports(ports)
+        sockets = Sockets(keys, ListenAddress(host, bind, port_range), heartbeat=worker_host.watches_connections)
         shared = SharedMemory(workers, copies=True)  # received arrays are handed to users
         self._connections = WorkerConnections(sockets, worker_host, workers, shared)
         self._end = weakref.finalize(self, self._connections.close)
@@ -96,30 +110,40 @@ class Driver:
                 workers=workers,
                 effort=effort,
                 host=host if workers_host is None else workers_host,
+                bind=workers_bind,
+                ports=list(port_range or ()),
                 driver=self._connections.endpoint,
                 driver_key=keys.public.decode(),
-                worker_keys=[key.decode() for key in public_keys],
-                client_key=client_keys.public.decode(),
-                secret=pair.secret.decode(),
                 control_block=list(shared.address or ()),
                 memory=memory,
                 view_memory=view_memory,
+                spill=spill,
+                spill_bytes=spill_bytes,
                 watches_connections=worker_host.watches_connections,
             )
-            for index, pair in enumerate(worker_keys)
+            for index in range(workers)
         ]
         try:
-            worker_host.start(configs)
-            hellos = self._connections.open(public_keys, start_timeout)
+            if worker_host.keeps_secrets:
+                public_keys = _start_with_keys(worker_host, configs, self._connections)
+                hellos = self._connections.open(public_keys, deadline)
+            else:
+                enrolment = Enrolment(sockets, workers)
+                _start_with_tokens(worker_host, configs, enrolment)
+                self._connections.enrol(enrolment, deadline)
+                public_keys = enrolment.worker_keys
+                hellos = self._connections.open(public_keys, deadline, enrolment.take_messages)
+                enrolment.close()
         except BaseException:
             with defer_interrupts():
                 self._end()
             raise
         self.pids = [hello.pid for hello in hellos]
         """The process id of each worker, on its machine."""
-        endpoints = tuple(hello.client_endpoint for hello in hellos)
-        self.credentials = ClientCredentials(endpoints, tuple(public_keys), client_keys)
-        """For clients, which connect to the workers directly (`ikebana.cluster.client`)."""
+        self.hosts = [host_of(hello.endpoint) for hello in hellos]
+        """The host of each worker."""
+        self.keys = IssuedKeys(self._connections, (hello.client_endpoint for hello in hellos), public_keys)
+        """Issues keys to clients, which connect to the workers directly (`ikebana.cluster.client`)."""
 
     @property
     def size(self) -> int:
@@ -156,6 +180,18 @@ class Driver:
         """Call a function with every notification of a worker. Replaces the previous function."""
         self._connections.listen(listener)
 
+    def watch(self, on_death: Callable[[], None]) -> None:
+        """Call a function when a worker has died, from any thread, after all workers have ended."""
+        self._connections.watch(on_death)
+
+    def start_again(self) -> Driver:
+        """Start as many workers as this cluster has, of which one has died, in the same way."""
+        raise DataflowError("workers of this kind cannot be replaced", hint="start the engine again")
+
+    def hand_over(self, successor: Cluster) -> None:
+        """Let a cluster that `start_again` has returned take this one's place."""
+        self._end()
+
     def close(self) -> None:
         """End the workers."""
         self._end()
@@ -180,6 +216,27 @@ class Driver:
             if has_terminated(earlier, wave.result()):
                 return unless is not None and unless.is_over
             earlier, pause = wave.result(), min(_STALLED_SECONDS, 2 * pause + 0.01)
+
+
+def _start_with_keys(
+    worker_host: WorkerHost, configs: Sequence[WorkerConfig], connections: WorkerConnections
+) -> list[bytes]:
+    """Start workers whose configurations have their keys. Return their public keys."""
+    pairs = [KeyPair.new() for _ in configs]
+    public_keys = [pair.public for pair in pairs]
+    connections.allow(public_keys)  # workers connect as soon as they have started
+    names = [key.decode() for key in public_keys]
+    secrets = [pair.secret.decode() for pair in pairs]
+    with_keys = zip(configs, secrets, strict=True)
+    worker_host.start([replace(config, worker_keys=names, secret=secret) for config, secret in with_keys])
+    return public_keys
+
+
+def _start_with_tokens(worker_host: WorkerHost, configs: Sequence[WorkerConfig], enrolment: Enrolment) -> None:
+    """Start workers that create their own keys and enrol."""
+    with_tokens = zip(configs, enrolment.tokens, strict=True)
+    endpoint = enrolment.endpoint
+    worker_host.start([replace(config, enrolment=endpoint, token=token) for config, token in with_tokens])
 
 
 def _can_be_held(command: Command) -> bool:

@@ -1,7 +1,7 @@
 """Worker hosts: the interface to whatever starts the worker processes and knows how they ended.
 
 There are two hosts: child processes on this machine (`launch.ChildProcesses`), and the tasks of a Spark job
-(`ikebana.spark.hosting`).
+(`ikebana.spark.barrier_job`).
 
 Contract. `start` returns when the processes have been launched; each of them then connects to the driver. Once a worker
 has ended, for whatever reason, one of the `exit_fds` is readable or, if the host `watches_connections`, the driver's
@@ -35,6 +35,14 @@ class WorkerHost(Protocol):
     @property
     def watches_connections(self) -> bool:
         """Whether driver and workers notice each other's end by the loss of their connections."""
+        ...
+
+    @property
+    def keeps_secrets(self) -> bool:
+        """Whether nobody else can read the configurations on their way to the workers.
+
+        If not, they have no keys: workers create their own, and enrol (`ikebana.cluster.enrolment`).
+        """
         ...
 
     @property

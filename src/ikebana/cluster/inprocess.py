@@ -20,14 +20,16 @@ from __future__ import annotations
 import itertools
 import random
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 
-from ikebana.cluster import Listener, ignore
-from ikebana.errors import DataflowError
-from ikebana.runtime.memory_budget import Budget, default_limit
+from ikebana.cluster import RESTART_HINT, Cluster, Listener, ignore
+from ikebana.encoding.spill_files import SpillFiles
+from ikebana.errors import WorkerLostError
+from ikebana.runtime.memory_budget import default_limit, worker_budget
 from ikebana.runtime.messages import Command, PeerMessage, Request, Retire, unanswerable
 from ikebana.runtime.worker import PENDING, Worker
 from ikebana.time import Time
@@ -72,10 +74,30 @@ class InProcess:
         faults: Faults = NO_FAULTS,
         memory: int | None = None,
         view_memory: int | None = None,
+        spill: str | None = None,
+        spill_bytes: int | None = None,
     ) -> None:
-        """`memory` limits the memory of this process, and `view_memory` that of each view on a worker, in bytes."""
+        """`memory` limits the memory of this process, and `view_memory` that of each view on a worker, in bytes.
+
+        Batches of at least `spill_bytes` are in files of the directory `spill` (`ikebana.encoding.spill_files`).
+        """
+        self._options: dict[str, Any] = {
+            "seed": seed,
+            "effort": effort,
+            "faults": faults,
+            "memory": memory,
+            "view_memory": view_memory,
+            "spill": spill,
+            "spill_bytes": spill_bytes,
+        }
         limit = default_limit(1) if memory is None else memory
-        self.workers = [Worker(index, workers, effort, Budget(limit, view_memory)) for index in range(workers)]
+        files = None if spill is None else SpillFiles(spill, spill_bytes)
+        if files is not None:
+            files.open()
+        self.workers = [
+            Worker(index, workers, effort, worker_budget(limit, view_memory, files), spill=files)
+            for index in range(workers)
+        ]
         self._random = random.Random(seed)
         self._faults, self._faulty = faults, faults != NO_FAULTS
         self._clock, self._delayed_until = 0, dict[Choice, int]()  # delayed actions, and when they may happen
@@ -168,11 +190,23 @@ class InProcess:
         """Call a function with every notification of a worker. Replaces the previous function."""
         self._listener = listener
 
+    def watch(self, on_death: Callable[[], None]) -> None:
+        """Do nothing: a worker of this process dies only when a test ends it, and the next call notices."""
+
+    def start_again(self) -> Self:
+        """As many workers as this cluster has, of which one was ended, in the same way."""
+        self.close()
+        return type(self)(len(self.workers), **self._options)
+
+    def hand_over(self, successor: Cluster) -> None:
+        """Do nothing: this cluster was closed before its successor was started."""
+
     def close(self) -> None:
         """Drop everything the workers hold."""
         for worker in self.workers:
             for name in list(worker.flows):
                 worker.command(Retire(name))
+            worker.close()
 
     def _choices(self, idle: set[int]) -> list[Choice]:
         choices: list[Choice] = [("message", *link) for link, queue in self._in_transit.items() if queue]
@@ -233,8 +267,8 @@ class InProcess:
 
     def _check_alive(self) -> None:
         if self._killed:
-            raise DataflowError(
+            raise WorkerLostError(
                 f"worker {min(self._killed)} has died",
-                detail="its shard of every arrangement is gone",
-                hint="start the engine again and load the data again",
+                detail="its shard of every arrangement is lost",
+                hint=RESTART_HINT,
             )

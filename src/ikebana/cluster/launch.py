@@ -38,6 +38,7 @@ import zmq
 
 from ikebana.cluster.authentication import KeyPair, Socket
 from ikebana.cluster.hosts import WorkerExit, how_ended
+from ikebana.cluster.network import ListenAddress
 from ikebana.errors import DataflowError
 
 EXIT_CODE_LOST = 75
@@ -67,15 +68,20 @@ class WorkerConfig:
     index: int
     workers: int
     effort: str
-    host: str
+    host: str  # where others connect to
     driver: str  # the driver's endpoint
     driver_key: str
-    worker_keys: list[str]
-    client_key: str
-    secret: str = field(repr=False)
+    bind: str = ""  # the address to listen on, if it is another one than `host`
+    ports: list[int] = field(default_factory=list)  # the first and the last port that may be used
+    worker_keys: list[str] = field(default_factory=list)
+    secret: str = field(default="", repr=False)  # the worker's own; empty if it must enrol
+    enrolment: str = ""  # the endpoint at which to enrol (`ikebana.cluster.enrolment`)
+    token: str = field(default="", repr=False)  # with which to enrol, once
     control_block: list[int] = field(default_factory=list)  # the driver's (`ikebana.cluster.shared_memory`)
     memory: int | None = None  # the worker's limit in bytes; by default its share of the machine's memory
     view_memory: int | None = None  # the limit of a view on the worker, in bytes
+    spill: str | None = None  # the directory for large batches (`ikebana.encoding.spill_files`)
+    spill_bytes: int | None = None  # the size of a large batch
     watches_connections: bool = False  # exit when a connection is lost, instead of when a pipe is closed
     exit_pipe: int = -1  # the writing end of its own pipe
     peer_exit_pipes: list[int] = field(default_factory=list)  # the reading ends of the other workers' pipes
@@ -90,6 +96,11 @@ class WorkerConfig:
         return WorkerConfig(**json.loads(line))
 
     @property
+    def listen_address(self) -> ListenAddress:
+        """Where the worker listens."""
+        return ListenAddress(self.host, self.bind, (self.ports[0], self.ports[1]) if self.ports else None)
+
+    @property
     def keys(self) -> KeyPair:
         """The worker's own key pair."""
         return KeyPair(self.worker_keys[self.index].encode(), self.secret.encode())
@@ -99,6 +110,7 @@ class ChildProcesses:
     """Runs workers as child processes of the driver (a `ikebana.cluster.hosts.WorkerHost`)."""
 
     watches_connections = False
+    keeps_secrets = True
 
     def __init__(self, python: str) -> None:
         self._python = python

@@ -21,6 +21,7 @@ sets it when the segment is free again. So freeing a segment needs no message.
 takes two file descriptors in the sender and one in the receiver), divided equally among the receivers. Frames that do
 not fit are sent through the sockets, and so is everything where the system does not provide such memory, or has none
 left. Memory is allocated before it is written to, so that a lack of memory is an error here and not a signal later. A
+receiver that has no file descriptor left to map a segment uses one that it has kept for this, or waits for one. A
 receiver that holds more than half of its sender's segments is told to copy the frames, and to free the segment at
 once: data that it keeps for long is in its own memory.
 
@@ -32,6 +33,7 @@ reads beyond the system call that precedes marking a segment as free.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import secrets
@@ -64,6 +66,9 @@ _LEASED, _FREE = 0, 1
 _RETRY_SECONDS = 1.0
 """After the system had no memory to share, the next attempt is made after this time."""
 
+_DESCRIPTOR_SECONDS, _DESCRIPTOR_RETRY_SECONDS = 60.0, 0.02
+"""How long a receiver waits for a file descriptor if there is none, and how often it tries."""
+
 _DESCRIPTOR = struct.Struct("<4sIIIIQQ?")
 _MAGIC = b"mem\0"  # no pickle begins with it
 
@@ -73,7 +78,7 @@ class SharedMemory:
 
     def __init__(self, receivers: int, *, copies: bool = False) -> None:
         """`receivers` is the number of processes to send to. With `copies`, received arrays are copies."""
-        self._copies = copies
+        self._copies, self._spare = copies, _SpareDescriptor()
         self._senders: list[Sender] = []
         self._receivers: dict[Address, _Receiver] = {}
         self._slots = max(1, _MAX_SEGMENTS // max(1, receivers))
@@ -92,7 +97,7 @@ class SharedMemory:
             return b""
         pid, file = address
         try:
-            receiver = _Receiver(pid, file, copies=self._copies)
+            receiver = _Receiver(pid, file, self._spare, copies=self._copies)
         except (OSError, ValueError):
             return b""
         self._receivers[pid, file] = receiver
@@ -122,6 +127,7 @@ class SharedMemory:
             sender.trim()
         for receiver in self._receivers.values():
             receiver.trim()
+        self._spare.acquire()
 
     def close(self) -> None:
         """Release everything, except mappings that arrays refer to."""
@@ -129,14 +135,15 @@ class SharedMemory:
             sender.close()
         self._senders.clear()
         self._receivers.clear()
+        self._spare.release()
         if self.address is not None:
             self.address = None
             self._control_block.close()
 
 
-def is_descriptor(frame: bytes) -> bool:
+def is_descriptor(frame: Any) -> bool:
     """Whether the first frame of a message is a descriptor and not a pickle."""
-    return frame.startswith(_MAGIC)
+    return frame[: len(_MAGIC)] == _MAGIC
 
 
 # Sending.
@@ -176,15 +183,16 @@ class Sender:
         self._serial = 0
         self._retry_at = 0.0
 
-    def share(self, frames: Sequence[Any]) -> bytes | None:
-        """Copy frames into shared memory. Return a descriptor of them, or None if they must be sent by socket.
+    def share(self, frames: Sequence[Any], least: int = MIN_SHARED_BYTES) -> bytes | None:
+        """Copy frames into shared memory. Return a descriptor of them, or None if they must be sent by socket: they
+        have fewer than `least` bytes, or there is no room.
 
-        The descriptor must be received exactly once, and descriptors in the order in which they were created.
+        The descriptor must be received exactly once.
         """
         arrays = [np.frombuffer(frame, np.uint8) for frame in frames]
         sizes = [len(array) for array in arrays]
         starts = _starts(sizes)
-        if starts[-1] < MIN_SHARED_BYTES:
+        if starts[-1] < least:
             return None
         segment = self._lease(starts[-1])
         if segment is None:
@@ -263,6 +271,26 @@ def _capacity(size: int) -> int:
 # Receiving.
 
 
+class _SpareDescriptor:
+    """A file descriptor that is kept for the moment when there is no other."""
+
+    def __init__(self) -> None:
+        self._file: int | None = None
+        self.acquire()
+
+    def acquire(self) -> None:
+        """Take a descriptor, if there is one and none was taken yet."""
+        if self._file is None:
+            with suppress(OSError):
+                self._file = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def release(self) -> None:
+        """Make the descriptor available."""
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
+
+
 @dataclass(frozen=True, slots=True)
 class _SegmentInfo:
     """The part of a descriptor that identifies a segment of its sender."""
@@ -276,8 +304,8 @@ class _SegmentInfo:
 class _Receiver:
     """The segments that a process receives from one other. Raises `OSError` or `ValueError` if it cannot be reached."""
 
-    def __init__(self, pid: int, control_block: int, *, copies: bool) -> None:
-        self._pid, self._owner, self._copies = pid, os.getpid(), copies
+    def __init__(self, pid: int, control_block: int, spare: _SpareDescriptor, *, copies: bool) -> None:
+        self._pid, self._owner, self._copies, self._spare = pid, os.getpid(), copies, spare
         self._control_block = _map(pid, control_block, 0, os.O_RDWR)
         self.token: bytes = self._control_block[:_TOKEN_BYTES]
         self._segments: dict[int, tuple[int, mmap.mmap]] = {}  # by slot: the serial number, and the memory
@@ -297,9 +325,27 @@ class _Receiver:
     def _segment(self, info: _SegmentInfo) -> mmap.mmap:
         serial, memory = self._segments.get(info.slot, (0, None))
         if memory is None or serial != info.serial:
-            memory = _map(self._pid, info.file, info.capacity, os.O_RDONLY)
+            memory = self._map_patiently(info)
             self._segments[info.slot] = info.serial, memory
         return memory
+
+    def _map_patiently(self, info: _SegmentInfo) -> mmap.mmap:
+        """Map a segment. Without a free file descriptor, use the spare one, or wait for another.
+
+        The frames are nowhere but in the segment, so without it this process could not go on. Descriptors become free
+        soon if it is unfinished connections that have taken them (`ikebana.cluster.admission`).
+        """
+        deadline = time.monotonic() + _DESCRIPTOR_SECONDS
+        while True:
+            try:
+                return _map(self._pid, info.file, info.capacity, os.O_RDONLY)
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or time.monotonic() > deadline:
+                    raise
+            self._spare.release()
+            with suppress(OSError):
+                return _map(self._pid, info.file, info.capacity, os.O_RDONLY)
+            time.sleep(_DESCRIPTOR_RETRY_SECONDS)
 
     def _free(self, slot: int) -> None:
         """Mark a segment as free: no array refers to it. Not in a fork, whose parent may still have arrays."""

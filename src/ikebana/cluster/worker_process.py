@@ -7,34 +7,48 @@ Idle time. After `_QUIET_MS` without messages and work, the worker merges its tr
 nothing arrives. So a message waits for at most one piece, and none that follows soon after another waits at all.
 
 Requests of the driver and of clients are answered as soon as possible: pending requests are tried again after every
-turn in which anything happened. `Idle` is answered when a step had nothing to do. Notifications are sent to the driver
-before any later answer, so that a thread that has an answer has received all earlier notifications.
+turn in which anything happened. Look-ups that the driver has sent together are also answered together, in one message.
+`Idle` is answered when a step had nothing to do. Notifications are sent to the driver before any later answer, so that
+a thread that has an answer has received all earlier notifications.
 
 An exception inside a dataflow is handled by the worker, and fails that dataflow. An exception while a request is
-answered, or while a client's command is carried out, refuses that request or command. Any other exception ends the
-process: it is reported to the driver first, and the other processes of the cluster end too.
+answered, or while a client's rows are staged, refuses that request. Any other exception ends the process: it is
+reported to the driver first, and the other processes of the cluster end too.
 
-Cost: a message costs its sender and its receiver about 50 us of processor time each, and as much again in ZeroMQ's own
-thread. Not guaranteed: that requests of clients that have disappeared are removed before they can be answered.
+Clients are not trusted. What they send is never unpickled (`ikebana.cluster.client_protocol`), and every request is
+checked against the grant of the client's key (`ikebana.cluster.client_keys`). A client that sends what cannot be
+decoded is logged, told so, and not listened to any more; others are not affected.
+
+Cost: a message through a socket costs its sender and its receiver about 50 us of processor time each, and as much again
+in ZeroMQ's own thread; one through a pipe (`ikebana.cluster.pipes`) a fourth of that. Not guaranteed: that requests of
+clients that have disappeared are removed before they can be answered; a client can have at most `_MAX_PENDING` of them.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import logging
 import os
+import secrets
 import sys
 import textwrap
 import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeAlias, get_args
+from typing import Any
 
 import zmq
 
-from ikebana.cluster import codec, launch
-from ikebana.cluster.authentication import CLIENTS, Socket, Sockets
+from ikebana.cluster import client_protocol, codec, launch
+from ikebana.cluster.authentication import CLIENTS, MEMBERS, Socket, Sockets
+from ikebana.cluster.client_keys import KnownKeys
+from ikebana.cluster.client_protocol import ClientRequest, Question, VersionError, Welcome
+from ikebana.cluster.enrolment import enrol
+from ikebana.cluster.links import DRIVER, InOrder, Link
+from ikebana.cluster.pipes import PipeReader
+from ikebana.cluster.plain import UndecodableError
 from ikebana.cluster.plans import KeptPlans, SealedInstall
 from ikebana.cluster.protocol import (
     Answer,
@@ -50,12 +64,14 @@ from ikebana.cluster.protocol import (
     Ready,
     Refusal,
     Reply,
+    SetGrant,
     Stop,
 )
-from ikebana.cluster.shared_memory import Sender, SharedMemory
+from ikebana.cluster.shared_memory import SharedMemory
+from ikebana.encoding.spill_files import SpillFiles
 from ikebana.errors import DataflowError, IkebanaError
-from ikebana.runtime.memory_budget import Budget, default_limit, limit_process, release_unused_memory
-from ikebana.runtime.messages import Command, Failed, PeerMessage
+from ikebana.runtime.memory_budget import default_limit, limit_process, release_unused_memory, worker_budget
+from ikebana.runtime.messages import AskDriver, Failed, Lookup, PeerMessage, Stage
 from ikebana.runtime.worker import PENDING, Worker
 
 _MESSAGES_PER_TURN = 64
@@ -73,9 +89,14 @@ _IDLE_MS = 300
 _CRASH_REPORT_MS = 1000
 """How long a crashed process tries to send its report to the driver."""
 
-_Receive: TypeAlias = Callable[[Socket, SharedMemory], Any]
+_MAX_PENDING = 64
+"""How many requests of a client may be unanswered."""
 
-_COMMANDS = get_args(Command)
+_MAX_REJECTED = 10_000
+"""How many clients that are not listened to any more are remembered."""
+
+_log = logging.getLogger(__name__)
+
 _DRIVER = b""
 """The driver as the sender of a request; clients have names given by ZeroMQ, which are never empty."""
 
@@ -93,11 +114,32 @@ def _set_mmap_threshold() -> None:
 _M_MMAP_THRESHOLD, _MMAP_BYTES = -3, 4 << 20
 
 
+def _raise_descriptor_limit() -> None:
+    """Use as many file descriptors as the system allows: clients, and segments of shared memory, need many."""
+    try:
+        import resource
+    except ImportError:  # not Unix
+        return
+    with suppress(OSError, ValueError):
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        limit = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+
+
+_MOST_DESCRIPTORS = 1 << 16
+
+
 def main() -> None:
     """Run a worker process."""
     _set_mmap_threshold()
+    _raise_descriptor_limit()
     config = launch.read_config()
     launch.exit_with_driver(config)
+    if not config.secret:
+        try:
+            config = enrol(config)
+        except DataflowError as error:  # the driver has ended, or was interrupted: it says so itself
+            sys.exit(str(error))
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # show at once what users print
     gc.freeze()  # modules and classes live for ever: without them a full collection takes 2 ms instead of 50
     code = WorkerProcess(config).run()
@@ -112,41 +154,47 @@ class WorkerProcess:
     def __init__(self, config: launch.WorkerConfig) -> None:
         self._config, own_key = config, config.keys.public.decode()
         members = [key.encode() for key in (config.driver_key, *config.worker_keys) if key != own_key]
-        clients = [config.client_key.encode()]
-        heartbeat = config.watches_connections
-        self._sockets = Sockets(config.keys, members, config.host, clients=clients, heartbeat=heartbeat)
-        self._inbox, self._endpoint = self._sockets.listen(zmq.PULL)
+        self._sockets = Sockets(config.keys, config.listen_address, heartbeat=config.watches_connections)
+        self._sockets.allow(MEMBERS, members)
+        connections = config.workers - 1 + config.watches_connections  # of the peers, and perhaps of the driver
+        self._inbox, self._endpoint = self._sockets.listen(zmq.PULL, expected=connections)
         self._clients, self._client_endpoint = self._sockets.listen(zmq.ROUTER, CLIENTS)
         driver_key = config.driver_key.encode()
         self._driver = self._sockets.connect(zmq.DEALER, config.driver, driver_key, b"%d" % config.index)
-        self._peers: dict[int, Socket] = {}
-        self._memory = SharedMemory(config.workers)
-        self._shared_senders: dict[int, Sender | None] = {}  # to peers on this host
-        self._shared_sender_to_driver: Sender | None = None
+        self._to_driver, self._to_peers = Link(self._driver, config.index), dict[int, Link]()
+        self._memory, self._pipe = SharedMemory(config.workers), PipeReader()
+        self._arrived = InOrder(self._memory)
         self._poller = zmq.Poller()
-        for socket in (self._sockets.zap, self._driver, self._inbox, self._clients):
-            self._poller.register(socket, zmq.POLLIN)
+        for source in (self._driver, self._inbox, self._clients, self._pipe.fileno()):
+            self._poller.register(source, zmq.POLLIN)
         self._stop_watching: list[Callable[[], None]] = []
         if config.watches_connections:
             self._stop_watching.append(launch.exit_with([Sockets.watch(self._driver)]))
         limit = default_limit(config.workers) if config.memory is None else config.memory
         limit_process(limit)
-        self.worker = Worker(config.index, config.workers, config.effort, Budget(limit, config.view_memory))
+        self._spill = None if config.spill is None else SpillFiles(config.spill, config.spill_bytes)
+        budget = worker_budget(limit, config.view_memory, self._spill)
+        self.worker = Worker(config.index, config.workers, config.effort, budget, spill=self._spill)
         self._plans = KeptPlans()
         self._sent = self._received = self._taken = 0
         self._pending: dict[tuple[bytes, int], Any] = {}  # requests, by sender and number
+        self._keys = KnownKeys()
+        self._rejected_clients: dict[bytes, None] = {}  # that have sent what cannot be decoded, oldest first
+        self._replies: list[Reply] = []  # to requests of the driver, not sent yet
         self._idle: list[Idle] = []
         self._stopped = False
 
     def run(self) -> int:
         """Serve until the driver sends `Stop`. Return the exit code."""
         try:
+            if self._spill is not None:
+                self._spill.open()
             self._join()
             while not self._stopped:
                 self._turn()
         except BaseException as error:
             reason = traceback.format_exception_only(error)[-1].strip()
-            codec.send(self._driver, codec.encode(Crash(reason, traceback.format_exc())))
+            self._to_driver.send(Crash(reason, traceback.format_exc()))
             self._close(linger=_CRASH_REPORT_MS)
             traceback.print_exc()
             return launch.EXIT_CODE_CRASHED
@@ -154,43 +202,49 @@ class WorkerProcess:
         return 0
 
     def _close(self, linger: int = 0) -> None:
+        self.worker.close()
         for stop in self._stop_watching:
             stop()
         self._driver.close(linger=linger)
         self._sockets.close()
+        self._pipe.close()
 
     def _join(self) -> None:
         """Connect to the driver and to all peers."""
         token = self._memory.attach(self._config.control_block)
-        self._send_to_driver(Hello(self._endpoint, self._client_endpoint, os.getpid(), self._memory.address, token))
+        addresses = self._memory.address, token, self._pipe.address
+        self._to_driver.send(Hello(self._endpoint, self._client_endpoint, os.getpid(), *addresses))
         peers: PeerAddresses = self._next(self._driver)[0]
-        self._shared_sender_to_driver = self._memory.connect(peers.tokens[self._config.index])
+        self._to_driver.share(self._memory.connect(peers.tokens[self._config.index]), peers.pipe)
         for index, endpoint in enumerate(peers.endpoints):
             if index != self._config.index:
                 key = self._config.worker_keys[index].encode()
-                self._peers[index] = self._sockets.connect(zmq.PUSH, endpoint, key)
+                socket = self._sockets.connect(zmq.PUSH, endpoint, key)
+                peer = self._to_peers[index] = Link(socket, self._config.index)
                 token = self._memory.attach(peers.control_blocks[index])
-                codec.send(self._peers[index], codec.encode(Greeting(self._config.index, token)))
+                peer.send(Greeting(self._config.index, token, self._pipe.address))
         if self._config.watches_connections:
-            watches = [Sockets.watch(peer) for peer in self._peers.values()]
+            watches = [Sockets.watch(peer.socket) for peer in self._to_peers.values()]
             self._stop_watching.append(launch.exit_with(watches, grace=True))
-        while len(self._shared_senders) < len(self._peers):
+        for _ in self._to_peers:
             greeting: Greeting = self._next(self._inbox)
-            self._shared_senders[greeting.sender] = self._memory.connect(greeting.token)
-        self._send_to_driver(Ready())
+            self._to_peers[greeting.sender].share(self._memory.connect(greeting.token), greeting.pipe)
+        self._to_driver.send(Ready())
 
     def _next(self, socket: Socket) -> Any:
-        """Wait for the next message on a socket."""
+        """Wait for the next message on a socket, of a process that does not know our pipe yet."""
         while not codec.is_readable(socket):
             self._block()
-        return codec.receive(socket)
+        ((_, message),) = self._arrived.take(codec.receive_frames(socket))
+        return message
 
     def _turn(self) -> None:
         """Receive, work and send once; if there is nothing left to do, answer `Idle` and wait."""
-        self._sockets.authenticate()
-        received = self._receive(self._driver, self._handle_driver)
-        received |= self._receive(self._inbox, self._deliver)
-        received |= self._receive(self._clients, self._handle_client, codec.receive_from)
+        received = self._receive_from_pipe()
+        received |= self._receive(self._driver)
+        received |= self._receive(self._inbox)
+        self._send_replies()
+        received |= self._receive_from_clients()
         worked = self._work()
         self._send_results()
         if worked or received:
@@ -199,6 +253,7 @@ class WorkerProcess:
             for idle in self._idle:
                 self._reply(_DRIVER, Answer(idle.number, Counts(self._sent, self._received, self._taken)))
             self._idle = []
+            self._send_replies()
             if not self._stopped:
                 self._block()
 
@@ -221,18 +276,30 @@ class WorkerProcess:
         if not events:
             self._memory.trim()
             release_unused_memory()
-            events = self._poller.poll()
-        for socket, _ in events:
-            if socket is self._sockets.zap:
-                self._sockets.authenticate()
+            self._poller.poll()
 
-    def _receive(self, socket: Socket, handle: Callable[[Any], None], receive: _Receive = codec.receive) -> bool:
-        """Handle the messages that have arrived, up to a limit. Return whether there were any."""
+    def _receive(self, socket: Socket) -> bool:
+        """Handle the messages that have arrived at a socket, up to a limit. Return whether there were any."""
         for count in range(_MESSAGES_PER_TURN):
             if not codec.is_readable(socket):
                 return count > 0
-            handle(receive(socket, self._memory))
+            self._handle(codec.receive_frames(socket))
         return True
+
+    def _receive_from_pipe(self) -> bool:
+        """Handle the messages that have arrived through the pipe. Return whether there were any."""
+        messages = self._pipe.receive()
+        for message in messages:
+            self._handle([message])
+        return bool(messages)
+
+    def _handle(self, frames: codec.Frames) -> None:
+        """Handle a message of the driver or of a peer, once its turn has come."""
+        for sender, items in self._arrived.take(frames):
+            if sender == DRIVER:
+                self._handle_driver(items)
+            else:
+                self._deliver(items)
 
     # Peer messages and notifications.
 
@@ -252,13 +319,13 @@ class WorkerProcess:
             peer, message = outbox.popleft()
             bundles.setdefault(peer, []).append(message)
         for peer, messages in bundles.items():
-            codec.send(self._peers[peer], codec.encode(messages), shared=self._shared_senders[peer])
+            self._to_peers[peer].send(messages)
 
     def _send_notifications(self) -> None:
         if self.worker.notifications:
             items = list(self.worker.notifications)
             self.worker.notifications.clear()
-            self._send_to_driver(Notification(items))
+            self._to_driver.send(Notification(items))
 
     # The driver.
 
@@ -270,6 +337,9 @@ class WorkerProcess:
                     self._ask(_DRIVER, item)
                 case CancelRequest(number):
                     self._pending.pop((_DRIVER, number), None)
+                case SetGrant(number, key, grant):
+                    self._sockets.allow(CLIENTS, self._keys.set(key, grant))
+                    self._reply(_DRIVER, Answer(number))
                 case Idle():
                     self._idle.append(item)
                 case Stop():
@@ -288,30 +358,70 @@ class WorkerProcess:
         except Exception as error:
             failed = Failed(sealed.dataflow, self._config.index, f"{type(error).__name__}: {error}")
             self.worker.deliver(failed)
-            self.worker.outbox.extend((peer, failed) for peer in self._peers)
+            self.worker.outbox.extend((peer, failed) for peer in self._to_peers)
         else:
             self.worker.command(command)
 
-    def _send_to_driver(self, message: Any) -> None:
-        codec.send(self._driver, codec.encode(message), shared=self._shared_sender_to_driver)
-
     # Clients.
 
-    def _handle_client(self, received: tuple[bytes, Ask | CancelRequest]) -> None:
-        client, ask = received
-        if isinstance(ask, CancelRequest):
-            self._pending.pop((client, ask.number), None)
-            return
-        self._taken += 1
-        if not isinstance(ask.request, _COMMANDS):
-            self._ask(client, ask)
-            return
+    def _receive_from_clients(self) -> bool:
+        """Handle the messages of clients that have arrived, up to a limit. Return whether there were any."""
+        for count in range(_MESSAGES_PER_TURN):
+            if not codec.is_readable(self._clients):
+                return count > 0
+            client, first = self._clients.recv(), self._clients.recv(copy=False)
+            key = str(first.get("User-Id")).encode()  # of the key with which the client has connected
+            frames = codec.receive_frames(self._clients, first)
+            if client not in self._rejected_clients:
+                self._handle_client(client, key, frames)
+        return True
+
+    def _handle_client(self, client: bytes, key: bytes, frames: codec.Frames) -> None:
         try:
-            self.worker.command(ask.request)
-        except Exception as error:
-            self._reply(client, Refusal.of(ask.number, _as_ikebana_error(error, ask.request)))
+            message = client_protocol.decode_request(frames)
+        except UndecodableError as error:
+            self._reject(client, error)
+        except Exception as error:  # whatever a client sends, it must not end this process
+            self._reject(client, UndecodableError("a message is not valid", detail=f"{type(error).__name__}: {error}"))
         else:
-            self._reply(client, Answer(ask.number))
+            if isinstance(message, CancelRequest):
+                self._pending.pop((client, message.number), None)
+            else:
+                self._taken += 1
+                self._ask_of_client(client, key, message.number, message.request)
+
+    def _reject(self, client: bytes, error: UndecodableError) -> None:
+        """Refuse everything that a client sends from now on."""
+        _log.warning("worker %d rejects a client: %s (%s)", self._config.index, error.what, error.detail)
+        self._rejected_clients[client] = None
+        if len(self._rejected_clients) > _MAX_REJECTED:
+            del self._rejected_clients[next(iter(self._rejected_clients))]
+        for pending in [pending for pending in self._pending if pending[0] == client]:
+            del self._pending[pending]
+        number = error.number if isinstance(error, VersionError) else 0
+        self._reply(client, Refusal.of(number, DataflowError(error.what, detail=error.detail, hint=error.hint)))
+
+    def _ask_of_client(self, client: bytes, key: bytes, number: int, request: ClientRequest) -> None:
+        """Answer a client's request, if its key allows that."""
+        try:
+            server = self._keys.check(key, request)
+            match request:
+                case client_protocol.Hello():
+                    self._reply(client, Answer(number, Welcome()))
+                case Stage():
+                    self.worker.stage_checked(request)
+                    self._reply(client, Answer(number))
+                case Question(content):
+                    self._ask_later(client, number, AskDriver(server, secrets.randbits(62), content, key))
+                case _:
+                    self._ask_later(client, number, request)
+        except Exception as error:
+            self._reply(client, Refusal.of(number, _as_ikebana_error(error, request)))
+
+    def _ask_later(self, client: bytes, number: int, request: Any) -> None:
+        if sum(sender == client for sender, _ in self._pending) >= _MAX_PENDING:
+            raise DataflowError(f"a client has {_MAX_PENDING} unanswered requests", hint="wait for answers first")
+        self._ask(client, Ask(number, request))
 
     # Requests.
 
@@ -323,9 +433,12 @@ class WorkerProcess:
         for (sender, number), request in list(self._pending.items()):
             if self._try_to_answer(sender, number, request):
                 del self._pending[sender, number]
+        self._send_replies()
 
     def _try_to_answer(self, sender: bytes, number: int, request: Any) -> bool:
         """Answer or refuse a request, if that is possible yet. Return whether it was."""
+        if not isinstance(request, Lookup):  # it may take long, and other answers should not wait
+            self._send_replies()
         try:
             value = self.worker.answer(request)
         except Exception as error:
@@ -337,15 +450,32 @@ class WorkerProcess:
         return True
 
     def _reply(self, sender: bytes, reply: Reply) -> None:
-        try:
-            frames = codec.encode(reply)
-        except Exception as error:
-            frames = codec.encode(Refusal.of(reply.number, _as_ikebana_error(error, reply)))
+        """Send a reply to a client; keep one to the driver for `_send_replies`."""
         if sender == _DRIVER:
-            self._send_notifications()
-            codec.send(self._driver, frames, shared=self._shared_sender_to_driver)
+            self._replies.append(reply)
         else:
-            codec.send(self._clients, frames, to=sender)
+            codec.send(self._clients, _encoded(reply, client_protocol.encode_reply), to=sender)
+
+    def _send_replies(self) -> None:
+        """Send the driver all replies to its requests, as one message if possible."""
+        replies, self._replies = self._replies, []
+        if not replies:
+            return
+        self._send_notifications()
+        try:
+            messages = [codec.encode(replies)]
+        except Exception:  # at least one of them cannot be sent
+            messages = [_encoded(reply, lambda reply: codec.encode([reply])) for reply in replies]
+        for frames in messages:
+            self._to_driver.send_frames(frames)
+
+
+def _encoded(reply: Reply, encode: Callable[[Reply], codec.Frames]) -> codec.Frames:
+    """The frames of a reply; if it cannot be encoded, those of a refusal."""
+    try:
+        return encode(reply)
+    except Exception as error:
+        return encode(Refusal.of(reply.number, _as_ikebana_error(error, reply)))
 
 
 def _as_ikebana_error(error: Exception, request: Any) -> IkebanaError:

@@ -29,7 +29,7 @@ from ikebana.datalog.errors import error_at
 from ikebana.datalog.parser import parse_atom
 from ikebana.datalog.program import Program, Row, load
 from ikebana.engine import Engine
-from ikebana.engine.views import HeldEpoch
+from ikebana.engine.held_epochs import HeldEpoch
 from ikebana.errors import DatalogError, IkebanaError
 
 _POLL_SECONDS = 0.2
@@ -269,4 +269,4 @@ def _asked(argument: syntax.Expression) -> str:
         case syntax.Constant():
             return str(argument)
         case _:
-            raise error_at(argument.position, "a question has constants and variables only")
+            raise error_at(argument.position, "a query has constants and variables only")

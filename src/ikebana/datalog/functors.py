@@ -98,7 +98,7 @@ def translated(expression: syntax.Expression, types: Mapping[str, Primitive], st
                 kind = type_of(part, types)
                 return Functor(storage.type(kind), False, "as", (translate(part.expression),))
             case _:
-                raise AssertionError(f"{part} is no expression over columns")
+                raise AssertionError(f"{part} is not an expression over columns")
 
     def call(part: syntax.Call) -> Expression:
         kind = storage.type(type_of(part, types))

@@ -37,10 +37,10 @@ from ikebana.datalog.collections import Facts, columns_of, fields_of
 from ikebana.datalog.errors import did_you_mean
 from ikebana.datalog.parser import parse, parse_source
 from ikebana.datalog.planner import Planner
+from ikebana.datalog.proofs import Proof, WhyNot
 from ikebana.datalog.sharing import arrangements_to_install
 from ikebana.datalog.sources import adapted, number_bits
 from ikebana.datalog.storage import Storage, SymbolTable, symbols_are_opaque
-from ikebana.datalog.why import Proof, WhyNot
 from ikebana.engine import Engine, Table, Transaction, View
 from ikebana.engine.collection import Arrangement, Collection
 from ikebana.engine.prepared import KEEP
@@ -90,10 +90,13 @@ class Program:
         name: str | None = None,
         relations: Mapping[str, Source] | None = None,
         intern: bool | None = None,
+        durable: bool = False,
     ) -> None:
         """Check a program, create tables for its facts, and install its outputs.
 
-        `intern=False` stores symbols as strings in any case, so that other queries can read the program's views.
+        `intern=False` stores symbols as strings in any case, so that other queries can read the program's views. A
+        `durable` program, which needs a `name`, keeps its facts in tables that are stored, and finds those again that
+        are stored already; then its own facts are not inserted again. Its symbols are strings, too.
         """
         tree = parse(program) if isinstance(program, str) else program
         self.engine, self.name = engine, name or f"datalog {next(_names)}"
@@ -101,7 +104,8 @@ class Program:
         given = {name: _collection(source) for name, source in (relations or {}).items()}
         for given_name in given:
             self._known(given_name)
-        self.storage = self._storage(given, intern)
+        self.storage = self._storage(given, False if durable else intern)
+        self._is_durable, self.has_come_back = durable, False  # whether its facts were stored already
         self._tables: dict[str, Table] = {}
         self._views: dict[str, View] = {}
         self._hidden: list[View] = []
@@ -110,13 +114,15 @@ class Program:
         try:
             self.facts = self._facts_of_all(given)
             self.planner = Planner(self.checked, self.storage, self.facts, exported=self.outputs)
-            if self.checked.facts:
+            if self.checked.facts and not self.has_come_back:
                 self._insert_program_facts()
             self._install(self.outputs)
             if engine.epoch == 0:
                 engine.advance()  # so that relations can be read before the first change
         except BaseException:
-            self.close()
+            self.drop_views()
+            if not self.has_come_back:
+                self._drop_tables()
             raise
 
     @property
@@ -125,6 +131,11 @@ class Program:
         named = {directive.relation for directive in self.checked.directives if directive.kind != "input"}
         derived = {name for name, rules in self.checked.rules_by_head.items() if rules}
         return [name for name in self.checked.relations if name in (named or derived)]
+
+    @property
+    def fact_tables(self) -> list[Table]:
+        """The tables of the facts of its own relations."""
+        return list(self._tables.values())
 
     @property
     def relations(self) -> Mapping[str, Relation]:
@@ -146,10 +157,16 @@ class Program:
             else:
                 columns = columns_of(relation)
                 fields = fields_of(relation, self.storage)
-                table = self.engine.table(f"{self.name}.{name} facts", fields, key=columns)
-                self._tables[name] = table
-                facts[name] = Facts(table, columns)
+                self._tables[name] = self._facts_table(f"{self.name}.{name} facts", fields, columns)
+                facts[name] = Facts(self._tables[name], columns)
         return facts
+
+    def _facts_table(self, name: str, fields: Sequence[pa.Field], columns: Sequence[str]) -> Table:
+        """A table for the facts of a relation; that of an earlier session, if there is one."""
+        if self._is_durable and name in self.engine.tables:
+            self.has_come_back = True
+            return self.engine.tables[name]
+        return self.engine.table(name, fields, key=columns, durable=self._is_durable, internal=True)
 
     def _insert_program_facts(self) -> None:
         given = [name for name in self.checked.facts if name not in self._tables]
@@ -314,12 +331,19 @@ class Program:
 
     def close(self) -> None:
         """Drop the program's views and the tables of its facts."""
+        self.drop_views()
+        self._drop_tables()
+
+    def drop_views(self) -> None:
+        """Drop the program's views and questions; facts that are stored stay."""
         self._closed = True
         for query in list(self._queries):
             query.close()
         for view in (*self._views.values(), *reversed(self._hidden)):
             view.drop()
         self._views, self._hidden = {}, []
+
+    def _drop_tables(self) -> None:
         for table in self._tables.values():
             if not table.dropped:
                 self.engine.drop_table(table.name)

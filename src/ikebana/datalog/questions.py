@@ -104,10 +104,10 @@ def parse_question(text: str, relations: Mapping[str, Relation], storage: Storag
                 constants[name] = _value(argument, place, relation, storage)
             case _:
                 hint = "an argument is a parameter, a constant, ? or _"
-                raise error_at(argument.position, f"{argument} cannot be asked for", hint=hint)
+                raise error_at(argument.position, f"{argument} cannot be an argument of a query", hint=hint)
     if all(isinstance(argument, Wildcard) for argument in atom.arguments):
         hint = "write ? for arguments that the answer shows, or read the relation"
-        raise error_at(atom.position, f"{atom} asks for nothing", hint=hint)
+        raise error_at(atom.position, f"{atom} selects no arguments", hint=hint)
     left_out = frozenset(place for place, part in enumerate(atom.arguments) if isinstance(part, Wildcard))
     return Question(str(atom), relation, bound, types, constants, tuple(equal), left_out)
 

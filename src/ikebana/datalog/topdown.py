@@ -155,7 +155,9 @@ class Query(Prepared[Answer]):
         self.question, self._storage, self._program = question, program.storage, program
         engine, name = program.engine, f"{program.name}: {question.text} {next(_numbers)}"
         fields = [pa.field(name, self._storage.type(kind), False) for name, kind in question.types.items()]
-        table = engine.table(f"parameters of {name}", [pa.field(BINDING, pa.int64(), False), *fields], kind="stream")
+        table = engine.table(
+            f"parameters of {name}", [pa.field(BINDING, pa.int64(), False), *fields], kind="stream", durable=False
+        )
         try:
             self._answers = _Answers(program, question)
             view = engine.install(name, self._joined(table))
@@ -259,7 +261,7 @@ class WholeQuery:
         return str(self.rewriting)
 
     def open(self, given: Mapping[str, Any] | None = None, /, **values: Any) -> WholeAnswer:
-        """The answer, which is kept up to date. There are no parameters; `timeout` is of no importance."""
+        """The answer, which is kept up to date. There are no parameters; `timeout` is ignored."""
         self._check({**(given or {}), **values})
         return WholeAnswer(self)
 
@@ -334,12 +336,14 @@ def _check_value(question: Question, name: str, value: Any, storage: Storage) ->
     kind = question.types[name]
     is_of_type = isinstance(value, _PYTHON_TYPES[kind]) and not isinstance(value, bool)
     if not is_of_type or not storage.fits(value, kind):
-        raise DatalogError(f'"{question.text}" cannot be asked with {name} = {value!r}', detail=f"{name} is a {kind}")
+        raise DatalogError(
+            f'query "{question.text}" cannot be opened with {name} = {value!r}', detail=f"{name} is a {kind}"
+        )
 
 
 def _wrong_values(question: Question, values: Mapping[str, Any]) -> DatalogError:
     return DatalogError(
-        f'"{question.text}" cannot be asked with {", ".join(sorted(values)) or "no values"}',
+        f'query "{question.text}" cannot be opened with {", ".join(sorted(values)) or "no values"}',
         detail=f"its parameters are {', '.join(question.parameters) or 'none'}",
         hint="give a value to each of its parameters, and to nothing else",
     )

@@ -2,8 +2,8 @@
 
 `columns` checks input data and converts Arrow arrays to NumPy arrays and back; `structs` checks the fields of structs;
 `lanes` stores integer columns in little memory; `canonical` and `payload` store the columns that do not fit into a
-lane; `schema` combines these for the key and the value of an arrangement; `bad_rows` finds the rows for which a
-function raises.
+lane; `spaces` and `spill_files` are where both are, in memory or in mapped files; `schema` combines these for the key
+and the value of an arrangement; `bad_rows` finds the rows for which a function raises.
 """
 
 from ikebana.encoding.schema import Schema

@@ -20,9 +20,13 @@ from ikebana.encoding.lanes import Array, Lane
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
+_INTEGER, _INT64 = pa.int64(), np.dtype(np.int64)
+
 
 def dtype_of(kind: pa.DataType) -> Any:
     """The NumPy type of the values of a fixed-width Arrow type; dates and times are integers."""
+    if kind == _INTEGER:
+        return _INT64
     return np.dtype(f"int{kind.bit_width}") if types.is_temporal(kind) else np.dtype(kind.to_pandas_dtype())
 
 
@@ -36,6 +40,8 @@ def to_numpy(array: pa.Array) -> Array:
 
 def from_numpy(kind: pa.DataType, data: Array, valid: Mask | None = None) -> pa.Array:
     """An array of a fixed-width type, other than a decimal, with these values; null where `valid` is false."""
+    if valid is None and kind == _INTEGER and data.dtype == np.int64:  # nearly always
+        return pa.Array.from_buffers(kind, len(data), [None, pa.py_buffer(np.ascontiguousarray(data))])
     if types.is_boolean(kind):
         packed = pack_bits(data.astype(bool, copy=False))
     else:

@@ -46,8 +46,8 @@ def match_columns(data: Any, fields: Sequence[pa.Field]) -> list[pa.Array]:
     """
     columns = _by_name(data)
     expected = [field.name for field in fields]
-    missing, extra = [n for n in expected if n not in columns], [n for n in columns if n not in expected]
-    if missing or extra:
+    if len(columns) != len(expected) or any([name not in columns for name in expected]):
+        missing, extra = [n for n in expected if n not in columns], [n for n in columns if n not in expected]
         raise SchemaError(
             "the columns do not fit the schema",
             detail="; ".join(
@@ -57,12 +57,12 @@ def match_columns(data: Any, fields: Sequence[pa.Field]) -> list[pa.Array]:
             ),
             hint=f"give exactly the columns {', '.join(map(repr, expected))}",
         )
-    arrays = [_checked(columns[field.name], field) for field in fields]
-    lengths = {field.name: len(array) for field, array in zip(fields, arrays, strict=True)}
-    if len(set(lengths.values())) > 1:
+    arrays = [_checked(columns[name], field) for name, field in zip(expected, fields, strict=True)]
+    if len({len(array) for array in arrays}) > 1:
+        lengths = [(name, len(array)) for name, array in zip(expected, arrays, strict=True)]
         raise SchemaError(
-            "the columns are ragged",
-            detail=", ".join(f"{name!r} has {length} rows" for name, length in lengths.items()),
+            "the columns have different lengths",
+            detail=", ".join(f"{name!r} has {length} rows" for name, length in lengths),
             hint="give every column the same number of rows",
         )
     return arrays

@@ -3,8 +3,9 @@
 A payload is a tuple of canonical Arrow arrays, one for each column, all as long as the batch. It is read
 when rows are emitted, when equal lanes must be verified, and when a merge copies it.
 
-`PayloadMerge` writes the payload of a merge's output into buffers in Arrow's layout that are allocated once,
-a bounded number of rows in each call; pages not yet written cost nothing.
+`PayloadMerge` writes the payload of a merge's output into buffers in Arrow's layout that are allocated once, in the
+space of the output (`ikebana.encoding.spaces`), a bounded number of rows in each call; pages not yet written cost no
+memory.
 
 Cost: in proportion to the given rows; `PayloadMerge.finish` also packs a validity bit for each row of a nullable
 column.
@@ -23,7 +24,8 @@ from pyarrow import types
 from ikebana.encoding.arrow import pack_bits
 from ikebana.encoding.canonical import fixed_bytes, string_buffers
 from ikebana.encoding.columns import valid_flags
-from ikebana.encoding.lanes import Array, Lane, empty_lane, in_huge_pages, in_small_pages
+from ikebana.encoding.lanes import Array, Lane
+from ikebana.encoding.spaces import Space
 from ikebana.kernels import gather_bits, gather_fixed, gather_strings, gather_words, hash_bytes, hash_integers
 
 Payload: TypeAlias = tuple[pa.Array, ...]
@@ -115,8 +117,8 @@ def _words(array: pa.Array) -> list[Lane]:
 class PayloadMerge:
     """The payload of the merge of two batches, copied row by row."""
 
-    def __init__(self, a: Payload, b: Payload) -> None:
-        self._columns = [_ColumnMerge(left, right) for left, right in zip(a, b, strict=True)]
+    def __init__(self, a: Payload, b: Payload, space: Space) -> None:
+        self._columns = [_ColumnMerge(left, right, space) for left, right in zip(a, b, strict=True)]
         self._rows = 0
 
     def append(self, rows: Lane) -> None:
@@ -131,26 +133,26 @@ class PayloadMerge:
 
 
 class _ColumnMerge:
-    def __init__(self, a: pa.Array, b: pa.Array) -> None:
-        self._a_rows, total = len(a), len(a) + len(b)
+    def __init__(self, a: pa.Array, b: pa.Array, space: Space) -> None:
+        self._space, self._a_rows, total = space, len(a), len(a) + len(b)
         self._type = a.type
         self._is_variable_width = _is_variable_width(a.type)
         self._sources: list[Array] = []
         if self._is_variable_width:
             self._sources = [*string_buffers(a), *string_buffers(b)]
-            self._offsets = in_small_pages(empty_lane(total + 1))
+            self._offsets = space.empty(total + 1)
             self._offsets[0] = 0
             used = [int(starts[-1] - starts[0]) if len(starts) else 0 for starts in self._sources[::2]]
-            self._data = in_small_pages(empty_lane(sum(used), np.uint8))
+            self._data = space.empty(sum(used), np.uint8)
         else:
             in_words = a.type.bit_width % 64 == 0
             unit = np.dtype(np.int64 if in_words else np.uint8)
             self._gather = gather_words if in_words else gather_fixed
             self._sources = [fixed_bytes(a).view(unit), fixed_bytes(b).view(unit)]
             self._width = a.type.bit_width // 8 // unit.itemsize
-            self._data = in_small_pages(empty_lane(total * self._width, unit))
+            self._data = space.empty(total * self._width, unit)
         self._bitmaps = (*_bitmap(a), *_bitmap(b))
-        self._valid = empty_lane(total, np.uint8) if a.null_count or b.null_count else None
+        self._valid = space.empty(total, np.uint8) if a.null_count or b.null_count else None
 
     def append(self, rows: Lane, at: int) -> None:
         if self._is_variable_width:
@@ -161,12 +163,13 @@ class _ColumnMerge:
             gather_bits(*self._bitmaps, self._a_rows, rows, self._valid, at)
 
     def finish(self, rows: int) -> pa.Array:
-        bitmap = None if self._valid is None else pack_bits(self._valid[:rows])
+        bitmap = None
+        if self._valid is not None:
+            bitmap = pack_bits(self._valid[:rows])
+            self._space.free(self._valid)
         if self._is_variable_width:
-            self._offsets.resize(rows + 1, refcheck=False)
-            self._data.resize(int(self._offsets[rows]), refcheck=False)
-            buffers = [bitmap, pa.py_buffer(in_huge_pages(self._offsets)), pa.py_buffer(in_huge_pages(self._data))]
+            offsets = self._space.trimmed(self._offsets, rows + 1)
+            buffers = [bitmap, pa.py_buffer(offsets), pa.py_buffer(self._space.trimmed(self._data, int(offsets[rows])))]
         else:
-            self._data.resize(rows * self._width, refcheck=False)
-            buffers = [bitmap, pa.py_buffer(in_huge_pages(self._data))]
+            buffers = [bitmap, pa.py_buffer(self._space.trimmed(self._data, rows * self._width))]
         return pa.Array.from_buffers(self._type, rows, buffers)

@@ -50,9 +50,9 @@ class Schema:
     >>> people
     Schema(key=[id: int32], val=[name: string?])
 
-    Columns given as a plain type are not null; a `pyarrow.Field` may be nullable. `diffs` names the
-    diff lanes: one, unless linear aggregates are stored in the diffs. `hash_bits` shortens hashes, to provoke
-    collisions in tests. With `carry` the value columns are carried.
+    Columns given as a plain type are not null; a `pyarrow.Field` may be nullable. `diffs` names the diff lanes if
+    linear aggregates are stored in the diffs; by default there is one lane (`multiplicity_name`). `hash_bits` shortens
+    hashes, to provoke collisions in tests. With `carry` the value columns are carried.
     """
 
     def __init__(
@@ -60,12 +60,13 @@ class Schema:
         key: Fields,
         val: Fields = (),
         *,
-        diffs: Sequence[str] = ("diff",),
+        diffs: Sequence[str] | None = None,
         hash_bits: int = 64,
         carry: bool = False,
     ) -> None:
         self.key, self.val = Side("key", _fields(key), hash_bits), Side("value", _fields(val), hash_bits, carry)
-        self.diffs = tuple(diffs)
+        self._given_diffs = diffs
+        self.diffs = (multiplicity_name(self.names),) if diffs is None else tuple(diffs)
         self._related: dict[Any, Schema] = {}  # a cache of schemas with the same key and other values
         self._by_identity: dict[tuple[bool, int], tuple[Any, Schema]] = {}  # the same by the identity of a tuple
         names = [*self.names, *self.diffs]
@@ -76,7 +77,7 @@ class Schema:
                 hint="give every key column, value column and diff lane a different name",
             )
         if not self.diffs:
-            raise SchemaError("the schema has no diff lane", hint='omit `diffs` for the default ("diff",)')
+            raise SchemaError("the schema has no diff lane", hint="omit `diffs` for the default, one lane")
 
     @property
     def names(self) -> list[str]:
@@ -113,7 +114,7 @@ class Schema:
         schema = self._related.get((carry, fields))
         if schema is None:
             bits = self.val.hash_bits
-            schema = Schema(self.key.fields, fields, diffs=self.diffs, hash_bits=bits, carry=carry)
+            schema = Schema(self.key.fields, fields, diffs=self._given_diffs, hash_bits=bits, carry=carry)
             self._related[carry, fields] = schema
         if isinstance(val, tuple):
             if len(self._by_identity) == _CACHED_TUPLES:
@@ -146,9 +147,16 @@ class Schema:
         """The lanes and payload of no rows."""
         return self.lanes([columns.empty_array(field.type) for field in (*self.key.fields, *self.val.fields)], 0)
 
+    @cached_property
+    def table_schema(self) -> pa.Schema:
+        """The schema of tables of rows with their diffs, as readers get them."""
+        fields = [(field.name, field.type) for field in (*self.key.fields, *self.val.fields)]
+        return pa.schema([*fields, *((name, pa.int64()) for name in self.diffs)])
+
     def __getstate__(self) -> dict[str, Any]:
         state = {**self.__dict__, "_related": {}, "_by_identity": {}}
-        state.pop("no_rows", None)
+        for computed in ("no_rows", "table_schema"):
+            state.pop(computed, None)
         return state
 
     def __eq__(self, other: object) -> bool:
@@ -160,8 +168,30 @@ class Schema:
         return hash((self.key, self.val, self.diffs))
 
     def __repr__(self) -> str:
-        diffs = "" if self.diffs == ("diff",) else f", diffs={list(self.diffs)}"
+        diffs = "" if self._given_diffs is None else f", diffs={list(self.diffs)}"
         return f"Schema(key={self.key}, val={self.val}{diffs})"
+
+
+def multiplicity_name(columns: Iterable[str]) -> str:
+    """The name of the only diff lane: `diff`, with underscores if a column has this name.
+
+    >>> multiplicity_name(["id", "diff"])
+    'diff_'
+    """
+    taken, name = set(columns), "diff"
+    while name in taken:
+        name += "_"
+    return name
+
+
+def lane_names(count: int) -> list[str] | None:
+    """The names of several diff lanes; None for one, whose name depends on the columns."""
+    return [f"diff {lane}" for lane in range(count)] if count > 1 else None
+
+
+def has_multiplicities(rows: pa.Table) -> bool:
+    """Whether the last column of rows that were read is their multiplicity, rather than one of several diff lanes."""
+    return not rows.schema.names[-1].startswith("diff ")
 
 
 class Side:
@@ -172,6 +202,8 @@ class Side:
         widths = _widths(fields)
         self.exact = widths is not None and not (carried and fields)
         self.widths = widths or ()
+        self.is_plain_integer = len(fields) == 1 and columns.is_plain_integer(fields[0])
+        """Whether the lane is the values of the only column."""
 
     @property
     def payload_columns(self) -> int:
@@ -213,11 +245,6 @@ class Side:
             arrays.append(columns.from_ordered_bits(packed & mask, field))
             packed = packed >> np.uint64(width) if width < 64 else packed
         return arrays[::-1]
-
-    @property
-    def is_plain_integer(self) -> bool:
-        """Whether the lane is the values of the only column."""
-        return len(self.fields) == 1 and columns.is_plain_integer(self.fields[0])
 
     def _hash(self, stored: payload.Payload) -> Lane:
         hashes = payload.hashes(stored)

@@ -116,6 +116,10 @@ class Catalog:
         """Return whether a dataflow has failed."""
         return dataflow in self._failed
 
+    def forget_failures(self) -> None:
+        """Record that all dataflows are installed anew; those that fail again are marked again."""
+        self._failed.clear()
+
     def dataflows(self) -> list[str]:
         """Return all dataflows, in the order in which they were added."""
         return list(self._entries)
@@ -145,12 +149,16 @@ class Catalog:
         self._used.add(wanted)
         return wanted
 
-    def claim_name(self, name: str) -> None:
-        """Take a name for a table, input or view; raise if it is taken."""
+    def check_name(self, name: str) -> None:
+        """Raise if a name is taken."""
         if name in self._names:
             raise DataflowError(
                 f"the name {name!r} is taken", hint="choose another name, or drop the table or view that has it"
             )
+
+    def claim_name(self, name: str) -> None:
+        """Take a name for a table, input or view; raise if it is taken."""
+        self.check_name(name)
         self._names.add(name)
 
     def free_name(self, name: str) -> None:

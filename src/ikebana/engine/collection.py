@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ikebana.encoding import Schema
 from ikebana.encoding.columns import match_columns
 from ikebana.engine.columns import (
     Types,
@@ -26,26 +25,20 @@ from ikebana.engine.columns import (
     check_clock,
     check_function,
     check_keys,
-    check_ordered,
+    check_known,
     declared,
     declared_nullable,
     fields_of,
     with_step,
 )
 from ikebana.engine.scopes import entered, in_one_scope, inside
+from ikebana.engine.top_k import top_k_rows
 from ikebana.errors import SchemaError
 from ikebana.operators import arrangement_views, linear, reducers
-from ikebana.operators.buckets import Bucket
 from ikebana.operators.join import JoinColumns
 from ikebana.plan import ir
 
 _loops = itertools.count()
-
-_BUCKETS = 1024
-"""The number of buckets of a level in `Collection.top_k`."""
-
-_MAX_LEVELS = 4
-"""The greatest number of levels in `Collection.top_k`."""
 
 
 class Collection:
@@ -80,7 +73,7 @@ class Collection:
         Collection(v, key)
         """
         pairs = (*((name, name) for name in names), *renamed.items())
-        self._check(source for _, source in pairs)
+        check_known(self.node, (source for _, source in pairs))
         return self.step(linear.Select(pairs))
 
     def filter(self, predicate: Callable[[linear.Columns], Any]) -> Collection:
@@ -118,7 +111,7 @@ class Collection:
         `function` computes these integers from whole columns: an integer for all rows, or an array, for each lane. This
         is how sums are kept in multiplicities; see `aggregate`.
         """
-        self._check(keep)
+        check_known(self.node, keep)
         lanes = len(function({f.name: pa.array([], f.type) for f in self.node.columns}))
         return self.step(linear.Explode(function, tuple(keep)), lanes)
 
@@ -134,7 +127,7 @@ class Collection:
         """Add up equal changes before they are passed on. The collection itself is not changed."""
         return self.step(linear.Consolidate())
 
-    def later(self) -> Collection:
+    def _later(self) -> Collection:
         """Only changes after the query starts, without existing rows (used to build delta joins).
 
         In a delta join, one path covers all rows that exist when the query starts; see `natural_join`.
@@ -160,11 +153,6 @@ class Collection:
         """
         return Collection(with_step(self.node, step, lanes))
 
-    def _check(self, names: Iterable[str]) -> None:
-        unknown = [name for name in names if name not in self.columns]
-        if unknown:
-            raise SchemaError(f"there is no column {unknown[0]!r}", detail=f"the columns are {', '.join(self.columns)}")
-
     # Arrangements.
 
     def arrange(self, *key: str) -> Arrangement:
@@ -176,7 +164,7 @@ class Collection:
 
         The rows of an arrangement with this key are not indexed again: the result is that arrangement.
         """
-        self._check(key)
+        check_known(self.node, key)
         node = self.node
         if isinstance(node, ir.AsStream):
             existing_key = [field.name for field in ir.schema_of(node.source).key.fields]
@@ -188,7 +176,7 @@ class Collection:
         """Both collections, indexed by the same columns with the same nullability, on which the index depends."""
         both = (self, other)
         for side in both:
-            side._check(key)
+            check_known(side.node, key)
         may_be_null = {field.name for side in both for field in side.node.columns if field.nullable} & set(key)
         left, right = (Collection(declared_nullable(side.node, may_be_null)).arrange_by(key) for side in both)
         return left, right
@@ -218,7 +206,7 @@ class Collection:
         """
         fields = ir.schema_of(index.node).key.fields
         key = tuple(field.name for field in fields) if on is None else tuple(on)
-        self._check(key)
+        check_known(self.node, key)
         source, index_node = in_one_scope([self.node, index.node])
         may_be_null = {name for name, field in zip(key, fields, strict=True) if field.nullable}
         source = declared_nullable(source, may_be_null)
@@ -240,7 +228,7 @@ class Collection:
         >>> show(pairs.extend("both", [ExtensionIndex(by_k, "k"), ExtensionIndex(by_v, "x")]))
         [(1, 1, 10, 1), (1, 1, 20, 1), (2, 2, 30, 1)]
         """
-        self._check(use.on for use in indexes)
+        check_known(self.node, (use.on for use in indexes))
         source, *others = in_one_scope([self.node, *(use.index.node for use in indexes)])
         known = {field.name: field for field in source.columns}
         value = ir.schema_of(others[0]).val.fields
@@ -303,7 +291,7 @@ class Collection:
         [(1, 20, 1), (2, 30, 1)]
         """
         named = [name for name in (valid_from, valid_until) if name is not None]
-        self._check(named)
+        check_known(self.node, named)
         check_clock(clock.node, [field for field in self.node.columns if field.name in named])
         if self.node.scope:
             raise SchemaError("rows cannot expire inside a loop", hint="call expire() before the rows enter the loop")
@@ -366,7 +354,7 @@ class Collection:
         >>> show(numbers.sum("k", "v"))
         [(1, 30, 1), (2, 30, 1)]
         """
-        self._check([column])
+        check_known(self.node, [column])
         return self.aggregate(by, {name: pa.int64()}, linear.ColumnLanes((column,)), reducers.Sums((1,)))
 
     def aggregate(
@@ -394,7 +382,7 @@ class Collection:
         >>> show(numbers.min("k"))
         [(1, 10, 1), (2, 30, 1)]
         """
-        return self._top(by, 1, columns, greatest=False, distinct=True, levels=levels)
+        return top_k_rows(self, by, 1, columns, greatest=False, distinct=True, levels=levels)
 
     def max(self, by: str | Sequence[str], *columns: str, levels: int | None = None) -> Collection:
         """Keep, for each key, the row with the greatest value of `columns`, by default of all columns not in the key.
@@ -404,7 +392,7 @@ class Collection:
         >>> show(numbers.max("k"))
         [(1, 20, 1), (2, 30, 1)]
         """
-        return self._top(by, 1, columns, greatest=True, distinct=True, levels=levels)
+        return top_k_rows(self, by, 1, columns, greatest=True, distinct=True, levels=levels)
 
     def top_k(self, by: str | Sequence[str], k: int, *columns: str, levels: int | None = None) -> Collection:
         """Keep, for each key, the `k` rows with the greatest values of `columns`, by default of all others.
@@ -420,44 +408,7 @@ class Collection:
         >>> show(numbers.top_k("k", 1))
         [(1, 20, 1), (2, 30, 1)]
         """
-        return self._top(by, k, columns, greatest=True, distinct=False, levels=levels)
-
-    def _top(
-        self,
-        by: str | Sequence[str],
-        k: int,
-        columns: tuple[str, ...],
-        *,
-        greatest: bool,
-        distinct: bool,
-        levels: int | None,
-    ) -> Collection:
-        key = (by,) if isinstance(by, str) else tuple(by)
-        self._check([*key, *columns])
-        check_ordered(field for field in self.node.columns if field.name in columns)
-        values = tuple(name for name in self.columns if name not in key)
-        order = tuple(dict.fromkeys(name for name in columns if name not in key)) or values
-        how = reducers.TopK(k, order, greatest, distinct)
-        in_order = _fit_into_lane([field for field in self.node.columns if field.name in values])
-        levels = (1 if in_order else 2) if levels is None else levels
-        in_loop = bool(self.node.scope)  # where whole groups are read
-        if levels == 1 and in_order and order != values[: len(order)] and not in_loop:
-            reordered = self.select(*key, *dict.fromkeys((*order, *values)))
-            return reordered.reduce_by(key, how).select(*key, *values)
-        return self._top_in_levels(key, values, how, levels)
-
-    def _top_in_levels(
-        self, key: tuple[str, ...], values: tuple[str, ...], how: reducers.TopK, levels: int
-    ) -> Collection:
-        """The rows that win in their bucket, then among the winners of several buckets, and so on, up to all rows."""
-        if not 1 <= levels <= _MAX_LEVELS:
-            raise SchemaError(f"there can be 1 to {_MAX_LEVELS} levels", detail=f"`levels` is {levels}")
-        bucket, buckets = _new_name("bucket", self.columns), _buckets(how.k)
-        winners = self
-        for level in range(levels - 1 if values else 0, 0, -1):
-            in_buckets = winners.step(Bucket(bucket, values, buckets**level))
-            winners = in_buckets.reduce_by((*key, bucket), how).select(*self.columns)
-        return winners.reduce_by(key, how)
+        return top_k_rows(self, by, k, columns, greatest=True, distinct=False, levels=levels)
 
     def reduce_by(self, by: str | Sequence[str], reducer: reducers.Reducer) -> Collection:
         """Compute rows for each key with a reducer (`ikebana.operators.reducers`)."""
@@ -538,7 +489,7 @@ class Arrangement:
         [(1, 10, 1), (1, 20, 1), (2, 30, 1)]
         """
         pairs = (*((name, name) for name in names), *renamed.items())
-        self.rows()._check(source for _, source in pairs)
+        check_known(self.node, (source for _, source in pairs))
         known = {field.name: field for field in self.node.columns}
         fields = tuple(known[source].with_name(name) for name, source in pairs)
         return self._view(arrangement_views.ProjectView(fields, arrangement_views.Keep(pairs)))
@@ -650,21 +601,3 @@ def _next_variable(variable: ir.LoopVariable, result: ir.Node) -> ir.Node:
                 hint="declare the initial column nullable: declare([pyarrow.field(..., nullable=True), ...])",
             )
     return declared(result, variable.columns)
-
-
-# Levels of `top_k`.
-
-
-def _buckets(k: int) -> int:
-    """The number of buckets of a level; fewer if several rows win in each bucket, since all winners are read."""
-    return max(2, _BUCKETS >> max(0, k.bit_length() - 1) // 2)
-
-
-def _fit_into_lane(fields: Iterable[pa.Field]) -> bool:
-    """Whether the columns fit into one lane, so that an index keeps them in order."""
-    return Schema((), fields).val.exact
-
-
-def _new_name(name: str, taken: Sequence[str]) -> str:
-    """A column name that is not taken yet."""
-    return name if name not in taken else _new_name(f"{name}_", taken)

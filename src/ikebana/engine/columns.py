@@ -33,6 +33,11 @@ def described(fields: Iterable[pa.Field]) -> str:
     return ", ".join(f"{field.name}: {field.type}" for field in fields)
 
 
+def unused_name(name: str, used: Iterable[str]) -> str:
+    """The name, followed by as many underscores as necessary to make it different from the used names."""
+    return name if name not in used else unused_name(f"{name}_", used)
+
+
 # Linear steps.
 
 
@@ -56,6 +61,14 @@ def declared_nullable(node: ir.Node, names: Iterable[str]) -> ir.Node:
 
 
 # Checks.
+
+
+def check_known(node: ir.Node, names: Iterable[str]) -> None:
+    """Raise unless a collection has all of the named columns."""
+    known = [field.name for field in node.columns]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise SchemaError(f"there is no column {unknown[0]!r}", detail=f"the columns are {', '.join(known)}")
 
 
 def check_alike(action: str, one: ir.Node, other: ir.Node) -> None:

@@ -12,33 +12,60 @@ thread that asks about a closed epoch, with or without the lock, asks workers th
 Workers of this process do not run by themselves: they work inside `ask` and `run`, for one thread at a time.
 
 An interrupt (Ctrl-C) ends waiting for workers, and nothing else: messages that belong together are all sent
-(`ikebana.cluster.interrupts`). A transaction that is interrupted before all its verdicts have arrived is aborted.
+(`ikebana.cluster.interrupts`). A transaction that is interrupted before all its verdicts have arrived is aborted,
+unless all its rows are on one worker, which may have committed it already.
 
-Cost: a commit takes one request to the workers that have rows of the transaction, and one command to all workers.
+Dead workers. If workers can be replaced (`ikebana.engine.healing`), `command` and `ask` do not fail when a worker has
+died. New workers will be told everything that commands have said (`definitions`, and the open epoch), so `command` does
+not wait for them; `ask` waits until they have taken the place of the old ones, and asks them. Whoever waits replaces
+the workers, under the lock. Messages that make sense to the old workers only (those of a transaction that was begun
+with them) go to a given cluster: `send`, `ask_once`.
+
+Cost: if all rows of a transaction are on one worker, a commit takes one request, by which this worker checks the
+transaction and commits it, and a command to the others. Otherwise, or if the commit has a time limit, it takes a
+request to the workers that have rows, and a command to all workers.
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ikebana.cluster import Cluster
 from ikebana.cluster.interrupts import defer_interrupts
 from ikebana.engine.deadline import Deadline
-from ikebana.errors import ChangeError, TimeError
-from ikebana.runtime.messages import Abort, Advance, Check, Command, Commit, Problem, Request, Verdict
+from ikebana.engine.definitions import Definitions
+from ikebana.engine.epoch_times import EpochTimes, now_us
+from ikebana.engine.retention import Retentions
+from ikebana.errors import ChangeError, DroppedError, IkebanaError, TimeError, WorkerLostError
+from ikebana.runtime.messages import (
+    Abort,
+    Advance,
+    Check,
+    CheckAndCommit,
+    Command,
+    Commit,
+    Demand,
+    Problem,
+    Request,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    from ikebana.engine.durable_commits import DurableCommits
+    from ikebana.engine.healing import Healing
+    from ikebana.engine.named_subscriptions import NamedSubscriptions
+    from ikebana.engine.subscriptions import Subscription
 
 _MAX_EXAMPLES = 3
 """The number of rejected rows that an error shows."""
 
-_CLOSINGS = 10_000
-"""Of how many epochs the coordinator remembers when they were closed."""
+Result = TypeVar("Result")
 
 _PROBLEMS = {
     "exists": (
@@ -68,19 +95,68 @@ class Coordinator:
         """`timeout` is the default limit, in seconds, of calls that wait for workers; None for no limit."""
         self.cluster, self.epoch, self.timeout = cluster, 0, timeout
         self.lock = threading.RLock()
+        self.definitions = Definitions()
+        """What new workers would have to be told."""
+        self.healing: Healing | None = None
+        """Replaces dead workers, if that is possible."""
+        self.subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
+        """All subscriptions, which go on with new workers."""
         self._cluster_lock: AbstractContextManager[Any] = nullcontext() if cluster.runs_by_itself else threading.RLock()
         self._numbers, self._open, self._abandoned = itertools.count(), set[int](), deque[int]()
+        self._open_lock = threading.Lock()  # guards `_open`, so that transactions can begin while others are committed
         self._listeners: dict[int, weakref.WeakMethod[Callable[[int, Any], None]]] = {}
         self._pushes = itertools.count(1)
-        self._closings: deque[tuple[int, float]] = deque(maxlen=_CLOSINGS)  # the last epochs, and when they were closed
-        cluster.listen(self._on_notification)
+        self.epoch_times = EpochTimes()
+        """When epochs were closed."""
+        self.retentions = Retentions(self)
+        """The histories of views and tables that are kept for a time."""
+        self.durable_commits: DurableCommits | None = None
+        """Commits the transactions of durable tables, if there are any (`ikebana.engine.durable_commits`)."""
+        self.store_note: Callable[[Any], None] | None = None
+        """Stores the note of a transaction that changes nothing that is stored, if there is a storage directory."""
+        self.named_subscriptions: NamedSubscriptions | None = None
+        """The named subscriptions, if there is a storage directory (`ikebana.engine.named_subscriptions`)."""
+        cluster.listen(self.on_notification)
 
     # Workers.
 
     def command(self, command: Command, worker: int | None = None) -> None:
         """Send a command to every worker, or to one."""
+        self.definitions.note(command)
+        try:
+            self.send(command, worker, self.cluster)
+        except WorkerLostError:
+            if self.healing is None:
+                raise
+            self.healing.check()
+
+    def send(self, command: Command, worker: int | None, cluster: Cluster) -> None:
+        """Send a command to the workers of a cluster, or to one of them; raises if it has been replaced."""
         with self._cluster_lock:
-            self.cluster.command(command, worker)
+            cluster.command(command, worker)
+
+    def tell(self, command: Command, worker: int | None = None, cluster: Cluster | None = None) -> None:
+        """Send a command that does not matter to workers who have ended, and never wait for other workers."""
+        self.definitions.note(command)
+        with suppress(WorkerLostError, DroppedError):
+            self.send(command, worker, cluster or self.cluster)
+
+    def heal(self, cluster: Cluster, error: WorkerLostError) -> None:
+        """Replace a cluster of which a worker has died, or raise the error if that is not possible."""
+        if self.healing is None:
+            raise error
+        self.healing.heal(cluster, error)
+
+    def has_replaced(self, cluster: Cluster) -> bool:
+        """Whether a worker of a cluster has died, and others have taken their place; waits until they have."""
+        if self.healing is None:
+            return False
+        try:
+            self.send(Demand("", 0), None, cluster)  # has no effect
+        except WorkerLostError as error:
+            self.heal(cluster, error)
+            return True
+        return False
 
     def deadline(self, timeout: float | None, what: str) -> Deadline:
         """Return a deadline in `timeout` seconds, or else the default limit; `what` names the call in errors."""
@@ -90,17 +166,42 @@ class Coordinator:
         """Return the answers of all workers, or of one; raise if they have not arrived by the deadline."""
 
         def work() -> list[Any]:
-            with self._cluster_lock:
-                return self.cluster.ask(request, worker)
+            return self._with_live_workers(lambda cluster: self._ask(request, worker, cluster))
 
         return work() if deadline is None else deadline.run(work)
+
+    def ask_once(
+        self, request: Request, worker: int | None, cluster: Cluster, deadline: Deadline | None = None
+    ) -> list[Any]:
+        """Like `ask`, but of the workers of a cluster; raises if one of them has died."""
+
+        def work() -> list[Any]:
+            return self._ask(request, worker, cluster)
+
+        return work() if deadline is None else deadline.run(work)
+
+    def _ask(self, request: Request, worker: int | None, cluster: Cluster) -> list[Any]:
+        with self._cluster_lock:
+            return cluster.ask(request, worker)
+
+    def _with_live_workers(self, work: Callable[[Cluster], Result]) -> Result:
+        """The result of work with the workers; if one of them dies meanwhile, of the same work with new workers."""
+        while True:
+            cluster = self.cluster
+            try:
+                return work(cluster)
+            except WorkerLostError as error:
+                self.heal(cluster, error)
 
     def run(self, deadline: Deadline | None = None) -> None:
         """Let the workers work until nothing is left to do."""
 
-        def work() -> None:
+        def run(cluster: Cluster) -> None:
             with self._cluster_lock:
-                self.cluster.run()
+                cluster.run()
+
+        def work() -> None:
+            self._with_live_workers(run)
 
         return work() if deadline is None else deadline.run(work)
 
@@ -125,7 +226,8 @@ class Coordinator:
         """Ignore notifications that carry a number from now on."""
         self._listeners.pop(number, None)
 
-    def _on_notification(self, worker: int, notification: Any) -> None:
+    def on_notification(self, worker: int, notification: Any) -> None:
+        """Take a notification of a worker."""
         reference = self._listeners.get(notification.number)
         listener = reference() if reference is not None else None
         if listener is not None:
@@ -143,28 +245,31 @@ class Coordinator:
                     detail=f"epoch {self.epoch} is open, and all epochs before it are closed",
                 )
             self.command(Advance(target))
-            self._open_epoch(target)
+            self.open_epoch(target)
             return target
 
-    def _open_epoch(self, epoch: int) -> None:
+    def open_epoch(self, epoch: int) -> None:
+        """Record that all epochs before this one are closed, as workers know or will be told; the lock is held."""
         self.epoch = epoch
-        self._closings.append((epoch - 1, time.monotonic()))
+        self.epoch_times.close(epoch - 1)
 
     def seconds_since(self, epoch: int) -> float:
         """Return how many seconds ago an epoch was closed: 0 if it is open.
 
-        Of an epoch that is no longer remembered, it was at least so long ago.
+        Of an epoch whose time is no longer known, it was at least so long ago.
         """
-        times = [at for closed, at in list(self._closings) if closed >= epoch]
-        return time.monotonic() - times[0] if times else 0.0
+        closed = self.epoch_times.of(epoch)
+        return 0.0 if closed is None else max(0, now_us() - closed) / 1e6
 
     # Transactions.
 
     def begin(self) -> int:
-        """Begin a transaction; return its number."""
-        with self.lock, defer_interrupts():
-            while self._abandoned:
-                self.abort(self._abandoned.popleft())
+        """Begin a transaction; return its number. Does not wait for transactions that are being committed."""
+        while self._abandoned:
+            with suppress(IndexError):  # another thread was quicker
+                abandoned = self._abandoned.popleft()
+                self.abort(abandoned)
+        with defer_interrupts(), self._open_lock:
             number = self.new_number()
             self._open.add(number)
             return number
@@ -172,32 +277,73 @@ class Coordinator:
     def commit(
         self, transaction: int, parts: Any, workers: Sequence[int] | None = None, deadline: Deadline | None = None
     ) -> int:
-        """Apply a transaction on all workers and return its epoch, or raise and change nothing.
+        """Apply a transaction of the present workers and return its epoch, or raise and change nothing.
 
         `parts` are the parts to apply, as in `Check`; `workers` are the workers that may have rows of the transaction,
         None if any may. A transaction that is not checked by the deadline is not applied.
         """
+        check = Check(transaction, parts)
         with self.lock:
+            if workers is not None and len(workers) == 1 and (deadline is None or deadline.seconds is None):
+                return self._commit_on(workers[0], check)
             try:
-                _raise_problems(self._verdicts(Check(transaction, parts), workers, deadline))
+                error = problem_error(self._verdicts(check, workers, deadline))
+                if error is not None:
+                    raise error
             except BaseException:
                 self.abort(transaction)
                 raise
             with defer_interrupts():
                 epoch = self.epoch
-                self.command(Commit(transaction, epoch + 1, self._end(transaction)))
-                self._open_epoch(epoch + 1)
+                self.apply(transaction, epoch)
             return epoch
+
+    def _commit_on(self, worker: int, check: Check) -> int:
+        """Apply a transaction that only one worker has rows of, by one request; the lock is held.
+
+        If the request is interrupted, the worker may have committed the transaction. The epoch is closed in any case,
+        so that the workers agree on it.
+        """
+        transaction, epoch = check.transaction, self.epoch
+        commit = Commit(transaction, epoch + 1, self._oldest_without(transaction))
+        try:
+            error = problem_error(self.ask_once(CheckAndCommit(check, commit), worker, self.cluster))
+            if error is not None:
+                raise error
+            with defer_interrupts():
+                self._open.discard(transaction)
+                try:
+                    for other in range(self.cluster.size):
+                        if other != worker:
+                            self.send(commit, other, self.cluster)
+                finally:
+                    self.open_epoch(epoch + 1)
+            return epoch
+        except IkebanaError:
+            self.abort(transaction)
+            raise
+        except BaseException:
+            with defer_interrupts():
+                self.abort(transaction)
+                self.advance()
+            raise
+
+    def apply(self, transaction: int, epoch: int) -> None:
+        """Apply a transaction that was checked for an epoch, and close that epoch; the lock is held."""
+        try:
+            self.send(Commit(transaction, epoch + 1, self._end(transaction)), None, self.cluster)
+        finally:
+            self.open_epoch(epoch + 1)
 
     def _verdicts(self, check: Check, workers: Sequence[int] | None, deadline: Deadline | None) -> list[Verdict]:
         if workers is not None and len(workers) <= 1:
-            return [verdict for worker in workers for verdict in self.ask(check, worker, deadline)]
-        return self.ask(check, deadline=deadline)
+            return [verdict for at in workers for verdict in self.ask_once(check, at, self.cluster, deadline)]
+        return self.ask_once(check, None, self.cluster, deadline)
 
     def abort(self, transaction: int) -> None:
         """Discard a transaction on all workers."""
         with self.lock, defer_interrupts():
-            self.command(Abort(transaction, self._end(transaction)))
+            self.tell(Abort(transaction, self._end(transaction)))
 
     def abandon(self, transaction: int) -> None:
         """Abort a transaction when the next one begins. Never waits, so that finalizers can call it."""
@@ -205,19 +351,25 @@ class Coordinator:
 
     def _end(self, transaction: int) -> int:
         """Record that a transaction has ended; return the oldest that has not."""
-        self._open.discard(transaction)
-        return min(self._open, default=transaction + 1)
+        with self._open_lock:
+            self._open.discard(transaction)
+        return self._oldest_without(transaction)
+
+    def _oldest_without(self, transaction: int) -> int:
+        """The oldest transaction that has not ended, other than this one."""
+        with self._open_lock:
+            return min((number for number in self._open if number != transaction), default=transaction + 1)
 
 
-def _raise_problems(verdicts: list[Verdict]) -> None:
-    """Raise if workers found problems: an error about the first kind of problem, with the rows of all workers."""
+def problem_error(verdicts: list[Verdict]) -> ChangeError | None:
+    """The error about the first kind of problem that workers have found, with the rows of all workers."""
     problems = [problem for verdict in verdicts for problem in verdict.problems]
     if not problems:
-        return
+        return None
     first = problems[0]
     same_kind = [problem for problem in problems if (problem.table, problem.reason) == (first.table, first.reason)]
     other_kinds = {(problem.table, problem.reason) for problem in problems if problem not in same_kind}
-    raise _change_error(same_kind, len(other_kinds))
+    return _change_error(same_kind, len(other_kinds))
 
 
 def _change_error(problems: list[Problem], other_kinds: int) -> ChangeError:

@@ -37,7 +37,7 @@ def _delta_path(collections: Sequence[Collection], start: int) -> Collection:
     later changes.
     """
     in_loop = any(collection.node.scope for collection in collections)
-    path = collections[start].later() if start and not in_loop else collections[start]
+    path = collections[start]._later() if start and not in_loop else collections[start]
     waiting = [at for at in range(len(collections)) if at != start]
     while waiting:
         shared = {at: [name for name in collections[at].columns if name in path.columns] for at in waiting}

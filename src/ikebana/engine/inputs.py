@@ -57,4 +57,11 @@ class Input(Collection):
                     detail=f"epochs before {coordinator.epoch} are closed",
                     hint=f"make the changes at epoch {coordinator.epoch} or later",
                 )
+            if self.name in coordinator.definitions.lost:
+                raise DataflowError(
+                    f"cannot change input {self.name!r}",
+                    detail="a worker has died, and the rows of inputs are not stored",
+                    hint="use a table, which is stored",
+                )
+            coordinator.definitions.unstored.add(self.name)
             coordinator.command(Push(self.name, changes), coordinator.next_worker())

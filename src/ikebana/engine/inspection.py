@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ikebana.engine.catalog import Catalog
 from ikebana.plan import ir
-from ikebana.plan.estimates import estimated_bytes, format_bytes
+from ikebana.plan.estimates import Columns, Known, estimated_bytes, format_bytes, indexed_columns
 from ikebana.plan.sharing import explain, walk
 from ikebana.runtime.messages import ArrangementStatus
 
@@ -44,6 +44,36 @@ def names_by_dataflow(catalog: Catalog) -> dict[str, tuple[str, ...]]:
     return names
 
 
+def known_key(catalog: Catalog, dataflow: str) -> tuple[str, ...]:
+    """The key of an arrangement, with the names of columns that users know.
+
+    The columns of a table or view have these names. The key of an index consists of columns of a table, under names
+    that only its query knows, or of values that the query computes.
+    """
+    plan = catalog.arrangement(dataflow)
+    names = [field.name for field in ir.schema_of(plan).key.fields]
+    if catalog.owners_of(dataflow):
+        return tuple(names)
+    columns = [indexed_columns(plan, [name]) for name in names]
+    return tuple(COMPUTED if column is None else next(iter(column.columns)) for column in columns)
+
+
+COMPUTED = "(computed)"
+"""What stands for a key column that is not a column of a table."""
+
+
+def indexes(catalog: Catalog, sources: Iterable[str]) -> dict[Columns, str]:
+    """The dataflows that maintain indexes of sources by some of their columns, by source and columns."""
+    wanted, dataflows = set(sources), dict[Columns, str]()
+    for dataflow in catalog.dataflows():
+        plan = catalog.arrangement(dataflow)
+        if isinstance(plan, ir.Arrange) and plan.key and not catalog.has_failed(dataflow):
+            indexed = indexed_columns(plan, plan.key)
+            if indexed is not None and not indexed.is_filtered and indexed.source in wanted:
+                dataflows.setdefault((indexed.source, indexed.columns), dataflow)
+    return dataflows
+
+
 def _source_names(plan: ir.Node) -> list[str]:
     return sorted({node.name for node in walk(plan) if isinstance(node, ir.Source)})
 
@@ -52,13 +82,13 @@ def explain_plan(
     plan: ir.Node,
     catalog: Catalog,
     sizes: Mapping[str, Size],
-    table_rows: Mapping[str, int],
+    known: Known,
     *,
     share: bool,
 ) -> str:
     """The plan as a tree. For each arrangement: whether it is reused or built, and its actual or estimated size.
 
-    `table_rows` has the number of rows of each table, for the estimates; with `share=False` nothing is reused.
+    `known` is what estimates start from; with `share=False` nothing is reused.
     """
 
     def note(node: ir.Node) -> str:
@@ -66,7 +96,8 @@ def explain_plan(
             return ""
         dataflow = catalog.maintainer(node) if share else None
         if dataflow is None:
-            return _note("built here", estimated_bytes(node, table_rows), "about ")
+            estimate = estimated_bytes(node, known)
+            return _note("built here", estimate.size, estimate.prefix)
         return _note(_origin(catalog, dataflow), sizes.get(dataflow, EMPTY).bytes)
 
     return explain(plan, note)

@@ -28,8 +28,8 @@ import itertools
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,11 +38,15 @@ from ikebana.encoding.columns import match_columns
 from ikebana.engine.deadline import Deadline
 from ikebana.engine.engine import Engine
 from ikebana.engine.prepared_reads import PreparedReads, Values
+from ikebana.engine.result_tables import plain_rows
 from ikebana.engine.subscriptions import Subscription
 from ikebana.engine.tables import Table
-from ikebana.engine.views import View, plain_rows
+from ikebana.engine.views import View
 from ikebana.errors import DataflowError, DroppedError, IkebanaError, SchemaError
 from ikebana.operators.row_errors import BINDING
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 KEEP = 100
 """The default number of sets of values that stay open after they were read."""
@@ -74,6 +78,8 @@ class Prepared(ABC, Generic[AnyBinding]):
         self._reads = PreparedReads(self, keep)
         self._lock = threading.Lock()
         self._closed = False
+        self.on_close: Callable[[], None] = lambda: None
+        """Called when the query is closed."""
 
     @property
     def columns(self) -> list[str]:
@@ -181,6 +187,7 @@ class Prepared(ABC, Generic[AnyBinding]):
         self._by_values.clear()
         self._reads.forget()
         self._release()
+        self.on_close()
 
     def _release(self) -> None:
         self._view.drop()
@@ -260,7 +267,7 @@ class Binding:
         self._check()
         return self._query.rows_of(self.number, at, timeout)
 
-    def to_pandas(self, at: int | None = None, *, timeout: float | None = None) -> Any:
+    def to_pandas(self, at: int | None = None, *, timeout: float | None = None) -> pd.DataFrame:
         """The result as a pandas DataFrame."""
         return self.to_arrow(at, timeout=timeout).to_pandas()
 

@@ -14,7 +14,7 @@ from ikebana.engine.collection import Collection
 from ikebana.errors import DataflowError
 from ikebana.operators.changes import Fields
 from ikebana.plan import ir
-from ikebana.plan.sharing import walk
+from ikebana.plan.sharing import replaced, walk
 
 
 class Sources:
@@ -23,24 +23,57 @@ class Sources:
     def __init__(self) -> None:
         self._engine, self._numbers = secrets.token_hex(8), itertools.count()
         self._nodes: dict[str, ir.Node] = {}  # by name
+        self._former: dict[str, list[ir.Node]] = {}  # of tables that have got further columns since, by name
 
-    def new(self, name: str, fields: Fields, is_stream: bool = False) -> Collection:
-        """Return the collection of a new source, with an identity of its own. `add` makes it readable."""
-        identity = f"{self._engine} {next(self._numbers)}"
+    def new(self, name: str, fields: Fields, is_stream: bool = False, identity: str = "") -> Collection:
+        """Return the collection of a new source, with an identity of its own. `add` makes it readable.
+
+        `identity` is that of a stored table, which it keeps for ever, so that stored plans can refer to it.
+        """
+        identity = identity or f"{self._engine} {next(self._numbers)}"
         return Collection(ir.make(ir.Source, name=name, fields=fields, is_stream=is_stream, identity=identity))
 
     def add(self, name: str, node: ir.Node) -> None:
         """Let queries read a source."""
         self._nodes[name] = node
 
+    def replace(self, name: str, node: ir.Node) -> None:
+        """Let queries read a source with further columns. Queries that were built from it before can still read it."""
+        self._former.setdefault(name, []).append(self._nodes[name])
+        self._nodes[name] = node
+
+    def remove_former(self, node: ir.Source) -> None:
+        """Reject queries that read a source as it was before it got further columns."""
+        self._former[node.name].remove(node)
+
     def remove(self, name: str) -> None:
         """Reject queries that read a source from now on."""
         del self._nodes[name]
+        self._former.pop(name, None)
+
+    def _has(self, node: ir.Source) -> bool:
+        return self._nodes.get(node.name) is node or node in self._former.get(node.name, ())
+
+    def renewed(self, plan: ir.Node) -> ir.Node:
+        """The plan; where it reads a stored table as it was before it got further columns, it reads the others of now.
+
+        Such plans were stored then. (Plans that read former rows, as long as these are kept, stay as they are.)
+        """
+        if all(self._has(node) for node in walk(plan) if isinstance(node, ir.Source)):
+            return plan
+        return replaced(plan, lambda node: self._renewed_source(node) if isinstance(node, ir.Source) else node)
+
+    def _renewed_source(self, node: ir.Source) -> ir.Node:
+        now = self._nodes.get(node.name)
+        is_same_table = isinstance(now, ir.Source) and now.identity == node.identity
+        if now is None or not is_same_table or self._has(node) or now.columns[: len(node.columns)] != node.columns:
+            return node
+        return Collection(now).select(*(field.name for field in node.columns)).node
 
     def check(self, plan: ir.Node, action: str) -> None:
         """Raise unless every source that a plan reads exists in this engine now; `action` starts the message."""
         for node in walk(plan):
-            if isinstance(node, ir.Source) and self._nodes.get(node.name) is not node:
+            if isinstance(node, ir.Source) and not self._has(node):
                 is_dropped = node.identity.startswith(f"{self._engine} ")
                 reason = "was dropped" if is_dropped else "belongs to another engine or session"
                 raise DataflowError(

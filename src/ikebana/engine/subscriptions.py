@@ -15,6 +15,9 @@ errors appear, iterating raises an `EvaluationError` once, or the callback `on_e
 on: the first epoch without errors is handed out with all changes since the last epoch without errors, even if there are
 none; `backlog` bounds the changes that may wait until then.
 
+New workers. If workers are replaced (`ikebana.engine.healing`), changes that not all of the old ones have sent are
+forgotten, and the new ones send the changes after the last epoch that is complete (`position`, `resumed`).
+
 Ends. Iterating stops when the subscription is closed or its view is dropped (after all epochs that were complete by
 then), and raises when the view fails, a worker dies, or the consumer is too slow. An interrupt (Ctrl-C) ends waiting;
 the next call continues at the same place.
@@ -34,14 +37,13 @@ import time
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from typing import Any, Self, TypeAlias
+from typing import Self, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
 from ikebana.cluster.interrupts import defer_interrupts
 from ikebana.encoding import Schema
+from ikebana.engine.changes_by_epoch import Part, by_epoch, consolidated, parts_before, split_parts
 from ikebana.engine.coordinator import Coordinator
 from ikebana.engine.deadline import Deadline
 from ikebana.errors import DataflowError, EvaluationError, IkebanaError, WaitTimeoutError
@@ -57,8 +59,6 @@ from ikebana.runtime.messages import (
     SubscriptionPaused,
     Unsubscribe,
 )
-from ikebana.trace import Updates
-from ikebana.trace.updates import consolidate
 
 CREDIT = 32
 """The number of messages with rows that each worker may be ahead of the consumer."""
@@ -102,6 +102,11 @@ class SubscriptionGroup:
         """Wake a subscription when what it has received is complete. Called by the notification thread."""
         self._incomplete[subscription] = None
 
+    def forget(self) -> None:
+        """Forget what workers have told: they were replaced."""
+        self.uppers = [0] * len(self.uppers)
+        self._incomplete.clear()
+
     def _on_notification(self, worker: int, notification: Changed) -> None:
         self.uppers[worker] = notification.upper
         for subscription in list(self._incomplete):
@@ -118,7 +123,7 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
         view: str,
         dataflow: str,
         schema: Schema,
-        since: str | None = None,
+        since: int | str | None = None,
         *,
         timeout: float | None = None,
         backlog: int = BACKLOG,
@@ -128,39 +133,83 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
     ) -> None:
         """Subscribe to the changes of `dataflow`, which maintains `view`. The other parameters are as for `changes`.
 
-        With `binding`, the changes are those of one binding of a prepared statement; `group` is the statement's.
+        An epoch `since` must be held, unless it is the last closed one. With `binding`, the changes are those of one
+        binding of a prepared statement; `group` is the statement's.
         """
-        if since not in (None, "now"):
-            raise DataflowError(
-                f"cannot follow view {view!r} since {since!r}",
-                hint='`since` is None, to begin with the present result, or "now"',
-            )
-        self.view, self._dataflow, self._coordinator, self._timeout = view, dataflow, coordinator, timeout
+        self.view, self._coordinator, self._timeout = view, coordinator, timeout
+        self.dataflow = dataflow
+        """The dataflow whose changes these are."""
         self.error: BaseException | None = None
         """The exception that ended the subscription in `call`, if any."""
         self._received = threading.Condition()  # guards what the notification thread stores
         self._uppers = [0] * coordinator.cluster.size  # each worker has sent all changes before this epoch
         self._group = group
         self._is_attached = [False] * coordinator.cluster.size  # whether this also holds for the group's epoch
-        self._changes: list[tuple[Any, pa.Table]] = []  # received, not yet split: the epoch of each row, and the rows
+        self._changes: list[Part] = []  # received, not yet split
+        self._received_messages, self._received_bytes = 0, 0  # credit that they have used up
         self._error_changes: list[tuple[int, Errors]] = []
         self._items: deque[tuple[int, pa.Table | IkebanaError]] = deque()  # ready to be handed out
         self._schema, self._binding, self._backlog, self._backlog_bytes = schema, binding, backlog, backlog_bytes
         self._errors: Errors = Counter()  # all errors of the view at the last epoch that was processed
         self._has_errors = False  # whether any of them concerns this subscription
         self._withheld: list[pa.Table] = []  # changes at epochs with errors
-        self._used_messages, self._used_bytes = 0, 0  # credit used up since the last `Resume`
         self._upper = -1  # epochs before this one have been processed
+        self._resumptions = 0  # how often workers were replaced
+        self._resumed_from = 0  # everything before this epoch was received from workers who were replaced
         self._closed, self._end_reason, self._end_hint = False, "", ""
         with coordinator.lock, defer_interrupts():
-            self._number, at = coordinator.new_number(), coordinator.epoch - 1
+            self._number, last = coordinator.new_number(), coordinator.epoch - 1
+            at = since if isinstance(since, int) else last
+            self._given = None if since is None else at  # the epoch up to which nothing has to be sent
             coordinator.add_listener(self._number, self._on_notification)
-            limits = CREDIT, CREDIT_BYTES, backlog, backlog_bytes
-            routing = () if group is None else (binding, group.number)
-            coordinator.command(Subscribe(self._number, dataflow, at, since is None, *limits, *routing))
-            coordinator.command(Demand(dataflow, at + 1))
+            coordinator.subscriptions.add(self)
+            coordinator.command(self._subscribe(at, past=at < last))
+            coordinator.command(Demand(dataflow, last + 1))
             self._unsubscribe = weakref.finalize(self, _unsubscribe, coordinator, self._number)
             self._unsubscribe.atexit = False
+
+    def _subscribe(self, at: int, *, past: bool = False) -> Subscribe:
+        """The command that lets workers send changes after an epoch, and before them all rows, if none were given.
+
+        `past` says that the epoch is not the last closed one, but one that is held.
+        """
+        limits = CREDIT, CREDIT_BYTES, self._backlog, self._backlog_bytes
+        routing = self._binding, -1 if self._group is None else self._group.number
+        return Subscribe(self._number, self.dataflow, at, self._given is None, *limits, *routing, past)
+
+    # New workers.
+
+    @property
+    def position(self) -> int | None:
+        """The last epoch up to which all workers have sent everything; None if they have sent nothing yet."""
+        with self._received:
+            complete = self._complete_upper() - 1
+            if self._given is None:
+                return complete if complete >= 0 else None
+            return max(self._given, complete)
+
+    def resumed(self, at: int | None, last: int) -> Subscribe:
+        """The command that lets new workers go on after the epoch `at`; if it is None, begin at the epoch `last`.
+
+        What the old workers have sent of later epochs is forgotten. The first message of each new worker has all errors
+        of the view up to `at`, which are known already.
+        """
+        with self._received:
+            upper = 0 if at is None else at + 1
+            self._changes = parts_before(self._changes, upper)
+            self._error_changes = [change for change in self._error_changes if change[0] < upper]
+            self._uppers = [upper] * len(self._uppers)
+            self._is_attached = [False] * len(self._uppers)
+            self._given, self._resumed_from = at, upper
+            self._resumptions += 1
+            self._received_messages = self._received_bytes = 0
+            if self._group is not None:
+                self._group.forget()
+        return self._subscribe(last if at is None else at)
+
+    def end(self, reason: str) -> None:
+        """End the subscription with an error, after all that is complete."""
+        self._on_notification(0, SubscriptionEnded(self._number, reason, "subscribe again, and begin with all rows"))
 
     # Notifications, in the thread that receives them.
 
@@ -176,7 +225,9 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
                     self._uppers[worker], self._is_attached[worker] = notification.upper, True
                     if notification.changes is not None:
                         self._changes.append((notification.epochs, notification.changes))
-                    self._error_changes += notification.errors
+                        self._received_messages += 1
+                        self._received_bytes += notification.size
+                    self._error_changes += [change for change in notification.errors if change[0] >= self._resumed_from]
             self._received.notify_all()
         if self._group is not None and not self.wake_if_complete():
             self._group.add_incomplete(self)
@@ -237,7 +288,7 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
     def _check_workers(self, seconds: float | None) -> bool:
         """Raise if a worker has died; return whether all workers have answered within some seconds."""
         try:
-            self._coordinator.ask(Ping(self._dataflow), deadline=Deadline(seconds, f"following {self.view!r}"))
+            self._coordinator.ask(Ping(self.dataflow), deadline=Deadline(seconds, f"following {self.view!r}"))
         except WaitTimeoutError:
             return False
         except IkebanaError:
@@ -255,27 +306,29 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
             upper = self._complete_upper()
             if upper <= self._upper:
                 return False
-            received, self._changes = self._changes, []
+            received, self._changes, resumptions = self._changes, [], self._resumptions
             errors = [change for change in self._error_changes if change[0] < upper]
             self._error_changes = [change for change in self._error_changes if change[0] >= upper]
             self._upper = upper
-        complete, incomplete = _split_at(received, upper)
+        complete, incomplete = split_parts(received, upper)
         with self._received:
-            self._changes = incomplete + self._changes
+            if resumptions != self._resumptions:  # new workers send the rest again
+                incomplete = parts_before(incomplete, self._resumed_from)
+            if incomplete:
+                self._changes = incomplete + self._changes
         if errors or self._errors:
             self._process_with_errors(dict(by_epoch(complete)), errors)
         else:
             self._items.extend(by_epoch(complete))
-        self._return_credit(len(received), sum(table.nbytes for _, table in received))
+        self._return_credit()
         return bool(self._items)
 
-    def _return_credit(self, messages: int, size: int) -> None:
+    def _return_credit(self) -> None:
         """Let the workers send more once half of their credit is used up."""
-        self._used_messages += messages
-        self._used_bytes += size
-        if self._used_messages >= CREDIT // 2 or self._used_bytes >= CREDIT_BYTES // 2:
-            self._used_messages = self._used_bytes = 0
-            self._coordinator.command(Resume(self._number, CREDIT, CREDIT_BYTES))
+        if self._received_messages >= CREDIT // 2 or self._received_bytes >= CREDIT_BYTES // 2:
+            with self._received:
+                self._received_messages = self._received_bytes = 0
+            self._coordinator.tell(Resume(self._number, CREDIT, CREDIT_BYTES))
 
     def _process_with_errors(self, changes: dict[int, pa.Table], errors: Sequence[tuple[int, Errors]]) -> None:
         """Turn epochs without errors into items, withhold the changes of the others, and report when errors appear."""
@@ -328,7 +381,24 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
             hint=self._end_hint or "read() shows whether the view has failed; if not, subscribe again",
         )
 
+    def ack(self, epoch: int | None = None) -> None:
+        """Acknowledge an epoch, and all before it; by default the last delivered one. Only if it has a name.
+
+        A subscription that has a name is stored with its position (`ikebana.engine.named_subscriptions`).
+        """
+        raise DataflowError(
+            f"cannot acknowledge epoch {epoch} of view {self.view!r}",
+            detail="a subscription without a name has no position",
+            hint='give it a name: changes(name="billing")',
+        )
+
     # The end.
+
+    def end_with(self, reason: str, hint: str) -> None:
+        """Let the consumer fail for a reason, after the epochs that it has received."""
+        with self._received:
+            self._end_reason, self._end_hint = reason, hint
+            self._received.notify_all()
 
     def close(self) -> None:
         """End the subscription; iterating stops. Closing it twice does nothing.
@@ -358,6 +428,9 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
         target, name = self._call, f"changes of {self.view}"
         threading.Thread(target=target, args=(callback, on_error), name=name, daemon=True).start()
 
+    def _on_handled(self, epoch: int) -> None:
+        """Called after a callback has handled an epoch."""
+
     def _call(self, callback: OnChange, on_error: OnError | None) -> None:
         try:
             while True:
@@ -372,6 +445,7 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
                 if item is None or self._closed:
                     return
                 callback(*item)
+                self._on_handled(item[0])
         except BaseException as error:  # an error of one subscriber must not affect others
             self.error = error
             log.exception("a subscription to view %r has ended", self.view)
@@ -381,56 +455,4 @@ class Subscription(Iterator[tuple[int, pa.Table]]):
 
 def _unsubscribe(coordinator: Coordinator, number: int) -> None:
     coordinator.remove_listener(number)
-    with suppress(IkebanaError):  # the workers have ended
-        coordinator.command(Unsubscribe(number))
-
-
-# Tables of changes.
-
-
-def consolidated(tables: Sequence[pa.Table], schema: Schema) -> pa.Table:
-    """The changes of several epochs as one table: diffs of equal rows added up, rows with diff zero left out."""
-    if not tables:
-        return Updates.empty(schema, 1).to_table()
-    table = pa.concat_tables(tables)
-    diffs = {name: table[name].to_numpy() for name in schema.diffs}
-    return consolidate(Updates.of(schema, table.select(schema.names), (0,), diffs)).updates.to_table()
-
-
-def by_epoch(parts: Sequence[tuple[Any, pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
-    """Pairs (epoch, rows), in order of epochs, from tables that come with the epoch of each row."""
-    pieces: dict[int, list[pa.Table]] = {}
-    for epochs, table in parts:
-        for epoch, piece in _split_by_epoch(epochs, table):
-            pieces.setdefault(epoch, []).append(piece)
-    for epoch in sorted(pieces):
-        yield epoch, pa.concat_tables(pieces[epoch])
-
-
-def _split_at(
-    parts: Sequence[tuple[Any, pa.Table]], upper: int
-) -> tuple[list[tuple[Any, pa.Table]], list[tuple[Any, pa.Table]]]:
-    """The rows at epochs before `upper`, and the others; both with the epoch of each row."""
-    before, after = [], []
-    for epochs, table in parts:
-        if epochs.max() < upper:
-            before.append((epochs, table))
-        else:
-            is_before = epochs < upper
-            before.append((epochs[is_before], table.filter(pa.array(is_before))))
-            after.append((epochs[~is_before], table.filter(pa.array(~is_before))))
-    return before, after
-
-
-def _split_by_epoch(epochs: Any, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of a table, grouped by epoch."""
-    if not len(epochs):
-        return
-    if (epochs == epochs[0]).all():
-        yield int(epochs[0]), table
-        return
-    order = np.argsort(epochs, kind="stable")
-    ordered, table = epochs[order], table.take(pa.array(order))
-    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    for start, end in zip(starts, [*starts[1:], len(ordered)], strict=True):
-        yield int(ordered[start]), table.slice(start, end - start)
+    coordinator.tell(Unsubscribe(number))

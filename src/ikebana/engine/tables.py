@@ -18,7 +18,7 @@ Inside a `with` block the methods of tables belong to the transaction of that th
 visible to any reader before the transaction is committed, not even to the thread itself.
 
 Other processes can also stage rows, directly with the workers that own them (`ikebana.runtime.staging.stages`). The
-transaction must then `adopt` the attempts that succeeded.
+transaction must then take over (`_adopt`) the attempts that succeeded.
 
 The workers' side: `ikebana.runtime.staging` splits rows by owner, `ikebana.runtime.transactions` checks them.
 
@@ -29,10 +29,10 @@ several threads at once. Different threads may use different transactions at any
 from __future__ import annotations
 
 import itertools
-import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -44,10 +44,13 @@ from ikebana.engine.collection import Arrangement, Collection
 from ikebana.engine.columns import Types, fields_of
 from ikebana.engine.coordinator import Coordinator
 from ikebana.engine.deadline import Deadline
+from ikebana.engine.durable_commits import Candidate, DurableCommits
 from ikebana.engine.lookups import given_keys
 from ikebana.engine.maintenance import Maintenance, Need
-from ikebana.engine.views import View, index_view, plain_rows
-from ikebana.errors import DataflowError, DroppedError, SchemaError, WaitTimeoutError
+from ikebana.engine.result_tables import plain_rows
+from ikebana.engine.results import At, Index, Result
+from ikebana.engine.thread_transactions import current_transaction, enter_transaction, leave_transaction
+from ikebana.errors import DataflowError, DroppedError, SchemaError, WaitTimeoutError, WorkerLostError
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.exchange import split_by_shard
 from ikebana.plan import ir
@@ -68,9 +71,16 @@ class Transaction:
         self._workers: set[int] | None = set()  # the workers that may have rows of it; None if any may
         self._part_numbers = itertools.count()
         self._ended = False
+        self.note: Any = None
+        """Values of JSON that are stored with the changes, if the tables are durable."""
+        if coordinator.healing is not None and coordinator.healing.is_replacing:
+            with coordinator.deadline(timeout, "beginning a transaction").holding(coordinator.lock):
+                pass  # the new workers are there
         with defer_interrupts():
             self.number = coordinator.begin()
             """Identifies the transaction in messages to workers."""
+            self.cluster = coordinator.cluster
+            """The workers that have its rows."""
             self._abandon = weakref.finalize(self, coordinator.abandon, self.number)
             self._abandon.atexit = False
 
@@ -104,12 +114,13 @@ class Transaction:
             stream_worker=self.number % size,  # spreads the rows of streams, which have no owner, over the workers
         )
         for worker, stage in staged:
-            self._coordinator.command(stage, worker)
+            with self._explained():
+                self._coordinator.send(stage, worker, self.cluster)
             if self._workers is not None:
                 self._workers.add(worker)
         parts.append((part, 0))
 
-    def adopt(self, table: Table, parts: Iterable[tuple[Any, int]]) -> None:
+    def _adopt(self, table: Table, parts: Iterable[tuple[Any, int]]) -> None:
         """Make rows that other processes have staged part of this transaction.
 
         `parts` are pairs of part and attempt, in the order in which their rows take effect.
@@ -135,27 +146,76 @@ class Transaction:
         seconds = self._timeout if timeout is None else timeout
         deadline = self._coordinator.deadline(seconds, f"a change of {tables}, of which nothing was applied,")
         try:
-            with deadline.holding(self._coordinator.lock):
-                return self._committed(deadline)
+            with self._explained():
+                if self._coordinator.durable_commits is not None and self._is_durable:
+                    return self._committed_durably(self._coordinator.durable_commits, deadline)
+                with deadline.holding(self._coordinator.lock):
+                    epoch = self._committed(deadline)
+                if self.note is not None and self._coordinator.store_note is not None:
+                    self._coordinator.store_note(self.note)
+                return epoch
         except WaitTimeoutError:
             if not self._ended:  # the lock was not available in time, and aborting would wait for it too
                 self._end()
                 self._coordinator.abandon(self.number)
             raise
 
+    @property
+    def _is_durable(self) -> bool:
+        """Whether something of it has to be stored."""
+        return self._workers != set() and any(table.spec.stored_as for table in self._tables.values())
+
     def _committed(self, deadline: Deadline) -> int:
         """Apply all changes; the lock is held."""
-        parts = tuple((name, tuple(parts)) for name, parts in self._parts.items())
         workers = None if self._workers is None else sorted(self._workers)
         try:
-            for table in self._tables.values():  # another thread may have dropped one since its rows were staged
-                table.check_not_dropped()
-            self.epoch = self._coordinator.commit(self.number, parts, workers, deadline)
+            self._check()
+            self.epoch = self._coordinator.commit(self.number, self._all_parts(), workers, deadline)
         except BaseException:
             self.abort()
             raise
         self._end()
         return self.epoch
+
+    def _committed_durably(self, commits: DurableCommits, deadline: Deadline) -> int:
+        """Store and apply all changes."""
+        workers = range(self._coordinator.cluster.size) if self._workers is None else sorted(self._workers)
+        candidate = Candidate(self.number, self._all_parts(), tuple(workers), self.note, self._check, deadline)
+        try:
+            self.epoch = commits.commit(candidate)
+        except WaitTimeoutError:
+            raise
+        except BaseException:
+            self.abort()
+            raise
+        self._end()
+        return self.epoch
+
+    def _all_parts(self) -> tuple[tuple[str, tuple[tuple[Any, int], ...]], ...]:
+        return tuple((name, tuple(parts)) for name, parts in self._parts.items())
+
+    def _check(self) -> None:
+        """Raise if it cannot be committed any more: a table was dropped, or the workers that have the rows are gone."""
+        for table in self._tables.values():
+            table.check_not_dropped()
+            if not table.spec.stored_as:
+                self._coordinator.definitions.unstored.add(table.name)
+        if self._coordinator.cluster is not self.cluster:
+            raise WorkerLostError("a worker has died", detail="the workers that had the rows were replaced since")
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """A block in which the death of a worker is an error that says what that means for the transaction."""
+        try:
+            yield
+        except WorkerLostError as error:
+            if self._coordinator.healing is None:
+                raise
+            raise WorkerLostError(
+                "nothing of the transaction was applied",
+                detail=f"{error.what}: {error.detail}" if error.detail else error.what,
+                hint="try again: the workers are being replaced",
+            ) from error
 
     def abort(self) -> None:
         """Discard all changes. Does nothing if the transaction has ended."""
@@ -175,11 +235,11 @@ class Transaction:
                 "a transaction is already open in this thread",
                 hint="end its `with` block first, or call the methods of the transaction itself",
             )
-        _thread.transactions[self._coordinator] = self
+        enter_transaction(self._coordinator, self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        _thread.transactions.pop(self._coordinator, None)
+        leave_transaction(self._coordinator)
         if kind is not None:
             self.abort()
         elif not self._ended:
@@ -191,21 +251,6 @@ class Transaction:
 
 
 # The transaction of a thread.
-
-
-class _Thread(threading.local):
-    """The transactions whose `with` blocks a thread is in, by engine: at most one of each."""
-
-    def __init__(self) -> None:
-        self.transactions: weakref.WeakKeyDictionary[Coordinator, Transaction] = weakref.WeakKeyDictionary()
-
-
-_thread = _Thread()
-
-
-def current_transaction(coordinator: Coordinator) -> Transaction | None:
-    """Return the transaction whose `with` block the calling thread is in."""
-    return _thread.transactions.get(coordinator)
 
 
 @contextmanager
@@ -251,12 +296,15 @@ class Table(Collection):
     ) -> None:
         """`primary` is the use of the arrangement that holds the rows; None for a stream."""
         super().__init__(node)
-        self.name, self.spec, self.kind = spec.name, spec, spec.kind
+        assert isinstance(node, ir.Source)
+        self.name, self.spec, self.kind, self.identity = spec.name, spec, spec.kind, node.identity
         self.key = [field.name for field in spec.key]
         self.dropped = False
         self._coordinator, self._maintenance, self._primary = coordinator, maintenance, primary
+        self.former_rows: list[tuple[ir.Source, Use]] = []
+        """The table before columns were added, and the arrangement that holds these rows: the oldest first."""
         self._indexes: dict[tuple[str, ...], Use] = {}  # the arrangements kept in addition, by key columns
-        self._readers: dict[tuple[str, ...], View] = {}  # for look-ups, by columns
+        self._readers: dict[tuple[str, ...], Result] = {}  # for look-ups, by columns
 
     def insert(self, data: Any, *, timeout: float | None = None) -> int | None:
         """Add rows. In a keyed table, the keys must not exist yet.
@@ -285,9 +333,18 @@ class Table(Collection):
         row. Returns the epoch at which the changes were applied. Inside a transaction the rows are only staged: the
         result is None, and `timeout` is ignored in favour of the transaction's own.
         """
-        with enlisted(self._coordinator, timeout) as transaction:
-            transaction.change(self, data, ops)
-        return transaction.epoch
+        deadline = self._coordinator.deadline(timeout, f"a change of {self.name!r}")
+        while True:
+            try:
+                with enlisted(self._coordinator, timeout) as transaction:
+                    transaction.change(self, data, ops)
+                return transaction.epoch
+            except WorkerLostError:  # nothing was applied
+                if current_transaction(self._coordinator) is not None:
+                    raise
+                if not deadline.run(partial(self._coordinator.has_replaced, transaction.cluster)):
+                    raise
+                timeout = deadline.seconds_or_none()
 
     def apply(self, data: Any, diffs: Any, deadline: Deadline) -> int:
         """Change the multiplicities of rows in an epoch of its own, without a check; return the epoch.
@@ -298,11 +355,22 @@ class Table(Collection):
         nobody waits. The deadline is for the coordinator's lock.
         """
         self.check_not_dropped()
+        if self.spec.stored_as:
+            raise DataflowError(
+                f"cannot apply changes to table {self.name!r} without a check",
+                detail="it is stored, and such changes are not",
+                hint="create it with durable=False, or change it in transactions",
+            )
         with deadline.holding(self._coordinator.lock), defer_interrupts():
             epoch = self._coordinator.epoch
             changes = Changes.of(self.node.columns, data, (epoch,), np.array(diffs))
-            for worker, part in self._by_owner(changes):
-                self._coordinator.command(Push(self.name, part), worker)
+            definitions, healing = self._coordinator.definitions, self._coordinator.healing
+            pushes = [(worker, Push(self.name, part)) for worker, part in self._by_owner(changes)]
+            definitions.last_changes[self.name] = epoch
+            for worker, push in pushes if healing is not None else ():
+                definitions.note_change(push, worker)
+            for worker, push in pushes:
+                self._coordinator.command(push, worker)
             self._coordinator.advance()
             return epoch
 
@@ -355,8 +423,15 @@ class Table(Collection):
             self._readers.pop(key, None)
             self._maintenance.release(self._indexes.pop(key))
 
+    def unused_indexes(self) -> dict[tuple[str, ...], str]:
+        """Return the arrangements that `arrange(by=...)` keeps and nobody uses: their dataflows, by key columns."""
+        catalog = self._maintenance.catalog
+        with self._coordinator.lock:
+            kept = [(by, use) for by, use in self._indexes.items() if by not in self._readers]
+            return {by: use.dataflow for by, use in kept if catalog.users_of(use.dataflow) == [use.user]}
+
     def lookup_rows(
-        self, keys: Any = None, /, *, at: int | None = None, timeout: float | None = None, **columns: Any
+        self, keys: Any = None, /, *, at: At = None, timeout: float | None = None, **columns: Any
     ) -> pa.Table:
         """Return the rows that have given values in some columns, from the workers that own them: see `View.lookup`.
 
@@ -375,19 +450,30 @@ class Table(Collection):
         reader = self._readers.get(by) or self._new_reader(by)
         return plain_rows(reader.find(given, at, timeout=timeout), self.name).select(self.columns)
 
-    def _new_reader(self, by: tuple[str, ...]) -> View:
-        """A view of the table's arrangement by some columns: the primary one, or else one that is kept from now on."""
+    def _new_reader(self, by: tuple[str, ...]) -> Result:
+        """The table's arrangement by some columns: the primary one, or else one that is kept from now on."""
         assert self.spec.schema is not None and self._primary is not None
         primary_key = [field.name for field in self.spec.schema.key.fields]
         with self._coordinator.lock:
             if set(by) == set(primary_key):
                 node, dataflow = super().arrange(*primary_key).node, self._primary.dataflow
-                reader = View(self._coordinator, self.name, node, dataflow, [], lambda view: None, kind="table")
+                reader = Result(self._coordinator, self.name, node, dataflow, "table")
             else:
                 node, dataflow = self.arrange(by=by).node, self._indexes[by].dataflow
-                reader = index_view(self._coordinator, self.name, "table", node, dataflow)
+                reader = Index(self._coordinator, self.name, node, dataflow, "table")
             self._readers[by] = reader
             return reader
+
+    def replace(self, old: Table) -> None:
+        """Take the place of a table that lacks a column: keep its indexes, and its rows for those who read them."""
+        kept = list(old._indexes)
+        for key in kept:
+            old.drop_arrangement(key)
+        for key in kept:
+            self.arrange(by=key)
+        assert isinstance(old.node, ir.Source) and old._primary is not None
+        self.former_rows = [*old.former_rows, (old.node, old._primary)]
+        old.dropped, old._primary, old.former_rows = True, None, []
 
     def mark_dropped(self) -> None:
         """Release all arrangements and refuse further changes: the part of `Engine.drop_table` that is the table's."""
@@ -396,7 +482,7 @@ class Table(Collection):
                 self.drop_arrangement(key)
             self.dropped = True
             if self._primary is not None:
-                self._maintenance.release(self._primary)
+                self._maintenance.release_all([*(use for _, use in self.former_rows), self._primary])
 
     def check_not_dropped(self) -> None:
         """Raise if the table was dropped."""

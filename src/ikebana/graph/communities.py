@@ -5,7 +5,7 @@ neighbours have; if several labels are equally frequent, the least of them. Edge
 each end for its label at the other end, and duplicate edges are votes of their own. An edge from a node to itself is
 two votes of that node for the label that it has. A node without edges keeps its label.
 
-Labels may alternate for ever, for instance between the two sides of a bipartite graph, so the number of rounds is
+Labels may alternate forever, for instance between the two sides of a bipartite graph, so the number of rounds is
 given.
 
 Cost: see `label_propagation`.

@@ -39,41 +39,33 @@ a source to a target.
 from __future__ import annotations
 
 import itertools
-from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ikebana.encoding import Schema
-from ikebana.encoding.columns import match_columns
 from ikebana.engine import Engine
 from ikebana.engine.collection import Arrangement, Collection
 from ikebana.engine.columns import described
 from ikebana.engine.deadline import Deadline
-from ikebana.engine.prepared import KEEP, AnyBinding, Binding, Prepared
+from ikebana.engine.prepared import KEEP, Binding
 from ikebana.engine.prepared_reads import Values
-from ikebana.engine.views import View, plain_rows
-from ikebana.errors import DroppedError, SchemaError
-from ikebana.expressions import Column, Literal
-from ikebana.expressions.core.builders import add, is_not_null
+from ikebana.engine.result_tables import plain_rows
+from ikebana.errors import SchemaError
+from ikebana.expressions import Column
+from ikebana.expressions.core.builders import add
+from ikebana.graph.graph_queries import AnswerSet, GraphQuery, query_numbers, rows_of_nodes
+from ikebana.graph.hops import DISTANCE, Index, column_of, joined_with, next_hop, value_fields, within_hops
 from ikebana.graph.path_search import HeldIndex, shortest_path
 from ikebana.graph.plans import pairs
-from ikebana.operators.expression_steps import Computed, RowCondition
+from ikebana.operators.expression_steps import Computed
 from ikebana.operators.row_errors import BINDING
 from ikebana.plan import ir
 
 _MOST_SMALL_NUMBERS = 1 << 31
 """The number of different bindings, if their numbers have 32 bits."""
-
-_DISTANCE = pa.int32()
-
-Index = Callable[[], Arrangement]
-"""A function that returns an index of the edges for one join."""
-
-_names = itertools.count(1)
 
 
 class Interactive:
@@ -119,7 +111,7 @@ class Interactive:
         """An arrangement for one join, which it shares with others or not."""
         if self._share:
             return arrangement
-        return Arrangement(ir.with_owner(arrangement.node, f"join {next(_names)}"))
+        return Arrangement(ir.with_owner(arrangement.node, f"join {next(query_numbers)}"))
 
     def look_up(self) -> LookUp:
         """What is known of a node: its row of `vertices`; without vertices, the number of `edges` that leave it."""
@@ -143,150 +135,6 @@ class Interactive:
         return ShortestPath(self._engine, self._type, self._by_source, self._by_target, self._keep, hops)
 
 
-class GraphQuery(Prepared[AnyBinding]):
-    """A prepared query of a graph."""
-
-    kind = "query"
-    error = SchemaError
-
-    def __init__(
-        self, engine: Engine, title: str, parameters: Sequence[pa.Field], keep: int, number_type: pa.DataType
-    ) -> None:
-        name = f"graph: {title} {next(_names)}"
-        fields = [pa.field(BINDING, number_type, False), *parameters]
-        table = engine.table(f"arguments of {name}", fields, kind="stream")
-        try:
-            view = engine.install(name, self._plan(table).arrange(BINDING))
-        except BaseException:
-            engine.drop_table(table.name)
-            raise
-        super().__init__(engine, name, parameters, table, view, keep)
-        self._sets: set[AnswerSet] = set()
-        self._indexes: dict[str, View] = {}  # views of the indexes that are read directly; the lock guards them
-
-    @abstractmethod
-    def _plan(self, arguments: Collection) -> Collection:
-        """The answers, each row with the number of its binding."""
-
-    def open_columns(self, values: Any, *, timeout: float | None = None) -> AnswerSet:
-        """Open an answer for each row of a table of arguments, all in one epoch, as one object.
-
-        `values` is an Arrow table, or a mapping of parameters to arrays. Many thousands of answers are opened at once
-        without a Python object for each of them.
-        """
-        self._check()
-        columns = self._checked_columns(values)
-        deadline = self._engine.coordinator.deadline(timeout, f"opening {self.kind} {self.name!r}")
-        numbers = self._new_numbers(len(columns[self.parameters[0].name]))
-        answers = AnswerSet(self, pa.array(numbers, pa.int64()), columns)
-        self._change_set(answers, 1, deadline)
-        self._sets.add(answers)
-        return answers
-
-    def read_columns(self, values: Any, *, timeout: float | None = None) -> pa.Table:
-        """The answers for a table of arguments, now, as `AnswerSet.to_arrow` returns them.
-
-        Arguments that occur several times may be answered once.
-        """
-        with self.open_columns(values, timeout=timeout) as answers:
-            return answers.to_arrow(timeout=timeout)
-
-    def _new_numbers(self, count: int) -> list[int]:
-        """Numbers for new bindings."""
-        return list(itertools.islice(self._numbers, count))
-
-    def _checked_columns(self, values: Any) -> Values:
-        names = values.schema.names if isinstance(values, pa.Table | pa.RecordBatch) else list(values)
-        if set(names) != {field.name for field in self.parameters}:
-            self._bound(dict.fromkeys(names))  # raises
-        try:
-            arrays = match_columns(values, self.parameters)
-        except SchemaError as error:
-            what = f"{self.kind} {self.name!r} cannot be opened: {error.what}"
-            raise SchemaError(what, detail=error.detail, hint=error.hint) from None
-        return {field.name: array for field, array in zip(self.parameters, arrays, strict=True)}
-
-    def _change_set(self, answers: AnswerSet, diff: int, deadline: Deadline) -> None:
-        if len(answers):
-            rows = {BINDING: answers.numbers.cast(self._table.node.columns[0].type), **answers.bound}
-            self._table.apply(rows, np.full(len(answers), diff), deadline)
-
-    def end_set(self, answers: AnswerSet, timeout: float | None = None) -> None:
-        """Delete the answers of a set; if that fails, they stay open."""
-        if answers in self._sets:
-            deadline = self._engine.coordinator.deadline(timeout, f"closing answers of {self.kind} {self.name!r}")
-            self._change_set(answers, -1, deadline)
-            self._sets.discard(answers)
-
-    def rows_of_set(self, answers: AnswerSet, timeout: float | None = None) -> pa.Table:
-        """The answers of a set, with their arguments."""
-        if answers not in self._sets:
-            raise DroppedError(f"these answers of {self.kind} {self.name!r} were closed", hint="open them again")
-        rows = plain_rows(self._view.find({BINDING: answers.numbers}, timeout=timeout), self.name)
-        places = pc.index_in(rows[BINDING].combine_chunks().cast(pa.int64()), value_set=answers.numbers)
-        arguments = {self._argument_name(name): array.take(places) for name, array in answers.bound.items()}
-        return pa.table({**arguments, **{name: rows[name] for name in self.columns}})
-
-    def _argument_name(self, name: str) -> str:
-        """The name of a parameter's column beside those of answers."""
-        return f"of_{name}" if name in self.columns else name
-
-    def _found_columns(self, source: Arrangement, values: Any, timeout: float | None) -> pa.Table:
-        """The rows that an index has for the nodes of a table of arguments, with multiplicities."""
-        self._check()
-        deadline = self._engine.coordinator.deadline(timeout, f"reading {self.kind} {self.name!r}")
-        return _rows_of_nodes(self.index(source), pc.unique(self._checked_columns(values)["node"]), deadline)
-
-    def index(self, arrangement: Arrangement) -> View:
-        """An arrangement as a view that can be looked up; the first call installs it."""
-        (key,) = (field.name for field in ir.schema_of(arrangement.node).key.fields)
-        if key not in self._indexes:
-            with self._lock:
-                if key not in self._indexes:
-                    self._check()
-                    self._indexes[key] = self._engine.install(f"{self.name}: index by {key}", arrangement)
-        return self._indexes[key]
-
-    def close(self) -> None:
-        super().close()
-        self._sets.clear()
-
-    def _release(self) -> None:
-        for index in self._indexes.values():
-            index.drop()
-        super()._release()
-
-
-class AnswerSet:
-    """The answers of a query for a table of arguments, opened and closed together."""
-
-    def __init__(self, query: GraphQuery[Any], numbers: pa.Array, bound: Values) -> None:
-        self._query, self.numbers, self.bound = query, numbers, bound
-
-    def to_arrow(self, *, timeout: float | None = None) -> pa.Table:
-        """All answers as an Arrow table: the arguments, then the columns of the answer.
-
-        A parameter with the name of a column of the answer is called `of_` and that name.
-        """
-        return self._query.rows_of_set(self, timeout)
-
-    def close(self, *, timeout: float | None = None) -> None:
-        """Stop maintaining the answers; closing twice does nothing."""
-        self._query.end_set(self, timeout)
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} answers of {self._query.name}>"
-
-
 class LookUp(GraphQuery[Binding]):
     """What is known of a node. See `Interactive.look_up`."""
 
@@ -298,8 +146,8 @@ class LookUp(GraphQuery[Binding]):
         super().__init__(engine, "look-up", [pa.field("node", kind, False)], keep, pa.int64())
 
     def _plan(self, arguments: Collection) -> Collection:
-        values = {} if self._counts else {field.name: field.name for field in _value_fields(self._source)}
-        rows = _joined(arguments, self._source, values)
+        values = {} if self._counts else {field.name: field.name for field in value_fields(self._source)}
+        rows = joined_with(arguments, self._source, values)
         return rows.count(BINDING, "edges") if self._counts else rows
 
     def _binding(self, number: int, values: Values) -> Binding:
@@ -308,7 +156,7 @@ class LookUp(GraphQuery[Binding]):
     def _read(self, bound: Values, deadline: Deadline) -> pa.Table:
         if not self._engine.epoch:  # there is no closed epoch to read at: opening closes one
             return super()._read(bound, deadline)
-        rows = _rows_of_nodes(self.index(self._source), bound["node"], deadline)
+        rows = rows_of_nodes(self.index(self._source), bound["node"], deadline)
         return self._answers(rows).select(self.columns)
 
     def read_columns(self, values: Any, *, timeout: float | None = None) -> pa.Table:
@@ -337,7 +185,7 @@ class Neighbours(GraphQuery[Binding]):
     def _plan(self, arguments: Collection) -> Collection:
         reached = arguments
         for _ in range(self._hops):
-            reached = _hop(reached, self._edges(), "dst")
+            reached = next_hop(reached, self._edges(), "dst")
         return reached.distinct(BINDING)
 
     def _binding(self, number: int, values: Values) -> Binding:
@@ -346,7 +194,7 @@ class Neighbours(GraphQuery[Binding]):
     def _read(self, bound: Values, deadline: Deadline) -> pa.Table:
         if self._hops > 1 or not self._engine.epoch:
             return super()._read(bound, deadline)
-        rows = _rows_of_nodes(self.index(self._edges()), bound["node"], deadline)
+        rows = rows_of_nodes(self.index(self._edges()), bound["node"], deadline)
         nodes = pc.unique(rows["dst"].filter(pc.greater(rows["diff"], 0))).drop_null()
         return pa.table({"node": nodes})
 
@@ -373,7 +221,7 @@ class PathAnswer(Binding):
     def path(self, *, timeout: float | None = None) -> list[Any] | None:
         """The nodes of one of the shortest paths; None if there is none.
 
-        The path is searched when it is asked for, from both ends in the two indexes of the edges.
+        The path is searched when this is called, from both ends in the two indexes of the edges.
         """
         self._check()
         return self._query.path(self.bound, timeout)
@@ -396,8 +244,8 @@ class ShortestPath(GraphQuery[PathAnswer]):
 
     def _plan(self, arguments: Collection) -> Collection:
         sources, targets = (arguments.select(BINDING, node=end) for end in ("source", "target"))
-        from_source = _within(sources, self._forward, "dst", (self.hops + 1) // 2)
-        to_target = _within(targets, self._backward, "src", self.hops // 2)
+        from_source = within_hops(sources, self._forward, "dst", (self.hops + 1) // 2)
+        to_target = within_hops(targets, self._backward, "src", self.hops // 2)
         key = (BINDING, "node")
         meetings = pairs(
             from_source.arrange(*key),
@@ -405,8 +253,8 @@ class ShortestPath(GraphQuery[PathAnswer]):
             {BINDING: BINDING, "one": "distance"},
             {"other": "distance"},
         )
-        length = add(Column(_DISTANCE, False, "one"), Column(_DISTANCE, False, "other"))
-        return meetings.step(Computed(((BINDING, _column(meetings, BINDING)), ("length", length)))).min(BINDING)
+        length = add(Column(DISTANCE, False, "one"), Column(DISTANCE, False, "other"))
+        return meetings.step(Computed(((BINDING, column_of(meetings, BINDING)), ("length", length)))).min(BINDING)
 
     def _binding(self, number: int, values: Values) -> PathAnswer:
         return PathAnswer(self, number, values)
@@ -450,9 +298,6 @@ class ShortestPath(GraphQuery[PathAnswer]):
             )
 
 
-# Plans.
-
-
 def _id_type(edges: Collection, vertices: Collection | None) -> pa.DataType:
     """The type of ids; raises unless all columns of ids exist and have the same type."""
     wanted = [("edges", edges, "src"), ("edges", edges, "dst")]
@@ -474,62 +319,3 @@ def _id_type(edges: Collection, vertices: Collection | None) -> pa.DataType:
             hint="map to columns of one type first",
         )
     return types[0]
-
-
-def _column(collection: Collection, name: str) -> Column:
-    field = next(field for field in collection.node.columns if field.name == name)
-    return Column(field.type, field.nullable, name)
-
-
-def _value_fields(arrangement: Arrangement) -> Sequence[pa.Field]:
-    return ir.schema_of(arrangement.node).val.fields
-
-
-def _declared(collection: Collection, nullable: bool) -> Collection:
-    """The collection with its column `node` declared nullable or not."""
-    return collection.declare(
-        [field.with_nullable(nullable) if field.name == "node" else field for field in collection.node.columns]
-    )
-
-
-def _joined(reached: Collection, index: Arrangement, values: Mapping[str, str]) -> Collection:
-    """The bindings of nodes, with value columns (`new: old`) of the rows that an index has for the node."""
-    (key,) = ir.schema_of(index.node).key.fields
-    return pairs(_declared(reached, key.nullable).arrange("node"), index, {BINDING: BINDING}, values)
-
-
-def _hop(reached: Collection, edges: Arrangement, to: str) -> Collection:
-    """The nodes one hop further, as often as paths lead there."""
-    onward = _joined(reached, edges, {"node": to})
-    node = _column(onward, "node")
-    return _declared(onward.step(RowCondition(is_not_null(node))), nullable=False) if node.nullable else onward
-
-
-def _within(start: Collection, edges: Index, to: str, hops: int) -> Collection:
-    """The nodes within a number of hops, with all their distances up to that number, as often as paths lead there.
-
-    From the third hop on, nodes are extended once for all paths of a length: the number of paths might overflow.
-    """
-    levels = [start]
-    for hop in range(1, hops + 1):
-        last = levels[-1] if hop <= 2 else levels[-1].distinct("node")
-        levels.append(_hop(last, edges(), to))
-    with_distances = [
-        level.step(
-            Computed(
-                (
-                    (BINDING, _column(level, BINDING)),
-                    ("node", _column(level, "node")),
-                    ("distance", Literal(_DISTANCE, False, distance)),
-                )
-            )
-        )
-        for distance, level in enumerate(levels)
-    ]
-    return with_distances[0].concat(*with_distances[1:])
-
-
-def _rows_of_nodes(index: View, nodes: pa.Array, deadline: Deadline) -> pa.Table:
-    """The rows that an index has for some nodes, with multiplicities, at the last closed epoch, which must exist."""
-    (key,) = ir.schema_of(index.plan).key.fields
-    return index.find({key.name: nodes}, timeout=deadline.seconds_left())

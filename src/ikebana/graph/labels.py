@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ikebana.engine.collection import Arrangement, Collection
 from ikebana.graph.plans import NO_ROW, Variables, column, fixpoint, pairs
@@ -63,11 +64,27 @@ class Stage:
     """The round in which a label starts, by the number of its bits."""
 
     def __call__(self, columns: Columns) -> Any:
-        values = np.maximum(columns["node"].to_numpy(zero_copy_only=False).astype(np.int64), 0)
-        high, low = values >> 32, values & 0xFFFFFFFF  # floats have fewer than 64 bits
-        bits = np.where(high > 0, 32 + np.frexp(high.astype(float))[1], np.frexp(low.astype(float))[1])
-        return ROUNDS_PER_STAGE * bits.astype(np.int64)
+        return ROUNDS_PER_STAGE * bit_lengths(columns["node"].to_numpy(zero_copy_only=False))
 
     def lower(self, program: ProgramBuilder, rows: Rows) -> Slots | None:
         """The same as instructions of a program."""
         return bit_length(program, rows, "node", ROUNDS_PER_STAGE)
+
+
+EXACT_BITS, EXPONENT_AT, EXPONENT_BIAS = 53, 52, 1022
+"""Of a float: the bits of an integer that it represents exactly; where its exponent starts, and what is added to it."""
+
+
+def bit_lengths(values: NDArray[Any]) -> NDArray[np.int64]:
+    """The number of bits of integers; 0 for negative ones. Reads them off as the exponents of floats.
+
+    >>> bit_lengths(np.array([-1, 0, 1, 2, 255, 256, (1 << 62) - 1])).tolist()
+    [0, 0, 1, 2, 8, 9, 62]
+    """
+    if values.size and values.max() >= 1 << EXACT_BITS:
+        high, low = values.astype(np.int64) >> 32, values.astype(np.int64) & 0xFFFFFFFF
+        return np.where(high > 0, 32 + bit_lengths(high), np.where(high < 0, 0, bit_lengths(low)))
+    exponents = values.astype(np.float64).view(np.int64)
+    exponents >>= EXPONENT_AT  # of negative numbers, the sign makes it negative
+    exponents -= EXPONENT_BIAS
+    return np.maximum(exponents, 0, out=exponents)

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from ikebana.engine.deadline import Deadline
-from ikebana.engine.views import HeldEpoch
+from ikebana.engine.held_epochs import HeldEpoch
 
 Parents = dict[Any, Any]
 """The nodes that were reached, each with the node before it; None at the start."""

@@ -70,7 +70,7 @@ def triangles(edges: Collection) -> Collection:
     lesser, both = rows.arrange("dst"), rows.arrange(*_EDGE)
     onward = _Lists(greater, rows.select(src="src").count("src"), both, "dst")
     backward = _Lists(lesser, rows.select(dst="dst").count("dst"), both, "src")
-    later = rows.later()
+    later = rows._later()
     paths = [
         _third(rows.select(a="src", b="dst"), "c", _In(onward, "a", "bc"), _In(onward, "b", "ac")),
         _third(

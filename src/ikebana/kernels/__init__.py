@@ -9,28 +9,31 @@ Loading. The first call of a kernel loads it with the others of its module: it i
 or reads them from the cache on disk (see `compile`). For all modules together that takes a second or two, which
 processes that only plan queries or load rows do not need. `load` does it ahead of time, and workers do so when they
 start. A driver calls `ensure_compiled` before it starts workers, which would otherwise all compile at the same time.
+The command `ikebana warm` calls `load` when an image is built, so that nothing is compiled later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 from ikebana.kernels.cache import is_complete, mark_complete
 
 MODULES = {
-    "accumulate": ("accumulate_rows", "sum_visible"),
+    "accumulate": ("accumulate_rows", "add_by_group", "sum_ranges"),
     "consolidate": ("add_up_packed", "consolidate_rows", "measure_rows", "pack_rows", "unpack_rows"),
+    "exchanges": ("receive_rows", "send_rows"),
     "extend": ("extend_rows",),
+    "filters": ("fill_filter", "seek_filtered"),
     "gather": ("gather_bits", "gather_fixed", "gather_strings", "gather_words"),
     "groups": ("add_groups", "copy_groups"),
     "hashing": ("hash_bytes", "hash_integers", "shard_rows"),
     "match": ("expand_pairs", "expand_ranges", "match_keys"),
     "merge": ("merge_rows", "merge_untimed"),
     "program": ("run_program",),
-    "seek": ("narrow_ranges", "seek_ranges"),
+    "search": ("search_parts",),
+    "seek": ("narrow_ranges", "seek_ranges", "seek_sampled"),
     "sort": ("sort_leading", "sort_order"),
     "texts": ("gather_texts",),
     "times": ("advance_times", "rank_times", "times_beyond", "times_visible", "union_times"),
@@ -40,23 +43,21 @@ MODULES = {
 _MODULE_OF = {name: module for module, names in MODULES.items() for name in names}
 
 
-def load() -> None:
-    """Compile all kernels, or load them from the cache, unless that was done before."""
-    _load(*MODULES)
-    if import_module("ikebana.kernels.compile").is_compiled():
+def load() -> int:
+    """Compile all kernels, or load them from the cache, unless that was done before; return how many were compiled."""
+    for name in MODULES:
+        import_module(f"ikebana.kernels.{name}")
+    compiler = import_module("ikebana.kernels.compile")
+    compiled: int = compiler.compile_declared()
+    if compiler.is_compiled():
         mark_complete()
+    return compiled
 
 
 def ensure_compiled() -> None:
     """Compile all kernels if the cache does not have them yet."""
     if not is_complete():
         load()
-
-
-def _load(*names: str) -> list[ModuleType]:
-    modules = [import_module(f"ikebana.kernels.{name}") for name in names]
-    import_module("ikebana.kernels.compile").compile_declared()
-    return modules
 
 
 class _Kernel:
@@ -70,13 +71,15 @@ class _Kernel:
 
     def __call__(self, *arguments: Any) -> Any:
         if self._function is None:
-            [module] = _load(_MODULE_OF[self._name])
+            module = import_module(f"ikebana.kernels.{_MODULE_OF[self._name]}")
+            import_module("ikebana.kernels.compile").compile_declared()
             self._function = getattr(module, self._name)
             assert self._function is not None
         return self._function(*arguments)
 
 
 accumulate_rows: Any = _Kernel("accumulate_rows")
+add_by_group: Any = _Kernel("add_by_group")
 add_groups: Any = _Kernel("add_groups")
 add_up_packed: Any = _Kernel("add_up_packed")
 advance_times: Any = _Kernel("advance_times")
@@ -85,6 +88,7 @@ copy_groups: Any = _Kernel("copy_groups")
 expand_pairs: Any = _Kernel("expand_pairs")
 expand_ranges: Any = _Kernel("expand_ranges")
 extend_rows: Any = _Kernel("extend_rows")
+fill_filter: Any = _Kernel("fill_filter")
 gather_bits: Any = _Kernel("gather_bits")
 gather_fixed: Any = _Kernel("gather_fixed")
 gather_strings: Any = _Kernel("gather_strings")
@@ -99,12 +103,17 @@ merge_untimed: Any = _Kernel("merge_untimed")
 narrow_ranges: Any = _Kernel("narrow_ranges")
 pack_rows: Any = _Kernel("pack_rows")
 rank_times: Any = _Kernel("rank_times")
+receive_rows: Any = _Kernel("receive_rows")
 run_program: Any = _Kernel("run_program")
+search_parts: Any = _Kernel("search_parts")
+seek_filtered: Any = _Kernel("seek_filtered")
 seek_ranges: Any = _Kernel("seek_ranges")
+seek_sampled: Any = _Kernel("seek_sampled")
+send_rows: Any = _Kernel("send_rows")
 shard_rows: Any = _Kernel("shard_rows")
 sort_leading: Any = _Kernel("sort_leading")
 sort_order: Any = _Kernel("sort_order")
-sum_visible: Any = _Kernel("sum_visible")
+sum_ranges: Any = _Kernel("sum_ranges")
 times_beyond: Any = _Kernel("times_beyond")
 times_visible: Any = _Kernel("times_visible")
 union_times: Any = _Kernel("union_times")

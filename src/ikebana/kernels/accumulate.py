@@ -3,10 +3,12 @@
 The caller decides for each distinct time whether it is visible; the kernel looks up that flag by position. Rows are
 grouped by data (sorted by key, ident, value). Groups that add up to zero are left out.
 
-`sum_visible` does the same for many pairs (key, time) at once, for keys without values: it needs the rows in order of
-key only, and adds to the sums of other runs of rows.
+`sum_ranges` does the same for many pairs (group, time) at once, given where the rows of each group are, and adds to the
+sums of other batches.
 
-Cost: one pass; `sum_visible` gallops over rows of other keys.
+`add_by_group` needs no order at all: the rows have the numbers of their groups.
+
+Cost: one pass over the rows, with `sum_ranges` one for each time of their group.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ from __future__ import annotations
 import numpy as np
 
 from ikebana.kernels.compile import kernel
-from ikebana.kernels.seek import gallop
 
 
 @kernel("Tuple((lane_new, lanes_new))(lane, lane, lane, index, lanes, flags)")
@@ -42,21 +43,25 @@ def accumulate_rows(key, val, ident, tix, diffs, visible):
     return rows[:out].copy(), sums[:, :out].copy()
 
 
-@kernel("void(lane, index, lanes, lane, index, lanes, lanes, lanes_out)")
-def sum_visible(probes, at_of, at, key, tix, diffs, times, sums):
-    """Add to each probe's sums the diffs of the rows of its key whose times are visible at its time, `at[at_of]`.
+@kernel("void(lane, index, lanes, lane, lane, index, lanes, lanes, lanes_out)")
+def sum_ranges(groups, at_of, at, starts, ends, tix, diffs, times, sums):
+    """Add to the sums of each moment, a pair of a group and a time `at[at_of]`, the diffs that are visible then.
 
-    Probes and keys are ascending; both may repeat.
+    The rows of a group are those from `starts` to `ends`; row r has the time `times[tix[r]]`.
     """
-    start = 0
-    for probe in range(len(probes)):
-        start = gallop(key, start, probes[probe])
-        row = start
-        while row < len(key) and key[row] == probes[probe]:
+    for moment in range(len(groups)):
+        group, time = groups[moment], at_of[moment]
+        for row in range(starts[group], ends[group]):
             visible = True
             for coordinate in range(times.shape[1]):
-                visible = visible and times[tix[row], coordinate] <= at[at_of[probe], coordinate]
+                visible = visible and times[tix[row], coordinate] <= at[time, coordinate]
             if visible:
                 for lane in range(diffs.shape[0]):
-                    sums[lane, probe] += diffs[lane, row]
-            row += 1
+                    sums[lane, moment] += diffs[lane, row]
+
+
+@kernel("void(index, lane, lane, lane_out)")
+def add_by_group(groups, diffs, factors, sums):
+    """Add the diff of each row, multiplied by its factor, to the sum of its group."""
+    for row in range(len(groups)):
+        sums[groups[row]] += diffs[row] * factors[row]

@@ -70,6 +70,11 @@ class KernelLocator:
         return str(self._line)
 
 
+def is_cached(function: Callable[..., Any]) -> bool:
+    """Whether the directory has a kernel, possibly for another processor only."""
+    return is_complete() or any(cache_directory().glob(f"*.{function.__name__}-*.nbi"))
+
+
 def is_complete() -> bool:
     """Whether the directory has all kernels, compiled."""
     return (cache_directory() / _COMPLETE).exists()

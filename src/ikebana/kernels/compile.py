@@ -11,9 +11,10 @@ rows) without a copy and without a second specialisation.
 
 Guarantees. Compilation happens once per machine, CPU and version of the sources of this package: the cache is in the
 user's cache directory under a digest of the sources (`ikebana.kernels.cache`). A process that finds the cache compiles
-nothing. Other processes report the compilation on standard error. Processes that start at the same time may both
-compile; neither reads an incomplete file. Directories that are not writable are skipped. Set `IKEBANA_KERNEL_CACHE` to
-store the cache elsewhere, `NUMBA_DISABLE_JIT=1` to run the kernels as plain Python.
+nothing. Other processes report the compilation on standard error before it begins and when it is complete. Processes
+that start at the same time may both compile; neither reads an incomplete file. Directories that are not writable are
+skipped. Set `IKEBANA_KERNEL_CACHE` to store the cache elsewhere, `NUMBA_DISABLE_JIT=1` to run the kernels as plain
+Python.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import perf_counter
 from typing import Any, TypeAlias
 
 import numba
 from numba.core import types
 
-from ikebana.kernels.cache import KernelLocator, cache_directory
+from ikebana.kernels.cache import KernelLocator, cache_directory, is_cached
 
 _settings: Any = numba.config
 _lock = threading.Lock()
@@ -116,14 +118,22 @@ def is_compiled() -> bool:
     return not _settings.DISABLE_JIT
 
 
-def compile_declared() -> None:
-    """Compile the declared kernels or load them from the cache; report compilation on standard error."""
+def compile_declared() -> int:
+    """Compile the declared kernels or load them from the cache; return how many were compiled.
+
+    Compilation is reported on standard error.
+    """
     with _lock:
-        signatures = dict(_signatures)
-        compiled = [name for name, signature in signatures.items() if _compile(name, signature)]
-        _signatures.clear()
+        start, signatures = perf_counter(), dict(_signatures)
+        missing = [name for name in signatures if is_compiled() and not is_cached(KERNELS[name])]
+        if missing:
+            _report(f"ikebana: compiling {len(missing)} kernels, once on this machine")
+        compiled = sum(_compile(name, signature) for name, signature in signatures.items())
+        for name in signatures:
+            del _signatures[name]
     if compiled:
-        _report(f"ikebana: compiled {len(compiled)} kernels", end="\n")
+        _report(f"ikebana: compiled {compiled} kernels in {perf_counter() - start:.0f} s")
+    return compiled
 
 
 def _compile(name: str, signature: str) -> bool:
@@ -133,14 +143,8 @@ def _compile(name: str, signature: str) -> bool:
     function = KERNELS[name]
     function.compile(eval(signature, {}, TYPES))
     function.disable_compile()
-    if not function.stats.cache_misses:
-        return False
-    _report(f"ikebana: compiling kernels, once on this machine: {name}")
-    return True
+    return bool(function.stats.cache_misses)
 
 
-def _report(line: str, end: str = "") -> None:
-    if sys.stderr.isatty():
-        print(f"\r\033[K{line}", end=end, file=sys.stderr, flush=True)
-    elif end:
-        print(line, file=sys.stderr, flush=True)
+def _report(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

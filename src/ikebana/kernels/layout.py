@@ -1,6 +1,6 @@
-"""Layouts: of packed rows (`ikebana.kernels.consolidate`), sets of groups (`ikebana.kernels.groups`), the state of a
-merge (`ikebana.kernels.merge`), and the tables that describe traces to programs, with their memtables
-(`ikebana.kernels.addresses`).
+"""Layouts: of packed rows (`ikebana.kernels.consolidate`), samples of keys (`ikebana.kernels.seek`), filters
+(`ikebana.kernels.filters`), sets of groups (`ikebana.kernels.groups`), the state of a merge (`ikebana.kernels.merge`),
+and the tables that describe traces to programs, with their memtables (`ikebana.kernels.addresses`).
 
 Kernels and their callers agree on these numbers. The module imports nothing, so that callers need not load kernels.
 """
@@ -17,6 +17,12 @@ KEY_FIELD, VAL_FIELD, TIX_FIELD, DIFF_FIELD = 0, 2, 4, 6
 """The fields of packed rows, from the highest bits to the lowest: the least entry of each, and next to it the bits."""
 
 FIELD_CELLS = 8
+
+SAMPLED = 64
+"""The number of rows for each key of a sample (`ikebana.kernels.seek`)."""
+
+FILTERED = 8
+"""The number of rows for each word of a filter (`ikebana.kernels.filters`)."""
 
 SLOTS_USED, TAKEN = range(2)
 """The state of a set of groups: the slots that are not empty, and the rows taken in the last call."""
@@ -57,3 +63,8 @@ restored."""
 
 ADDRESS_BITS = 48
 """The bits of an address in the reference to a text; the others have its length (`ikebana.kernels.texts`)."""
+
+ENTRY_LABEL, ENTRY_POSITION, ENTRY_ROWS, ENTRY_SIZE = range(4)
+ENTRY_HEADER = 4
+"""The first integers of the rows of an exchange in a message (`ikebana.kernels.exchanges`): whose rows they are, the
+position of the instruction, their number, and the number of integers of all."""

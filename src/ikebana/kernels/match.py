@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from ikebana.kernels.compile import helper, kernel
-from ikebana.kernels.seek import BLOCK, gallop, gallop_past, seek_far
+from ikebana.kernels.seek import BLOCK, gallop, gallop_past, seek_blocks
 
 GROUP, OFFSET = range(2)
 
@@ -23,7 +23,7 @@ GROUP, OFFSET = range(2)
 def _match_few(few, many, matches, few_at, many_at):
     """Write the matches of few keys, at the columns `few_at` and `many_at`; return how many there are."""
     starts = np.empty(len(few), np.int64)
-    seek_far(many, few, starts)
+    seek_blocks(many, many[::BLOCK], BLOCK, few, starts)
     count, i = 0, 0
     while i < len(few):
         start, end, key = starts[i], i + 1, few[i]

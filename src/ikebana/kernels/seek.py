@@ -3,7 +3,9 @@
 Probes are in ascending order, and each search starts where the previous one ended, doubling its stride until
 it has passed the probe and then halving it. So a few probes into a large lane cost a few cache misses each, and
 many probes cost about a scan. If probes are far apart, each search misses the cache several times; then all
-searches are first narrowed to a block of rows each and finished there side by side, in half the time.
+searches are first narrowed to a block of rows each and finished there side by side, in half the time. If a lane is
+searched again and again, `seek_sampled` finds the blocks in a *sample*, every `SAMPLED`-th key of the lane, which is
+so small that it stays in the cache.
 
 Cost: probes x log(distance between neighbouring probes).
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from ikebana.kernels.compile import helper, kernel
+from ikebana.kernels.layout import SAMPLED
 
 BLOCK = 512
 """The number of rows of a block in which a probe is found without branches."""
@@ -47,14 +50,14 @@ def gallop_past(lane, start, probe):
 
 
 @helper
-def first_in_block(lane, start, probe):
-    """Return the first position in the block of rows at `start` whose key is not less than `probe`, or its end.
+def first_in_block(lane, start, probe, block):
+    """Return the first position in the `block` rows at `start` whose key is not less than `probe`, or their end.
 
     In a complete block nothing branches on the keys, so that the processor overlaps the searches for several probes.
     """
-    if start + BLOCK > len(lane):
+    if start + block > len(lane):
         return gallop(lane, start, probe)
-    half = BLOCK // 2
+    half = block // 2
     while half > 0:
         start += half * (lane[start + half - 1] < probe)
         half //= 2
@@ -62,17 +65,16 @@ def first_in_block(lane, start, probe):
 
 
 @helper
-def seek_far(lane, probes, starts):
-    """Write the first position of each probe, for few probes in a long lane: find all blocks, then the positions."""
-    firsts = lane[::BLOCK]
+def seek_blocks(lane, firsts, block, probes, starts):
+    """Write the first position of each probe, given the first key of each block: find blocks, then positions."""
     at, stride = 0, 1
     for p in range(len(probes)):
         before = at
         at = gallop(firsts, at, probes[p], stride)
         stride = max(1, (at - before + stride) // 2)
-        starts[p] = max(0, at - 1) * BLOCK
+        starts[p] = max(0, at - 1) * block
     for p in range(len(probes)):
-        starts[p] = first_in_block(lane, starts[p], probes[p])
+        starts[p] = first_in_block(lane, starts[p], probes[p], block)
 
 
 @helper
@@ -86,19 +88,39 @@ def seek_near(lane, probes, starts):
         starts[p] = at
 
 
+@helper
+def ends_of(lane, probes, starts):
+    """Return the end of the rows of each probe, given their starts."""
+    ends = np.empty(len(probes), np.int64)
+    for p in range(len(probes)):
+        repeated = p > 0 and probes[p] == probes[p - 1]
+        ends[p] = ends[p - 1] if repeated else gallop_past(lane, starts[p], probes[p])
+    return ends
+
+
+@helper
+def seek_starts(lane, probes, starts):
+    """Write the first position of each probe, by blocks if probes are far apart."""
+    if len(lane) // BLOCK > len(probes) // 2:
+        seek_blocks(lane, lane[::BLOCK], BLOCK, probes, starts)
+    else:
+        seek_near(lane, probes, starts)
+
+
 @kernel("Tuple((lane_new, lane_new))(lane, lane)")
 def seek_ranges(lane, probes):
     """Return starts and ends of the rows of each probe, in ascending order; equal if it is absent."""
     starts = np.empty(len(probes), np.int64)
-    ends = np.empty(len(probes), np.int64)
-    if len(lane) // BLOCK > len(probes) // 2:
-        seek_far(lane, probes, starts)
-    else:
-        seek_near(lane, probes, starts)
-    for p in range(len(probes)):
-        repeated = p > 0 and probes[p] == probes[p - 1]
-        ends[p] = ends[p - 1] if repeated else gallop_past(lane, starts[p], probes[p])
-    return starts, ends
+    seek_starts(lane, probes, starts)
+    return starts, ends_of(lane, probes, starts)
+
+
+@kernel("Tuple((lane_new, lane_new))(lane, lane, lane)")
+def seek_sampled(lane, sample, probes):
+    """Like `seek_ranges`, given every `SAMPLED`-th key of the lane."""
+    starts = np.empty(len(probes), np.int64)
+    seek_blocks(lane, sample, SAMPLED, probes, starts)
+    return starts, ends_of(lane, probes, starts)
 
 
 @kernel("Tuple((lane_new, lane_new))(lane, lane, lane, lane)")

@@ -26,11 +26,13 @@ from dataclasses import replace
 from typing import Any
 
 from ikebana.encoding import Schema
+from ikebana.encoding.spill_files import SpillFiles
 from ikebana.errors import DroppedError, SchemaError
 from ikebana.operators.changes import Changes
 from ikebana.operators.exchange import Exchange
 from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.protocol import Operator, Output, Steps
+from ikebana.operators.replay import replayed
 from ikebana.operators.span import Span
 from ikebana.operators.streams import Arranged, Stream, TraceReader, as_stored, from_epoch
 from ikebana.time import Antichain, Time
@@ -60,6 +62,7 @@ class Arrange:
         name: str = "arrangement",
         dimensions: int = 1,
         effort: str = "default",
+        spill: SpillFiles | None = None,
     ) -> None:
         if effort not in EFFORT:
             raise SchemaError(
@@ -67,8 +70,8 @@ class Arrange:
             )
         self.schema, self.name = schema, name
         lower = Antichain.minimum(dimensions)
-        self._batcher = Batcher(schema, lower, name)
-        trace = Trace(schema, lower, name=name, effort=effort)
+        self._batcher = Batcher(schema, lower, name, spill)
+        trace = Trace(schema, lower, name=name, effort=effort, spill=spill)
         self._first: Handle | None = Handle(trace, lower)
         self._writer = Writer(trace)
 
@@ -141,9 +144,9 @@ class Arrange:
 class Maintainer(Operator[Arranged]):
     """An operator that maintains an arrangement: it writes a trace of its own, which other dataflows can import."""
 
-    def __init__(self, source: Output, schema: Schema, name: str, effort: str) -> None:
+    def __init__(self, source: Output, schema: Schema, name: str, effort: str, spill: SpillFiles | None = None) -> None:
         self._source = source
-        self._arrange = Arrange(schema, name=name, dimensions=source.dimensions, effort=effort)
+        self._arrange = Arrange(schema, name=name, dimensions=source.dimensions, effort=effort, spill=spill)
         handle = self._arrange.handle()
         self.out = Arranged(schema, source.dimensions, handle.clone, as_stored)
         self._published = TraceReader(handle, as_stored, schema)
@@ -174,6 +177,10 @@ class Maintainer(Operator[Arranged]):
     def nbytes(self) -> int:
         return self._published.nbytes
 
+    @property
+    def mapped_bytes(self) -> int:
+        return self._published.mapped_bytes
+
     def merge_some(self, rows: int) -> bool:
         return self._arrange.merge_some(rows)
 
@@ -198,9 +205,10 @@ class ArrangeStream(Maintainer):
         *,
         name: str = "arrange",
         effort: str = "default",
+        spill: SpillFiles | None = None,
         exchange: Exchange | None = None,
     ) -> None:
-        super().__init__(source, schema, name, effort)
+        super().__init__(source, schema, name, effort, spill)
         self._stream, self._exchange = source, exchange
 
     def visit(self, span: Span) -> Steps:
@@ -236,14 +244,12 @@ class AsStream(Operator[Stream]):
         self.out = Stream(fields, source.dimensions, len(source.schema.diffs))
 
     def visit(self, span: Span) -> None:
-        """Concatenate the visit's batches. History is consolidated, so that users' functions see no cancelled rows."""
+        """Pass on the rows of the visit's batches; of history without those that cancel in it."""
         batches = self._source.fresh
         if self._later and span.starts:
             batches = [Restricted(batch, span.after_start) for batch in batches if span.after_start(batch.times).any()]
-        parts = [Changes.of_updates(batch.pick()) for batch in batches]
-        self.out.changes = Changes.concat(parts) if parts else self.out.empty
-        if self._source.replayed and (self.out.changes.diffs < 0).any():
-            self.out.changes = self.out.changes.consolidated()
+        parts = [batch.pick() for batch in batches]
+        self.out.parts = replayed(parts) if self._source.replayed else [Changes.of_updates(part) for part in parts]
 
     def forget(self, epoch: int) -> None:
         self.out.closed = self._source.closed

@@ -1,7 +1,7 @@
 """Buckets: the rows of a large group divided by a hash, so that the best rows can be found in levels.
 
 First the best rows of each bucket are found, then the best of these: a change is compared with the rows of its bucket
-only (`ikebana.engine.collection.Collection.top_k`).
+only (`ikebana.engine.top_k`, `ikebana.reducers.ordering`).
 
 Cost: a hash of the named columns. Not guaranteed: that buckets are equally full, although that is likely.
 """
@@ -17,6 +17,14 @@ from ikebana.encoding import payload
 from ikebana.encoding.canonical import canonical
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.linear import Step
+
+_BUCKETS = 1024
+"""The number of buckets of a level, if one row wins in each bucket."""
+
+
+def bucket_count(winners: int) -> int:
+    """The number of buckets of a level; fewer if several rows win in each bucket, since all winners are read."""
+    return max(2, _BUCKETS >> max(0, winners.bit_length() - 1) // 2)
 
 
 @dataclass(frozen=True)

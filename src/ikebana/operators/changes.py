@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ikebana.encoding import Schema
 from ikebana.encoding.columns import empty_array, match_columns
-from ikebana.encoding.lanes import Array, Lane, constant_diffs
+from ikebana.encoding.lanes import Array, Lane, constant_diffs, gather_lane
 from ikebana.errors import SchemaError
 from ikebana.time import Time
 from ikebana.trace import Updates
@@ -24,6 +24,9 @@ from ikebana.trace.timed_rows import TimedRows
 from ikebana.trace.updates import consolidate, encode_diffs, encode_times
 
 Fields = tuple[pa.Field, ...]
+
+_NEARLY_ALL = 0.9
+"""From this fraction of the rows on, filtering is faster than taking rows one by one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,9 +85,25 @@ class Changes(TimedRows):
         """The same times and diffs with other columns."""
         return Changes(self.times, self.tix, self.diffs, fields, tuple(columns))
 
+    def select(self, fields: Fields) -> Changes:
+        """The same times and diffs with some of the columns."""
+        named = self.named
+        return self.with_columns(fields, [named[field.name] for field in fields])
+
     def scaled(self, factors: Lane) -> Changes:
         """Every diff multiplied by factors, one row of them per new diff lane; these changes have one lane."""
         return replace(self, diffs=self.diffs * factors)
+
+    def where(self, flags: Array) -> Changes:
+        """Return the flagged rows. If these are nearly all rows, Arrow copies them in runs."""
+        rows = np.flatnonzero(flags)
+        if len(rows) == len(self):
+            return self
+        if len(rows) < _NEARLY_ALL * len(self):
+            return self.take(rows)
+        mask = pa.array(flags)
+        columns = tuple(column.filter(mask) for column in self.columns)
+        return self._with(tix=gather_lane(self.tix, rows), diffs=gather_lane(self.diffs, rows), columns=columns)
 
     def negated(self) -> Changes:
         """Every diff with its sign changed."""

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ikebana.encoding.lanes import Lane
+from ikebana.encoding.lanes import Array
+from ikebana.expressions import Column as ColumnExpression
 from ikebana.expressions import ColumnBatch, Expression, PythonFunction
 from ikebana.expressions.core.builders import conjuncts
 from ikebana.operators import linear
@@ -23,6 +24,7 @@ from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.expression_program import lowered
 from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.registers import Column, Rows
+from ikebana.operators.repeated_parts import Evaluation
 from ikebana.trace.views import row_flags
 
 Named = tuple[tuple[str, Expression], ...]
@@ -53,7 +55,7 @@ class Predicate:
 
 
 @dataclass(frozen=True)
-class RowCondition(linear.Step):
+class RowCondition(linear.ColumnsKept):
     """A linear step: the rows for which a condition on the columns is true, with all columns or some.
 
     Conditions combined by AND are evaluated one after the other; once few rows are left, only for these.
@@ -64,6 +66,7 @@ class RowCondition(linear.Step):
     """The columns of the result; None for all."""
 
     label = "where"
+    is_selective = True
 
     @cached_property
     def calls_users(self) -> bool:
@@ -76,7 +79,7 @@ class RowCondition(linear.Step):
     def __call__(self, changes: Changes) -> Changes:
         rows = ColumnBatch.from_input(changes.named, len(changes))
         fields = self.fields(changes.fields)
-        return changes.with_columns(fields, [rows.columns[field.name] for field in fields]).take(self._selected(rows))
+        return changes.with_columns(fields, [rows.columns[field.name] for field in fields]).where(self._selected(rows))
 
     def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
         flag = lowered(program, rows, self.condition)
@@ -86,9 +89,9 @@ class RowCondition(linear.Step):
         kept = replace(rows, fields=fields, columns={field.name: rows.columns[field.name] for field in fields})
         return program.filtered(kept, flag)
 
-    def _selected(self, rows: ColumnBatch) -> Lane:
-        """The positions of the rows for which all conditions are true."""
-        conditions = conjuncts(self.condition)
+    def _selected(self, rows: ColumnBatch) -> Array:
+        """Flags for the rows for which all conditions are true."""
+        conditions, selected = conjuncts(self.condition), np.zeros(rows.count, bool)
         positions, flags = np.arange(rows.count), np.ones(rows.count, bool)
         for at, condition in enumerate(conditions):
             flags &= row_flags(condition.evaluate(rows), rows.count)
@@ -97,7 +100,8 @@ class RowCondition(linear.Step):
                 positions = positions[flags]
                 rows = _columns_of(remaining, rows).filter(flags)
                 flags = np.ones(rows.count, bool)
-        return positions[flags]
+        selected[positions[flags]] = True
+        return selected
 
 
 _COMPACTION_FRACTION = 0.4
@@ -148,10 +152,17 @@ class Computed(linear.Step):
     def fields(self, given: Fields) -> Fields:
         return fields_of(self.named)
 
+    @cached_property
+    def _evaluation(self) -> Evaluation:
+        return Evaluation([expression for _, expression in self.named])
+
     def __call__(self, changes: Changes) -> Changes:
         rows = ColumnBatch.from_input(changes.named, len(changes))
-        columns = [expression.evaluate(rows) for _, expression in self.named]
-        return changes.with_columns(fields_of(self.named), columns)
+        return changes.with_columns(fields_of(self.named), self._evaluation(rows))
+
+    def origin(self, name: str) -> str | None:
+        expression = dict(self.named)[name]
+        return expression.name if isinstance(expression, ColumnExpression) else None
 
     def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
         columns = lowered_columns(program, rows, self.named)
@@ -159,7 +170,7 @@ class Computed(linear.Step):
 
 
 @dataclass(frozen=True)
-class Repeat(linear.Step):
+class Repeat(linear.ColumnsKept):
     """A linear step: every diff multiplied by the integer in a column, which is dropped."""
 
     column: str

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from ikebana.encoding.bad_rows import Failure, separate_bad_rows
 from ikebana.errors import SchemaError
 from ikebana.kernels import opcodes
 from ikebana.operators.changes import Changes, Fields, checked_columns
+from ikebana.operators.grouping import added_up, few_groups
 from ikebana.operators.pacing import Pace
 from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.protocol import Operator
@@ -57,6 +58,20 @@ class Step(ABC):
     def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
         """Write the step as instructions of a program; return the register of the result, or None if it cannot be."""
         return None
+
+    is_selective: ClassVar[bool] = False
+    """Whether it leaves out rows, and does nothing else to their number."""
+
+    def origin(self, name: str) -> str | None:
+        """The column whose values a column of the result has; None if they are computed, or the rows are others."""
+        return None
+
+
+class ColumnsKept(Step):
+    """A step that leaves the values of all columns as they are, as far as the result has them."""
+
+    def origin(self, name: str) -> str | None:
+        return name
 
 
 @dataclass(frozen=True)
@@ -110,13 +125,16 @@ class Select(Step):
         positions = [at[source] for _, source in self.names]
         return lambda changes: changes.with_columns(result, [changes.columns[position] for position in positions])
 
+    def origin(self, name: str) -> str | None:
+        return dict(self.names)[name]
+
     def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
         columns = {name: rows.columns[source] for name, source in self.names}
         return replace(rows, fields=self.fields(rows.fields), columns=columns)
 
 
 @dataclass(frozen=True)
-class Declare(Step):
+class Declare(ColumnsKept):
     """The same columns with other fields, which differ only in whether they may be null."""
 
     outputs: Fields
@@ -134,12 +152,13 @@ class Declare(Step):
 
 
 @dataclass(frozen=True)
-class Filter(Step):
+class Filter(ColumnsKept):
     """The rows for which `predicate` is true, and not null."""
 
     predicate: Callable[[Columns], Any]
 
     calls_users = True
+    is_selective = True
 
     def fields(self, given: Fields) -> Fields:
         return given
@@ -196,7 +215,7 @@ class RowByRow:
 
 
 @dataclass(frozen=True)
-class Negate(Step):
+class Negate(ColumnsKept):
     """Every diff with its sign changed."""
 
     def fields(self, given: Fields) -> Fields:
@@ -213,8 +232,11 @@ class Negate(Step):
 
 
 @dataclass(frozen=True)
-class Explode(Step):
-    """Every diff multiplied by integers computed from the row, one for each diff lane of the output."""
+class Explode(ColumnsKept):
+    """Every diff multiplied by integers computed from the row, one for each diff lane of the output.
+
+    If the columns that are kept have few different values, changes with equal ones are added up.
+    """
 
     function: Callable[[Columns], Sequence[Any]]
     keep: tuple[str, ...]
@@ -233,8 +255,10 @@ class Explode(Step):
                 detail=f"it returned {', '.join(str(lane.dtype) for lane in factors)}",
                 hint="multiplicities are integers: scale decimals first",
             )
+        lanes = [lane.astype(np.int64, copy=False) for lane in factors]
         selected = Select(tuple((name, name) for name in self.keep))(changes)
-        return selected.scaled(np.stack([lane.astype(np.int64) for lane in factors]))
+        groups = few_groups(selected)
+        return selected.scaled(np.stack(lanes)) if groups is None else added_up(selected, groups, lanes)
 
     def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
         if not isinstance(self.function, LoweredLanes) or len(rows.diffs) != 1:
@@ -273,7 +297,7 @@ class ColumnLanes:
 
 
 @dataclass(frozen=True)
-class Inspect(Step):
+class Inspect(ColumnsKept):
     """Calls a function with the changes, and passes them on."""
 
     function: Callable[[Changes], object]
@@ -290,7 +314,7 @@ class Inspect(Step):
 
 
 @dataclass(frozen=True)
-class Consolidate(Step):
+class Consolidate(ColumnsKept):
     """Adds up the equal updates of a visit."""
 
     def fields(self, given: Fields) -> Fields:
@@ -322,10 +346,12 @@ class Linear(Operator[Stream]):
         """Run the chain, a piece of the changes at a time."""
         parts: list[Changes] = []
         for changes in self._source.parts:
-            for start, end, is_due in self._pace.pieces(len(changes)):
-                if is_due or (parts and not start):
-                    yield
+            if parts:
+                yield
+            for start, end in self._pace.pieces(len(changes)):
                 parts.append(self._run(changes.slice(start, end)))
+                if self._pace.is_due(end - start):
+                    yield
         self.out.parts = parts
 
     def _run(self, given: Changes) -> Changes:

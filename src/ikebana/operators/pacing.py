@@ -5,8 +5,12 @@ processes many rows in pieces. How long a row takes depends on what is computed,
 the user's: `Pace` measures it, and chooses pieces of about `PIECE_SECONDS`. For users' functions the first piece is a
 single row.
 
-Contract: pieces do not change a result. They depend on a clock, which changes only when other dataflows run. Work that
+Contract: pieces do not change a result. They depend on clocks, which change only when other dataflows run. Work that
 takes less than `PIECE_SECONDS` altogether is done without yielding.
+
+The size of pieces depends on the processor time that rows take: if the machine is busy with other programs, smaller
+pieces would not let other dataflows run any sooner, and cost more. A user's function may wait for something rather than
+compute, so there it depends on the time that passes.
 
 Not guaranteed: that a piece takes no longer. A function that takes an hour for one row takes an hour.
 """
@@ -14,7 +18,7 @@ Not guaranteed: that a piece takes no longer. A function that takes an hour for 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from time import perf_counter
+from time import perf_counter, thread_time
 
 PIECE_SECONDS = 0.02
 """About how long an operator computes before other dataflows may run."""
@@ -27,23 +31,38 @@ MAX_PIECE_ROWS = 1 << 19
 
 
 class Pace:
-    """Chooses how many rows an operator processes at a time."""
+    """Chooses how many rows an operator processes at a time.
+
+    The operator calls `is_due` after every range of `pieces`:
+
+    >>> pace = Pace(calls_users=False)
+    >>> for start, end in pace.pieces(3):
+    ...     print(start, end, pace.is_due(end - start))
+    0 3 False
+    """
 
     def __init__(self, *, calls_users: bool) -> None:
         self._rows = 1 if calls_users else FIRST_PIECE_ROWS
+        self._clock = perf_counter if calls_users else thread_time
+        self._waiting_since = self._began = 0.0
 
-    def pieces(self, count: int) -> Iterator[tuple[int, int, bool]]:
-        """Successive ranges of rows (start, end), each with a flag: whether to yield before the range is processed."""
-        start, waited = 0, perf_counter()
+    def pieces(self, count: int) -> Iterator[tuple[int, int]]:
+        """Successive ranges of rows (start, end)."""
+        start, self._waiting_since = 0, perf_counter()
         while start < count:
-            began = perf_counter()
             end = min(count, start + self._rows)
-            is_due = start > 0 and began - waited > PIECE_SECONDS
-            yield start, end, is_due
-            if is_due:
-                waited = began
-            self._learn(end - start, perf_counter() - began)
+            self._began = self._clock()
+            yield start, end
             start = end
+
+    def is_due(self, rows: int) -> bool:
+        """Note that so many rows, the last piece, were processed; return whether other dataflows should run now."""
+        self._learn(rows, self._clock() - self._began)
+        now = perf_counter()
+        is_due = now - self._waiting_since > PIECE_SECONDS
+        if is_due:
+            self._waiting_since = now
+        return is_due
 
     def _learn(self, rows: int, seconds: float) -> None:
         if seconds > 2 * PIECE_SECONDS:

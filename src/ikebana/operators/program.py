@@ -9,6 +9,9 @@ other types are slots with references (`ikebana.encoding.slots`). What has no in
 itself, is a *call*: the program stops there, and the function is called. A program computes one epoch, after the first
 sweep of its dataflow.
 
+With several workers, instructions are in the order of the exchanges that they depend on
+(`ikebana.operators.program_code`).
+
 Contract: all workers write the same program, since they run it in step (`ikebana.runtime.program`).
 
 Cost: some microseconds for an instruction, once for each dataflow.
@@ -17,6 +20,7 @@ Cost: some microseconds for an instruction, once for each dataflow.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from typing import TYPE_CHECKING, Protocol
@@ -27,6 +31,7 @@ from ikebana.encoding import Schema, columns, slots
 from ikebana.encoding.schema import Side
 from ikebana.kernels import opcodes
 from ikebana.operators.changes import Changes, Fields
+from ikebana.operators.program_code import LeveledCode, Linked
 from ikebana.operators.registers import Call, Column, Fresh, Index, Lanes, Rows, StoredColumns
 from ikebana.operators.streams import Arranged, Stream
 from ikebana.trace.batch import StoredBatch
@@ -36,6 +41,9 @@ from ikebana.trace.memtable import can_have_memtable
 
 if TYPE_CHECKING:
     from ikebana.operators.protocol import Operator
+
+Mark = tuple[tuple[object, ...], tuple[int, int, int, int, int]]
+"""The end of a program that is being written."""
 
 LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
 NO_COLUMN = Column(0, 0)
@@ -73,13 +81,13 @@ class ProgramBuilder:
         as a whole."""
         self.workers, self.calls_reducers = workers, calls_reducers
         self.reads_groups = False  # whether there are such reductions
-        self.code: list[int] = []
+        self._code = LeveledCode()
+        self._levels: dict[int, int] = {}  # of registers, by their counts
         self.traces: list[Trace | None] = []  # None for the table of an imported arrangement's fresh batch
         self.written: list[Trace] = []
         self.slots, self.counts = 1, 1
         self.inputs: list[tuple[ProgramInput, Rows | Fresh]] = []
         self.calls: list[Call] = []
-        self.exchanges: dict[int, int] = {}  # the position of the operator of each exchange, by that of the instruction
         self._operator = 0
         self.constants: list[object] = []  # the bytes of texts that are constants
         self._reads: list[tuple[MutableMapping[str, Column], str]] = []
@@ -115,16 +123,34 @@ class ProgramBuilder:
         """Note that a stored column has been read, which is void if the operator cannot be written after all."""
         self._reads.append((known, name))
 
+    # Levels.
+
+    def _read_from(self, register: Rows | Index) -> None:
+        """The instructions that follow read from a register."""
+        if self._loop is None:
+            self._code.level = max(self._code.level, self._levels.get(_count_of(register), 0))
+
+    @contextmanager
+    def at_level_of(self, count: int) -> Iterator[None]:
+        """Add instructions where a register is written, for all that read from it."""
+        level = self._code.level
+        self._code.level = self._levels.get(count, level)
+        yield
+        self._code.level = level
+
     # What operators read and write.
 
     def stream(self, stream: Stream) -> Rows | None:
         """The register of a stream that an earlier operator has written."""
-        rows = self._outputs.get(id(stream))
+        rows = self.register(stream)
         return rows if isinstance(rows, Rows) else None
 
     def register(self, output: Stream | Arranged | None) -> Rows | Index | None:
         """The register of an operator's output, if it was written."""
-        return self._outputs.get(id(output))
+        register = self._outputs.get(id(output))
+        if register is not None:
+            self._read_from(register)
+        return register
 
     def offered(self, output: Stream | Arranged) -> Rows | Index:
         """The register of an output, with all its columns, for those who read it after the program."""
@@ -137,7 +163,7 @@ class ProgramBuilder:
 
     def arranged(self, arranged: Arranged) -> Index | None:
         """The register and trace of an arrangement that an earlier operator has written."""
-        index = self._outputs.get(id(arranged))
+        index = self.register(arranged)
         return index if isinstance(index, Index) else None
 
     def write(self, output: Stream | Arranged | None, register: Rows | Index | None) -> bool:
@@ -145,6 +171,7 @@ class ProgramBuilder:
         if register is None or (self.in_loop and not _is_exact(register)):
             return False
         self._outputs[id(output)] = register
+        self._levels[_count_of(register)] = self._code.level
         return True
 
     def write_input(self, source: ProgramInput, stream: Stream) -> bool:
@@ -188,25 +215,29 @@ class ProgramBuilder:
 
     def emit(self, opcode: int, *operands: int) -> None:
         """Add an instruction."""
-        self.code += [opcode, 2 + len(operands), *operands]
+        self._code.emit(opcode, operands)
 
-    def mark(self) -> tuple[int, ...]:
+    def linked(self) -> Linked:
+        """The complete program."""
+        return self._code.linked()
+
+    def mark(self) -> Mark:
         """The present end of the program."""
-        first = len(self.code), len(self.traces), len(self.inputs)
-        return *first, len(self.written), len(self.calls), len(self._reads)
+        lengths = len(self.traces), len(self.inputs), len(self.written), len(self.calls), len(self._reads)
+        return self._code.mark(), lengths
 
-    def rewind(self, mark: tuple[int, ...]) -> None:
+    def rewind(self, mark: Mark) -> None:
         """Take back what was written after a mark."""
-        code, traces, inputs, written, calls, reads = mark
-        del self.code[code:], self.traces[traces:], self.inputs[inputs:], self.written[written:], self.calls[calls:]
+        code, (traces, inputs, written, calls, reads) = mark
+        self._code.rewind(code)
+        del self.traces[traces:], self.inputs[inputs:], self.written[written:], self.calls[calls:]
         for known, name in self._reads[reads:]:
             del known[name]
         del self._reads[reads:]
-        self.exchanges = {at: operator for at, operator in self.exchanges.items() if at < code}
 
     def try_lower(self, operator: Operator, position: int) -> bool:  # type: ignore[type-arg]
         """Add the instructions of the operator at a position; if that is not possible, leave the program as it was."""
-        self._operator = position
+        self._operator, self._code.level = position, 0
         mark = self.mark()
         if operator.lower(self):
             return True
@@ -223,12 +254,17 @@ class ProgramBuilder:
         if self._loop is not None:
             return False
         loop = self._loop = _Loop()
+        self._code.level = self._code.last_level
         self.emit(opcodes.LOOP)
-        start = len(self.code)
+        start = self._code.here()
         if not self.lower_all(operators):
             return False
-        repeat = opcodes.REPEAT if self.workers == 1 else opcodes.AGREE
-        self.emit(repeat, start, len(loop.pending), *(cell for pair in loop.pending for cell in pair))
+        operands = [start, len(loop.pending), *(cell for pair in loop.pending for cell in pair)]
+        self._code.note_loop(start)
+        if self.workers == 1:
+            self.emit(opcodes.REPEAT, *operands)
+        else:
+            self._code.emit_stop(opcodes.AGREE, operands, self._operator)
         self._loop, self.has_loop = None, True
         for stream, collected in loop.leaving:
             self.write(stream, self.consolidated(collected))
@@ -451,8 +487,9 @@ class ProgramBuilder:
         """
         arrived, targets, with_texts = self.count(), [self.slot() for _ in sent], set(texts)
         flags = [int(slot in with_texts) for slot in sent]
-        self.exchanges[len(self.code)] = self._operator
-        self.emit(opcodes.EXCHANGE, count, arrived, key, len(sent), *sent, *targets, *flags)
+        operands = [count, arrived, key, len(sent), *sent, *targets, *flags]
+        emit = self._code.emit_exchange if self._loop is None else self._code.emit_stop
+        emit(opcodes.EXCHANGE, operands, self._operator)
         return arrived, targets
 
     def sent(self, rows: Rows, key: int, names: Iterable[str]) -> tuple[Rows, int]:
@@ -494,6 +531,10 @@ class ProgramBuilder:
             for at, (field, column) in enumerate(zip(payload, given, strict=True))
         }
         return Rows(count, tuple(payload), columns, tuple(arrived[2:first])), arrived[0], arrived[1]
+
+
+def _count_of(register: Rows | Index) -> int:
+    return register.count if isinstance(register, Rows) else register.fresh.count
 
 
 def _pairs(source: Rows, target: Rows) -> Iterator[int]:

@@ -80,6 +80,11 @@ class Operator(ABC, Generic[OutT]):
         """The bytes of the arrangement that the operator maintains."""
         return 0
 
+    @property
+    def mapped_bytes(self) -> int:
+        """How many of these bytes are in mapped files."""
+        return 0
+
 
 class Source(Operator[OutT]):
     """An operator without inputs: where changes enter a dataflow.

@@ -52,6 +52,7 @@ from ikebana.encoding import payload as payloads
 from ikebana.encoding.bad_rows import Failure, separate_bad_rows
 from ikebana.encoding.columns import empty_array
 from ikebana.encoding.lanes import Array, Index, Lane, constant
+from ikebana.encoding.spill_files import SpillFiles
 from ikebana.kernels import accumulate_rows, expand_pairs, match_keys, opcodes
 from ikebana.operators import registers
 from ikebana.operators.arrange import Maintainer
@@ -108,12 +109,19 @@ class InterestingTimes:
 class Reduction(Maintainer):
     """Base of the reduction operators: they read an arrangement and maintain another."""
 
-    def __init__(self, source: Arranged, reducer: Reducer, errors: ErrorLog, name: str, effort: str) -> None:
+    def __init__(
+        self,
+        source: Arranged,
+        reducer: Reducer,
+        errors: ErrorLog,
+        name: str,
+        effort: str,
+        spill: SpillFiles | None,
+    ) -> None:
         self.source, self.reducer, self._errors = source, reducer, errors
         key = source.schema.key
-        super().__init__(
-            source, Schema(key.fields, reducer.fields(source.schema), hash_bits=key.hash_bits), name, effort
-        )
+        schema = Schema(key.fields, reducer.fields(source.schema), hash_bits=key.hash_bits)
+        super().__init__(source, schema, name, effort, spill)
         self._input = self._open(source)
 
     def _log(self, moments: InterestingTimes, failed: Failed) -> None:
@@ -189,9 +197,15 @@ class Reduce(Reduction):
     """The reduce operator for any function: reads the source's fresh batches and trace, maintains the output."""
 
     def __init__(
-        self, source: Arranged, reducer: Reducer, errors: ErrorLog, name: str = "reduce", effort: str = "default"
+        self,
+        source: Arranged,
+        reducer: Reducer,
+        errors: ErrorLog,
+        name: str = "reduce",
+        effort: str = "default",
+        spill: SpillFiles | None = None,
     ) -> None:
-        super().__init__(source, reducer, errors, name, effort)
+        super().__init__(source, reducer, errors, name, effort, spill)
         recomputes = source.dimensions == 1 and not isinstance(reducer, PythonReducer)
         self._produced = None if recomputes else self._open(self.out)
         self._pending: dict[Rounds, list[Pairs]] = {}
@@ -205,10 +219,10 @@ class Reduce(Reduction):
             return
         first = np.flatnonzero(np.append(True, pairs[1:, 0] != pairs[:-1, 0]))  # of each key
         ends = np.append(first[1:], len(pairs))
-        for start, end, is_due in self._pace.pieces(len(first)):
-            if is_due:
-                yield
+        for start, end in self._pace.pieces(len(first)):
             yield from self._visit_keys(pairs[first[start] : ends[end - 1]], span)
+            if self._pace.is_due(end - start):
+                yield
         yield from self._seal(span)
 
     def _visit_keys(self, pairs: Pairs, span: Span) -> Iterator[None]:

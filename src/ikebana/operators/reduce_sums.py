@@ -8,8 +8,9 @@ Contract: that of `ikebana.operators.reduce`, which also explains why some pairs
 rounds. `can_reduce_sums` decides which reductions this operator performs.
 
 Outside loops times are totally ordered, so the output of earlier visits is the function of the earlier input: it is
-computed again rather than read. Inside loops it is read, since the output is not correct yet at times that are joins of
-others; but only for groups with input before the visit, since others have no output.
+computed again rather than read. Where all input of a visit is at one epoch, the sums after it are those before it and
+the input, and only those before it are read. Inside loops the output of earlier visits is read, since it is not correct
+yet at times that are joins of others; but only for groups with input before the visit, since others have no output.
 
 First appearances. The times of one epoch are totally ordered, unless loops are nested. Where a sweep starts with
 nothing, and all its input is inserted at one epoch, a group is therefore in the result of `distinct` from the round on
@@ -24,16 +25,18 @@ batch of the input (in loops also of the output) and an addition for each of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeGuard
 
 import numpy as np
 
 from ikebana.encoding import payload as payloads
 from ikebana.encoding.bad_rows import separate_bad_rows
-from ikebana.encoding.lanes import Array, Lane, are_positive, constant_diffs, gather_lane
-from ikebana.kernels import sort_order, sum_visible
+from ikebana.encoding.lanes import Array, Index, Lane, are_positive, constant, constant_diffs, gather_lane
+from ikebana.encoding.spill_files import SpillFiles
+from ikebana.kernels import sort_order, sum_ranges
 from ikebana.operators.known_groups import KnownGroups
 from ikebana.operators.pending import next_round
 from ikebana.operators.program import ProgramBuilder
@@ -53,6 +56,7 @@ from ikebana.operators.span import Rounds, Span
 from ikebana.operators.streams import Arranged, TraceReader
 from ikebana.trace import Updates
 from ikebana.trace.batch import rows_of
+from ikebana.trace.views import rows_in_place
 
 ONE: Lane = np.ones(1, np.int64)
 
@@ -80,12 +84,22 @@ class Points:
         return len(self.key)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GroupUpdates:
-    """Updates of some groups, with the position of the group of each (ascending)."""
+@dataclass(frozen=True, eq=False)
+class GroupRows:
+    """Rows of some groups: where the rows of each group start and end in `updates`."""
 
-    group: Lane
     updates: Updates
+    starts: Lane
+    ends: Lane
+
+    @cached_property
+    def group(self) -> Lane:
+        """The position of the group of each row (ascending)."""
+        return np.repeat(np.arange(len(self.starts)), self.ends - self.starts)
+
+    def gathered(self) -> GroupRows:
+        """The same rows, in updates that have no others."""
+        return GroupRows(self.updates.take(rows_of(self.starts, self.ends)), *_successive(self.starts, self.ends))
 
 
 class ReduceSums(Reduction):
@@ -98,8 +112,9 @@ class ReduceSums(Reduction):
         errors: ErrorLog,
         name: str = "reduce sums",
         effort: str = "default",
+        spill: SpillFiles | None = None,
     ) -> None:
-        super().__init__(source, reducer, errors, name, effort)
+        super().__init__(source, reducer, errors, name, effort, spill)
         self._function = reducer
         self._produced = self._open(self.out) if source.dimensions > 1 else None
         self._pending: dict[Rounds, list[Points]] = {}
@@ -114,20 +129,29 @@ class ReduceSums(Reduction):
             self._arrange.push(first_appearances)
             yield from self._seal(span)
             return
+        at_one_epoch = self._at_one_epoch(span)
+        if at_one_epoch is not None:
+            self._arrange.push(at_one_epoch)
+            yield
+            yield from self._seal(span)
+            return
         points = self._interesting(span)
         if not len(points):
             return
         first = _first_of_each(points)
         key, val = points.key[first], points.val[first]
-        inputs = _seek(self._input, key, val)
-        outputs = [] if self._produced is None else self._outputs(inputs, key, val, span)
-        yield
+        inputs, outputs = _seek(self._input, key, val), list[GroupRows]()
         pairs = np.stack([np.cumsum(first) - 1, points.epoch], axis=1)
-        pairs = add_sweep_epochs(pairs, [(part.group, part.updates) for part in (*inputs, *outputs)], span)
-        moments = InterestingTimes.of(pairs if self._produced else add_state_before(pairs, span), span)
-        if self._produced:
+        if self._produced is None:
+            moments = InterestingTimes.of(add_state_before(pairs, span), span)
+        else:
+            inputs = [part.gathered() for part in inputs]
+            outputs = self._outputs(inputs, key, val, span)
+            pairs = add_sweep_epochs(pairs, [(part.group, part.updates) for part in (*inputs, *outputs)], span)
+            moments = InterestingTimes.of(pairs, span)
             self._keep_later(moments, (*inputs, *outputs), key, val, span)
         self._arrange.push(self._change(moments, inputs, outputs, key, val))
+        yield
         yield from self._seal(span)
 
     def _first_appearances(self, span: Span) -> Updates | None:
@@ -150,22 +174,46 @@ class ReduceSums(Reduction):
             updates = updates.take(known.add(updates.key, updates.val))
         return replace(updates, schema=self.out.schema, diffs=constant_diffs(ONE, len(updates)))
 
+    def _at_one_epoch(self, span: Span) -> Updates | None:
+        """The output of this visit, if all input arrives at one epoch, outside loops; None otherwise.
+
+        The sums before the epoch are those of the trace, and the sums after it have the fresh input in addition.
+        """
+        fresh = self.source.fresh
+        if self._produced is not None or len(fresh) != 1:
+            return None
+        updates = fresh[0].gather()
+        if len(updates.times) != 1 or not _is_distinct(updates.key, updates.val):
+            return None
+        groups = len(updates)
+        at = span.times_at(np.array([span.lower - 1, int(updates.times[0, 0])]))
+        history = _seek(self._input, updates.key, updates.val, lambda times: times[:, 0] < span.lower)
+        before = _sums(np.arange(groups), constant(0, groups, np.int32), at, history, len(updates.diffs))
+        sums = np.repeat(before, 2, axis=1)
+        sums[:, 1::2] += updates.diffs
+        is_new = np.tile([False, True], groups)
+        moments = InterestingTimes(np.repeat(np.arange(groups), 2), at, is_new.astype(np.int32), is_new, is_new)
+        return self._output(moments, sums, [], updates.key, updates.val)
+
     def forget(self, epoch: int) -> None:
         super().forget(epoch)
         self._known, self._known_from = None, -1
 
-    def _outputs(self, inputs: Sequence[GroupUpdates], key: Lane, val: Lane, span: Span) -> list[GroupUpdates]:
+    def _outputs(self, inputs: Sequence[GroupRows], key: Lane, val: Lane, span: Span) -> list[GroupRows]:
         """The output so far of some groups. Groups without input before this visit have none, and are not sought."""
         assert self._produced is not None
         is_old = np.zeros(len(key), bool)
         for part in inputs:
             fresh = span.fresh(part.updates.times)
             is_old[part.group if not fresh.any() else part.group[~fresh[part.updates.tix]]] = True
-        old = np.flatnonzero(is_old)
-        if len(old) == len(key):
-            return _seek(self._produced, key, val)
-        parts = _seek(self._produced, key[old], val[old]) if len(old) else []
-        return [GroupUpdates(old[part.group], part.updates) for part in parts]
+        if not is_old.any():
+            return []
+        parts = []
+        for part in _seek(self._produced, key[is_old], val[is_old]):
+            starts, ends = np.zeros(len(key), np.int64), np.zeros(len(key), np.int64)
+            starts[is_old], ends[is_old] = part.starts, part.ends
+            parts.append(GroupRows(part.updates, starts, ends).gathered())
+        return parts
 
     def next_round(self, prefix: Rounds, after: int) -> int | None:
         return next_round(self._pending, prefix, after)
@@ -189,7 +237,7 @@ class ReduceSums(Reduction):
         return parts[0] if len(parts) == 1 else _distinct(parts)
 
     def _keep_later(
-        self, moments: InterestingTimes, histories: Sequence[GroupUpdates], key: Lane, val: Lane, span: Span
+        self, moments: InterestingTimes, histories: Sequence[GroupRows], key: Lane, val: Lane, span: Span
     ) -> None:
         """Keep the groups that are interesting at later rounds."""
         later: dict[Rounds, list[Points]] = {}
@@ -202,10 +250,14 @@ class ReduceSums(Reduction):
                 self._pending.setdefault(rounds, []).append(points)
 
     def _change(
-        self, moments: InterestingTimes, inputs: list[GroupUpdates], outputs: list[GroupUpdates], key: Lane, val: Lane
+        self, moments: InterestingTimes, inputs: list[GroupRows], outputs: list[GroupRows], key: Lane, val: Lane
     ) -> Updates:
         """The output updates of this visit."""
-        sums = _sums(moments, inputs, len(self.source.schema.diffs))
+        sums = _sums(moments.group, moments.tix, moments.at, inputs, len(self.source.schema.diffs))
+        return self._output(moments, sums, outputs, key, val)
+
+    def _output(self, moments: InterestingTimes, sums: Lane, outputs: list[GroupRows], key: Lane, val: Lane) -> Updates:
+        """The output updates of this visit, given the sums at each moment."""
         nonzero = np.flatnonzero(sums.any(axis=0))
         result, good = self._apply(moments, sums, nonzero, key, val)
         rows = good[result.rows]
@@ -214,7 +266,7 @@ class ReduceSums(Reduction):
         multiplicity = np.zeros(len(moments), np.int64)
         multiplicity[rows] = result.diffs
         if outputs:
-            multiplicity -= _sums(moments, outputs, 1)[0]
+            multiplicity -= _sums(moments.group, moments.tix, moments.at, outputs, 1)[0]
         return self._corrected(moments, multiplicity, key, val)
 
     def _apply(
@@ -259,26 +311,45 @@ class ReduceSums(Reduction):
         )
 
 
-def _seek(reader: TraceReader, key: Lane, val: Lane) -> list[GroupUpdates]:
-    """All updates of some groups, one part for each batch; also updates of a shared trace at epochs still to come."""
+def _seek(reader: TraceReader, key: Lane, val: Lane, choose: Callable[[Lane], Array] | None = None) -> list[GroupRows]:
+    """All updates of some groups, one part for each batch; also updates of a shared trace at epochs still to come.
+
+    With `choose`, batches are left out that have none of the times that it flags in a table of times.
+    """
     parts = []
     for batch in reader.batches():
-        starts, ends = batch.seek_values(key, val)
-        rows = rows_of(starts, ends)
-        if not len(rows):
+        if choose is not None and not choose(batch.times).any():
             continue
-        group = np.repeat(np.arange(len(key)), ends - starts)
-        parts.append(GroupUpdates(group, batch.gather(rows)))
+        starts, ends = batch.seek_values(key, val)
+        if np.array_equal(starts, ends):
+            continue
+        rows = rows_in_place(batch)
+        if rows is not None:
+            parts.append(GroupRows(rows, starts, ends))
+        else:
+            parts.append(GroupRows(batch.gather(rows_of(starts, ends)), *_successive(starts, ends)))
     return parts
 
 
-def _sums(moments: InterestingTimes, history: Sequence[GroupUpdates], lanes: int) -> Lane:
-    """The sums of the diffs that are visible at each moment, indexed by (lane, moment)."""
-    sums = np.zeros((lanes, len(moments)), np.int64)
+def _successive(starts: Lane, ends: Lane) -> tuple[Lane, Lane]:
+    """Ranges of the same sizes, one directly after the other."""
+    new_ends = np.cumsum(ends - starts)
+    return new_ends - (ends - starts), new_ends
+
+
+def _sums(group: Lane, tix: Index, at: Lane, history: Sequence[GroupRows], lanes: int) -> Lane:
+    """The sums of the diffs that are visible at each moment, a group and a time, indexed by (lane, moment)."""
+    sums = np.zeros((lanes, len(group)), np.int64)
     for part in history:
-        updates = part.updates
-        sum_visible(moments.group, moments.tix, moments.at, part.group, updates.tix, updates.diffs, updates.times, sums)
+        rows = part.updates
+        sum_ranges(group, tix, at, part.starts, part.ends, rows.tix, rows.diffs, rows.times, sums)
     return sums
+
+
+def _is_distinct(key: Lane, val: Lane) -> bool:
+    """Whether all groups, which are in order, are different."""
+    is_same = key[1:] == key[:-1]
+    return not is_same.any() or not (is_same & (val[1:] == val[:-1])).any()
 
 
 def _first_of_each(points: Points) -> Array:

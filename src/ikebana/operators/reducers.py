@@ -71,6 +71,9 @@ class Reducer(ABC):
     is_called: ClassVar[bool] = False
     """Whether programs call `apply` with the groups that change, if there are no instructions for the reducer."""
 
+    has_one_row: ClassVar[bool] = False
+    """Whether a group has at most one output row, however many values it has."""
+
     @abstractmethod
     def fields(self, schema: Schema) -> Fields:
         """The value columns of the output, for input of a schema."""
@@ -124,6 +127,7 @@ DISTINCT = Threshold(_is_positive)
 class Count(SumsReducer):
     """The sum of the counts of a key's values; no row if the sum is zero."""
 
+    has_one_row = True
     name: str = "count"
 
     def fields(self, schema: Schema) -> Fields:
@@ -164,6 +168,7 @@ class LinearAggregate(SumsReducer):
     finish: Callable[[Lane], Sequence[Any]]
 
     label = "linear"
+    has_one_row = True
 
     def fields(self, schema: Schema) -> Fields:
         return self.outputs

@@ -70,7 +70,8 @@ class StoredColumns(Mapping[str, Column]):
 
     def __getitem__(self, name: str) -> Column:
         if name not in self._known:
-            self._known[name] = self._read(name)
+            with self._program.at_level_of(self._count):
+                self._known[name] = self._read(name)
             self._program.note_read(self._known, name)
         return self._known[name]
 

@@ -66,7 +66,7 @@ class ErrorLog:
         self._readers: weakref.WeakSet[ErrorReader] = weakref.WeakSet()
 
     def __len__(self) -> int:
-        return sum(map(len, self._epochs.values()))
+        return sum(map(len, self._epochs.values())) if self._epochs else 0
 
     def add(self, error: RowError, epoch: int, diff: int) -> None:
         """Add an error at an epoch, or retract it with a negative diff."""

@@ -183,6 +183,7 @@ class ImportedArrangement(Source[Arranged]):
         self._queue.on_push = on_batch
         self._has_replayed = False  # whether a sweep has processed the history
         self._waiting: list[Batch] = []
+        self._offered: StoredBatch | None = None  # for a program, before it is in the trace
         self._since = max((time[0] for time in handle.frontier), default=0)
         self._start = from_epoch(self._since, 1)
         self.out = Arranged(handle.schema, 1, handle.clone, lambda batch: Advanced(batch, self._start))
@@ -208,7 +209,7 @@ class ImportedArrangement(Source[Arranged]):
 
     def _take(self) -> None:
         """Take the batches that have arrived."""
-        if self._queue.has_waiting:
+        if self._queue.waiting:
             self._waiting += [batch for batch in self._queue.take() if len(batch)]
 
     @property
@@ -254,11 +255,16 @@ class ImportedArrangement(Source[Arranged]):
     def lower(self, program: ProgramBuilder) -> bool:
         return program.write_imported(self, self.out, self._handle.trace)
 
+    def offer(self, batch: StoredBatch | None) -> None:
+        """Offer a batch to a program that runs together with the one that makes the batch; None to take it back."""
+        self._offered = batch
+
     def load(self, epoch: int) -> list[StoredBatch] | None:
         """The batches at an epoch, for a program; None if they also have changes at other epochs, or are history."""
+        self._take()
+        due: list[StoredBatch] = [] if self._offered is None else [self._offered]
         if not self._waiting:
-            return None if self._must_replay else []
-        due: list[StoredBatch] = []
+            return None if self._must_replay else due
         for batch in self._waiting:
             first = batch.times[0, 0]
             if first > epoch:
@@ -270,6 +276,8 @@ class ImportedArrangement(Source[Arranged]):
 
     def loaded(self, epoch: int) -> None:
         """Forget the changes that a program has processed."""
+        self._offered = None
+        self._take()
         if self._waiting:
             self._waiting = [batch for batch in self._waiting if batch.times[0, 0] > epoch]
 

@@ -193,6 +193,11 @@ class TraceReader:
         """The bytes that the trace holds."""
         return self._handle.nbytes
 
+    @property
+    def mapped_bytes(self) -> int:
+        """How many of these bytes are in mapped files."""
+        return self._handle.mapped_bytes
+
     def clone(self) -> Handle:
         """A new handle at the same frontier."""
         return self._handle.clone()

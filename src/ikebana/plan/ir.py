@@ -49,6 +49,7 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 
 from ikebana.encoding import Schema
+from ikebana.encoding.schema import lane_names
 from ikebana.operators.arrangement_views import ViewStep
 from ikebana.operators.changes import Fields
 from ikebana.operators.join import JoinColumns
@@ -271,7 +272,7 @@ class Arrange(ArrangementNode):
 
     @cached_property
     def schema(self) -> Schema:
-        lanes = [f"diff {lane}" for lane in range(self.lanes)] if self.lanes > 1 else ["diff"]
+        lanes = lane_names(self.lanes)
         return Schema(*_by_key(self.source.columns, self.key), diffs=lanes, hash_bits=self.hash_bits)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol, TypeVar
 
+from ikebana.encoding.spill_files import SpillFiles
 from ikebana.operators import linear, loops, sources
 from ikebana.operators.arrange import ArrangeStream, AsStream, Maintainer
 from ikebana.operators.arrangement_views import ViewOperator
@@ -40,6 +41,7 @@ class RenderContext(Protocol):
     worker: int
     workers: int
     effort: str
+    spill: SpillFiles | None
     errors: ErrorLog
 
     def exchange(self, node: ir.Node) -> Exchange | None:
@@ -246,6 +248,7 @@ class Renderer:
             node.schema,
             name=f"by {', '.join(node.key)}",
             effort=self._context.effort,
+            spill=self._context.spill,
             exchange=self._context.exchange(node),
         )
         return self._add_maintainer(node, operator)
@@ -255,12 +258,12 @@ class Renderer:
         if shared is not None:
             return self._add_source(node, shared)
         source, reducer = self.arranged(node.source), node.reducer
-        effort, errors = self._context.effort, self._context.errors
+        effort, spill, errors = self._context.effort, self._context.spill, self._context.errors
         operator: Reduction
         if can_reduce_sums(reducer, source):
-            operator = ReduceSums(source, reducer, errors, effort=effort)
+            operator = ReduceSums(source, reducer, errors, effort=effort, spill=spill)
         else:
-            operator = Reduce(source, reducer, errors, effort=effort)
+            operator = Reduce(source, reducer, errors, effort=effort, spill=spill)
         return self._add_maintainer(node, operator)
 
     def _arrangement_view(self, node: ir.ArrangementView) -> Arranged:

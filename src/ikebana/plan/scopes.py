@@ -57,6 +57,10 @@ class Scope:
         """For each operator, whether changes can reach it in this sweep, on any worker."""
         return [signal.now for signal in self._signals]
 
+    def ever_reached(self) -> int:
+        """The number of operators that changes have ever reached."""
+        return sum([signal.ever for signal in self._signals])
+
     def operators(self) -> Iterator[AnyOperator]:
         """All operators, with those inside loops instead of the loops."""
         for item in self.items:

@@ -1,4 +1,4 @@
-"""Aggregates that need all values of a group: lists, sets, percentiles, the mode, the value at a maximum.
+"""Aggregates that need all values of a group: lists, sets, percentiles, the mode, products, the value at a maximum.
 
 `Gathering` computes any number of them for each group in one reduction.
 
@@ -14,9 +14,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types
 
 from ikebana.encoding import Schema
@@ -122,6 +124,11 @@ class GatherCall(ABC):
     def field(self, known: Known) -> pa.Field:
         """The column of the result."""
 
+    @property
+    def empty(self) -> Any:
+        """The result for a group without rows, if the result is not nullable."""
+        return ()
+
     @abstractmethod
     def evaluate(self, rows: GroupedRows) -> pa.Array:
         """The result for each group."""
@@ -140,6 +147,10 @@ class FilteredCall(GatherCall):
 
     def field(self, known: Known) -> pa.Field:
         return self.call.field(known)
+
+    @property
+    def empty(self) -> Any:
+        return self.call.empty
 
     def evaluate(self, rows: GroupedRows) -> pa.Array:
         return self.call.evaluate(rows.where(self.condition))
@@ -163,18 +174,25 @@ class ColumnCall(GatherCall):
 class Collect(ColumnCall):
     """All values as a list in ascending order, without duplicates if `distinct`; an empty list if there are none.
 
-    With `with_nulls` the list starts with the nulls; otherwise nulls are left out.
+    With `with_nulls` the list starts with the nulls; otherwise nulls are left out. Without `ascending` the values are
+    in the order of the rows.
     """
 
     distinct: bool = False
     with_nulls: bool = False
+    ascending: bool = True
 
     def field(self, known: Known) -> pa.Field:
         return pa.field(self.name, _list_of(known[self.column].type, self.with_nulls), nullable=False)
 
     def evaluate(self, rows: GroupedRows) -> pa.Array:
-        in_order = rows.sort(SortKey(self.column), with_nulls=self.with_nulls)
         column = rows.columns[self.column]
+        if not self.ascending:
+            is_used = rows.counts > 0 if self.with_nulls else (rows.counts > 0) & (valid_flags(column) != 0)
+            used = np.flatnonzero(is_used)
+            sizes = np.bincount(rows.group[used], minlength=rows.groups)
+            return _lists(sizes, column.take(pa.array(used)), self.with_nulls)
+        in_order = rows.sort(SortKey(self.column), with_nulls=self.with_nulls)
         if self.distinct:
             chosen, group = in_order.rows[in_order.firsts], in_order.group[in_order.firsts]
         else:
@@ -232,8 +250,9 @@ class Percentile(ColumnCall):
     """Percentiles: the values at some fractions of the sorted values, which are sorted downwards if `descending`.
 
     The result is interpolated between two values; a `discrete` percentile is the first value whose cumulative fraction
-    reaches the given one. The result is a double (for durations a duration), and a list if `many`. `frequency` is a
-    column with the number of times that each value counts.
+    reaches the given one. The result is a double (for durations a duration), and a list if `many`. With `own_type`,
+    which is for discrete percentiles, it has the type of the column. `frequency` is a column with the number of times
+    that each value counts.
     """
 
     fractions: tuple[float, ...]
@@ -241,6 +260,7 @@ class Percentile(ColumnCall):
     discrete: bool = False
     descending: bool = False
     frequency: str | None = None
+    own_type: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -248,13 +268,15 @@ class Percentile(ColumnCall):
 
     def field(self, known: Known) -> pa.Field:
         kind = known[self.column].type
-        result = kind if types.is_duration(kind) else pa.float64()
+        result = kind if types.is_duration(kind) or self.own_type else pa.float64()
         return pa.field(self.name, _list_of(result) if self.many else result, nullable=True)
 
     def evaluate(self, rows: GroupedRows) -> pa.Array:
         column = rows.columns[self.column]
         in_order = rows.sort(SortKey(self.column, ascending=not self.descending), weights=self._weights(rows))
         valid = in_order.totals > 0
+        if self.own_type:
+            return self._own_values(column, in_order, valid)
         values = [self._value(column, in_order, fraction) for fraction in self.fractions]
         if not self.many:
             return _result(column.type, values[0], valid)
@@ -262,6 +284,20 @@ class Percentile(ColumnCall):
         flat = np.stack(values, axis=1)[valid].ravel() if values else np.empty(0)
         lists = _lists(sizes, _result(column.type, flat, np.ones(len(flat), bool)))
         return _take(lists, np.arange(len(valid)), valid)
+
+    def _own_values(self, column: pa.Array, in_order: SortedRows, valid: Array) -> pa.Array:
+        """Values of the column itself."""
+        rows = [in_order.at(self._place(in_order, fraction)) for fraction in self.fractions]
+        if not self.many:
+            return _take(column, rows[0], valid)
+        flat = np.stack(rows, axis=1)[valid].ravel() if rows else np.empty(0, np.int64)
+        lists = _lists(np.where(valid, len(rows), 0), column.take(pa.array(flat)))
+        return _take(lists, np.arange(len(valid)), valid)
+
+    def _place(self, in_order: SortedRows, fraction: float) -> Lane:
+        """The place of a discrete percentile in each group."""
+        totals = np.maximum(in_order.totals, 1)
+        return np.maximum(np.ceil(fraction * totals) - 1, 0).astype(np.int64)
 
     def _weights(self, rows: GroupedRows) -> Lane:
         if self.frequency is None:
@@ -278,7 +314,7 @@ class Percentile(ColumnCall):
         """The percentile of each group."""
         totals = np.maximum(in_order.totals, 1)
         if self.discrete:
-            return _floats(column, in_order.at(np.maximum(np.ceil(fraction * totals) - 1, 0).astype(np.int64)))
+            return _floats(column, in_order.at(self._place(in_order, fraction)))
         place = (totals - 1) * fraction
         below, above = np.floor(place), np.ceil(place)
         low = _floats(column, in_order.at(below.astype(np.int64)))
@@ -305,6 +341,106 @@ def _result(kind: pa.DataType, values: Array, valid: Array) -> pa.Array:
     return from_numpy(pa.float64(), values, valid)
 
 
+@dataclass(frozen=True)
+class Joined(ColumnCall):
+    """The strings (or binaries) of a column, joined by a delimiter; sorted by `order`, else by themselves.
+
+    With `distinct`, only the first of equal values is used.
+    """
+
+    delimiter: str | bytes
+    order: tuple[SortKey, ...] = ()
+    distinct: bool = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.column, *(key.column for key in self.order))
+
+    def evaluate(self, rows: GroupedRows) -> pa.Array:
+        column = rows.columns[self.column]
+        rows = replace(rows, counts=np.where(valid_flags(column), rows.counts, 0))
+        in_order = rows.sort(*(self.order or (SortKey(self.column),)), SortKey(self.column), with_nulls=True)
+        chosen, group = in_order.rows, in_order.group
+        if self.distinct:
+            codes = column.take(pa.array(chosen)).dictionary_encode().indices.to_numpy()
+            first = np.sort(np.unique(group * (len(codes) + 1) + codes, return_index=True)[1])
+            chosen, group = chosen[first], group[first]
+        else:
+            chosen, group = np.repeat(chosen, in_order.weights), np.repeat(group, in_order.weights)
+        sizes = np.bincount(group, minlength=rows.groups)
+        offsets = pa.array(np.append(0, np.cumsum(sizes)).astype(np.int32))
+        lists = pa.ListArray.from_arrays(offsets, column.take(pa.array(chosen)))
+        joined = pc.binary_join(lists, pa.scalar(self.delimiter, column.type))
+        return _take(joined, np.arange(rows.groups), sizes > 0)
+
+
+@dataclass(frozen=True)
+class Bits(ColumnCall):
+    """The bitwise `and`, `or` or `xor` of a column of integers."""
+
+    operation: Literal["and", "or", "xor"]
+
+    def evaluate(self, rows: GroupedRows) -> pa.Array:
+        column = rows.columns[self.column]
+        is_present = (rows.counts > 0) & (valid_flags(column) != 0)
+        present = np.flatnonzero(is_present)
+        numbers = integers(column)[present]
+        if self.operation == "xor":
+            numbers = np.where(rows.counts[present] % 2, numbers, 0)
+        return _reduced(
+            getattr(np, f"bitwise_{self.operation}"), numbers, rows.group[present], rows.groups, column.type
+        )
+
+
+@dataclass(frozen=True)
+class Product(ColumnCall):
+    """The product of a column of doubles, multiplied in ascending order."""
+
+    def evaluate(self, rows: GroupedRows) -> pa.Array:
+        in_order = rows.sort(SortKey(self.column))
+        chosen, group = np.repeat(in_order.rows, in_order.weights), np.repeat(in_order.group, in_order.weights)
+        column = rows.columns[self.column]
+        with np.errstate(all="ignore"):
+            return _reduced(np.multiply, _floats(column, chosen), group, rows.groups, column.type)
+
+
+def _reduced(function: np.ufunc, values: Array, group: Lane, groups: int, kind: pa.DataType) -> pa.Array:
+    """A function of all values of each group, for values sorted by group; null for groups without values."""
+    starts, _ = group_extents(group)
+    result, valid = np.zeros(groups, values.dtype), np.zeros(groups, bool)
+    if len(starts):
+        result[group[starts]], valid[group[starts]] = function.reduceat(values, starts), True
+    return from_numpy(kind, result, valid)
+
+
+@dataclass(frozen=True)
+class Pivoted(ColumnCall):
+    """A list of `length` values: at each place a value of the row whose column `place` has this number, or null."""
+
+    place: str
+    length: int
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.column, self.place)
+
+    def field(self, known: Known) -> pa.Field:
+        return pa.field(self.name, _list_of(known[self.column].type, True), nullable=False)
+
+    @property
+    def empty(self) -> Any:
+        return (None,) * self.length
+
+    def evaluate(self, rows: GroupedRows) -> pa.Array:
+        values, places = rows.columns[self.column], rows.columns[self.place]
+        is_used = (rows.counts > 0) & (valid_flags(values) != 0) & (valid_flags(places) != 0)
+        used = np.flatnonzero(is_used)
+        chosen = np.full(rows.groups * self.length, -1)
+        chosen[rows.group[used] * self.length + integers(places)[used]] = used
+        flat = _take(values, chosen, chosen >= 0)
+        return _lists(np.full(rows.groups, self.length), flat, nullable=True)
+
+
 # The reducer.
 
 
@@ -313,6 +449,7 @@ class Gathering(Reducer):
     """One row for each group: aggregate functions of the group's rows."""
 
     label = "gathered values"
+    has_one_row = True
 
     calls: tuple[GatherCall, ...]
 

@@ -2,8 +2,8 @@
 
 An order is a sequence of `SortKey`s. Numbers, dates and booleans have their natural order, NaN after all other floats;
 strings and binaries are ordered by their bytes. Ties are broken by the remaining columns, ascending, so that every
-result is a function of the rows and not of their arrival. Nested columns (lists, structs, maps) break ties by their
-bytes; they cannot be sort keys.
+result is a function of the rows and not of their arrival. Structs are ordered by their fields and lists by their
+elements, nulls first. Maps break ties by their bytes; they cannot be sort keys.
 
 `top_rows` maintains the rows at places `offset` to `offset + limit` of each group, in one of four ways:
 
@@ -35,7 +35,9 @@ from ikebana.encoding.canonical import canonical
 from ikebana.encoding.columns import bits, from_ordered_bits, is_nested, ordered_bits, valid_flags
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.engine.collection import Collection
-from ikebana.operators.buckets import Bucket
+from ikebana.engine.columns import unused_name
+from ikebana.expressions.nested.lists import has_map, ranks
+from ikebana.operators.buckets import Bucket, bucket_count
 from ikebana.operators.changes import Fields
 from ikebana.operators.linear import Columns
 from ikebana.operators.program import ProgramBuilder
@@ -44,7 +46,6 @@ from ikebana.operators.registers import Column, Rows
 from ikebana.reducers.sort_keys import Prefix, SortKey
 
 _LANE_BITS = 64
-_BUCKETS = 1024
 
 
 # The order of rows.
@@ -87,15 +88,20 @@ def comparable(array: pa.Array, key: SortKey) -> list[Array]:
     """Integer lanes that compare like the values of a sort key, most significant first: null or not, then the value."""
     valid = valid_flags(array).astype(bool)
     field = pa.field(key.column, array.type, nullable=False)
-    if bits(field) is not None:
-        numbers = ordered_bits(array, field)
-    else:
-        flat = canonical(array) if is_nested(array.type) else array
-        numbers = pc.rank(flat, tiebreaker="dense").to_numpy()
+    numbers = ordered_bits(array, field) if bits(field) is not None else _ranks(array)
     numbers = numbers if key.ascending else ~numbers
     if valid.all():
         return [numbers]
     return [valid if key.nulls_first else ~valid, np.where(valid, numbers, 0)]
+
+
+def _ranks(array: pa.Array) -> Array:
+    """Numbers in the order of the values; types that contain maps are ordered by their bytes."""
+    if not is_nested(array.type):
+        return pc.rank(array, tiebreaker="dense").to_numpy()
+    if has_map(array.type):
+        return pc.rank(canonical(array), tiebreaker="dense").to_numpy()
+    return ranks(array)
 
 
 def sort_table(table: pa.Table, keys: Sequence[SortKey]) -> pa.Table:
@@ -149,6 +155,7 @@ class Foremost(TopK):
     """
 
     label = "first values"
+    has_one_row = True
 
     distinct: bool = True
 
@@ -208,14 +215,9 @@ def _top_in_buckets(collection: Collection, key: tuple[str, ...], packing: Packi
     """The first rows of each bucket. The larger the limit, the fewer buckets there are."""
     names, limit = collection.columns, first.limit or 0
     bucket = unused_name("bucket", names)
-    count = max(2, _BUCKETS >> max(0, limit.bit_length() - 1) // 2)
-    bucketed = collection.step(Bucket(bucket, tuple(field.name for field in packing.fields), count))
+    hashed = tuple(field.name for field in packing.fields)
+    bucketed = collection.step(Bucket(bucket, hashed, bucket_count(limit)))
     return reduced(bucketed, (*key, bucket), first).select(*names)
-
-
-def unused_name(name: str, used: Iterable[str]) -> str:
-    """The name, followed by as many underscores as necessary to make it different from the used names."""
-    return name if name not in used else unused_name(f"{name}_", used)
 
 
 @dataclass(frozen=True)

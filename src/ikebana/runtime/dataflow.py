@@ -16,6 +16,10 @@ peer has proposed one. A proposal carries
 So a dataflow whose inputs do not change does nothing at all, however many epochs pass: its frontier moves on demand.
 Between sweeps a dataflow sleeps until it is woken: by a batch in a trace that it imports, a message, or a demand.
 
+Together. Small sweeps of many dataflows are done together (`ikebana.runtime.joint_sweeps`), after a proposal for all of
+them; a dataflow whose sweep cannot be part of that proposes its own. A dataflow that exchanges nothing, which is that
+of a table, needs no agreement at all.
+
 Starting a dataflow. The first proposals also carry the epochs since which the imported traces are exact; the dataflow
 starts at the latest of them, on all workers. Imported dataflows that are behind first catch up with the last closed
 epoch, so that the first sweep computes what a reader will ask for. A dataflow that reads nothing but constants
@@ -28,30 +32,32 @@ errors.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
 
 from ikebana.encoding.lanes import Lane
+from ikebana.encoding.spill_files import SpillFiles
 from ikebana.operators import sources
-from ikebana.operators.arrangement_views import ViewOperator
-from ikebana.operators.exchange import Exchange, Parts
-from ikebana.operators.program import ProgramBuilder
-from ikebana.operators.protocol import Output
+from ikebana.operators.exchange import Exchange
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import NEVER, Span
-from ikebana.operators.streams import Arranged, Stream, TraceReader, from_epoch
+from ikebana.operators.streams import TraceReader, from_epoch
 from ikebana.plan import ir
 from ikebana.plan.render import Renderer
-from ikebana.plan.scopes import AnyOperator, LoopScope
+from ikebana.runtime import program as programs
+from ikebana.runtime.channels import WAITING, Channels
 from ikebana.runtime.key_reads import KeyReads, LaneReads
-from ikebana.runtime.messages import FIRST_EXCHANGE, PROGRAM_MESSAGES, PROPOSALS, ROUNDS, DataflowMessage, Keys
-from ikebana.runtime.program import FUSE, Message, Preview, Program, check_preview
-from ikebana.runtime.workspaces import Workspaces
+from ikebana.runtime.lowered import Lowered
+from ikebana.runtime.messages import DataflowMessage, Keys
+from ikebana.runtime.program import Preview, Program, check_preview
+from ikebana.runtime.routes import Route
+from ikebana.runtime.workspaces import Workspace, Workspaces
 from ikebana.trace import Batch, Updates
+from ikebana.trace.batch import StoredBatch
 
 FORGET_AFTER, FORGET_ROWS = 16, 1024
 """Without visits, operators release old versions only after this many epochs, this many changes, or in idle time: that
@@ -62,8 +68,10 @@ Proposal = tuple[int, int, list[int], list[tuple[bool, bool]], int | None]
 which on it does not change, and whether it has changes, and has any after the start; and the next epoch with changes
 that a program can process, if a program can process all that there are."""
 
-WAITING = object()
-"""What a sweep yields while it waits for peers; after any other value it can go on at once."""
+_ORDERS = itertools.count()
+
+MOST_BEHIND = 4
+"""On several workers, a dataflow that is more epochs behind does them in one sweep, and not one after the other."""
 
 
 class Dataflow:
@@ -82,42 +90,52 @@ class Dataflow:
         wake: Callable[[], None],
         workspaces: Workspaces,
         effort: str = "default",
+        spill: SpillFiles | None = None,
         is_placed: bool = False,
         memory: int | None = None,
         closed: int = 0,
+        kept: int | None = None,
     ) -> None:
         """`find` returns the dataflow that maintains a node's arrangement, if one does; `find_input` what a source
         stands for. `wake` asks the worker to call `step`.
 
         `is_placed`: the rows that the plan arranges are on the workers that own them already, as rows of tables are.
         `memory` is the dataflow's own limit in bytes (`ikebana.runtime.memory_budget`); None for the common one.
-        `closed`: the epochs before it are closed on all inputs.
+        `closed`: the epochs before it are closed on all inputs. `kept` is as for `keep_history`.
         """
+        self._kept, self.spill = kept, spill
         self._is_placed, self.memory, self._workspaces = is_placed, memory, workspaces
-        self._is_lowered = False  # whether the dataflow has been written as a program, if it can be
-        self._lowered_program: Program | None = None
-        self._lowered_positions: frozenset[int] = frozenset()  # of the operators that the program does, if not all
-        self._visited = 0  # operators that are visited after the program
         self._key_reads: KeyReads | None = None  # made for the first look-up
         self._lane_reads: LaneReads | None = None  # the same
         self._preview: Preview | None = None  # what the program would write in this sweep, to be compared
         self.programs_run = 0  # sweeps that were done by a program
         self.visits_run = 0  # sweeps that were done by visits, without the first
+        self.busy_seconds = 0.0  # seconds of work since the last epoch was completed
+        self.has_errors = False  # at the last complete epoch on this worker, as the driver was told
+        self._first_changes = 0  # updates of the result that the first sweep has written
         self.unmeasured_seconds = 0.0  # seconds of work since memory was last measured
         self.grown_bytes = 0  # bytes by which the process has grown in this sweep
         self.arranged_bytes = 0  # bytes of the dataflow's arrangements, when last measured between sweeps
         self.name, self.plan, self.worker, self.workers, self.effort = name, plan, worker, workers, effort
-        self._send, self._find, self._find_input, self.wake = send, find, find_input, wake
+        self.order = next(_ORDERS)  # greater than that of all dataflows that it imports
+        self.label = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little", signed=True)
+        """The dataflow in joint messages, the same on all workers."""
+        self._sweeps_alone = False  # whether the next sweep is its own
+        self._is_joint_kind: bool | None = None  # None if not known yet
+        self._reached: dict[tuple[bool, ...], tuple[int, Route, bool]] = {}  # see `reach`
+        self._ever_reached = -1  # operators that changes have ever reached
+        self._signalled: dict[tuple[bool, ...], int] = {}  # how many were so, after changes of these sources
+        self._find, self._find_input, self.wake = find, find_input, wake
+        self._channels = Channels(name, worker, workers, send)
         self._waiters: list[Dataflow] = []
         self.imported: list[Dataflow] = []
-        self._importers: weakref.WeakSet[Dataflow] = weakref.WeakSet()
+        self._origins: dict[int, Dataflow] = {}  # of imported arrangements, by the identity of the source
+        self.importers: weakref.WeakSet[Dataflow] = weakref.WeakSet()
         self.errors = ErrorLog()
         self.error_readers = [self.errors.reader()]
         """Readers of its own errors and of the errors of all dataflows that it imports, directly or indirectly."""
-        self._inbox: dict[tuple[int, int], dict[int, Any]] = {}  # by channel and number, then by sender
-        self._channels, self._rounds = itertools.count(FIRST_EXCHANGE), itertools.count()
-        self._program_messages = itertools.count()
         self.start, self.lower, self.demanded, self.sweeps = 0, 0, 0, 0
+        self._agreements = 0  # sweeps that all workers have agreed on for this dataflow alone
         self.reported = 0  # the worker has taken note of the epochs before it
         self._forgotten = 0  # operators have released what only earlier epochs needed
         self._started = self._proposed = False
@@ -129,6 +147,12 @@ class Dataflow:
         self._root, self._sources, self._set_signals = renderer.root, renderer.sources, renderer.set_signals
         self.reader: TraceReader = self.result.reader()
         self._first_target = closed if self.imported else 0  # the first sweep goes at least up to this epoch
+        self.is_local = workers == 1 or (is_placed and not self._channels.has_exchanges and not self.imported)
+        """Whether the dataflow needs no other workers."""
+        self.importing = [self._origins.get(id(source)) for source in self._sources]
+        """For each source the dataflow that maintains what it imports, or None."""
+        self._lowered = Lowered(self._root, self._maintainer, workers, workspaces, self._forget_kind)
+        self._result_at = self._root.items.index(self._maintainer)
         operators = list(self._root.operators())
         self._forgets = [operator.forget for operator in operators]
         self._clears = [operator.out.clear for operator in operators if operator.out is not None]
@@ -138,18 +162,10 @@ class Dataflow:
     def exchange(self, node: ir.Node) -> Exchange | None:
         if self.workers == 1 or (node is self.plan and self._is_placed):
             return None
-        channel, numbers = next(self._channels), itertools.count()
-
-        def all_to_all(parts: Parts) -> Generator[object, None, Parts]:
-            return self._all_to_all(channel, next(numbers), parts)
-
-        return Exchange(self.workers, all_to_all)
+        return self._channels.new_exchange()
 
     def agree(self, round_: int | None) -> Generator[object, None, int | None]:
-        if self.workers == 1:
-            return round_
-        rounds = yield from self._all_to_all(ROUNDS, next(self._rounds), [round_] * self.workers)
-        return min((round_ for round_ in rounds if round_ is not None), default=None)
+        return self._channels.agree(round_)
 
     def shared(self, node: ir.Node) -> sources.ImportedArrangement | None:
         if node is self.plan or node.scope:
@@ -158,10 +174,10 @@ class Dataflow:
         if flow is None:
             return None
         self.imported.append(flow)
-        flow._importers.add(self)
+        flow.importers.add(self)
         known = {reader.log for reader in self.error_readers}
         self.error_readers += [reader.clone() for reader in flow.error_readers if reader.log not in known]
-        return sources.ImportedArrangement(
+        source = sources.ImportedArrangement(
             flow.reader.clone(),
             lambda epoch: flow.demand(epoch, self),
             lambda: flow.start,
@@ -169,9 +185,23 @@ class Dataflow:
             self.wake,
             flow.known_upper,
         )
+        self._origins[id(source)] = flow
+        return source
 
     def input(self, node: ir.Source) -> sources.InputSource | ir.Node:
         return self._find_input(node)
+
+    def preload(self, batches: Iterable[StoredBatch], epoch: int) -> None:
+        """Begin with rows that the result had before `epoch`, and not with nothing; no sweep has begun."""
+        for batch in batches:
+            self._maintainer.trace.insert(batch)
+        self.demand(epoch)
+
+    def keep_history(self, epoch: int | None) -> None:
+        """Keep the result and the errors readable from an epoch on, for dataflows that import them; None: no longer."""
+        self._kept = epoch
+        if epoch is None and self.lower > self.start:
+            self._forget_result(self.lower)
 
     # Sweeps.
 
@@ -191,10 +221,10 @@ class Dataflow:
     def known_upper(self) -> int:
         """The epoch before which there are no changes that are not in the trace of the result, as far as is known here.
 
-        Without changes, a single worker knows that without a sweep. Several workers have to ask each other.
+        Without changes, a dataflow that needs no other workers knows that without a sweep. Others have to ask them.
         """
         sources = self._sources
-        if self.workers > 1 or self._sweep is not None or self.lower <= self.start:
+        if not self.is_local or self._sweep is not None or self.lower <= self.start:
             return self.lower
         if any([source.has_changes for source in sources]):
             return self.lower
@@ -205,20 +235,20 @@ class Dataflow:
         """Whether there is a reason for another sweep: the start, a demand, a peer's proposal, or changes."""
         if self.demanded > self.lower or (not self._started and self.imported):
             return True
-        if self._inbox and (PROPOSALS, self.sweeps) in self._inbox:
+        if self._channels.has_proposal(self._agreements):
             return True
         return any([source.has_changes for source in self._sources])
 
     def deliver(self, message: DataflowMessage) -> None:
         """Take a message from a peer."""
-        self._inbox.setdefault((message.channel, message.number), {})[message.sender] = message.body
+        self._channels.deliver(message)
         self._blocked = False
         self.wake()
 
     def step(self) -> bool:
         """Run for one quantum; return whether anything was done. If not, there is nothing to do until `wake`."""
         if self._sweep is None:
-            return self._begin_alone() if self.workers == 1 else self._propose() | self._begin()
+            return self._begin_alone() if self.is_local else self._propose() | self._begin()
         if self._blocked:
             return False
         try:
@@ -228,14 +258,50 @@ class Dataflow:
         return True
 
     def _begin_alone(self) -> bool:
-        """Begin a sweep if there is a reason for one, on a single worker; return whether there is more to do."""
-        if not self.wants_to_sweep:
-            return False
+        """Begin a sweep if there is a reason for one, without other workers; return whether there is more to do."""
+        changed = tuple([source.has_changes for source in self._sources])
+        if not any(changed):
+            if not self.wants_to_sweep:
+                return False
+        elif self._run_program(changed):
+            return self.demanded > self.lower
         proposal = self._proposal()
         if isinstance(proposal, bool):
             return proposal
         self._begin_sweep(proposal)
         return self._sweep is not None or self.wants_to_sweep
+
+    def _run_program(self, changed: tuple[bool, ...]) -> bool:
+        """Do a sweep by a program alone, without other workers, up to where all sources are; return whether it could.
+
+        This is what `_proposal` and `_begin_sweep` come to in most small sweeps, at a fraction of the cost. `changed`
+        says which sources have changes.
+        """
+        program, sources = self._program(), self._sources
+        if program is None or self._lowered.visited or programs.FUSE == "both":
+            return False
+        target = self._common_upper()
+        if target <= self.lower or self._is_closing(target, [source.last for source in sources]):
+            return False
+        if self._signalled.get(changed) != self._ever_reached:
+            self._signal([(now, now) for now in changed])
+            self._signalled[changed] = self._ever_reached
+        reached = program.run(self.lower, target)
+        self.programs_run += reached > self.lower
+        self.advance(reached)
+        return reached == target
+
+    def _common_upper(self) -> int:
+        """The epoch up to which all sources are available, after those that are behind have been asked to catch up."""
+        sources = self._sources
+        uppers = [source.available for source in sources]
+        if min(uppers) <= self.lower:
+            epoch = max([self.lower + 1, self.demanded, *[upper for upper in uppers if upper < NEVER]])
+            for at, source in enumerate(sources):
+                if uppers[at] <= self.lower:
+                    source.demand(epoch)
+                    uppers[at] = source.available  # it may have caught up at once
+        return min(uppers)
 
     def _propose(self) -> bool:
         """Propose a sweep to all workers if there is a reason for one; return whether anything was done."""
@@ -245,7 +311,7 @@ class Dataflow:
         if isinstance(proposal, bool):
             return proposal
         self._proposed = True
-        self._send_all(PROPOSALS, self.sweeps, [proposal] * self.workers)
+        self._channels.propose(self._agreements, proposal)
         return True
 
     def _proposal(self) -> Proposal | bool:
@@ -264,7 +330,7 @@ class Dataflow:
             changes = [(now, now) for now in [source.has_changes for source in sources]]
         else:
             changes = [(source.has_changes, source.has_changes_after_start) for source in sources]
-        return available, since, lasts, changes, self._small_change() if self.workers > 1 else None
+        return available, since, lasts, changes, None if self.is_local else self._small_change(available)
 
     def _demand_of_sources(self, needed: int) -> bool:
         """Ask the sources that are behind to catch up with the others, and with what is needed or demanded here."""
@@ -274,26 +340,25 @@ class Dataflow:
 
     def _begin(self) -> bool:
         """Begin a sweep if the proposals of all workers are here."""
-        proposals = self._inbox.get((PROPOSALS, self.sweeps), {})
-        if not self._proposed or len(proposals) < self.workers:
+        proposals = self._channels.take_proposals(self._agreements) if self._proposed else None
+        if proposals is None:
             return False
-        del self._inbox[PROPOSALS, self.sweeps]
         self._proposed = False
-        self._begin_sweep(_agreed(list(proposals.values())))
+        self._begin_sweep(_agreed(proposals))
         return True
 
     def _begin_sweep(self, proposal: Proposal) -> None:
-        """Do what all workers have agreed on, at once if that is a program on a single worker."""
+        """Do what all workers have agreed on, at once if that is a program that needs no other workers."""
         target, since, lasts, changed, small = proposal
         if not self._started:
             self._start(since)
-        self.sweeps += 1
-        self._set_signals(changed)
+        self._agreements += 1
+        self._signal(changed)
         if self.lower > self.start and not self._is_closing(target, lasts):
             if not any([now for now, _ in changed]):
-                self._advance(target)
-            elif self.workers == 1:
-                self._run_program(target, lasts)
+                self.advance(target)
+            elif self.is_local:
+                self._begin_in_part(target, lasts)
             elif small is not None and small < target:
                 self._sweep = self._sweeping_together(small, target, lasts)
         if self._sweep is None and target > self.lower:
@@ -318,6 +383,8 @@ class Dataflow:
         if self._preview is not None:
             check_preview(self._preview)
             self.programs_run, self._preview = self.programs_run + 1, None
+        if self.lower == self.start:
+            self._first_changes = self._maintainer.trace.changes
         for source, last in zip(self._sources, lasts, strict=True):
             source.out.closed = target >= last
         self._forget(target)
@@ -328,23 +395,19 @@ class Dataflow:
         self._maintainer.complete(target)
         for clear in self._clears:
             clear()  # the changes of a visit must not stay in memory until the next sweep
-        self.reader.forget(target)
+        self.reader.forget(self._given_up(target))
         if self.errors.changed_since(self.lower):
             self._demand_of_importers(target)
         self._complete(target)
 
-    def _run_program(self, target: int, lasts: list[int]) -> None:
-        """Do as many epochs of a sweep as possible by a program, on a single worker."""
+    def _begin_in_part(self, target: int, lasts: list[int]) -> None:
+        """Begin a sweep that a program does in part, or a second time to be compared, without other workers."""
         program = self._program()
         if program is None:
             return
-        if FUSE == "both":
+        if programs.FUSE == "both":
             self._preview = program.preview(self.lower, target)
-        elif not self._visited:
-            reached = program.run(self.lower, target)
-            self.programs_run += reached > self.lower
-            self._advance(reached)
-        elif program.next_change() < target:
+        elif self._lowered.visited and program.next_change() < target:
             self._sweep = self._sweeping_in_part(program, target, lasts)
 
     def _sweeping_in_part(self, program: Program, target: int, lasts: list[int]) -> Iterator[object]:
@@ -361,92 +424,176 @@ class Dataflow:
         program = self._program()
         assert program is not None
         reached = self._root.reached()
-        if not (yield from program.run_with_peers(epoch, reached, self._exchange_messages)):
+        if not (yield from program.run_with_peers(epoch, reached, self._channels.exchange_of_program)):
             yield from self._sweeping(target, lasts)
-        elif self._visited:
+        elif self._lowered.visited:
             yield from self._visiting_others(program, epoch)
         else:
             program.release()
             self.programs_run += 1
-            self._advance(epoch + 1)
+            self.advance(epoch + 1)
 
     def _visiting_others(self, program: Program, epoch: int) -> Iterator[object]:
         """Complete an epoch that a program has done in part: visit the operators that it does not know."""
-        yield from self._root.visit_reached(Span(self.lower, epoch + 1, starts=False), self._lowered_positions)
+        yield from self._root.visit_reached(Span(self.lower, epoch + 1, starts=False), self._lowered.positions)
         program.release()
         self.programs_run += 1
         self._forget_if_due(epoch + 1)
         self._finish(epoch + 1)
 
-    def _exchange_messages(self, messages: list[Message]) -> Generator[object, None, list[Message]]:
-        return self._all_to_all(PROGRAM_MESSAGES, next(self._program_messages), messages)
+    def _small_change(self, available: int) -> int | None:
+        """The next epoch with changes on this worker, if a program can process them, or there are none.
 
-    def _small_change(self) -> int | None:
-        """The next epoch with changes on this worker, if a program can process them, or there are none."""
+        None if many epochs wait: visits do all of them in one sweep, and a program one after the other.
+        """
         program = self._program()
-        if program is None or FUSE == "both" or self.lower == self.start:
+        if program is None or programs.FUSE == "both" or self.lower == self.start:
             return None
         epoch = program.next_change()
+        if epoch < available - MOST_BEHIND and available < NEVER:
+            return None
         return epoch if epoch == NEVER or program.can_load(epoch) else None
 
     def _program(self) -> Program | None:
         """The program of the dataflow, if it has one. It is written when first needed, after the first sweep."""
-        if not self._is_lowered and self.lower > self.start and FUSE != "never":
-            self._is_lowered, self._lowered_program = True, self._lowered()
-        program = self._lowered_program
-        if program is not None and program.has_large_groups:  # on all workers alike
-            program = self._lowered_program = self._lowered(calls_reducers=False)
-        return program
+        return self._lowered.write(has_begun=self.has_begun)
 
-    def _advance(self, reached: int) -> None:
+    # Joint sweeps.
+
+    def is_apart(self, epoch: int) -> bool:
+        """Whether a joint sweep of epoch `epoch`, or a later one, must leave out the dataflow and all its importers."""
+        if self._sweep is not None:
+            return True
+        if self.is_local:
+            return any([source.has_changes for source in self._sources])
+        if self._proposed or self._sweeps_alone or not self.has_begun:
+            return True
+        may_run = self._lowered.is_written or any([source.has_changes for source in self._sources])
+        if may_run and not self.can_be_joint():
+            return True
+        if self._channels.has_proposal(self._agreements):
+            return True
+        if any([source.last != NEVER and not source.out.closed for source in self._sources]):
+            return True
+        return self.next_change() < epoch
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the dataflow has done its first sweep, which needs all workers."""
+        return self.lower > self.start
+
+    def can_be_joint(self) -> bool:
+        """Whether programs do all small sweeps of the dataflow, and of those that it imports, as far as is known."""
+        if self._is_joint_kind is None:
+            has_program = programs.FUSE in ("small", "always") and self._program() is not None
+            has_program = has_program and not self._lowered.visited
+            imported = [flow for flow in self.imported if flow._lowered.is_written and not flow.is_local]
+            self._is_joint_kind = has_program and all([flow.can_be_joint() for flow in imported])
+        return self._is_joint_kind
+
+    def _forget_kind(self) -> None:
+        self._is_joint_kind = None
+        self._reached.clear()
+        for flow in list(self.importers):
+            flow._forget_kind()
+
+    def sweep_alone(self) -> None:
+        """Leave the next sweep to the dataflow itself: it cannot be part of a joint one."""
+        self._sweeps_alone = True
+
+    def next_change(self) -> int:
+        """The least epoch of the changes that wait here, if the dataflow has a program, which it has if any wait."""
+        program = self._lowered.program
+        return NEVER if program is None else program.next_change()
+
+    def changed_sources(self, epoch: int) -> list[int]:
+        """The sources that have changes at an epoch here."""
+        return [
+            at
+            for at, source in enumerate(self._sources)
+            if isinstance(source, sources.InputSource | sources.ImportedArrangement) and source.next_change() == epoch
+        ]
+
+    def reach(self, changed: tuple[bool, ...]) -> tuple[Route, bool]:
+        """Prepare a sweep by a program, where some sources have changes on some worker; return the route, and whether
+        the result may change."""
+        known = self._reached.get(changed)
+        if known is None or known[0] != self._ever_reached:
+            self._signal([(now, now) for now in changed])
+            reached, program = self._root.reached(), self._program()
+            assert program is not None
+            known = self._reached[changed] = self._ever_reached, program.route(reached), reached[self._result_at]
+        return known[1], known[2]
+
+    def _signal(self, changed: Sequence[tuple[bool, bool]]) -> None:
+        """Find out what changes can reach in a new sweep."""
+        self._set_signals(changed)
+        self._ever_reached = self._root.ever_reached()
+
+    @property
+    def program(self) -> Program:
+        """The program, of a dataflow that has one."""
+        assert self._lowered.program is not None
+        return self._lowered.program
+
+    def offer(self, origin: Dataflow, batch: StoredBatch | None) -> None:
+        """Offer the source that imports an arrangement a batch that is not committed yet; None to take it back."""
+        for source, flow in zip(self._sources, self.importing, strict=True):
+            if flow is origin and isinstance(source, sources.ImportedArrangement):
+                source.offer(batch)
+
+    def complete_jointly(self, epoch: int, workspace: Workspace | None, fresh: StoredBatch | None) -> None:
+        """Commit what the program has done at an epoch, if it had any rows here."""
+        if workspace is not None:
+            self.program.commit(workspace, epoch, fresh)
+        self.programs_run += 1
+        self.advance(epoch + 1)
+
+    def advance(self, reached: int) -> None:
         """Complete epochs without visits."""
         if reached > self.lower:
             self._maintainer.trace.publish(None, from_epoch(reached, 1))
-            self.reader.forget(reached)
+            self.reader.forget(self._given_up(reached))
             self._forget_if_due(reached)
             self._complete(reached)
 
     def _forget_if_due(self, reached: int) -> None:
-        program = self._lowered_program
+        program = self._lowered.program
         has_read_many = program is not None and program.rows_read >= FORGET_ROWS
         if has_read_many or reached - self._forgotten >= FORGET_AFTER:
             self._forget(reached)
 
-    def _lowered(self, *, calls_reducers: bool = True) -> Program | None:
-        """The operators that can be written as instructions, as a program; None if it would do nothing."""
-        builder, items = ProgramBuilder(self.workers, calls_reducers=calls_reducers), self._root.items
-        written = [position for position, operator in enumerate(items) if builder.try_lower(operator, position)]
-        if not builder.code or not builder.inputs:
-            return None
-        self._visited = len(items) - len(written)
-        if not self._visited:
-            return Program(builder, builder.arranged(self.result), self._maintainer.trace, self._workspaces)
-        views = [position for position in written if isinstance(items[position], ViewOperator)]
-        self._lowered_positions = frozenset(written) - frozenset(views)  # views must show the others what they read
-        others = [item for position, item in enumerate(items) if position not in self._lowered_positions]
-        outputs = [(output, builder.offered(output)) for output in _read_by(others) if builder.register(output)]
-        return Program(builder, builder.arranged(self.result), self._maintainer.trace, self._workspaces, outputs)
-
     def _forget(self, target: int) -> None:
         """Release what only epochs before `target` needed."""
         self._forgotten = target
-        if self._lowered_program is not None:
-            self._lowered_program.rows_read = 0
+        if self._lowered.program is not None:
+            self._lowered.program.rows_read = 0
         for forget in self._forgets:
             forget(target)
         for reader in self.error_readers:
+            reader.forget(self._given_up(target) - 1)
+
+    def _forget_result(self, target: int) -> None:
+        """Release the epochs of the result, and of the errors, that only epochs before `target` needed."""
+        self.reader.forget(target)
+        for reader in self.error_readers:
             reader.forget(target - 1)
+
+    def _given_up(self, target: int) -> int:
+        """The epoch before which all epochs of the result except the last are given up, once `target` is reached."""
+        return target if self._kept is None else min(target, self._kept + 1)
 
     def _complete(self, target: int) -> None:
         """All epochs before `target` are complete."""
-        self.lower = target
+        self.sweeps += 1
+        self.lower, self._sweeps_alone = target, False
         waiters, self._waiters = self._waiters, []
         for flow in waiters:
             flow.wake()
 
     def _demand_of_importers(self, epoch: int) -> None:
         """Have importers complete an epoch at which errors have changed, of which they are not told otherwise."""
-        for flow in list(self._importers):
+        for flow in list(self.importers):
             flow.demand(epoch)
             flow._demand_of_importers(epoch)
 
@@ -456,7 +603,7 @@ class Dataflow:
 
     def find(self, keys: Keys) -> pa.Table | None:
         """The rows of some keys at the last complete epoch; None if they can be found only by reading the trace."""
-        if FUSE == "never":
+        if programs.FUSE == "never":
             return None
         if self._key_reads is None:
             self._key_reads = KeyReads(self.reader.trace, self._workspaces)
@@ -465,7 +612,7 @@ class Dataflow:
     def rows_of(self, lanes: Lane, epoch: int) -> Updates | None:
         """The rows of some key lanes (ascending, each once) at an epoch at which the result is complete; None if they
         can be found only by reading the trace."""
-        if FUSE == "never":
+        if programs.FUSE == "never":
             return None
         if self._lane_reads is None:
             self._lane_reads = LaneReads(self.reader.trace, self._workspaces)
@@ -478,14 +625,24 @@ class Dataflow:
         return any(operator.merge_some(rows) for operator in self._root.operators())
 
     @property
+    def changes(self) -> int:
+        """How many updates the result has received after the first sweep, which computes it from what there is."""
+        return self._maintainer.trace.changes - self._first_changes
+
+    @property
     def is_sweeping(self) -> bool:
         """Whether a sweep is under way."""
         return self._sweep is not None
 
     @property
     def own_bytes(self) -> int:
-        """The bytes of all arrangements that the dataflow maintains."""
-        return self.inner_bytes + self.reader.nbytes
+        """The bytes in memory of all arrangements that the dataflow maintains."""
+        return self.inner_bytes + self.reader.nbytes - self.mapped_bytes
+
+    @property
+    def mapped_bytes(self) -> int:
+        """The bytes in mapped files of all arrangements that the dataflow maintains."""
+        return sum(operator.mapped_bytes for operator in self._root.operators())
 
     @property
     def inner_bytes(self) -> int:
@@ -494,40 +651,13 @@ class Dataflow:
 
     def drop(self) -> None:
         """Release everything that only this dataflow holds."""
-        self._sweep = self._key_reads = self._lane_reads = self._lowered_program = None
+        self._sweep = self._key_reads = self._lane_reads = None
+        self._lowered.drop()
+        for flow in self.imported:
+            flow.importers.discard(self)
         for operator in self._root.operators():
             operator.drop()
         self.reader.drop()
-
-    # Messages.
-
-    def _send_all(self, channel: int, number: int, parts: list[Any]) -> None:
-        """Send each worker its part; this worker's own part is delivered at once."""
-        for peer, part in enumerate(parts):
-            if peer != self.worker:
-                self._send(peer, DataflowMessage(self.name, channel, number, self.worker, part))
-        self._inbox.setdefault((channel, number), {})[self.worker] = parts[self.worker]
-
-    def _all_to_all(self, channel: int, number: int, parts: list[Any]) -> Generator[object, None, list[Any]]:
-        """Send each worker its part; return the parts from all workers, in order, once they are here."""
-        self._send_all(channel, number, parts)
-        while len(self._inbox[channel, number]) < self.workers:
-            yield WAITING
-        received = self._inbox.pop((channel, number))
-        return [received[worker] for worker in range(self.workers)]
-
-
-def _read_by(operators: Iterable[AnyOperator]) -> list[Output]:
-    """What operators read from others: what they refer to, but do not write themselves."""
-    inner = [part for item in operators for part in (item.operators() if isinstance(item, LoopScope) else (item,))]
-    referred: dict[int, Output] = {}
-    for operator in inner:
-        for value in vars(operator).values():
-            for output in value if isinstance(value, tuple | list) else (value,):
-                if isinstance(output, Stream | Arranged):
-                    referred[id(output)] = output
-    own = {id(operator.out) for operator in inner}
-    return [output for key, output in referred.items() if key not in own]
 
 
 def _agreed(proposals: list[Proposal]) -> Proposal:

@@ -70,9 +70,8 @@ class KeyReads:
         assert result is not None, "there are no views that could not be written"
         self._result, self._keys, self._fields = result, Filled.of(keys), schema.key.fields
         self._program = _ReadProgram(builder, trace, workspaces)
-        fields = (*schema.key.fields, *schema.val.fields)
-        self._schema = pa.schema([*((f.name, f.type) for f in fields), *((name, pa.int64()) for name in schema.diffs)])
-        self._restores: list[Restore] = [slots.restorer(field) for field in fields]
+        self._schema = schema.table_schema
+        self._restores: list[Restore] = [slots.restorer(field) for field in (*schema.key.fields, *schema.val.fields)]
 
     def find(self, keys: Keys, epoch: int) -> pa.Table | None:
         """The rows of a key at the last complete epoch, with their diffs; None if a program cannot find them."""
@@ -142,7 +141,7 @@ class _ReadProgram:
     """A program that reads one trace, and writes none."""
 
     def __init__(self, builder: ProgramBuilder, trace: Trace, workspaces: Workspaces) -> None:
-        self._code, self._trace, self._workspaces = np.array(builder.code, np.int64), trace, workspaces
+        self._code, self._trace, self._workspaces = np.array(builder.linked().code, np.int64), trace, workspaces
         self._slots, self._counts = builder.slots, builder.counts
 
     @contextmanager

@@ -5,8 +5,10 @@ A small sweep spends nearly all its time in calls around the work. Operators tha
 from them, are visited afterwards. A program offers them its outputs. Whenever a program does not succeed, all operators
 are visited as usual: both work on the same traces, and there is no other state between sweeps.
 
-On several workers the programs of a dataflow run in step. Where a program stops, its worker sends every worker exactly
-one message, and waits for one from each.
+On several workers the programs of a dataflow run in step (`run_with_peers`). Where a program stops
+(`ikebana.runtime.routes`), its worker sends every worker exactly one message, and waits for one from each. The programs
+of several dataflows can also run together (`ikebana.runtime.joint_sweeps`), by the same steps: `begin` or `wake`,
+`send`, `receive`, `proceed`, and `commit` or `undo`.
 
 Contract: either an epoch is complete, on all workers, with the same updates in all traces as visits would have written;
 or nothing has changed.
@@ -20,21 +22,22 @@ import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from ikebana.encoding import payload as payloads
 from ikebana.encoding import slots
-from ikebana.encoding.lanes import Array, Lane, constant
+from ikebana.encoding.lanes import Lane, constant
 from ikebana.errors import DataflowError
-from ikebana.kernels import gather_texts, layout, opcodes, shard_rows
+from ikebana.kernels import layout, opcodes
 from ikebana.operators.changes import Changes
 from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.registers import Fresh, Index, Rows
 from ikebana.operators.span import NEVER
 from ikebana.operators.streams import Arranged, Stream, from_epoch
+from ikebana.runtime.exchanged_rows import Entry, Outgoing, entries
+from ikebana.runtime.routes import Route, Stop, new_route
 from ikebana.runtime.workspaces import Filled, Workspace, Workspaces
 from ikebana.trace.batch import StoredBatch
 from ikebana.trace.cells import payload_fields
@@ -69,6 +72,10 @@ slots get less room, but always a quarter of the most."""
 
 ROOM_GROWTH = 8
 """How many times as many rows fit into the registers of a program after it has failed because they were full."""
+
+SPARE_ROOM, PEAK_KEPT = 2, 0.98
+"""How many times the rows of the fullest register fit into all, and how much of that number is left after each sweep:
+memory that is not needed is memory that is not in the processor's caches."""
 
 MOST_RESTARTS = 8
 """How often the programs of several workers start again for lack of room, before they leave a sweep to visits."""
@@ -126,18 +133,11 @@ class Preview:
     batches: list[tuple[Trace, StoredBatch | None]]
 
 
-FAILED, READY, LACKS_ROOM, NO_ROWS, TOO_LARGE = None, True, False, (), "groups are too large"
+FAILED, READY, LACKS_ROOM, TOO_LARGE = None, True, False, "groups are too large"
 
-SentRows = tuple[Lane, list[Array]]
-"""Lanes of rows; and the bytes of the texts of some lanes, into which these lanes have offsets instead of addresses."""
-
-Message = SentRows | int | tuple[()] | str | None
-"""What workers tell each other where a program stops: rows, a round, that there are none, that it has `FAILED`, is
-`READY`, or that it `LACKS_ROOM`, which can be made, or cannot because groups are `TOO_LARGE`."""
-
-NO_OPERATION = opcodes.LOOP
-"""What takes the place of an exchange that nothing reaches: the start of a loop has no effect outside loops, nor in a
-loop that nothing reaches, which has one round."""
+Message = Lane | int | str | None
+"""What workers tell each other where a program stops: rows (`ikebana.kernels.exchanges`), a round, that it has
+`FAILED`, is `READY`, or that it `LACKS_ROOM`, which can be made, or cannot because groups are `TOO_LARGE`."""
 
 AllToAll = Callable[[list[Message]], Generator[object, None, list[Message]]]
 """Send each worker its message; return those that all workers have sent here."""
@@ -145,24 +145,6 @@ AllToAll = Callable[[list[Message]], Generator[object, None, list[Message]]]
 
 Outputs = Sequence[tuple[Stream | Arranged, Rows | Index]]
 """Streams and arrangements that a program writes, with their registers."""
-
-
-class Exchange(NamedTuple):
-    """The operands of an exchange: counts of source and target, slot of keys, slots of both, positions of texts."""
-
-    source: int
-    target: int
-    key: int
-    sent: list[int]
-    arriving: list[int]
-    texts: list[int]
-
-    @staticmethod
-    def read(code: list[int], at: int) -> Exchange:
-        """The operands of the instruction at a position."""
-        source, target, key, width = code[at + 2 : at + 6]
-        sent, arriving, flags = (code[at + 6 + part * width : at + 6 + (part + 1) * width] for part in range(3))
-        return Exchange(source, target, key, sent, arriving, [slot for slot in range(width) if flags[slot]])
 
 
 class Program:
@@ -180,7 +162,8 @@ class Program:
         workspaces: Workspaces,
         outputs: Outputs = (),
     ) -> None:
-        self._code = np.array(builder.code, np.int64)
+        linked = builder.linked()
+        self._code = np.array(linked.code, np.int64)
         self._slots, self._counts, self._workers = builder.slots, builder.counts, builder.workers
         self._inputs = [
             (source, Filled.of(register) if isinstance(register, Rows) else register)
@@ -189,16 +172,20 @@ class Program:
         self._traces, self._written = builder.traces, builder.written
         self._written_numbers = np.array([builder.traces.index(trace) for trace in builder.written], np.intp)
         self._hashed = [trace for trace in builder.traces if trace is not None and trace.schema.hashed]
+        self._found = self._written_found = np.empty(0, np.int64)  # the addresses of the traces, and of those written
+        self._found_as_of, self._has_collisions = -1, False  # `Memtable.outdated` then; in any trace
         self._results = [Filled.of(call.result) for call in builder.calls]
         self._calls, self._constants = builder.calls, builder.constants
-        self._exchanges = list(builder.exchanges)  # the positions of the instructions
-        self._exchanging = list(builder.exchanges.values())  # the position of the operator of each
-        self._operands = {at: Exchange.read(builder.code, at) for at in builder.exchanges}
+        self._stopping = linked.stopping  # the position of the operator of each instruction that stops
+        self._operators = sorted(set(linked.stopping.values()))
+        self._plain_code, self._routes = linked.code, dict[tuple[bool, ...], Route]()
+        self._route = Route(self._code, (), {})  # of the present sweep
         self._result, self._trace, self._workspaces = result, trace, workspaces
         self._outputs = outputs
         self._keeps_texts = builder.workers > 1 or bool(outputs)  # traces may change while registers are read
         self._used: Workspace | None = None  # by the outputs that the last epoch offers
         self._room, self._most_room = min(LEAST_ROOM, ROOM), min(ROOM, max(ROOM // 4, MOST_CELLS // self._slots))
+        self._peak = 0.0  # of the rows in a register, observed like `_growth`
         self._input_counts = [
             register.lanes.count if isinstance(register, Fresh) else register.count for _, register in builder.inputs
         ]
@@ -228,7 +215,7 @@ class Program:
 
         For a single worker.
         """
-        workspace = self._used = self._workspaces.take()
+        workspace = self._used = self.new_workspace()
         if not self._compute(workspace, epoch):
             self.release()
             return False
@@ -239,7 +226,7 @@ class Program:
         """Nobody asks for the outputs of the last epoch any more."""
         workspace, self._used = self._used, None
         if workspace is not None:
-            self._workspaces.release(workspace)
+            self._workspaces.keep(workspace)
 
     def run_with_peers(
         self, epoch: int, reached: Sequence[bool], all_to_all: AllToAll
@@ -251,24 +238,20 @@ class Program:
         start again. The last message says that it is done: no program commits before all are. `reached` says for each
         operator whether it can have rows on any worker: if not, nothing is exchanged.
         """
-        self._code[self._exchanges] = [
-            opcodes.EXCHANGE if reached[operator] else NO_OPERATION for operator in self._exchanging
-        ]
-        workspace = self._used = self._workspaces.take()
+        self.follow(self.route(reached))
+        workspace = self._used = self.new_workspace()
         is_done, restarts = False, 0
         try:
-            for trace in self._written:
-                trace.keep_room()
-            status = self._start(workspace, epoch, commits=False)
+            status = self.begin(workspace, epoch)
             while True:
                 received = yield from all_to_all(self._messages(workspace, status))
                 if any(message is FAILED or isinstance(message, str) for message in received):
                     self.has_large_groups = any(isinstance(message, str) for message in received)
-                    self._undo(workspace, epoch)
+                    self.undo(workspace, epoch)
                     return False
                 if any(message is LACKS_ROOM for message in received):
                     restarts += 1
-                    self._undo(workspace, epoch)
+                    self.undo(workspace, epoch)
                     if restarts > MOST_RESTARTS:
                         return False
                     self._make_room(workspace, status)
@@ -276,16 +259,112 @@ class Program:
                     continue
                 if status == opcodes.DONE:
                     break
-                has_room = self._receive(workspace, status, received)
-                status = self._resume(workspace, epoch) if has_room else opcodes.FULL
-            for trace in self._written:
-                trace.commit_memtable()
-            self._publish(workspace, epoch)
+                status = self._take(workspace, received, epoch)
+            self.commit(workspace, epoch)
             is_done = True
             return True
         finally:
             if not is_done:
                 self.release()
+
+    def _messages(self, workspace: Workspace, status: int) -> list[Message]:
+        """What this worker tells each worker where its program has stopped."""
+        if status == opcodes.EXCHANGES:
+            outgoing = self._workspaces.outgoing
+            self.send(workspace, self._stop_of(workspace), outgoing, 0)
+            return list(outgoing.take())
+        if status == opcodes.AGREES:
+            return [self.next_round(workspace)] * self._workers
+        if self._can_make_room(workspace, status):
+            return [LACKS_ROOM] * self._workers
+        if self._lacks_room_for_groups(status):
+            return [TOO_LARGE] * self._workers
+        return [READY if status == opcodes.DONE else FAILED] * self._workers
+
+    def _take(self, workspace: Workspace, received: list[Message], epoch: int) -> int:
+        """Take what all workers have said, and go on to the next stop; return the status."""
+        stop = self._stop_of(workspace)
+        if not stop.exchanges:
+            rounds = [round_ for round_ in received if isinstance(round_, int) and round_ >= 0]
+            return self.proceed_in_round(workspace, epoch, stop, min(rounds, default=-1))
+        for message in received:
+            if isinstance(message, np.ndarray):
+                for entry in entries(message):
+                    if self.receive(workspace, entry) != opcodes.DONE:
+                        return opcodes.FULL
+        return self.proceed(workspace, epoch, stop.resume)
+
+    def _stop_of(self, workspace: Workspace) -> Stop:
+        return self._route.stops[self._route.numbers[int(workspace.state[opcodes.PC])]]
+
+    # The steps of a program that runs together with those of other workers.
+
+    def route(self, reached: Sequence[bool]) -> Route:
+        """Where the program stops, if changes can reach the given operators only, on any worker."""
+        flags = tuple([reached[operator] for operator in self._operators])
+        if flags not in self._routes:
+            self._routes[flags] = new_route(self._plain_code, self._stopping, reached)
+        return self._routes[flags]
+
+    def follow(self, route: Route) -> None:
+        """Take this route from now on."""
+        self._route, self._code = route, route.code
+
+    def new_workspace(self) -> Workspace:
+        """A workspace for a program that waits, to be kept (`Workspaces.keep`) once it is done."""
+        return self._workspaces.take_for(self._slots, self._room)
+
+    def begin(self, workspace: Workspace, epoch: int) -> int:
+        """Run the program up to its first stop; return the status."""
+        for trace in self._written:
+            trace.keep_room()
+        return self._start(workspace, epoch, commits=False)
+
+    def wake(self, workspace: Workspace, round_: int) -> None:
+        """Prepare a program that has had no rows on this worker until now: it is at a stop, in a round of a loop."""
+        for trace in self._written:
+            trace.keep_room()
+        workspace.prepare(self._slots, self._counts, self._room, commits=False)
+        workspace.state[opcodes.ROUND_NOW] = round_
+
+    def send(self, workspace: Workspace, stop: Stop, outgoing: Outgoing, label: int) -> None:
+        """Add the rows of the exchanges of a stop to the messages for other workers."""
+        for pc in stop.exchanges:
+            outgoing.add(self._code, pc, workspace, label)
+
+    def next_round(self, workspace: Workspace) -> int:
+        """The next round for which rows wait; -1 if there is none."""
+        return int(workspace.state[opcodes.NEXT_ROUND])
+
+    def receive(self, workspace: Workspace, entry: Entry) -> int:
+        """Take rows from another worker; return a status: `FULL` if they do not fit."""
+        return entry.append_to(workspace, self._code)
+
+    def proceed(self, workspace: Workspace, epoch: int, pc: int) -> int:
+        """Run the program from a position up to its next stop; return the status."""
+        workspace.state[opcodes.PC] = pc
+        return self._resume(workspace, epoch)
+
+    def proceed_in_round(self, workspace: Workspace, epoch: int, stop: Stop, round_: int) -> int:
+        """Like `proceed`, in the round on which all workers have agreed; -1 if the loop is done."""
+        workspace.state[opcodes.ROUND_NOW] = max(round_, 0)
+        return self.proceed(workspace, epoch, stop.resume if round_ < 0 else stop.loop)
+
+    def undo(self, workspace: Workspace, epoch: int) -> None:
+        """Restore what the program has written."""
+        workspace.state[opcodes.PC] = -1
+        self._find_traces(workspace)
+        self._run(workspace, epoch)
+
+    def commit(self, workspace: Workspace, epoch: int, fresh: StoredBatch | None = None) -> None:
+        """Keep what the program has written, and publish it; `fresh` is the `result`, if somebody has asked for it."""
+        for trace in self._written:
+            trace.commit_memtable()
+        self._publish(workspace, epoch, fresh)
+
+    def result(self, workspace: Workspace, epoch: int) -> StoredBatch | None:
+        """What a program that is done adds to the result, if it adds anything."""
+        return None if self._result is None else self._fresh_batch(workspace, self._result, epoch)
 
     def preview(self, lower: int, upper: int) -> Preview | None:
         """What the program would write at the next epoch with changes; None if it cannot do it. Nothing changes.
@@ -294,7 +373,7 @@ class Program:
         """
         epoch, workspace = self.next_change(), self._workspaces.take()
         for trace in self._written:
-            trace.spill()
+            trace.flush_memtable()
         is_done = epoch < upper and self._compute(workspace, epoch)
         self._workspaces.release(workspace)
         return Preview(epoch, [(trace, trace.take_memtable()) for trace in self._written]) if is_done else None
@@ -323,9 +402,15 @@ class Program:
 
     def _observe(self, workspace: Workspace, least: int = 0) -> None:
         """Note how many rows are in the registers, at least `least` if the program could not be completed."""
-        if self._growth is not None:
-            rows = int(workspace.counts[1 : self._counts].sum())
-            self._growth.observe(workspace.counts[self._input_counts].tolist(), max(rows, least))
+        if self._growth is None:
+            return
+        given = workspace.counts[self._input_counts].tolist()
+        if sum(given) > ALWAYS_FEW:
+            counts = workspace.counts[1 : self._counts]
+            self._growth.observe(given, max(int(counts.sum()), least))
+            self._peak = max(int(counts.max()), PEAK_KEPT * self._peak)
+            while self._room >= 2 * LEAST_ROOM and self._room >= 2 * SPARE_ROOM * self._peak and not least:
+                self._room //= 2  # it has not been needed for a while
 
     def _can_make_room(self, workspace: Workspace, status: int) -> bool:
         """Whether a program has stopped for lack of room, and can get more."""
@@ -371,13 +456,13 @@ class Program:
         """Run the program from its state on, until it is done or needs other workers."""
         if workspace.traces_as_of != Memtable.outdated:
             self._find_traces(workspace)
-            if any([trace.has_collisions for trace in self._hashed]):
-                self._undo(workspace, epoch)
+            if self._has_collisions:
+                self.undo(workspace, epoch)
                 return opcodes.RAISED
         while (status := self._run(workspace, epoch)) == opcodes.CALLS:
             status = self._call(workspace, epoch)
             if status != opcodes.DONE:
-                self._undo(workspace, epoch)
+                self.undo(workspace, epoch)
                 break
         return status
 
@@ -395,31 +480,28 @@ class Program:
 
     def _find_traces(self, workspace: Workspace) -> None:
         """Find the tables of all traces, which may have changed if the program has waited for workers."""
-        fresh = workspace.tables
-        addresses = [
-            trace.address() if trace is not None else fresh.get(number, NO_TABLE_ADDRESS)
-            for number, trace in enumerate(self._traces)
-        ]
+        if self._found_as_of != Memtable.outdated:
+            addresses = [NO_TABLE_ADDRESS if trace is None else trace.address() for trace in self._traces]
+            self._found = np.array(addresses, np.int64)
+            self._written_found = self._found[self._written_numbers]
+            self._has_collisions = any([trace.has_collisions for trace in self._hashed])
+            self._found_as_of = Memtable.outdated
+        workspace.traces, workspace.traces_as_of = self._found, Memtable.outdated
+        if workspace.tables:
+            workspace.traces = self._found.copy()
+            workspace.traces[list(workspace.tables)] = list(workspace.tables.values())
         if self._keeps_texts:
             workspace.held += [trace.held for trace in self._hashed]
-        workspace.traces, workspace.traces_as_of = np.array(addresses, np.int64), Memtable.outdated
 
     def _run(self, workspace: Workspace, epoch: int) -> int:
         """Run the program from its state on, until it stops."""
-        traces = workspace.traces
-        status = workspace.run(self._code, traces, traces[self._written_numbers], epoch)
+        status = workspace.run(self._code, workspace.traces, self._written_found, epoch)
         if CHECKS_BOUNDS:
             for trace in self._written:
                 trace.check_bounds()
         return status
 
-    def _undo(self, workspace: Workspace, epoch: int) -> None:
-        """Restore what the program has written."""
-        workspace.state[opcodes.PC] = -1
-        self._find_traces(workspace)
-        self._run(workspace, epoch)
-
-    def _publish(self, workspace: Workspace, epoch: int) -> None:
+    def _publish(self, workspace: Workspace, epoch: int, fresh: StoredBatch | None = None) -> None:
         """Note that an epoch is complete: pass on what was written to the result, and forget the input."""
         self._observe(workspace)
         for output, register in self._outputs:
@@ -431,55 +513,12 @@ class Program:
             source.loaded(epoch)
             self.rows_read += int(workspace.counts[filled.count])
         if self._result is not None:
-            fresh = self._fresh_batch(workspace, self._result, epoch) if self._trace.has_queues else None
-            self._trace.publish(fresh, from_epoch(epoch + 1, 1))
+            if fresh is None and self._trace.has_queues:
+                fresh = self._fresh_batch(workspace, self._result, epoch)
+            written = int(workspace.counts[self._result.fresh.count])
+            self._trace.publish(fresh, from_epoch(epoch + 1, 1), written)
         for trace in self._written:
             trace.keep_small()
-
-    # Messages.
-
-    def _messages(self, workspace: Workspace, status: int) -> list[Message]:
-        """What this worker tells each worker where its program has stopped."""
-        if status == opcodes.EXCHANGES:
-            return self._sent_rows(workspace)
-        if status == opcodes.AGREES:
-            return [int(workspace.state[opcodes.NEXT_ROUND])] * self._workers
-        if self._can_make_room(workspace, status):
-            return [LACKS_ROOM] * self._workers
-        if self._lacks_room_for_groups(status):
-            return [TOO_LARGE] * self._workers
-        return [READY if status == opcodes.DONE else FAILED] * self._workers
-
-    def _sent_rows(self, workspace: Workspace) -> list[Message]:
-        """The rows for each worker, slot by slot."""
-        exchange = self._operands[int(workspace.state[opcodes.PC])]
-        rows = int(workspace.counts[exchange.source])
-        if not rows:
-            return [NO_ROWS] * self._workers
-        lanes = workspace.arena[exchange.sent, :rows]
-        owner = shard_rows(workspace.arena[exchange.key, :rows], self._workers)
-        return [_with_texts(lanes[:, owner == worker], exchange.texts) for worker in range(self._workers)]
-
-    def _receive(self, workspace: Workspace, status: int, received: list[Message]) -> bool:
-        """Take what all workers have said, and move on to the next instruction; return whether there was room."""
-        state, pc = workspace.state, int(workspace.state[opcodes.PC])
-        if status == opcodes.AGREES:
-            rounds = [round_ for round_ in received if isinstance(round_, int) and round_ >= 0]
-            state[opcodes.ROUND_NOW] = min(rounds, default=0)
-            state[opcodes.PC] = self._code[pc + 2] if rounds else pc + self._code[pc + 1]
-            return True
-        exchange = self._operands[pc]
-        parts = [part for part in received if isinstance(part, tuple) and part and part[0].shape[1]]
-        rows = sum([lanes.shape[1] for lanes, _ in parts])
-        if rows > workspace.room:
-            return False
-        if rows:
-            workspace.held += [data for _, data in parts]
-            arrived = [_at_addresses(part, exchange.texts) for part in parts]
-            workspace.arena[exchange.arriving, :rows] = arrived[0] if len(parts) == 1 else np.hstack(arrived)
-        workspace.counts[exchange.target] = rows
-        state[opcodes.PC] = pc + self._code[pc + 1]
-        return True
 
     def _load(self, epoch: int) -> list[tuple[Changes | StoredBatch, Filled | Fresh]] | None:
         """The changes of all inputs; None if they are too many, or of a form that programs do not know."""
@@ -525,28 +564,6 @@ class Program:
 NO_TABLE = np.zeros(layout.HEADER, np.int64)
 NO_TABLE_ADDRESS = slots.address_of(NO_TABLE)
 """The table of an arrangement without fresh rows, or without payload."""
-
-
-def _with_texts(lanes: Lane, texts: list[int]) -> SentRows:
-    """Rows for another worker: the bytes of their texts, and offsets into these in place of addresses."""
-    data = []
-    for at in texts:
-        lengths = lanes[at] >> layout.ADDRESS_BITS & slots.MOST_BYTES
-        offsets, bytes_ = np.zeros(len(lengths) + 1, np.int64), np.empty(int(lengths.sum()), np.uint8)
-        gather_texts(lanes[at], offsets, bytes_)
-        lanes[at] = offsets[:-1] | lengths << layout.ADDRESS_BITS
-        data.append(bytes_)
-    return lanes, data
-
-
-def _at_addresses(rows: SentRows, texts: list[int]) -> Lane:
-    """Rows from another worker, with the addresses of their texts here; those of nulls do not matter."""
-    lanes, data = rows
-    if data:
-        lanes = lanes.copy()
-        for at, bytes_ in zip(texts, data, strict=True):
-            lanes[at] += slots.address_of(bytes_)
-    return lanes
 
 
 def check_preview(preview: Preview) -> None:

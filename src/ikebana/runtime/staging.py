@@ -128,6 +128,40 @@ SPREAD_ROWS = 10_000
 # Validation.
 
 
+def check_stage(table: TableSpec, stage: Stage, worker: int, workers: int) -> None:
+    """Raise unless rows that a client has staged on a worker are as `stages` creates them for this worker."""
+    columns, ops = stage.columns, stage.ops
+    codes = [ops] if isinstance(ops, int) else np.unique(ops).tolist()
+    rows = len(columns[0]) if columns else 0
+    if not set(codes) <= set(_ALLOWED[table.kind]) or (not isinstance(ops, int) and len(ops) != rows):
+        raise _unfit(table, "their ops are not valid")
+    fields = _staged_fields(table, ops)
+    if [field.type for field in fields] != [column.type for column in columns]:
+        raise _unfit(table, "their columns are not those of the table")
+    for field, column in zip(fields, columns, strict=True):
+        if column.null_count and not field.nullable:
+            _check_nulls(field, column, ops, is_key=field in table.key)
+    if table.schema is not None and workers > 1 and (owners(table.schema, columns, workers) != worker).any():
+        raise _unfit(table, f"some of them do not belong to worker {worker}")
+
+
+def _unfit(table: TableSpec, reason: str) -> SchemaError:
+    return SchemaError(
+        f"rows for table {table.name!r} were refused",
+        detail=reason,
+        hint="all processes must run the same version of ikebana",
+    )
+
+
+def _staged_fields(table: TableSpec, ops: Any) -> Fields:
+    """The fields of staged columns, in order: only the key if all rows are deleted by key."""
+    if table.schema is None:
+        return table.fields
+    if table.kind == "keyed" and isinstance(ops, int) and ops == DELETE:
+        return table.key
+    return (*table.schema.key.fields, *table.schema.val.fields)
+
+
 def validated(table: TableSpec, data: Any, op: Any) -> StagedRows:
     """Validate rows; raises a `SchemaError` that names the table and the column."""
     ops, count = _ops(table, op)
@@ -182,11 +216,11 @@ def _name(code: int) -> str:
 
 def _columns(table: TableSpec, data: Any, ops: Any) -> tuple[pa.Array, ...]:
     """The columns in the order of the schema, or only the key columns if all rows are deletes."""
+    fields = _staged_fields(table, ops)
     if table.schema is None:
-        return tuple(match_columns(data, table.fields))
-    fields = (*table.schema.key.fields, *table.schema.val.fields)
-    if table.kind == "keyed" and isinstance(ops, int) and ops == DELETE:
-        fields, data = table.key, _without(data, table.schema.val.fields)
+        return tuple(match_columns(data, fields))
+    if fields == table.key:
+        data = _without(data, table.schema.val.fields)
     columns = tuple(match_columns(data, _relaxed(table, fields, ops)))
     if not isinstance(ops, int) and len(ops) != len(columns[0]):
         return columns  # `validated` raises

@@ -27,12 +27,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ikebana.encoding.lanes import Lane, gather_lane
+from ikebana.encoding.lanes import Lane, constant, gather_lane, is_constant
 from ikebana.operators.row_errors import Errors
 from ikebana.plan.estimates import format_bytes
 from ikebana.runtime.dataflow import Dataflow
+from ikebana.runtime.holds import ResultHold
 from ikebana.runtime.messages import Changed, Resume, Subscribe, SubscriptionEnded, SubscriptionPaused
 from ikebana.trace import Batch, Updates
+from ikebana.trace.batch import StoredBatch
 from ikebana.trace.updates import consolidate
 
 Notify = Callable[[Any], None]
@@ -47,10 +49,10 @@ class Subscriptions:
         self._by_dataflow: dict[str, dict[int, _Subscription]] = {}
         self._groups: dict[str, _Group] = {}  # by dataflow
 
-    def open(self, command: Subscribe, flow: Dataflow) -> None:
-        """Subscribe to a dataflow."""
+    def open(self, command: Subscribe, flow: Dataflow, past: ResultHold | None = None) -> None:
+        """Subscribe to a dataflow. `past` keeps the epoch at which the subscription starts, if it is not the last."""
         if command.binding is None:
-            subscription = _Subscription(command, flow, self._notify)
+            subscription = _Subscription(command, flow, self._notify, past)
             self._all[command.number] = subscription
             self._by_dataflow.setdefault(flow.name, {})[command.number] = subscription
             self._continue(subscription)
@@ -75,6 +77,10 @@ class Subscriptions:
         """Remove a subscription that the subscriber has closed."""
         if number in self._all:
             self._remove(self._all[number])
+
+    def followed(self) -> list[str]:
+        """The dataflows that have subscriptions."""
+        return [*(dataflow for dataflow, by_number in self._by_dataflow.items() if by_number), *self._groups]
 
     def on_sweep(self, dataflow: str) -> None:
         """Called when a sweep of a dataflow may be complete."""
@@ -118,17 +124,17 @@ _TOO_SLOW_HINT = "take changes faster, or give a larger `backlog` (rows) or `bac
 
 
 class _Subscription:
-    def __init__(self, command: Subscribe, flow: Dataflow, notify: Notify) -> None:
+    def __init__(self, command: Subscribe, flow: Dataflow, notify: Notify, past: ResultHold | None) -> None:
         self.number, self.dataflow = command.number, command.dataflow
         self.backlog, self.backlog_bytes = command.backlog, command.backlog_bytes
         self.credit, self.credit_bytes = command.credit, command.credit_bytes
         self.is_paused = False
         self._flow, self._notify, self._start = flow, notify, command.at
         self._next_errors = BEFORE_ALL  # errors at epochs before it were sent
-        with flow.reader.clone() as handle:
+        with flow.reader.clone() if past is None else past.result.clone() as handle:
             self._queue = handle.import_()
-        self._errors = [reader.clone() for reader in flow.error_readers]
-        self._waiting: list[Batch] = self._queue.history if command.snapshot else []
+        self._errors = [reader.clone() for reader in (flow.error_readers if past is None else past.errors)]
+        self._waiting: list[Batch] = self._queue.history if command.snapshot or past is not None else []
         self._history, self._queue.history = len(self._waiting), []
         self._next = BEFORE_ALL if command.snapshot else command.at + 1  # earlier epochs were sent, or are not wanted
 
@@ -148,20 +154,24 @@ class _Subscription:
             return
         updates = updates_between(self._waiting, self._next, upper)
         epochs, table = epochs_and_rows(updates, self._start) if updates is not None else (None, None)
+        errors, size = self._errors_before(upper), 0
         if table is not None:
+            size = _size(table)
             self.credit -= 1
-            self.credit_bytes -= table.nbytes
-        self._notify(Changed(self.number, upper, epochs, table, self._errors_before(upper)))
-        self._waiting = [batch for batch in self._waiting if (batch.times[:, 0] >= upper).any()]
+            self.credit_bytes -= size
+        self._notify(Changed(self.number, upper, _compact(epochs), table, errors, size))
+        if self._waiting:
+            self._waiting = [batch for batch in self._waiting if (batch.times[:, 0] >= upper).any()]
         self._next, self._history = upper, 0
 
     def _errors_before(self, upper: int) -> tuple[tuple[int, Errors], ...]:
         """The changes of the errors at epochs that were not sent yet; the first time, all errors."""
-        changes = [change for reader in self._errors for change in reader.log.since(self._next_errors, upper)]
+        logged = [reader for reader in self._errors if len(reader.log)]
+        changes = [change for reader in logged for change in reader.log.since(self._next_errors, upper)]
         self._next_errors = upper
-        for reader in self._errors:
+        for reader in logged:
             reader.forget(upper - 1)
-        return tuple((max(epoch, self._start), errors) for epoch, errors in changes)
+        return tuple([(max(epoch, self._start), errors) for epoch, errors in changes])
 
 
 BEFORE_ALL = -1
@@ -218,13 +228,15 @@ class _Member:
             if not was_paused:
                 self._notify(SubscriptionPaused(self.number))
             return
-        epochs, table = None, None
+        epochs, table, size = None, None, 0
         if self._waiting:
-            epochs = np.concatenate([epochs for epochs, _ in self._waiting])
-            table = pa.concat_tables([table for _, table in self._waiting])
+            is_one = len(self._waiting) == 1
+            epochs = self._waiting[0][0] if is_one else np.concatenate([epochs for epochs, _ in self._waiting])
+            table = self._waiting[0][1] if is_one else pa.concat_tables([table for _, table in self._waiting])
+            size = _size(table)
             self.credit -= 1
-            self.credit_bytes -= table.nbytes
-        self._notify(Changed(self.number, self._upper, epochs, table, tuple(self._waiting_errors)))
+            self.credit_bytes -= size
+        self._notify(Changed(self.number, self._upper, _compact(epochs), table, tuple(self._waiting_errors), size))
         self._upper, self._waiting, self._waiting_errors = BEFORE_ALL, [], []
 
 
@@ -341,24 +353,48 @@ def _since(rows: tuple[Lane, pa.Table] | None, first: int) -> tuple[Lane, pa.Tab
 
 
 def updates_between(batches: Sequence[Batch], first: int, upper: int) -> Updates | None:
-    """The updates of batches at epochs from `first` up to, but excluding, `upper`; None if there are none."""
+    """The consolidated updates of batches at epochs from `first` up to, but excluding, `upper`; None if there are none.
+
+    Those of a single stored batch, the usual case after a small change, are consolidated as they are. In a view of a
+    batch, epochs may have become equal.
+    """
+    if len(batches) == 1 and isinstance(batches[0], StoredBatch) and len(batches[0].times) == 1:
+        return batches[0].gather() if first <= batches[0].times[0, 0] < upper else None
 
     def is_between(times: Lane) -> Any:
         return (times[:, 0] >= first) & (times[:, 0] < upper)
 
-    candidates = [batch.gather() for batch in batches if is_between(batch.times).any()]
+    chosen = [batch for batch in batches if is_between(batch.times).any()]
+    candidates = [batch.gather() for batch in chosen]
     parts = [part for updates in candidates if len(part := updates.at_times(is_between(updates.times)))]
-    return Updates.concat(parts) if parts else None
+    if len(parts) > 1 or (parts and not all(isinstance(batch, StoredBatch) for batch in chosen)):
+        return consolidate(Updates.concat(parts)).updates
+    return parts[0] if parts else None
 
 
 def epochs_and_rows(updates: Updates, start: int) -> tuple[Lane, pa.Table] | tuple[None, None]:
-    """The epoch of each update and a table of the updates, consolidated; (None, None) if nothing is left.
+    """The epoch of each update and a table of the updates, which are consolidated; (None, None) if nothing is left.
 
     Updates at epochs before `start` are moved to `start`.
     """
+    if len(updates.times) == 1 and len(updates) and updates.times[0, 0] >= start:
+        return constant(int(updates.times[0, 0]), len(updates)), updates.to_table()
     if (updates.times[:, 0] < start).any():
-        updates = updates.with_times(np.maximum(updates.times, start))
-    updates = consolidate(updates).updates
+        updates = consolidate(updates.with_times(np.maximum(updates.times, start))).updates
     if not len(updates):
         return None, None
     return gather_lane(updates.times[:, 0], updates.tix), updates.to_table()
+
+
+def _compact(epochs: Lane | None) -> Lane | int | None:
+    """One epoch if it is that of all rows."""
+    return int(epochs[0]) if epochs is not None and is_constant(epochs) else epochs
+
+
+def _size(table: pa.Table) -> int:
+    """The bytes of a table, or a few more: what small tables are slices of counts."""
+    held: int = table.get_total_buffer_size()
+    return held if held < _SMALL_BYTES else table.nbytes
+
+
+_SMALL_BYTES = 1 << 16

@@ -19,8 +19,9 @@ collide.
 
 Cost: a sort of the key lanes, a seek for each key, and a copy of the existing rows; columns of rows that are only
 added are not touched. One new row in a table of a million takes 0.07 ms, a million new rows take 0.05 s, and replacing
-a million rows takes 0.3 s. Not guaranteed: anything if another transaction is committed between the check and the
-commit of a transaction; the driver checks and commits one at a time.
+a million rows takes 0.3 s. Not guaranteed: anything if another transaction with the same keys is committed between the
+check and the commit of a transaction; the driver checks and commits one at a time, or several that have no keys in
+common (`Claims`).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from ikebana.errors import DataflowError
 from ikebana.kernels import seek_ranges, sort_order
 from ikebana.operators.changes import Changes, Fields
 from ikebana.runtime.key_reads import no_updates
-from ikebana.runtime.messages import Check, Problem, Stage, TableSpec, Verdict
+from ikebana.runtime.messages import Check, Problem, Stage, TableSpec, ToPrepare, Verdict
 from ikebana.runtime.staging import DELETE, INSERT, UPSERT, StagedRows
 from ikebana.trace import Batch, Updates
 from ikebana.trace.batch import rows_of
@@ -71,6 +72,7 @@ class _Transaction:
     staged: dict[tuple[str, Any, int], Stage] = field(default_factory=dict)  # by table, part and attempt
     changes: list[tuple[str, Changes]] = field(default_factory=list)
     refused: Problem | None = None  # set if there was no memory for some of its rows: then none is kept
+    attempt: int = 0  # the last attempt to prepare it
 
 
 class OpenTransactions:
@@ -94,23 +96,53 @@ class OpenTransactions:
         transaction.staged.clear()
         transaction.refused = Problem(stage.table, "memory", max(map(len, stage.columns), default=0), (reason,))
 
-    def check(self, check: Check, tables: dict[str, TableSpec], stored: StoredTables, epoch: int) -> Verdict:
-        """The verdict on a transaction. If there are no problems, its changes are kept for `end`."""
+    def check(
+        self,
+        check: Check | ToPrepare,
+        tables: dict[str, TableSpec],
+        stored: StoredTables,
+        epoch: int,
+        claims: Claims | None = None,
+    ) -> Verdict:
+        """The verdict on a transaction. If there are no problems, its changes are kept for `changes_of` and `end`.
+
+        `claims` has the keys of the transactions that are prepared together, before this one.
+        """
         transaction = self._open.setdefault(check.transaction, _Transaction())
         if transaction.refused is not None:
             return Verdict((transaction.refused,))
-        changes: list[tuple[str, Changes]] = []
-        problems: list[Problem] = []
+        by_table: list[tuple[TableSpec, list[StagedRows]]] = []
         for name, attempts in check.parts:
             keys = [(name, part, attempt) for part, attempt in attempts]
             staged = [transaction.staged[key] for key in keys if key in transaction.staged]
             if staged:
                 parts = [StagedRows(stage.columns, stage.ops) for stage in staged]
-                table_changes, table_problems = net_changes(_table(tables, name), parts, stored, epoch)
-                changes += [(name, change) for change in table_changes if len(change)]
-                problems += table_problems
+                by_table.append((_table(tables, name), parts))
+        if claims is not None and not claims.add(by_table):
+            return Verdict((), conflicts=True)
+        changes: list[tuple[str, Changes]] = []
+        problems: list[Problem] = []
+        for table, parts in by_table:
+            table_changes, table_problems = net_changes(table, parts, stored, epoch)
+            changes += [(table.name, change) for change in table_changes if len(change)]
+            problems += table_problems
         transaction.changes = [] if problems else changes
         return Verdict(tuple(problems))
+
+    def prepare(
+        self, prepared: ToPrepare, tables: dict[str, TableSpec], stored: StoredTables, claims: Claims | None
+    ) -> Verdict:
+        """The verdict on a transaction, as of `check`; an attempt that comes after a later one does nothing."""
+        number = prepared.transaction
+        transaction = self._open.setdefault(number, _Transaction())
+        if number < self._oldest or number in self._ended or prepared.number < transaction.attempt:
+            return Verdict((), conflicts=True)
+        transaction.attempt = prepared.number
+        return self.check(prepared, tables, stored, prepared.epoch, claims)
+
+    def changes_of(self, transaction: int) -> list[tuple[str, Changes]]:
+        """The changes of a transaction that was checked without problems."""
+        return self._open[transaction].changes
 
     def end(self, transaction: int, oldest: int) -> list[tuple[str, Changes]]:
         """Remove a transaction, and return its checked changes."""
@@ -121,6 +153,35 @@ class OpenTransactions:
             self._ended = {number for number in self._ended if number >= oldest}
             self._open = {number: other for number, other in self._open.items() if number >= oldest}
         return ended.changes if ended is not None else []
+
+
+class Claims:
+    """The keys of transactions that are prepared together, and are therefore checked against the same rows.
+
+    Two transactions that change different keys do not affect each other's verdicts. Nor do rows that are inserted into
+    a bag affect one that only inserts.
+    """
+
+    def __init__(self) -> None:
+        self._lanes: dict[str, list[Lane]] = {}  # by table
+
+    def add(self, changed: Sequence[tuple[TableSpec, Sequence[StagedRows]]]) -> bool:
+        """Claim the keys of a transaction, unless another transaction has claimed one of them. Return which."""
+        lanes = [(table, parts, _keys(table.schema, parts)[0]) for table, parts in changed if table.schema is not None]
+        if any(self._conflicts(table, parts, lane) for table, parts, lane in lanes):
+            return False
+        for table, _, lane in lanes:
+            self._lanes.setdefault(table.name, []).append(lane)
+        return True
+
+    def _conflicts(self, table: TableSpec, parts: Sequence[StagedRows], lane: Lane) -> bool:
+        if table.kind == "bag" and all(isinstance(part.ops, int) and part.ops == INSERT for part in parts):
+            return False
+        return any(_have_common(lane, claimed) for claimed in self._lanes.get(table.name, ()))
+
+
+def _have_common(one: Lane, other: Lane) -> bool:
+    return bool(np.isin(one, other).any()) if len(one) * len(other) > 1 else bool(one[0] == other[0])
 
 
 def _table(tables: dict[str, TableSpec], name: str) -> TableSpec:

@@ -3,8 +3,9 @@
 A register is a set of slots, the rows of an arena of integers, and a count. Values are in slots as
 `ikebana.encoding.slots` says; what the addresses in slots point to is held until the workspace is released.
 
-Cost: an arena takes eight bytes for each slot of a program and row that fits into its registers. A worker keeps a few
-workspaces for later programs, as large as the largest so far.
+Cost: an arena takes eight bytes for each slot of a program and row that fits into its registers. Memory that was not
+used for a while costs more than the work of a small program: a program gets the memory that was used last, or, if it
+waits for other workers, its own again. What a worker keeps for that is limited, however many dataflows it has.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from ikebana.encoding.lanes import Lane, constant
 from ikebana.kernels import opcodes, run_program
 from ikebana.operators.changes import Changes
 from ikebana.operators.registers import Fresh, Rows
+from ikebana.runtime.exchanged_rows import Outgoing
 from ikebana.trace.batch import StoredBatch
 from ikebana.trace.cells import table_of
 
 SCRATCH_LANES = 6
 
-MOST_FREE_WORKSPACES = 16
-"""The number of workspaces that a worker keeps for later."""
+MOST_FREE_CELLS = 1 << 23
+"""The cells of all arenas that a worker keeps for programs that wait for other workers."""
 
 MOST_BATCHES = 256
 """The number of batches that a program can read of a trace: a spine has fewer."""
@@ -62,6 +64,17 @@ class Workspace:
         self.held: list[object] = []  # what references in the arena point to
         self.traces = np.empty(0, np.int64)  # the addresses of a program's traces
         self.traces_as_of = -1  # `Memtable.outdated` when they were found
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of slots of the program that used it last, and of rows that fit into its registers."""
+        slots, room = self.arena.shape
+        return slots, room
+
+    @property
+    def cells(self) -> int:
+        """The number of cells that all arenas share."""
+        return len(self._cells)
 
     @property
     def room(self) -> int:
@@ -159,17 +172,41 @@ class Workspace:
 
 
 class Workspaces:
-    """The workspaces of a worker: a program that waits for other workers keeps its own until it is done."""
+    """The workspaces of a worker: a program that waits for other workers keeps its own until it is done.
 
-    def __init__(self) -> None:
-        self._free: list[Workspace] = []
+    `outgoing` is where all programs put the rows for other workers, one after the other.
+    """
+
+    def __init__(self, worker: int = 0, workers: int = 1) -> None:
+        self.outgoing = Outgoing(worker, workers)
+        self._shared: Workspace | None = Workspace()  # None while a program uses it
+        self._free: dict[tuple[int, int], list[Workspace]] = {}  # those of programs that waited, by shape
+        self._free_cells = 0
 
     def take(self) -> Workspace:
-        """A workspace that no program uses."""
-        return self._free.pop() if self._free else Workspace()
+        """The workspace of programs that do not wait, unless it is in use."""
+        workspace, self._shared = self._shared, None
+        return workspace or Workspace()
+
+    def take_for(self, slots: int, room: int) -> Workspace:
+        """A workspace for a program that waits, if possible the one that it used the last time."""
+        free = self._free.get((slots, room))
+        if not free:
+            return Workspace()
+        workspace = free.pop()
+        self._free_cells -= workspace.cells
+        return workspace
 
     def release(self, workspace: Workspace) -> None:
-        """Give a workspace back."""
+        """Give a workspace back that `take` has returned."""
         workspace.clear()
-        if len(self._free) < MOST_FREE_WORKSPACES:
-            self._free.append(workspace)
+        self._shared = workspace
+
+    def keep(self, workspace: Workspace) -> None:
+        """Give a workspace back that `take_for` has returned."""
+        workspace.clear()
+        self._free.setdefault(workspace.shape, []).append(workspace)
+        self._free_cells += workspace.cells
+        while self._free_cells > MOST_FREE_CELLS:
+            shape = next(iter(self._free))
+            self._free_cells -= sum([dropped.cells for dropped in self._free.pop(shape)])

@@ -7,6 +7,7 @@ value, and say what it may be. Each function returns the argument in the form th
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
 from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any
@@ -14,19 +15,28 @@ from typing import Any
 from ikebana.errors import SchemaError
 
 
-def checked_epoch(at: Any) -> int | None:
-    """An epoch, or None for the last closed one.
+def checked_at(at: Any) -> int | datetime | None:
+    """An epoch or a time, or None for the last closed epoch.
 
-    >>> checked_epoch(5), checked_epoch(None)
+    >>> checked_at(5), checked_at(None)
     (5, None)
     """
-    if at is None:
-        return None
+    if at is None or isinstance(at, datetime):
+        return at
     if isinstance(at, bool) or not isinstance(at, Integral):
         raise SchemaError(
-            f"at={at!r} is not an epoch", hint="give the number of an epoch, such as `epoch` of what hold() returns"
+            f"at={at!r} is not an epoch",
+            hint="give the number of an epoch, such as `epoch` of what hold() returns, or a datetime",
         )
     return int(at)
+
+
+def checked_epoch(at: Any) -> int | None:
+    """An epoch, or None for the last closed one."""
+    checked = checked_at(at)
+    if isinstance(checked, datetime):
+        raise SchemaError(f"{at!r} is not an epoch", hint="give the number of an epoch")
+    return checked
 
 
 def checked_timeout(timeout: Any) -> float | None:
@@ -36,6 +46,13 @@ def checked_timeout(timeout: Any) -> float | None:
     if isinstance(timeout, bool) or not isinstance(timeout, Real) or timeout != timeout or timeout < 0:
         raise SchemaError(f"timeout={timeout!r} is not a time", hint="give a number of seconds, or None for no limit")
     return float(timeout)
+
+
+def checked_name(name: Any, what: str) -> str:
+    """The name of a new table or view; `what` says which of them, in errors."""
+    if not isinstance(name, str) or not name.strip():
+        raise SchemaError(f"{name!r} is not a valid name for a {what}", hint="give a string that is not empty")
+    return name
 
 
 def checked_key(key: Any) -> tuple[str, ...]:

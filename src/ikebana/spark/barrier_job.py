@@ -3,16 +3,17 @@
 The job is submitted by its own thread, in its own job group, which distinguishes it from the user's jobs; an interrupt
 (Ctrl-C) does not cancel it (`ikebana.spark.interrupting`). Spark starts all tasks at once or none. Each task becomes
 the supervisor of a worker (`ikebana.spark.supervisor`); the workers connect to the driver, which introduces them to
-each other. Their configurations, with the keys, travel in the closure of the tasks, over the channels that Spark uses
-for its own data.
+each other. Each task gets the configuration of its worker over the channels that Spark uses for its own data. These may
+not be encrypted, so a configuration has no key: workers create their own (`ikebana.cluster.enrolment`).
 
 Ends. Driver and workers watch their connections, so each notices the end of any other at once. When a worker, its task
 or its executor ends, Spark fails the job; the thread that submitted the job then knows why, and a lifeline wakes the
 driver. A job that ends for any other reason (the user cancels all jobs or stops the SparkContext) ends the cluster too.
 `close` waits for the tasks to end by themselves, and cancels the job group if they do not.
 
-Not guaranteed: recovery. Spark does not restart a failed barrier stage of this kind, and the workers' data is lost. Nor
-does Spark know how much memory workers use: they are not its own Python processes but children of these.
+Not guaranteed: recovery. Spark does not restart a failed barrier stage of this kind; a session with storage submits
+another job (`ikebana.engine.healing`). Nor does Spark know how much memory workers use: they are not its own Python
+processes but children of these.
 """
 
 from __future__ import annotations
@@ -55,10 +56,11 @@ class BarrierJob:
     """Hosts workers as the tasks of a Spark job; implements `ikebana.cluster.hosts.WorkerHost`."""
 
     watches_connections = True
+    keeps_secrets = False
 
-    def __init__(self, context: Any, workers: int, name: str, at_end: Callable[[], None] | None = None) -> None:
-        """Take slots for the workers; the caller holds `slots_lock`. `at_end` is called when all tasks have ended."""
-        self._context, self._workers, self._name, self._at_end = context, workers, name, at_end
+    def __init__(self, context: Any, workers: int, name: str) -> None:
+        """Take slots for the workers; the caller holds `slots_lock`."""
+        self._context, self._workers, self._name = context, workers, name
         occupied_slots[context] = occupied_slots.get(context, 0) + workers
         guard(context)
         self._group = f"{TAG}{uuid.uuid4().hex[:12]}"
@@ -72,19 +74,17 @@ class BarrierJob:
     def start(self, configs: Sequence[WorkerConfig]) -> None:
         """Submit the job."""
         lines = [config.to_line().decode() for config in configs]
-        task = supervisor.task(
-            lines, WORKER_MODULE, EXIT_CODE_LOST, {"IKEBANA_KERNEL_CACHE": str(cache_directory().parent)}, _path()
-        )
-        self._thread = threading.Thread(target=self._run, args=(task,), name="ikebana workers", daemon=True)
+        environment = {"IKEBANA_KERNEL_CACHE": str(cache_directory().parent)}
+        task = supervisor.task(WORKER_MODULE, EXIT_CODE_LOST, environment, _path())
+        self._thread = threading.Thread(target=self._run, args=(task, lines), name="ikebana workers", daemon=True)
         self._thread.start()
 
-    def _run(self, task: Callable[..., Any]) -> None:
+    def _run(self, task: Callable[..., Any], configs: Sequence[str]) -> None:
         """Submit the job and wait for its end."""
         try:
             self._context.setJobGroup(self._group, self._name, interruptOnCancel=False)
             self._context.addJobTag(self._group)
-            workers = range(self._workers)
-            job = self._context.parallelize(workers, len(workers)).barrier().mapPartitions(task)
+            job = self._context.parallelize(configs, len(configs)).barrier().mapPartitions(task)
             if not self._closing:
                 job.collect()
             self._failure = "Spark has ended its task"
@@ -127,9 +127,6 @@ class BarrierJob:
         self.exit_fds = []
         self._lifeline.close()
         self._other_end.close()
-        at_end, self._at_end = self._at_end, None
-        if at_end is not None:
-            at_end()
 
 
 def _reported(report: supervisor.ExitReport, lost: Sequence[int]) -> WorkerExit:

@@ -1,6 +1,6 @@
 """The clock of a session: the table from which views read now(), advanced once a second by a thread.
 
-The table has one row. Advancing it is a transaction, hence an epoch, in which views that do not read the time have
+The table has one row. Advancing it is an epoch, in which views that do not read the time have
 nothing to do. The clock starts when the first view reads the time, and ends with the session. Between two ticks the
 time stands still: a row expires up to `TICK_SECONDS` late.
 """
@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from ikebana.engine import Engine
-from ikebana.errors import IkebanaError
+from ikebana.errors import IkebanaError, WaitTimeoutError
 from ikebana.sql import SourceTable
 from ikebana.sql.planned import CLOCK, NOW
 
@@ -28,7 +28,8 @@ class Clock:
     def __init__(self, engine: Engine, tick: float = TICK_SECONDS) -> None:
         self._tick, self._stop = tick, threading.Event()
         fields = [pa.field(_KEY, pa.int8()), pa.field(NOW, pa.timestamp("us", "UTC"), nullable=False)]
-        self._table = engine.table(CLOCK, fields, _KEY)
+        self._table, self._coordinator = engine.table(CLOCK, fields, _KEY, durable=False), engine.coordinator
+        self._now: datetime | None = None
         self.advance()
         self.table = SourceTable(CLOCK, self._table.select(NOW))
         """The table that queries read."""
@@ -37,12 +38,18 @@ class Clock:
 
     def advance(self) -> None:
         """Set the current time."""
-        self._table.upsert({_KEY: [0], NOW: [datetime.now(UTC)]})
+        before, now = self._now, datetime.now(UTC)
+        times = [now] if before is None else [now, before]
+        deadline = self._coordinator.deadline(None, "advancing the clock")
+        self._table.apply({_KEY: [0] * len(times), NOW: times}, [1, -1][: len(times)], deadline)
+        self._now = now
 
     def _run(self) -> None:
         while not self._stop.wait(self._tick):
             try:
                 self.advance()
+            except WaitTimeoutError:  # for instance while workers are replaced
+                continue
             except IkebanaError:  # the workers have ended
                 return
 

@@ -40,7 +40,7 @@ def run_command(session: Session, command: Command) -> DataFrame:
     """Run a statement; returns its answer, or a DataFrame without rows and columns."""
     match command:
         case commands.Query(text):
-            return session._answer(text)
+            return session._frames.answer(text)
         case commands.Explain(query):
             lines = [(line,) for line in session.explain(query).splitlines()]
             return _frame(session, lines, _text_columns("plan"))
@@ -57,7 +57,7 @@ def run_command(session: Session, command: Command) -> DataFrame:
             if not (if_not_exists and session.has(name)):
                 session.create_table(name, columns, key)
         case commands.Insert(name, columns, query):
-            _insert(session.table(name), columns, session._answer(query))
+            _insert(session.table(name), columns, session._frames.answer(query))
         case commands.Delete(name, condition):
             _delete(session, session.table(name), condition)
         case commands.Drop("table", name, if_exists, cascade):
@@ -108,8 +108,8 @@ def _converted(column: Column, given: DataType, wanted: DataType, is_ansi: bool)
 
 
 def _delete(session: Session, table: Table, condition: str) -> None:
-    table.check_readable()
-    rows = session._answer(commands.select_rows(table.name, condition))
+    table._check_readable()
+    rows = session._frames.answer(commands.select_rows(table.name, condition))
     table.load(rows.select(*map(quote, table.key)) if table.key else rows, "delete")
 
 

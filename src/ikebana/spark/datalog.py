@@ -30,21 +30,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from ikebana.cluster.interrupts import complete_or_undo
 from ikebana.datalog import Program, check, syntax
+from ikebana.datalog.proofs import Proof, WhyNot
 from ikebana.datalog.topdown import Query, WholeQuery
-from ikebana.datalog.why import Proof, WhyNot
 from ikebana.engine.collection import Collection
 from ikebana.engine.tables import Transaction
 from ikebana.operators.linear import Columns
-from ikebana.spark.table import Table
+from ikebana.spark.naming import resolve
+from ikebana.spark.querying import Relation
+from ikebana.spark.relations import Relations
+from ikebana.spark.stored_queries import StoredQueries
 from ikebana.spark.view import View
 from ikebana.sql import SourceTable
 
 if TYPE_CHECKING:
     from ikebana.spark.session import Session
-
-Relation = str | Table | View | DataFrame | Collection
-"""A table or view, its name, or a query over tables and views."""
 
 
 class SessionProgram:
@@ -57,19 +58,30 @@ class SessionProgram:
         known: Mapping[str, SourceTable],
         relations: Mapping[str, Relation],
         prefix: str,
+        name: str | None = None,
     ) -> None:
-        """`known` are the tables and views of the session, `relations` what the user has named, by relation."""
-        self._session, self._prefix = session, prefix
+        """`known` are the tables and views of the session, `relations` what the user has named, by relation.
+
+        A program that is stored has a `name`, by which it finds its facts.
+        """
+        self._session, self.prefix, self.program = session, prefix, program
         self._views: dict[str, View] = {}
-        given = _of_the_same_name(program, known)
-        given |= {name: session.rows_of(source, f"relation {name!r}") for name, source in relations.items()}
-        self.inner = Program(session.engine, program, relations=given, intern=False)
+        self.given = _of_the_same_name(program, known)
+        """The relations that are not the program's own."""
+        rows_of = session._queries.rows_of
+        self.given |= {relation: rows_of(source, f"relation {relation!r}") for relation, source in relations.items()}
+        is_stored = name is not None
+        self.inner = Program(session.engine, program, relations=self.given, intern=False, name=name, durable=is_stored)
         """The program on the session's engine."""
         try:
-            for name in self.inner.outputs:
-                self.view(name)
+            for relation in self.inner.outputs:
+                self.view(relation)
         except BaseException:
-            self.close()
+            self._drop_views()
+            if self.inner.has_come_back:
+                self.inner.drop_views()
+            else:
+                self.inner.close()
             raise
 
     # Results.
@@ -88,7 +100,7 @@ class SessionProgram:
         if view is None:
             rows = self.inner.relation(relation).view.rows()
             columns = self.inner.planner.columns(relation)
-            view = self._session.view(self._prefix + relation, _for_spark(rows, columns))
+            view = self._session._view_lifecycle.create_for_program(self.prefix + relation, _for_spark(rows, columns))
             self._views[relation] = view
         return view
 
@@ -133,9 +145,13 @@ class SessionProgram:
 
     def close(self) -> None:
         """Drop the program's views, questions and facts. Raises if another view reads them: drop that view first."""
+        self._drop_views()
+        self._session._programs.forget(self)
+        self.inner.close()
+
+    def _drop_views(self) -> None:
         for relation in list(self._views):
             self._views.pop(relation).drop()
-        self.inner.close()
 
     def __enter__(self) -> Self:
         return self
@@ -145,6 +161,57 @@ class SessionProgram:
 
     def __repr__(self) -> str:
         return f"<datalog program: {', '.join(self._views) or 'no views'}>"
+
+
+class SessionPrograms:
+    """The Datalog programs of a session."""
+
+    def __init__(self, session: Session, relations: Relations, stored: StoredQueries | None) -> None:
+        self._session, self._relations, self._stored = session, relations, stored
+        self._programs: list[SessionProgram] = []
+
+    def __len__(self) -> int:
+        return len(self._programs)
+
+    def create(self, tree: syntax.Program, relations: Mapping[str, Relation], prefix: str) -> SessionProgram:
+        """Create a program, its views and the tables of its facts, and store it."""
+        with self._relations.lock:
+            known, storage = dict(self._relations.sources), self._session.engine.storage
+            name = None if storage is None else f"datalog {storage.store.new_transaction()}"
+
+            def create() -> SessionProgram:
+                program = SessionProgram(self._session, tree, known, relations, prefix, name)
+                self._programs.append(program)
+                try:
+                    if self._stored is not None:
+                        self._stored.save_program(program.inner.name, program.program, program.given, prefix)
+                except BaseException:
+                    program.close()
+                    raise
+                return program
+
+            return complete_or_undo(create, SessionProgram.close)
+
+    def restore(self, name: str, tree: syntax.Program, given: Mapping[str, Relation], prefix: str) -> None:
+        """Create a program that is stored under this name, over the tables of its facts."""
+        self._programs.append(SessionProgram(self._session, tree, {}, given, prefix, name))
+
+    def find(self, name: str) -> SessionProgram:
+        """The program that has a view of this name; raises if there is none."""
+        with self._relations.lock:
+            by_view = {view.name: program for program in self._programs for view in program.views.values()}
+        return resolve(by_view, name, "view of a program", self._session.spark)
+
+    def tables_of_facts(self) -> set[str]:
+        """The names of the tables in which programs keep their own facts."""
+        return {table.name for program in self._programs for table in program.inner.fact_tables}
+
+    def forget(self, program: SessionProgram) -> None:
+        """Remove a program that is being closed, from storage too."""
+        with self._relations.lock:
+            self._programs.remove(program)
+            if self._stored is not None:
+                self._stored.forget_program(program.inner.name)
 
 
 def _of_the_same_name(program: syntax.Program, known: Mapping[str, SourceTable]) -> dict[str, Collection]:

@@ -20,6 +20,10 @@ _STACK_TRACES = re.compile(r"\n(?:JVM|Driver) stacktrace:")
 _JAVA_CLASS = re.compile(r"^.*?Exception: ")
 _SQL_POSITION = re.compile(r"line \d+,? pos \d+")
 _PY4J_CALL = "An error occurred while calling "
+_EXHAUSTED = re.compile(
+    r"No space left on device|Disk quota exceeded|Too many open files|OutOfMemoryError(?:: [^\n]*)?"
+)
+"""What a machine has run out of: this matters more than what it has made impossible."""
 _ADVICE = " Consider setting"  # advice about Spark's settings that do not matter to workers
 
 
@@ -33,13 +37,18 @@ def spark_error_summary(error: Exception | str) -> str:
     '[PATH_NOT_FOUND] Path does not exist: /x. SQLSTATE: 42K03'
     >>> spark_error_summary("An error occurred while calling x.\\n: org.SparkException: Job 0 cancelled\\n  at y")
     'Job 0 cancelled'
+    >>> spark_error_summary(
+    ...     "An error occurred while calling o1.collect.\\n: org.SparkException: Job aborted.\\n  at y\\n"
+    ...     "Caused by: java.io.IOException: No space left on device\\n  at z"
+    ... )
+    'No space left on device: Job aborted.'
     """
     text = str(error)
     lines = _lines(_STACK_TRACES.split(text)[0])
     if not lines:
         return type(error).__name__ if isinstance(error, Exception) else ""
     summary = _raised(lines) or _blamed(lines) or _called(lines) or lines[0].strip()
-    return _with_position(summary.rstrip("; "), text)
+    return _with_exhausted(_with_position(summary.rstrip("; "), text), text)
 
 
 def _lines(text: str) -> list[str]:
@@ -70,6 +79,12 @@ def _called(lines: list[str]) -> str:
 def _message(line: str) -> str:
     """The message of a Java exception, without its class."""
     return _JAVA_CLASS.sub("", line.strip()).removeprefix(": ").partition(_ADVICE)[0]
+
+
+def _with_exhausted(summary: str, text: str) -> str:
+    """The summary, after what the machine has run out of, if that is a cause further down in the text."""
+    exhausted = _EXHAUSTED.search(text)
+    return summary if exhausted is None or exhausted[0] in summary else f"{exhausted[0]}: {summary}"
 
 
 def _with_position(summary: str, text: str) -> str:

@@ -2,7 +2,8 @@
 
 Each micro-batch is staged by its tasks (`ikebana.spark.loading`) and committed as one transaction, so queries see all
 of it or nothing. A micro-batch is applied exactly once. Micro-batches have numbers, and streams have an identity, which
-is part of their checkpoint; the table remembers the last number of each stream. If Spark repeats a micro-batch, after a
+is part of their checkpoint; the table remembers the last number of each stream, and a table that is stored keeps it in
+one atomic record with the rows. If Spark repeats a micro-batch, after a
 failure or from a checkpoint, its number shows that it was committed already, and it is skipped. A micro-batch without
 rows does not create an epoch.
 
@@ -18,18 +19,20 @@ as "source.lsn". Without `order_by`, rows are applied in the order in which Spar
 Errors. A micro-batch that the table refuses stops the stream, and nothing of it is applied: the error is that of the
 query, `FollowedStream.failure`, and what `wait` raises. Other tables and views go on.
 
-Checkpoints. The checkpoint of a stream whose micro-batches were applied to another table (of another session, or one
-that was dropped) is refused: their rows would be missing (`ikebana.spark.checkpoints`). With `resume` it is accepted.
+Checkpoints. The checkpoint of a stream whose micro-batches were applied to another table (of a session without storage
+that has ended, or one that was dropped) is refused: their rows would be missing (`ikebana.spark.checkpoints`). With
+`resume` it is accepted.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Literal, NoReturn
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -43,6 +46,8 @@ from ikebana.spark.errors import spark_error_summary
 from ikebana.spark.loading import OP, check_columns
 from ikebana.spark.naming import quote
 
+log = logging.getLogger("ikebana")
+
 FollowMode = Literal["append", "upsert", "changes"]
 _MODES: tuple[FollowMode, ...] = ("append", "upsert", "changes")
 
@@ -52,8 +57,11 @@ ORDER = "ikebana order"
 _DEBEZIUM_OPS = {"c": "upsert", "r": "upsert", "u": "upsert", "d": "delete"}
 _ROW_OPS = {"insert": "insert", "update": "upsert", "upsert": "upsert", "delete": "delete", **_DEBEZIUM_OPS}
 
-Apply = Callable[[DataFrame, str | None], object]
-"""Applies the rows of a DataFrame, with one op for all rows or with those in the column `OP`."""
+Position = tuple[str, int]
+"""The identity of a stream, and the number of a micro-batch."""
+
+Apply = Callable[[DataFrame, str | None, Position], object]
+"""Applies the rows of a micro-batch, with one op for all rows or with those in the column `OP`."""
 
 
 class FollowedStream:
@@ -61,6 +69,8 @@ class FollowedStream:
 
     def __init__(self, table: str, query: StreamingQuery, commits: Commits) -> None:
         self.table, self._query, self._commits = table, query, commits
+        log.info("table %r follows a stream", table)
+        threading.Thread(target=self._log_end, name=f"ikebana stream into {table}", daemon=True).start()
 
     @property
     def query(self) -> StreamingQuery:
@@ -100,6 +110,17 @@ class FollowedStream:
         self._query.stop()
         self._check()
 
+    def _log_end(self) -> None:
+        """Wait for the end of the stream, and log it."""
+        try:
+            self._query.awaitTermination()
+            log.info("the stream into table %r was stopped after %d micro-batches", self.table, self.batches)
+        except StreamingQueryException as error:
+            reason = self.failure or spark_error_summary(error)
+            log.warning("the stream into table %r has failed: %s", self.table, reason)
+        except Exception:  # Spark has ended
+            log.info("the stream into table %r has ended with Spark", self.table)
+
     def _check(self) -> None:
         error = self._query.exception()
         if error is not None:
@@ -123,7 +144,7 @@ class FollowedStream:
 class Commits:
     """Commits the micro-batches of a stream, each once. `last` has the last micro-batch of each stream of the table."""
 
-    def __init__(self, apply: Callable[[DataFrame], object], last: dict[str, int]) -> None:
+    def __init__(self, apply: Callable[[DataFrame, Position], object], last: dict[str, int]) -> None:
         self._apply, self._last = apply, last
         self._stream, self._started = "", threading.Event()
         self.committed = 0
@@ -139,7 +160,7 @@ class Commits:
         if number <= self._last.get(self._stream, -1):
             return
         try:
-            self._apply(batch)
+            self._apply(batch, (self._stream, number))
         except IkebanaError as error:
             self.failure = error
             raise
@@ -180,9 +201,9 @@ def follow(
         check_resumable(df.sparkSession, table.name, checkpoint, name, last)
     is_ordered = op != "insert" and table.kind == "keyed"
 
-    def commit(batch: DataFrame) -> None:
+    def commit(batch: DataFrame, position: Position) -> None:
         ordered = _in_order(batch, table, tasks) if is_ordered else batch
-        apply(check_columns(ordered.drop(ORDER), table, op), op)
+        apply(check_columns(ordered.drop(ORDER), table, op), op, position)
 
     commits = Commits(commit, last)
     writer = rows.writeStream.foreachBatch(commits.__call__)

@@ -25,7 +25,7 @@ from ikebana.engine.collection import Collection
 from ikebana.engine.prepared import KEEP
 from ikebana.graph import Graph
 from ikebana.graph.interactive import Interactive
-from ikebana.spark.datalog import Relation
+from ikebana.spark.querying import Relation
 from ikebana.spark.table import Table
 from ikebana.spark.view import View
 
@@ -45,8 +45,8 @@ class SessionGraph:
         """`columns` are the names of the columns `src`, `dst` and `id`."""
         self._session, self._prefix = session, prefix
         self._views: list[View] = []
-        rows = None if vertices is None else session.rows_of(vertices, "vertices")
-        self.inner = Graph(rows, session.rows_of(edges, "edges"), **columns)
+        rows = None if vertices is None else session._queries.rows_of(vertices, "vertices")
+        self.inner = Graph(rows, session._queries.rows_of(edges, "edges"), **columns)
         """The graph on the session's engine, whose methods return collections."""
 
     # Degrees.
@@ -128,7 +128,7 @@ class SessionGraph:
         """
         weights = personalization
         if weights is not None and not isinstance(weights, Mapping):
-            weights = self._session.rows_of(weights, "the personalization")
+            weights = self._session._queries.rows_of(weights, "the personalization")
         return self._view(name or "pagerank", self.inner.pagerank(damping, tolerance, max_iterations, weights))
 
     def triangle_count(self, *, name: str | None = None) -> View:
@@ -188,7 +188,7 @@ class SessionGraph:
         return view
 
     def _nodes(self, given: Nodes, what: str) -> Collection | Iterable[Any]:
-        return self._session.rows_of(given, what) if isinstance(given, _RELATIONS) else given
+        return self._session._queries.rows_of(given, what) if isinstance(given, _RELATIONS) else given
 
     def _pairs(self, given: Any) -> Any:
         return None if given is None else self._nodes(given, "pairs")

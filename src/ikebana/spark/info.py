@@ -7,10 +7,10 @@ them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from ikebana.runtime.messages import ArrangementStatus
-from ikebana.spark.listing import Bytes, Card
+from ikebana.spark.listing import IF_ANY, Bytes, Card
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,12 @@ class ViewInfo:
 
     state: "live"; "errors" while an expression has no value for some row, so that the view cannot be read; or "failed".
     reason: why it is not live.
-    rows: the number of changes that its arrangement keeps, which is the number of rows if nothing holds old epochs.
+    since: since when it is in this state, in local time.
+    rows: the number of changes that its arrangement keeps, which is the number of different rows if nothing holds old
+        epochs.
     bytes: the size of its arrangement and of private indexes, on all workers.
+    changes_per_second: on average since the previous call that is at least a second ago; at first, since the view was
+        created. The rows that it had from the start are no changes; a row that changes is two.
     epochs_behind: how many closed epochs are not complete yet. Views that nobody reads may wait with their work.
     seconds_behind: how long ago the first of these epochs was closed.
     created: when it was created or replaced, in local time.
@@ -39,8 +43,10 @@ class ViewInfo:
     name: str
     state: str
     reason: str
+    since: str
     rows: int
     bytes: Bytes
+    changes_per_second: float
     epochs_behind: int
     seconds_behind: float
     created: str
@@ -52,13 +58,38 @@ class HoldInfo:
     """An epoch of a table or view that is kept readable, so that later history cannot be compacted.
 
     epoch: the first epoch that is kept. epochs_back: how far it is behind the last closed one.
-    held_by: "hold()", a Spark query, an RDD or iterator, or a stream of changes.
+    held_by: "hold()", a retention, a Spark query, an RDD or iterator, or a stream of changes.
+    bytes: the size of the changes since that epoch on all workers, with those that could be compacted otherwise.
     """
 
     name: str
     epoch: int
     epochs_back: int
     held_by: str
+    bytes: Bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionInfo:
+    """A named subscription.
+
+    view: the table or view that it follows.
+    state: "read" while there is a consumer, "waiting" otherwise, or "failed". reason: why it has failed.
+    epoch: the last one that was acknowledged; None before the first. epochs_back: how far it is behind the last closed
+        one.
+    bytes: the changes of its view, and of the tables that the view reads, after that epoch, on all workers.
+    retain, retain_bytes: for how long, and up to how many bytes, they are kept.
+    """
+
+    name: str
+    view: str
+    state: str
+    reason: str
+    epoch: int | None
+    epochs_back: int | None
+    bytes: Bytes
+    retain: str
+    retain_bytes: Bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +101,7 @@ class ArrangementInfo:
     key: the columns that it is indexed by.
     rows, bytes, batches: its size there.
     inner_bytes: the size of private indexes inside the same query (joins, aggregates), which cannot be shared.
+    mapped_bytes: how much of both sizes is in mapped files, and takes memory only while it is used.
     readers: how many queries and readers use it.
     since: the epoch up to which its history was compacted.
     complete_before: the epochs before this one are complete.
@@ -81,6 +113,7 @@ class ArrangementInfo:
     rows: int
     bytes: int
     inner_bytes: int
+    mapped_bytes: int = field(metadata=IF_ANY)
     batches: int
     readers: int
     since: int

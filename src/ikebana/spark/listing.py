@@ -1,7 +1,8 @@
 """Listings: what a session reports, in a form that reads well in a terminal and in a notebook.
 
-A `Listing` is a list of dataclass instances, which is shown as a table with a column for each field; programs use it as
-a list. A `Card` is a single such instance, shown with a line for each field.
+A `Listing` is a list of dataclass instances, which is shown as a table with a column for each field, except those that
+concern few users (`IF_ANY`); programs use it as a list. A `Card` is a single such instance, shown with a line for each
+field.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from typing import Any, Generic, TypeVar
 from ikebana.plan.estimates import format_bytes
 
 Item = TypeVar("Item")
+
+
+IF_ANY = {"is shown": "if any"}
+"""The metadata of a field whose column is left out of a listing if it has nothing but zeros."""
 
 
 class Bytes(int):
@@ -32,20 +37,29 @@ class Bytes(int):
 class Listing(list[Item], Generic[Item]):
     """A list of dataclass instances that is shown as a table.
 
-    >>> from dataclasses import dataclass
+    >>> from dataclasses import dataclass, field
     >>> @dataclass
     ... class Planet:
     ...     name: str
     ...     moons: int
-    >>> Listing([Planet("Mars", 2), Planet("Jupiter", 1234)], Planet)
+    ...     rings: int = field(metadata=IF_ANY)
+    >>> Listing([Planet("Mars", 2, 0), Planet("Jupiter", 1234, 0)], Planet)
     name      moons
     Mars          2
     Jupiter   1,234
+    >>> Listing([Planet("Mars", 2, 0), Planet("Saturn", 274, 7)], Planet)
+    name     moons   rings
+    Mars         2       0
+    Saturn     274       7
     """
 
     def __init__(self, items: Iterable[Item], kind: type[Item]) -> None:
         super().__init__(items)
-        self._names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+        self._names = [
+            field.name
+            for field in fields(kind)  # type: ignore[arg-type]
+            if field.metadata != IF_ANY or any(getattr(item, field.name) for item in self)
+        ]
 
     def _cells(self) -> list[list[str]]:
         return [[show(getattr(item, name)) for name in self._names] for item in self]

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -33,7 +34,9 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql.types import StructType
 
 from ikebana import errors
-from ikebana.cluster.client import Client, ClientCredentials
+from ikebana.cluster.client import Client
+from ikebana.cluster.client_keys import ClientCredentials, IssuedKeys
+from ikebana.cluster.protocol import Grant
 from ikebana.encoding.columns import match_columns
 from ikebana.encoding.structs import has_structs
 from ikebana.errors import DataflowError, IkebanaError, SchemaError
@@ -46,6 +49,9 @@ from ikebana.spark.types import fields_of
 
 CHUNK_ROWS = 1 << 18
 """How many rows are staged at a time."""
+
+LOAD_SECONDS = 24 * 3600.0
+"""How long a load may take."""
 
 OP = "ikebana op"
 """The name of the column with the op of each row, if not all rows have the same op."""
@@ -160,6 +166,17 @@ def _chunks(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
             pending, rows = [], 0
     if rows:
         yield pa.Table.from_batches(pending)
+
+
+@contextmanager
+def load_key(keys: IssuedKeys, transaction: int, table: str) -> Iterator[ClientCredentials]:
+    """A key for the tasks of a job that stages rows for a table; it is useless when the job has ended."""
+    credentials = keys.issue(Grant(LOAD_SECONDS, stages=((transaction, table),)))
+    try:
+        yield credentials
+    finally:
+        with suppress(IkebanaError):  # the workers have ended
+            keys.revoke(credentials.keys.public)
 
 
 def stage_frame(df: DataFrame, sender: RowSender, run: JobRunner) -> tuple[Parts, int]:

@@ -5,7 +5,8 @@ milliseconds rather than a Spark job, and workers send only the rows that are sh
 Spark's types. Rows of a view that has an ORDER BY come in its order, for which all of them have to be fetched; other
 rows come in any order.
 
-Each call reads the last closed epoch. For several calls on the same rows, hold an epoch and use `to_df(at=...)`.
+Each call reads the last closed epoch, except `collect(at=...)`. For several calls on the same rows, hold an epoch and
+use `to_df(at=...)`.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from typing import TYPE_CHECKING, overload
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.conversion import ArrowTableToRowsConversion
 from pyspark.sql.types import StructType
 
+from ikebana.engine.results import At
 from ikebana.errors import IkebanaError, SchemaError
+from ikebana.spark.internals import rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,11 +44,11 @@ class DataFrameMethods(ABC):
         """The columns, as a Spark schema."""
 
     @abstractmethod
-    def to_df(self, at: int | None = None, *, timeout: float | None = None) -> DataFrame:
+    def to_df(self, at: At = None, *, timeout: float | None = None) -> DataFrame:
         """The rows as a Spark DataFrame."""
 
     @abstractmethod
-    def to_arrow(self, at: int | None = None, *, timeout: float | None = None) -> pa.Table:
+    def to_arrow(self, at: At = None, *, timeout: float | None = None) -> pa.Table:
         """The rows as an Arrow table."""
 
     @abstractmethod
@@ -59,9 +61,9 @@ class DataFrameMethods(ABC):
 
     # Rows.
 
-    def collect(self) -> list[Row]:
-        """All rows, as Spark rows."""
-        return self._as_rows(self.to_arrow())
+    def collect(self, at: At = None) -> list[Row]:
+        """All rows, as Spark rows; with `at`, those at an epoch or time that is held or retained."""
+        return self._as_rows(self.to_arrow(at))
 
     @overload
     def head(self) -> Row | None: ...
@@ -125,7 +127,7 @@ class DataFrameMethods(ABC):
         return f"{title}{shown}<p>{_count(total, rows.num_rows)}</p>"
 
     def _as_rows(self, rows: pa.Table) -> list[Row]:
-        return list(ArrowTableToRowsConversion.convert(rows, self.schema))
+        return list(rows_of(rows, self.schema))
 
     def _frame(self, rows: pa.Table) -> DataFrame:
         """A DataFrame of rows that are in this process."""

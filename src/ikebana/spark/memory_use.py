@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ikebana.engine.catalog import Catalog, User
+from ikebana.engine.inspection import known_key
 from ikebana.plan import ir
 from ikebana.plan.sharing import walk
 from ikebana.runtime.messages import ArrangementStatus
-from ikebana.spark.listing import Bytes
+from ikebana.spark.listing import IF_ANY, Bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class MemoryInfo:
     """The memory of a table or view, on all workers.
 
     own: of its rows, and of indexes that nobody else uses.
+    mapped: how much of `own` is in mapped files, and takes memory only while it is used.
     shared: of indexes and results that it uses together with others.
     shared_with: whose these are: a table or view, or the index of a table that no one owns.
     freed_by_drop: how much memory dropping it would free: of a table that views read, nothing.
@@ -34,6 +36,7 @@ class MemoryInfo:
     name: str
     kind: str
     own: Bytes
+    mapped: Bytes = field(metadata=IF_ANY)
     shared: Bytes
     freed_by_drop: Bytes
     shared_with: tuple[str, ...]
@@ -42,20 +45,23 @@ class MemoryInfo:
 def memory_infos(catalog: Catalog, statuses: Iterable[ArrangementStatus]) -> list[MemoryInfo]:
     """The memory of all tables and views, the largest first. The caller holds the coordinator's lock."""
     sizes: dict[str, int] = defaultdict(int)
+    mapped: dict[str, int] = defaultdict(int)
     for status in statuses:
         sizes[status.dataflow] += status.bytes + status.inner_bytes
+        mapped[status.dataflow] += status.mapped_bytes
     used: dict[tuple[str, str], list[str]] = defaultdict(list)  # the dataflows of each user, by kind and name
     for dataflow in catalog.dataflows():
         for user in dict.fromkeys((user.kind, user.name) for user in catalog.users_of(dataflow)):
             used[user].append(dataflow)
     imports = {dataflow: _imports(catalog, dataflow) for dataflow in catalog.dataflows()}
-    infos = [_info(catalog, sizes, imports, user, dataflows) for user, dataflows in used.items()]
+    infos = [_info(catalog, sizes, mapped, imports, user, dataflows) for user, dataflows in used.items()]
     return sorted(infos, key=lambda info: (-info.own, -info.shared, info.name))
 
 
 def _info(
     catalog: Catalog,
     sizes: Mapping[str, int],
+    mapped: Mapping[str, int],
     imports: Mapping[str, list[str]],
     user: tuple[str, str],
     dataflows: list[str],
@@ -71,6 +77,7 @@ def _info(
         name,
         kind,
         own=Bytes(sum(sizes[dataflow] for dataflow in own)),
+        mapped=Bytes(sum(mapped[dataflow] for dataflow in own)),
         shared=Bytes(sum(sizes[dataflow] for dataflow in shared)),
         freed_by_drop=Bytes(sum(sizes[dataflow] for dataflow in alone)),
         shared_with=tuple(dict.fromkeys(label for d in shared for label in _labels(catalog, d, user))),
@@ -108,5 +115,5 @@ def _labels(catalog: Catalog, dataflow: str, user: tuple[str, str]) -> list[str]
         return owners
     plan = catalog.arrangement(dataflow)
     sources = sorted({node.name for node in walk(plan) if isinstance(node, ir.Source)})
-    columns = ", ".join(field.name for field in ir.schema_of(plan).key.fields)
+    columns = ", ".join(known_key(catalog, dataflow))
     return [f"{' and '.join(sources)} by {columns}" if columns else " and ".join(sources)]

@@ -1,6 +1,6 @@
 """Names of tables and views, compared as Spark does: case-sensitive only if `spark.sql.caseSensitive` is set.
 
-The setting counts at the moment at which a name is used. Names that differ in case alone can coexist if they were
+The setting counts at the moment at which a name is used. Names that differ only in case can coexist if they were
 created while names were case-sensitive. Later, when they are not, each of them can still be used, by its exact name
 only.
 """
@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 
 
 def is_case_sensitive(spark: SparkSession) -> bool:
-    """Whether names that differ in case alone are different names."""
+    """Whether names that differ only in case are different names."""
     return str(spark.conf.get(CASE)).lower() == "true"
 
 
@@ -83,7 +83,7 @@ def resolve(known: Mapping[str, Item], name: str, what: str, spark: SparkSession
     if len(others) > 1 and not case_sensitive:
         raise DataflowError(
             f"the name {name!r} is ambiguous",
-            detail=f"it may mean {' or '.join(map(repr, others))}, which differ in case alone",
+            detail=f"it may mean {' or '.join(map(repr, others))}, which differ only in case",
             hint="write the name exactly as one of them",
         )
     raise DataflowError(

@@ -1,4 +1,4 @@
-"""Queries of a session: SQL and DataFrames over its tables and views, planned by Spark and lowered to collections.
+"""Queries of a session as collections: SQL and DataFrames over its tables and views, which Spark plans, and others.
 
 `Queries` tells Spark's planner about the tables and views that a query mentions. The planner is created with the first
 query; a session without queries does not pay for it.
@@ -15,18 +15,26 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from ikebana.engine import Engine
-from ikebana.errors import ConstantRowsWarning
+from ikebana.engine.collection import Arrangement, Collection
+from ikebana.errors import ConstantRowsWarning, SchemaError
 from ikebana.operators.changes import Fields
+from ikebana.plan import ir
 from ikebana.spark.clock import Clock
 from ikebana.spark.naming import mentioned
 from ikebana.spark.planning import Parameters, Planner, parameter_field
+from ikebana.spark.relations import Relations
+from ikebana.spark.table import Table
 from ikebana.spark.types import fields_of
+from ikebana.spark.view import View
 from ikebana.sql import Lowered, Planned, SourceTable
 from ikebana.sql.lowering.query import lower
 from ikebana.sql.planned import CLOCK
 
-Tables = Callable[[], Mapping[str, SourceTable]]
-"""Returns the current tables and views of the session, by name."""
+Query = str | DataFrame | Collection | Arrangement
+"""The definition of a view: SQL text, a DataFrame, or a collection."""
+
+Relation = str | Table | View | DataFrame | Collection
+"""A table or view, its name, or a query over tables and views."""
 
 
 class _WithClock(dict[str, SourceTable]):
@@ -45,8 +53,9 @@ class _WithClock(dict[str, SourceTable]):
 class Queries:
     """Plans and lowers the queries of one session."""
 
-    def __init__(self, spark: SparkSession, engine: Engine, owner: str, tables: Tables) -> None:
-        self._spark, self._engine, self._owner, self._tables = spark, engine, owner, tables
+    def __init__(self, spark: SparkSession, engine: Engine, owner: str, relations: Relations) -> None:
+        """`owner` identifies the session in the metadata of its DataFrames."""
+        self._spark, self._engine, self._owner, self._relations = spark, engine, owner, relations
         self._clock: Clock | None = None
         self._lowered: WeakKeyDictionary[Planned, Lowered] = (
             WeakKeyDictionary()
@@ -55,11 +64,41 @@ class Queries:
         self._known: dict[str, SourceTable] = {}
         self._lock = threading.Lock()
 
-    def lower(self, query: str | DataFrame, what: str = "the query") -> Lowered:
-        """A query as a collection over tables and views.
+    def lower(self, query: Query, what: str) -> Lowered:
+        """A query as a collection over tables and views, and the order in which its rows are shown.
 
-        `what` names the query in warnings, which point to the third caller: the user's call of the session.
+        `what` names the query in errors and warnings. Warnings point to the second caller: the user's call of a method.
         """
+        if isinstance(query, Arrangement):
+            return Lowered(query.rows())
+        if isinstance(query, Collection):
+            return Lowered(query)
+        if isinstance(query, str | DataFrame):
+            return self._lower_with_spark(query, what)
+        raise SchemaError(
+            f"{what} cannot be created from a value of type {type(query).__name__}",
+            hint="give SQL, a DataFrame, or a collection such as table.filter(...) or table.count(...)",
+        )
+
+    def rows_of(self, source: Relation, what: str) -> Collection:
+        """A table or view, its name, or a DataFrame over tables and views, as a collection.
+
+        `what` says what it is to be, in errors.
+        """
+        if isinstance(source, str):
+            return self._relations.source(source).rows
+        if isinstance(source, Table):
+            return source._inner
+        if isinstance(source, View):
+            return source.rows()
+        if isinstance(source, DataFrame | Collection):
+            return self.lower(source, what).rows
+        raise SchemaError(
+            f"{what} cannot be a value of type {type(source).__name__}",
+            hint="give a table or view of the session, its name, or a DataFrame",
+        )
+
+    def _lower_with_spark(self, query: str | DataFrame, what: str) -> Lowered:
         tables = self._tables()
         names = mentioned(query, tables) if isinstance(query, str) else []
         planned = self._planner_of(tables, names).plan(query, names)
@@ -78,12 +117,22 @@ class Queries:
         planned = self._planner_of(tables, names).prepare(text, parameters, names)
         return planned, fields_of(StructType(spark_fields)), _WithClock(tables, self._running_clock)
 
+    def _tables(self) -> dict[str, SourceTable]:
+        """The present tables and views, by name."""
+        with self._relations.lock:
+            return dict(self._relations.sources)
+
     def _running_clock(self) -> SourceTable:
         """The table of the clock, which is started by the first query that reads the time."""
         with self._lock:
             if self._clock is None:
                 self._clock = Clock(self._engine)
             return self._clock.table
+
+    def clock(self) -> ir.Node:
+        """The source of the current time."""
+        self._running_clock()
+        return self._engine.tables[CLOCK].node
 
     def close(self) -> None:
         """Stop the clock."""

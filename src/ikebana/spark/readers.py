@@ -1,12 +1,19 @@
 """How Spark's tasks read a table or view: all of its rows at an epoch, or its changes as a stream.
 
-There is a partition for each worker, and its task reads the rows of that worker directly. Which epoch is read is
+There is a partition for each worker, and its task reads the rows of that worker directly, with the key of its job,
+which comes with the partition: for one DataFrame, or for one micro-batch of a stream. Which epoch is read is
 decided when the tasks ask for it, once for each Spark query, by `ikebana.spark.snapshot_server`.
 
 A stream starts with all rows, as changes of the epoch at which it starts. A micro-batch then has the changes of the
 epochs that were closed when it was planned; what Spark has committed is released. Without `epoch` and `diff` columns
-only insertions can be shown: a deleted row is an error. A stream that is restarted from a checkpoint can continue only
-if no changes in between are lost.
+only insertions can be shown: a deleted row is an error.
+
+Checkpoints. A stream that is restarted from a checkpoint can continue only if no changes in between are lost. With the
+option `subscription`, what Spark has not committed is kept by a named subscription, also across sessions that have the
+same storage directory (`ikebana.engine.named_subscriptions`).
+
+If workers are replaced by others (`ikebana.engine.healing`), tasks on the driver's host ask for a key for these; on
+other hosts they cannot, and the DataFrame has to be created again.
 
 Multiplicities. In a batch a row is repeated according to its multiplicity; a negative multiplicity is an error.
 """
@@ -24,11 +31,12 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
 from ikebana.cluster.client import Client
-from ikebana.engine.views import plain_rows
-from ikebana.errors import DataflowError
+from ikebana.cluster.client_keys import ClientCredentials
+from ikebana.engine.result_tables import plain_rows
+from ikebana.errors import DataflowError, IkebanaError
 from ikebana.operators.row_errors import raise_errors
 from ikebana.runtime.messages import Read, ReadChanges, ReadErrors
-from ikebana.spark.snapshots import SessionAddress, Snapshot, SnapshotRequest
+from ikebana.spark.snapshots import SessionAddress, Snapshot, SnapshotRequest, StreamStart, ask_driver
 
 _ROOT_EXECUTION, _EXECUTION = "spark.sql.execution.root.id", "spark.sql.execution.id"
 
@@ -39,16 +47,18 @@ class _BatchPartition(InputPartition):
 
     worker: int
     plan: str  # the same for all partitions of one DataFrame
+    credentials: ClientCredentials
 
 
 @dataclass
 class _StreamPartition(InputPartition):
-    """The changes of one worker at epochs after `after` and up to `until`; at the snapshot's epoch, all rows."""
+    """The changes of one worker at epochs after `after` and up to `until`; at the start of the stream, all rows."""
 
     worker: int
-    snapshot: Snapshot
+    start: StreamStart
     after: int
     until: int
+    credentials: ClientCredentials
 
 
 class BatchReader(DataSourceReader):
@@ -61,53 +71,85 @@ class BatchReader(DataSourceReader):
         self._address, self._request, self._timeout, self._schema = address, request, timeout, schema
 
     def partitions(self) -> list[InputPartition]:
-        self._address.ask(self._request, self._timeout)
+        credentials = self._credentials()
         plan = secrets.token_hex(8)
-        return [_BatchPartition(worker, plan) for worker in range(self._address.credentials.size)]
+        return [_BatchPartition(worker, plan, credentials) for worker in range(credentials.size)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _BatchPartition)
+        try:
+            rows = self._rows(partition, partition.credentials)
+        except DataflowError:
+            credentials = self._credentials_of_successors(partition.credentials)
+            if credentials is None:
+                raise
+            rows = self._rows(partition, credentials)
+        yield from _batches(plain_rows(rows, self._request.name), self._schema)
+
+    def _credentials(self) -> ClientCredentials:
+        credentials = self._address.ask(self._request, self._timeout).credentials
+        assert credentials is not None
+        return credentials
+
+    def _credentials_of_successors(self, old: ClientCredentials) -> ClientCredentials | None:
+        """A key for the workers that have replaced others since; None if there are none, or this is another host."""
+        try:
+            new = self._credentials()
+        except IkebanaError:
+            return None
+        return None if new.worker_keys == old.worker_keys else new
+
+    def _rows(self, partition: _BatchPartition, credentials: ClientCredentials) -> pa.Table:
         execution, name = _execution(), self._request.name
         reader = partition.plan if execution is None else f"execution {execution}"
-        with Client(self._address.credentials, timeout=self._timeout) as client:
+        with Client(credentials, timeout=self._timeout) as client:
             epoch = self._request.epoch if self._request.epoch is not None else _epoch(self._address.session)
             request = replace(self._request, kind="snapshot", epoch=epoch, reader=reader, execution=execution)
-            snapshot = self._address.ask_over(client, request)
-            rows = _rows(client, partition.worker, snapshot, name)
-        yield from _batches(plain_rows(rows, name), self._schema)
+            snapshot = ask_driver(client, request).snapshot
+            assert snapshot is not None
+            return _rows(client, partition.worker, snapshot, name)
 
 
 class StreamReader(DataSourceStreamReader):
     """Reads the changes of a table or view. An offset is an epoch: all changes up to it were read."""
 
-    def __init__(self, address: SessionAddress, name: str, with_changes: bool, schema: pa.Schema) -> None:
+    def __init__(
+        self, address: SessionAddress, name: str, with_changes: bool, schema: pa.Schema, subscription: str = ""
+    ) -> None:
         """`with_changes`: whether the rows have the columns `epoch` and `diff`."""
         self._address, self._name, self._with_changes, self._schema = address, name, with_changes, schema
-        self._snapshot: Snapshot | None = None
+        self._subscription = subscription
+        self._started: StreamStart | None = None
 
     def initialOffset(self) -> dict[str, int]:
-        return {"epoch": self._start().epoch - 1}
+        return {"epoch": self._start().initial}
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
-        return {"epoch": self._address.ask(SnapshotRequest("latest", self._name, hold=self._start().hold))}
+        request = SnapshotRequest("latest", self._name, hold=self._start().snapshot.hold)
+        return {"epoch": self._address.ask(request).number}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        snapshot = self._start()
-        if start["epoch"] < snapshot.epoch - 1:
+        begun = self._start()
+        if start["epoch"] < begun.acknowledged:
+            hint = "start it without its checkpoint"
+            if not self._subscription:
+                hint += ', and with option("subscription", "a name") so that the next restart can continue'
             raise DataflowError(
                 f"the changes of {self._name!r} after epoch {start['epoch']} are no longer kept",
-                detail=f"this stream was restarted; the changes from epoch {snapshot.epoch} on are kept",
-                hint="start it without its checkpoint",
+                detail=f"this stream was restarted; the changes after epoch {begun.acknowledged} are kept",
+                hint=hint,
             )
-        workers = range(self._address.credentials.size)
-        return [_StreamPartition(worker, snapshot, start["epoch"], end["epoch"]) for worker in workers]
+        credentials = self._address.ask(SnapshotRequest("batch", self._name, hold=begun.snapshot.hold)).credentials
+        assert credentials is not None
+        epochs = start["epoch"], end["epoch"]
+        return [_StreamPartition(worker, begun, *epochs, credentials) for worker in range(credentials.size)]
 
     def commit(self, end: dict[str, int]) -> None:
-        self._address.ask(SnapshotRequest("commit", self._name, end["epoch"], self._start().hold))
+        self._address.ask(SnapshotRequest("commit", self._name, end["epoch"], self._start().snapshot.hold))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _StreamPartition)
-        with Client(self._address.credentials) as client:
+        with Client(partition.credentials) as client:
             for epochs, changes in self._changes(client, partition):
                 if self._with_changes:
                     rows = changes.append_column("epoch", pa.array(epochs, pa.int64()))
@@ -116,12 +158,13 @@ class StreamReader(DataSourceStreamReader):
                 yield from _batches(rows, self._schema)
 
     def _changes(self, client: Client, partition: _StreamPartition) -> Iterator[tuple[Any, pa.Table]]:
-        """The epochs of changes, and the changes; first all rows, if the partition starts with the snapshot."""
-        snapshot, worker, after, until = partition.snapshot, partition.worker, partition.after, partition.until
-        if after < snapshot.epoch:
+        """The epochs of changes, and the changes; first all rows, if the partition is at the start of the stream."""
+        start, worker, until = partition.start, partition.worker, partition.until
+        snapshot = start.snapshot
+        if start.new and partition.after <= start.acknowledged:
             rows = _rows(client, worker, snapshot, self._name)
-            after = snapshot.epoch
-            yield np.full(len(rows), after), rows
+            yield np.full(len(rows), start.acknowledged + 1), rows
+        after = max(partition.after, snapshot.epoch)
         if until > after:
             if client.ask(worker, ReadErrors(snapshot.dataflow, until, snapshot.hold)):
                 _check_errors(client, snapshot, until, self._name)
@@ -129,11 +172,13 @@ class StreamReader(DataSourceStreamReader):
             if changes is not None:
                 yield epochs, changes
 
-    def _start(self) -> Snapshot:
-        """The snapshot with which the stream starts; it is held from the first call on."""
-        if self._snapshot is None:
-            self._snapshot = self._address.ask(SnapshotRequest("begin", self._name))
-        return self._snapshot
+    def _start(self) -> StreamStart:
+        """Where the stream starts; what it needs is held from the first call on."""
+        if self._started is None:
+            request = SnapshotRequest("begin", self._name, subscription=self._subscription)
+            self._started = self._address.ask(request).start
+        assert self._started is not None
+        return self._started
 
 
 def _rows(client: Client, worker: int, snapshot: Snapshot, name: str) -> pa.Table:

@@ -23,107 +23,69 @@ for each other nor for writers.
 
 from __future__ import annotations
 
-import inspect
-import itertools
-import secrets
-import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ikebana.cluster.client import ClientCredentials
-from ikebana.cluster.interrupts import complete_or_undo, defer_interrupts
+from ikebana.cluster.client_keys import IssuedKeys
+from ikebana.cluster.interrupts import defer_interrupts
 from ikebana.datalog import parse_source
-from ikebana.engine.collection import Arrangement, Collection
 from ikebana.engine.engine import Engine, result_arrangement
+from ikebana.engine.healing import RESTARTS
 from ikebana.engine.prepared import KEEP
+from ikebana.engine.results import At
+from ikebana.engine.subscription_readers import NamedStream
+from ikebana.engine.table_storage import Recovered
 from ikebana.engine.tables import Transaction
-from ikebana.errors import (
-    DataflowError,
-    DroppedError,
-    EvaluationError,
-    IkebanaError,
-    SchemaError,
-    WaitTimeoutError,
-)
-from ikebana.operators.changes import Fields
+from ikebana.engine.views import View as EngineView
+from ikebana.errors import DataflowError, DroppedError
 from ikebana.operators.row_errors import raise_errors
-from ikebana.plan.sharing import readers_of
-from ikebana.runtime.messages import ArrangementStatus, ReadErrors
-from ikebana.spark.arguments import check_options, checked_epoch, checked_key, checked_timeout
+from ikebana.runtime.messages import ReadErrors
+from ikebana.spark import reporting
+from ikebana.spark.advising import Advice, advise
+from ikebana.spark.arguments import (
+    checked_at,
+    checked_count,
+    checked_epoch,
+    checked_key,
+    checked_name,
+    checked_timeout,
+)
 from ikebana.spark.command_runner import run_command
 from ikebana.spark.commands import parse
-from ikebana.spark.datalog import Relation, SessionProgram
+from ikebana.spark.datalog import SessionProgram, SessionPrograms
 from ikebana.spark.executions import Executions
+from ikebana.spark.expiring import Expiries, checked_expiry
 from ikebana.spark.following import FollowedStream
+from ikebana.spark.frames import Frames
 from ikebana.spark.graph import SessionGraph
-from ikebana.spark.info import ArrangementInfo, HoldInfo, SessionStatus, TableInfo, ViewInfo
-from ikebana.spark.listing import Bytes, Listing
-from ikebana.spark.memory_use import MemoryInfo, memory_infos
-from ikebana.spark.naming import alike, check_free, is_case_sensitive, mentioned, resolve
+from ikebana.spark.info import ArrangementInfo, HoldInfo, SessionStatus, SubscriptionInfo, TableInfo, ViewInfo
+from ikebana.spark.listing import Listing
+from ikebana.spark.memory_use import MemoryInfo
+from ikebana.spark.metrics import Metric, MetricsServer, session_metrics
+from ikebana.spark.monitoring import Monitor
+from ikebana.spark.naming import is_case_sensitive
 from ikebana.spark.planning import Parameters
-from ikebana.spark.querying import Queries
+from ikebana.spark.prepared_statements import PreparedStatements
+from ikebana.spark.querying import Queries, Query, Relation
+from ikebana.spark.recovering import healed, recover
+from ikebana.spark.relations import Relations
 from ikebana.spark.snapshot_server import SnapshotServer
-from ikebana.spark.snapshots import Readable, SessionAddress
-from ikebana.spark.source import FORMAT, frame_schema, register
+from ikebana.spark.snapshots import Readable
 from ikebana.spark.spark_session import is_running
+from ikebana.spark.stored_queries import RecoveredSession, StoredQueries
 from ikebana.spark.table import Table
-from ikebana.spark.temporary_views import TemporaryViews, query_frame
+from ikebana.spark.table_lifecycle import TableLifecycle
 from ikebana.spark.types import fields_of, spark_schema
-from ikebana.spark.verifying import Definition
+from ikebana.spark.verifying import definition_of
 from ikebana.spark.view import View
+from ikebana.spark.view_lifecycle import ViewLifecycle, ViewQuery
 from ikebana.spark.workers import SparkWorkers
-from ikebana.spark.writes import Writes
-from ikebana.sql import Lowered, SourceTable
 from ikebana.sql.statements import Statement
-
-
-def connect(
-    spark: SparkSession | None = None,
-    workers: int | None = None,
-    *,
-    share: bool = True,
-    effort: str = "default",
-    timeout: float | None = None,
-    temp_views: bool = True,
-    config: Mapping[str, Any] | None = None,
-    ui: bool = False,
-    **options: Any,
-) -> Session:
-    """Start workers as tasks of a Spark job, and return a session that owns them.
-
-    spark: the SparkSession that hosts the workers. By default the active one; if there is none, a local one is started,
-        and stopped when the session is closed.
-    workers: the number of workers. By default one for each processor, as far as Spark has free task slots.
-    share: whether views share arrangements. False lets every view build its own, to measure what sharing saves.
-    effort: how eagerly arrangements are merged: "eager", "default" or "lazy".
-    timeout: how many seconds a call may wait for workers before it raises a `WaitTimeoutError`, unless the call has its
-        own `timeout`. None for no limit.
-    temp_views: whether `spark.sql` and `spark.table` see tables and views under their names. This takes some tens of
-        milliseconds for each of them.
-    config: settings for a SparkSession that is started here, such as {"spark.jars.packages": "..."}.
-    ui: whether a SparkSession that is started here has its web interface.
-    options: further options of `SparkWorkers`, such as `memory` and `view_memory`.
-    """
-    checked_timeout(timeout)
-    check_options("connect()", options, _WORKER_OPTIONS)
-    cluster = SparkWorkers(spark, workers, effort=effort, config=config, ui=ui, **options)
-    try:
-        return Session(cluster, share=share, timeout=timeout, temp_views=temp_views)
-    except BaseException:
-        with defer_interrupts():
-            cluster.close()
-        raise
-
-
-_WORKER_OPTIONS = set(inspect.signature(SparkWorkers).parameters) - {"spark", "workers", "effort", "config", "ui"}
-
-Query = str | DataFrame | Collection | Arrangement
-"""The definition of a view: SQL text, a DataFrame, or a collection."""
 
 _sessions: list[weakref.ref[Session]] = []
 """The open sessions of this process, oldest first."""
@@ -133,31 +95,70 @@ class Session:
     """Tables and views on workers that Spark hosts. `ikebana.connect` creates one."""
 
     def __init__(
-        self, cluster: SparkWorkers, *, share: bool = True, timeout: float | None = None, temp_views: bool = True
+        self,
+        cluster: SparkWorkers,
+        *,
+        share: bool = True,
+        timeout: float | None = None,
+        temp_views: bool = True,
+        storage: str | None = None,
+        restarts: int = RESTARTS,
     ) -> None:
-        self._cluster = cluster
-        self.engine = Engine(cluster=cluster, share=share, timeout=timeout)
+        self.engine = Engine(cluster=cluster, share=share, timeout=timeout, storage=storage, restarts=restarts)
         """The engine of this session, for what does not need Spark: epochs, inputs and plans."""
+        self._relations = Relations(cluster.spark)
         self._snapshots = SnapshotServer(
             self.engine.coordinator,
+            lambda: self.client_keys,
             self._readable,
+            self.table,
             Executions(cluster.spark),
-            Writes(self.engine.coordinator, self.table),
+            self._follow_by_stream,
         )
-        self._tables: dict[str, Table] = {}
-        self._views: dict[str, View] = {}
-        self._relations: dict[str, SourceTable] = {}  # tables and views, as SQL reads them
-        self._statement_numbers = itertools.count(1)  # for statements without a name
-        self._lock = threading.RLock()
+        self._address = self._snapshots.address
+        self._frames = Frames(cluster.spark, self._address, self._relations, temp_views=temp_views)
+        self._queries = Queries(cluster.spark, self.engine, self._address.session, self._relations)
+        self._expiries = Expiries()
+        self._monitor = Monitor(self.engine, self._relations)
+        self._stored = None if self.engine.storage is None else StoredQueries(self.engine.storage, self._queries.clock)
+        self._table_lifecycle = TableLifecycle(self, self._relations, self._frames, self._expiries, self._stored)
+        self._view_lifecycle = ViewLifecycle(
+            self, self._relations, self._frames, self._snapshots, self._monitor, self._stored
+        )
+        self._statements = PreparedStatements(self.engine, self._relations, self._queries, self._stored)
+        self._programs = SessionPrograms(self, self._relations, self._stored)
         self._streams: list[FollowedStream] = []
+        self._metrics_servers: list[MetricsServer] = []
         self._closed = False
-        self._format = ""
-        self._temporary_views = TemporaryViews(cluster.spark) if temp_views else None
-        self._address = SessionAddress(cluster.credentials, self._snapshots.number)
-        self._queries = Queries(self.spark, self.engine, self._address.session, lambda: dict(self._relations))
-        self.engine.advance()  # so that there is always a closed epoch, which can be read
-        register(self.spark, self._address, FORMAT)
+        if not self.engine.epoch:
+            self.engine.advance()  # so that there is always a closed epoch, which can be read
+        self._frames.become_default()
+        self.recovered: RecoveredSession | None = None
+        """What was last found in the storage directory: at the start, or for new workers. None without a directory."""
+        if self._stored is not None:
+            self.recovered = recover(self, self._stored)
+        if self.engine.healing is not None:
+            self.engine.on_replaced.append(self._on_replaced)
+            self.engine.healing.on_healed.append(self._on_healed)
         _sessions.append(weakref.ref(self))
+
+    @property
+    def _cluster(self) -> SparkWorkers:
+        """The workers."""
+        assert isinstance(self.engine.cluster, SparkWorkers)
+        return self.engine.cluster
+
+    def _on_replaced(self, recovered: Recovered) -> None:
+        """Note that the workers were replaced by others, under the lock of the engine."""
+        self._snapshots.renew_key()
+        self.recovered = healed(self, recovered)
+
+    def _on_healed(self) -> None:
+        """Let Spark read from new workers under the names of tables and views."""
+        with self._relations.lock:
+            streams = {name for name, table in self._relations.tables.items() if table.kind == "stream"}
+            names = [*self._relations.tables, *self._relations.views]
+            self._frames.show_again([name for name in names if name not in streams])
 
     @property
     def spark(self) -> SparkSession:
@@ -175,47 +176,66 @@ class Session:
         return self.engine.epoch
 
     @property
-    def credentials(self) -> ClientCredentials:
-        """What another process needs to connect to the workers. It grants full access to them: keep it secret."""
-        return self._cluster.credentials
+    def client_keys(self) -> IssuedKeys:
+        """Issues keys to the jobs that load rows."""
+        return self._cluster.keys
 
     # Tables.
 
     def create_table(
-        self, name: str, schema: Any, key: str | Sequence[str] | None = None, *, stream: bool = False
+        self,
+        name: str,
+        schema: Any,
+        key: str | Sequence[str] | None = None,
+        *,
+        stream: bool = False,
+        expire_after: str | timedelta | None = None,
+        on: str | None = None,
+        retain: str | timedelta | None = None,
+        retain_bytes: int | None = None,
     ) -> Table:
         """Create a table.
 
         schema: a Spark or Arrow schema, DDL such as "id BIGINT, name STRING", or a DataFrame that has the schema.
         key: the primary key: the table has at most one row for each key. Without a key, rows may be duplicates.
         stream: do not store the rows; a view sees the rows that arrive after the view was created.
+        expire_after, on: delete a row this long after the time in its column `on`, such as "7 days" or a `timedelta`.
+            Rows are deleted once a second (`ikebana.spark.expiring`).
+        retain, retain_bytes: for how long, and up to how many bytes, the table keeps its history; see `Table.retain`.
         """
-        self.check()
-        _check_name(name, "table")
+        self._check()
+        checked_name(name, "table")
         keys = checked_key(key)
         fields = fields_of(schema, keys, case_sensitive=is_case_sensitive(self.spark))
         spark_schema(fields)  # raises if Spark does not have one of the types
-        with self._lock:
-            check_free(self._relations, name, self.spark)
-            return complete_or_undo(lambda: self._create(name, fields, keys, stream), Table.drop)
-
-    def _create(self, name: str, fields: Fields, key: tuple[str, ...], stream: bool) -> Table:
-        inner = self.engine.table(name, fields, key or None, "stream" if stream else "table")
-        table = self._tables[name] = Table(self, inner)
-        self._relations[name] = SourceTable(name, inner, key, stream, secrets.token_hex(8))
-        if not stream:
-            self._make_visible(name)
+        after = checked_expiry(expire_after, on, fields, is_stream=stream)
+        table = self._table_lifecycle.create(name, fields, keys, "stream" if stream else "table")
+        try:
+            if retain is not None:
+                table.retain(retain, retain_bytes)
+            if after is not None and on is not None:
+                self._table_lifecycle.expire(table, after, on)
+        except BaseException:
+            table.drop()
+            raise
         return table
+
+    def _retain(self, name: str, rows: EngineView, after: str | timedelta | None, limit: int | None) -> None:
+        """Keep the history of a table or view for a time, and store that it is to be kept."""
+        rows.retain(after, checked_count("limit", limit))
+        if self._stored is not None:
+            kept = rows.retention
+            self._stored.save_retention(name, None if kept is None else (kept.after, kept.limit))
 
     def table(self, name: str) -> Table:
         """The table of this name."""
-        self.check()
-        return resolve(self._tables, name, "table", self.spark)
+        self._check()
+        return self._relations.table(name)
 
     def has(self, name: str) -> bool:
         """Whether there is a table or view of this name."""
-        self.check()
-        return name in self._relations or (not is_case_sensitive(self.spark) and bool(alike(self._relations, name)))
+        self._check()
+        return self._relations.has(name)
 
     def drop_table(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
         """Drop a table and its rows, and stop the streams that it follows.
@@ -223,23 +243,10 @@ class Session:
         cascade: drop the views that read the table as well. Otherwise the call fails if there are any.
         if_exists: do nothing if there is no such table.
         """
-        self.check()
         if if_exists and not self.has(name):
             return
-        with self._lock, defer_interrupts():
-            table = self.table(name)
-            if cascade:
-                self._drop_readers(table)
-            self.engine.drop_table(table.name)
-            del self._tables[table.name], self._relations[table.name]
-        self._make_invisible(table.name)
-        table.stop_following()
-
-    def _drop_readers(self, table: Table) -> None:
-        """Drop all views that read a table, the latest first."""
-        for view in reversed(list(self._views.values())):
-            if readers_of(view.inner.plan, {table.name}):
-                self._forget_view(view)
+        self._check()
+        self._table_lifecycle.drop(name, cascade=cascade)
 
     def transaction(self, *, timeout: float | None = None) -> Transaction:
         """Change several tables in one epoch: `with session.transaction(): ...`.
@@ -247,7 +254,7 @@ class Session:
         All changes that this thread makes in the block are applied together at its end. None is applied if the block
         raises, if a table refuses its changes, or if applying them takes longer than `timeout` seconds.
         """
-        self.check()
+        self._check()
         return self.engine.transaction(timeout=timeout)
 
     # Views.
@@ -255,15 +262,20 @@ class Session:
     def view(
         self,
         name: str,
-        query: Query,
+        query: Query | None = None,
         *,
+        columns: Sequence[str] | None = None,
         replace: bool = False,
         share: bool | None = None,
         memory: int | None = None,
+        retain: str | timedelta | None = None,
+        retain_bytes: int | None = None,
     ) -> View:
-        """Create a view: a query whose result is kept up to date as tables change.
+        """Create a view: a query whose result is kept up to date as tables change. Without a query, return the view.
 
         query: SQL, a DataFrame over tables and views of this session, or a collection (`table.filter(...)`).
+        columns: the names of the columns, by default those of the query. If the query has several columns of one name,
+            the second is called `name_2`, and so on.
         replace: if there is a view of this name, give it this query. The new result is computed beside the old one,
             which readers see until the new one is complete. Subscriptions to the old result end. Views that read this
             view keep its old query.
@@ -271,87 +283,31 @@ class Session:
             saves. By default as the session was connected.
         memory: how many bytes the view may use on each worker. If it needs more it fails, and other views go on. By
             default the session's `view_memory`.
+        retain, retain_bytes: for how long, such as "1 hour", and up to how many bytes, the view keeps its history; see
+            `View.retain`.
         """
-        self.check()
-        _check_name(name, "view")
-        lowered, definition = self._lower(query, f"view {name!r}"), self._definition(query)
+        self._check()
+        if query is None:
+            return self._relations.view(name)
+        checked_name(name, "view")
+        lowered = self._queries.lower(query, f"view {name!r}")
+        definition = definition_of(query, self._relations)
+        if columns is not None:
+            lowered, definition = lowered.renamed(columns), definition and definition.renamed(columns)
+        shown = ViewQuery(lowered, definition, share, memory)
         if replace and self.has(name):
-            view = resolve(self._views, name, "view", self.spark)
-            return self._replace(view, lowered, definition, share, memory)
-        with self._lock:
-            check_free(self._relations, name, self.spark)
-            return complete_or_undo(lambda: self._install(name, lowered, definition, share, memory), View.drop)
-
-    def _install(
-        self,
-        name: str,
-        lowered: Lowered,
-        definition: Definition | None,
-        share: bool | None,
-        memory: int | None,
-    ) -> View:
-        inner = self.engine.install(name, lowered.rows, share=share, memory=memory)
-        view = self._views[name] = View(self, inner, lowered.order, definition)
-        self._relations[name] = SourceTable(name, inner.rows(), identity=secrets.token_hex(8))
-        self._make_visible(name)
-        return view
-
-    def _definition(self, query: Query) -> Definition | None:
-        """A query that Spark can answer, and what the names in it mean now; None for collections."""
-        if not isinstance(query, str | DataFrame):
-            return None
-        sources: dict[str, Definition | SourceTable] = {}
-        with self._lock:
-            for name in self._mentioned(query) if isinstance(query, str) else ():
-                view = self._views.get(name)
-                sources[name] = (view and view.definition) or self._relations[name]
-        return Definition(query, sources)
-
-    def _replace(
-        self,
-        view: View,
-        lowered: Lowered,
-        definition: Definition | None,
-        share: bool | None,
-        memory: int | None,
-    ) -> View:
-        """Give a view another query, when the result of that is complete."""
-        old, name = view.inner, view.name
-        new = self.engine.install(name, lowered.rows, share=share, memory=memory, beside=old)
+            view = self._relations.view(name)
+            self._view_lifecycle.replace(view, shown)
+            view.retain(retain, retain_bytes)
+            return view
+        view = self._view_lifecycle.create(name, shown)
         try:
-            new.wait(self.engine.epoch - 1)
-            with self._lock, defer_interrupts():
-                if view.inner is not old or self._views.get(name) is not view:
-                    raise DataflowError(
-                        f"cannot replace view {name!r}", detail="it was dropped or replaced meanwhile", hint="try again"
-                    )
-                self.engine.replace(old, new)
-                view._become(new, lowered.order, definition)
-                has_same_columns = old.plan.columns == new.plan.columns
-                identity = self._relations[name].identity if has_same_columns else secrets.token_hex(8)
-                self._relations[name] = SourceTable(name, new.rows(), identity=identity)
-                if not has_same_columns:
-                    self._make_invisible(name)
-                    self._make_visible(name)
+            if retain is not None:
+                view.retain(retain, retain_bytes)
         except BaseException:
-            if view.inner is not new:
-                new.drop()
+            view.drop()
             raise
-        self._snapshots.drop_when_unread(old.dataflow, old.drop)
         return view
-
-    def _lower(self, query: Query, what: str) -> Lowered:
-        """A query as a collection, and the order in which its rows are shown."""
-        if isinstance(query, Arrangement):
-            return Lowered(query.rows())
-        if isinstance(query, Collection):
-            return Lowered(query)
-        if isinstance(query, str | DataFrame):
-            return self._queries.lower(query, what)
-        raise SchemaError(
-            f"{what} cannot be created from a value of type {type(query).__name__}",
-            hint="give SQL, a DataFrame, or a collection such as table.filter(...) or table.count(...)",
-        )
 
     def prepare(
         self, sql: str, parameters: Parameters | None = None, *, name: str = "", keep: int = KEEP, **types: str
@@ -364,17 +320,18 @@ class Session:
         sql: the query, with `:name` for each parameter.
         parameters, types: the type of each parameter, by name: SQL types such as "BIGINT", or Arrow types. For a
             parameter that may be null, pass `pa.field(name, type, nullable=True)` in `parameters`.
-        name: a name for the statement in errors and listings.
+        name: a name for the statement in errors and listings, and for `statement`. A statement with a name comes back
+            from storage.
         keep: for how many sets of values, the most recently read ones, `read` keeps the answer up to date, so that
             reading it again is a look-up.
         """
-        self.check()
-        planned, fields, tables = self._queries.prepare(sql, {**(parameters or {}), **types})
-        with self._lock:
-            name = name or f"statement {next(self._statement_numbers)}"
-            return complete_or_undo(
-                lambda: Statement(self.engine, name, planned, fields, tables, keep), Statement.close
-            )
+        self._check()
+        return self._statements.prepare(sql, {**(parameters or {}), **types}, name, keep)
+
+    def statement(self, name: str) -> Statement:
+        """The prepared statement of this name, such as one that has come back from storage."""
+        self._check()
+        return self._statements.find(name, self.spark)
 
     def datalog(
         self,
@@ -395,13 +352,14 @@ class Session:
         prefix: what the names of the program's views begin with, before the name of the relation.
         defines: macros. include: folders in which included files are searched.
         """
-        self.check()
+        self._check()
         tree = parse_source(program, defines=defines, include=include)
-        with self._lock:
-            known = dict(self._relations)
-            return complete_or_undo(
-                lambda: SessionProgram(self, tree, known, relations or {}, prefix), SessionProgram.close
-            )
+        return self._programs.create(tree, relations or {}, prefix)
+
+    def program(self, view: str) -> SessionProgram:
+        """The Datalog program that a view belongs to, such as one that has come back from storage."""
+        self._check()
+        return self._programs.find(view)
 
     def graph(
         self,
@@ -420,144 +378,82 @@ class Session:
         src, dst, id: the columns of ids, all of one type, of edges and vertices.
         prefix: what the names of the graph's views begin with, before the name of the method.
         """
-        self.check()
+        self._check()
         return SessionGraph(self, vertices, edges, {"src": src, "dst": dst, "id": id}, prefix)
-
-    def rows_of(self, source: Relation, what: str) -> Collection:
-        """A table or view, its name, or a DataFrame over tables and views, as a collection.
-
-        what: what it is to be, in errors.
-        """
-        self.check()
-        if isinstance(source, str):
-            with self._lock:
-                return resolve(self._relations, source, "table or view", self.spark).rows
-        if isinstance(source, Table):
-            return source.inner
-        if isinstance(source, View):
-            return source.rows()
-        if isinstance(source, DataFrame):
-            return self._queries.lower(source, what).rows
-        if isinstance(source, Collection):
-            return source
-        raise SchemaError(
-            f"{what} cannot be a value of type {type(source).__name__}",
-            hint="give a table or view of the session, its name, or a DataFrame",
-        )
 
     def drop_view(self, name: str, *, if_exists: bool = False) -> None:
         """Drop a view, and release the arrangements that only it used.
 
         if_exists: do nothing if there is no such view.
         """
-        self.check()
         if if_exists and not self.has(name):
             return
-        with self._lock:
-            self._forget_view(resolve(self._views, name, "view", self.spark))
-
-    def _forget_view(self, view: View) -> None:
-        """Drop this view, but no other view that has its name now."""
-        self.check()
-        with self._lock, defer_interrupts():
-            view.inner.drop()
-            if self._views.get(view.name) is not view:
-                return
-            del self._views[view.name], self._relations[view.name]
-        self._make_invisible(view.name)
+        self._check()
+        self._relations.view(name).drop()
 
     def explain(self, query: Query, *, timeout: float | None = None) -> str:
         """The plan of a query as a tree, with the arrangements that it would reuse, share or build, and their sizes."""
-        self.check()
-        return self.engine.explain(result_arrangement(self._lower(query, "a plan").rows), timeout=timeout)
+        self._check()
+        return self.engine.explain(result_arrangement(self._queries.lower(query, "a plan").rows), timeout=timeout)
 
     # Listings.
 
     def tables(self) -> Listing[TableInfo]:
         """All tables."""
-        self.check()
-        with self._lock:
-            infos = [TableInfo(t.name, t.kind, tuple(t.key), tuple(t.columns)) for t in self._tables.values()]
-        return Listing(infos, TableInfo)
+        self._check()
+        return reporting.table_infos(self._relations)
 
     def views(self, *, timeout: float | None = None) -> Listing[ViewInfo]:
         """All views by name: their state and the reason for it, their size, and how far they are behind."""
-        self.check()
-        with self._lock:
-            views = sorted(self._views.items())
-        statuses: dict[str, list[ArrangementStatus]] = {}
-        for status in self.engine.status(timeout=timeout):
-            statuses.setdefault(status.dataflow, []).append(status)
-        infos = [self._view_info(view, statuses.get(view.inner.dataflow, []), timeout) for _, view in views]
-        return Listing(infos, ViewInfo)
-
-    def _view_info(self, view: View, shards: list[ArrangementStatus], timeout: float | None) -> ViewInfo:
-        state, reason = self._state(view, timeout)
-        complete = min((shard.upper for shard in shards), default=self.epoch)
-        return ViewInfo(
-            view.name,
-            state,
-            reason,
-            rows=sum(shard.rows for shard in shards),
-            bytes=Bytes(sum(shard.bytes + shard.inner_bytes for shard in shards)),
-            epochs_behind=max(0, self.epoch - complete),
-            seconds_behind=round(self.engine.coordinator.seconds_since(complete), 1),
-            created=view.created.strftime("%Y-%m-%d %H:%M:%S"),
-            columns=tuple(view.columns),
-        )
-
-    def _state(self, view: View, timeout: float | None) -> tuple[str, str]:
-        """Whether a view can be read, and why not."""
-        coordinator, dataflow = self.engine.coordinator, view.inner.dataflow
-        deadline = coordinator.deadline(timeout, f"asking for the state of {view.name!r}")
-        try:
-            raise_errors(view.name, coordinator.ask(ReadErrors(dataflow), deadline=deadline))
-        except EvaluationError as error:
-            return "errors", " ".join(filter(None, (error.what.partition(": ")[2] or error.what, error.detail)))
-        except WaitTimeoutError:
-            raise
-        except IkebanaError as error:
-            return "failed", error.detail or error.what
-        return "live", ""
+        self._check()
+        return reporting.view_infos(self.engine, self._relations, self._monitor, timeout)
 
     def memory(self, *, timeout: float | None = None) -> Listing[MemoryInfo]:
         """The memory of each table and view, the largest first: its own, what it shares and what a drop would free."""
-        self.check()
-        statuses = self.engine.status(timeout=timeout)
-        with self.engine.coordinator.lock:
-            return Listing(memory_infos(self.engine.catalog, statuses), MemoryInfo)
+        self._check()
+        return reporting.memory_listing(self.engine, timeout)
 
     def holds(self) -> Listing[HoldInfo]:
         """Who keeps old epochs of tables and views readable, the oldest first.
 
         The history since then cannot be compacted: it takes memory, and slows down changes.
         """
-        self.check()
-        last = self.epoch - 1
-        with self._lock:
-            views = [(view.name, view.inner) for view in self._views.values()]
-            views += [(table.name, table._rows) for table in self._tables.values()]
-        held = [(name, epoch, "hold()") for name, view in views for epoch in view.held_epochs()]
-        infos = [HoldInfo(name, epoch, last - epoch, by) for name, epoch, by in (*held, *self._snapshots.held())]
-        return Listing(sorted(infos, key=lambda info: (info.epoch, info.name, info.held_by)), HoldInfo)
+        self._check()
+        return reporting.hold_infos(self.engine, self._relations, self._snapshots.held())
+
+    def advise(self, *, timeout: float | None = None) -> Listing[Advice]:
+        """What takes memory or time and need not: indexes nobody uses, missing keys, queries that could share more."""
+        self._check()
+        return advise(self.engine, timeout)
+
+    def metrics(self) -> Listing[Metric]:
+        """Figures on workers, tables, views, holds and streams, with the names that Prometheus gets."""
+        self._check()
+        return session_metrics(self)
+
+    def serve_metrics(self, port: int = 9464, host: str = "127.0.0.1") -> MetricsServer:
+        """Serve `metrics()` over HTTP to Prometheus, until `close()` of the result, or of the session.
+
+        The package prometheus_client must be installed: `pip install 'ikebana[metrics]'`.
+
+        port: 0 for any that is free; the result says which.
+        host: the address to listen on. By default only programs on this machine can connect. There is no
+            authentication: who can connect sees the names of tables and views.
+        """
+        self._check()
+        server = MetricsServer(self.metrics, host, port)
+        self._metrics_servers.append(server)
+        return server
 
     def arrangements(self, *, timeout: float | None = None) -> Listing[ArrangementInfo]:
         """All arrangements on each worker: their sizes, and how many readers share them."""
-        self.check()
-        return Listing(map(ArrangementInfo.of, self.engine.status(timeout=timeout)), ArrangementInfo)
+        self._check()
+        return reporting.arrangement_infos(self.engine, timeout)
 
     def status(self, *, timeout: float | None = None) -> SessionStatus:
         """The number of workers, tables, views and arrangements, and the memory they use."""
-        arrangements = self.arrangements(timeout=timeout)
-        return SessionStatus(
-            workers=self.workers,
-            epoch=self.epoch,
-            tables=len(self._tables),
-            views=len(self._views),
-            arrangements=sum(arrangement.worker == 0 for arrangement in arrangements),
-            rows=sum(arrangement.rows for arrangement in arrangements),
-            bytes=sum(arrangement.bytes + arrangement.inner_bytes for arrangement in arrangements),
-        )
+        self._check()
+        return reporting.session_status(self.engine, self._relations, timeout)
 
     # Reading.
 
@@ -567,21 +463,24 @@ class Session:
         coordinator, dataflow = self.engine.coordinator, self._readable(name).dataflow
         deadline = coordinator.deadline(timeout, f"checking whether {name!r} can be read")
         raise_errors(name, coordinator.ask(ReadErrors(dataflow), deadline=deadline))  # raises too if the view failed
-        return self._frame(name, at, timeout)
+        return self._frames.frame(name, at, timeout)
 
-    def _frame(self, name: str, at: int | None = None, timeout: float | None = None) -> DataFrame:
-        """A DataFrame that reads a table or view. With its schema Spark need not ask for it, which takes a process."""
-        options = {"name": name, "epoch": at, "timeout": timeout}
-        given = {option: value for option, value in options.items() if value is not None}
-        schema = frame_schema(self._readable(name), self._address.session, at)
-        return self.spark.read.format(self.format).schema(schema).options(**given).load()
+    def _frame_at(self, name: str, rows: EngineView, at: At, timeout: float | None) -> DataFrame:
+        """A table or view as a Spark DataFrame, at an epoch or time if one is given; raises if that is not kept."""
+        at = checked_at(at)
+        if at is None:
+            return self.read(name, timeout=timeout)
+        epoch = rows.epoch_of(at)
+        if epoch < self.epoch:
+            rows.check_kept(epoch)
+        return self.read(name, epoch, timeout=timeout)
 
     def sql(self, text: str) -> DataFrame:
         """Answer a query over tables and views of this session, or run another SQL statement.
 
-        A query (SELECT, WITH, VALUES) is computed by Spark over the rows that the workers have, once, when the
-        DataFrame is used; `view` keeps a result up to date. Names mean the tables and views of this session, and
-        otherwise what they mean in Spark. The other statements are:
+        A query (SELECT, WITH, VALUES) is computed by Spark over the rows that the workers have when the DataFrame is
+        first used. Ask again for the rows of a later epoch; `view` keeps a result up to date. Names mean the tables and
+        views of this session, and otherwise what they mean in Spark. The other statements are:
 
             CREATE [OR REPLACE] MATERIALIZED VIEW [IF NOT EXISTS] name AS query
             CREATE TABLE [IF NOT EXISTS] name (column type [NOT NULL], ..., PRIMARY KEY (column, ...))
@@ -597,46 +496,8 @@ class Session:
 
         Returns the rows of the answer; for statements without an answer, a DataFrame without rows.
         """
-        self.check()
+        self._check()
         return run_command(self, parse(text))
-
-    def _answer(self, text: str) -> DataFrame:
-        """A query over tables and views of this session as a DataFrame; `sql` runs other statements too."""
-        visible = self._temporary_views
-        hidden = [name for name in self._mentioned(text) if visible is None or not visible.has(name)]
-        return query_frame(self.spark, text, {name: self._frame(name) for name in hidden})
-
-    def _mentioned(self, text: str) -> list[str]:
-        """The tables and views that a SQL text may read, except streams."""
-        with self._lock:
-            return mentioned(text, [name for name, table in self._relations.items() if not table.is_stream])
-
-    def _source_frame(self, source: SourceTable) -> DataFrame:
-        """A DataFrame that reads a table or view; raises if it is no longer the one of its name."""
-        if self._relations.get(source.name) is not source:
-            raise DataflowError(
-                f"the view reads {source.name!r}, which was dropped or replaced", hint="create the view again"
-            )
-        return self._frame(source.name)
-
-    def _hold_all(self, stack: ExitStack) -> None:
-        """Keep the last closed epoch of all tables and views readable."""
-        for table in list(self._tables.values()):
-            if table.kind != "stream":
-                stack.enter_context(table.hold())
-        for view in list(self._views.values()):
-            with suppress(IkebanaError):  # it has failed, and nobody can read it
-                stack.enter_context(view.inner.hold())
-
-    def _make_visible(self, name: str) -> None:
-        """Let Spark see a new table or view under its name."""
-        if self._temporary_views is not None:
-            with suppress(SchemaError):  # a type that Spark does not have: only Arrow can read this view
-                self._temporary_views.add(name, self._relations[name].identity, self._frame(name))
-
-    def _make_invisible(self, name: str) -> None:
-        if self._temporary_views is not None:
-            self._temporary_views.remove(name)
 
     @property
     def format(self) -> str:
@@ -644,48 +505,64 @@ class Session:
 
         The format "ikebana" reads from the session that was connected last.
         """
-        self.check()
-        with self._lock:
-            if not self._format:
-                self._format = f"{FORMAT}_{secrets.token_hex(4)}"
-                register(self.spark, self._address, self._format)
-            return self._format
+        self._check()
+        return self._frames.format
 
     def _readable(self, name: str) -> Readable:
         """The table or view of a name, for readers of the data source."""
-        self.check()
-        with self._lock:
-            known: dict[str, View | Table] = {**self._views, **self._tables}
-            relation = resolve(known, name, "table or view", self.spark)
-            identity = self._relations[relation.name].identity
-            if isinstance(relation, View):
-                return Readable(relation.name, identity, relation.inner.dataflow, relation.inner.plan.columns)
-            relation.check_readable()
-            return Readable(relation.name, identity, relation.inner.spec.dataflow, relation.inner.spec.fields)
+        self._check()
+        return self._relations.readable(name)
+
+    # Subscriptions.
+
+    def subscriptions(self) -> Listing[SubscriptionInfo]:
+        """The named subscriptions, of `changes(name=...)` and of streams: their positions, and what waits for them."""
+        self._check()
+        return reporting.subscription_infos(self.engine)
+
+    def drop_subscription(self, name: str) -> None:
+        """Drop a named subscription, and what waits for it. Who reads it gets nothing any more."""
+        self._check()
+        self.engine.drop_subscription(name)
+
+    def _follow_by_stream(self, name: str, subscription: str) -> NamedStream:
+        """Continue or create the subscription of a stream that reads a table or view."""
+        named = self.engine.coordinator.named_subscriptions
+        if named is None:
+            raise DataflowError(
+                f"the stream cannot have subscription {subscription!r}",
+                detail="a subscription that has a name is stored, and the session has no storage directory",
+                hint="connect with storage=..., or leave out the option `subscription`",
+            )
+        return named.open_stream(self._relations.rows(name), subscription)
 
     # Closing.
 
     def close(self) -> None:
         """End all streams, views, tables and workers. Closing twice does nothing."""
-        with self._lock:
+        with self._relations.lock:
             if self._closed:
                 return
             self._closed = True
         try:
             for stream in self._streams:
                 stream.end()
+            for server in self._metrics_servers:
+                server.close()
         finally:
             with defer_interrupts():
                 self._hand_over_format()
-                if self._temporary_views is not None and not self._cluster.owns_spark and is_running(self.spark):
-                    self._temporary_views.clear()
+                if not self._cluster.owns_spark and is_running(self.spark):
+                    self._frames.hide_all()
                 self._queries.close()
                 self.engine.close()
                 self._snapshots.close()
+                self._monitor.close()
+                self._expiries.close()
 
     def _end_with_session(self, stream: FollowedStream) -> None:
         """End this stream when the session is closed."""
-        with self._lock:
+        with self._relations.lock:
             self._streams.append(stream)
 
     def _hand_over_format(self) -> None:
@@ -694,9 +571,9 @@ class Session:
         _sessions[:] = map(weakref.ref, sessions)
         others = [session for session in sessions if session.spark is self.spark]
         if others and is_running(self.spark):
-            register(self.spark, others[-1]._address, FORMAT)
+            others[-1]._frames.become_default()
 
-    def check(self) -> None:
+    def _check(self) -> None:
         """Raise if the session was closed, or its SparkSession was stopped."""
         if self._closed:
             raise DroppedError("the session was closed", hint="connect again")
@@ -716,14 +593,9 @@ class Session:
     def __repr__(self) -> str:
         if self._closed:
             return "<ikebana session: closed>"
-        counts = f"{len(self._tables)} tables, {len(self._views)} views"
+        counts = f"{len(self._relations.tables)} tables, {len(self._relations.views)} views"
         return f"<ikebana session: {self.workers} workers, epoch {self.epoch}, {counts}>"
 
     def _repr_html_(self) -> str:
         title = f"<p>{repr(self).strip('<>')}</p>"
         return title if self._closed else title + self.tables()._repr_html_() + self.views()._repr_html_()
-
-
-def _check_name(name: Any, what: str) -> None:
-    if not isinstance(name, str) or not name.strip():
-        raise SchemaError(f"{name!r} is not a valid name for a {what}", hint="give a string that is not empty")

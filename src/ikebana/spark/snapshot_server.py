@@ -15,6 +15,9 @@ Streams. What a stream holds is released when the stream has sent no request for
 Threads. A notification from a worker must be handled quickly, but an answer may have to wait for a lock. A thread of
 the server therefore sends the answers, and releases holds that have expired. The thread does not keep the server alive.
 Commits of writers, which may take long, have a thread each.
+
+Keys. A request is only answered if the key of the client that has sent it allows that. Jobs get their keys here, for
+what they are about to read or write (`ikebana.spark.snapshots`).
 """
 
 from __future__ import annotations
@@ -27,14 +30,29 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING
 
+from ikebana.cluster.client_keys import ClientCredentials, IssuedKeys, allow_hold
+from ikebana.cluster.plain import UndecodableError, decode, encode
+from ikebana.cluster.protocol import Grant
 from ikebana.engine.coordinator import Coordinator
+from ikebana.engine.subscription_readers import NamedStream
 from ikebana.errors import DataflowError, IkebanaError, TimeError
 from ikebana.runtime.messages import Demand, DriverAnswer, DriverQuestion, Hold, Ping, Release
 from ikebana.spark.executions import Executions
-from ikebana.spark.snapshots import Readable, Snapshot, SnapshotRequest, WriteRequest
+from ikebana.spark.snapshots import (
+    DriverReply,
+    DriverRequest,
+    Readable,
+    SessionKeyFile,
+    Snapshot,
+    SnapshotRequest,
+    StreamStart,
+)
 from ikebana.spark.writes import Writes
+
+if TYPE_CHECKING:
+    from ikebana.spark.table import Table
 
 LEASE = 600.0
 """How many seconds an epoch is held after the last request, if it is not known when the query ends."""
@@ -44,6 +62,15 @@ STREAM_LEASE = 3600.0
 
 POLL_SECONDS = 0.2
 """How often the server checks whether executions have ended."""
+
+READ_SECONDS = 24 * 3600.0
+"""How long a DataFrame can be read after it was planned, or last read."""
+
+SESSION_SECONDS = 10 * 365 * 24 * 3600.0
+"""How long the key of a session is valid: longer than any session."""
+
+_SESSION = ("session", "")
+"""What the key of a session is for."""
 
 _ENDED_READERS = 10_000
 """How many readers that have ended are remembered, to refuse their late tasks."""
@@ -70,18 +97,36 @@ class _Stream:
     name: str
     dataflow: str
     epoch: int
+    key: bytes | None = None  # of the last micro-batch
+    named: NamedStream | None = None  # the subscription that it continues, if it has one
 
 
 class SnapshotServer:
     """Answers the requests of readers, and manages what is held for them."""
 
     def __init__(
-        self, coordinator: Coordinator, find: Callable[[str], Readable], executions: Executions, writes: Writes
+        self,
+        coordinator: Coordinator,
+        keys: Callable[[], IssuedKeys],
+        find: Callable[[str], Readable],
+        find_table: Callable[[str], Table],
+        executions: Executions,
+        follow: Callable[[str, str], NamedStream],
     ) -> None:
-        """`find` returns the table or view of a name, and raises if there is none."""
-        self._coordinator, self._find, self._executions, self._writes = coordinator, find, executions, writes
+        """`keys` returns what issues keys for the workers as they are now.
+
+        `find` returns the table or view of a name, `find_table` the table; both raise if there is none. `follow`
+        continues or creates a subscription to a table or view, given its name and that of the subscription.
+        """
+        self._follow = follow
+        self._coordinator, self._find_keys, self._find, self._executions = coordinator, keys, find, executions
         self.number = coordinator.new_number()
         """The recipient number of requests to this server."""
+        self._writes = Writes(coordinator, find_table, keys, self.number)
+        self._key_file = SessionKeyFile(self._session_credentials(), self.number)
+        self._remove_key_file = weakref.finalize(self, self._key_file.close)
+        self.address = self._key_file.address
+        """How Spark's processes on this host reach this server."""
         coordinator.add_listener(self.number, self._enqueue)
         self._stream_leases: dict[int, float] = {}  # when the hold of each stream expires
         self._streams: dict[int, _Stream] = {}  # by hold
@@ -97,8 +142,19 @@ class SnapshotServer:
         )
         self._thread.start()
 
+    @property
+    def _keys(self) -> IssuedKeys:
+        return self._find_keys()
+
+    def _session_credentials(self) -> ClientCredentials:
+        return self._keys.issue(Grant(SESSION_SECONDS, server=self.number), _SESSION)
+
+    def renew_key(self) -> None:
+        """Let Spark's processes on this host reach the new workers, after the workers were replaced."""
+        self._key_file.write(self._session_credentials())
+
     def _enqueue(self, worker: int, inquiry: DriverQuestion) -> None:
-        if isinstance(inquiry.question, WriteRequest) and inquiry.question.kind == "commit":
+        if _is_commit(inquiry):
             threading.Thread(target=self.reply, args=(worker, inquiry), name="ikebana commit", daemon=True).start()
         else:
             self._inquiries.put((worker, inquiry))
@@ -121,44 +177,67 @@ class SnapshotServer:
     def reply(self, worker: int, inquiry: DriverQuestion) -> None:
         """Answer a request that a worker has passed on."""
         try:
-            question = inquiry.question
-            is_write = isinstance(question, WriteRequest)
-            reply = DriverAnswer(inquiry.ticket, self._writes.answer(question) if is_write else self.answer(question))
+            question = decode(inquiry.question, DriverRequest)
+            if question.write is not None:
+                answer = self._writes.answer(question.write, inquiry.client)
+            elif question.snapshot is not None:
+                answer = self.answer(question.snapshot, inquiry.client)
+            else:
+                raise UndecodableError("a request is empty")
+            reply = DriverAnswer(inquiry.ticket, encode(answer, DriverReply))
         except IkebanaError as error:
             reply = DriverAnswer(inquiry.ticket, error=error)
-        except Exception as error:  # without a reply the reader would wait for ever
+        except Exception as error:  # without a reply the reader would wait forever
             failure = DataflowError("the driver could not answer a reader", detail=f"{type(error).__name__}: {error}")
             reply = DriverAnswer(inquiry.ticket, error=failure)
-        with suppress(IkebanaError):  # the workers have ended
-            self._coordinator.command(reply, worker)
+        self._coordinator.tell(reply, worker)
 
     def close(self) -> None:
         """Stop answering. The workers must have ended, so that a pending call of the thread fails."""
         self._coordinator.remove_listener(self.number)
         self._stop_thread()
+        self._remove_key_file()
         self._thread.join()
 
-    def answer(self, request: SnapshotRequest) -> Any:
-        """The answer to a request; raises if the table or view does not exist, or cannot be read at the epoch."""
+    def answer(self, request: SnapshotRequest, client: bytes) -> DriverReply:
+        """The answer to a request of the client with a public key.
+
+        Raises if the key does not allow it, if the table or view does not exist, or cannot be read at the epoch.
+        """
+        self._check_permission(request, client)
         match request.kind:
             case "describe":
-                return self._find(request.name)
+                return DriverReply(readable=self._find(request.name))
             case "check":
                 self._readable(request)
-                return self._epoch(request)
+                self._epoch(request)
+                grant = Grant(READ_SECONDS, server=self.number)
+                return DriverReply(credentials=self._keys.issue(grant, ("read", request.name)))
             case "snapshot":
-                return self._snapshot(request)
+                snapshot = self._snapshot(request)
+                self._keys.renew(client, lambda grant: allow_hold(grant, snapshot.hold, snapshot.dataflow))
+                return DriverReply(snapshot=snapshot)
             case "begin":
-                return self._begin_stream(request)
+                return DriverReply(start=self._begin_stream(request))
+            case "batch":
+                return DriverReply(credentials=self._begin_batch(request))
             case "latest":
                 self._renew_lease(request)
-                return self._latest_epoch(request.name)
+                return DriverReply(number=self._latest_epoch(request.name))
             case "commit":
                 self._renew_lease(request)
                 stream = self._streams[request.hold]
                 stream.epoch = request.epoch or 0
+                if stream.named is not None:
+                    stream.named.acknowledge(stream.epoch)
                 self._coordinator.command(Hold(request.hold, stream.dataflow, stream.epoch))
-                return None
+                return DriverReply()
+
+    def _check_permission(self, request: SnapshotRequest, client: bytes) -> None:
+        """Raise unless the key is that of the session, or of a job that asks for the snapshot which it may read."""
+        purpose = self._keys.purpose(client)
+        if purpose != _SESSION and (request.kind != "snapshot" or purpose != ("read", request.name)):
+            raise DataflowError(f"the key of this job does not allow asking for {request.kind!r} of {request.name!r}")
 
     def _readable(self, request: SnapshotRequest) -> Readable:
         """The table or view of a request; raises if another one has its name now."""
@@ -192,15 +271,29 @@ class SnapshotServer:
 
     # Streams.
 
-    def _begin_stream(self, request: SnapshotRequest) -> Snapshot:
-        readable = self._readable(request)
+    def _begin_stream(self, request: SnapshotRequest) -> StreamStart:
+        readable, named = self._readable(request), None
+        if request.subscription:
+            named = self._follow(readable.name, request.subscription)
         with self._coordinator.lock:
-            epoch = self._epoch(request)
+            epoch = self._epoch(request) if named is None else named.epoch
             hold = self._hold(readable.dataflow, epoch)
         self._stream_leases[hold] = self._clock() + STREAM_LEASE
-        self._streams[hold] = _Stream(readable.name, readable.dataflow, epoch)
+        self._streams[hold] = _Stream(readable.name, readable.dataflow, epoch, named=named)
         self._coordinator.ask(Ping(readable.dataflow))
-        return Snapshot(readable.dataflow, readable.fields, epoch, hold)
+        snapshot = Snapshot(readable.dataflow, readable.fields, epoch, hold)
+        return StreamStart(snapshot, epoch - 1, True) if named is None else _continued(snapshot, named)
+
+    def _begin_batch(self, request: SnapshotRequest) -> ClientCredentials:
+        """A key for the tasks of a micro-batch; that of the one before becomes useless."""
+        self._renew_lease(request)
+        stream = self._streams[request.hold]
+        if stream.key is not None:
+            self._keys.revoke(stream.key)
+        grant = Grant(STREAM_LEASE, holds=((request.hold, stream.dataflow),))
+        credentials = self._keys.issue(grant, ("read", request.name))
+        stream.key = credentials.keys.public
+        return credentials
 
     def _renew_lease(self, request: SnapshotRequest) -> None:
         if request.hold not in self._stream_leases:
@@ -214,6 +307,9 @@ class SnapshotServer:
                 f"the view {request.name!r} was replaced by another query",
                 hint="start the stream again, without its checkpoint",
             )
+        named = self._streams[request.hold].named
+        if named is not None:
+            named.check()
         self._stream_leases[request.hold] = self._clock() + STREAM_LEASE
 
     def _latest_epoch(self, name: str) -> int:
@@ -283,7 +379,9 @@ class SnapshotServer:
         expired = [hold for hold, expires in self._stream_leases.items() if expires <= now]
         for hold in expired:
             del self._stream_leases[hold]
-            self._streams.pop(hold, None)
+            stream = self._streams.pop(hold, None)
+            if stream is not None and stream.named is not None:
+                stream.named.close()
         self._release(expired)
         self._drop_unread()
         polls = [now + POLL_SECONDS for read in self._reads.values() if read.execution is not None]
@@ -317,8 +415,20 @@ class SnapshotServer:
 
     def _release(self, holds: Iterable[int]) -> None:
         for hold in holds:
-            with suppress(IkebanaError):  # the workers have ended
-                self._coordinator.command(Release(hold))
+            self._coordinator.tell(Release(hold))
+
+
+def _continued(snapshot: Snapshot, named: NamedStream) -> StreamStart:
+    """Where a stream starts that has a subscription."""
+    return StreamStart(snapshot, named.acknowledged, named.is_new)
+
+
+def _is_commit(inquiry: DriverQuestion) -> bool:
+    """Whether a question is to commit a write, which may take long."""
+    with suppress(UndecodableError):
+        write = decode(inquiry.question, DriverRequest).write
+        return write is not None and write.kind == "commit"
+    return False
 
 
 def _reader(read: _Read) -> str:

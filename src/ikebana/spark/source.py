@@ -3,6 +3,7 @@
     spark.read.format("ikebana").load("late orders")              # the rows at the last closed epoch
     spark.read.format("ikebana").option("epoch", 12).load(...)    # at an epoch that is held
     spark.readStream.format("ikebana").option("changes", True).load("late orders")   # with columns `epoch` and `diff`
+    ... .option("subscription", "billing")                        # and continues from its checkpoint in later sessions
 
     df.write.format("ikebana").mode("append").save("orders")      # inserts rows into a table, as one transaction
     stream_df.writeStream.format("ikebana").option("op", "upsert").start("orders")    # each micro-batch is one
@@ -69,7 +70,8 @@ def _source(format_name: str, address: SessionAddress) -> type[DataSource]:
             return format_name
 
         def schema(self) -> StructType:
-            readable: Readable = address.ask(SnapshotRequest("describe", self._name()))
+            readable = address.ask(SnapshotRequest("describe", self._name())).readable
+            assert readable is not None
             if self._wants_changes():
                 return spark_schema((*readable.fields, *_CHANGE_FIELDS))
             return frame_schema(readable, address.session, self._epoch())
@@ -84,7 +86,8 @@ def _source(format_name: str, address: SessionAddress) -> type[DataSource]:
             return BatchReader(address, request, self._timeout(), arrow_schema(schema))
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-            return StreamReader(address, self._name(), self._wants_changes(), arrow_schema(schema))
+            subscription = str(self.options.get("subscription", ""))
+            return StreamReader(address, self._name(), self._wants_changes(), arrow_schema(schema), subscription)
 
         def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
             return TableWriter(address, self._write(), schema, overwrite)

@@ -2,9 +2,9 @@
 
 Workers occupy task slots for as long as they live, one each, and other Spark jobs (loading, reading, the user's own)
 need at least one more. A session that is started here has slots for both. The slots of a user's session are checked
-beforehand, because Spark would let a job without slots wait for ever and print nothing.
+beforehand, because Spark would let a job without slots wait forever and print nothing.
 
-A session that is started here logs little, listens on loopback only, has no web UI unless it is asked for, and runs its
+A session that is started here logs little, listens on loopback only, has no web UI unless requested, and runs its
 Python tasks with this interpreter, on a Java runtime that `ikebana.spark.java` finds.
 """
 
@@ -18,11 +18,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ikebana.cluster.interrupts import defer_interrupts
 from ikebana.errors import IkebanaError
+from ikebana.spark.errors import spark_error_summary
 from ikebana.spark.java import java_home
 
 QUIET = {
@@ -70,13 +73,24 @@ def _start(builder: SparkSession.Builder) -> SparkSession:
     before = SparkContext._active_spark_context
     try:
         with defer_interrupts():
-            return builder.getOrCreate()
+            return _started(builder)
     except BaseException:
         context = SparkContext._active_spark_context
         if context is not None and context is not before:
             with defer_interrupts():
                 context.stop()
         raise
+
+
+def _started(builder: SparkSession.Builder) -> SparkSession:
+    try:
+        return builder.getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        raise IkebanaError(
+            "Spark could not be started",
+            detail=spark_error_summary(error),
+            hint="check the settings that were given as config, and the space on the disk of spark.local.dir",
+        ) from error
 
 
 @contextmanager

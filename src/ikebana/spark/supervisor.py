@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -66,23 +65,24 @@ def parse_exit_report(text: str) -> ExitReport | None:
 
 
 def task(
-    configs: list[str], module: str, lost: int, environment: dict[str, str], path: list[str]
-) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """The function that the tasks run.
+    module: str, lost: int, environment: dict[str, str], path: list[str]
+) -> Callable[[Iterable[str]], Iterator[Any]]:
+    """The function that the tasks run. The only element of a partition is the worker's configuration, as JSON.
 
-    `configs` are the workers' configurations as JSON, `module` is run as the worker, and `lost` is the exit code of a
-    worker that lost its connection to another one. `environment` has variables for workers on executors that do not set
-    them. `path` has the directories from which the driver imports modules; those that exist are added.
+    `module` is run as the worker, and `lost` is the exit code of a worker that lost its connection to another one.
+    `environment` has variables for workers on executors that do not set them. `path` has the directories from which the
+    driver imports modules; those that exist are added.
     """
 
-    def supervise(_: Iterable[Any]) -> Iterator[Any]:
+    def supervise(partition: Iterable[str]) -> Iterator[Any]:
         from pyspark import BarrierTaskContext
 
         context = BarrierTaskContext.get()
         worker = context.partitionId()
-        config = json.loads(configs[worker])
+        (line,) = partition
+        config = json.loads(line)
         if not config["host"]:
-            config["host"] = _address(context.getTaskInfos()[worker].address)
+            config["host"] = host_of_task(context.getTaskInfos()[worker].address)
         exit_code = _wait(_start(module, config, environment, path))
         if exit_code == lost:
             time.sleep(_CAUSE_FIRST_SECONDS)
@@ -93,10 +93,14 @@ def task(
     return supervise
 
 
-def _address(task_address: str) -> str:
-    """The numeric address of the executor that runs a task; ZeroMQ does not listen on host names."""
-    host = task_address.rpartition(":")[0] if ":" in task_address else task_address
-    return socket.gethostbyname(host.strip("[]"))
+def host_of_task(address: str) -> str:
+    """The host of the executor that runs a task.
+
+    >>> host_of_task("10.0.0.3:41000"), host_of_task("node3"), host_of_task("[fd00::3]:41000")
+    ('10.0.0.3', 'node3', 'fd00::3')
+    """
+    is_bare = ":" not in address or address.endswith("]")
+    return (address if is_bare else address.rpartition(":")[0]).strip("[]")
 
 
 def _start(module: str, config: dict[str, Any], environment: dict[str, str], path: list[str]) -> Any:

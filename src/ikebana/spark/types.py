@@ -16,19 +16,19 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import CharType, StringType, StructField, StructType, VarcharType
+from pyspark.sql.types import CharType, DataType, StringType, StructField, StructType, VarcharType
 
 from ikebana.errors import SchemaError
 from ikebana.operators.changes import Fields
 from ikebana.spark.errors import spark_error_summary
-from ikebana.spark.naming import CASE
+from ikebana.spark.internals import arrow_schema_of, spark_field_of
+from ikebana.spark.naming import CASE, quote
 
 
 def fields_of(schema: Any, key: Sequence[str] = (), *, case_sensitive: bool = False) -> Fields:
     """The Arrow fields of a schema in any of its forms; key columns are not nullable.
 
-    Unless `case_sensitive`, names that differ in case alone are refused.
+    Unless `case_sensitive`, names that differ only in case are refused.
 
     >>> from pyspark.sql.types import LongType, StringType
     >>> fields_of(StructType().add("id", LongType()).add("name", StringType()), key=["id"])
@@ -45,11 +45,24 @@ def fields_of(schema: Any, key: Sequence[str] = (), *, case_sensitive: bool = Fa
     return tuple(field.with_nullable(field.nullable and field.name not in key) for field in fields)
 
 
+def new_field(name: str, kind: str | DataType, names: Sequence[str], *, case_sensitive: bool = False) -> pa.Field:
+    """The Arrow field of one more column beside those of `names`. `kind` is a SQL type, or a Spark type."""
+    if not isinstance(kind, str | DataType):
+        raise SchemaError(
+            f"the type of column {name!r} is {kind!r}", hint='give a SQL type such as "BIGINT", or a Spark type'
+        )
+    schema = f"{quote(name)} {kind}" if isinstance(kind, str) else StructType([StructField(name, kind)])
+    (field,) = fields_of(schema)
+    _check_names([*names, field.name], case_sensitive)
+    spark_schema([field])  # raises if Spark does not have the type
+    return field
+
+
 def arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema of a Spark schema."""
     fields = [_without_length(field) for field in schema]
     try:
-        return to_arrow_schema(StructType(fields), timezone="UTC")
+        return arrow_schema_of(StructType(fields))
     except PySparkException as error:
         raise SchemaError(
             f"the schema {schema.simpleString()} contains an unsupported type", detail=spark_error_summary(error)
@@ -64,7 +77,7 @@ def spark_schema(fields: Iterable[pa.Field], metadata: Mapping[str, Any] | None 
 
 def _spark_field(field: pa.Field) -> StructField:
     try:
-        return from_arrow_schema(pa.schema([field]), prefer_timestamp_ntz=True)[0]
+        return spark_field_of(field)
     except PySparkException as error:
         raise SchemaError(
             f"column {field.name!r} is of type {field.type}, which Spark does not have",
@@ -88,7 +101,7 @@ def _check_names(names: Sequence[str], case_sensitive: bool) -> None:
             raise SchemaError(
                 f"duplicate column {name!r}"
                 if other == name
-                else f"columns {other!r} and {name!r} differ in case alone",
+                else f"columns {other!r} and {name!r} differ only in case",
                 detail="" if other == name else "column names are not case-sensitive in this SparkSession",
                 hint="rename one of them" + ("" if other == name else f", or set {CASE} to true"),
             )

@@ -13,9 +13,9 @@ gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -26,12 +26,15 @@ from ikebana.errors import DataflowError
 from ikebana.plan.sharing import readers_of
 from ikebana.spark.answers import Top, difference
 from ikebana.spark.errors import spark_error_summary
+from ikebana.spark.naming import quote
 from ikebana.spark.readers import epoch_property
 from ikebana.spark.temporary_views import query_frame
 from ikebana.sql import SourceTable
 from ikebana.sql.planned import CLOCK
+from ikebana.sql.relation import column_names
 
 if TYPE_CHECKING:
+    from ikebana.spark.relations import Relations
     from ikebana.spark.session import Session
     from ikebana.spark.view import View
 
@@ -42,6 +45,24 @@ class Definition:
 
     query: str | DataFrame
     sources: Mapping[str, Definition | SourceTable]
+
+    def renamed(self, columns: Sequence[str]) -> Definition:
+        """The same query with other names for its columns."""
+        if isinstance(self.query, DataFrame):
+            return replace(self, query=self.query.toDF(*columns))
+        return replace(self, query=f"SELECT * FROM ({self.query}) AS t({', '.join(map(quote, columns))})")
+
+
+def definition_of(query: object, relations: Relations) -> Definition | None:
+    """A query that Spark can answer, and what the names in it mean now; None for collections."""
+    if not isinstance(query, str | DataFrame):
+        return None
+    sources: dict[str, Definition | SourceTable] = {}
+    with relations.lock:
+        for name in relations.mentioned(query) if isinstance(query, str) else ():
+            view = relations.views.get(name)
+            sources[name] = (view and view._definition) or relations.sources[name]
+    return Definition(query, sources)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -68,7 +89,7 @@ def verify(session: Session, view: View, definition: Definition | None) -> Verif
     """Compare a view with Spark's answer."""
     if definition is None:
         raise _impossible(view.name, "it was defined by a collection, for which Spark has no query")
-    plan = view.inner.plan
+    plan = view._inner.plan
     if plan.reads_stream:
         raise _impossible(view.name, "it reads a stream, whose rows are not stored")
     if readers_of(plan, {CLOCK}):
@@ -76,12 +97,13 @@ def verify(session: Session, view: View, definition: Definition | None) -> Verif
     top = Top.of(definition.query) if isinstance(definition.query, str) else None
     with ExitStack() as stack:
         with session.engine.coordinator.lock:  # so that all are held at the same epoch
-            held = stack.enter_context(view.inner.hold())
-            session._hold_all(stack)
+            held = stack.enter_context(view._inner.hold())
+            session._relations.hold_all(stack)
         actual = held.to_arrow(held.epoch)
         query = Definition(top.unlimited, definition.sources) if top else definition
         with reading_at(session.spark, session._address.session, held.epoch):
-            expected = _rows(query_of(query, session.spark, session._source_frame), view.name)
+            expected = _rows(query_of(query, session.spark, session._frames.of_source), view.name)
+            expected = expected.rename_columns(column_names(expected.column_names))
     differing = top.difference(actual, expected) if top else difference(actual, expected)
     return Verification(view.name, held.epoch, actual.num_rows, differing)
 
@@ -91,7 +113,7 @@ def query_of(
 ) -> DataFrame:
     """The query as a DataFrame over tables, with the queries of views in place of the views."""
     if isinstance(definition.query, DataFrame):
-        return definition.query
+        return definition.query.select("*")  # Spark keeps what it has shuffled for a DataFrame, of another epoch
     own = {
         name: query_of(source, spark, source_frame) if isinstance(source, Definition) else source_frame(source)
         for name, source in definition.sources.items()

@@ -1,7 +1,8 @@
 """How Spark writes to a table: `df.write.format("ikebana")`, and `writeStream` for streams.
 
 Each task stages the rows of its partition on the workers that own them, as for `Table.load`. A batch, or a micro-batch
-of a stream, is one transaction: queries see all of it or nothing (`ikebana.spark.writes`).
+of a stream, is one transaction: queries see all of it or nothing (`ikebana.spark.writes`). A writer has the key of its
+job, which it gets from the driver when it is created: it can only write to this table.
 
 Columns are checked before the job starts. If a worker refuses rows, the task reports this instead of failing, since a
 retry would not help, and the commit raises the error. The option `op` says whether rows are inserted, upserted or
@@ -13,23 +14,19 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyspark.sql.datasource as datasource
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from ikebana.cluster.client import Client
 from ikebana.errors import DataflowError, SchemaError
+from ikebana.spark.internals import StreamArrowWriter
 from ikebana.spark.loading import Report, RowSender, check_schema, staged_parts
-from ikebana.spark.snapshots import SessionAddress, WriteRequest
-
-if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceStreamArrowWriter as _StreamArrowWriter
-else:
-    _StreamArrowWriter = getattr(datasource, "DataSourceStreamArrowWriter", DataSourceStreamWriter)
+from ikebana.spark.snapshots import DriverReply, SessionAddress, WriteRequest, ask_driver
 
 _STREAM_PROPERTY = "sql.streaming.queryId"
 
@@ -56,17 +53,18 @@ class _Writer:
                 f"table {request.table!r} cannot be overwritten",
                 hint='use mode("append"), or outputMode("append") for a stream',
             )
-        self._address = address
-        self._table = address.ask(request)
+        reply = address.ask(request)
+        assert reply.table is not None and reply.credentials is not None
+        self._credentials, self._table = reply.credentials, reply.table.spec
         self._names, self._selected = tuple(schema.names), tuple(check_schema(schema, self._table, request.op))
         self._request = replace(request, table=self._table.name, job=secrets.token_hex(8))
 
     def _stage(self, batches: Iterator[pa.RecordBatch]) -> Staged:
         context = TaskContext.get()
         stream = (context and context.getLocalProperty(_STREAM_PROPERTY)) or ""
-        transaction = self._address.ask(replace(self._request, kind="begin", stream=stream))
-        credentials, request = self._address.credentials, self._request
-        sender = RowSender(credentials, self._table, transaction, request.op, self._selected)
+        transaction = self._ask(replace(self._request, kind="begin", stream=stream)).number
+        request = self._request
+        sender = RowSender(self._credentials, self._table, transaction, request.op, self._selected)
         selected = (batch.rename_columns(self._names).select(list(self._selected)) for batch in batches)
         return Staged(sender.send(selected), request.job, stream)
 
@@ -80,12 +78,17 @@ class _Writer:
         except BaseException:
             self._abort(messages)
             raise
-        self._address.ask(replace(request, kind="commit", parts=parts, rows=rows))
+        self._ask(replace(request, kind="commit", parts=parts, rows=rows))
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         jobs = {self._request.job, *(message.job for message in messages if isinstance(message, Staged))}
         for job in jobs:
-            self._address.ask(replace(self._request, kind="abort", job=job))
+            with suppress(DataflowError):  # it was aborted before, and its key is useless; or the session has ended
+                self._ask(replace(self._request, kind="abort", job=job))
+
+    def _ask(self, request: WriteRequest) -> DriverReply:
+        with Client(self._credentials) as client:
+            return ask_driver(client, request)
 
 
 class TableWriter(_Writer, DataSourceArrowWriter):
@@ -101,7 +104,7 @@ class TableWriter(_Writer, DataSourceArrowWriter):
         self._abort(messages)
 
 
-class StreamWriter(_Writer, _StreamArrowWriter):
+class StreamWriter(_Writer, StreamArrowWriter):
     """Writes the micro-batches of a stream to a table."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -118,7 +121,7 @@ def stream_writer(
     address: SessionAddress, request: WriteRequest, schema: StructType, overwrite: bool
 ) -> DataSourceStreamWriter:
     """A writer for micro-batches; raises if this version of Spark cannot pass them as Arrow batches."""
-    if not hasattr(datasource, "DataSourceStreamArrowWriter"):
+    if StreamArrowWriter is DataSourceStreamWriter:
         raise DataflowError(
             f"this version of Spark cannot write streams to table {request.table!r}", hint="use table.follow(stream)"
         )

@@ -13,52 +13,75 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ikebana.cluster.client_keys import IssuedKeys, allow_stage
+from ikebana.cluster.protocol import Grant
 from ikebana.engine.coordinator import Coordinator
 from ikebana.engine.tables import Transaction
 from ikebana.errors import DataflowError, SchemaError
-from ikebana.runtime.messages import TableSpec
-from ikebana.spark.snapshots import WriteRequest
+from ikebana.spark.snapshots import DriverReply, TableDefinition, WriteRequest
 
 if TYPE_CHECKING:
     from ikebana.spark.table import Table
 
 _OPS = ("insert", "upsert", "delete")
 
+WRITE_SECONDS = 24 * 3600.0
+"""How long a job may write to a table."""
+
 
 class Writes:
     """Answers the requests of writers. Several threads may do so at once."""
 
-    def __init__(self, coordinator: Coordinator, find: Callable[[str], Table]) -> None:
-        """`find` returns the table of a name, and raises if there is none."""
-        self._coordinator, self._find = coordinator, find
+    def __init__(
+        self, coordinator: Coordinator, find: Callable[[str], Table], keys: Callable[[], IssuedKeys], server: int
+    ) -> None:
+        """`find` returns the table of a name, and raises if there is none; `server` takes the requests of writers.
+
+        `keys` returns what issues keys for the workers as they are now.
+        """
+        self._coordinator, self._find, self._keys, self._server = coordinator, find, keys, server
         self._transactions: dict[str, Transaction] = {}  # by job
         self._jobs: dict[str, str] = {}  # the last job of each stream
+        self._clients: dict[str, set[bytes]] = {}  # the keys that have begun each job
         self._lock = threading.Lock()
 
-    def answer(self, request: WriteRequest) -> Any:
-        """The answer to a request."""
+    def answer(self, request: WriteRequest, client: bytes) -> DriverReply:
+        """The answer to a request of the client with a public key."""
+        if request.kind != "describe" and self._keys().purpose(client) != ("write", request.table):
+            raise DataflowError(f"the key of this job does not allow writing to table {request.table!r}")
         match request.kind:
             case "describe":
                 return self._describe(request)
             case "begin":
-                return self._begin(request)
+                return self._begin(request, client)
             case "commit":
-                return self._commit(request)
+                self._commit(request)
+                self._revoke(request.job)
             case "abort":
                 self._abort(request)
-        return None
+                self._revoke(request.job)
+        return DriverReply()
 
-    def _describe(self, request: WriteRequest) -> TableSpec:
+    def _revoke(self, job: str) -> None:
+        """Make the keys useless that the tasks of a job have used."""
+        with self._lock:
+            clients = self._clients.pop(job, set())
+        for key in clients:
+            self._keys().revoke(key)
+
+    def _describe(self, request: WriteRequest) -> DriverReply:
         table = self._find(request.table)
         if request.op not in _OPS:
             raise SchemaError(f"the option `op` is {request.op!r}", hint=f"use one of {', '.join(_OPS)}")
-        return table.inner.spec
+        credentials = self._keys().issue(Grant(WRITE_SECONDS, server=self._server), ("write", table.name))
+        return DriverReply(table=TableDefinition.of(table._inner.spec), credentials=credentials)
 
-    def _begin(self, request: WriteRequest) -> int:
+    def _begin(self, request: WriteRequest, client: bytes) -> DriverReply:
         """The number of the job's transaction. One of an earlier job of the same stream is aborted."""
         with self._lock:
+            self._clients.setdefault(request.job, set()).add(client)
             transaction = self._transactions.get(request.job)
             if transaction is None:
                 transaction = self._transactions[request.job] = Transaction(self._coordinator)
@@ -66,7 +89,9 @@ class Writes:
                 self._jobs[request.stream] = request.job
                 if earlier in self._transactions:
                     self._transactions.pop(earlier).abort()
-            return transaction.number
+        number = transaction.number
+        self._keys().renew(client, lambda grant: allow_stage(grant, number, request.table))
+        return DriverReply(number=number)
 
     def _commit(self, request: WriteRequest) -> None:
         with self._lock:
@@ -78,20 +103,25 @@ class Writes:
             if request.stream and not self._is_next(table, request):
                 transaction.abort()
                 return
+            position = (request.stream, request.batch) if request.stream else None
             if request.rows:
-                transaction.adopt(table.inner, request.parts)
+                transaction._adopt(table._inner, request.parts)
+                if position is not None:
+                    transaction.note = table._note(position)
                 transaction.commit()
             else:  # no epoch: a stream that reads the table would never be idle
                 transaction.abort()
+                if position is not None:
+                    table._skip(position)
         except BaseException:
             transaction.abort()
             raise
         if request.stream:
-            table.last_batches[request.stream] = request.batch
+            table._last_batches[request.stream] = request.batch
 
     def _is_next(self, table: Table, request: WriteRequest) -> bool:
         """Whether a micro-batch has to be applied; raises if earlier ones are missing."""
-        last = table.last_batches.get(request.stream)
+        last = table._last_batches.get(request.stream)
         if last is None and request.batch > 0 and not request.resume:
             raise DataflowError(
                 f"table {table.name!r} cannot continue from the checkpoint of this stream",

@@ -3,8 +3,24 @@
 `lower` turns a `Planned` query into a collection over `SourceTable`s.
 """
 
-from ikebana.sql.lowering.query import Lowered, lower
-from ikebana.sql.planned import Planned
-from ikebana.sql.relation import SourceTable
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ikebana.lazy_imports import lazy_names
+
+if TYPE_CHECKING:
+    from ikebana.sql.lowering.query import Lowered, lower
+    from ikebana.sql.planned import Planned
+    from ikebana.sql.relation import SourceTable
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "ikebana.sql.lowering.query": ["Lowered", "lower"],
+        "ikebana.sql.planned": ["Planned"],
+        "ikebana.sql.relation": ["SourceTable"],
+    },
+)
 
 __all__ = ["Lowered", "Planned", "SourceTable", "lower"]

@@ -341,7 +341,7 @@ class _Paths:
         named = tuple(pair for pair in side.columns.items() if self._is_needed(pair[0], {at}, self._residual))
         relation = side.relation
         if later:
-            relation = replace(relation, source=relation.source.later())
+            relation = replace(relation, source=relation.source._later())
         path = _Path(relation.project(named or _ANY_ROW), {at}, list(self._residual))
         self._filter(path)
         return path

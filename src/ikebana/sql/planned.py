@@ -12,8 +12,11 @@ A leaf has a table or a constant, or is an `OneRowRelation` or a reference of a 
 Other nodes that differ from Spark's JSON:
 
 - `Generate` has in `unrequiredChildIndex` the positions of the columns of its child that it drops.
-- A CASE that contains other CASEs is an `UnresolvedFunction`, and so are those: its children are those of `CaseWhen`.
-- `UnionLoop` has in `maxDepth` and `maxRows` the most rounds and rows that it may have; -1 is no limit.
+- A CASE that contains other CASEs is a call of `case`, and so are those: its children are those of `CaseWhen`. Other
+  expressions whose JSON would lack something are calls too: see `ikebana.spark.planning.rewriting`. A call is an
+  `UnresolvedFunction`.
+- `UnionLoop` has in `maxDepth` and `maxRows` the most rounds and rows that it may have; -1 is no limit. `isSet` is true
+  if it was written with UNION, which Spark does not have.
 - Literals of type timestamp are in UTC and end with a Z, whatever the session's time zone is.
 
 The clock has one row with one column, `NOW`: what `now()` reads. The table of parameters has a row for each set of
@@ -25,15 +28,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ikebana.expressions import Config
+if TYPE_CHECKING:  # Spark's processes that plan reads need the names below, and no expressions
+    from ikebana.expressions import Config
 
 TABLE = "ikebana.table"
 IDENTITY = "ikebana.identity"
 CONSTANT = "ikebana.constant"
+
+SESSION_WINDOW = "spark.sessionWindow"
+"""The metadata of a column in GROUP BY whose intervals are to be merged into sessions."""
 
 CLOCK = "ikebana.clock"
 """The table that contains the current time."""

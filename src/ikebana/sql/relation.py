@@ -185,6 +185,21 @@ def unique_name(name: str, taken: Iterable[str]) -> str:
     return f"{name} {number}"
 
 
+def column_names(names: Sequence[str]) -> list[str]:
+    """Distinct names for the columns of a view: if several have one name, the second is called `name_2`, and so on.
+
+    >>> column_names(["id", "name", "id", "id_2"])
+    ['id', 'name', 'id_3', 'id_2']
+    """
+    distinct, taken = list[str](), set(names)
+    for name in names:
+        number, chosen = 2, name
+        while chosen in distinct or (chosen != name and chosen in taken):
+            chosen, number = f"{name}_{number}", number + 1
+        distinct.append(chosen)
+    return distinct
+
+
 def substituted(expression: Expression, columns: Mapping[str, Expression]) -> Expression:
     """An expression with its columns replaced, by name; columns that `columns` does not have stay as they are."""
     if isinstance(expression, Column):

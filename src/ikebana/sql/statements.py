@@ -23,7 +23,7 @@ from ikebana.engine import Engine, View
 from ikebana.engine.deadline import Deadline
 from ikebana.engine.prepared import KEEP, Binding, Prepared
 from ikebana.engine.prepared_reads import Values
-from ikebana.engine.views import plain_rows
+from ikebana.engine.result_tables import plain_rows
 from ikebana.errors import SqlError
 from ikebana.reducers.ordering import sort_table
 from ikebana.sql.lowering.key_lookups import key_lookup
@@ -64,7 +64,9 @@ class Statement(Prepared[Binding]):
         keep: int = KEEP,
     ) -> None:
         """`keep` is how many sets of values stay open after `read`, the most recently read ones."""
-        table = engine.table(f"parameters of {name}", [pa.field(BINDING_ID, pa.int64()), *parameters], BINDING_ID)
+        table = engine.table(
+            f"parameters of {name}", [pa.field(BINDING_ID, pa.int64()), *parameters], BINDING_ID, durable=False
+        )
         try:
             with_parameters = _WithParameters(tables, SourceTable(PARAMETERS, table, (BINDING_ID,)))
             lowered = lower(planned, with_parameters)

@@ -28,17 +28,15 @@ from ikebana.encoding.lanes import (
     Lane,
     constant,
     constant_diffs,
-    empty_diffs,
     empty_lane,
     held_bytes,
-    in_huge_pages,
-    in_small_pages,
-    trimmed,
 )
 from ikebana.encoding.payload import Payload
 from ikebana.encoding.schema import Schema
-from ikebana.kernels import expand_ranges, match_keys, narrow_ranges, seek_ranges
+from ikebana.encoding.spaces import Space
+from ikebana.kernels import expand_ranges, match_keys, narrow_ranges
 from ikebana.trace.description import Description
+from ikebana.trace.key_search import KeySearch
 from ikebana.trace.updates import Sorted, Updates
 
 CACHED_PREDICATES = 64
@@ -59,7 +57,7 @@ class Batch(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes that the batch takes in memory."""
+        """The number of bytes that the batch takes, in memory and in mapped files."""
         ...
 
     def __len__(self) -> int:
@@ -113,7 +111,7 @@ def rows_of(starts: Lane, ends: Lane) -> Lane:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredBatch:
-    """A batch in memory: a lane for each field of the index. Constant lanes are stored once.
+    """A batch in memory, or in mapped files: a lane for each field of the index. Constant lanes are stored once.
 
     `collided` lists, in ascending order, the key lanes in which rows with different data have equal lanes.
     """
@@ -122,7 +120,10 @@ class StoredBatch:
     ident: Lane
     collided: Lane
     description: Description
+    mapped_bytes: int = 0
+    """How many of its bytes are in mapped files, which the system can evict from memory."""
     _flags_cache: dict[Any, Array] = dataclass_field(default_factory=dict)
+    _search: KeySearch = dataclass_field(default_factory=KeySearch)
     addresses: list[Lane] = dataclass_field(default_factory=list)
     """Where the lanes are, for programs: empty, or as `ikebana.trace.cells` has written it."""
 
@@ -154,16 +155,18 @@ class StoredBatch:
 
     @property
     def nbytes(self) -> int:
-        return self.updates.nbytes + held_bytes(self.ident, self.collided, *self._flags_cache.values())
+        cached = held_bytes(*self._flags_cache.values()) + self._search.nbytes
+        return self.updates.nbytes + held_bytes(self.ident, self.collided) + cached
 
     def __len__(self) -> int:
         return len(self.updates)
 
     def seek(self, keys: Lane) -> tuple[Lane, Lane]:
-        return seek_ranges(self.updates.key, keys)
+        return self._search.ranges(self.updates.key, keys)
 
     def seek_values(self, keys: Lane, vals: Lane) -> tuple[Lane, Lane]:
-        return narrow_ranges(self.updates.val, *self.seek(keys), vals)
+        ranges = self.seek(keys)
+        return narrow_ranges(self.updates.val, *ranges, vals) if self.schema.val.fields else ranges
 
     def match(self, keys: Lane) -> Lane:
         return match_keys(keys, self.updates.key)
@@ -205,20 +208,24 @@ class BatchBuilder:
     The merge writes into `out`, a little at a time. Lanes known to be constant take no space.
     """
 
-    def __init__(self, schema: Schema, times: Lane, rows: int, collided: Lane) -> None:
-        self._schema, self._times, self._collided = schema, times, collided
+    def __init__(self, schema: Schema, times: Lane, rows: int, collided: Lane, space: Space) -> None:
+        self._schema, self._times, self._collided, self._space = schema, times, collided, space
         self.out = LaneSlice(
-            in_small_pages(empty_lane(rows)) if schema.key.fields else constant(0, rows),
-            in_small_pages(empty_lane(rows)) if schema.val.fields else constant(0, rows),
-            empty_lane(rows) if len(collided) else constant(0, rows),
-            in_small_pages(empty_lane(rows, np.int32)) if len(times) > 1 else constant(0, rows, np.int32),
-            in_small_pages(empty_diffs(len(schema.diffs), rows)),
+            space.empty(rows) if schema.key.fields else constant(0, rows),
+            space.empty(rows) if schema.val.fields else constant(0, rows),
+            space.empty(rows) if len(collided) else constant(0, rows),
+            space.empty(rows, np.int32) if len(times) > 1 else constant(0, rows, np.int32),
+            space.empty((len(schema.diffs), rows)),
         )
 
     def finish(self, rows: int, payload: Payload, description: Description, varied: bool) -> StoredBatch:
         """Return the batch of the first `rows` rows; `varied` is false if all their diffs are equal."""
-        out = self.out
-        diffs = trimmed(out.diffs, rows) if varied or not rows else constant_diffs(out.diffs[:, 0].copy(), rows)
-        key, val, tix = (in_huge_pages(trimmed(lane, rows)) for lane in (out.key, out.val, out.tix))
+        out, space = self.out, self._space
+        key, val, ident, tix = (space.trimmed(lane, rows) for lane in (out.key, out.val, out.ident, out.tix))
+        if varied or not rows:
+            diffs = space.trimmed(out.diffs, rows)
+        else:
+            diffs = constant_diffs(out.diffs[:, 0].copy(), rows)
+            space.free(out.diffs)
         updates = Updates(self._times, tix, diffs, self._schema, key, val, payload)
-        return StoredBatch(updates, trimmed(out.ident, rows), self._collided, description)
+        return StoredBatch(updates, ident, self._collided, description, space.mapped_bytes)

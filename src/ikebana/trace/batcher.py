@@ -16,12 +16,13 @@ from collections.abc import Generator, Iterator
 from functools import cached_property
 
 from ikebana.encoding.schema import Schema
+from ikebana.encoding.spill_files import SpillFiles
 from ikebana.errors import TimeError
 from ikebana.time import Antichain
 from ikebana.trace import time_tables
 from ikebana.trace.batch import StoredBatch
 from ikebana.trace.description import Description
-from ikebana.trace.merge import Merge
+from ikebana.trace.merge import Merge, spilled
 from ikebana.trace.updates import Sorted, Updates, check_times, consolidate, consolidate_all
 
 CONSOLIDATE_FROM = 1 << 20
@@ -34,8 +35,9 @@ RUN = 1 << 22
 class Batcher:
     """Updates of one schema, waiting for their times to pass."""
 
-    def __init__(self, schema: Schema, lower: Antichain, name: str) -> None:
-        self.schema, self.lower, self.name = schema, lower, name
+    def __init__(self, schema: Schema, lower: Antichain, name: str, spill: SpillFiles | None = None) -> None:
+        """`spill` is where large batches are; without it, they are in memory."""
+        self.schema, self.lower, self.name, self._spill = schema, lower, name, spill
         self._dimensions = lower.dimensions or 1
         self._parts: list[Updates] = []
         self._rows = 0
@@ -74,7 +76,9 @@ class Batcher:
     def seal(self, upper: Antichain) -> StoredBatch:
         """Return the batch of the updates at times in [lower, upper); the lower frontier becomes `upper`."""
         due, description = self._take_due(upper)
-        return StoredBatch.of(consolidate_all(due) if due else self._nothing, description)
+        if not due:
+            return StoredBatch.of(self._nothing, description)
+        return spilled(StoredBatch.of(consolidate_all(due), description), self._spill)
 
     def seal_in_steps(self, upper: Antichain) -> Generator[None, None, StoredBatch]:
         """Like `seal`, with a pause after about every `RUN` rows."""
@@ -85,7 +89,7 @@ class Batcher:
         for run in _runs(due):
             if runs:
                 yield
-            runs.append(StoredBatch.of(consolidate_all(run), description))
+            runs.append(spilled(StoredBatch.of(consolidate_all(run), description), self._spill))
         del due
         while len(runs) > 1:
             merged: list[StoredBatch] = []
@@ -96,7 +100,7 @@ class Batcher:
         return runs[0].described(description)
 
     def _merged(self, one: StoredBatch, other: StoredBatch) -> Generator[None, None, StoredBatch]:
-        merge = Merge(one, other, one.description.since)
+        merge = Merge(one, other, one.description.since, self._spill)
         while merge.remaining:
             merge.work(RUN)
             yield

@@ -21,6 +21,7 @@ from functools import reduce
 from typing import Self
 
 from ikebana.encoding.schema import Schema
+from ikebana.encoding.spill_files import SpillFiles
 from ikebana.errors import DroppedError, TimeError
 from ikebana.time import Antichain, Time
 from ikebana.trace.batch import Batch, StoredBatch
@@ -34,10 +35,20 @@ from ikebana.trace.views import Advanced
 class Trace:
     """A spine and the frontiers of its readers. Used through handles only."""
 
-    def __init__(self, schema: Schema, lower: Antichain, *, name: str = "trace", effort: str = "default") -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        lower: Antichain,
+        *,
+        name: str = "trace",
+        effort: str = "default",
+        spill: SpillFiles | None = None,
+    ) -> None:
         self.schema, self.name = schema, name
-        self.spine = Spine(lower, effort)
+        self.spine = Spine(lower, effort, spill)
         self._frontiers: dict[int, Antichain] = {}
+        self.changes = 0
+        """How many updates were ever written, by visits and by programs; those that cancel later count, too."""
         self._moved = False
         self._queues: list[weakref.ref[BatchQueue]] = []  # in the order in which they were attached
         self._next = 0
@@ -50,11 +61,16 @@ class Trace:
     def insert(self, batch: StoredBatch) -> None:
         """Append a batch, and pass it to every attached queue."""
         self._set_since()
+        self.changes += len(batch)
         self.spine.insert(batch)
         self._push(batch)
 
-    def publish(self, batch: StoredBatch | None, upper: Antichain) -> None:
-        """Note that a program has completed all times before `upper`; pass what it has written to every queue."""
+    def publish(self, batch: StoredBatch | None, upper: Antichain, changes: int = 0) -> None:
+        """Note that a program has completed all times before `upper`; pass what it has written to every queue.
+
+        `changes` is the number of updates that it has written.
+        """
+        self.changes += changes
         self.spine.upper = upper
         if batch is not None:
             self._push(batch)
@@ -101,23 +117,23 @@ class Trace:
         elif memtable.capacity < memtable.most_rows:
             memtable.grow(min(GROWTH * memtable.capacity, memtable.most_rows))
         elif len(memtable):
-            self.spill()
+            self.flush_memtable()
         else:
             memtable.grow(LARGEST_ROWS)
         return True
 
     def keep_small(self) -> None:
-        """Note that a program has changed the trace; spill a memtable that a large change has filled."""
+        """Note that a program has changed the trace; flush a memtable that a large change has filled."""
         memtable = self.spine.memtable
         if memtable is not None:
             memtable.changes += 1
             if memtable.capacity > memtable.most_rows:
-                self.spill()
+                self.flush_memtable()
 
-    def spill(self) -> None:
+    def flush_memtable(self) -> None:
         """Turn the rows of the memtable into a batch."""
         self._set_since()
-        self.spine.spill()
+        self.spine.flush_memtable()
 
     def store_unread(self) -> None:
         """Place the batches that nobody has read yet."""
@@ -219,6 +235,11 @@ class Handle(Reader):
         return self._alive("measure it").spine.nbytes
 
     @property
+    def mapped_bytes(self) -> int:
+        """How many of these bytes are in mapped files."""
+        return self._alive("measure it").spine.mapped_bytes
+
+    @property
     def readers(self) -> int:
         """The number of handles on the trace, including this one."""
         return self._alive("count its readers").readers
@@ -303,24 +324,20 @@ class BatchQueue:
         self.name, self._wrap = trace.name, wrap
         self.history = [wrap(wrap_history(batch)) for batch in trace.spine.batches()]
         self.upper = trace.spine.upper
-        self._waiting: deque[Batch] = deque()
+        self.waiting: deque[Batch] = deque()
+        """The batches that were added since the last call of `take`, as they were added."""
         self.on_push: Callable[[], None] | None = None  # called for every batch that is not empty
         trace.follow(self)
 
     def push(self, batch: Batch) -> None:
-        self._waiting.append(batch)
+        self.waiting.append(batch)
         if self.on_push is not None and len(batch):
             self.on_push()
 
-    @property
-    def has_waiting(self) -> bool:
-        """Whether batches were added since the last call of `take`."""
-        return bool(self._waiting)
-
     def take(self) -> list[Batch]:
         """Return the batches added since the last call, in order, including empty ones."""
-        batches = [self._wrap(batch) for batch in self._waiting]
-        self._waiting.clear()
+        batches = [self._wrap(batch) for batch in self.waiting]
+        self.waiting.clear()
         if batches:
             self.upper = batches[-1].description.upper
         return batches

@@ -3,7 +3,7 @@
 A program (`ikebana.kernels.program`) adds a few rows to a trace in nanoseconds, where a batch takes a hundred
 microseconds to seal and to store. The rows of a memtable are sorted like those of a batch. To all other readers the
 memtable is the newest batch of the trace. When it is full, or the trace is given a batch, its rows become a batch of
-the spine (*spill*).
+the spine (*flush*).
 
 A table of integers describes the trace by addresses (`ikebana.kernels.addresses`): the memtable, and all batches of the
 spine. The memtable holds on to these batches, and makes the table again when the spine has changed.
@@ -40,17 +40,17 @@ from ikebana.trace.cells import cells_of, payload_fields
 from ikebana.trace.description import Description
 from ikebana.trace.updates import NO_KEYS, Sorted, Updates, compressed_diffs
 
-FEW_ROWS = 16
-"""The capacity of a new memtable."""
+FEW_ROWS, FEW_BYTES = 16, 1 << 11
+"""The capacity of a new memtable, and its bytes if rows are wide: most traces of idle queries stay empty."""
 
 GROWTH = 4
 """How many times as many rows fit into a memtable after it has grown."""
 
 MOST_ROWS = 512
-"""The greatest capacity between changes: larger memtables cost more to insert into than a spill saves."""
+"""The greatest capacity between changes: larger memtables cost more to insert into than a flush saves."""
 
 MOST_ROWS_IF_FILLED_FAST, FEW_CHANGES, MANY_CHANGES = 1024, 16, 256
-"""The same for a memtable that a few changes have filled, and how many these are: a spill costs 0.2 ms, and copying the
+"""The same for a memtable that a few changes have filled, and how many these are: a flush costs 0.2 ms, and copying the
 rows of a larger memtable in each change up to 10 us. After many small changes, it is small again."""
 
 LARGEST_ROWS = 1 << 15
@@ -94,12 +94,13 @@ class Memtable:
         self._size = layout.CELLS + layout.COLUMN_CELLS * len(self._columns)  # of the cells of a batch
         self._table = np.zeros(layout.HEADER + self._size, np.int64)
         self._heap: list[Array] = []  # the bytes of texts, in pieces that are never written again
-        self._allocate(FEW_ROWS)
+        self._first_payload = layout.FIRST_DIFF_LANE + len(schema.diffs)  # lane
+        self._lane_count = self._first_payload + 2 * len(self._columns)
+        self._allocate(min(FEW_ROWS, FEW_BYTES // (16 * self._lane_count) + 1))
 
     def _allocate(self, capacity: int) -> None:
         """Make an empty memtable of another capacity; the table must be made again."""
-        first = layout.FIRST_DIFF_LANE + len(self._schema.diffs)  # of the lanes of payload
-        lanes = first + 2 * len(self._columns)
+        first, lanes = self._first_payload, self._lane_count
         block = np.zeros(2 * lanes * capacity + GUARDS, np.int64)
         self._lanes, self._guards = (
             block[: 2 * lanes * capacity].reshape(lanes, 2 * capacity),
@@ -246,7 +247,7 @@ class Memtable:
     def _stored(self, lanes: Lane, description: Description) -> StoredBatch:
         times = lanes[layout.EPOCH_LANE : layout.EPOCH_LANE + self._dimensions].T
         table, tix = time_tables.distinct_times(np.ascontiguousarray(times))
-        first = layout.FIRST_DIFF_LANE + len(self._schema.diffs)
+        first = self._first_payload
         diffs = compressed_diffs(lanes[layout.FIRST_DIFF_LANE : first])
         key, val = lanes[layout.KEY_LANE], lanes[layout.VAL_LANE]
         payload = [

@@ -4,6 +4,9 @@ The output has the updates of both batches, with times advanced to the frontier 
 updates that cancel are removed. `work` takes rows from the inputs until its fuel is spent, and may be called again. The
 inputs stay readable until the output is complete and replaces them.
 
+Large outputs are written to spill files (`ikebana.encoding.spill_files`) if the worker has a directory for them;
+`spilled` moves a batch there that was not written by a merge.
+
 Cost: starting a merge takes a pass over the inputs' tables of distinct times. If lanes are hashes, each step verifies
 the data of rows with equal lanes. A collision that this detects makes the merge start over, with all collisions known;
 so that happens at most once.
@@ -13,15 +16,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from ikebana.encoding.lanes import Lane, constant, empty_lane
+from ikebana.encoding.lanes import Lane, constant
 from ikebana.encoding.payload import PayloadMerge
+from ikebana.encoding.spaces import IN_MEMORY
+from ikebana.encoding.spill_files import SpillFiles
 from ikebana.kernels import merge_rows, merge_untimed, union_times
 from ikebana.kernels.layout import AT_A, AT_B, FINAL, MERGE_CELLS, PAIRS, VARIED
 from ikebana.time import Antichain
 from ikebana.trace import time_tables
 from ikebana.trace.batch import BatchBuilder, LaneSlice, StoredBatch
 from ikebana.trace.description import Description
-from ikebana.trace.updates import Updates, idents, same_data, sort_updates
+from ikebana.trace.updates import Updates, consolidate, idents, same_data, sort_updates
+
+MOST_AT_ONCE = 1 << 20
+"""A merge that is finished at once takes at most so many rows in a step, which bounds its working memory."""
 
 _NO_PAIRS = np.empty((2, 0), np.int64)
 
@@ -29,8 +37,11 @@ _NO_PAIRS = np.empty((2, 0), np.int64)
 class Merge:
     """A merge of two batches, `older` and `newer`, in progress."""
 
-    def __init__(self, older: StoredBatch, newer: StoredBatch, since: Antichain) -> None:
-        self.older, self.newer = older, newer
+    def __init__(
+        self, older: StoredBatch, newer: StoredBatch, since: Antichain, spill: SpillFiles | None = None
+    ) -> None:
+        """`spill` is where the output is written if it is large; without it, the output is in memory."""
+        self.older, self.newer, self._spill = older, newer, spill
         self._description = Description(older.description.lower, newer.description.upper, since)
         union, self._older_rank, self._newer_rank = union_times(older.times, newer.times)
         self._times, self._compacted = time_tables.compacted_times(union, since)
@@ -41,9 +52,10 @@ class Merge:
         self._collided = collided
         self._idents = _common_idents(older, newer, collided) if len(collided) else None
         self._state = np.zeros(MERGE_CELLS, np.int64)
-        self._builder = BatchBuilder(schema, self._times, len(self), collided)
-        self._payload = PayloadMerge(older.payload, newer.payload) if schema.hashed else None
-        self._src = empty_lane(len(self)) if schema.hashed else constant(0, len(self))
+        space = IN_MEMORY if self._spill is None else self._spill.space_for(older.nbytes + newer.nbytes)
+        self._space, self._builder = space, BatchBuilder(schema, self._times, len(self), collided, space)
+        self._payload = PayloadMerge(older.payload, newer.payload, space) if schema.hashed else None
+        self._src = space.empty(len(self)) if schema.hashed else constant(0, len(self))
 
     def __len__(self) -> int:
         """The number of rows of both inputs: the total work, and an upper bound of the output's rows."""
@@ -84,6 +96,7 @@ class Merge:
     def finish(self) -> StoredBatch:
         """Return the merged batch; every row must have been taken."""
         payload = self._payload.finish() if self._payload else ()
+        self._space.free(self._src)
         return self._builder.finish(int(self._state[FINAL]), payload, self._description, bool(self._state[VARIED]))
 
     def _window(self, batch: StoredBatch, start: int, rows: int, side: int) -> LaneSlice:
@@ -103,6 +116,26 @@ class Merge:
             parts.append(batch.gather(rows))
         both = Updates.concat(parts)
         return bool(same_data(both, places[0], both, places[1]).all())
+
+
+def finished(merge: Merge) -> StoredBatch:
+    """Finish a merge at once, and return the merged batch."""
+    while merge.remaining:
+        merge.work(MOST_AT_ONCE)
+    return merge.finish()
+
+
+def nothing_after(batch: StoredBatch) -> StoredBatch:
+    """Return an empty batch at no times, to merge a batch with."""
+    end = Description(batch.description.upper, batch.description.upper, batch.description.since)
+    return StoredBatch.of(consolidate(Updates.empty(batch.schema, batch.times.shape[1])), end)
+
+
+def spilled(batch: StoredBatch, spill: SpillFiles | None) -> StoredBatch:
+    """Return a batch that is in spill files if it is large enough for that, and not in mapped files yet."""
+    if spill is None or batch.mapped_bytes or not spill.is_large(batch.nbytes):
+        return batch
+    return finished(Merge(batch, nothing_after(batch), batch.description.since, spill))
 
 
 def _distinct(rows: Lane) -> tuple[Lane, Lane]:

@@ -31,6 +31,9 @@ trace is read or `store_unread` is called: instead of once for each level, rows 
 **The memtable**, if programs write the trace (`ikebana.trace.memtable`), has the newest rows. They become a batch when
 it is full, and before any other batch is inserted.
 
+**Spilled batches.** If the worker has a directory for that, large batches are in mapped files
+(`ikebana.encoding.spill_files`): the output of merges from the start, others when they are inserted.
+
 **Empty batches** move the upper frontier and are not stored: the description of the next batch starts where the
 last stored one ended.
 
@@ -38,10 +41,11 @@ last stored one ended.
 sets `since` to the meet of all readers' frontiers before each call that may start a merge.
 
 **Idle time.** `merge_some` does work that no insertion has to wait for: it continues merges in progress; it merges a
-batch that has shrunk so much that it fits into the level of its newer neighbour; and it rewrites a batch, compacted,
-if at least one in `COMPACT_FROM` of its rows is at a time that becomes equal to the time of more rows (by a sample).
-It ends: merging leaves fewer batches; and rows whose times have become equal do not count again. In a trace that only
-grows, it does no more than insertions would do.
+batch that has shrunk so much that it fits into the level of its newer neighbour; it merges a batch with its older
+neighbour if the batch retracts as many rows as one in `COMPACT_FROM` of the neighbour's; and it rewrites a batch,
+compacted, if at least one in `COMPACT_FROM` of its rows is at a time that becomes equal to the time of more rows. (The
+last two are decided by a sample.) It ends: merging leaves fewer batches; and rows whose times have become equal do not
+count again. In a trace that only grows, it does no more than insertions would do.
 
 Invariants: each level has at most two batches, and at most `RECENT` - 1 tiny batches wait, so that there are at most
 2 + 2*log2(updates) + RECENT - 1 batches; descriptions are contiguous; an insertion of n rows moves at most
@@ -71,14 +75,15 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ikebana.encoding.lanes import Index
+from ikebana.encoding.lanes import Array
+from ikebana.encoding.spill_files import SpillFiles
 from ikebana.time import Antichain
 from ikebana.trace.batch import StoredBatch
 from ikebana.trace.description import Description
 from ikebana.trace.memtable import Memtable
-from ikebana.trace.merge import Merge
+from ikebana.trace.merge import MOST_AT_ONCE, Merge, nothing_after, spilled
 from ikebana.trace.time_tables import advanced, compacted_times
-from ikebana.trace.updates import Updates, consolidate, consolidate_all
+from ikebana.trace.updates import consolidate_all
 
 HEAD = 256
 """The capacity of level 0, in rows."""
@@ -120,8 +125,9 @@ class Level:
 class Spine:
     """The batches of one trace."""
 
-    def __init__(self, lower: Antichain, effort: str = "default") -> None:
-        self.upper = lower
+    def __init__(self, lower: Antichain, effort: str = "default", spill: SpillFiles | None = None) -> None:
+        """`spill` is where large batches are; without it, all batches are in memory."""
+        self.upper, self._spill = lower, spill
         self._is_in_loop = (lower.dimensions or 1) > 1
         self._stored_upper = self.lower = lower  # the upper frontier of the last stored batch
         self._effort = EFFORT[effort]
@@ -168,6 +174,11 @@ class Spine:
         held = sum(batch.nbytes for batch in (*self._settled_batches(), *self._unread))
         return held if self.memtable is None else held + self.memtable.nbytes
 
+    @property
+    def mapped_bytes(self) -> int:
+        """How many of these bytes are in mapped files."""
+        return sum(batch.mapped_bytes for batch in (*self._settled_batches(), *self._unread))
+
     def __len__(self) -> int:
         """The number of stored updates."""
         settled = sum(map(len, (*self._settled_batches(), *self._unread)))
@@ -180,7 +191,7 @@ class Spine:
         if not len(batch):
             self.upper = batch.description.upper
             return
-        self.spill()
+        self.flush_memtable()
         if not self._is_in_loop:
             self._insert(batch)
             return
@@ -198,7 +209,7 @@ class Spine:
             self._insert(unread[0] if len(unread) == 1 else self._joined(unread))
             self.upper = upper
 
-    def spill(self) -> None:
+    def flush_memtable(self) -> None:
         """Turn the rows of the memtable into a batch."""
         batch = self.take_memtable()
         if batch is not None:
@@ -225,7 +236,7 @@ class Spine:
         if not is_tiny or sum(map(len, self._recent)) + len(batch) > HEAD:
             self._store_recent()
         d = batch.description
-        batch = batch.described(Description(self._stored_upper, d.upper, d.since))
+        batch = spilled(batch, self._spill).described(Description(self._stored_upper, d.upper, d.since))
         self._stored_upper = d.upper
         if is_tiny:
             self._recent.append(batch)
@@ -296,7 +307,7 @@ class Spine:
         here.batches.append(batch)
         oldest = here.batches[0]
         if oldest is not batch and len(oldest) <= HEAD << level:
-            here.merge = Merge(oldest, batch, self.since)
+            here.merge = self._merge(oldest, batch)
         self._move_up(level)
 
     def _make_room(self, level: int) -> None:
@@ -362,14 +373,18 @@ class Spine:
                 below = _rows(self._levels[:number])
             below += len(level)
 
+    def _merge(self, older: StoredBatch, newer: StoredBatch) -> Merge:
+        """Begin to merge two batches."""
+        return Merge(older, newer, self.since, self._spill)
+
     def _merged(self, older: StoredBatch, newer: StoredBatch) -> StoredBatch:
         """Merge two batches at once."""
-        return self._finished(Merge(older, newer, self.since))
+        return self._finished(self._merge(older, newer))
 
     def _finished(self, merge: Merge) -> StoredBatch:
         """Finish a merge at once."""
-        while merge.remaining:  # once, unless the merge detects a collision and starts over
-            self._work(merge, merge.remaining)
+        while merge.remaining:
+            self._work(merge, MOST_AT_ONCE)
         return merge.finish()
 
     def _work(self, merge: Merge, fuel: int) -> int:
@@ -395,7 +410,7 @@ class Spine:
                     self._complete(number)
                     self._settle()
                 return True
-        return self._join_shrunk() or self._compact(rows)
+        return self._join_shrunk() or self._join_retracting() or self._compact(rows)
 
     def _join_shrunk(self) -> bool:
         """Start to merge a batch with its newer neighbour if it fits into the neighbour's level.
@@ -413,6 +428,23 @@ class Spine:
             newer = number if level.batches else newer
         return False
 
+    def _join_retracting(self) -> bool:
+        """Start to merge a batch with its older neighbour if it retracts many rows: they probably cancel.
+
+        No merge is in progress, so each level has at most one batch. The merge is placed at the level of the older
+        batch; what remains below is less than the capacity of the level that the newer batch has left.
+        """
+        newer = None
+        for number, level in enumerate(self._levels):
+            if not level.batches:
+                continue
+            if newer is not None and COMPACT_FROM * _retractions(self._levels[newer].batches[0]) >= len(level):
+                self._put(self._levels[newer].batches.pop(), number)
+                self._settle()
+                return True
+            newer = number
+        return False
+
     def _compact(self, rows: int) -> bool:
         """Rewrite the oldest batch that is worth it; no merge is in progress. Return whether there is one."""
         self._give_up_compaction()
@@ -421,7 +453,7 @@ class Spine:
             batch = next(filter(self._is_worth_compacting, stored), None)
             if batch is None:
                 return False
-            self._compaction = Merge(batch, _nothing_after(batch), self.since)
+            self._compaction = self._merge(batch, nothing_after(batch))
         self._work(self._compaction, rows)
         if not self._compaction.remaining:
             self._replace(self._compaction.older, self._compaction.finish())
@@ -474,19 +506,19 @@ def most_work(rows: int, effort: str, levels: int) -> int:
     return (levels * (EFFORT[effort] + 10) + 40) * max(rows, HEAD)
 
 
-def _nothing_after(batch: StoredBatch) -> StoredBatch:
-    """Return an empty batch at no times, to merge a batch with."""
-    end = Description(batch.description.upper, batch.description.upper, batch.description.since)
-    return StoredBatch.of(consolidate(Updates.empty(batch.schema, batch.times.shape[1])), end)
-
-
-def _sample(lane: Index) -> Index:
+def _sample(lane: Array) -> Array:
     """Return about `SAMPLE` rows of a lane, as runs of neighbours: single rows at equal distances may be all alike."""
     if len(lane) <= SAMPLE:
         return lane
     run = 64
     starts = np.linspace(0, len(lane) - run, SAMPLE // run).astype(np.int64)
     return lane[(starts[:, None] + np.arange(run)).ravel()]
+
+
+def _retractions(batch: StoredBatch) -> int:
+    """Return the number of rows with a negative diff, estimated from a sample."""
+    sample = _sample(batch.updates.diffs[0])
+    return int((sample < 0).sum()) * len(batch) // max(1, len(sample))
 
 
 def _rows(levels: Iterable[Level]) -> int:

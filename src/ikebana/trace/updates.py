@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.encoding import payload as payloads
+from ikebana.encoding.columns import from_integers
 from ikebana.encoding.lanes import (
     Array,
     Index,
@@ -71,6 +72,8 @@ from ikebana.kernels.layout import (
 from ikebana.time import Time
 from ikebana.trace import time_tables
 from ikebana.trace.timed_rows import TimedRows
+
+_DIFF_TYPE = pa.int64()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,8 +141,9 @@ class Updates(TimedRows):
 
     def to_table(self) -> pa.Table:
         """Return key columns, value columns and diff lanes as an Arrow table, without times."""
-        diffs = dict(zip(self.schema.diffs, map(np.ascontiguousarray, self.diffs), strict=True))
-        return pa.table({**self.columns(), **diffs})
+        arrays = self.schema.decode(self.key, self.val, self.payload)
+        diffs = [from_integers(lane, _DIFF_TYPE) for lane in self.diffs]
+        return pa.Table.from_arrays([*arrays, *diffs], schema=self.schema.table_schema)
 
     def triples(self) -> list[tuple[tuple[Any, ...], Time, Any]]:
         """Return the updates as Python values (row, time, diff); a diff of several lanes is a tuple."""

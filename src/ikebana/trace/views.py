@@ -273,6 +273,21 @@ class Advanced(_View):
         return updates.with_times(time_tables.advanced(updates.times, self.frontier))
 
 
+def rows_in_place(batch: Batch) -> Updates | None:
+    """Return all rows of a batch without a copy; None for views that compute other rows.
+
+    If times are advanced, the table may have equal times.
+    """
+    if isinstance(batch, StoredBatch):
+        return batch.updates
+    if isinstance(batch, Advanced) and isinstance(batch.batch, StoredBatch):
+        updates = batch.batch.updates
+        if not batch.frontier:
+            return updates
+        return replace(updates, times=time_tables.advanced(updates.times, batch.frontier))
+    return None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Restricted(_View):
     """The updates at the times that `choose` flags in a table of times."""

@@ -201,3 +201,11 @@ split_part('a,b,c',t,2)
 concat('x',s,'y')
 regexp_count(s,'\\h')
 regexp_like(s,'\\v')
+s like all ('a%','%c')
+s like any ('a%',null)
+s not like all ('a%','b%')
+s not like any ('a%','b%')
+coalesce(s ilike any ('A%','B'),false)
+s like 'ab!%!_%' escape '!'
+s like 'a/%' escape '/'
+s ilike 'AB!%%' escape '!'

@@ -134,6 +134,11 @@ class Column(Expression):
         return self.name
 
 
+def repeated(scalar: pa.Scalar, count: int) -> pa.Array:
+    """An array of equal values; Arrow cannot repeat nested values zero times."""
+    return pa.repeat(scalar, count) if count else pa.array([], scalar.type)
+
+
 @dataclass(frozen=True)
 class Literal(Expression):
     """A constant: a Python value that Arrow can convert to the type, or None for null."""
@@ -143,7 +148,7 @@ class Literal(Expression):
     def evaluate(self, rows: ColumnBatch) -> pa.Array:
         if self.value is None:
             return pa.nulls(rows.count, self.type)
-        return pa.repeat(self.scalar, rows.count)
+        return repeated(self.scalar, rows.count)
 
     @property
     def scalar(self) -> pa.Scalar:
@@ -242,7 +247,7 @@ BUILDERS: dict[str, Builder] = {}
 
 
 def builds(*kinds: str) -> Callable[[Builder], Builder]:
-    """Register the builder for Catalyst expressions of the classes `kinds`."""
+    """Register the builder for Catalyst expressions of the classes `kinds`, or of what planning calls so in a plan."""
 
     def register(builder: Builder) -> Builder:
         for kind in kinds:
@@ -267,7 +272,7 @@ def translate(tree: Tree, leaf: Leaf, config: Config) -> Expression:
     expression = leaf(tree)
     if expression is not None:
         return expression
-    builder = BUILDERS.get(tree.kind)
+    builder = BUILDERS.get(tree.called if tree.kind == "UnresolvedFunction" else tree.kind)
     if builder is None:
         raise SqlError(
             f"the expression {tree.kind} is not supported in a maintained view",

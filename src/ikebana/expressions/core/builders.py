@@ -29,6 +29,11 @@ def equal(left: Expression, right: Expression) -> Expression:
     return _build("EqualTo", left, right)
 
 
+def null_safe_equal(left: Expression, right: Expression) -> Expression:
+    """`left <=> right`, for two values of the same type."""
+    return _build("EqualNullSafe", left, right)
+
+
 def not_equal(left: Expression, right: Expression) -> Expression:
     """`left <> right`, for two values of the same type."""
     return _build("Not", equal(left, right))

@@ -1,7 +1,8 @@
 """Comparisons, IN, and tests for null and NaN.
 
-NaN equals NaN and is greater than every other number; -0.0 equals 0.0. Strings are compared byte by byte. Structs and
-arrays can be tested for equality, where nulls inside them are equal to each other; ordering them is not supported.
+NaN equals NaN and is greater than every other number; -0.0 equals 0.0. Strings are compared byte by byte. Structs are
+compared field by field, arrays element by element, where nulls inside them are equal to each other and less than all
+other values. Maps cannot be compared.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from ikebana.encoding.arrow import Mask, from_numpy, to_numpy, unpack_bits, vali
 from ikebana.errors import SqlError
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, Literal, builds, function, is_nullable
 from ikebana.expressions.core.buffers import is_true, operands
+from ikebana.expressions.core.scalars import conform
 from ikebana.expressions.core.tree import Tree
+from ikebana.expressions.nested.lists import ranks
 from ikebana.expressions.numbers import decimals
 
 Values = Any
@@ -38,7 +41,7 @@ _NAMES = {
 @builds(*_NAMES)
 def _comparison(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
     name, left = _NAMES[tree.kind], children[0]
-    if types.is_map(left.type) or (types.is_nested(left.type) and name not in ("equal", "is")):
+    if types.is_map(left.type):
         raise SqlError(
             f"comparing values of type {left.type} is not supported in a maintained view",
             detail=f"in {tree!r}",
@@ -57,7 +60,8 @@ def compare(name: str, left: Values, right: Values) -> pa.Array:
     if types.is_decimal(kind) and kind != right.type:
         return _compare_decimals(name, left, right)
     if types.is_struct(kind) or types.is_list(kind):
-        return _equal_nested(_array(left, right), _array(right, left))
+        one, other = _array(left, right), _array(right, left)
+        return _equal_nested(one, other) if name == "equal" else _order_nested(name, one, other)
     return getattr(pc, name)(left, right)
 
 
@@ -118,6 +122,12 @@ def _equal_nested(left: pa.Array, right: pa.Array) -> pa.Array:
         candidates = pa.array(equal)
         equal[equal] = _equal_elements(left.filter(candidates), right.filter(candidates))
     return from_numpy(pa.bool_(), equal, valid)
+
+
+def _order_nested(name: str, left: pa.Array, right: pa.Array) -> pa.Array:
+    both = ranks(pa.concat_arrays([left, conform(right, left.type)]))
+    result = getattr(np, name)(both[: len(left)], both[len(left) :])
+    return from_numpy(pa.bool_(), result, validity(left, right))
 
 
 def _equal_elements(left: pa.Array, right: pa.Array) -> Mask:

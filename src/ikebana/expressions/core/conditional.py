@@ -74,7 +74,7 @@ def _null(array: pa.Array) -> Mask:
 # CASE, COALESCE and NANVL.
 
 
-@builds("If", "CaseWhen", "UnresolvedFunction")  # in plans a nested CASE appears as UnresolvedFunction
+@builds("If", "CaseWhen", "case")  # planning writes a nested CASE as a call of `case`
 def _case_when(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
     values = (*children[1::2], *(children[-1:] if len(children) % 2 else ()))
     kind = reduce(merge_nullability, (value.type for value in values))

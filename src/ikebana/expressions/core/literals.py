@@ -1,12 +1,14 @@
 """Literals, and Catalyst expressions that are equal to their child: aliases and assertions about nulls.
 
-A literal in a plan is a string with a type. Literals of binaries, structs, maps, and arrays of other types than numbers
-are rejected because their string form is ambiguous. A timestamp is written as local time in the session's time zone; an
-ambiguous local time means the earlier instant.
+A literal in a plan is a string with a type. Planning replaces those of binaries, structs, maps, and arrays of other
+types than numbers, whose string form is ambiguous: they are rejected here. A timestamp is written as local time in the
+session's time zone; an ambiguous local time means the earlier instant. An interval of days and smaller units is a
+duration, even if its type has months as well.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import replace
 from datetime import timedelta
@@ -22,6 +24,7 @@ from ikebana.expressions.core.base import Config, Expression, Literal, builds
 from ikebana.expressions.core.parsing import to_date, to_timestamp
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.core.types import arrow_type
+from ikebana.expressions.temporal.zones import DAY, SECOND
 
 
 class Real(float):
@@ -42,6 +45,8 @@ class Real(float):
 @builds("Literal")
 def _literal(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
     kind, text = arrow_type(tree.fields["dataType"]), tree.fields["value"]
+    if types.is_interval(kind) and text is not None:
+        return _calendar_interval(str(text))
     return Literal(kind, text is None, None if text is None else _value(str(text), kind, config))
 
 
@@ -76,6 +81,31 @@ def _value(text: str, kind: pa.DataType, config: Config) -> Any:
         detail=f"Spark's plan contains it only as the string {text}",
         hint="store the value in a table and join it",
     )
+
+
+_UNITS = {"days": DAY, "hours": 3600 * SECOND, "minutes": 60 * SECOND, "seconds": SECOND}
+_AMOUNT = re.compile(r"(-?\d+(?:\.\d+)?) (\w+)")
+
+
+def _calendar_interval(text: str) -> Literal:
+    """An interval such as `1 days 30 minutes`, as a duration."""
+    amounts = {unit: Decimal(amount) for amount, unit in _AMOUNT.findall(text)}
+    micros = sum(int(amount * _UNITS[unit]) for unit, amount in amounts.items() if unit in _UNITS)
+    days = int(amounts.get("days", 0)) * DAY
+    if set(amounts) - set(_UNITS) or abs(micros - days) >= DAY:
+        raise SqlError(
+            f"the interval {text!r} is not supported in a maintained view",
+            hint="use an interval of days, hours, minutes and seconds",
+        )
+    return Literal(pa.duration("us"), False, timedelta(microseconds=micros))
+
+
+@builds("binary")
+def _binary(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
+    """Planning writes a constant of bytes as its hexadecimal digits."""
+    (digits,) = children
+    assert isinstance(digits, Literal)
+    return Literal(pa.binary(), False, bytes.fromhex(digits.value))
 
 
 def _python(scalar: pa.Scalar) -> Any:

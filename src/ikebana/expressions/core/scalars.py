@@ -31,6 +31,7 @@ from ikebana.expressions.core.base import (
     builds,
     function,
     is_nullable,
+    repeated,
 )
 from ikebana.expressions.core.buffers import fail_where, null_where, operands
 from ikebana.expressions.core.tree import Tree
@@ -103,6 +104,10 @@ def conform(result: pa.Array, kind: pa.DataType) -> pa.Array:
     """The array converted to a type that differs from its own at most in the names of fields or in width."""
     if result.type == kind:
         return result
+    if pa.types.is_struct(kind):
+        columns = [conform(column, field.type) for column, field in zip(result.flatten(), kind, strict=True)]
+        mask = result.is_null() if result.null_count else None
+        return pa.StructArray.from_arrays(columns, fields=list(kind), mask=mask)
     if not pa.types.is_list(kind):
         return result.cast(kind)
     return list_array(result.offsets, conform(result.values, kind.value_type), kind, validity_of(result))
@@ -117,6 +122,11 @@ def list_array(offsets: pa.Array, items: pa.Array, kind: pa.DataType, is_valid: 
 def validity_of(*values: Value) -> Mask | None:
     """Where no argument is null; None if no argument has nulls. Literals must not be null."""
     return validity(*(value for value in values if isinstance(value, pa.Array)))
+
+
+def as_array(value: Value, rows: int) -> pa.Array:
+    """An argument as a column."""
+    return value if isinstance(value, pa.Array) else repeated(value, rows)
 
 
 def row_count(*values: Value) -> int:

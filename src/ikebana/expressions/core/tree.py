@@ -67,6 +67,11 @@ class Tree:
         return short_name(value.get("object") or value["product-class"]) if isinstance(value, Mapping) else str(value)
 
     @property
+    def called(self) -> str:
+        """The name of the function that an `UnresolvedFunction` calls: planning has put it there (`sql.planned`)."""
+        return str(self.fields["nameParts"]).strip("[]")
+
+    @property
     def expr_id(self) -> int:
         """The number by which other nodes refer to this attribute or alias."""
         return int(self.fields["exprId"]["id"])

@@ -7,7 +7,8 @@ microseconds, year-month intervals are integers in months.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -83,7 +84,7 @@ def _part(name: str, spark: Any, nullable: bool) -> pa.Field:
 
 
 def merge_nullability(left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    """The common type of right types that differ at most in the nullability of nested fields, as Spark merges them."""
+    """The common type of two types that differ at most in the nullability of nested fields, as Spark merges them."""
     if left == right or left.id != right.id or left.num_fields != right.num_fields:
         return left
     fields = [_merged(left.field(at), right.field(at)) for at in range(left.num_fields)]
@@ -92,6 +93,11 @@ def merge_nullability(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(left):
         return pa.struct(fields)
     return pa.map_(*fields[0].type) if pa.types.is_map(left) else left
+
+
+def common_type(values: Iterable[Any]) -> pa.DataType:
+    """The common type of expressions whose types differ at most in the nullability of nested fields."""
+    return reduce(merge_nullability, (value.type for value in values))
 
 
 def _merged(left: pa.Field, right: pa.Field) -> pa.Field:

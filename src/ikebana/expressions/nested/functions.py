@@ -4,8 +4,7 @@ Columns of arrays are flattened into their elements (`Lists`), which are compute
 greater than all other values, and -0.0 equals 0.0. Positions count from 1 in element_at and slice (from the end if
 negative), but from 0 in `array[position]`. With Spark's `legacySizeOfNull`, the size of null is -1.
 
-Unsupported: comparing elements that are themselves nested, array_insert at positions other than the first and last,
-sequences of dates and timestamps.
+Functions of two arrays are in `nested.sets`, sequences in `nested.sequences`.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from ikebana.encoding.arrow import from_numpy
-from ikebana.errors import SqlError
 from ikebana.expressions.core.base import Call, ColumnBatch, Config, Expression, Literal, builds, function, is_nullable
 from ikebana.expressions.core.failing import fail_on_error, fails_on_error
 from ikebana.expressions.core.scalars import (
     Arguments,
     Value,
+    as_array,
     conform,
     map_distinct,
     maps,
@@ -51,23 +50,6 @@ def _first_type(arguments: Arguments) -> pa.DataType:
     return arguments[0].type
 
 
-def _array(value: Value, rows: int) -> pa.Array:
-    """An argument as a column."""
-    return value if isinstance(value, pa.Array) else pa.repeat(value, rows)
-
-
-def _check_not_nested(arguments: Arguments) -> None:
-    """Raise for elements that are nested, which cannot be compared."""
-    kind = arguments[0].type
-    element = kind.key_type if types.is_map(kind) else kind.value_type
-    if types.is_nested(element):
-        raise SqlError(
-            "comparing elements that are arrays, structs or maps is not supported in a maintained view",
-            detail=f"the elements of {arguments[0]} have type {element}",
-            hint="compute it in a Python UDF, or when the view is read",
-        )
-
-
 # Constructors and fields.
 
 
@@ -79,7 +61,7 @@ def _check_not_nested(arguments: Arguments) -> None:
 )
 def _create_array(call: Call, *values: Value) -> pa.Array:
     rows = row_count(*values)
-    columns = pa.concat_arrays([conform(_array(value, rows), call.type.value_type) for value in values])
+    columns = pa.concat_arrays([conform(as_array(value, rows), call.type.value_type) for value in values])
     order = np.arange(rows * len(values)).reshape(len(values), rows).T.ravel()
     return Lists(np.full(rows, len(values)), columns.take(pa.array(order))).to_array(call.type)
 
@@ -150,7 +132,7 @@ def _concat(call: Call, *values: Value) -> pa.Array:
     if not types.is_list(call.type):
         return pc.binary_join_element_wise(*values, pa.scalar("", _STRING).cast(call.type))
     rows = row_count(*values)
-    columns = [Lists.from_array(_array(value, rows)) for value in values]
+    columns = [Lists.from_array(as_array(value, rows)) for value in values]
     order = np.argsort(np.concatenate([lists.parents for lists in columns]), kind="stable")
     items = pa.concat_arrays([conform(lists.items, call.type.value_type) for lists in columns])
     counts = np.sum([lists.counts for lists in columns], axis=0)
@@ -189,7 +171,7 @@ def _item(call: Call, array: Value, position: Value) -> pa.Array:
 
 def _lists(array: Value, *others: Value) -> Lists:
     """The lists of an argument, one for each row of all arguments."""
-    return Lists.from_array(_array(array, row_count(array, *others)))
+    return Lists.from_array(as_array(array, row_count(array, *others)))
 
 
 def _element_type(arguments: Arguments) -> pa.DataType:
@@ -237,9 +219,9 @@ def _map_value(call: Call, mapping: Value, key: Value) -> pa.Array:
 def _value_of_key(mapping: Value, key: Value) -> pa.Array:
     """The value of a key in each map, null if the map does not have it."""
     rows = row_count(mapping, key)
-    mapping = _array(mapping, rows)
+    mapping = as_array(mapping, rows)
     keys = Lists.from_map_keys(mapping)
-    matches = _equals(keys, _array(key, rows))
+    matches = _equals(keys, as_array(key, rows))
     index = np.full(rows, -1)
     index[keys.parents[matches]] = keys.positions[matches]
     return Lists.from_map_values(mapping).pick(index, index >= 0)
@@ -282,33 +264,32 @@ def _map_values(call: Call, mapping: pa.Array) -> pa.Array:
 @maps(
     "ArrayContains",
     gives=pa.bool_(),
-    check=_check_not_nested,
     nullable=lambda tree, arguments: is_nullable(arguments) or arguments[0].type.value_field.nullable,
 )
 def _contains(call: Call, array: Value, value: Value) -> pa.Array:
     """Null if the array does not contain the value, but contains nulls."""
     lists = _lists(array, value)
-    contains = lists.any(_equals(lists, _array(value, len(lists.counts))))
+    contains = lists.any(_equals(lists, as_array(value, len(lists.counts))))
     has_nulls = lists.any(ranks(lists.items) < 0)
     return from_numpy(pa.bool_(), contains, contains | ~has_nulls)
 
 
-@maps("ArrayPosition", gives=_LONG, check=_check_not_nested)
+@maps("ArrayPosition", gives=_LONG)
 def _position(call: Call, array: Value, value: Value) -> pa.Array:
     lists = _lists(array, value)
-    matches = np.flatnonzero(_equals(lists, _array(value, len(lists.counts))))[::-1]
+    matches = np.flatnonzero(_equals(lists, as_array(value, len(lists.counts))))[::-1]
     position = np.zeros(len(lists.counts), np.int64)
     position[lists.parents[matches]] = lists.positions[matches] + 1  # the first match of a row is written last
     return from_numpy(_LONG, position)
 
 
-@maps("ArrayRemove", gives=_first_type, check=_check_not_nested)
+@maps("ArrayRemove", gives=_first_type)
 def _remove(call: Call, array: Value, value: Value) -> pa.Array:
     lists = _lists(array, value)
-    return lists.filter(~_equals(lists, _array(value, len(lists.counts)))).to_array(call.type)
+    return lists.filter(~_equals(lists, as_array(value, len(lists.counts)))).to_array(call.type)
 
 
-@maps("ArrayDistinct", gives=_first_type, check=_check_not_nested)
+@maps("ArrayDistinct", gives=_first_type)
 def _distinct(call: Call, array: pa.Array) -> pa.Array:
     lists = Lists.from_array(array)
     codes = ranks(lists.items)
@@ -323,16 +304,16 @@ def _distinct(call: Call, array: pa.Array) -> pa.Array:
 # Order.
 
 
-@maps("SortArray", gives=_first_type, check=_check_not_nested)
+@maps("SortArray", gives=_first_type)
 def _sort(call: Call, array: Value, ascending: Value) -> pa.Array:
     """Nulls are less than all other values."""
     lists = _lists(array, ascending)
-    direction = np.broadcast_to(np.where(np.asarray(_array(ascending, len(lists.counts))), 1, -1), len(lists.counts))
+    direction = np.broadcast_to(np.where(np.asarray(as_array(ascending, len(lists.counts))), 1, -1), len(lists.counts))
     return lists.sort(ranks(lists.items) * direction[lists.parents]).to_array(call.type)
 
 
 def _extreme(kind: str, position: Callable[[Any], Any]) -> None:
-    @maps(kind, gives=lambda arguments: arguments[0].type.value_type, nullable=True, check=_check_not_nested)
+    @maps(kind, gives=lambda arguments: arguments[0].type.value_type, nullable=True)
     def _(call: Call, array: pa.Array) -> pa.Array:
         lists = Lists.from_array(array).drop_nulls()
         return lists.sort(ranks(lists.items)).pick(position(lists.counts), lists.counts > 0)
@@ -382,35 +363,45 @@ def _flatten(call: Call, arrays: pa.Array) -> pa.Array:
 )
 def _array_repeat(call: Call, value: Value, count: Value) -> pa.Array:
     rows = row_count(value, count)
-    count = _array(count, rows)
+    count = as_array(count, rows)
     counts = np.clip(to_int64(pc.fill_null(count, 0)), 0, None)
-    items = _array(value, rows).take(pa.array(np.repeat(np.arange(rows), counts)))
+    items = as_array(value, rows).take(pa.array(np.repeat(np.arange(rows), counts)))
     return Lists(counts, items).to_array(call.type, validity_of(count))
 
 
-@builds("ArrayInsert")
-def _build_insert(tree: Tree, children: Arguments, config: Config) -> Expression:
-    """Only positions 1 and -1 are supported: Spark plans array_prepend and array_append as these."""
-    array, position, item = children
-    if not isinstance(position, Literal) or position.value not in (1, -1):
-        raise SqlError(
-            "array_insert is supported only at position 1 or -1 in a maintained view",
-            detail=f"the position is {position}",
-            hint="use array_prepend or array_append",
-        )
-    kind = list_of(array.type.value_type, array.type.value_field.nullable or item.nullable)
-    return Call(kind, array.nullable, "insert", (array, item), (position.value,))
-
-
-@function("insert")
-def _insert(call: Call, array: pa.Array, item: pa.Array) -> pa.Array:
-    """The position is 1 to prepend the item, -1 to append it."""
-    lists = Lists.from_array(array)
-    parents = np.concatenate([lists.parents, np.arange(len(array))])
+@maps(
+    "ArrayInsert",
+    gives=lambda arguments: list_of(
+        arguments[0].type.value_type,
+        arguments[0].type.value_field.nullable or arguments[2].nullable or not _is_at_an_end(arguments[1]),
+    ),
+    nullable=lambda tree, arguments: is_nullable(arguments[:2]),
+    strict=False,
+    raises=lambda call: not _is_at_an_end(call.arguments[1]),
+)
+def _insert(call: Call, array: Value, position: Value, item: Value) -> pa.Array:
+    """A position beyond the array is reached by nulls. Position -1 is the end."""
+    rows = row_count(array, position, item)
+    array, position, item = (as_array(value, rows) for value in (array, position, item))
+    is_valid = validity_of(array, position)
+    lists, place = Lists.from_array(array), to_int64(pc.fill_null(position, 1))
+    raise_where(place == 0, call, _POSITION_ZERO, array, position)
+    index = np.where(place > 0, place - 1, lists.counts + place + 1)
+    before = np.maximum(-index, 0) * (place < 0)  # nulls between the item and the array
+    index = np.maximum(index, 0)
+    counts = np.where(place > 0, np.maximum(lists.counts, index), lists.counts + before) + 1
+    shifted = np.where(before[lists.parents] > 0, before[lists.parents] + 1, lists.positions >= index[lists.parents])
+    ends = np.cumsum(counts)
+    source = np.full(int(counts.sum()), -1)
+    source[(ends - counts)[lists.parents] + lists.positions + shifted] = np.arange(len(lists.items))
+    source[ends - counts + index] = len(lists.items) + np.arange(rows)
     items = pa.concat_arrays([conform(part, call.type.value_type) for part in (lists.items, item)])
-    is_old = np.repeat([1, 0], [len(lists.items), len(array)])
-    order = np.lexsort((is_old * call.options[0], parents))
-    return Lists(lists.counts + 1, items.take(pa.array(order))).to_array(call.type, validity_of(array))
+    return Lists(counts, items.take(pa.array(source, mask=source < 0))).to_array(call.type, is_valid)
+
+
+def _is_at_an_end(position: Expression) -> bool:
+    """Whether an item is inserted at the beginning or end of an array."""
+    return isinstance(position, Literal) and position.value in (1, -1)
 
 
 # Strings.
@@ -423,38 +414,6 @@ def _join(call: Call, array: Value, delimiter: Value, replacement: Value | None 
     if replacement is None:
         lists = lists.drop_nulls()
     else:
-        replacements = _array(replacement, len(lists.counts)).take(pa.array(lists.parents))
+        replacements = as_array(replacement, len(lists.counts)).take(pa.array(lists.parents))
         lists = Lists(lists.counts, pc.coalesce(lists.items, replacements))
     return pc.binary_join(lists.to_array(pa.list_(_STRING)), delimiter)
-
-
-# Sequences.
-
-
-@builds("Sequence")
-def _build_sequence(tree: Tree, children: Arguments, config: Config) -> Expression:
-    kind = children[0].type
-    if not types.is_integer(kind):
-        raise SqlError(
-            f"sequence of {kind} is not supported in a maintained view",
-            detail="only sequences of integers are supported",
-            hint="generate a sequence of integers, and compute the values from it with transform",
-        )
-    return Call(list_of(kind, False), is_nullable(children), "sequence", children)
-
-
-@function("sequence", raises=True)
-def _sequence(call: Call, start: pa.Array, stop: pa.Array, step: pa.Array | None = None) -> pa.Array:
-    arguments = [argument for argument in (start, stop, step) if argument is not None]
-    first, last = to_int64(start), to_int64(stop)
-    increment = to_int64(step) if step is not None else np.where(first <= last, 1, -1)
-    is_wrong = (
-        ((increment > 0) & (first > last)) | ((increment < 0) & (first < last)) | ((increment == 0) & (first != last))
-    )
-    raise_where(is_wrong, call, "the step does not lead from start to stop", *arguments)
-    is_valid = validity_of(*arguments)
-    counts = (last - first) // np.where(increment == 0, 1, increment) + 1
-    counts = counts if is_valid is None else np.where(is_valid, counts, 0)
-    lists = Lists(counts, pa.nulls(0))
-    items = first[lists.parents] + increment[lists.parents] * lists.positions
-    return Lists(counts, from_numpy(call.type.value_type, items)).to_array(call.type, is_valid)

@@ -5,7 +5,7 @@ scope (its captures). It is evaluated once for all elements of all arrays (`aggr
 the captures repeated for each element. Parameters are named by the nesting depth of their function, not by Spark's
 expression ids: equal SQL gives equal expressions.
 
-Unsupported: array_sort with a comparison function, and of arrays whose elements are nested.
+Unsupported: array_sort with a comparison function.
 """
 
 from __future__ import annotations
@@ -204,9 +204,9 @@ _DEFAULT_COMPARATOR = (
 def _build_sort(tree: Tree, children: Arguments, config: Config) -> Expression:
     body = tree.children[1].children[0]
     words = [str(node.fields.get("name") or node.fields.get("value") or node.kind) for node in body.walk()]
-    if words != _DEFAULT_COMPARATOR.split() or pa.types.is_nested(children[0].type.value_type):
+    if words != _DEFAULT_COMPARATOR.split():
         raise SqlError(
-            "array_sort with a comparison function, or of nested elements, is not supported in a maintained view",
+            "array_sort with a comparison function is not supported in a maintained view",
             hint="use array_sort(array) or sort_array(array), or compute it in a Python UDF",
         )
     return Call(children[0].type, is_nullable(children[:1]), "sort", children[:1])

@@ -64,6 +64,10 @@ class Lists:
         counts = np.bincount(self.parents[flags], minlength=len(self.counts)).astype(np.int64)
         return Lists(counts, self.items.filter(pa.array(flags)))
 
+    def where(self, flags: Mask) -> Lists:
+        """The same lists, empty for rows whose flag is not set."""
+        return Lists(np.where(flags, self.counts, 0), self.items.filter(pa.array(flags[self.parents])))
+
     def drop_nulls(self) -> Lists:
         """The lists without items that are null."""
         return self.filter(unpack_bits(pc.is_valid(self.items)))
@@ -93,8 +97,20 @@ class Lists:
 
     def to_array(self, kind: pa.DataType, is_valid: Mask | None = None) -> pa.Array:
         """An Arrow array of lists of type `kind`, null where `is_valid` is false."""
-        offsets = np.concatenate([[0], np.cumsum(self.counts)])
-        return list_array(offsets, conform(self.items, kind.value_type), kind, is_valid)
+        return list_array(self._offsets, conform(self.items, kind.value_type), kind, is_valid)
+
+    def to_map(self, kind: pa.DataType, keys: pa.Array, values: pa.Array, is_valid: Mask | None = None) -> pa.Array:
+        """An Arrow array of maps of a type, with a key and a value for each item, null where `is_valid` is false."""
+        pairs = [conform(keys, kind.key_type), conform(values, kind.item_type)]
+        entries = pa.StructArray.from_arrays(pairs, fields=[kind.key_field, kind.item_field])
+        buffers = [None, pa.array(np.asarray(self._offsets, np.int32)).buffers()[1]]
+        if is_valid is not None:
+            buffers[0] = pa.array(is_valid).buffers()[1]
+        return pa.Array.from_buffers(kind, len(self.counts), buffers, children=[entries])
+
+    @property
+    def _offsets(self) -> Integers:
+        return np.concatenate([[0], np.cumsum(self.counts)])
 
 
 def _ranges(starts: Integers, counts: Integers) -> Integers:
@@ -103,8 +119,21 @@ def _ranges(starts: Integers, counts: Integers) -> Integers:
     return total + np.repeat(starts - (np.cumsum(counts) - counts), counts)
 
 
+def has_map(kind: pa.DataType) -> bool:
+    """Whether a type is a map or contains one."""
+    return pa.types.is_map(kind) or any(has_map(kind.field(at).type) for at in range(kind.num_fields))
+
+
 def ranks(items: pa.Array) -> Integers:
-    """The rank of each item among the distinct items; -1 for nulls. NaN equals NaN and is greater than all others."""
+    """The rank of each item among the distinct items; -1 for nulls.
+
+    NaN equals NaN and is greater than all others. Structs are ordered by their fields, lists by their elements, where
+    nulls come first.
+    """
+    if pa.types.is_struct(items.type):
+        return _dense([ranks(field) for field in items.flatten()], unpack_bits(items.is_valid()))
+    if pa.types.is_list(items.type):
+        return _ranks_of_lists(items)
     if pa.types.is_floating(items.type):
         items = pc.add(items, pa.scalar(0.0, items.type))  # -0.0 becomes 0.0
     encoded = items.dictionary_encode()
@@ -112,3 +141,30 @@ def ranks(items: pa.Array) -> Integers:
     by_code[np.asarray(pc.array_sort_indices(encoded.dictionary))] = np.arange(len(encoded.dictionary))
     by_code[-1] = -1
     return by_code[np.asarray(pc.fill_null(encoded.indices, len(encoded.dictionary)))]
+
+
+def _ranks_of_lists(array: pa.Array) -> Integers:
+    """Lists are compared element by element; one that is a prefix of another is less."""
+    lists = Lists.from_array(array)
+    items, begins = ranks(lists.items), np.cumsum(lists.counts) - lists.counts
+    order = np.zeros(len(array), np.int64)
+    for position in range(int(lists.counts.max(initial=0))):
+        has_item = lists.counts > position
+        element = np.full(len(array), -2)
+        element[has_item] = items[begins[has_item] + position]
+        order = _dense([order, element], None)
+    return _dense([order], unpack_bits(array.is_valid()))
+
+
+def _dense(keys: list[Integers], is_valid: Mask | None) -> Integers:
+    """The rank of each row among the distinct rows, in the order of some keys; -1 where `is_valid` is false."""
+    if not keys:
+        result = np.zeros(0 if is_valid is None else len(is_valid), np.int64)
+    else:
+        order = np.lexsort(keys[::-1])
+        changed = np.zeros(len(order), bool)
+        for key in keys:
+            changed[1:] |= key[order[1:]] != key[order[:-1]]
+        result = np.empty(len(order), np.int64)
+        result[order] = np.cumsum(changed)
+    return result if is_valid is None else np.where(is_valid, result, -1)

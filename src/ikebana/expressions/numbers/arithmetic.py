@@ -7,6 +7,7 @@ other. For decimals see `decimals`.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -31,7 +32,9 @@ from ikebana.expressions.core.base import (
 )
 from ikebana.expressions.core.buffers import fail_where, operands, reinterpret
 from ikebana.expressions.core.comparison import greater
+from ikebana.expressions.core.scalars import conform
 from ikebana.expressions.core.tree import Tree
+from ikebana.expressions.core.types import common_type
 from ikebana.expressions.numbers import decimals
 
 _SYMBOLS = {
@@ -142,9 +145,24 @@ def _checked(name: str) -> Callable[[Call, ColumnBatch], pa.Array]:
         try:
             return (checking if _overflows(call) else wrapping)(*values)
         except pa.ArrowInvalid:
-            raise _error("overflow", call) from None
+            arrays = [argument.evaluate(rows) for argument in call.arguments]
+            exact = _EXACT[name](*(to_numpy(array).astype(object) for array in arrays))
+            limits = np.iinfo(f"int{call.type.bit_width}")
+            bad = np.asarray((exact < int(limits.min)) | (exact > int(limits.max)), bool)
+            fail_where(bad, validity(*arrays), lambda row: _error("overflow", call))
+            raise
 
     return run
+
+
+_EXACT: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "negate": operator.neg,
+    "abs": operator.abs,
+}
+"""The functions over Python's integers, which find the rows that overflow."""
 
 
 for _name in ("add", "subtract", "multiply", "negate", "abs"):
@@ -361,13 +379,13 @@ function("shift right unsigned")(_shifting(np.right_shift, True))
 @builds("Greatest", "Least")
 def _extreme(tree: Tree, children: tuple[Expression, ...], config: Config) -> Expression:
     nullable = all(child.nullable for child in children)
-    return Call(children[0].type, nullable, tree.kind.lower(), children)
+    return Call(common_type(children), nullable, tree.kind.lower(), children)
 
 
 def _choosing(greatest: bool) -> Callable[..., pa.Array]:
     def run(call: Call, *arrays: pa.Array) -> pa.Array:
-        best = arrays[0]
-        for array in arrays[1:]:
+        best, *others = (conform(array, call.type) for array in arrays)
+        for array in others:
             better = greater(array, best) if greatest else greater(best, array)
             best = pc.if_else(pc.or_kleene(better, best.is_null()).fill_null(False), array, best)
         return best

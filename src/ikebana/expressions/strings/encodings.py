@@ -24,6 +24,7 @@ from ikebana.expressions.core.failing import fail_on_error, fails_on_error
 from ikebana.expressions.core.scalars import Arguments, Value, map_distinct, maps
 from ikebana.expressions.core.tree import Tree, short_name
 from ikebana.expressions.core.types import arrow_type
+from ikebana.expressions.json.texts import array_length, object_keys
 
 _STRING, _BINARY = pa.string(), pa.binary()
 
@@ -152,6 +153,8 @@ _STATIC_METHODS: dict[tuple[str, str], tuple[Callable[..., Any], bool]] = {
     ("Encode", "encode"): (_encode, True),
     ("StringDecode", "decode"): (_decode, True),
     ("UrlCodec", "encode"): (_url_encode, False),
+    ("JsonExpressionUtils", "lengthOfJsonArray"): (array_length, False),
+    ("JsonExpressionUtils", "jsonObjectKeys"): (object_keys, False),
 }
 """By class and method: the function that computes it, and whether it can raise."""
 

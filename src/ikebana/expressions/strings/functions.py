@@ -32,6 +32,7 @@ from ikebana.expressions.core.scalars import (
     validity_of,
 )
 from ikebana.expressions.nested.lists import Lists
+from ikebana.expressions.strings.searching import LEAST_ROWS, TextSearch
 
 _STRING, _INT = pa.string(), pa.int32()
 _MAX_INT = 2**31 - 1
@@ -196,9 +197,15 @@ def _searches(kind: str, kernel: Callable[..., pa.Array], test: Callable[[Any, A
         return map_distinct(test, pa.bool_(), text, search)
 
 
+def _contains(text: pa.Array, pattern: str | bytes) -> pa.Array:
+    if len(text) < LEAST_ROWS or isinstance(pattern, bytes):
+        return pc.match_substring(text, pattern=pattern)
+    return TextSearch((pattern.encode(),)).flags(text)
+
+
 _searches("StartsWith", pc.starts_with, lambda text, search: text.startswith(search))
 _searches("EndsWith", pc.ends_with, lambda text, search: text.endswith(search))
-_searches("Contains", pc.match_substring, lambda text, search: search in text)
+_searches("Contains", _contains, lambda text, search: search in text)
 
 
 @maps("StringInstr", gives=_INT)

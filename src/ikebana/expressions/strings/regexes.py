@@ -3,28 +3,29 @@
 Patterns are Java's (`ikebana.expressions.strings.patterns`). A literal pattern that is not supported is refused when
 the query is created; one in a column raises an EvaluationError when a row with it is computed.
 
-Cost: strings without line terminators are matched by Arrow (RE2) if the pattern is a literal and has a translation to
-RE2. Otherwise Python matches each distinct combination of string and pattern once.
-
-Unsupported: LIKE ALL and LIKE ANY, whose patterns are missing in Spark's plans.
+Cost: LIKE with literal parts and `%` is a search (`ikebana.expressions.strings.searching`). Other literal patterns that
+have a translation to RE2 are matched by Arrow, in strings without line terminators. Otherwise Python matches each
+distinct combination of string and pattern once.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache, partial
+from dataclasses import replace
+from functools import lru_cache, partial, reduce
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ikebana.errors import EvaluationError, SqlError
-from ikebana.expressions.core.base import Call, Config, Expression, Literal, builds
+from ikebana.expressions.core.base import BUILDERS, Call, Config, Expression, Literal, builds
 from ikebana.expressions.core.buffers import is_true, scatter
 from ikebana.expressions.core.scalars import Arguments, Value, map_distinct, maps
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.strings.patterns import TERMINATORS, Pattern, translate_java, translate_like
+from ikebana.expressions.strings.searching import LEAST_ROWS, like_search
 
 _STRING, _INT = pa.string(), pa.int32()
 _NULLABLE_STRINGS = pa.list_(pa.field("element", _STRING, True))
@@ -87,6 +88,10 @@ def _has_match(translate: Translate, text: Value, pattern: Value) -> pa.Array:
 
 @maps("Like", gives=pa.bool_(), check=_checks(translate_like), raises=_pattern_varies)
 def _like(call: Call, text: Value, pattern: Value) -> pa.Array:
+    if isinstance(pattern, pa.Scalar) and isinstance(text, pa.Array) and len(text) >= LEAST_ROWS:
+        search = like_search(pattern.as_py())
+        if search is not None:
+            return search.flags(text)
     return _has_match(translate_like, text, pattern)
 
 
@@ -95,13 +100,55 @@ def _rlike(call: Call, text: Value, pattern: Value) -> pa.Array:
     return _has_match(translate_java, text, pattern)
 
 
+@builds("like")
+def _build_like_with_escape(tree: Tree, children: Arguments, config: Config) -> Expression:
+    """LIKE with another escape character than a backslash, which planning adds as the third argument."""
+    text, pattern, escape = children
+    if not isinstance(pattern, Literal) or not isinstance(escape, Literal):
+        raise SqlError(
+            "LIKE with ESCAPE and a pattern that is not constant is not supported in a maintained view",
+            hint="escape with a backslash",
+        )
+    if pattern.value is not None:
+        pattern = replace(pattern, value=_with_backslashes(pattern.value, escape.value))
+    return BUILDERS["Like"](Tree("Like", {}, ()), (text, pattern), config)
+
+
+def _with_backslashes(pattern: str, escape: str) -> str:
+    """A pattern of LIKE whose escape character is a backslash.
+
+    >>> print(_with_backslashes("10!%_!!", "!"))
+    10\\%_!
+    """
+    written, position = [], 0
+    while position < len(pattern):
+        character = pattern[position]
+        if character == escape:
+            position += 1
+            following = pattern[position : position + 1]
+            if following not in ("_", "%", escape) or not following:
+                raise SqlError(
+                    f"the pattern {pattern!r} of LIKE is not valid",
+                    detail=f"{escape!r} must be followed by _, % or itself",
+                    hint="write the escape character twice to mean itself",
+                )
+            character = following if following == escape and escape not in "_%" else f"\\{following}"
+        elif character == "\\":
+            character = "\\\\"
+        written.append(character)
+        position += 1
+    return "".join(written)
+
+
 @builds("LikeAll", "LikeAny", "NotLikeAll", "NotLikeAny")
 def _build_several_patterns(tree: Tree, children: Arguments, config: Config) -> Expression:
-    raise SqlError(
-        f"the expression {tree.kind} is not supported in a maintained view",
-        detail="Spark's plan does not contain its patterns",
-        hint="write LIKE ALL as several LIKE joined by AND, LIKE ANY as several LIKE joined by OR",
-    )
+    """A string, and the patterns, which planning adds as further arguments."""
+    text, *patterns = children
+    conditions = [BUILDERS["Like"](Tree("Like", {}, ()), (text, pattern), config) for pattern in patterns]
+    if tree.called.startswith("Not"):
+        conditions = [BUILDERS["Not"](Tree("Not", {}, ()), (condition,), config) for condition in conditions]
+    operator = "And" if tree.called.endswith("All") else "Or"
+    return reduce(lambda left, right: BUILDERS[operator](Tree(operator, {}, ()), (left, right), config), conditions)
 
 
 # Replacing.

@@ -1,9 +1,10 @@
 """Timestamps formatted and parsed by a datetime pattern: date_format, from_unixtime, to_timestamp, unix_timestamp.
 
-Patterns are those of Spark 3 and later (Java's DateTimeFormatter). A pattern must be a literal. Supported symbols: y u
-(year), M L (month), d (day of month), D (day of year), E (day of week), Q q (quarter), H h k K (hour), m (minute), s
-(second), S (fraction), a (AM or PM), X x Z (offset), and text in quotes. D, E, Q and q can be formatted but not parsed.
-Patterns with other symbols, optional sections ([]) and padding are refused when the query is created.
+Patterns are those of Spark 3 and later (Java's DateTimeFormatter). A pattern must be a literal. Supported symbols: G
+(era), y u (year), M L (month), d (day of month), F (its place in a week of the month), D (day of year), E (day of
+week), Q q (quarter), H h k K (hour), m (minute), s (second), S (fraction), a (AM or PM), X x Z O (offset), VV (time
+zone), text in quotes, and optional sections ([]). G, F, D, E, Q, q, O and VV can be formatted but not parsed. Patterns
+with z, the name of a time zone, are refused when the query is created, and so are those that Spark refuses.
 
 Parsing is strict: the whole string must match. A two-digit year is in the 2000s. Fields that the pattern lacks are
 those of 1970-01-01 00:00:00.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -47,11 +48,13 @@ from ikebana.expressions.temporal.times import INSTANT, zone_and_failing, zone_o
 from ikebana.expressions.temporal.zones import DAY, SECOND, to_clock, to_instant
 
 _STRING, _LONG = pa.string(), pa.int64()
+_BRACKETS = ("[", "]")
+_YEAR_OF_ERA = "year of era"
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A pattern symbol and its number of repetitions, or literal text (then the symbol is empty)."""
+    """A pattern symbol and its number of repetitions, a bracket, or literal text (then the symbol is empty)."""
 
     symbol: str
     width: int
@@ -68,9 +71,9 @@ def _parts(pattern: str) -> Iterator[_Part]:
         if match[1]:
             yield _Part(match[1], len(match[0]))
         elif match[3]:
-            if match[3] in "[]#{}'":
+            if match[3] in "#{}'":
                 raise _unsupported(pattern, match[3])
-            yield _Part("", 0, match[3])
+            yield _Part(match[3], 0) if match[3] in _BRACKETS else _Part("", 0, match[3])
         else:
             yield _Part("", 0, match[2].replace("''", "'") or "'")
 
@@ -99,9 +102,17 @@ def _literal_pattern(arguments: Arguments) -> str | None:
 
 def _check_formatting(arguments: Arguments) -> None:
     pattern = _literal_pattern(arguments)
-    for part in _parse_pattern(pattern or ""):
+    for part in _formatted_parts(pattern or ""):
         if part.symbol and (part.symbol, part.width) not in _FORMATTERS:
             raise _unsupported(pattern or "", part.symbol * part.width)
+
+
+def _formatted_parts(pattern: str) -> list[_Part]:
+    """The parts that are written: optional sections always are. With an era, `y` is the year of the era."""
+    parts = [part for part in _parse_pattern(pattern) if part.symbol not in _BRACKETS]
+    if not any(part.symbol == "G" for part in parts):
+        return parts
+    return [replace(part, symbol=_YEAR_OF_ERA) if part.symbol == "y" else part for part in parts]
 
 
 def _zero_padded(value: Any, width: int) -> pa.Array:
@@ -112,19 +123,20 @@ def _zero_padded(value: Any, width: int) -> pa.Array:
 
 @dataclass(frozen=True, eq=False)
 class _ClockTime:
-    """Clock times as days and microseconds of the day, and their offsets in seconds ahead of UTC."""
+    """Clock times as days and microseconds of the day, their offsets in seconds ahead of UTC, and their time zone."""
 
     days: Any
     micros: Any
     offset: Any
+    zone: str
 
 
 _Formatter = Callable[[_ClockTime], pa.Array]
 
 
-def _year(width: int) -> _Formatter:
+def _year(width: int, year: Callable[[_ClockTime], Any] = lambda time: calendar.year(time.days)) -> _Formatter:
     def format_year(time: _ClockTime) -> pa.Array:
-        years = calendar.year(time.days)
+        years = year(time)
         signs = np.where(years < 0, "-", np.where((years >= 10**width) & (width >= 4), "+", ""))
         return pc.binary_join_element_wise(pa.array(signs.tolist(), _STRING), _zero_padded(np.abs(years), width), "")
 
@@ -157,6 +169,34 @@ def _offset(separator: str, zulu: str, minutes: bool = True) -> _Formatter:
         return pa.array([format_offset(seconds) for seconds in distinct.tolist()], _STRING).take(pa.array(index))
 
     return format_offsets
+
+
+def _offset_from_greenwich(is_long: bool) -> _Formatter:
+    """Offsets such as GMT+2, or GMT+02:00."""
+
+    def format_offset(seconds: int) -> str:
+        if not seconds:
+            return "GMT"
+        (hours, minutes), rest = divmod(abs(seconds) // 60, 60), abs(seconds) % 60
+        parts = [f"{hours:02}" if is_long else f"{hours}"]
+        if is_long or minutes or rest:
+            parts.append(f"{minutes:02}")
+        return f"GMT{'-' if seconds < 0 else '+'}{':'.join([*parts, *([f'{rest:02}'] if rest else [])])}"
+
+    def format_offsets(time: _ClockTime) -> pa.Array:
+        distinct, index = np.unique(time.offset, return_inverse=True)
+        return pa.array([format_offset(seconds) for seconds in distinct.tolist()], _STRING).take(pa.array(index))
+
+    return format_offsets
+
+
+def _era(time: _ClockTime) -> Any:
+    return calendar.year(time.days) > 0
+
+
+def _year_of_era(time: _ClockTime) -> Any:
+    years = calendar.year(time.days)
+    return np.where(years > 0, years, 1 - years)
 
 
 def _month(time: _ClockTime) -> Any:
@@ -212,6 +252,15 @@ def _formatters() -> dict[tuple[str, int], _Formatter]:
         formatters[symbol, 2], formatters[symbol, 3] = _offset("", zulu), _offset(":", zulu)
     for width in (1, 2, 3):
         formatters["Z", width] = _offset("", "")
+        formatters["G", width] = _name(_era, ["BC", "AD"])
+    formatters["G", 4] = _name(_era, ["Before Christ", "Anno Domini"])
+    formatters[_YEAR_OF_ERA, 2] = _number(lambda time: _year_of_era(time) % 100, 2)
+    for width in (1, 3, 4):
+        formatters[_YEAR_OF_ERA, width] = _year(width, _year_of_era)
+    formatters["F", 1] = _number(lambda time: (calendar.day(time.days) - 1) % 7 + 1, 1)
+    formatters["O", 1] = _offset_from_greenwich(is_long=False)
+    formatters["O", 4] = formatters["Z", 4] = _offset_from_greenwich(is_long=True)
+    formatters["V", 2] = lambda time: pa.repeat(pa.scalar(time.zone), len(time.days))
     return formatters
 
 
@@ -221,9 +270,9 @@ _FORMATTERS = _formatters()
 def _formatted(micros: Any, zone: str, pattern: str) -> pa.Array:
     """Instants as strings."""
     clock = to_clock(micros, zone)
-    time = _ClockTime(*split_days(clock), (clock - micros) // SECOND)
+    time = _ClockTime(*split_days(clock), (clock - micros) // SECOND, zone)
     columns = [
-        _FORMATTERS[part.symbol, part.width](time) if part.symbol else part.text for part in _parse_pattern(pattern)
+        _FORMATTERS[part.symbol, part.width](time) if part.symbol else part.text for part in _formatted_parts(pattern)
     ]
     if all(isinstance(column, str) for column in columns):
         return pa.repeat(pa.scalar("".join(columns)), len(micros))
@@ -272,6 +321,9 @@ def _pattern_regex(pattern: str) -> str:
     """A regular expression with one group for each field of a pattern."""
     regexes, groups = [], set()
     for part in _parse_pattern(pattern):
+        if part.symbol in _BRACKETS:
+            regexes.append("(?:" if part.symbol == "[" else ")?")
+            continue
         regex = _regex(part) if part.symbol else f"(?i:{re.escape(part.text)})"
         group = regex[4] if part.symbol and regex else None
         if regex is None or group in groups:
@@ -291,7 +343,7 @@ def _parsed(text: pa.Array, pattern: str, zone: str | None) -> tuple[Any, Any]:
     """Instants, or clock times if there is no zone, and which strings could be parsed."""
     groups = pc.extract_regex(text, _pattern_regex(pattern)) if len(text) else pa.array([], pa.struct([]))
     matched = np.asarray(pc.is_valid(groups)) if len(text) else np.zeros(0, bool)
-    fields = {field.name: pc.struct_field(groups, field.name) for field in groups.type}
+    fields = {field.name: _present(pc.struct_field(groups, field.name)) for field in groups.type}
 
     def number(name: str, default: int) -> Any:
         if name not in fields:
@@ -309,9 +361,17 @@ def _parsed(text: pa.Array, pattern: str, zone: str | None) -> tuple[Any, Any]:
     clock = np.where(is_valid, clock, 0)
     if zone is None:
         return clock, is_valid
-    return (
-        clock - codes_of_strings(fields["o"], _offset_micros) if "o" in fields else to_instant(clock, zone)
-    ), is_valid
+    instants = to_instant(clock, zone)
+    if "o" in fields:
+        has_offset = np.asarray(fields["o"].is_valid())
+        ahead = codes_of_strings(fields["o"].fill_null("Z"), _offset_micros)
+        instants = np.where(has_offset, clock - ahead, instants)
+    return instants, is_valid
+
+
+def _present(texts: pa.Array) -> pa.Array:
+    """The texts of a group, null for optional sections that are absent."""
+    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, _STRING), texts)
 
 
 def _hours(number: Callable[[str, int], Any], fields: dict[str, pa.Array]) -> tuple[Any, Any]:

@@ -221,14 +221,38 @@ def _check_interval(arguments: Arguments) -> None:
         )
 
 
-@maps("TimestampAddInterval", gives=_first_type, options=zone_of, raises=True, check=_check_interval)
+@maps("TimestampAddInterval", "TimeAdd", gives=_first_type, options=zone_of, raises=True, check=_check_interval)
 def _add_interval(call: Call, time: Value, duration: Value) -> pa.Array:
+    """Spark 4.0 calls it TimeAdd."""
     return _add_duration(call, time, to_int64(duration), duration)
 
 
 @maps("TimestampAddYMInterval", gives=_first_type, options=zone_of, raises=True)
 def _add_ym_interval(call: Call, time: Value, months: Value) -> pa.Array:
     return _add_months(call, time, to_int64(months), months)
+
+
+# Buckets.
+
+
+@maps("TimeBucket", gives=lambda arguments: arguments[1].type, options=zone_of)
+def _time_bucket(call: Call, size: Value, time: Value, origin: Value) -> pa.Array:
+    """The start of the bucket of a time; buckets of days and months are those of the clock in the time zone."""
+    width, start = to_int64(size), np.atleast_1d(to_int64(time))
+    by_month = types.is_integer(size.type)
+    if not by_month and not (width >= DAY).any():
+        first = to_int64(origin)
+        return from_numpy(call.type, start - (start - first) % width)
+    clock, first = _clock(call, time), _clock(call, origin)
+    if by_month:
+        (days, rest), (first_days, first_rest) = split_days(clock), split_days(first)
+        count = (calendar.months(days) - calendar.months(first_days)) // width
+        begin = calendar.plus_months(first_days, count * width) * DAY + first_rest
+        earlier = calendar.plus_months(first_days, (count - 1) * width) * DAY + first_rest
+        begin = np.where(begin > days * DAY + rest, earlier, begin)
+    else:
+        begin = clock - (clock - first) % width
+    return from_numpy(call.type, to_instant(begin, call.options[0]) if time.type.tz else begin)
 
 
 _UNIT_MICROS = {

@@ -71,7 +71,7 @@ class Relation:
 
     def changes(self, *, later: bool) -> Collection:
         """All rows with the names that they have in a match; with `later`, those after the motif was installed."""
-        rows = self.rows.later() if later else self.rows
+        rows = self.rows._later() if later else self.rows
         renamed = rows.select(**{**self.columns, **self.properties})
         return renamed.negate() if self.is_negated else renamed
 

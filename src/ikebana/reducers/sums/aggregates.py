@@ -88,17 +88,18 @@ class Count(Aggregate):
 class ColumnAggregate(Aggregate):
     """An aggregate of the non-null values of a column; null if there are none.
 
-    In ANSI mode an overflow raises an error.
+    In ANSI mode an overflow raises an error. With `null_on_overflow` the result is null instead.
     """
 
     column: str
     kind: pa.DataType
     column_nullable: bool = True
     ansi: bool = True
+    null_on_overflow: bool = False
 
     @property
     def nullable(self) -> bool:
-        return self.column_nullable or types.is_decimal(self.kind)
+        return self.column_nullable or self.null_on_overflow or types.is_decimal(self.kind)
 
     @property
     def part(self) -> Whole | Floating:
@@ -141,7 +142,7 @@ class ColumnAggregate(Aggregate):
 
     def check(self, what: str, fit: Array, raises: bool) -> None:
         """Raise an error if a result does not fit its type and must not become null."""
-        if raises and not fit.all():
+        if raises and not self.null_on_overflow and not fit.all():
             raise EvaluationError(
                 f"the {what} of {self.column!r} overflows",
                 detail=f"the result of a group does not fit into {self.type}",
@@ -168,7 +169,7 @@ class Sum(ColumnAggregate):
             return from_decimal_words(self.type, totals.low, totals.high, valid & fit)
         fit = totals.fit_a_word
         self.check("sum", fit, self.ansi or types.is_duration(self.kind))
-        return from_numpy(self.type, totals.low, valid)
+        return from_numpy(self.type, totals.low, valid & fit if self.null_on_overflow else valid)
 
     def lower(self, sums: SumSlots) -> Column | None:
         return self.lowered_totals(sums)
@@ -254,13 +255,13 @@ class Variance(Aggregate):
 
     @property
     def parts(self) -> tuple[AnyPart, ...]:
-        return (*((Present((self.column,)),) if self.column_nullable else ()), Floating(self.column, squares=True))
+        return (*((Present((self.column,)),) if self.column_nullable else ()), Floating(self.column, 2))
 
     def finish(self, sums: Sums) -> pa.Array:
         counts = sums.count((self.column,) if self.column_nullable else ())
         is_defined = counts > (1 if self.sample else 0)
         variances = np.where(is_defined, 0.0, np.nan)
-        exact = sums.totals(Floating(self.column, squares=True))
+        exact = sums.totals(Floating(self.column, 2))
         for row in np.flatnonzero(is_defined).tolist():
             count = int(counts[row])
             variances[row] = exact[row].variance(count, count - 1 if self.sample else count)

@@ -20,15 +20,16 @@ import pyarrow as pa
 from ikebana.encoding import Schema
 from ikebana.encoding.lanes import Lane, constant
 from ikebana.engine.collection import Collection
+from ikebana.engine.columns import unused_name
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.linear import Columns, Select, Step
 from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.reducers import Groups, LinearAggregate, ReducedRows, Reducer, SumsReducer
 from ikebana.operators.registers import Column, Rows
-from ikebana.reducers.ordering import reduced, unused_name
+from ikebana.reducers.ordering import reduced
 from ikebana.reducers.sums.aggregates import Aggregate
-from ikebana.reducers.sums.floats import BINS, Exact
-from ikebana.reducers.sums.parts import AnyPart, Floating, SumPart, Sums, SumSlots, floatings, wholes
+from ikebana.reducers.sums.floats import BINS
+from ikebana.reducers.sums.parts import AnyPart, BinnedPart, SumPart, Sums, SumSlots, binned, exact_sums, wholes
 
 Calls = tuple[tuple[str, Aggregate], ...]
 """Aggregates with the names of their columns."""
@@ -37,9 +38,9 @@ Calls = tuple[tuple[str, Aggregate], ...]
 def aggregate(collection: Collection, by: Sequence[str], calls: Calls) -> Collection:
     """One row of aggregates for each group, defined by the columns `by`."""
     key, parts = tuple(by), _parts(calls)
-    if not floatings(parts):
+    if not binned(parts):
         return reduced(collection.explode(key, RowLanes(wholes(parts))), key, Aggregation(calls))
-    spread = Spread(key, unused_name("slot", key), wholes(parts), floatings(parts))
+    spread = Spread(key, unused_name("slot", key), wholes(parts), binned(parts))
     lanes = tuple(
         pa.field(unused_name(f"lane {lane}", key), pa.int64(), nullable=False) for lane in range(spread.lanes)
     )
@@ -74,6 +75,7 @@ class Aggregation(SumsReducer):
     """The aggregates of groups whose parts are all in the lanes of `RowLanes`."""
 
     label = "sums"
+    has_one_row = True
 
     calls: Calls
 
@@ -109,23 +111,26 @@ class Spread(Step):
     keep: tuple[str, ...]
     slot: str
     wholes: tuple[SumPart, ...]
-    floatings: tuple[Floating, ...]
+    binned: tuple[BinnedPart, ...]
 
     @property
     def lanes(self) -> int:
         """The number of diff lanes."""
-        return 1 + max(sum(part.width for part in self.wholes), *(part.width for part in self.floatings))
+        return 1 + max(sum(part.width for part in self.wholes), *(part.width for part in self.binned))
 
     def fields(self, given: Fields) -> Fields:
         fields = Select(tuple((name, name) for name in self.keep)).fields(given)
         return (*fields, pa.field(self.slot, pa.int32(), nullable=False))
+
+    def origin(self, name: str) -> str | None:
+        return name if name in self.keep else None
 
     def __call__(self, changes: Changes) -> Changes:
         named, count = changes.named, len(changes)
         selected = Select(tuple((name, name) for name in self.keep))(changes)
         main = [lane for part in self.wholes for lane in part.split(named)]
         spread = [self._slotted(selected, constant(0, count), main)]
-        for place, part in enumerate(self.floatings):
+        for place, part in enumerate(self.binned):
             rows, bins, lanes = part.split(named)
             if len(rows):
                 spread.append(self._slotted(selected.take(rows), 1 + place * BINS + bins, lanes))
@@ -145,6 +150,7 @@ class SlottedAggregation(Reducer):
     """The aggregates of groups whose rows are slots with their lanes."""
 
     label = "sums of floats"
+    has_one_row = True
     is_called = True
 
     calls: Calls
@@ -160,17 +166,8 @@ class SlottedAggregation(Reducer):
         lanes = np.stack([columns[name].to_numpy() for name in self.lanes])
         main = np.flatnonzero(slots == 0)
         parts = _parts(self.calls)
-        exact = self._exact(np.searchsorted(groups.group[main], groups.group), slots, lanes, len(main))
+        bins = np.flatnonzero(slots)
+        group = np.searchsorted(groups.group[main], groups.group[bins])
+        exact = exact_sums(binned(parts), group, slots[bins] - 1, lanes[1:, bins], len(main))
         totals = Sums.of_lanes(wholes(parts), lanes[:, main], exact)
         return ReducedRows(main, [call.finish(totals) for _, call in self.calls], np.ones(len(main), np.int64))
-
-    def _exact(self, group: Lane, slots: Lane, lanes: Lane, groups: int) -> dict[Floating, list[Exact]]:
-        """The sums of groups for each part of floats; `group` has the position of each row's group."""
-        parts = floatings(_parts(self.calls))
-        totals = [[Exact() for _ in range(groups)] for _ in parts]
-        binned = np.flatnonzero(slots)
-        places, bins = np.divmod(slots[binned] - 1, BINS)
-        rows = zip(places.tolist(), group[binned].tolist(), bins.tolist(), lanes[1:, binned].T.tolist(), strict=True)
-        for place, at, bin_, sums in rows:
-            totals[place][at].add(bin_, sums[: parts[place].width])
-        return dict(zip(parts, totals, strict=True))

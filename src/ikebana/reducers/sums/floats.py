@@ -2,9 +2,10 @@
 
 A double is an integer of 53 bits times a power of two. The powers are divided into bins of 11, so that within a bin all
 doubles are integer multiples, of up to 63 bits, of the same power. These multiples are summed for each bin, in two
-lanes of 32 bits each (and their squares in four lanes). The sum of a group is the sum of its few bins, as an integer of
-any length. It does not depend on the order of rows, and retracted rows leave no rounding error behind. NaN and the
-infinities have bins of their own, which only count them.
+lanes of 32 bits each (and their squares in four lanes, their cubes in six, and so on). The sum of a group is the sum of
+its few bins, as an integer of any length. It does not depend on the order of rows, and retracted rows leave no rounding
+error behind. NaN and the infinities have bins of their own, which only count them. The bin of a product of two doubles
+is the sum of their bins.
 
 The result may differ from Spark's in the last digits: Spark rounds after each addition.
 
@@ -14,19 +15,20 @@ Cost: a few passes over a column; some arithmetic with Python integers for each 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ikebana.encoding.lanes import Array, Lane
 
-NAN, INFINITY, MINUS_INFINITY = 253, 254, 255
+NAN, INFINITY, MINUS_INFINITY = 509, 510, 511
 """The bins of NaN and the infinities; the bins of finite numbers are below."""
 
-BINS = 256
+BINS = 512
 _BIN_EXPONENTS = 11
-_LEAST_EXPONENT = 1074  # every double is a multiple of 2**-1074
+UNIT = 1 << 1074
+"""Every double is a multiple of one divided by this."""
 _MASK = np.uint64((1 << 32) - 1)
 _HALF = np.uint64(32)
 
@@ -56,13 +58,36 @@ class Numbers:
             multiples = np.where(is_special, np.uint64(0), multiples)
         return Numbers(bins, multiples, signs)
 
-    def lanes(self, squares: bool) -> list[Lane]:
-        """The multiples, 32 bits in each lane, least significant first; then, if requested, their squares likewise."""
-        low, high = self.multiples & _MASK, self.multiples >> _HALF
-        parts = [self.signs * part.view(np.int64) for part in (low, high)]
-        if squares:
-            parts += [part.view(np.int64) for part in _square(low, high)]
-        return parts
+    def lanes(self, power: int) -> list[Lane]:
+        """The multiples, then their squares, and so on up to `power`: 32 bits in each lane, least significant first."""
+        digits = powers = self.digits
+        lanes = [self.signs * part.view(np.int64) for part in digits]
+        for exponent in range(2, power + 1):
+            powers = _square(*digits) if exponent == 2 else _product(powers, digits)
+            lanes += [(self.signs if exponent % 2 else 1) * part.view(np.int64) for part in powers]
+        return lanes
+
+    @property
+    def digits(self) -> list[Array]:
+        """The multiples in digits of 32 bits, least significant first."""
+        return [self.multiples & _MASK, self.multiples >> _HALF]
+
+    def product_lanes(self, other: Numbers) -> list[Lane]:
+        """The products with other multiples."""
+        signs = self.signs * other.signs
+        return [signs * part.view(np.int64) for part in _product(self.digits, other.digits)]
+
+
+def _product(left: list[Array], right: list[Array]) -> list[Array]:
+    """The product of two numbers in digits of 32 bits, least significant first."""
+    result = [np.zeros(len(left[0]), np.uint64) for _ in range(len(left) + len(right))]
+    for place, digit in enumerate(left):
+        carry = np.zeros(len(digit), np.uint64)
+        for offset, other in enumerate(right):
+            total = result[place + offset] + digit * other + carry  # at most 2**64 - 1
+            result[place + offset], carry = total & _MASK, total >> _HALF
+        result[place + len(right)] = carry
+    return result
 
 
 def _square(low: Array, high: Array) -> list[Array]:
@@ -75,23 +100,35 @@ def _square(low: Array, high: Array) -> list[Array]:
 
 @dataclass(slots=True)
 class Exact:
-    """An exact sum of doubles and of their squares, in units of 2**-1074, and whether NaN or infinities were added."""
+    """Exact sums of doubles and of their powers, in units of 2**-1074, and whether NaN or infinities were added."""
 
-    total: int = 0
-    squares: int = 0
+    powers: list[int]
+    """The sum of the doubles, that of their squares, and so on."""
     has_nan: bool = False
     infinities: int = 0  # bit 0: positive infinity; bit 1: negative infinity
 
-    def add(self, bin_: int, lanes: Iterable[int]) -> None:
-        """Add the sum of a bin, with lanes as in `Numbers.lanes`."""
+    def add(self, bin_: int, lanes: Sequence[int]) -> None:
+        """Add the sums of a bin, with lanes as in `Numbers.lanes`."""
         if bin_ == NAN:
             self.has_nan = True
         elif bin_ in (INFINITY, MINUS_INFINITY):
             self.infinities |= 1 if bin_ == INFINITY else 2
         else:
-            low, high, *squares = lanes
-            self.total += low + (high << 32) << _BIN_EXPONENTS * bin_
-            self.squares += sum(part << 32 * place for place, part in enumerate(squares)) << 2 * _BIN_EXPONENTS * bin_
+            at = 0
+            for exponent in range(1, len(self.powers) + 1):
+                total = _whole(lanes[at : at + 2 * exponent])
+                self.powers[exponent - 1] += total << exponent * _BIN_EXPONENTS * bin_
+                at += 2 * exponent
+
+    @property
+    def total(self) -> int:
+        """The sum of the doubles."""
+        return self.powers[0]
+
+    @property
+    def squares(self) -> int:
+        """The sum of their squares."""
+        return self.powers[1]
 
     @property
     def is_finite(self) -> bool:
@@ -101,7 +138,7 @@ class Exact:
     def sum(self) -> float:
         """The sum, rounded once."""
         if self.is_finite:
-            return ratio(self.total, 1 << _LEAST_EXPONENT)
+            return ratio(self.total, UNIT)
         if self.has_nan or self.infinities == 3:
             return math.nan
         return math.inf if self.infinities == 1 else -math.inf
@@ -110,7 +147,23 @@ class Exact:
         """The variance: the sum of squared distances from the mean divided by `freedom`, rounded once."""
         if not self.is_finite:
             return math.nan
-        return ratio(count * self.squares - self.total**2, count * freedom << 2 * _LEAST_EXPONENT)
+        return ratio(count * self.squares - self.total**2, count * freedom * UNIT**2)
+
+
+@dataclass(slots=True)
+class ExactProduct:
+    """An exact sum of products of two finite doubles, in units of 2**-2148."""
+
+    total: int = 0
+
+    def add(self, bin_: int, lanes: Sequence[int]) -> None:
+        """Add the sum of a bin, with lanes as in `Numbers.product_lanes`."""
+        self.total += _whole(lanes) << _BIN_EXPONENTS * bin_
+
+
+def _whole(digits: Sequence[int]) -> int:
+    """A number from sums of its digits of 32 bits."""
+    return sum(digit << 32 * place for place, digit in enumerate(digits))
 
 
 def ratio(numerator: int, denominator: int) -> float:

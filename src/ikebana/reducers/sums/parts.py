@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.encoding.columns import valid_flags
-from ikebana.encoding.lanes import Lane
+from ikebana.encoding.lanes import Array, Lane
 from ikebana.kernels import opcodes
 from ikebana.operators.program import NO_COLUMN, ProgramBuilder
 from ikebana.operators.registers import Column, Rows
 from ikebana.reducers.sums.exact import LANE_SHIFTS, Totals, join, lanes_of, split
-from ikebana.reducers.sums.floats import Exact, Numbers
+from ikebana.reducers.sums.floats import BINS, Exact, ExactProduct, Numbers
 
 Columns = Mapping[str, pa.Array]
 """Columns by name, all of the same length."""
@@ -101,32 +101,85 @@ class Whole(SumPart):
 
 
 @dataclass(frozen=True)
-class Floating:
-    """The exact sum of a column of floats and, if requested, of their squares: see `floats`."""
+class BinnedPart(ABC):
+    """A sum that has rows of its own, one for each bin: see `floats`."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """The number of lanes."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the part reads."""
+
+    @abstractmethod
+    def split(self, columns: Columns) -> tuple[Lane, Lane, list[Lane]]:
+        """The rows of the values other than zero and null, their bins, and the numbers to sum in each bin."""
+
+    @abstractmethod
+    def zero(self) -> Exact | ExactProduct:
+        """The sum of no rows."""
+
+
+@dataclass(frozen=True)
+class Floating(BinnedPart):
+    """The exact sum of a column of floats and, if requested, of their squares and higher powers."""
 
     column: str
-    squares: bool = False
+    power: int = 1
 
     @property
     def width(self) -> int:
-        """The number of lanes."""
-        return 6 if self.squares else 2
+        return self.power * (self.power + 1)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that the part reads."""
         return (self.column,)
 
     def split(self, columns: Columns) -> tuple[Lane, Lane, list[Lane]]:
-        """The rows of the values other than zero and null, their bins, and the numbers to sum in each bin."""
-        column = columns[self.column].cast(pa.float64())
-        values = np.where(valid_flags(column), column.to_numpy(zero_copy_only=False), 0.0)
+        values = _doubles(columns[self.column])
         rows = np.flatnonzero(values)
         numbers = Numbers.of(values[rows])
-        return rows, numbers.bins, numbers.lanes(self.squares)
+        return rows, numbers.bins, numbers.lanes(self.power)
+
+    def zero(self) -> Exact:
+        return Exact([0] * self.power)
 
 
-AnyPart = SumPart | Floating
+@dataclass(frozen=True)
+class Products(BinnedPart):
+    """The exact sum of the products of two columns of floats, where both are finite."""
+
+    left: str
+    right: str
+
+    @property
+    def width(self) -> int:
+        return 4
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.left, self.right)
+
+    def split(self, columns: Columns) -> tuple[Lane, Lane, list[Lane]]:
+        left, right = (_doubles(columns[name]) for name in self.columns)
+        rows = np.flatnonzero((left != 0) & (right != 0) & np.isfinite(left) & np.isfinite(right))
+        one, other = Numbers.of(left[rows]), Numbers.of(right[rows])
+        return rows, one.bins + other.bins, one.product_lanes(other)
+
+    def zero(self) -> ExactProduct:
+        return ExactProduct()
+
+
+def _doubles(column: pa.Array) -> Array:
+    """A column as doubles, 0 where it is null."""
+    doubles = column.cast(pa.float64())
+    return np.where(valid_flags(doubles), doubles.to_numpy(zero_copy_only=False), 0.0)
+
+
+AnyPart = SumPart | BinnedPart
 
 
 def wholes(parts: Iterable[AnyPart]) -> tuple[SumPart, ...]:
@@ -134,9 +187,9 @@ def wholes(parts: Iterable[AnyPart]) -> tuple[SumPart, ...]:
     return tuple(dict.fromkeys(part for part in parts if isinstance(part, SumPart)))
 
 
-def floatings(parts: Iterable[AnyPart]) -> tuple[Floating, ...]:
-    """The distinct parts that have rows of their own, one for each bin."""
-    return tuple(dict.fromkeys(part for part in parts if isinstance(part, Floating)))
+def binned(parts: Iterable[AnyPart]) -> tuple[BinnedPart, ...]:
+    """The distinct parts that have rows of their own."""
+    return tuple(dict.fromkeys(part for part in parts if isinstance(part, BinnedPart)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,10 +198,10 @@ class Sums:
 
     rows: Lane
     lanes: Mapping[SumPart, Lane]
-    exact: Mapping[Floating, list[Exact]]
+    exact: Mapping[BinnedPart, list[Any]]
 
     @staticmethod
-    def of_lanes(parts: Iterable[SumPart], lanes: Lane, exact: Mapping[Floating, list[Exact]]) -> Sums:
+    def of_lanes(parts: Iterable[SumPart], lanes: Lane, exact: Mapping[BinnedPart, list[Any]]) -> Sums:
         """Sums from lanes: the first lane counts rows, the lanes of the parts follow in order."""
         by_part, at = {}, 1
         for part in parts:
@@ -164,8 +217,8 @@ class Sums:
         """The exact sums of a column."""
         return join(list(self.lanes[part]))
 
-    def totals(self, part: Any) -> list[Exact]:
-        """The exact sums of a column of floats."""
+    def totals(self, part: Any) -> list[Any]:
+        """The exact sums of a binned part: `Exact`, or `ExactProduct` for products."""
         return self.exact[part]
 
 
@@ -191,3 +244,18 @@ class SumSlots:
     def evaluated(self, opcode: int, *operands: Column, least: int = 0, greatest: int = 0) -> Column:
         """A function of up to two columns."""
         return self.program.evaluated(opcode, self.register, *operands, least=least, greatest=greatest)
+
+
+def exact_sums(
+    parts: Sequence[BinnedPart], group: Lane, slots: Lane, lanes: Lane, groups: int
+) -> dict[BinnedPart, list[Any]]:
+    """The sums of groups for each binned part, from the rows of bins.
+
+    A row has the position of its group, its slot (the position of its part times `BINS`, plus its bin), and lanes.
+    """
+    totals: list[list[Any]] = [[part.zero() for _ in range(groups)] for part in parts]
+    places, bins = np.divmod(slots, BINS)
+    rows = zip(places.tolist(), group.tolist(), bins.tolist(), lanes.T.tolist(), strict=True)
+    for place, at, bin_, sums in rows:
+        totals[place][at].add(bin_, sums[: parts[place].width])
+    return dict(zip(parts, totals, strict=True))

@@ -11,8 +11,8 @@ The rules that are switched off (`_EXCLUDED_RULES`) improve a batch query but ha
 conditions, merge subqueries, or evaluate what Ikebana has to see. Other settings ensure that the plan's JSON has all
 values of long lists and all names.
 
-Not guaranteed: that this works with other versions of Spark than the pinned one. Catalyst's classes are not a public
-interface.
+Not guaranteed: that all of this works with other versions of Spark than the pinned one. Catalyst's classes are not a
+public interface. A selection of queries is tested with the lowest version that is supported.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
@@ -123,7 +124,14 @@ class Catalyst:
     def redefinable(self) -> Any:
         """The patterns of what a user can redefine: a plan that has one of them is not cached."""
         names = ("PYTHON_UDF", "SCALA_UDF", "SQL_SCALAR_FUNCTION", "SQL_TABLE_FUNCTION", "VARIABLE_REFERENCE")
-        return self.seq(getattr(self.patterns, name)() for name in names)
+        return self.seq(pattern for name in names if (pattern := self._pattern(name)) is not None)
+
+    def _pattern(self, name: str) -> Any | None:
+        """A pattern; None if this version of Spark does not have it."""
+        try:
+            return getattr(self.patterns, name)()
+        except Py4JError:
+            return None
 
     def seq(self, values: Iterable[Any]) -> Any:
         """A Scala sequence."""
@@ -145,7 +153,7 @@ class Catalyst:
         hidden = StructType([*schema.fields]).add(TABLE_COLUMN + name, BooleanType(), nullable=False)
         session = self.spark._jsparkSession.newSession()
         session.conf().set(CASE, "true")  # the names of columns are matched exactly
-        with self._active(session):
+        with self.active(session):
             frame = session.createDataFrame(self._context.emptyRDD(), session.parseDataType(hidden.json()))
             frame = frame.selectExpr(self.seq(quote(field.name) for field in schema))
             frame.createOrReplaceTempView(quote(name))
@@ -176,14 +184,16 @@ class Catalyst:
             clone = session.cloneSession()
             state = clone.sessionState()
             state.conf().setConf(self.settings)
-            with self._active(clone):
+            with self.active(clone):
                 try:
                     yield PlanningSession(self, state, session.sessionState().conf())
                 except PySparkException as error:
                     raise SqlError("Spark does not understand the query", detail=spark_error_summary(error)) from None
+                except Py4JJavaError as error:
+                    raise SqlError("Spark cannot plan the query", detail=spark_error_summary(error)) from error
 
     @contextmanager
-    def _active(self, session: Any) -> Iterator[None]:
+    def active(self, session: Any) -> Iterator[None]:
         """Make a session the active one, whose settings the catalogue and the optimiser use."""
         before = self.sessions.getActiveSession()
         self.sessions.setActiveSession(session)
@@ -202,6 +212,8 @@ class PlanningSession:
     def __init__(self, catalyst: Catalyst, state: Any, user_conf: Any) -> None:
         """`user_conf` has the settings of the user's session, before they were changed for planning."""
         self._catalyst, self._state, self._user_conf = catalyst, state, user_conf
+        self.recursive_sets: set[int] = set()
+        """The ids of recursive queries that are written with UNION instead of UNION ALL."""
 
     @cached_property
     def config(self) -> Config:
@@ -278,6 +290,29 @@ class PlanningSession:
         pairs = [(analysis.NamedParameter(name), value) for name, value in zip(subqueries, values, strict=True)]
         substituted = analysis.CTESubstitution.apply(parsed)  # expressions inside WITH would not be replaced
         return substituted.transformAllExpressionsWithSubqueries(self._catalyst.scala_map(pairs))
+
+    def with_recursive_sets(self, parsed: Any) -> Any:
+        """An unresolved plan with UNION ALL in place of UNION in recursive queries, which Spark would refuse.
+
+        The ids of these queries are remembered in `recursive_sets`.
+        """
+        substituted = self._catalyst.jvm.org.apache.spark.sql.catalyst.analysis.CTESubstitution.apply(parsed)
+        pairs = list(self._recursive_unions(substituted))
+        if not pairs:
+            return parsed
+        return substituted.transformDownWithSubqueries(self._catalyst.scala_map(pairs))
+
+    def _recursive_unions(self, plan: Any) -> Iterator[tuple[Any, Any]]:
+        """The nodes DISTINCT of a UNION in recursive queries, and the UNION ALL below each."""
+        if plan.nodeName() == "CTERelationDef" and plan.hasSelfReferenceAsCTERef():
+            below = plan.child()
+            while below.nodeName() in ("SubqueryAlias", "UnresolvedSubqueryColumnAliases"):
+                below = below.child()
+            if below.nodeName() == "Distinct":
+                self.recursive_sets.add(int(plan.id()))
+                yield below, below.child()
+        for child in scala_items(plan.children()):
+            yield from self._recursive_unions(child)
 
     @cached_property
     def recursion(self) -> dict[str, int]:

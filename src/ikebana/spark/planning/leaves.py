@@ -7,14 +7,15 @@ finds a node by its number, in pre-order with the plans of subqueries first: the
 JSON.
 
 The JSON also lacks which columns of its child a `Generate` drops: `unrequiredChildIndex` is added; sometimes the
-expressions of an `Expand`: `projections`; and the limits of all loops: `maxDepth` and `maxRows`.
+expressions of an `Expand`: `projections`; and of all loops the limits, `maxDepth` and `maxRows`, and whether they have
+UNION, `isSet`; and that a column of GROUP BY is a session window: `SESSION_WINDOW` in its metadata.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import cloudpickle
@@ -26,7 +27,7 @@ from ikebana.expressions.core.tree import Tree, of_nodes
 from ikebana.expressions.core.types import arrow_type
 from ikebana.spark.planning.catalyst import TABLE_COLUMN, Catalyst, scala_items, schema_of
 from ikebana.spark.source import SESSION
-from ikebana.sql.planned import CONSTANT, IDENTITY, TABLE, PythonCode
+from ikebana.sql.planned import CONSTANT, IDENTITY, SESSION_WINDOW, TABLE, PythonCode
 
 MAX_CONSTANT_ROWS = 100_000
 """How many rows that are not in a table a query may have."""
@@ -35,15 +36,19 @@ _EXPRESSION_ID = re.compile(r"#\d+L?")
 _EMPTY_LEAVES = {"OneRowRelation", "UnionLoopRef"}
 _CONSTANT_LEAVES = {"LocalRelation", "LogicalRDD", "Range"}
 _SCAN = "DataSourceV2ScanRelation"
+_SESSION_COLUMN = "session_window"
 _PYTHON_CALLS = {"ArrowEvalPython", "BatchEvalPython"}
 
 
 class Leaves:
     """Annotates the JSON of one plan, and collects the constant rows and Python functions that it needs."""
 
-    def __init__(self, catalyst: Catalyst, owner: str, plan: Any, recursion: Mapping[str, int]) -> None:
-        """`recursion` has the limits of loops that do not set their own."""
-        self._catalyst, self._owner, self._plan, self._recursion = catalyst, owner, plan, recursion
+    def __init__(
+        self, catalyst: Catalyst, owner: str, plan: Any, recursion: Mapping[str, int], sets: Collection[int]
+    ) -> None:
+        """`recursion` has the limits of loops that do not set their own; `sets` are the loops with UNION, by id."""
+        self._catalyst, self._owner, self._plan = catalyst, owner, plan
+        self._recursion, self._sets = recursion, sets
         self.constants: list[pa.Table] = []
         self.functions: dict[int, PythonCode] = {}
         self.computed: list[str] = []
@@ -59,8 +64,11 @@ class Leaves:
                 self._fetch_dropped(number, node)
             elif node.kind == "Expand" and node.fields["projections"] is None:
                 self._fetch_projections(number, node)
+            elif node.kind == "Aggregate":
+                self._mark_sessions(number, node)
             elif node.kind == "UnionLoop":
                 _set_limits(node, self._recursion)
+                node.fields["isSet"] = int(node.fields["id"]) in self._sets  # type: ignore[index]
             elif not node.children and node.kind not in _EMPTY_LEAVES:
                 self._annotate_leaf(number, node)
 
@@ -123,6 +131,13 @@ class Leaves:
             detail=f"the query reads {description}",
             hint="load it into a table of this session, and query that",
         )
+
+    def _mark_sessions(self, number: int, node: Tree) -> None:
+        """The metadata of session windows in GROUP BY, which the JSON lacks."""
+        for position, grouping in enumerate(node.fields["groupingExpressions"]):
+            if grouping[0].get("name") == _SESSION_COLUMN:
+                metadata = self._node(number, node).groupingExpressions().apply(position).metadata()
+                grouping[0]["metadata"] = {SESSION_WINDOW: bool(metadata.contains(SESSION_WINDOW))}
 
     def _fetch_dropped(self, number: int, node: Tree) -> None:
         """The columns of its child that a generator does not pass on."""

@@ -31,21 +31,24 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructField, StructType, _parse_datatype_string
+from pyspark.sql.types import StructField, StructType
 
 from ikebana.errors import SqlError
 from ikebana.expressions.core.types import arrow_type
 from ikebana.spark.errors import spark_error_summary
+from ikebana.spark.internals import parse_type
 from ikebana.spark.naming import CASE, escape, mentioned, quote
 from ikebana.spark.planning.catalyst import Catalyst, PlanningSession, schema_of
 from ikebana.spark.planning.leaves import Leaves
 from ikebana.spark.planning.refusing import refuse_analyzed, refuse_optimized
+from ikebana.spark.planning.rewriting import Rewriting, needs_rewriting
 from ikebana.spark.types import spark_schema
 from ikebana.sql.planned import CLOCK, NOW, PARAMETERS, Planned
 
 _CACHED_PLANS = 1000
 """How many plans are cached."""
 
+_RECURSIVE = re.compile(r"\bRECURSIVE\b", re.IGNORECASE)
 _VIEW_NODE = re.compile(r"\bView \(`((?:[^`]|``)*)`, \[")
 
 Parameters = Mapping[str, pa.Field | pa.DataType | str]
@@ -129,6 +132,8 @@ class Planner:
             for name, table in tables.items():
                 session.add_table(name, table.relation)
             parsed = session.parsed(text)
+            if _RECURSIVE.search(text):
+                parsed = session.with_recursive_sets(parsed)
             if parameters:
                 parsed = self._with_parameters(session, parsed, parameters)
             planned, is_cacheable, _ = self._finish(session, session.analyzed(parsed), {*tables, PARAMETERS, CLOCK})
@@ -139,7 +144,7 @@ class Planner:
     def _mentioned(self, text: str, names: Iterable[str] | None) -> dict[str, _Table]:
         """The tables whose names occur in a text.
 
-        Where names are not case-sensitive, a name that differs from others in case alone must be written exactly.
+        Where names are not case-sensitive, a name that differs from others only in case must be written exactly.
         """
         with self._lock:
             names = mentioned(text, self._tables) if names is None else names
@@ -195,24 +200,32 @@ class Planner:
         shown = timed.toString()
         refuse_analyzed(shown, timed.containsPattern(self._catalyst.patterns.CURRENT_LIKE()))
         is_cacheable = not timed.containsAnyPattern(self._catalyst.redefinable) and _views(shown) <= tables
-        optimized = session.without_nested_cases(session.optimized(timed, has_loops="UnionLoop" in shown))
-        text = session.json(optimized)
-        refuse_optimized(text, optimized.toString)
+        optimized, text = self._shown(session, shown, session.optimized(timed, has_loops="UnionLoop" in shown))
+        refuse_optimized(text)
         session.check_settings(text)
         nodes = json.loads(text)
-        leaves = Leaves(self._catalyst, self._owner, optimized, session.recursion)
+        leaves = Leaves(self._catalyst, self._owner, optimized, session.recursion, session.recursive_sets)
         leaves.annotate(nodes)
         return Planned(nodes, config, columns, tuple(leaves.constants), leaves.functions), is_cacheable, leaves
 
+    def _shown(self, session: PlanningSession, analyzed: str, optimized: Any) -> tuple[Any, str]:
+        """The plan and its JSON, which shows all of its expressions. `analyzed` is the text of the analysed plan."""
+        plan = session.without_nested_cases(optimized)
+        text = session.json(plan)
+        if needs_rewriting(analyzed, text):
+            plan = session.without_nested_cases(Rewriting(self._catalyst, session).apply(optimized))
+            text = session.json(plan)
+        return plan, text
+
 
 def _written(names: list[str], text: str) -> str:
-    """The only one of several names, which differ in case alone, that a text contains exactly."""
+    """The only one of several names, which differ only in case, that a text contains exactly."""
     exact = [name for name in names if escape(name) in text]
     if len(exact) == 1:
         return exact[0]
     raise SqlError(
         f"the query may mean {' or '.join(map(repr, names))}",
-        detail="these names differ in case alone",
+        detail="these names differ only in case",
         hint=f"set {CASE} to true, as it was when they were created",
     )
 
@@ -230,7 +243,7 @@ def parameter_field(name: str, kind: pa.Field | pa.DataType | str) -> StructFiel
     """A parameter as a Spark field."""
     if isinstance(kind, str):
         try:
-            return StructField(name, _parse_datatype_string(kind), nullable=False)
+            return StructField(name, parse_type(kind), nullable=False)
         except PySparkException as error:
             raise SqlError(
                 f"cannot parse the type {kind!r} of parameter {name!r}",

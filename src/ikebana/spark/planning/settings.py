@@ -44,6 +44,8 @@ _MAPS = ("CreateMap", "MapFromArrays", "MapFromEntries", "StringToMap", "MapConc
 _PATTERNS = ("DateFormatClass", "FromUnixTime", "GetTimestamp", "ToUnixTimestamp", "UnixTimestamp", "ParseToDate")
 _PYTHON = ("PythonUDF",)
 _CODES = ("StaticInvoke",)
+_CALLS = ("UnresolvedFunction",)
+"""Functions that planning writes as calls, from_json and to_json among them."""
 
 REFUSED: Mapping[str, Refused] = {
     "execution.arrow.useLargeVarTypes": Refused("which Arrow types Python functions are given", _PYTHON),
@@ -55,6 +57,9 @@ REFUSED: Mapping[str, Refused] = {
     ),
     "execution.pythonUDF.pandas.preferIntExtensionDtype": Refused("what Python functions are given", _PYTHON),
     "icu.caseMappings.enabled": Refused("the mapping to upper and lower case", ("Upper", "Lower", "InitCap")),
+    "json.enableExactStringParsing": Refused("what from_json reads as a string", _CALLS),
+    "json.enablePartialResults": Refused("what from_json does with values of another type", _CALLS),
+    "jsonGenerator.ignoreNullFields": Refused("whether to_json writes nulls", _CALLS),
     "legacy.allowHashOnMapType": Refused("whether maps have a hash", ("Murmur3Hash", "XxHash64")),
     "legacy.allowNegativeScaleOfDecimal": Refused("which types decimals have"),
     "legacy.allowNullComparisonResultInArraySort": Refused(

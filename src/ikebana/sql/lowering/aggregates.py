@@ -2,7 +2,7 @@
 
 | reduction | aggregates | cost of a change |
 |---|---|---|
-| sums | count, sum, avg, stddev, variance (`ikebana.reducers.sums`) | an addition, however large the group |
+| sums | count, sum, avg, stddev, skewness, corr etc. (`ikebana.reducers.sums`) | an addition, however large the group |
 | sums of distinct values | the same, with DISTINCT | the same, and a check whether the value is new |
 | an extreme | min, max; first and any_value with IGNORE NULLS | a few rows at the end of the group |
 | one row | first, any_value: the same row for all of them | a few rows |
@@ -18,8 +18,8 @@ gather values are given no others. Where SQL does not define which row is meant 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -28,22 +28,30 @@ import pyarrow as pa
 from ikebana.engine.collection import Collection
 from ikebana.errors import SqlError
 from ikebana.expressions import Column, Expression, Literal, translate
-from ikebana.expressions.core.builders import is_true, null_unless
+from ikebana.expressions.core.builders import choose, is_true, null_safe_equal, null_unless
 from ikebana.expressions.core.tree import Tree
 from ikebana.reducers import sums
-from ikebana.reducers.gathering import Collect, ExtremeBy, FilteredCall, GatherCall, Mode, Percentile, gather
+from ikebana.reducers.gathering import FilteredCall, GatherCall, Pivoted, gather
 from ikebana.reducers.ordering import top_rows
 from ikebana.reducers.sort_keys import SortKey
 from ikebana.sql.inner_joins import PLACEHOLDER
+from ikebana.sql.lowering.aggregate_functions import (
+    BIVARIATE,
+    GATHERED,
+    OF_DISTINCT,
+    SUMS,
+    WITH_LITERALS,
+    both_or_neither,
+    gathered_by,
+    sum_of,
+)
 from ikebana.sql.lowering.context import Lowering, Required, cross_join
-from ikebana.sql.lowering.limits import ordered
-from ikebana.sql.lowering.trees import all_references, scalar_subqueries
+from ikebana.sql.lowering.limits import ordered, sort_key
+from ikebana.sql.lowering.sessions import with_sessions
+from ikebana.sql.lowering.trees import all_references, scalar_subqueries, without_try
 from ikebana.sql.relation import Relation, columns_of, from_collection, substituted, unique_name
 
 _REFUSED = {
-    "HyperLogLogPlusPlus": ("approx_count_distinct", "count(DISTINCT ...) is exact, and maintained"),
-    "ApproximatePercentile": ("approx_percentile", "percentile is exact, and maintained"),
-    "PivotFirst": ("PIVOT", "write an aggregate with FILTER (WHERE ...) for each column"),
     "Last": ("last", "say which row is meant: max_by(value, order)"),
 }
 """Aggregates that cannot be maintained: the SQL name, and what to use instead."""
@@ -55,7 +63,8 @@ def aggregate(lowering: Lowering, tree: Tree, required: Required) -> Relation:
     relation = lowering.relation(tree.only_child, all_references([*groupings, *outputs]))
     calls = [node for output in outputs for node in output.walk() if node.kind == "AggregateExpression"]
     late = lowering.subqueries([subquery for output in outputs for subquery in _late_subqueries(output, groupings)])
-    grouped = Grouped(lowering, lowering.with_subqueries(relation, [*groupings, *calls]), groupings, late)
+    relation = with_sessions(lowering, lowering.with_subqueries(relation, [*groupings, *calls]), groupings)
+    grouped = Grouped(lowering, relation, groupings, late)
     results = {output.expr_id: grouped.output(output) for output in outputs}
     rows = grouped.rows()
     columns = columns_of(rows.node.columns)
@@ -89,6 +98,8 @@ class _Call:
     arguments: Sequence[Expression]
     where: Expression | None
     is_distinct: bool
+    is_try: bool = False
+    """Whether the result is null where it would overflow."""
 
     def filtered_arguments(self) -> list[Expression]:
         """The arguments, the first of them null where `where` is not true."""
@@ -123,7 +134,7 @@ class Grouped:
         self._sums: dict[tuple[Column, ...] | None, list[tuple[str, sums.Aggregate]]] = {}  # by the distinct columns
         self._extremes: list[tuple[str, Column, bool]] = []
         self._firsts: dict[Column | None, list[tuple[str, Column]]] = {}  # by the column of the FILTER
-        self._gathered: list[GatherCall] = []
+        self._gathered: dict[tuple[Column, ...] | None, list[GatherCall]] = {}  # by the distinct columns
         self._empty: list[tuple[str, Expression]] = []
         """The value of each aggregate for a group without rows."""
 
@@ -160,17 +171,33 @@ class Grouped:
     def _is_of_groups(self, tree: Tree) -> bool:
         return tree.kind == "AggregateExpression" or (tree.kind == "ScalarSubquery" and tree.expr_id in self._late)
 
-    def _result_of(self, tree: Tree) -> Column:
+    def _result_of(self, tree: Tree) -> Expression:
         """The column of an aggregate's result; equal calls have one column."""
-        function, *conditions = tree.children
-        arguments = [self._lowering.expression(child, self._relation.outputs) for child in function.children]
+        marked, *conditions = tree.children
+        function, is_try = without_try(marked)
+        if function.kind == "PivotFirst":
+            return self._pivot(function)
+        arguments = [self._lowering.expression(child, self._relation.outputs) for child in _arguments(function)]
         where = next((is_true(self._lowering.expression(node, self._relation.outputs)) for node in conditions), None)
-        is_distinct = bool(tree.fields["isDistinct"])
-        options = tuple(function.fields.get(option) for option in _OPTIONS)
+        is_distinct = bool(tree.fields["isDistinct"]) or function.kind == "HyperLogLogPlusPlus"
+        orders = tuple(_order_of(child) for child in function.children if child.kind == "SortOrder")
+        options = (*(function.fields.get(option) for option in _OPTIONS), is_try, orders)
         identity = (function.kind, tuple(arguments), where, is_distinct, options)
         if identity not in self._calls:
-            self._calls[identity] = self._add(_Call(self._new("result"), function, arguments, where, is_distinct))
+            call = _Call(self._new("result"), function, arguments, where, is_distinct, is_try)
+            self._calls[identity] = self._add(call)
         return self._calls[identity]
+
+    def _pivot(self, function: Tree) -> Column:
+        """The columns of a PIVOT, as an array: planning gives its values together with its column."""
+        named, value = function.children
+        column, *values = (self._lowering.expression(child, self._relation.outputs) for child in named.children)
+        place: Expression = Literal(pa.int32(), True, None)
+        for number, wanted in enumerate(values):  # the last of equal values counts, as in Spark
+            place = choose(null_safe_equal(column, wanted), Literal(pa.int32(), False, number), place)
+        inputs = [self._input(self._lowering.expression(value, self._relation.outputs)), self._input(place)]
+        pivoted = Pivoted(self._new("result"), inputs[0].name, inputs[1].name, len(values))
+        return self._add_call(pivoted, inputs, None)
 
     def _add(self, call: _Call) -> Column:
         """Add an aggregate to the reduction that computes it."""
@@ -178,9 +205,9 @@ class Grouped:
         if kind in _REFUSED:
             sql_name, hint = _REFUSED[kind]
             raise SqlError(f"{sql_name} is not supported in a maintained view", hint=hint)
-        if kind in _GATHERED:
+        if kind in GATHERED:
             return self._add_gathered(call)
-        if kind in _SUMS:
+        if kind in SUMS:
             return self._add_sum(call)
         if kind in ("Min", "Max"):
             return self._add_extreme(call, ordered(call.filtered_arguments()[0]))
@@ -190,13 +217,14 @@ class Grouped:
         raise SqlError(f"the aggregate {kind} is not supported in a maintained view")
 
     def _add_sum(self, call: _Call) -> Column:
-        kind, columns = call.function.kind, [self._input(argument) for argument in call.filtered_arguments()]
-        how = _SUMS[kind](columns, self._lowering.config.ansi)
-        if isinstance(how, sums.Variance) and not call.function.fields.get("nullOnDivideByZero", True):
-            how = replace(how, undefined_is_nan=True)
+        arguments = call.filtered_arguments()
+        if call.function.kind in BIVARIATE:
+            arguments = both_or_neither(*arguments)
+        columns = [self._input(argument) for argument in arguments]
+        how = sum_of(call.function, columns, self._lowering.config.ansi, call.is_try)
         self._sums.setdefault(tuple(columns) if call.is_distinct else None, []).append((call.name, how))
-        empty = Literal(how.type, kind != "Count", 0 if kind == "Count" else None)
-        return self._result(call.name, how.type, how.nullable, empty)
+        is_count = isinstance(how, sums.Count)
+        return self._result(call.name, how.type, how.nullable, Literal(how.type, not is_count, 0 if is_count else None))
 
     def _add_extreme(self, call: _Call, argument: Expression) -> Column:
         column = self._input(argument)
@@ -210,17 +238,24 @@ class Grouped:
         return self._result(call.name, column.type, column.nullable)
 
     def _add_gathered(self, call: _Call) -> Column:
-        kind = call.function.kind
-        has_literals = kind.startswith("Percentile")  # its fractions
         first, *others = call.arguments
         inputs: list[Expression] = [self._input(first)]
         for argument in others:
-            inputs.append(argument if has_literals and isinstance(argument, Literal) else self._input(argument))
-        gathered = _GATHERED[_distinct_kind(kind) if call.is_distinct else kind](call.name, call.function, inputs)
-        where = call.where
-        self._gathered.append(gathered if where is None else FilteredCall(call.name, gathered, self._input(where).name))
-        field = gathered.field({column.name: _field(column) for column in inputs if isinstance(column, Column)})
-        empty = Literal(field.type, field.nullable, None if field.nullable else ())
+            is_option = call.function.kind in WITH_LITERALS and isinstance(argument, Literal)
+            inputs.append(argument if is_option else self._input(argument))
+        gathered = gathered_by(call.name, call.function, inputs, call.is_distinct)
+        where = None if call.where is None else self._input(call.where)
+        columns = [column for column in inputs if isinstance(column, Column)]
+        is_of_distinct = call.is_distinct and call.function.kind in OF_DISTINCT
+        distinct = tuple([*columns, *([] if where is None else [where])]) if is_of_distinct else None
+        call_or_filtered = gathered if where is None else FilteredCall(call.name, gathered, where.name)
+        return self._add_call(call_or_filtered, columns, distinct)
+
+    def _add_call(self, call: GatherCall, inputs: Sequence[Column], distinct: tuple[Column, ...] | None) -> Column:
+        """Add an aggregate of gathered values; with `distinct`, of the rows that differ in these columns."""
+        self._gathered.setdefault(distinct, []).append(call)
+        field = call.field({column.name: _field(column) for column in inputs})
+        empty = Literal(field.type, field.nullable, None if field.nullable else call.empty)
         return self._result(call.name, field.type, field.nullable, empty)
 
     def _result(self, name: str, kind: pa.DataType, nullable: bool, empty: Expression | None = None) -> Column:
@@ -245,11 +280,7 @@ class Grouped:
 
     def _reductions(self) -> Iterator[Collection]:
         for distinct, calls in self._sums.items():
-            if distinct is None:
-                rows = self._given(list(self._inputs.values()))
-            else:
-                rows = self._given(list(dict.fromkeys(distinct))).distinct()
-            yield sums.aggregate(rows, self.key, tuple(calls))
+            yield sums.aggregate(self._rows_of(distinct), self.key, tuple(calls))
         for name, column, greatest in self._extremes:
             order = [SortKey(column.name, ascending=not greatest, nulls_first=False)]
             yield top_rows(self._given([column]), self.key, 1, 0, order).select(*self.key, **{name: column.name})
@@ -259,8 +290,14 @@ class Grouped:
             order = [SortKey(column.name, ascending=False) for column in conditions]
             renamed = {name: column.name for name, column in firsts}
             yield top_rows(rows, self.key, 1, 0, order).select(*self.key, **renamed)
-        if self._gathered:
-            yield gather(self._given(list(self._inputs.values())), self.key, tuple(self._gathered))
+        for distinct, gathered in self._gathered.items():
+            yield gather(self._rows_of(distinct), self.key, tuple(gathered))
+
+    def _rows_of(self, distinct: tuple[Column, ...] | None) -> Collection:
+        """The rows to be aggregated; with `distinct`, those that differ in some of the arguments."""
+        if distinct is None:
+            return self._given(list(self._inputs.values()))
+        return self._given(list(dict.fromkeys(distinct))).distinct()
 
     def _given(self, columns: Sequence[Column]) -> Collection:
         """The rows to be aggregated: the key, and some of the arguments."""
@@ -279,96 +316,14 @@ _OPTIONS = ("ignoreNulls", "reverse", "reverseOpt", "nullOnDivideByZero")
 """The fields of Catalyst's aggregate functions that distinguish calls with the same arguments."""
 
 
-# Sums.
-
-
-def _count(columns: Sequence[Column], ansi: bool) -> sums.Aggregate:
-    return sums.Count(tuple(column.name for column in columns if column.nullable))
-
-
-def _sum(columns: Sequence[Column], ansi: bool) -> sums.Aggregate:
-    return sums.Sum(columns[0].name, columns[0].type, columns[0].nullable, ansi)
-
-
-def _mean(columns: Sequence[Column], ansi: bool) -> sums.Aggregate:
-    return sums.Mean(columns[0].name, columns[0].type, columns[0].nullable, ansi)
-
-
-def _variance(*, sample: bool, root: bool) -> Callable[[Sequence[Column], bool], sums.Aggregate]:
-    return lambda columns, ansi: sums.Variance(columns[0].name, sample, root, columns[0].nullable)
-
-
-_SUMS: dict[str, Callable[[Sequence[Column], bool], sums.Aggregate]] = {
-    "Count": _count,
-    "Sum": _sum,
-    "Average": _mean,
-    "StddevSamp": _variance(sample=True, root=True),
-    "StddevPop": _variance(sample=False, root=True),
-    "VarianceSamp": _variance(sample=True, root=False),
-    "VariancePop": _variance(sample=False, root=False),
-}
-
-
 def _field(column: Column) -> pa.Field:
     return pa.field(column.name, column.type, nullable=column.nullable)
 
 
-# Gathered values.
-
-Arguments = Sequence[Expression]
-
-
-def _collect(*, distinct: bool) -> Callable[[str, Tree, Arguments], GatherCall]:
-    return lambda name, tree, inputs: Collect(name, _name(inputs[0]), distinct, tree.fields.get("ignoreNulls") is False)
+def _arguments(function: Tree) -> list[Tree]:
+    """The arguments of an aggregate function; of an order, the expressions that it is by."""
+    return [child.only_child if child.kind == "SortOrder" else child for child in function.children]
 
 
-def _extreme_by(*, greatest: bool) -> Callable[[str, Tree, Arguments], GatherCall]:
-    return lambda name, tree, inputs: ExtremeBy(name, _name(inputs[0]), _name(ordered(inputs[1])), greatest)
-
-
-def _mode(name: str, tree: Tree, inputs: Arguments) -> GatherCall:
-    return Mode(name, _name(inputs[0]), greatest=tree.fields.get("reverseOpt") is False)
-
-
-def _percentile(*, discrete: bool) -> Callable[[str, Tree, Arguments], GatherCall]:
-    def percentile(name: str, tree: Tree, inputs: Arguments) -> GatherCall:
-        value, fraction, *frequencies = inputs
-        if not isinstance(fraction, Literal):
-            raise SqlError("the fraction of a percentile must be a constant in a maintained view")
-        is_list = isinstance(fraction.value, Sequence)
-        fractions = tuple(map(float, fraction.value if is_list else [fraction.value]))
-        frequency = next((_name(column) for column in frequencies if isinstance(column, Column)), None)
-        return Percentile(name, _name(value), fractions, is_list, discrete, bool(tree.fields.get("reverse")), frequency)
-
-    return percentile
-
-
-def _distinct_kind(kind: str) -> str:
-    """The aggregate that is equivalent to another one with DISTINCT."""
-    if kind == "CollectList":
-        return "CollectSet"
-    if kind in ("CollectSet", "MaxBy", "MinBy"):
-        return kind
-    raise SqlError(
-        f"{kind} of DISTINCT values is not supported in a maintained view",
-        hint="aggregate a subquery that is SELECT DISTINCT",
-    )
-
-
-def _name(argument: Expression) -> str:
-    """The name of an argument that is a column."""
-    if not isinstance(argument, Column):
-        raise SqlError("an aggregate of a constant is not supported in a maintained view", detail=f"of {argument}")
-    return argument.name
-
-
-_GATHERED: dict[str, Callable[[str, Tree, Arguments], GatherCall]] = {
-    "CollectSet": _collect(distinct=True),
-    "CollectList": _collect(distinct=False),
-    "MaxBy": _extreme_by(greatest=True),
-    "MinBy": _extreme_by(greatest=False),
-    "Mode": _mode,
-    "Percentile": _percentile(discrete=False),
-    "PercentileCont": _percentile(discrete=False),
-    "PercentileDisc": _percentile(discrete=True),
-}
+def _order_of(order: Tree) -> SortKey:
+    return sort_key(order, "")

@@ -17,6 +17,7 @@ from pyarrow import types
 from ikebana.errors import SqlError
 from ikebana.expressions import ColumnBatch, Expression, Literal
 from ikebana.expressions.core.tree import Tree
+from ikebana.expressions.nested.sets import zipped
 from ikebana.operators import linear
 from ikebana.operators.changes import Fields
 from ikebana.sql.expression_steps import Named, Repeat, fields_of, filtered
@@ -36,8 +37,12 @@ def generate(lowering: Lowering, tree: Tree, required: Required) -> Relation:
     passed_on = relation.select([attribute for at, attribute in enumerate(inner.outputs) if at not in dropped])
     generated = {attribute.expr_id: attribute.fields["name"] for attribute in tree.expressions("generatorOutput")}
     inputs = [lowering.expression(child, relation.outputs) for child in generator.children]
-    if generator.kind not in _GENERATORS:
+    if generator.kind != "Unnest" and generator.kind not in _GENERATORS:
         raise SqlError(f"the generator {generator.kind} is not supported in a maintained view")
+    if generator.kind == "Unnest":
+        return _unnest(
+            passed_on, inputs, generated, bool(tree.fields["outer"]), bool(generator.fields["withOrdinality"])
+        )
     return _GENERATORS[generator.kind](passed_on, inputs, generated, bool(tree.fields["outer"]))
 
 
@@ -142,6 +147,17 @@ def _stack(relation: Relation, inputs: Sequence[Expression], generated: dict[int
         outputs = {**relation.outputs, **dict(zip(generated, row, strict=True))}
         relations.append(relation.with_outputs(outputs, {**relation.names, **generated}))
     return union_all(relations)
+
+
+def _unnest(
+    relation: Relation, inputs: Sequence[Expression], generated: dict[int, str], outer: bool, has_ordinality: bool
+) -> Relation:
+    """The elements of arrays side by side, with nulls where an array is shorter; then their numbers, from 1."""
+    if len(inputs) == 1 and not has_ordinality:
+        return _elements()(relation, inputs, generated, outer)
+    if any(not types.is_list(array.type) for array in inputs):
+        raise SqlError("UNNEST of a map beside others, or with ordinality, is not supported in a maintained view")
+    return _elements(inline=True)(relation, [zipped(inputs, has_ordinality)], generated, outer)
 
 
 _GENERATORS: dict[str, Generator] = {

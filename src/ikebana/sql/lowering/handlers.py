@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from ikebana.sql.lowering import (
     aggregates,
+    asof_joins,
     generators,
     joins,
     leaves,
@@ -33,6 +34,7 @@ HANDLERS: Mapping[str, Handler] = {
     "RepartitionByExpression": rowwise.pass_through,
     "RebalancePartitions": rowwise.pass_through,
     "ResolvedHint": rowwise.pass_through,
+    "CollectMetrics": rowwise.pass_through,
     "LocalLimit": rowwise.pass_through,
     "Project": rowwise.project,
     "Filter": rowwise.filter_rows,
@@ -41,6 +43,7 @@ HANDLERS: Mapping[str, Handler] = {
     "GlobalLimit": limits.limit,
     "Offset": limits.limit,
     "Join": joins.join,
+    "AsOfJoin": asof_joins.asof_join,
     "Aggregate": aggregates.aggregate,
     "Window": windows.window,
     "Generate": generators.generate,

@@ -2,7 +2,8 @@
 
 A chain consists of inner joins, filters with scalar subqueries, and semi joins on equalities alone, also below
 projections that only drop columns. Each scalar subquery becomes a relation of one row, and each semi join a relation of
-distinct keys, so that all are looked up alike (`ikebana.sql.inner_joins`).
+distinct keys, so that all are looked up alike (`ikebana.sql.inner_joins`). Aggregates in a chain are computed only for
+the groups that the chain can use (`ikebana.sql.lowering.sideways`).
 
 | join | rows |
 |---|---|
@@ -25,7 +26,8 @@ from ikebana.expressions import Column, Literal
 from ikebana.expressions.core.tree import Tree
 from ikebana.sql.inner_joins import InnerJoin
 from ikebana.sql.lowering.context import Lowering, Required
-from ikebana.sql.lowering.matching import Key, Match, distinct_keys, keys_of, require, require_key
+from ikebana.sql.lowering.matching import Key, Match, distinct_keys, itself, keys_of, require, require_key
+from ikebana.sql.lowering.sideways import Equalities, Selection, is_grouped, restricted_aggregate
 from ikebana.sql.lowering.temporal import is_temporal
 from ikebana.sql.lowering.trees import conjuncts, scalar_subqueries
 from ikebana.sql.relation import Relation, union_all
@@ -69,19 +71,22 @@ def restricted(lowering: Lowering, relation: Relation, conditions: Sequence[Tree
 
 @dataclass(eq=False)
 class _Chain:
-    """The relations of a chain of joins, and the conditions on which they are joined."""
+    """The members of a chain of joins, and the conditions on which they are joined."""
 
     lowering: Lowering
-    relations: list[Relation] = field(default_factory=list)
+    members: list[Relation | Tree] = field(default_factory=list)
+    """What is joined; of aggregates the plan, since they are lowered last."""
     conditions: list[Tree] = field(default_factory=list)
     semijoins: list[tuple[list[Key], Relation]] = field(default_factory=list)
     hidden: set[int] = field(default_factory=set)
     """Attributes that only conditions use."""
+    selections: list[Selection] = field(default_factory=list)
+    """What may restrict aggregates."""
 
     def add(self, tree: Tree) -> None:
         """Add a node: what it joins if it is part of the chain, else its result."""
         if not is_join(tree):
-            self.relations.append(self.lowering.relation(tree))
+            self._add_member(tree)
         elif tree.kind == "Project":
             self.add(tree.only_child)
         elif tree.kind == "Join" and tree.scala_name("joinType") == "LeftSemi":
@@ -93,8 +98,16 @@ class _Chain:
             self._add_hidden(self.lowering.subqueries(conditions))
             self.conditions += conditions
 
+    def _add_member(self, tree: Tree) -> None:
+        if is_grouped(tree):
+            self.members.append(tree)
+            return
+        relation = self.lowering.relation(tree)
+        self.members.append(relation)
+        self.selections.append(Selection(tree, relation))
+
     def _add_hidden(self, relations: Sequence[Relation]) -> None:
-        self.relations += relations
+        self.members += relations
         self.hidden |= {attribute for relation in relations for attribute in relation.outputs}
 
     def _add_semijoin(self, tree: Tree) -> None:
@@ -102,23 +115,37 @@ class _Chain:
         inner = self.lowering.relation(right)
         keys = keys_of(self.lowering, conjuncts(tree.optional_expression("condition")), inner)
         if keys is None:
-            self.relations.append(_match(self.lowering, tree).matched())
+            self.members.append(_match(self.lowering, tree).matched())
             return
         self.add(left)
         distinct = distinct_keys(self.lowering, inner, keys)
         self._add_hidden([distinct])
         self.semijoins.append((keys, distinct))
+        self.selections.append(Selection(right, inner))
 
     def result(self, required: Required) -> Relation:
-        """The join of all relations."""
-        inner_join = InnerJoin(self.relations)
+        """The join of all members."""
+        relations = self._relations()
+        inner_join = InnerJoin(relations)
         for condition in self.conditions:
             require(self.lowering, inner_join, condition)
         for keys, distinct in self.semijoins:
             require_key(self.lowering, inner_join, keys, distinct)
-        names = {attribute: name for relation in self.relations for attribute, name in relation.names.items()}
-        visible = [key for relation in self.relations for key in relation.outputs if key not in self.hidden]
+        names = {attribute: name for relation in relations for attribute, name in relation.names.items()}
+        visible = [key for relation in relations for key in relation.outputs if key not in self.hidden]
         return inner_join.result([key for key in visible if required is None or key in required], names)
+
+    def _relations(self) -> list[Relation]:
+        """The members as relations: aggregates are restricted to the groups that the chain can use."""
+        pairs = [tree.children for tree in self.conditions if tree.kind == "EqualTo"]
+        pairs += [(key.left, key.right) for keys, _ in self.semijoins for key in keys if key.aspect is itself]
+        equalities = Equalities(pairs)
+        return [
+            self.lowering.relation(restricted_aggregate(member, self.selections, equalities))
+            if isinstance(member, Tree)
+            else member
+            for member in self.members
+        ]
 
 
 def join(lowering: Lowering, tree: Tree, required: Required) -> Relation:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -29,9 +30,9 @@ from ikebana.sql.lowering.handlers import HANDLERS
 from ikebana.sql.lowering.leaves import leaf, table_name
 from ikebana.sql.lowering.limits import display_order
 from ikebana.sql.lowering.rowwise import pass_through
-from ikebana.sql.lowering.trees import conjuncts, is_clock, scalar_subqueries
+from ikebana.sql.lowering.trees import conjuncts, is_clock, listed_outputs, scalar_subqueries
 from ikebana.sql.planned import PARAMETERS, Planned
-from ikebana.sql.relation import Relation, SourceTable
+from ikebana.sql.relation import Relation, SourceTable, column_names
 from ikebana.trace.views import row_flags
 
 
@@ -50,13 +51,32 @@ class KeyLookup:
 
     def answer(self, rows: pa.Table, parameters: Mapping[str, pa.Array]) -> pa.Table:
         """The answer, given the rows with the key, and one value for each parameter."""
-        columns = {name: rows[name].combine_chunks() for name in rows.column_names}
+        if self._selected is not None:
+            selected, names = self._selected
+            return pa.Table.from_arrays([rows.column(name) for name in selected], names)
+        columns = {name: rows[name].combine_chunks() for name in rows.column_names if name in self._read}
         for name, value in parameters.items():
-            columns[parameter_column(name)] = pa.repeat(value[0], rows.num_rows)
+            if parameter_column(name) in self._read:
+                columns[parameter_column(name)] = pa.repeat(value[0], rows.num_rows)
         batch = ColumnBatch.from_input(columns, rows.num_rows)
         for condition in self.filters:
             batch = batch.filter(row_flags(condition.evaluate(batch), batch.count))
         return pa.table({name: expression.evaluate(batch) for name, expression in self.outputs})
+
+    @cached_property
+    def _read(self) -> frozenset[str]:
+        """The columns and parameters that conditions and outputs are computed from."""
+        expressions = (*self.filters, *(expression for _, expression in self.outputs))
+        return frozenset().union(*(expression.columns for expression in expressions))
+
+    @cached_property
+    def _selected(self) -> tuple[list[str], list[str]] | None:
+        """The columns of the source that are the answer, and their names there; None if there is more to compute."""
+        expressions = [expression for _, expression in self.outputs]
+        columns = [expression.name for expression in expressions if isinstance(expression, Column)]
+        if self.filters or len(columns) < len(expressions) or not set(columns) <= set(self.source.rows.columns):
+            return None
+        return columns, [name for name, _ in self.outputs]
 
 
 def parameter_column(name: str) -> str:
@@ -71,13 +91,13 @@ def key_lookup(planned: Planned, tables: Mapping[str, SourceTable]) -> KeyLookup
     relation = plan.relation(tree)
     if relation is None or relation.table is None:
         return None
-    names = [field.name for field in planned.columns]
-    outputs = tuple(zip(names, relation.outputs.values(), strict=True))
+    names, listed = column_names([field.name for field in planned.columns]), listed_outputs(tree, relation)
+    outputs = tuple((name, relation.outputs[output]) for name, output in zip(names, listed, strict=True))
     key, rest = _split(plan.equalities, relation.table)
     expressions = [*relation.filters, *rest, *(expression for _, expression in outputs)]
     if not key or any(expression.can_raise for expression in expressions):
         return None
-    order = display_order(tree, relation, names)
+    order = display_order(tree, dict(zip(listed, names, strict=True)))
     return KeyLookup(relation.table, key, (*relation.filters, *rest), outputs, order)
 
 

@@ -6,7 +6,7 @@ are the least.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from pyarrow import types
 
@@ -71,10 +71,10 @@ def _top(lowering: Lowering, tree: Tree, most: int | None, offset: int) -> Relat
 
 def ordered(expression: Expression) -> Expression:
     """The expression; an error if values of its type cannot be ordered."""
-    if types.is_nested(expression.type):
+    if types.is_map(expression.type):
         raise SqlError(
-            f"values of type {expression.type} have no order in a maintained view",
-            hint="order by a field of the struct, or by an element of the array",
+            f"values of type {expression.type} have no order",
+            hint="order by map_entries of the map, or by a value in it",
         )
     return expression
 
@@ -86,13 +86,12 @@ def sort_key(order: Tree, column: str) -> SortKey:
     )
 
 
-def display_order(tree: Tree, relation: Relation, names: Sequence[str]) -> tuple[SortKey, ...]:
-    """The order in which the rows of a query are displayed, by the columns `names`.
+def display_order(tree: Tree, visible: Mapping[int, str]) -> tuple[SortKey, ...]:
+    """The order in which the rows of a query are displayed, by the columns that attributes have become.
 
     A collection has no order, so lowering drops the final ORDER BY, and this function finds it in the plan a second
     time: below projections and limits. Only the leading sort keys that are columns of the result are used.
     """
-    visible = dict(zip(relation.outputs, names, strict=True))
     while tree.kind in ("Project", "GlobalLimit", "LocalLimit", "Offset"):
         tree = tree.only_child
     keys = []

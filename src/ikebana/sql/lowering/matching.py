@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from ikebana.encoding.columns import bits
-from ikebana.expressions import Expression
+from ikebana.expressions import Column, Expression
 from ikebana.expressions.core.builders import coalesce_default, disjunction, has_default, is_null
 from ikebana.expressions.core.tree import Tree
 from ikebana.reducers.ordering import Foremost
@@ -121,10 +121,17 @@ _TOO_MANY_BITS = 66
 
 
 def distinct_keys(lowering: Lowering, relation: Relation, keys: Sequence[Key]) -> Relation:
-    """The distinct values of the relation's side of keys, without nulls: an attribute for each key."""
+    """The distinct values of the relation's side of keys, without nulls: an attribute for each key.
+
+    The key of a table is distinct already: then these are the rows of the table, looked up in the table's own index.
+    """
     columns = [(lowering.new_attribute(), f"key {at}") for at in range(len(keys))]
-    outputs = (key.aspect(lowering.expression(key.right, relation.outputs)) for key in keys)
+    outputs = [key.aspect(lowering.expression(key.right, relation.outputs)) for key in keys]
     names = [name for _, name in columns]
+    compared = {column.name for column in outputs if isinstance(column, Column)}
+    if relation.table is not None and relation.table.index is not None and compared >= {*relation.table.key}:
+        attributes = [attribute for attribute, _ in columns]
+        return relation.with_outputs(dict(zip(attributes, outputs, strict=True)), dict(columns))
     rows = not_null(relation.rows(zip(names, outputs, strict=True)), names).distinct()
     return from_collection(rows, columns, dict(columns), unique=tuple(rows.columns))
 

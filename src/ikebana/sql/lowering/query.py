@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyarrow import types
 
@@ -14,8 +14,9 @@ from ikebana.reducers.sort_keys import SortKey
 from ikebana.sql.lowering.context import Lowering, unexpected_errors_refused
 from ikebana.sql.lowering.handlers import HANDLERS
 from ikebana.sql.lowering.limits import display_order
+from ikebana.sql.lowering.trees import listed_outputs
 from ikebana.sql.planned import Planned
-from ikebana.sql.relation import DIFF, SourceTable
+from ikebana.sql.relation import SourceTable, column_names
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,11 +26,26 @@ class Lowered:
     rows: Collection
     order: tuple[SortKey, ...] = ()
 
+    def renamed(self, names: Sequence[str]) -> Lowered:
+        """The same query with other names for its columns."""
+        columns = self.rows.columns
+        if len(names) != len(columns) or len(set(names)) != len(names):
+            raise SqlError(
+                f"the query has {len(columns)} columns, which need as many different names",
+                detail=f"its columns are {', '.join(map(repr, columns))}; the names are {', '.join(map(repr, names))}",
+                hint="give a name for each column: columns=[...]",
+            )
+        new_names = dict(zip(columns, names, strict=True))
+        rows = self.rows.select(**{new: old for old, new in new_names.items()})
+        return Lowered(rows, tuple(replace(key, column=new_names[key.column]) for key in self.order))
+
 
 def lower(planned: Planned, tables: Mapping[str, SourceTable]) -> Lowered:
-    """The collection of a query over `tables`, by name; its columns have the names that the query gives them."""
-    names = [field.name for field in planned.columns]
-    _check_names(names)
+    """The collection of a query over `tables`, by name; its columns have the names that the query gives them.
+
+    Columns that have the same name are numbered (`column_names`).
+    """
+    names = column_names([field.name for field in planned.columns])
     for field in planned.columns:
         if types.is_null(field.type):
             raise SqlError(
@@ -39,20 +55,6 @@ def lower(planned: Planned, tables: Mapping[str, SourceTable]) -> Lowered:
     with unexpected_errors_refused("the query"):
         lowering, tree = Lowering(planned, tables, HANDLERS), of_nodes(planned.nodes)
         relation = lowering.relation(tree)
-        rows = relation.rows(zip(names, relation.outputs.values(), strict=True))
-        return Lowered(rows, display_order(tree, relation, names))
-
-
-def _check_names(names: Sequence[str]) -> None:
-    """Raise if columns of a view cannot have these names."""
-    for at, name in enumerate(names):
-        if name in names[:at]:
-            raise SqlError(
-                f"the query has two columns that are called {name!r}", hint="rename one of them: ... AS name"
-            )
-        if name == DIFF:
-            raise SqlError(
-                f"a column of a view cannot be called {name!r}",
-                detail=f"`{DIFF}` is reserved for the row's multiplicity",
-                hint="rename it: ... AS name",
-            )
+        outputs = listed_outputs(tree, relation)
+        rows = relation.rows((name, relation.outputs[output]) for name, output in zip(names, outputs, strict=True))
+        return Lowered(rows, display_order(tree, dict(zip(outputs, names, strict=True))))

@@ -8,6 +8,9 @@ have that round's number, and make up the next round.
 As in Spark a loop fails, and the view with it, if it has rows in round `maxDepth` or later, or `maxRows` rows or more;
 planning puts both limits into the plan. -1 is no limit.
 
+With UNION in place of UNION ALL (`isSet`, which planning adds), a row that an earlier round has had is not part of a
+later one: x = distinct(anchor + part(x)), so that a loop over cyclic data ends.
+
 A LIMIT that ends the loop in Spark is part of the loop (`limit`): the rows of the earliest rounds are kept, and of the
 last of these rounds the least rows. Rows that are not kept do not reach the next round, so the loop ends.
 """
@@ -34,6 +37,7 @@ from ikebana.reducers.ordering import top_rows
 from ikebana.reducers.sort_keys import SortKey
 from ikebana.sql.expression_steps import projected
 from ikebana.sql.lowering.context import Lowering, Required
+from ikebana.sql.lowering.trees import listed_outputs
 from ikebana.sql.relation import Relation, columns_of, from_collection
 
 _ROUND, _COUNT = "round", "count"
@@ -76,6 +80,23 @@ class CheckRounds(linear.Step):
 
     def __call__(self, changes: Changes) -> Changes:
         _check_rounds(changes.times[changes.tix, -1] + 1, self.rounds)
+        return changes
+
+
+@dataclass(frozen=True)
+class CheckNewRounds(linear.Step):
+    """Like `CheckRounds`, on all rows of a loop that has each row once; those of the anchor are in round 0."""
+
+    rounds: int
+
+    label = "check rounds"
+
+    def fields(self, given: Fields) -> Fields:
+        return given
+
+    def __call__(self, changes: Changes) -> Changes:
+        rounds = changes.times[changes.tix, -1]
+        _check_rounds(np.where(rounds > 0, rounds + 1, 0), self.rounds)
         return changes
 
 
@@ -153,7 +174,8 @@ def _iterated(lowering: Lowering, tree: Tree, start: Relation) -> Relation | Non
     names = dict(columns)  # not the users' names: a UnionLoopRef has those
 
     def named(part: Tree, relation: Relation) -> Iterator[tuple[str, Expression]]:
-        return zip((name for _, name in columns), _listed(part, relation), strict=True)
+        outputs = (relation.outputs[attribute] for attribute in listed_outputs(part, relation))
+        return zip((name for _, name in columns), outputs, strict=True)
 
     first = start.rows(named(anchor, start))
     first = first.declare([field.with_nullable(field.name not in start.key()) for field in first.node.columns])
@@ -173,13 +195,6 @@ def _iterated(lowering: Lowering, tree: Tree, start: Relation) -> Relation | Non
     return from_collection(limits.checked(rows), columns, names) if is_bound == start.is_bound else None
 
 
-def _listed(tree: Tree, relation: Relation) -> list[Expression]:
-    """The columns of a node: a projection may list an attribute twice, which its relation has once."""
-    if tree.kind != "Project":
-        return list(relation.outputs.values())
-    return [relation.outputs[named.expr_id] for named in tree.expressions("projectList")]
-
-
 class _Limits:
     """The limits of a loop, as Spark has them: on its rounds, and on its rows."""
 
@@ -189,20 +204,28 @@ class _Limits:
         self._rounds, self._rows = int(tree.fields["maxDepth"]), int(tree.fields["maxRows"])
         if self._rounds == 0:
             raise SqlError("a recursive query without rounds is not supported in a maintained view")
-        self._key, self._fields, self._anchor = key, tuple(first.node.columns), first
-        self.first = first if self._limit is None else self._top(first)
+        self._is_set = bool(tree.fields.get("isSet"))
+        self._key, self._fields = key, tuple(first.node.columns)
+        self._anchor = first.distinct() if self._is_set else first
+        self.first = self._anchor if self._limit is None else self._top(self._anchor)
         """The rows that the loop begins with."""
 
     def apply(self, rows: Collection) -> Collection:
         """The rows of the loop: the anchor and rows of the recursive part, within the limits."""
         if self._limit is not None:
             return self._top(self._anchor, rows.step(AddRound()))
+        if self._is_set:
+            rows = self._anchor.concat(rows).distinct()
+            return rows if self._rounds < 0 else rows.step(CheckNewRounds(self._rounds))
         return self._anchor.concat(rows if self._rounds < 0 else rows.step(CheckRounds(self._rounds)))
 
     def _top(self, anchor: Collection, *others: Collection) -> Collection:
         """The rows within the LIMIT, of the anchor and of others that have a column for their round."""
         rows = projected(anchor, (*columns_of(self._fields).items(), (_ROUND, Literal(_ROUND_FIELD.type, False, 0))))
-        rows = top_rows(rows.concat(*others), self._key, self._limit, 0, [SortKey(_ROUND)])
+        rows = rows.concat(*others)
+        if self._is_set:
+            rows = top_rows(rows, [field.name for field in self._fields], 1, 0, [SortKey(_ROUND)])
+        rows = top_rows(rows, self._key, self._limit, 0, [SortKey(_ROUND)])
         if self._rounds > 0:
             rows = rows.step(CheckRoundColumn(self._rounds))
         return rows.select(*(field.name for field in self._fields))

@@ -6,6 +6,10 @@ from collections.abc import Sequence
 
 from ikebana.expressions.core.tree import Tree, of_nodes
 from ikebana.sql.planned import CLOCK, TABLE
+from ikebana.sql.relation import Relation
+
+_LISTS = {"Project": "projectList", "Aggregate": "aggregateExpressions"}
+_SAME_OUTPUT = {"Sort", "GlobalLimit", "LocalLimit", "Offset", "Filter", "ResolvedHint", "CollectMetrics"}
 
 
 def scalar_subqueries(trees: Sequence[Tree]) -> dict[int, Tree]:
@@ -20,6 +24,24 @@ def is_clock(subquery: Tree) -> bool:
         leaf = leaf.only_child
     outputs = leaf.expressions("output") if "output" in leaf.fields else []
     return any(output.fields["metadata"].get(TABLE) == CLOCK for output in outputs)
+
+
+def listed_outputs(tree: Tree, relation: Relation) -> list[int]:
+    """The attributes of a node's result in order: a list may have an attribute twice, which its relation has once."""
+    while tree.kind in _SAME_OUTPUT:
+        tree = tree.only_child
+    if tree.kind not in _LISTS:
+        return list(relation.outputs)
+    return [named.expr_id for named in tree.expressions(_LISTS[tree.kind])]
+
+
+def without_try(function: Tree) -> tuple[Tree, bool]:
+    """An aggregate function, and whether it is null where it would overflow: planning marks it by a call of `try`."""
+    if len(function.children) == 1:
+        child = function.only_child
+        if child.kind == "UnresolvedFunction" and child.called == "try":
+            return Tree(function.kind, function.fields, child.children), True
+    return function, False
 
 
 def references(tree: Tree) -> set[int]:

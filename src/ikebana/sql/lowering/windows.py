@@ -8,6 +8,7 @@ rest of a partition costs nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -19,11 +20,22 @@ from ikebana.expressions.core.builders import add_interval, is_true, null_unless
 from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.temporal.zones import DAY
 from ikebana.reducers import windows
+from ikebana.reducers.gathering import Collect, FilteredCall, GatherCall
 from ikebana.reducers.ordering import top_rows
 from ikebana.reducers.sums import Count, Mean, Sum
 from ikebana.reducers.windows import VALUE, Bound, Frame
+from ikebana.sql.lowering.aggregate_functions import (
+    BIVARIATE,
+    GATHERED,
+    SUMS,
+    WITH_LITERALS,
+    both_or_neither,
+    gathered_by,
+    sum_of,
+)
 from ikebana.sql.lowering.context import Lowering, Required
 from ikebana.sql.lowering.limits import ordered, sort_key
+from ikebana.sql.lowering.trees import without_try
 from ikebana.sql.relation import Relation, from_collection, unique_name
 
 
@@ -165,21 +177,26 @@ class _Inputs:
         return Frame("range", bounds[0], bounds[1], checked and any(_can_overflow(bound) for bound in bounds))
 
     def _aggregate(self, tree: Tree, name: str, frame: Frame) -> windows.WindowCall:
-        function, *conditions = tree.children
+        marked, *conditions = tree.children
+        function, is_try = without_try(marked)
+        if function.kind in GATHERED:
+            return windows.Gathered(name, self._gathered(function, conditions, name), frame)
         arguments = self.arguments(function)
         where = next((is_true(self._lowering.expression(tree, self._relation.outputs)) for tree in conditions), None)
         if where is not None:
             arguments[0] = null_unless(where, arguments[0])
+        if function.kind in BIVARIATE:
+            arguments = both_or_neither(*arguments)
         columns = [self.column(argument) for argument in arguments]
         first, ansi = columns[0], self._lowering.config.ansi
         match function.kind:
-            case "Count":
-                nullable = tuple(column.name for column in columns if column.nullable)
-                return windows.OverFrame(name, Count(nullable), frame)
-            case "Sum":
-                return windows.OverFrame(name, Sum(first.name, first.type, first.nullable, ansi), frame)
-            case "Average":
-                return windows.OverFrame(name, Mean(first.name, first.type, first.nullable, ansi), frame)
+            case "HyperLogLogPlusPlus":
+                return windows.Gathered(name, windows.CountDistinct(name, first.name), frame)
+            case kind if kind in SUMS:
+                aggregate = sum_of(function, columns, ansi, is_try)
+                if isinstance(aggregate, Count | Sum | Mean):
+                    return windows.OverFrame(name, aggregate, frame)
+                return windows.Gathered(name, windows.SumsCall(name, aggregate), frame)
             case "Min" | "Max":
                 return windows.Extreme(name, self.column(ordered(arguments[0])).name, function.kind == "Max", frame)
             case "First" | "Last":
@@ -188,6 +205,23 @@ class _Inputs:
                 return windows.Nth(name, first.name, nth, frame, ignore_nulls, condition)
             case other:
                 raise SqlError(f"the aggregate {other} over a window is not supported in a maintained view")
+
+    def _gathered(self, function: Tree, conditions: Sequence[Tree], name: str) -> GatherCall:
+        """An aggregate of all values of a frame; a list has them in the order of the window."""
+        first, *others = (
+            self._lowering.expression(child.only_child if child.kind == "SortOrder" else child, self._relation.outputs)
+            for child in function.children
+        )
+        has_options = function.kind in WITH_LITERALS
+        inputs: list[Expression] = [self.column(first)]
+        inputs += [item if has_options and isinstance(item, Literal) else self.column(item) for item in others]
+        call = gathered_by(name, function, inputs, is_distinct=False)
+        if isinstance(call, Collect) and not call.distinct:
+            call = replace(call, ascending=False)
+        for condition in conditions:
+            where = self.column(is_true(self._lowering.expression(condition, self._relation.outputs)))
+            call = FilteredCall(name, call, where.name)
+        return call
 
 
 def _rank(function: Any) -> Callable[[_Inputs, Tree, str, Frame], windows.WindowCall]:

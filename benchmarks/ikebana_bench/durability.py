@@ -1,0 +1,354 @@
+"""`durability`: what a storage directory costs, and how long it takes to come back.
+
+Workers are processes of this machine. Measured, with and without storage, in one run:
+
+- inserts of one row, one after the other: their latency, beside the time that the disk itself takes to append as many
+  bytes to a file and sync it (`fdatasync`);
+- inserts of one row by several threads, which share syncs;
+- transactions of many rows, and one that loads a whole table;
+- inserts of one row while a snapshot of a table that was just loaded is being written; without storage, after the same
+  loads.
+
+With storage: *write amplification*, the bytes that the system was given to write by driver and workers over those of
+the net changes, in transactions that replace random rows, with the snapshots and merges that they cause and one
+snapshot at the end. A replaced row counts twice, as it was and as it is.
+
+Then engines are opened on what is stored: the rows of one table, from a snapshot, and small transactions since the last
+snapshot, from the log; with no view, one and several, until all have answered. The time to load the same rows into an
+empty table is the reference.
+
+Not measured: Spark. Ratios: `commit_over_sync_ms` is by how much the median commit is slower than the disk's own sync;
+`threads_ratio` is the rate of several threads over that of one, `stored_ratio` and `load_ratio` are the rates of large
+transactions and of loads with storage over those without, `snapshot_ratio` is the 99th percentile of an insert beside a
+snapshot, without the median of a sync, over that without storage, and `load_over_recovery_ratio` the time of loading
+over the time of coming back.
+
+Larger sizes: `--rows 10000000`, and `--small 100000`, which takes a few minutes longer.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ikebana.cluster.processes import Processes
+from ikebana.engine import Engine, Table
+from ikebana_bench.measure import Stopwatch, ccdf, percentiles
+from ikebana_bench.progress import Progress
+from ikebana_bench.scenario import Parameters, Results, Scenario, parameter
+
+FIELDS = {"id": pa.int64(), "group": pa.int64(), "value": pa.int64()}
+ROW_BYTES = 8 * len(FIELDS)
+RECORD_BYTES = 1024
+"""The size of what is appended to measure the disk: about that of a logged row with its schema."""
+
+LARGE_IDS, THREAD_IDS, SNAPSHOT_IDS = 1 << 40, 1 << 30, 1 << 31
+"""Where the ids of the rows of a step begin."""
+
+
+@dataclass(frozen=True)
+class DurabilityParameters(Parameters):
+    workers: int = parameter(1, "number of worker processes", minimum=1)
+    commits: int = parameter(1000, "inserts of one row, by one thread", minimum=1)
+    threads: int = parameter(8, "threads that insert rows at the same time", minimum=1)
+    large: int = parameter(10_000, "rows of a large transaction", minimum=1)
+    large_commits: int = parameter(50, "number of large transactions", minimum=1)
+    snapshots: int = parameter(5, "snapshots beside which rows are inserted", minimum=1)
+    replacements: int = parameter(300, "large transactions that replace rows, for write amplification", minimum=1)
+    rows: int = parameter(1_000_000, "rows of the tables that are loaded and come back", minimum=1)
+    views: int = parameter(10, "views of the table that comes back", minimum=1)
+    small: int = parameter(1000, "small transactions since the last snapshot, when the engine comes back", minimum=0)
+    folder: str = parameter("", "where to store; a folder for temporary files by default")
+
+
+class Durability(Scenario[DurabilityParameters]):
+    name = "durability"
+    claim = "Batches are immutable, so durable tables cost little more than a sync, and come back quickly."
+    paper = "section 7 leaves persistence open"
+    parameters = DurabilityParameters
+
+    def run(self, parameters: DurabilityParameters, progress: Progress) -> Results:
+        with TemporaryDirectory(dir=parameters.folder or None) as folder:
+            steps = iter(progress.track("measuring", ("sync", "plain", "stored", "replacements", "recovery")))
+            next(steps)
+            syncs = sync_milliseconds(Path(folder) / "syncs", parameters.commits)
+            next(steps)
+            with engine_on(None, parameters) as engine:
+                plain = self._changes(engine, parameters)
+            next(steps)
+            with engine_on(Path(folder) / "changes", parameters) as engine:
+                stored = self._changes(engine, parameters)
+                next(steps)
+                amplification = self._amplification(engine, parameters)
+            next(steps)
+            recovery = self._recovery(Path(folder) / "recovery", parameters)
+        return {
+            **percentiles("sync", "ms", syncs),
+            **percentiles("commit", "ms", stored.commits),
+            **percentiles("plain_commit", "ms", plain.commits),
+            "commit_over_sync_ms": float(np.median(stored.commits) - np.median(syncs)),
+            "commits_per_s": stored.per_second,
+            "plain_commits_per_s": plain.per_second,
+            "threads_commits_per_s": stored.threads_per_second,
+            "threads_ratio": stored.threads_per_second / stored.per_second,
+            "large_rows_per_s": stored.large_rows_per_second,
+            "plain_large_rows_per_s": plain.large_rows_per_second,
+            "stored_ratio": stored.large_rows_per_second / plain.large_rows_per_second,
+            "loaded_rows_per_s": stored.loaded_rows_per_second,
+            "plain_loaded_rows_per_s": plain.loaded_rows_per_second,
+            "load_ratio": stored.loaded_rows_per_second / plain.loaded_rows_per_second,
+            **percentiles("commit_beside_snapshot", "ms", stored.beside_snapshots),
+            **percentiles("plain_commit_after_load", "ms", plain.beside_snapshots),
+            "snapshot_ratio": (p99(stored.beside_snapshots) - float(np.median(syncs))) / p99(plain.beside_snapshots),
+            **amplification,
+            **recovery,
+            "commit_ms": ccdf(stored.commits),
+            "plain_commit_ms": ccdf(plain.commits),
+            "commit_beside_snapshot_ms": ccdf(stored.beside_snapshots),
+            "sync_ms": ccdf(syncs),
+        }
+
+    # With and without storage.
+
+    def _changes(self, engine: Engine, parameters: DurabilityParameters) -> Rates:
+        table = new_table(engine)
+        milliseconds = [insert_one(table, number) for number in range(parameters.commits)]
+        seconds = insert_by_threads(table, parameters)
+        watch = Stopwatch()
+        for number in range(parameters.large_commits):
+            table.insert(columns(LARGE_IDS + number * parameters.large, parameters.large))
+        large_seconds = watch.seconds
+        by_threads = parameters.threads * (parameters.commits // parameters.threads)
+        expected = parameters.commits + by_threads + parameters.large_commits * parameters.large
+        self.verify(count(engine) == expected, "the table has all rows")
+        beside, load_seconds = self._beside_snapshots(engine, table, parameters)
+        self.verify(count(engine) == expected + len(beside), "the table has the rows inserted beside snapshots")
+        return Rates(
+            milliseconds,
+            parameters.commits / (sum(milliseconds) / 1e3),
+            by_threads / seconds,
+            parameters.large_commits * parameters.large / large_seconds,
+            parameters.rows / float(np.median(load_seconds)),
+            beside,
+        )
+
+    def _beside_snapshots(
+        self, engine: Engine, table: Table, parameters: DurabilityParameters
+    ) -> tuple[list[float], list[float]]:
+        """The milliseconds of inserts of one row, after a load and beside a snapshot, and the seconds of the loads.
+
+        Without storage, as many rows are inserted after each load as are otherwise likely beside a snapshot.
+        """
+        milliseconds: list[float] = []
+        load_seconds = []
+        rows = columns(0, parameters.rows)
+        for _ in range(parameters.snapshots):
+            loaded, watch = new_table(engine, "loaded"), Stopwatch()
+            loaded.insert(rows)
+            load_seconds.append(watch.seconds)
+            snapshot = threading.Thread(target=take_snapshot, args=(engine,))
+            snapshot.start()
+            least = len(milliseconds) + parameters.commits // parameters.snapshots
+            while snapshot.is_alive() or (engine.storage is None and len(milliseconds) < least):
+                milliseconds.append(insert_one(table, SNAPSHOT_IDS + len(milliseconds)))
+            engine.drop_table("loaded")
+        return milliseconds, load_seconds
+
+    def _amplification(self, engine: Engine, parameters: DurabilityParameters) -> dict[str, float]:
+        """Write amplification, if the system counts the bytes that processes write."""
+        table, random = new_table(engine, "replaced"), np.random.default_rng(0)
+        table.insert(columns(0, parameters.rows))
+        take_snapshot(engine)
+        before, changed = written_bytes(engine), 0
+        for number in range(parameters.replacements):
+            ids = np.unique(random.integers(0, parameters.rows, parameters.large))
+            table.upsert({"id": ids, "group": ids % 7, "value": ids * 3 + number + 1})
+            changed += 2 * len(ids)
+        take_snapshot(engine)
+        written = written_bytes(engine) - before
+        self.verify(count(engine, "replaced") == parameters.rows, "rows were replaced")
+        net_bytes = changed * ROW_BYTES
+        if not written:
+            return {"net_changes_bytes": net_bytes}
+        return {
+            "net_changes_bytes": net_bytes,
+            "written_bytes": written,
+            "write_amplification_ratio": written / net_bytes,
+        }
+
+    # Coming back.
+
+    def _recovery(self, place: Path, parameters: DurabilityParameters) -> dict[str, float]:
+        rows = columns(0, parameters.rows)
+        with engine_on(place, parameters) as engine:
+            table, watch = new_table(engine), Stopwatch()
+            table.insert(rows)
+            self.verify(count(engine) == parameters.rows, "the table is loaded")
+            load_seconds = watch.seconds
+        with engine_on(place, parameters) as engine:
+            recovered, watch = recovered_seconds(engine), Stopwatch()
+            self._view(engine, 0, parameters.rows)
+            with_view = recovered + watch.seconds
+            for number in range(1, parameters.views):
+                self._view(engine, number, parameters.rows)
+            with_views = recovered + watch.seconds
+            insert_small(engine.tables["rows"], parameters)
+            engine.cluster.close()  # as in a crash: no further snapshot is taken
+        with engine_on(place, parameters) as engine:
+            log_seconds = recovered_seconds(engine)
+            self.verify(
+                count(engine) == parameters.rows + parameters.small,
+                "small transactions have come back from the log",
+            )
+        return {
+            "load_s": load_seconds,
+            "recovery_s": recovered,
+            "recovery_with_one_view_s": with_view,
+            "recovery_with_views_s": with_views,
+            "recovery_with_log_s": log_seconds,
+            "load_over_recovery_ratio": load_seconds / recovered,
+        }
+
+    def _view(self, engine: Engine, number: int, rows: int) -> None:
+        """Install a view and read it: how many rows of each group have a value above a limit, different in each."""
+        above = partial(_is_above, limit=3 * number)
+        view = engine.install(f"view {number}", engine.tables["rows"].filter(above).count("group"))
+        counted = int(np.sum(view.to_arrow()["count"].to_numpy()))
+        self.verify(counted == max(0, rows - number - 1), "a view has come back")
+
+
+def _is_above(row: Any, *, limit: int) -> Any:
+    return pc.greater(row["value"], limit)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The milliseconds of each commit of one row, by itself and beside snapshots, and rates."""
+
+    commits: list[float]
+    per_second: float
+    threads_per_second: float
+    large_rows_per_second: float
+    loaded_rows_per_second: float
+    beside_snapshots: list[float]
+
+
+@contextmanager
+def engine_on(place: Path | None, parameters: DurabilityParameters) -> Iterator[Engine]:
+    """An engine with worker processes, and storage if there is a place for it."""
+    cluster = Processes(parameters.workers)
+    with Engine(cluster=cluster, storage=None if place is None else str(place)) as engine:
+        yield engine
+
+
+def new_table(engine: Engine, name: str = "rows") -> Table:
+    """An empty table."""
+    return engine.table(name, FIELDS, key="id")
+
+
+def columns(start: int, rows: int) -> dict[str, NDArray[np.int64]]:
+    """Rows with consecutive ids."""
+    ids = np.arange(start, start + rows, dtype=np.int64)
+    return {"id": ids, "group": ids % 7, "value": ids * 3}
+
+
+def insert_one(table: Table, number: int) -> float:
+    """Insert a row, and return the milliseconds that this took."""
+    watch = Stopwatch()
+    table.insert({"id": [number], "group": [number % 7], "value": [number]})
+    return watch.seconds * 1e3
+
+
+def count(engine: Engine, table: str = "rows") -> int:
+    """The number of rows of a table, once all changes are applied."""
+    view = engine.install("count", engine.tables[table].count("group"))
+    try:
+        return int(np.sum(view.to_arrow()["count"].to_numpy()))
+    finally:
+        view.drop()
+
+
+def take_snapshot(engine: Engine) -> None:
+    """Take a snapshot, if there is storage."""
+    if engine.storage is not None:
+        engine.storage.snapshot()
+
+
+def recovered_seconds(engine: Engine) -> float:
+    """How long the engine took to come back."""
+    assert engine.recovered is not None
+    return engine.recovered.seconds
+
+
+def p99(samples: list[float]) -> float:
+    """The 99th percentile."""
+    return float(np.quantile(samples, 0.99, method="higher"))
+
+
+def written_bytes(engine: Engine) -> int:
+    """How many bytes driver and workers have given the system to write to disks; 0 if the system does not count."""
+    assert isinstance(engine.cluster, Processes)
+    processes = (psutil.Process(pid) for pid in (os.getpid(), *engine.cluster.pids))
+    return sum(process.io_counters().write_bytes for process in processes if hasattr(process, "io_counters"))
+
+
+def sync_milliseconds(path: Path, times: int) -> list[float]:
+    """How long the disk takes to append a record to a file and sync it, each of some times."""
+    milliseconds, record = [], os.urandom(RECORD_BYTES)
+    with path.open("wb", buffering=0) as file:
+        for _ in range(times):
+            watch = Stopwatch()
+            file.write(record)
+            os.fdatasync(file.fileno())
+            milliseconds.append(watch.seconds * 1e3)
+    return milliseconds
+
+
+def insert_by_threads(table: Table, parameters: DurabilityParameters) -> float:
+    """The seconds in which several threads insert rows, one at a time."""
+    share = parameters.commits // parameters.threads
+    watch = Stopwatch()
+    in_threads(
+        parameters.threads, lambda thread, number: insert_one(table, THREAD_IDS + thread * share + number), share
+    )
+    return watch.seconds
+
+
+def insert_small(table: Table, parameters: DurabilityParameters) -> None:
+    """Insert rows with negative ids, one at a time, in several threads."""
+    threads = parameters.threads
+    numbers = -(-parameters.small // threads)
+
+    def insert(thread: int, number: int) -> None:
+        row = thread * numbers + number
+        if row < parameters.small:
+            insert_one(table, -1 - row)
+
+    in_threads(threads, insert, numbers)
+
+
+def in_threads(threads: int, work: Callable[[int, int], object], times: int) -> None:
+    """Call a function some times in each of several threads, with the numbers of thread and call."""
+
+    def run(thread: int) -> None:
+        for number in range(times):
+            work(thread, number)
+
+    running = [threading.Thread(target=run, args=(thread,)) for thread in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()

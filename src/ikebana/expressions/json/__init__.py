@@ -1,0 +1,1 @@
+"""Functions of JSON: parsing by a schema, generating, and paths."""

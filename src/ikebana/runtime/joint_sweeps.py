@@ -1,0 +1,623 @@
+"""Joint sweeps: the small sweeps of all dataflows that a change reaches, done together by the programs of all workers.
+
+One proposal for all dataflows, and one message for each peer at each *depth*. At a depth, the programs of all dataflows
+that can run do so up to their next stop (`ikebana.runtime.routes`), and what they have for a peer is one message. A
+dataflow that imports the arrangement of another starts at the depth at which that one ends, and reads what it has
+written before it is committed. A program that is done commits once all workers have said that theirs are.
+
+**Proposals.** A worker proposes joint sweep `number` when a dataflow has changes or is asked for an epoch, or when a
+peer has proposed it. A proposal says up to which epoch this worker has closed its inputs, the least epoch of the
+changes that wait here, the sources that have them, the dataflows whose frontier somebody waits for, and the dataflows
+that are *apart*: those that have a sweep of their own, or need one. A worker answers a proposal when it has closed the
+same epochs. From all proposals every worker derives the same: the epoch, and by reachability who takes part. A
+dataflow that is apart on some worker is left out, with all that import it, and does its next sweep by itself
+(`ikebana.runtime.dataflow`). A dataflow that nothing reaches is complete up to the epoch as well, and is advanced if
+somebody waits for it.
+
+**Who speaks.** Only workers with rows have anything to say. A message tells all peers who receives rows by it, and
+whether its sender has more to run. So all workers know who speaks at the next depth: nobody waits for the others, whose
+exchanges are empty. A worker that has no rows for a dataflow does not run its program; where a program stops is known
+without running it.
+
+**Failure.** A program that fails (it lacks room, an expression raises, there are too many rows) is announced in the
+worker's next message. All workers then leave its dataflow out, with all that import it: their programs are undone, and
+they do the sweep by themselves. The others go on. A dataflow that fails, or is retired during a joint sweep, is left
+out in the same way.
+
+**Long sweeps.** A loop may take many rounds. After `LONG` depths the next joint sweep may begin, without the dataflows
+that are still busy, so that a slow dataflow delays no others.
+
+Contract: an epoch of a dataflow is committed on all workers, or on none. Nothing depends on the order in which messages
+arrive.
+
+Cost: a proposal to each peer, and a message to each peer for each depth at which the worker has rows; 10 to 20 us in
+Python for each program and depth with rows.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from ikebana.encoding.lanes import Lane
+from ikebana.kernels import opcodes
+from ikebana.operators.span import NEVER
+from ikebana.runtime.dataflow import MOST_BEHIND, Dataflow
+from ikebana.runtime.exchanged_rows import Entry, Outgoing, entries
+from ikebana.runtime.messages import JointMessage
+from ikebana.runtime.routes import Route
+from ikebana.runtime.workspaces import Workspace, Workspaces
+from ikebana.trace.batch import StoredBatch
+
+PROPOSAL = 0
+"""The depth of proposals; that of the first messages with rows is 1."""
+
+ENABLED = os.environ.get("IKEBANA_JOINT_SWEEPS") != "0"
+"""Whether workers do joint sweeps. Without them each dataflow agrees on its sweeps on its own, by its own messages:
+slower, and useful to find out whether an error has to do with joint sweeps."""
+
+LONG = 32
+"""After so many depths of a joint sweep, the next one need not wait for it."""
+
+WAITS, RUNS, ENDED, FAILED = range(4)
+"""A dataflow in a joint sweep, on one worker: it waits for those that it imports, runs or has stopped, is done, or
+cannot be done here, which the other workers do not know yet."""
+
+
+class Proposal(NamedTuple):
+    """What a worker knows of the next joint sweep."""
+
+    target: int
+    """All epochs before it are closed."""
+    epoch: int
+    """The least epoch with changes here; `NEVER` if there are none."""
+    sources: list[int]
+    """The sources with changes at that epoch: for each the label of the dataflow, and its number there."""
+    wanted: list[int]
+    """The labels of dataflows that are asked for an epoch."""
+    apart: list[int]
+    """The labels of dataflows that cannot take part."""
+
+    def encode(self) -> bytes:
+        """The proposal as bytes."""
+        counts = len(self.sources), len(self.wanted), len(self.apart)
+        return array("q", [self.target, self.epoch, *counts, *self.sources, *self.wanted, *self.apart]).tobytes()
+
+    @staticmethod
+    def decode(body: bytes) -> Proposal:
+        """The proposal that `encode` has made bytes of."""
+        target, epoch, sources, wanted, _, *labels = array("q", body).tolist()
+        end = sources + wanted
+        return Proposal(target, epoch, labels[:sources], labels[sources:end], labels[end:])
+
+
+class Report(NamedTuple):
+    """What a worker says at a depth, apart from rows."""
+
+    continues: bool
+    """Whether it has more to run, even if it receives nothing."""
+    receivers: list[int]
+    """The workers that receive rows by this message."""
+    failed: list[int]
+    """The labels of dataflows that cannot go on."""
+    rounds: list[int]
+    """For each loop that stops here the label of its dataflow, and the next round for which rows wait, or -1."""
+
+    def encode(self) -> bytes:
+        """The report as bytes."""
+        parts = self.receivers, self.failed, self.rounds
+        cells = [cell for part in parts for cell in part]
+        return array("q", [self.continues, *map(len, parts), *cells]).tobytes()
+
+    @staticmethod
+    def decode(message: Lane) -> tuple[Report, int]:
+        """The report at the start of a message, and where it ends."""
+        continues, receivers, failed, rounds = message[:4].tolist()
+        end = 4 + receivers + failed + rounds
+        cells = message[4:end].tolist()
+        split = receivers + failed
+        return Report(bool(continues), cells[:receivers], cells[receivers:split], cells[split:]), end
+
+
+class Participant:
+    """A dataflow in a joint sweep, on this worker."""
+
+    def __init__(self, flow: Dataflow, route: Route, imports: list[Participant]) -> None:
+        self.flow, self.route, self.imports, self.program = flow, route, imports, flow.program
+        self.importers: list[Participant] = []
+        for other in imports:
+            other.importers.append(self)
+        self.state, self.stop, self.round = WAITS, 0, 0
+        self.next_pc = 0  # where the program goes on
+        self.has_rows = False  # whether it starts with rows on this worker
+        self.workspace: Workspace | None = None  # None as long as it has had no rows on this worker
+        self.fresh: StoredBatch | None = None  # what it adds to its result
+
+
+class JointSweep:
+    """A joint sweep of an epoch, on one worker."""
+
+    def __init__(
+        self,
+        epoch: int,
+        participants: list[Participant],
+        worker: int,
+        speakers: set[int],
+        workspaces: Workspaces,
+        is_there: Callable[[Dataflow], bool],
+        fail: Callable[[Dataflow, Exception], None],
+    ) -> None:
+        """`is_there` says whether a dataflow is still installed here, and `fail` fails one with an exception."""
+        self.epoch, self.depth, self.speakers = epoch, PROPOSAL + 1, speakers
+        self.participants = {participant.flow.label: participant for participant in participants}
+        self._worker, self._workspaces, self._is_there, self._fail = worker, workspaces, is_there, fail
+        self._unknown: list[int] = []  # labels of dataflows that have received rows and do not take part here
+
+    # One depth.
+
+    def run(self) -> None:
+        """Run all programs that can run up to their next stop."""
+        for participant in self.participants.values():
+            if participant.state == WAITS and all([other.state == ENDED for other in participant.imports]):
+                participant.state = RUNS
+                if participant.has_rows:
+                    self._guard(participant, self._start)
+            elif participant.state == RUNS and participant.workspace is not None:
+                self._guard(participant, self._proceed)
+            if participant.state == RUNS and participant.stop == len(participant.route.stops):
+                participant.state = ENDED
+                if participant.workspace is not None and participant.importers:
+                    self._guard(participant, self._offer)
+
+    def _guard(self, participant: Participant, run: Callable[[Participant], None]) -> None:
+        """Do a step of a dataflow; an exception fails the dataflow alone."""
+        if not self._is_there(participant.flow):
+            participant.state = FAILED
+            return
+        try:
+            run(participant)
+        except Exception as error:
+            participant.state = FAILED
+            self._fail(participant.flow, error)
+
+    def _start(self, participant: Participant) -> None:
+        workspace = self._workspace_of(participant)
+        self._check(participant, participant.program.begin(workspace, self.epoch))
+
+    def _workspace_of(self, participant: Participant) -> Workspace:
+        """The workspace of a program, which gets one when it has rows for the first time."""
+        workspace = participant.workspace
+        if workspace is None:
+            participant.program.follow(participant.route)
+            workspace = participant.workspace = participant.program.new_workspace()
+        return workspace
+
+    def _proceed(self, participant: Participant) -> None:
+        workspace = self._workspace_of(participant)
+        workspace.state[opcodes.ROUND_NOW] = participant.round
+        self._check(participant, participant.program.proceed(workspace, self.epoch, participant.next_pc))
+
+    def _check(self, participant: Participant, status: int) -> None:
+        """Note a program that could not run up to its next stop."""
+        stops = participant.route.stops
+        expected = opcodes.DONE
+        if participant.stop < len(stops):
+            expected = opcodes.EXCHANGES if stops[participant.stop].exchanges else opcodes.AGREES
+        if status != expected:
+            participant.state = FAILED
+
+    def _offer(self, participant: Participant) -> None:
+        """Pass on to importers what a program that is done adds to its result."""
+        participant.fresh = participant.program.result(self._workspace_of(participant), self.epoch)
+        if participant.fresh is not None:
+            for other in participant.importers:
+                other.flow.offer(participant.flow, participant.fresh)
+                other.has_rows = True
+
+    def messages(self, workers: int) -> list[bytes]:
+        """What this worker says to each worker at this depth."""
+        outgoing, rounds, failed = self._workspaces.outgoing, list[int](), list(self._unknown)
+        self._unknown, continues = [], False
+        for label, participant in self.participants.items():
+            if participant.state == FAILED:
+                failed.append(label)
+            elif participant.state == WAITS:
+                continues |= participant.has_rows
+            elif participant.state == RUNS and participant.workspace is not None:
+                continues = True
+                self._send(participant, outgoing, rounds)
+        rows = outgoing.take()
+        receivers = [peer for peer in range(workers) if len(rows[peer])]
+        report = Report(continues, receivers, failed, rounds).encode()
+        return [report + part.tobytes() for part in rows]
+
+    def _send(self, participant: Participant, outgoing: Outgoing, rounds: list[int]) -> None:
+        stop, workspace = participant.route.stops[participant.stop], participant.workspace
+        assert workspace is not None
+        if stop.exchanges:
+            participant.program.send(workspace, stop, outgoing, participant.flow.label)
+        else:
+            rounds += [participant.flow.label, participant.program.next_round(workspace)]
+
+    def take(self, messages: Mapping[int, bytes]) -> list[Dataflow]:
+        """Take what the speakers of this depth have said; return the dataflows that have completed the epoch.
+
+        The sweep is over if nobody speaks at the next depth.
+        """
+        received = [(sender, np.frombuffer(messages[sender], np.int64)) for sender in sorted(messages)]
+        reports = [(sender, message, *Report.decode(message)) for sender, message in received]
+        self._leave_out({label for _, _, report, _ in reports for label in report.failed})
+        self.speakers = {sender for sender, _, report, _ in reports if report.continues}
+        self.speakers.update(*(report.receivers for _, _, report, _ in reports))
+        self.depth += 1
+        completed = self._commit_ended()
+        for sender, message, _, end in reports:
+            if sender != self._worker:
+                self._receive(message, end)
+        self._move_on(_agreed_rounds([report.rounds for _, _, report, _ in reports]))
+        return completed
+
+    def _leave_out(self, failed: set[int]) -> None:
+        """Leave out dataflows that cannot go on, and all that import them."""
+        if not failed:
+            return
+        for label, participant in list(self.participants.items()):
+            if label in failed or any(other.flow.label in failed for other in participant.imports):
+                failed.add(label)
+                participant.importers.clear()
+                del self.participants[label]
+                self._undo(participant)
+                participant.flow.sweep_alone()
+                participant.flow.wake()
+
+    def _undo(self, participant: Participant) -> None:
+        if participant.workspace is not None:
+            participant.program.undo(participant.workspace, self.epoch)
+            self._workspaces.keep(participant.workspace)
+            participant.workspace = None
+        for other in participant.imports:
+            participant.flow.offer(other.flow, None)
+
+    def _receive(self, message: Lane, start: int) -> None:
+        for entry in entries(message, start):
+            participant = self.participants.get(entry.label)
+            if participant is None:
+                self._unknown.append(entry.label)
+            else:
+                self._guard(participant, partial(self._append, entry))
+
+    def _append(self, entry: Entry, participant: Participant) -> None:
+        """Take rows of an exchange; a program that has had none until now is woken."""
+        if participant.state != RUNS:
+            participant.state = FAILED
+            return
+        is_new = participant.workspace is None
+        workspace = self._workspace_of(participant)
+        if is_new:
+            participant.program.wake(workspace, participant.round)
+        if participant.program.receive(workspace, entry) != opcodes.DONE:
+            participant.state = FAILED
+
+    def _move_on(self, rounds: Mapping[int, int]) -> None:
+        """Move every program that has stopped, with or without rows here, on to its next stop."""
+        for label, participant in self.participants.items():
+            if participant.state == RUNS:
+                stop = participant.route.stops[participant.stop]
+                round_ = -1 if stop.exchanges else rounds.get(label, -1)
+                if round_ >= 0:
+                    participant.round, participant.next_pc, participant.stop = round_, stop.loop, stop.repeat
+                else:
+                    participant.next_pc = stop.resume
+                    participant.stop += 1
+                    participant.round = participant.round if stop.exchanges else 0
+
+    def _commit_ended(self) -> list[Dataflow]:
+        """Commit the programs that are done on all workers: all, if nobody has anything to say any more."""
+        ended = [
+            participant for participant in self.participants.values() if participant.state == ENDED or not self.speakers
+        ]
+        for participant in ended:
+            self._guard(participant, self._commit)
+            participant.importers.clear()
+            del self.participants[participant.flow.label]
+            if participant.workspace is not None:
+                self._workspaces.keep(participant.workspace)
+        return [participant.flow for participant in ended if self._is_there(participant.flow)]
+
+    def _commit(self, participant: Participant) -> None:
+        participant.flow.complete_jointly(self.epoch, participant.workspace, participant.fresh)
+        for other in participant.importers:
+            if other.state == WAITS:
+                other.flow.offer(participant.flow, None)  # it finds the batch among those of the trace
+
+
+def _agreed_rounds(reported: Iterable[list[int]]) -> dict[int, int]:
+    """For each loop, by the label of its dataflow, the least round for which rows wait on any worker."""
+    agreed: dict[int, int] = {}
+    for rounds in reported:
+        for label, round_ in zip(rounds[::2], rounds[1::2], strict=True):
+            if round_ >= 0:
+                agreed[label] = min(round_, agreed.get(label, round_))
+    return agreed
+
+
+class JointSweeps:
+    """The joint sweeps of one worker, one after the other."""
+
+    def __init__(
+        self,
+        worker: int,
+        workers: int,
+        flows: Mapping[str, Dataflow],
+        workspaces: Workspaces,
+        send: Callable[[int, JointMessage], None],
+        fail: Callable[[Dataflow, Exception], None],
+    ) -> None:
+        """`flows` are the dataflows of the worker, `send` sends a peer a message, and `fail` fails a dataflow."""
+        self._worker, self._workers, self._flows, self._workspaces = worker, workers, flows, workspaces
+        self._send, self._fail = send, fail
+        self._number, self._next_epoch = 0, 0  # of the next joint sweep; earlier epochs are not done jointly any more
+        self._inbox: dict[tuple[int, int], dict[int, bytes]] = {}  # by number and depth, then by sender
+        self._by_label: dict[int, Dataflow] = {}
+        self._ready: dict[str, Dataflow] = {}  # dataflows that want to take part
+        self._apart: dict[str, Dataflow] = {}  # dataflows that cannot take part
+        self._stated_apart: set[str] | None = None  # those that the last proposal has named, until all have proposed
+        self._held: list[Dataflow] = []  # dataflows that were woken while they could not be attended to
+        self._running: dict[int, JointSweep] = {}  # by number
+
+    # Dataflows.
+
+    def add(self, flow: Dataflow) -> None:
+        """Note a new dataflow."""
+        self._by_label[flow.label] = flow
+        self.note(flow)
+
+    def takes(self, flow: Dataflow) -> bool:
+        """Whether a dataflow that is awake is attended to here; if not, it does a sweep of its own."""
+        if flow.is_local:
+            return False
+        if self._is_bound(flow):
+            self._held.append(flow)
+            return True
+        if self.note(flow):
+            return False
+        if flow.wants_to_sweep:
+            self._ready[flow.name] = flow
+        return True
+
+    def _is_bound(self, flow: Dataflow) -> bool:
+        """Whether this worker has told others that a dataflow takes part, if they agree."""
+        if self._stated_apart is not None and flow.name not in self._stated_apart:
+            return True
+        return any([flow.label in sweep.participants for sweep in self._running.values()])
+
+    def note(self, flow: Dataflow) -> bool:
+        """Note whether a dataflow is apart, which may have changed; return it."""
+        if self._by_label.get(flow.label) is not flow:
+            return True  # it was dropped
+        if flow.is_apart(self._next_epoch):
+            self._apart[flow.name] = flow
+            return True
+        self._apart.pop(flow.name, None)
+        return False
+
+    def forget(self, flow: Dataflow) -> None:
+        """Forget a dataflow that was dropped."""
+        for by_name in (self._apart, self._ready):
+            by_name.pop(flow.name, None)
+        self._by_label.pop(flow.label, None)
+        self._held = [other for other in self._held if other is not flow]
+
+    def is_apart(self, name: str) -> bool:
+        """Whether a dataflow is known to have a sweep of its own, or to need one."""
+        return name in self._apart
+
+    # Messages.
+
+    def deliver(self, message: JointMessage) -> None:
+        """Take a message from a peer."""
+        if message.number >= self._number or message.number in self._running:
+            self._inbox.setdefault((message.number, message.depth), {})[message.sender] = message.body
+
+    def _tell_all(self, number: int, depth: int, bodies: list[bytes]) -> None:
+        for peer, body in enumerate(bodies):
+            if peer != self._worker:
+                self._send(peer, JointMessage(number, depth, self._worker, body))
+        self._inbox.setdefault((number, depth), {})[self._worker] = bodies[self._worker]
+
+    # Sweeps.
+
+    @property
+    def may_propose(self) -> bool:
+        """Whether the next step may be a proposal."""
+        if self._stated_apart is not None or any([sweep.depth < LONG for sweep in self._running.values()]):
+            return False
+        return bool(self._ready) or (self._number, PROPOSAL) in self._inbox
+
+    def step(self, closed: int) -> tuple[bool, list[Dataflow]]:
+        """Go on; return whether anything was done, and the dataflows that have completed epochs, which may want more.
+
+        `closed`: all earlier epochs are closed on this worker.
+        """
+        completed: list[Dataflow] = []
+        has_worked = any([self._continue(number, sweep, completed) for number, sweep in list(self._running.items())])
+        if self._stated_apart is not None:
+            proposals = self._inbox[self._number, PROPOSAL]
+            if len(proposals) == self._workers:
+                return True, completed + self._begin(proposals)
+        elif not has_worked and self.may_propose:  # else there may be dataflows that were woken just now
+            has_worked = self._propose(closed)
+        return has_worked, completed
+
+    def _leave_out(self, flow: Dataflow) -> None:
+        """Let a dataflow do its next sweep by itself."""
+        flow.sweep_alone()
+        self.note(flow)
+        flow.wake()
+
+    def _review_ready(self, closed: int) -> None:
+        """Drop dataflows that do not want to take part any more, or cannot: these go on by themselves.
+
+        One that is many epochs behind does them in one sweep of its own: a joint sweep is of one epoch.
+        """
+        for name, flow in list(self._ready.items()):
+            is_bound = self._is_bound(flow)  # to a long sweep, after which it is looked at again
+            if is_bound or not flow.wants_to_sweep:
+                del self._ready[name]
+            elif self.note(flow) or flow.next_change() < closed - MOST_BEHIND:
+                del self._ready[name]
+                self._leave_out(flow)
+
+    def _propose(self, closed: int) -> bool:
+        self._review_ready(closed)
+        changes = {flow: flow.next_change() for flow in self._ready.values()}
+        epoch = min((first for first in changes.values() if first < closed), default=NEVER)
+        wanted = [flow.label for flow in self._ready.values() if flow.lower < min(flow.demanded, closed)]
+        proposed = self._inbox.get((self._number, PROPOSAL), {})
+        if any(Proposal.decode(body).target > closed for body in proposed.values()):
+            return False  # until this worker has closed the same epochs
+        if not (proposed or wanted or epoch < NEVER):
+            return False
+        changed = [flow for flow, first in changes.items() if first == epoch < NEVER]
+        sources = [cell for flow in changed for at in flow.changed_sources(epoch) for cell in (flow.label, at)]
+        busy = [participant.flow for sweep in self._running.values() for participant in sweep.participants.values()]
+        apart = {flow.name: flow.label for flow in (*self._apart.values(), *busy)}
+        self._stated_apart = set(apart)
+        body = Proposal(closed, epoch, sources, wanted, list(apart.values())).encode()
+        self._tell_all(self._number, PROPOSAL, [body] * self._workers)
+        return True
+
+    def _begin(self, bodies: Mapping[int, bytes]) -> list[Dataflow]:
+        """Do what follows from the proposals of all workers."""
+        proposals = {worker: Proposal.decode(body) for worker, body in bodies.items()}
+        del self._inbox[self._number, PROPOSAL]
+        self._stated_apart = None
+        target = min([proposal.target for proposal in proposals.values()])
+        epoch = min([proposal.epoch for proposal in proposals.values()])
+        by_label = self._by_label
+        excluded = _with_importers(
+            by_label[label] for proposal in proposals.values() for label in proposal.apart if label in by_label
+        )
+        wanted = [by_label[label] for proposal in proposals.values() for label in proposal.wanted if label in by_label]
+        participants: dict[Dataflow, Participant] = {}
+        if epoch < target:
+            speakers = {worker for worker, proposal in proposals.items() if proposal.epoch == epoch}
+            sources = [(worker, proposals[worker].sources) for worker in sorted(speakers)]
+            participants = self._participants(excluded, sources)
+            self._next_epoch = epoch + 1
+            self._running[self._number] = JointSweep(
+                epoch,
+                list(participants.values()),
+                self._worker,
+                speakers,
+                self._workspaces,
+                lambda flow: self._flows.get(flow.name) is flow,
+                self._fail,
+            )
+        completed = self._advance(wanted, excluded, participants, min(epoch + 1, target))
+        self._number += 1
+        self._release()
+        if epoch < target:
+            self._run(self._number - 1)
+        return completed
+
+    def _participants(
+        self, excluded: set[Dataflow], sources: list[tuple[int, list[int]]]
+    ) -> dict[Dataflow, Participant]:
+        """The dataflows that changes of these sources, by worker, can reach, in the order of imports.
+
+        Those that cannot take part are added to the `excluded` ones, with their importers.
+        """
+        changed: dict[Dataflow, set[int]] = {}
+        own: set[int] = set()  # labels of those that start with rows here
+        for worker, cells in sources:
+            for label, at in zip(cells[::2], cells[1::2], strict=True):
+                if label in self._by_label:
+                    changed.setdefault(self._by_label[label], set()).add(at)
+                    if worker == self._worker:
+                        own.add(label)
+        participants: dict[Dataflow, Participant] = {}
+        results: set[Dataflow] = set()  # those whose result may change
+        for flow in sorted(_with_importers(changed), key=_order):
+            flags = tuple(
+                [at in changed.get(flow, ()) or origin in results for at, origin in enumerate(flow.importing)]
+            )
+            if not any(flags) or not flow.has_begun:
+                continue
+            if flow in excluded or not flow.can_be_joint():
+                excluded |= _with_importers([flow])
+                self._leave_out(flow)
+                continue
+            route, may_change = flow.reach(flags)
+            imports = [participants[origin] for origin in flow.importing if origin in participants]
+            participant = participants[flow] = Participant(flow, route, imports)
+            participant.has_rows = flow.label in own
+            if may_change:
+                results.add(flow)
+        return participants
+
+    def _advance(
+        self, wanted: list[Dataflow], excluded: set[Dataflow], participants: Mapping[Dataflow, Participant], epoch: int
+    ) -> list[Dataflow]:
+        """Advance the dataflows that somebody waits for and that nothing reaches; those left out do it themselves."""
+        completed = []
+        for flow in dict.fromkeys(wanted):
+            if flow in excluded:
+                self._leave_out(flow)
+            elif flow not in participants:
+                self._ready.pop(flow.name, None)
+                flow.advance(epoch)
+                completed.append(flow)
+        return completed
+
+    def _continue(self, number: int, sweep: JointSweep, completed: list[Dataflow]) -> bool:
+        """Go on with a sweep once all speakers have spoken; return whether they have."""
+        messages = self._inbox.get((number, sweep.depth), {})
+        if not sweep.speakers <= messages.keys():
+            return False
+        self._inbox.pop((number, sweep.depth), None)
+        finished = sweep.take(messages)
+        for flow in finished:
+            self._ready.pop(flow.name, None)
+        completed += finished
+        if sweep.speakers:
+            self._run(number)
+        else:
+            del self._running[number]
+        if finished:
+            self._release()
+        return True
+
+    def _run(self, number: int) -> None:
+        """Run the programs of this depth, and say what is to be said."""
+        sweep = self._running[number]
+        sweep.run()
+        if self._worker in sweep.speakers:
+            self._tell_all(number, sweep.depth, sweep.messages(self._workers))
+
+    def _release(self) -> None:
+        """Attend to the dataflows that were woken in the meantime."""
+        held, self._held = self._held, []
+        for flow in held:
+            flow.wake()
+
+
+def _order(flow: Dataflow) -> int:
+    return flow.order
+
+
+def _with_importers(flows: Iterable[Dataflow]) -> set[Dataflow]:
+    """Dataflows, and all that import them, directly or indirectly."""
+    found: set[Dataflow] = set()
+    waiting = list(flows)
+    while waiting:
+        flow = waiting.pop()
+        if flow not in found:
+            found.add(flow)
+            waiting += flow.importers
+    return found

@@ -1,0 +1,59 @@
+"""The catalogue: what was put is there, in order, and journals do not grow without bound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ikebana.storage import Catalog, Delete, LocalDirectory, Put, catalog
+from ikebana.storage.catalog import read_catalog
+from tests.storage.memory_disk import MemoryDisk
+
+changes = st.lists(
+    st.builds(Put, st.sampled_from("ab"), st.sampled_from("xyz"), st.integers() | st.text(max_size=3))
+    | st.builds(Delete, st.sampled_from("ab"), st.sampled_from("xyz")),
+    max_size=3,
+)
+
+
+@given(st.lists(changes | st.none(), max_size=8))
+def test_oracle_a_catalogue_is_a_dictionary(steps: list[list[Put | Delete] | None]) -> None:
+    directory = LocalDirectory("/data", MemoryDisk())
+    entries = Catalog(directory, "catalog", 1, {"a": {"first": 1}})
+    model: dict[str, dict[str, Any]] = {"a": {"first": 1}, "b": {}}
+    for step in steps:
+        if step is None:
+            entries.compact()
+            continue
+        entries.update(step)
+        for change in step:
+            if isinstance(change, Put):
+                model[change.kind][change.name] = change.value
+            else:
+                model[change.kind].pop(change.name, None)
+    stored = read_catalog(directory, "catalog")
+    for kind, expected in model.items():
+        assert list(entries.entries(kind).items()) == list(expected.items())
+        assert list(stored.get(kind, {}).items()) == list(expected.items())
+
+
+def test_a_long_journal_is_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "_COMPACTED_FROM", 2_000)
+    disk = MemoryDisk()
+    entries = Catalog(LocalDirectory("/data", disk), "catalog", 1, {})
+    for number in range(100):
+        entries.put("position", "orders", {"batch": number})
+    assert disk.files() != ["/data/catalog/journal-000000-000000"]
+    assert len(disk.files()) == 1
+    assert read_catalog(LocalDirectory("/data", disk), "catalog") == {"position": {"orders": {"batch": 99}}}
+
+
+def test_values_are_copied() -> None:
+    entries = Catalog(LocalDirectory("/data", MemoryDisk()), "catalog", 1, {})
+    value = {"columns": ["a"]}
+    entries.put("table", "t", value)
+    value["columns"].append("b")
+    assert entries.get("table", "t") == {"columns": ["a"]}

@@ -1,0 +1,133 @@
+"""Damage: a flipped bit anywhere is found, named, and never returned."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+
+from ikebana.cli import main
+from ikebana.errors import CorruptionError, StorageError
+from ikebana.storage import LocalDirectory, Store, directory
+from ikebana.storage.directory import Entry
+from ikebana.storage.inspection import _check_file, _mentioned, check, describe
+from tests.storage.harness import Harness, recovered_rows
+from tests.storage.memory_disk import MemoryDisk
+
+
+@pytest.fixture(autouse=True, scope="module")
+def little_reserved() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(directory, "_RESERVED_BYTES", 8)
+        yield
+
+
+def small_storage(open_directory: object) -> Harness:
+    """Two shards, of which both have batches and transactions after them."""
+    system = Harness(open_directory)  # type: ignore[arg-type]
+    system.open(2)
+    system.put("table", {"columns": ["k", "v"]})
+    system.transact(Counter({(0, "a"): 1, (1, "b"): 1}))
+    system.snapshot(0)
+    system.snapshot(1)
+    system.transact(Counter({(2, "c"): 1, (3, "d"): 1}))
+    system.transact(Counter({(2, "c"): -1}), "time out")
+    system.transact(Counter())
+    return system
+
+
+def test_a_flipped_bit_anywhere_is_found() -> None:
+    disk = MemoryDisk()
+    small_storage(lambda: LocalDirectory("/data", disk))
+    storage = LocalDirectory("/data", disk)
+    assert check(storage) == []
+    choice = random.Random(1)
+    mentioned = _mentioned(storage)
+    for path in disk.files():
+        entry = Entry(path.removeprefix("/data/"), disk.size(path) or 0)
+        for byte in range(entry.size):
+            bit = choice.randrange(8)
+            disk.flip(path, byte, bit)
+            with pytest.raises(CorruptionError) as caught:
+                _check_file(storage, entry, mentioned)
+            assert caught.value.path == entry.path
+            if choice.randrange(200) == 0:
+                damages = check(storage)
+                assert damages[0].path == entry.path and damages[0].problem and damages[0].lost
+            disk.flip(path, byte, bit)
+    assert check(storage) == []
+
+
+def test_damaged_files_are_not_opened() -> None:
+    disk = MemoryDisk()
+    small_storage(lambda: LocalDirectory("/data", disk))
+    choice = random.Random(2)
+    for path in disk.files():
+        byte, bit = choice.randrange(disk.size(path) or 0), choice.randrange(8)
+        damaged = deepcopy(disk)
+        damaged.flip(path, byte, bit)
+        with pytest.raises(CorruptionError) as caught:
+            recovered_rows(Store.open(LocalDirectory("/data", damaged), shards=2).recovery)
+        assert path in caught.value.what
+
+
+def test_missing_files_are_found() -> None:
+    disk = MemoryDisk()
+    system = small_storage(lambda: LocalDirectory("/data", disk))
+    batch = next(system.workers[0].manifest.files).path  # type: ignore[union-attr]
+    disk.delete(f"/data/{batch}")
+    assert [(damage.path, damage.problem) for damage in check(LocalDirectory("/data", disk))] == [
+        (batch, "it is missing")
+    ]
+    store = Store.open(LocalDirectory("/data", disk), shards=2)
+    with pytest.raises(CorruptionError, match=r"lost: 1 rows of table 'rows#1'"):
+        recovered_rows(store.recovery)
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    path = tmp_path / "storage"
+    system = small_storage(lambda: LocalDirectory(path))
+    for worker in system.workers:
+        worker.close()
+    system.store.close()
+    return path
+
+
+def test_files_can_be_read_by_their_owner_only(stored: Path) -> None:
+    for path in (stored, *stored.rglob("*")):
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_the_command_finds_damage(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["storage", "check", str(stored)]) == 0
+    assert "no damage" in capsys.readouterr().out
+    batch = next(stored.rglob("*.batch"))
+    content = bytearray(batch.read_bytes())
+    content[-1] ^= 4
+    batch.write_bytes(content)
+    assert main(["storage", "check", str(stored)]) == 1
+    shown = capsys.readouterr()
+    assert "1 file is damaged" in shown.err
+    assert "rows#1" in shown.out
+
+
+def test_the_command_lists_what_is_stored(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["storage", "list", str(stored)]) == 0
+    shown = capsys.readouterr().out
+    assert "rows#1" in shown and "thing" in shown
+    description = describe(stored)
+    assert (description.format, description.is_in_use, description.catalog) == (1, False, {"thing": ["table"]})
+    assert [(table.table, table.rows) for table in description.tables] == [("rows#1", 2)]
+
+
+def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(StorageError, match="is not a storage directory"):
+        Store.open(tmp_path, shards=1)
+    with pytest.raises(StorageError, match="there is no storage directory"):
+        describe(tmp_path)
