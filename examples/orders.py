@@ -1,8 +1,10 @@
-"""A shop on Spark: many live queries over the same tables. Run by `make demo`; takes about a minute.
+"""A shop on Spark: many live answers over the same tables, asked in SQL. Run by `make demo`; takes about a minute.
 
-Starts Spark and workers on this machine, loads customers and orders, creates several views, and shows how long each
-took to create with the arrangements that exist already, and without them. Then orders come in, change and are cancelled
-for a while, and all views follow.
+Starts Spark and workers on this machine, loads customers and orders, and creates a view for each question: once with
+indexes of its own, once with the indexes that exist already. Then orders come in, change and are cancelled for a while,
+and all answers follow. After that, a further question joins late, and a row that cannot be computed makes one answer
+fail, which heals when the row is corrected. At the end: which view takes how much memory, and whether Spark's own
+answers are the same.
 
 Options: --seconds N (how long orders come in), --orders N (how many orders there are at first).
 """
@@ -15,20 +17,36 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
 import ikebana as ik
-from ikebana.engine.collection import Collection
 from ikebana.spark import Session, View
-from ikebana.spark.info import ArrangementInfo
-from ikebana.spark.listing import Listing
 
 CUSTOMERS, BATCH = 20_000, 100
 REGIONS = ["Africa", "America", "Asia", "Europe", "Middle East"]
 STATUS = ["open", "packed", "sent", "late"]
+
+QUESTIONS = {
+    "revenue": """
+        SELECT region, sum(cents) AS cents FROM orders JOIN customers USING (customer) GROUP BY region""",
+    "waiting": """
+        SELECT region, count(*) AS waiting FROM orders JOIN customers USING (customer)
+        WHERE status <> 'sent' GROUP BY region""",
+    "best_customers": """
+        SELECT region, name, spent FROM (
+            SELECT region, name, spent, row_number() OVER (PARTITION BY region ORDER BY spent DESC, name) AS place
+            FROM (SELECT customer, sum(cents) AS spent FROM orders GROUP BY customer) JOIN customers USING (customer)
+        ) WHERE place = 1""",
+    "watched_orders": "SELECT * FROM watched JOIN orders USING (customer)",
+    "watched_spent": """
+        SELECT customer, sum(cents) AS spent FROM watched JOIN orders USING (customer) GROUP BY customer""",
+    "watched_waiting": "SELECT * FROM watched JOIN orders USING (customer) WHERE status <> 'sent'",
+}
+LATE_QUESTION = "SELECT name, order_id, cents FROM watched JOIN orders USING (customer) JOIN customers USING (customer)"
+FRAGILE_QUESTION = "SELECT sum(CAST(coupon AS INT)) AS percent FROM orders WHERE coupon IS NOT NULL"
+"""The coupon of an order is text. In Spark, to cast text that is no number is an error."""
 
 INTRODUCTION = (
     "[bold]A shop with live answers[/bold]\n"
@@ -51,57 +69,44 @@ def create_tables(session: Session, orders: int) -> None:
             f"element_at(array({names}), cast(id % 5 AS int) + 1) AS region",
         )
     )
-    placed = session.create_table(
-        "orders", "order_id BIGINT, customer BIGINT NOT NULL, status STRING, cents BIGINT", key="order_id"
-    )
-    placed.load(
+    schema = "order_id BIGINT, customer BIGINT NOT NULL, status STRING, cents BIGINT, coupon STRING"
+    session.create_table("orders", schema, key="order_id").load(
         spark.range(orders).selectExpr(
             "id AS order_id",
             f"(id * 7919) % {CUSTOMERS} AS customer",
             "CASE WHEN id % 10 < 7 THEN 'sent' WHEN id % 10 < 9 THEN 'packed' ELSE 'open' END AS status",
             "100 + (id * 104729) % 50000 AS cents",
+            "CASE WHEN id % 1000 = 0 THEN '10' END AS coupon",
         )
     )
     watched = session.create_table("watched", "customer BIGINT", key="customer")
     watched.insert({"customer": list(range(0, CUSTOMERS, CUSTOMERS // 10))})
 
 
-def questions(session: Session) -> dict[str, Collection]:
-    """The questions to be answered at any time. All of them read orders by customer, or customers by key."""
-    customers, orders, watched = (session.table(name) for name in ("customers", "orders", "watched"))
-    by_customer, customer_index = orders.arrange("customer"), customers.arrange("customer")
-
-    def is_waiting(columns: dict[str, Any]) -> Any:
-        return pc.not_equal(columns["status"], "sent")
-
-    spent = orders.sum("customer", "cents", "spent")
-    return {
-        "revenue by region": by_customer.join(customer_index).sum("region", "cents", "cents"),
-        "waiting, by region": by_customer.filter(is_waiting).join(customer_index).count("region", "waiting"),
-        "best customers of each region": spent.join(customers, on="customer").top_k("region", 1, "spent"),
-        "orders of customers we watch": watched.arrange("customer").join(by_customer),
-        "what customers we watch have spent": watched.join(orders, on="customer").sum("customer", "cents", "spent"),
-        "what they wait for": watched.arrange("customer").join(by_customer.filter(is_waiting)),
-    }
+def installed(session: Session, name: str, question: str, *, share: bool) -> tuple[View, float]:
+    """A view with its first answer, and the seconds that it took."""
+    start = time.perf_counter()
+    view = session.view(name, question, share=share)
+    view.wait()
+    return view, time.perf_counter() - start
 
 
-def install(session: Session, questions: dict[str, Collection]) -> tuple[dict[str, View], Table]:
+def install(session: Session) -> tuple[dict[str, View], Table]:
     """Create a view for each question twice, without and with sharing; only the latter is kept."""
     timings = Table(title="From asking to the first answer", title_justify="left")
-    for column in ("question", "on its own", "shared", "times faster"):
+    for column in ("question", "indexes of its own", "shared indexes", "times faster"):
         timings.add_column(column, justify="left" if column == "question" else "right")
     views: dict[str, View] = {}
-    for name, question in questions.items():
-        start = time.perf_counter()
-        session.view(f"{name}, alone", question, share=False).wait()
-        alone = time.perf_counter() - start
-        session.drop_view(f"{name}, alone")
-        start = time.perf_counter()
-        views[name] = session.view(name, question)
-        views[name].wait()
-        spent = time.perf_counter() - start
-        timings.add_row(name, f"{alone * 1e3:,.1f} ms", f"{spent * 1e3:,.1f} ms", f"{alone / spent:,.0f}")
+    for name, question in QUESTIONS.items():
+        alone, separate = installed(session, f"{name}_alone", question, share=False)
+        alone.drop()
+        views[name], shared = installed(session, name, question, share=True)
+        timings.add_row(name, milliseconds(separate), milliseconds(shared), f"{separate / shared:,.0f}")
     return views, timings
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:,.1f} ms"
 
 
 class Shop:
@@ -112,37 +117,40 @@ class Shop:
         self._random = np.random.default_rng(2020)
         self._live: list[int] = []
         self.changes = 0
+        self.latencies: list[float] = []
 
-    def step(self) -> int:
-        """Apply a batch of changes in one transaction; returns its epoch."""
+    def step(self, views: dict[str, View]) -> None:
+        """Apply a batch of changes in one transaction, and wait until all answers contain it."""
+        start = time.perf_counter()
+        epoch = self._change()
+        for view in views.values():
+            view.wait(epoch)
+        self.latencies.append(time.perf_counter() - start)
+
+    def _change(self) -> int:
         ids = np.arange(self._next, self._next + BATCH)
         self._next += BATCH
-        status = self._random.choice(STATUS, BATCH)
-        rows = {
-            "order_id": ids,
-            "customer": self._random.integers(0, CUSTOMERS, BATCH),
-            "status": status.tolist(),
-            "cents": self._random.integers(100, 50_000, BATCH),
-        }
         cancelled = self._live[: BATCH // 2]
         self._live = self._live[BATCH // 2 :] + ids.tolist()
-        ops = ["upsert"] * BATCH + ["delete"] * len(cancelled)
+        nothing = [None] * len(cancelled)
         columns = {
-            name: pa.array([*np.asarray(column).tolist(), *([None] * len(cancelled))]) for name, column in rows.items()
+            "order_id": pa.array([*ids.tolist(), *cancelled]),
+            "customer": pa.array([*self._random.integers(0, CUSTOMERS, BATCH).tolist(), *nothing]),
+            "status": pa.array([*self._random.choice(STATUS, BATCH).tolist(), *nothing]),
+            "cents": pa.array([*self._random.integers(100, 50_000, BATCH).tolist(), *nothing]),
+            "coupon": pa.nulls(BATCH + len(cancelled), pa.string()),
         }
-        columns["order_id"] = pa.array([*ids.tolist(), *cancelled])
+        ops = ["upsert"] * BATCH + ["delete"] * len(cancelled)
         self.changes += len(ops)
         return int(self._orders.change(columns, ops))
 
 
-def screen(views: dict[str, View], shop: Shop, latencies: list[float]) -> Group:
+def screen(views: dict[str, View], shop: Shop) -> Group:
     """The current answers."""
     regions = Table(title="Live answers", title_justify="left")
     for column in ("region", "revenue", "waiting", "best customer", "spent"):
         regions.add_column(column, justify="left" if column in ("region", "best customer") else "right")
-    revenue = by_region(views["revenue by region"])
-    waiting = by_region(views["waiting, by region"])
-    best = by_region(views["best customers of each region"])
+    revenue, waiting, best = (by_region(views[name]) for name in ("revenue", "waiting", "best_customers"))
     for region in REGIONS:
         top = best.get(region, {})
         regions.add_row(
@@ -152,8 +160,8 @@ def screen(views: dict[str, View], shop: Shop, latencies: list[float]) -> Group:
             str(top.get("name", "")),
             f"{top.get('spent', 0) / 100:,.2f}",
         )
-    recent = latencies[-100:] or [0.0]
-    median = f"{np.median(recent) * 1e3:.1f} ms (median of the last {len(recent)})"
+    recent = shop.latencies[-100:] or [0.0]
+    median = f"{milliseconds(float(np.median(recent)))} (median of the last {len(recent)})"
     return Group(regions, f"{shop.changes:,} changes; a transaction was in all answers after {median}")
 
 
@@ -161,34 +169,49 @@ def by_region(view: View) -> dict[str, dict[str, Any]]:
     return {row["region"]: row for row in view.to_arrow().to_pylist()}
 
 
-def live(session: Session, orders: Any, views: dict[str, View], first: int, duration: float) -> None:
+def live(views: dict[str, View], shop: Shop, duration: float) -> None:
     """Change orders for a while, and show the answers."""
-    shop, latencies = Shop(orders, first), list[float]()
     end = time.monotonic() + duration
     with Live(console=console, refresh_per_second=8, transient=False) as display:
         while time.monotonic() < end:
-            start = time.perf_counter()
-            epoch = shop.step()
-            for view in views.values():
-                view.wait(epoch)
-            latencies.append(time.perf_counter() - start)
-            if len(latencies) % 10 == 1:
-                display.update(screen(views, shop, latencies))
-        display.update(screen(views, shop, latencies))
+            shop.step(views)
+            if len(shop.latencies) % 10 == 1:
+                display.update(screen(views, shop))
+        display.update(screen(views, shop))
 
 
-def check(views: dict[str, View], orders: Any, session: Session) -> bool:
-    """Whether Spark computes the same result from scratch."""
-    customers = session.table("customers").to_df()
-    scratch = orders.to_df().join(customers, "customer").groupBy("region").sum("cents").collect()
-    return {row[0]: row[1] for row in scratch} == {
-        region: row["cents"] for region, row in by_region(views["revenue by region"]).items()
-    }
+def join_late(session: Session, shop: Shop, views: dict[str, View]) -> None:
+    """Ask a further question while the tables change."""
+    shop.step(views)
+    view, spent = installed(session, "late_question", LATE_QUESTION, share=True)
+    rows = view.count()
+    console.print(f"[bold]A question that joins late[/bold] has its {rows:,} rows after {milliseconds(spent)}.")
+    console.print(f"[dim]{LATE_QUESTION}[/dim]\n")
+
+
+def fail_and_heal(session: Session) -> None:
+    """Let one answer fail on a bad row, and correct the row."""
+    orders, coupons = session.table("orders"), session.view("coupons", FRAGILE_QUESTION)
+    row = orders.lookup_rows(order_id=0).to_pylist()[0]
+    console.print(f"[bold]An answer that fails, and heals[/bold]\n[dim]{FRAGILE_QUESTION}[/dim]")
+    console.print(f"  before: {coupons.first()['percent']}")
+    orders.upsert({**row, "coupon": "ten"})
+    try:
+        coupons.collect()
+    except ik.IkebanaError as error:
+        console.print(f"  with the coupon 'ten': {str(error).splitlines()[0]}", highlight=False)
+    console.print(f"  all other views are live: {all(info.state == 'live' for info in others(session, 'coupons'))}")
+    orders.upsert(row)
+    console.print(f"  corrected: {coupons.first()['percent']}\n")
+
+
+def others(session: Session, name: str) -> list[Any]:
+    return [info for info in session.views() if info.name != name]
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--seconds", type=float, default=15)
+    options.add_argument("--seconds", type=float, default=12)
     options.add_argument("--orders", type=int, default=300_000)
     arguments = options.parse_args()
 
@@ -201,22 +224,30 @@ def main() -> None:
             start = time.perf_counter()
             create_tables(session, arguments.orders)
             spent = time.perf_counter() - start
-        orders = session.table("orders")
         console.print(f"{arguments.orders:,} orders and {CUSTOMERS:,} customers loaded in {spent:.1f} s\n")
-        views, timings = install(session, questions(session))
+        with console.status("asking ..."):
+            views, timings = install(session)
         console.print(timings)
         console.print(
-            "[dim]On its own, a question builds the indexes that it needs from all rows. Shared, it attaches to "
-            "existing indexes: the less is left to compute, the more this saves.[/dim]\n"
+            "[dim]With indexes of its own, a question first builds these from all rows. With shared indexes, it "
+            "attaches to those that exist: the less is left to compute, the more this saves.[/dim]\n"
         )
-        live(session, orders, views, arguments.orders, arguments.seconds)
-        console.print("\n[bold]The arrangements of the first worker[/bold] [dim](readers: how many share them)[/dim]")
-        first_worker = [info for info in session.arrangements() if info.worker == 0]
-        console.print(repr(Listing(first_worker, ArrangementInfo)), highlight=False, soft_wrap=True)
-        same = check(views, orders, session)
+        shop = Shop(session.table("orders"), arguments.orders)
+        live(views, shop, arguments.seconds)
+        console.print()
+        join_late(session, shop, views)
+        fail_and_heal(session)
+        console.print("[bold]Memory, by table and view[/bold]")
+        console.print(repr(session.memory()), highlight=False, soft_wrap=True)
+        same = all(views[name].verify() for name in ("revenue", "waiting"))
         console.print(f"\nThe same as Spark's answer from scratch: {'yes' if same else 'NO'}")
     console.print(
-        "\nWhere to go next: README.md, examples/, docs/ARCHITECTURE.md; `ikebana bench list` for experiments."
+        "\n[bold]What to try next[/bold]\n"
+        "  README.md                a first program of your own\n"
+        "  examples/sql.py          subqueries, windows, prepared statements, explain\n"
+        "  examples/live_graph.py   a graph whose queries come and go\n"
+        "  docs/SPARK.md            tables from DataFrames and streams, views, look-ups, changes\n"
+        "  ikebana bench list       the experiments of the paper"
     )
 
 
