@@ -175,12 +175,10 @@ def _version(package: str) -> str:
 
 def _java() -> str:
     """The version of the Java runtime that Spark would be started with."""
-    from ikebana.spark.java import java_home  # imports pyspark, which other commands do not need
+    from ikebana.spark.java import find_java  # imports pyspark, which other commands do not need
 
     try:
-        home = java_home()
-        java = "java" if home is None else str(home / "bin" / "java")
-        shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=30).stderr
+        shown = subprocess.run([find_java(), "-version"], capture_output=True, text=True, check=True, timeout=30).stderr
     except (OSError, subprocess.SubprocessError, IkebanaError) as error:
         return f"not found: {error}"
     lines = [line for line in shown.splitlines() if "version" in line] or [shown.strip()]

@@ -33,17 +33,29 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_the_machines_own_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     new, newer = fake_java(tmp_path / "new", "17.0.1"), fake_java(tmp_path / "newer", "21")
     monkeypatch.setenv("PATH", str(newer / "bin"))
-    assert java.java_home() is None  # Spark finds it
+    assert java.find_java() == newer / "bin" / "java"
     monkeypatch.setenv("JAVA_HOME", str(new))
-    assert java.java_home() == new
+    assert java.find_java() == new / "bin" / "java"
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "1.8.0_402")))
-    assert java.java_home() == newer
+    assert java.find_java() == newer / "bin" / "java"
+
+
+def test_java_starts_without_the_option_about_which_it_warns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    home = fake_java(tmp_path / "jdk", "21")
+    (home / "lib").mkdir()
+    with (home / "bin" / "java").open("a") as script:
+        script.write('echo "$@"\n')
+    (tmp_path / "link").symlink_to(home / "bin")
+    monkeypatch.setenv("PATH", str(tmp_path / "link"))
+    wrapped = java.java_home()
+    shown = subprocess.run([wrapped / "bin" / "java", "-Da=b c", ODD_OPTION, "-x"], capture_output=True, text=True)
+    assert shown.stdout == "-Da=b c -x\n" and (wrapped / "lib").resolve() == home / "lib"
 
 
 def test_the_packages_own_does_without_the_odd_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11.0.2")))
     home = java.java_home()
-    assert home is not None and home.is_relative_to(tmp_path / "cache")
+    assert home.is_relative_to(tmp_path / "cache")
     assert home == java.java_home() and (home / "lib").exists()
     run = home / "bin" / "java"
     assert (java.version_of(run) or 0) >= java.MINIMUM_VERSION
@@ -62,7 +74,7 @@ def test_a_cache_that_others_can_write_to_is_not_used(tmp_path: Path, monkeypatc
     (tmp_path / "cache" / "ikebana").chmod(0o777)
     monkeypatch.setattr(java.tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
     home = java.java_home()
-    assert home is not None and home.parent == tmp_path / "temporary" / f"ikebana-{os.getuid()}"
+    assert home.parent == tmp_path / "temporary" / f"ikebana-{os.getuid()}"
 
 
 def test_none_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

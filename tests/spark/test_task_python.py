@@ -1,4 +1,4 @@
-"""Tasks on this machine run with this interpreter, and import PySpark from where it is installed."""
+"""Tasks on this machine run with this interpreter, import PySpark from where it is installed, and start quickly."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pyspark
 import pytest
 
+from ikebana.spark import task_daemon
 from ikebana.spark.task_python import SCRIPT, use_this_python
 
 LIB = Path(pyspark.__file__).parent / "python" / "lib"
@@ -52,3 +53,38 @@ def test_pyspark_that_only_spark_has_is_imported_from_its_zip(
 
 def test_the_script_can_be_run() -> None:
     assert os.access(SCRIPT, os.X_OK)
+
+
+def test_the_daemon_of_tasks_is_replaced_and_no_other_module() -> None:
+    def arguments(*given: str) -> list[str]:
+        environment = {**os.environ, "IKEBANA_PYTHON": "/bin/echo"}
+        ran = subprocess.run([SCRIPT, *given], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+        return ran.stdout.split()
+
+    assert arguments("-m", "pyspark.daemon", "pyspark.worker") == ["-P", task_daemon.__file__, "pyspark.worker"]
+    assert arguments("-m", "my.daemon", "pyspark.worker") == ["-m", "my.daemon", "pyspark.worker"]
+
+
+def test_the_daemon_has_imported_what_tasks_need() -> None:
+    script = (
+        "import sys; from ikebana.spark import task_daemon; task_daemon.preload(); "
+        "assert {*task_daemon.MODULES, 'ikebana.spark.loading', 'ikebana.kernels.hashing'} <= sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("is_for_queries", [False, True])
+def test_the_daemon_has_the_path_and_arguments_of_sparks_own(tmp_path: Path, is_for_queries: bool) -> None:
+    """A package that stands in for PySpark shows them; what imports the real one cannot be imported beside it."""
+    (tmp_path / "pyspark").mkdir()
+    (tmp_path / "pyspark" / "__init__.py").touch()
+    (tmp_path / "pyspark" / "daemon.py").write_text("import sys; print(__name__, sys.argv[1:], sys.path)")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    if is_for_queries:
+        environment[task_daemon.FOR_QUERIES] = "1"
+
+    def shown(*start: str) -> str:
+        command = [sys.executable, *start, "pyspark.worker"]
+        return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+    assert shown("-P", task_daemon.__file__) == shown("-m", "pyspark.daemon") != ""

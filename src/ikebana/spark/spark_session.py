@@ -96,13 +96,11 @@ def _started(builder: SparkSession.Builder) -> SparkSession:
 @contextmanager
 def environment() -> Iterator[None]:
     """Set the environment variables that Spark needs to start, except those that the user has set."""
-    home = java_home()
     variables = {
+        "JAVA_HOME": str(java_home()),
         "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON") or sys.executable,
         "SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP") or "127.0.0.1",
     }
-    if home is not None:
-        variables["JAVA_HOME"] = str(home)
     before = {key: os.environ.get(key) for key in variables}
     os.environ.update(variables)
     try:

@@ -3,7 +3,8 @@
 Spark puts `pyspark.zip` first on the path of every Python process that it starts. Nothing that is imported from a zip
 has stored bytecode, so each process compiles PySpark again: a second of processor time, several times before the first
 answer. Where PySpark is installed beside this interpreter, a script starts the interpreter without the zips, and it
-imports the same version from there.
+imports the same version from there. The script also replaces Spark's daemon by one that has imported what tasks need
+(`ikebana.spark.task_daemon`).
 
 Users who set PYSPARK_PYTHON get what they have set. On clusters nothing is changed: executors have their own Python.
 """
@@ -20,7 +21,7 @@ from typing import Any
 import py4j  # type: ignore[import-untyped]
 import pyspark
 
-SCRIPT = Path(__file__).with_name("python_without_zips.sh")
+SCRIPT = Path(__file__).with_name("task_python.sh")
 
 
 def use_this_python(context: Any) -> None:
