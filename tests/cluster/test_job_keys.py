@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from ikebana.cluster import client_protocol, codec
+from ikebana.cluster.authentication import Sockets
 from ikebana.cluster.client import Client
 from ikebana.cluster.client_keys import IssuedKeys, KnownKeys, allow_hold, allow_stage
 from ikebana.cluster.client_protocol import Hello, Question, encode_request
@@ -191,6 +193,22 @@ def test_a_revoked_key_is_useless_at_once(job: Job, two: Processes) -> None:
     late.close()
     job.credentials = two.keys.issue(job.grant)
     assert_usable(job)
+
+
+def test_regression_a_rejection_that_comes_at_once_is_noticed(
+    job: Job, two: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that began to watch its connection after the key was rejected waited for ever."""
+    watch = Sockets.watch
+
+    def watch_late(*arguments: Any) -> Any:
+        time.sleep(0.5)
+        return watch(*arguments)
+
+    monkeypatch.setattr(Sockets, "watch", staticmethod(watch_late))
+    two.keys.revoke(job.credentials.keys.public)
+    with Client(job.credentials, timeout=8) as client, pytest.raises(DataflowError, match="rejects the key"):
+        client.ask(0, Hello())
 
 
 # Rows that do not fit the table.

@@ -124,14 +124,30 @@ class Sockets:
 
     def connect(self, kind: int, endpoint: str, key: bytes, identity: bytes = b"") -> Socket:
         """A socket connected to the process whose public key is `key`."""
+        return self._connect(kind, endpoint, key, identity)[0]
+
+    def connect_watched(self, kind: int, endpoint: str, key: bytes, events: int = LOST_EVENTS) -> tuple[Socket, Socket]:
+        """A connected socket, and one that becomes readable after any of the events: see `watch`.
+
+        No event is missed. ZeroMQ does not try again after a key was rejected, so there is one event at most, which may
+        come before a call of `watch` that follows `connect`.
+        """
+        socket, monitor = self._connect(kind, endpoint, key, events=events)
+        assert monitor is not None
+        return socket, monitor
+
+    def _connect(
+        self, kind: int, endpoint: str, key: bytes, identity: bytes = b"", events: int = 0
+    ) -> tuple[Socket, Socket | None]:
         address = resolved(endpoint)
         socket = self._new(kind, address)
         socket.set(zmq.CURVE_SERVERKEY, key)
         socket.set(zmq.HANDSHAKE_IVL, _CLIENT_HANDSHAKE_MS)
         if identity:
             socket.set(zmq.IDENTITY, identity)
+        monitor = self.watch(socket, events) if events else None
         socket.connect(address)
-        return socket
+        return socket, monitor
 
     @staticmethod
     def watch(socket: Socket, events: int = LOST_EVENTS) -> Socket:

@@ -133,9 +133,9 @@ class Client:
         if not 0 <= worker < self.size:
             raise DataflowError(f"there is no worker {worker}", detail=f"there are {self.size}, counted from 0")
         endpoint, key = self.credentials.endpoints[worker], self.credentials.worker_keys[worker]
-        socket = self._sockets_by_worker[worker] = self._sockets.connect(zmq.DEALER, endpoint, key)
+        socket, monitor = self._sockets.connect_watched(zmq.DEALER, endpoint, key, _LOST_OR_REFUSED_EVENTS)
         socket.set(zmq.SNDTIMEO, 0)  # the queue is unbounded: sending only fails if the connection is lost
-        monitor = self._monitors[worker] = Sockets.watch(socket, _LOST_OR_REFUSED_EVENTS)
+        self._sockets_by_worker[worker], self._monitors[worker] = socket, monitor
         self._poller.register(socket, zmq.POLLIN)
         self._poller.register(monitor, zmq.POLLIN)
 

@@ -165,7 +165,7 @@ class WorkerConnections:
     def _watch(self, hellos: Sequence[Hello], keys: Sequence[bytes]) -> None:
         """Connect to every worker, only in order to notice when the connection is lost."""
         for hello, key in zip(hellos, keys, strict=True):
-            watch = Sockets.watch(self._sockets.connect(zmq.PUSH, hello.endpoint, key))
+            _, watch = self._sockets.connect_watched(zmq.PUSH, hello.endpoint, key)
             self._watches.append(watch)
             self._poller.register(watch, zmq.POLLIN)
 

@@ -112,17 +112,16 @@ def enrol(config: WorkerConfig) -> WorkerConfig:
     keys = KeyPair.new()
     sockets = Sockets(keys, heartbeat=True)
     try:
-        socket = sockets.connect(zmq.DEALER, config.enrolment, config.driver_key.encode())
+        socket, lost = sockets.connect_watched(zmq.DEALER, config.enrolment, config.driver_key.encode())
         codec.send(socket, [encode(Enrol(config.index, config.token), Enrol)])
-        answer = _receive_unless_lost(socket)
+        answer = _receive_unless_lost(socket, lost)
         worker_keys = list(decode(answer, Enrolled).worker_keys)
         return replace(config, worker_keys=worker_keys, secret=keys.secret.decode(), token="")
     finally:
         sockets.close()
 
 
-def _receive_unless_lost(socket: Socket) -> bytes:
-    lost = Sockets.watch(socket)
+def _receive_unless_lost(socket: Socket, lost: Socket) -> bytes:
     poller = zmq.Poller()
     for readable in (socket, lost):
         poller.register(readable, zmq.POLLIN)
