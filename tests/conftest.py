@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -32,6 +33,11 @@ without the collections of garbage that it does whenever it has loaded some more
 
 os.environ.setdefault("JAVA_TOOL_OPTIONS", JAVA)
 os.environ.setdefault("PYSPARK_SUBMIT_ARGS", " ".join(f"--conf {key}={SPARK[key]}" for key in SPARK) + " pyspark-shell")
+
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # as for `make test &`: the processes of tests would ignore it, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 RUNS_IN = {"thorough": ("thorough", "soak"), "soak": ("soak",)}
 """The profiles in which tests with a marker run; tests without one run in all of them."""
