@@ -85,6 +85,8 @@ $(READY): pyproject.toml benchmarks/pyproject.toml constraints.txt
 	$$found -m venv $(VENV)
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]' -e benchmarks
+	@echo "compiling kernels and archiving Spark's classes: once for each version, about a minute ..."
+	@$(VENV)/bin/ikebana warm
 	@touch $@
 
 $(LOWEST)/.ready: pyproject.toml constraints-lowest.txt | $(READY)

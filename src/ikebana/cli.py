@@ -139,13 +139,16 @@ def _datalog(parsed: argparse.Namespace) -> None:
 
 
 def _warm() -> None:
-    """Compile all kernels into the cache, and say what was done."""
+    """Compile all kernels into the cache, write an archive of Spark's classes, and say what was done."""
     from ikebana import kernels  # imports NumPy and Numba, which other commands do not need
     from ikebana.kernels.cache import cache_directory
+    from ikebana.spark import class_archive  # imports pyspark
 
     compiled = kernels.load()
     done = f"compiled {compiled} kernels" if compiled else "all kernels were compiled before"
-    print(f"{done}: {cache_directory()}")
+    print(f"{done}: {cache_directory()}", flush=True)
+    archive = class_archive.write()
+    print(f"Spark's classes are archived: {archive}" if archive else "this Java cannot archive Spark's classes")
 
 
 _PACKAGES = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "numba", "llvmlite", "pyzmq", "cloudpickle", "psutil")

@@ -18,7 +18,7 @@ import psutil
 import pyspark
 import pytest
 
-from ikebana.spark.java import java_home
+from ikebana.spark.java import find_java, java_home
 from tests.clusters import SOON, all_end, within
 from tests.spark.drivers import script
 
@@ -44,7 +44,7 @@ def packaged_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No Java but the one that comes with the package."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", without_java(tmp_path / "bin"))
-    return java_home()
+    return java_home(find_java())
 
 
 @pytest.mark.usefixtures("packaged_java")

@@ -23,6 +23,7 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import util
 from pathlib import Path
 
@@ -39,11 +40,6 @@ for option do
 done
 exec '{java}' "$@"
 """
-
-
-def java_home() -> Path:
-    """The `JAVA_HOME` with which to start Spark. Raises if there is no suitable runtime."""
-    return _wrapped(find_java())
 
 
 def find_java() -> Path:
@@ -98,24 +94,14 @@ def _packaged() -> list[Path]:
     return [Path(spec.origin).parent / "java-runtime" / "bin" / "java"]
 
 
-def _wrapped(java: Path) -> Path:
-    """A directory that looks like the Java home of `java`, with a wrapper script as its `java`."""
+def java_home(java: Path) -> Path:
+    """The `JAVA_HOME` with which to start Spark on `java`: it looks like its home, with a wrapper as its `java`."""
     script = _WRAPPER.format(java=java)
     name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
-    home = java.resolve().parents[1]
-    for root in _cache_roots():
-        try:
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not _is_private(root):
-                continue
-            if not (root / name).exists():
-                _create(root, name, home, script)
-            return root / name
-        except OSError:
-            continue
-    temporary = Path(tempfile.mkdtemp(prefix="ikebana-java-"))
-    _create(temporary, name, home, script)
-    return temporary / name
+    root = private_cache() or Path(tempfile.mkdtemp(prefix="ikebana-java-"))
+    if not (root / name).exists():
+        _create(root, name, java.resolve().parents[1], script)
+    return root / name
 
 
 def _create(root: Path, name: str, home: Path, script: str) -> None:
@@ -134,6 +120,16 @@ def _create(root: Path, name: str, home: Path, script: str) -> None:
         shutil.rmtree(draft)
         if not (root / name).exists():
             raise
+
+
+def private_cache() -> Path | None:
+    """A directory for files that Java runs, to which only this user can write; None if there is none."""
+    for root in _cache_roots():
+        with suppress(OSError):
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if _is_private(root) and os.access(root, os.W_OK):
+                return root
+    return None
 
 
 def _cache_roots() -> Iterator[Path]:

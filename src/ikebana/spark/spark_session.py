@@ -25,17 +25,20 @@ from pyspark.sql import SparkSession
 
 from ikebana.cluster.interrupts import defer_interrupts
 from ikebana.errors import IkebanaError
+from ikebana.spark import class_archive
 from ikebana.spark.errors import spark_error_summary
-from ikebana.spark.java import java_home
+from ikebana.spark.java import find_java, java_home
 
 QUIET = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",  # it would always show a bar for the workers' stage
-    "spark.driver.extraJavaOptions": f'-Dlog4j2.configurationFile="{Path(__file__).with_name("log4j2.properties")}"',
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
+
+LOGGING = f'-Dlog4j2.configurationFile="{Path(__file__).with_name("log4j2.properties")}"'
+"""The option for Java with which Spark logs little."""
 
 
 def cores() -> int:
@@ -54,17 +57,19 @@ def start(
 
     `config` has Spark settings; they take precedence over those that are set here.
     """
+    java = find_java()
     settings = {
         "spark.master": f"local[{cores() + workers}]",
         "spark.app.name": name,
         **QUIET,
+        "spark.driver.extraJavaOptions": f"{LOGGING} {class_archive.options(java)}",
         "spark.ui.enabled": str(ui).lower(),
         **{key: str(value) for key, value in (config or {}).items()},
     }
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with environment():
+    with environment(java):
         return _start(builder)
 
 
@@ -94,10 +99,10 @@ def _started(builder: SparkSession.Builder) -> SparkSession:
 
 
 @contextmanager
-def environment() -> Iterator[None]:
-    """Set the environment variables that Spark needs to start, except those that the user has set."""
+def environment(java: Path) -> Iterator[None]:
+    """Set the environment variables that Spark needs to start on a Java, except those that the user has set."""
     variables = {
-        "JAVA_HOME": str(java_home()),
+        "JAVA_HOME": str(java_home(java)),
         "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON") or sys.executable,
         "SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP") or "127.0.0.1",
     }
