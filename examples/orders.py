@@ -12,6 +12,7 @@ Options: --seconds N (how long orders come in), --orders N (how many orders ther
 from __future__ import annotations
 
 import argparse
+import logging
 import time
 from typing import Any
 
@@ -215,6 +216,7 @@ def main() -> None:
     options.add_argument("--orders", type=int, default=300_000)
     arguments = options.parse_args()
 
+    logging.getLogger("ikebana").setLevel(logging.ERROR)  # the demo itself shows that a view fails
     console.print(INTRODUCTION)
     with console.status("starting Spark and the workers (15 seconds or so) ..."):
         session = ik.connect(temp_views=False)  # nothing here asks spark.sql for these names
