@@ -53,11 +53,12 @@ def test_sql_runs(tmp_path: Path) -> None:
 
 
 def run(directory: Path, name: str, *options: str) -> str:
-    """The output of an example."""
+    """The output of an example; there are no warnings beside it, not even of Java."""
     environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
     command = [sys.executable, str(EXAMPLES / name), *options]
     ran = subprocess.run(
-        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=300, check=False
+        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=1200, check=False
     )
     assert ran.returncode == 0, ran.stderr
+    assert all(line.startswith("Picked up JAVA_TOOL_OPTIONS") for line in ran.stderr.splitlines()), ran.stderr
     return ran.stdout
