@@ -44,7 +44,7 @@ from tests.sql.statements import (
     write_answers,
 )
 
-_ID = re.compile(r'("product-class":"[\w.]*\.ExprId","id":)(\d+),"jvmId":"[^"]*"')
+EXPRESSION_ID = re.compile(r'("product-class":"[\w.]*\.ExprId","id":)(\d+),"jvmId":"[^"]*"')
 _LOOP = re.compile(r'(\.UnionLoop(?:Ref)?","num-children":\d,"(?:id|loopId)":)(\d+)')
 
 
@@ -123,13 +123,13 @@ def write(name: str, planned: Planned) -> None:
 
 def renumbered(planned: Planned) -> Planned:
     """The same plan, its expressions numbered from zero."""
-    numbers, loops = _Numbers(), _Numbers()
-    plan = edited(planned, lambda text: _LOOP.sub(loops, _ID.sub(numbers, text)))
+    numbers, loops = Numbers(), Numbers()
+    plan = edited(planned, lambda text: _LOOP.sub(loops, EXPRESSION_ID.sub(numbers, text)))
     functions: dict[int, Any] = {numbers.given[str(key)]: code for key, code in planned.functions.items()}
     return replace(plan, functions=functions)
 
 
-class _Numbers:
+class Numbers:
     """Gives what it meets numbers from zero."""
 
     def __init__(self) -> None:

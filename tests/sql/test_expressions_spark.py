@@ -1,179 +1,26 @@
-"""Literals, comparison, arithmetic, conditions and casts, as Spark itself evaluates them: extremes of all types."""
+"""Expressions, as Spark itself evaluates them now: the recordings that other tests use are what Spark answers.
+
+In the quick profile only some of them: Spark compiles code for every expression, which takes minutes.
+"""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.sql import extremes
-from tests.sql.oracle import Oracle
+from tests.sql.expression_sets import RUN_IDS, RUNS
+from tests.sql.record_expressions import record
+from tests.sql.recorded_expressions import read
 
 pytestmark = pytest.mark.spark
 
-both_modes = pytest.mark.parametrize("ansi", [True, False], ids=["ansi", "legacy"])
-
-NUMBERS = "bhilfd"
-DECIMALS = "cpgwkzq"
-ORDERED = (*NUMBERS, *"cpwkztsx", "dt", "ts", "tn", "iv")
+QUICK = [("literals", True), ("conditions", False), ("codes", True)]
 
 
-@pytest.fixture(scope="module")
-def oracle(spark: SparkSession) -> Iterator[Oracle]:
-    yield Oracle(spark, extremes.table())
-
-
-@pytest.fixture(scope="module")
-def in_new_york(spark: SparkSession) -> Iterator[Oracle]:
-    yield Oracle(spark, extremes.table(), time_zone="America/New_York")
-
-
-LITERALS = [
-    *("1Y", "-128Y", "1S", "1", "-2147483648", "9223372036854775807L", "1.5", "-0.0000001", "true", "false", "null"),
-    *("12345678901234567890123456789012345678", "1.0e10d", "double('NaN')", "double('-Infinity')", "-0.0d", "1e-5f"),
-    *("'x''y'", "''", "'日本'", "date'2020-02-29'", "date'0001-01-01'", "date'12020-01-31'", "date'-0100-01-31'"),
-    *("timestamp'2020-06-01 12:34:56.789'", "timestamp'12020-01-31 10:11:12'", "timestamp'-0100-01-31 10:11:12'"),
-    *("timestamp_ntz'2020-06-01 12:34:56.789'", "timestamp_ntz'12020-01-31 10:11:12'", "interval '-3' hour"),
-    *("interval '1 02:03:04.5' day to second", "interval '1-2' year to month", "interval '-5' month"),
-    *(f"cast(null as {kind})" for kind in ("int", "string", "decimal(10,2)", "date", "timestamp", "array<int>")),
-]
-
-
-def test_literals(oracle: Oracle) -> None:
-    oracle.check(LITERALS, ansi=True)
-
-
-def test_literals_elsewhere(in_new_york: Oracle) -> None:
-    in_new_york.check([literal for literal in LITERALS if "timestamp" in literal], ansi=True)
-
-
-def comparisons() -> Iterator[str]:
-    for name in ORDERED:
-        for operator in ("=", "<=>", "<", "<=", ">", ">=", "!="):
-            yield f"{name} {operator} {name}2"
-        yield from (f"{name} is null", f"{name} is not null", f"{name} in ({name}2, {name})", f"{name} <=> null")
-    yield from ("a = a2", "a <=> a2", "a != a2", "r = r2", "r <=> r2", "c = p", "c < w", "l = i", "i = l2", "p >= 5")
-    yield from ("i in (1, 2, null)", "i in (1, 7)", "i not in (1, null)", "nn in (1, 2)", "i between 0 and 7")
-    yield from ("d in (1.0d, double('nan'))", "f in (float(1.5), float('nan'), null)", "c in (0.01, 5.00)")
-    yield from (
-        "s in ('a', '日本')",
-        "s in ('a', null)",
-        "s > 'a'",
-        "t in (true)",
-        "ts = timestamp'2020-01-01 00:00:00'",
-    )
-    yield from ("dt in (date'1970-01-01', date'2020-01-01')", "i in (1, i2 + 1)", "0.0d = d", "d = double('nan')")
-    yield from (f"d {operator} double('nan')" for operator in ("<", "<=", ">", ">=", "<=>"))
-    yield from ("isnan(d)", "isnan(f)", "t and t2", "t or t2", "not t", "t and i > 0", "i > 0 or t", "c > 0.001")
-
-
-@both_modes
-def test_comparisons(oracle: Oracle, ansi: bool) -> None:
-    oracle.check(list(comparisons()), ansi=ansi)
-
-
-def arithmetic() -> Iterator[str]:
-    for name in NUMBERS:
-        yield from (f"{name} {operator} {name}2" for operator in "+-*/%")
-        yield from (f"pmod({name}, {name}2)", f"-{name}", f"+{name}", f"abs({name})")
-        yield from (f"greatest({name}, {name}2)", f"least({name}, {name}2, {name})")
-    for name in "bil":
-        yield from (f"{name} {operator} {name}2" for operator in ("div", "&", "|", "^"))
-        yield f"~{name}"
-    for name in "il":
-        yield from (f"{shift}({name}, i2)" for shift in ("shiftleft", "shiftright", "shiftrightunsigned"))
-    months = "make_ym_interval(b, i2 % 12)"
-    for number in ("b2", "i2", "l2", "c2", "w2", "d2", "f2"):
-        yield from (f"iv * {number}", f"iv / {number}", f"{months} * {number}", f"{months} / {number}")
-    yield from (f"{months} + {months}", f"-{months}", f"abs({months})", "cast(i as interval month)", "iv * 0.5d")
-    yield from ("iv + iv2", "iv - iv2", "-iv", "abs(iv)", "iv div iv2", "greatest(s, s2)", "least(dt, dt2)")
-    yield from (
-        "l + i",
-        "i + b",
-        "d + i",
-        "f * d",
-        "p + i",
-        "1 - c",
-        "c * 2",
-        "p * (1 - c) * (1 + c)",
-        "c / 3",
-        "p % 7",
-    )
-
-
-@both_modes
-def test_arithmetic(oracle: Oracle, ansi: bool) -> None:
-    oracle.check(list(arithmetic()), ansi=ansi)
-
-
-def decimals() -> Iterator[str]:
-    for one in DECIMALS:
-        for other in DECIMALS:
-            if one <= other:
-                yield from (f"{one} {operator} {other}2" for operator in ("+", "-", "*", "/", "%", "div"))
-                yield f"pmod({one}, {other}2)"
-        yield from (f"-{one}", f"abs({one})", f"greatest({one}, {one}2)", f"least({one}, {one}2)")
-
-
-@both_modes
-def test_decimals(oracle: Oracle, ansi: bool) -> None:
-    oracle.check(list(decimals()), ansi=ansi)
-
-
-CONDITIONS = [
-    *("if(t, i, i2)", "if(i > 0, 'x', s)", "case when i > 0 then 1 when i < 0 then -1 end", "nanvl(d, d2)"),
-    *("case when t then p when t2 then p2 else 0 end", "case i when 1 then 'one' when 2 then 'two' else s end"),
-    *("coalesce(i, i2, 5)", "coalesce(s, 'x')", "nvl2(i, s, s2)", "nullif(i, i2)", "ifnull(d, d2)", "coalesce(a, a2)"),
-    *("case when i2 != 0 then i / i2 end", "case when i2 = 0 then 0 else i % i2 end", "if(i > 100, 0, i + 1)"),
-    *("coalesce(i, i2 + 1)", "i2 != 0 and i / i2 > 1", "i2 = 0 or i div i2 > 1", "coalesce(i, cast(n as int), 3)"),
-    *("case when b < 100 then cast(b + 1 as tinyint) when h > 0 then 2Y else cast(n as tinyint) end", "nanvl(f, f2)"),
-    *("nanvl(d, 1 / d2)", "if(t, a, a2)", "if(t, r, r2)", "case when t then x when t2 then x2 end", "if(t, ts, ts2)"),
-    *("if(t, dt, date'2020-01-01')", "if(t, iv, iv2)", "case when i is null then null when i = 0 then 'z' end"),
-    *("coalesce(null, i)", "case when t then null else c end", "i = 1 and t or s = 'a' and t2", "if(t, c, c2) * 2"),
-]
-
-
-@both_modes
-def test_conditions(oracle: Oracle, ansi: bool) -> None:
-    oracle.check(CONDITIONS, ansi=ansi)
-
-
-WHOLE = ("tinyint", "smallint", "int", "bigint")
-DECIMAL = ("decimal(5,2)", "decimal(38,10)", "decimal(38,38)", "decimal(38,0)", "decimal(3,0)", "decimal(20,8)")
-NUMERIC = (*WHOLE, "float", "double", *DECIMAL)
-TEMPORAL = ("date", "timestamp", "timestamp_ntz")
-
-
-def casts(ansi: bool) -> Iterator[str]:
-    targets = {
-        **dict.fromkeys([*NUMBERS, *DECIMALS], (*NUMERIC, "boolean", "string", "timestamp")),
-        "t": (*NUMERIC, "string"),
-        "s": ("binary", "int", "boolean", "date"),
-        "n": (*NUMERIC, "boolean"),
-        "truth": ("boolean",),
-        "day": TEMPORAL,
-        "moment": TEMPORAL,
-        "x": ("string",),
-        "dt": ("string", "timestamp", "timestamp_ntz"),
-        "tn": ("string", "date", "timestamp"),
-        "ts": (*NUMERIC, "string", "date", "timestamp_ntz"),
-    }
-    yield from (f"cast({name} as {kind})" for name, kinds in targets.items() for kind in kinds)
-    yield from (f"cast(a as array<{kind}>)" for kind in ("string", "bigint", "tinyint", "decimal(5,2)"))
-    yield from ("cast(array(n, n2) as array<int>)", "cast(r as struct<x: string, y: string>)", "if(t, a, array(l))")
-    yield from ("cast(r as struct<z: tinyint, w: int>)", "cast(array(r, r2) as array<struct<x: double, y: binary>>)")
-    if not ansi:
-        yield from (f"cast({name} as binary)" for name in "bhil")
-        yield from ("cast(t as timestamp)", "cast(ts as boolean)", "cast(dt as int)", "cast(dt as decimal(5,2))")
-
-
-@both_modes
-def test_casts(oracle: Oracle, ansi: bool) -> None:
-    oracle.check(list(casts(ansi)), ansi=ansi)
-
-
-@both_modes
-def test_casts_elsewhere(in_new_york: Oracle, ansi: bool) -> None:
-    texts = [f"cast({name} as {kind})" for name in ("moment", "dt", "tn") for kind in ("timestamp", "string")]
-    in_new_york.check([*texts, *(f"cast(ts as {kind})" for kind in ("string", "date", "timestamp_ntz"))], ansi=ansi)
+@pytest.mark.parametrize(
+    ("name", "ansi"),
+    [pytest.param(*run, marks=[] if run in QUICK else [pytest.mark.thorough]) for run in RUNS],
+    ids=RUN_IDS,
+)
+def test_oracle_expressions(spark: SparkSession, name: str, ansi: bool) -> None:
+    assert record(spark, name, ansi) == read(name, ansi)

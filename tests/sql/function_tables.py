@@ -1,24 +1,12 @@
-"""SQL functions against Spark: values and nullability, with and without ANSI mode.
-
-The rows have nulls, extreme values and non-ASCII strings. The expressions are in `functions/*.sql`, one per line; each
-file is evaluated over one table. Exponentials and similar functions, whose last digit may differ, are rounded.
-"""
+"""The tables over which the functions of `functions/*.sql` are evaluated: nulls, extreme values, non-ASCII strings."""
 
 from __future__ import annotations
 
 import math
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
-from pyspark.sql import SparkSession
-
-from tests.sql import extremes
-from tests.sql.oracle import Oracle, _Case
-
-pytestmark = pytest.mark.spark
 
 ROWS = 21
 DAY = 86_400_000_000
@@ -227,53 +215,3 @@ JSON = pa.table(
         "b": STRINGS["b"],
     }
 )
-
-
-def expressions(name: str) -> list[str]:
-    return (Path(__file__).parent / "functions" / f"{name}.sql").read_text().splitlines()
-
-
-ALL_FILES = pytest.mark.parametrize(
-    ("name", "table", "zone"),
-    [
-        ("strings", STRINGS, "UTC"),
-        ("codes", STRINGS, "UTC"),
-        ("dates", TIMES, "UTC"),
-        ("times", TIMES, BERLIN),
-        ("formats", TIMES, BERLIN),
-        ("maths", NUMBERS, "UTC"),
-        ("floats", NUMBERS, "UTC"),
-        ("hashes", NUMBERS, "UTC"),
-        ("nested", NESTED, "UTC"),
-        ("maps", NESTED, "UTC"),
-        ("json", JSON, BERLIN),
-        ("tries", extremes.table(), "UTC"),
-    ],
-    ids=[
-        *("strings", "codes", "dates", "times", "formats", "maths", "floats", "hashes", "nested", "maps", "json"),
-        "tries",
-    ],
-)
-MODES = pytest.mark.parametrize("ansi", [True, False], ids=["ansi", "not-ansi"])
-
-
-@ALL_FILES
-@MODES
-def test_oracle_functions(spark: SparkSession, name: str, table: pa.Table, zone: str, ansi: bool) -> None:
-    Oracle(spark, table, zone).check(expressions(name), ansi=ansi)
-
-
-@ALL_FILES
-@MODES
-def test_oracle_nullability(spark: SparkSession, name: str, table: pa.Table, zone: str, ansi: bool) -> None:
-    """The nullability of functions of columns that are not null is the same as in Spark."""
-    columns = {name: table[name].drop_null().slice(0, 1) for name in table.column_names}
-    not_null = pa.schema([pa.field(field.name, field.type, False) for field in table.schema])
-    oracle = Oracle(spark, pa.table(columns).cast(not_null), zone)
-    cases = [_Case(text, f"e{number}") for number, text in enumerate(expressions(name))]
-    oracle._session.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
-    oracle._translate(cases, ansi)
-    output = oracle._select(cases)._jdf.queryExecution().optimizedPlan().output()
-    expected = [output.apply(number).nullable() for number in range(len(cases))]
-    actual = [case.expression and case.expression.nullable for case in cases]
-    assert [case.text for case, one, other in zip(cases, actual, expected, strict=True) if one != other] == []
