@@ -255,6 +255,32 @@ def test_transactions_begin_and_stage_rows_while_another_is_committed(place: Pat
             assert not staged.is_alive()
 
 
+def test_transactions_are_committed_while_files_are_written_and_deleted(place: Path) -> None:
+    """The worker does neither itself: a transaction would otherwise wait until the disk has done that."""
+    reached, go_on = threading.Semaphore(0), threading.Semaphore(0)
+
+    def wait(point: FaultPoint, path: str) -> None:
+        if threading.current_thread().name in ("ikebana snapshot", "ikebana trim"):
+            reached.release()
+            assert go_on.acquire(timeout=20)
+
+    with filled(place) as engine:
+        assert engine.storage is not None
+        engine.storage.snapshot()
+        engine.tables["t"].insert({"k": [1], "v": [1]})
+        with installed(wait):
+            snapshot = threading.Thread(target=engine.storage.snapshot)
+            snapshot.start()
+            number = 1
+            while snapshot.is_alive():
+                if reached.acquire(timeout=0.01):
+                    number += 1
+                    engine.tables["t"].insert({"k": [number], "v": [number]}, timeout=20)
+                    go_on.release()
+        assert number > 5
+        assert rows(engine, "t") == {(k, k): 1 for k in range(number + 1)}
+
+
 def test_transactions_with_the_same_keys_are_applied_one_after_the_other(place: Path) -> None:
     with filled(place) as engine:
         table, epochs = engine.tables["t"], dict[int, int]()

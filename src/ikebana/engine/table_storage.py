@@ -67,7 +67,7 @@ _RETRY_SECONDS = 5.0
 """After a snapshot that could not be written, the time until it is tried again."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.2
-"""The seconds between questions whether a snapshot is written."""
+"""The seconds between questions whether a snapshot is written, or files are deleted."""
 
 _TABLE, _POSITION = "table", "position"
 """The kinds of entries in the catalogue of the directory, by name."""
@@ -358,15 +358,19 @@ class TableStorage:
                 self._has_changes = False
             with self._files_of(incarnation):
                 self._store_positions(positions, epoch)
-            pause = _FIRST_PAUSE
-            while not all(self._coordinator.ask_once(SnapshotStatus(epoch), None, cluster)):
-                time.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+            self._repeat(SnapshotStatus(epoch), cluster)
             with self._files_of(incarnation):
                 covered = self.store.covered_epoch()
-                self._coordinator.ask_once(TrimStorage(covered), None, cluster)
+                self._repeat(TrimStorage(covered), cluster)
                 self.store.log.trim(covered)
                 self.store.collect()
+
+    def _repeat(self, request: SnapshotStatus | TrimStorage, cluster: Cluster) -> None:
+        """Send a request until all workers have answered that they are done."""
+        pause = _FIRST_PAUSE
+        while not all(self._coordinator.ask_once(request, None, cluster)):
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     @contextmanager
     def _files_of(self, incarnation: int) -> Iterator[None]:

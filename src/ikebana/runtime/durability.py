@@ -20,7 +20,6 @@ batches that merges have produced since the last one. Loading reads all files on
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -36,6 +35,7 @@ from ikebana.encoding.spill_files import SpillFiles
 from ikebana.errors import StorageError
 from ikebana.kernels import shard_rows
 from ikebana.operators.changes import Changes
+from ikebana.runtime.background import BackgroundWork
 from ikebana.runtime.messages import Restored, TableSpec, ToPrepare
 from ikebana.time import Antichain
 from ikebana.trace import Handle, Updates
@@ -52,6 +52,7 @@ class Durability:
         self._shard, self._index, self._workers = shard, index, workers
         self._written = WrittenBatches()
         self._snapshot: Snapshot | None = None
+        self._trimming: tuple[int, BackgroundWork] | None = None  # up to which epoch
         self._written_epoch = -1  # of the last snapshot that is complete
         self._covered_bytes = 0  # of the log before the last snapshot
 
@@ -61,9 +62,10 @@ class Durability:
         return Durability(storage.Shard.open(place, incarnation, index), index, workers)
 
     def close(self) -> None:
-        """Release the files, once no snapshot is being written any more."""
+        """Release the files, once no snapshot is being written, and no file deleted any more."""
         if self._snapshot is not None:
             self._snapshot.wait()
+        self._end_trimming()
         self._shard.close()
 
     # The log.
@@ -93,6 +95,7 @@ class Durability:
     def begin_snapshot(self, epoch: int, tables: dict[str, Handle], dataflows: Collection[str]) -> None:
         """Keep the rows of tables, which some dataflows maintain; the handles are dropped when they are written."""
         self.end_snapshot()
+        self._end_trimming()
         for handle in tables.values():
             if handle.frontier.precedes(Antichain.of((epoch,))):
                 handle.advance((epoch,))
@@ -121,17 +124,39 @@ class Durability:
             snapshot.start(self._shard, self._written)
         if not snapshot.is_done:
             return False
-        error = snapshot.error
-        self.end_snapshot()
-        if error is not None:
-            raise error
+        try:
+            snapshot.check()
+        finally:
+            self.end_snapshot()
         self._written_epoch = epoch
         return True
 
-    def trim(self, covered: int) -> None:
-        """Delete the log up to an epoch, which the snapshots of all workers have, and files that nothing mentions."""
+    def trim(self, covered: int) -> bool:
+        """Delete the log up to an epoch, which the snapshots of all workers have, and files that nothing mentions.
+
+        That is done in the background. Return whether it is done.
+        """
+        if self._trimming is None or self._trimming[0] != covered:
+            self._end_trimming()
+            self._trimming = covered, BackgroundWork("ikebana trim", lambda: self._delete_up_to(covered))
+        work = self._trimming[1]
+        if not work.is_done:
+            return False
+        try:
+            work.check()
+        finally:
+            self._end_trimming()
+        return True
+
+    def _delete_up_to(self, covered: int) -> None:
         self._shard.trim(covered)
         self._shard.collect()
+
+    def _end_trimming(self) -> None:
+        """Wait until no files are being deleted."""
+        if self._trimming is not None:
+            self._trimming[1].wait()
+            self._trimming = None
 
     # Loading.
 
@@ -259,18 +284,22 @@ class Snapshot:
     def __init__(self, epoch: int, handles: dict[str, Handle], dataflows: Collection[str]) -> None:
         """`handles` are by the names under which the tables are stored; `dataflows` maintain the tables."""
         self.epoch, self._handles, self.dataflows = epoch, handles, dataflows
-        self.error: Exception | None = None
-        self._thread: threading.Thread | None = None
+        self._writing: BackgroundWork | None = None
 
     @property
     def is_started(self) -> bool:
         """Whether the batches are being written."""
-        return self._thread is not None
+        return self._writing is not None
 
     @property
     def is_done(self) -> bool:
-        """Whether all is written, or `error` says why not."""
-        return self._thread is not None and not self._thread.is_alive()
+        """Whether all is written, or could not be."""
+        return self._writing is not None and self._writing.is_done
+
+    def check(self) -> None:
+        """Raise if the batches could not be written."""
+        if self._writing is not None:
+            self._writing.check()
 
     def start(self, shard: storage.Shard, written: WrittenBatches) -> None:
         """Begin to write the batches, which have all changes up to the epoch by now."""
@@ -278,24 +307,19 @@ class Snapshot:
             table: [part for batch in handle.batches() if len(part := _up_to(batch, self.epoch))]
             for table, handle in self._handles.items()
         }
-        arguments = (shard, written, batches)
-        self._thread = threading.Thread(target=self._run, args=arguments, name="ikebana snapshot", daemon=True)
-        self._thread.start()
+        self._writing = BackgroundWork("ikebana snapshot", lambda: self._write(shard, written, batches))
 
-    def _run(self, shard: storage.Shard, written: WrittenBatches, batches: dict[str, list[StoredBatch]]) -> None:
-        try:
-            tables = {
-                table: storage.TableFiles(self.epoch, tuple(_file(shard, written, batch) for batch in stored))
-                for table, stored in batches.items()
-            }
-            shard.publish(self.epoch, tables)
-        except Exception as error:
-            self.error = error
+    def _write(self, shard: storage.Shard, written: WrittenBatches, batches: dict[str, list[StoredBatch]]) -> None:
+        tables = {
+            table: storage.TableFiles(self.epoch, tuple(_file(shard, written, batch) for batch in stored))
+            for table, stored in batches.items()
+        }
+        shard.publish(self.epoch, tables)
 
     def wait(self) -> None:
         """Wait until nothing is being written."""
-        if self._thread is not None:
-            self._thread.join()
+        if self._writing is not None:
+            self._writing.wait()
 
     def release(self) -> None:
         """Let go of the rows."""

@@ -404,8 +404,7 @@ class Worker:
             case SnapshotStatus(epoch):
                 return self._durable.write_snapshot(epoch, self._has_completed)
             case TrimStorage(covered):
-                self._durable.storage.trim(covered)
-        return None
+                return self._durable.storage.trim(covered)
 
     def _has_completed(self, name: str, epoch: int) -> bool:
         """Whether a dataflow has completed an epoch, if it still exists."""

@@ -114,6 +114,9 @@ class SnapshotStatus:
 
 @dataclass(frozen=True, slots=True)
 class TrimStorage:
-    """Delete the records of epochs up to `covered` from the log, and files that nothing mentions; answer (None)."""
+    """Delete the records of epochs up to `covered` from the log, and files that nothing mentions, in the background.
+
+    Answer at once whether that is done; raises if it could not be done.
+    """
 
     covered: int
