@@ -76,6 +76,9 @@ class MemoryDisk(Disk):
     def used(self) -> int:
         return sum(len(file.content) for file in self._names.values() if file is not None)
 
+    def drop_cache(self, file: int, start: int, size: int) -> None:
+        """There is no cache."""
+
     def sync(self, file: int) -> None:
         self._open[file].durable = bytes(self._open[file].content)
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.fs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ikebana.errors import CorruptionError, FencedError, StorageError
 from ikebana.storage import (
@@ -22,12 +25,14 @@ from ikebana.storage import (
     Store,
     TableChanges,
     Transaction,
+    TransactionLog,
     faults,
+    shard,
 )
 from ikebana.storage.disk import Disk
 from ikebana.storage.faults import FaultPoint
 from ikebana.storage.log import Log, read_log, scan_log
-from ikebana.storage.records import Kind, Record
+from ikebana.storage.records import SECTOR, Kind, Record, _ZeroSectors
 from ikebana.storage.transactions import Written, decide
 from tests.storage.memory_disk import MemoryDisk
 
@@ -283,3 +288,81 @@ def test_transactions_have_columns_of_dictionaries(tmp_path: Path) -> None:
         assert recovery.changes("t").rows["v"].to_pylist() == ["a", "b", "a"] * 2  # type: ignore[union-attr]
         changes = [part.changes[0].rows for committed in recovery.transactions() for part in committed.parts]
         assert changes == [rows, rows]
+
+
+large_rows = pa.RecordBatch.from_pydict({"k": np.zeros(70_000, np.int64), "v": np.zeros(70_000, np.int64)})
+"""More than are copied to encode them; most of their bytes are zero, also where one column ends and the next begins."""
+
+
+def test_large_transactions_are_written_without_a_copy() -> None:
+    rows = pa.RecordBatch.from_pydict({"k": np.arange(200_000), "v": np.arange(200_000)})
+    body = Transaction(1, 0, (0,), (TableChanges("t", rows),)).record().body
+    addresses = {np.frombuffer(chunk, np.uint8).ctypes.data for chunk in body if memoryview(chunk).nbytes}
+    assert {column.buffers()[1].address for column in rows.columns} <= addresses
+    disk = MemoryDisk()
+    directory, target = memory_log(disk)
+    target.append(Transaction(1, 0, (0,), (TableChanges("t", rows),)).record())
+    target.close()
+    (stored,) = scan_log(directory, "log-", -1)[1]
+    (change,) = Transaction.of(stored).changes
+    assert change.rows.equals(rows)
+
+
+def test_a_changed_bit_of_a_large_record_of_zeros_is_damage() -> None:
+    """Not a torn record: no more sectors are zero than were written as zeros."""
+    disk = MemoryDisk()
+    directory, target = memory_log(disk)
+    target.append(Transaction(1, 0, (0,), (TableChanges("t", large_rows),)).record())
+    target.close()
+    assert stored_numbers(directory) == [1]
+    disk.flip("/data/log-000000", 600_000, 1)
+    with pytest.raises(CorruptionError, match="transaction 1 at epoch 0"):
+        stored_numbers(directory)
+
+
+@given(
+    st.integers(0, 2 * SECTOR),
+    st.lists(st.tuples(st.integers(0, 3 * SECTOR), st.sampled_from([0, 0, 1])), max_size=6),
+)
+def test_oracle_zero_sectors_are_counted_across_pieces(offset: int, pieces: list[tuple[int, int]]) -> None:
+    counter, content = _ZeroSectors(offset), b""
+    for size, last in pieces:
+        piece = bytes(size - 1) + bytes([last]) if size else b""
+        counter.add(piece)
+        content += piece
+    starts = range(-offset % SECTOR, len(content) - SECTOR + 1, SECTOR)
+    assert counter.count == sum(not any(content[start : start + SECTOR]) for start in starts)
+
+
+def test_large_files_are_written_in_pieces_that_give_way_to_the_log(tmp_path: Path) -> None:
+    """No sync of a log waits for more than a piece; nothing of a large file stays in the system's cache."""
+    synced, dropped, pauses = list[int](), list[tuple[int, int]](), list[float]()
+
+    class Watched(Disk):
+        def write(self, file: int, chunks: Sequence[bytes], offset: int) -> int:
+            synced.append(sum(map(len, chunks)))
+            return super().write(file, chunks, offset)
+
+        def drop_cache(self, file: int, start: int, size: int) -> None:
+            dropped.append((start, size))
+            super().drop_cache(file, start, size)
+
+    content = os.urandom((5 << 20) + 17)
+    LocalDirectory(tmp_path, Watched()).write("large", [content[:100], content[100:]], pauses.append)
+    assert (tmp_path / "large").read_bytes() == content
+    assert synced == [1 << 20] * 5 + [17]
+    assert dropped == [(at << 20, 1 << 20) for at in range(5)]
+    assert len(pauses) == 5
+
+
+def test_a_batch_file_waits_only_while_the_log_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("ikebana.storage.shard.time.sleep", waited.append)
+    _, target = memory_log(MemoryDisk())
+    log = TransactionLog(target, -1)
+    pace = shard._PaceOf(log)
+    pace(0.02)
+    log.append(Transaction(1, 0, (0,)))
+    pace(0.03)
+    pace(0.04)
+    assert waited == [0.03]

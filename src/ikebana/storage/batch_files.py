@@ -31,7 +31,8 @@ from ikebana.encoding import Schema
 from ikebana.encoding.lanes import Array, constant_diffs, is_constant
 from ikebana.encoding.payload import Payload
 from ikebana.errors import CorruptionError, StorageError
-from ikebana.storage.directory import Directory
+from ikebana.storage.directory import Directory, Pace, at_once
+from ikebana.storage.ipc import stream_chunks
 from ikebana.time import Antichain
 from ikebana.trace.batch import StoredBatch
 from ikebana.trace.description import Description
@@ -61,10 +62,10 @@ class BatchFile:
 # Writing.
 
 
-def write_batch(directory: Directory, path: str, batch: StoredBatch) -> BatchFile:
-    """Write a batch as a file, which is durable on return."""
+def write_batch(directory: Directory, path: str, batch: StoredBatch, pace: Pace = at_once) -> BatchFile:
+    """Write a batch as a file, which is durable on return; see `Directory.write`."""
     head, chunks = _encoded(batch)
-    directory.write(path, chunks)
+    directory.write(path, chunks, pace)
     size = sum(memoryview(chunk).nbytes for chunk in chunks)
     return BatchFile(path, len(batch), size, zlib.crc32(head))
 
@@ -118,34 +119,12 @@ def _checksum(chunks: Sequence[Any]) -> int:
     return checksum
 
 
-class _Chunks:
-    """A file that keeps what is written to it, without copying."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self.chunks: list[Any] = []
-
-    def write(self, chunk: Any) -> int:
-        self.chunks.append(chunk)
-        return memoryview(chunk).nbytes
-
-    def flush(self) -> None:
-        """There is nothing to flush."""
-
-    def close(self) -> None:
-        """There is nothing to close."""
-
-
 def _payload_stream(payload: Payload) -> list[Any]:
     """The payload as an IPC stream of one record batch; nothing if there is no payload."""
     if not payload:
         return []
     rows = pa.RecordBatch.from_arrays(list(payload), names=[str(at) for at in range(len(payload))])
-    sink = _Chunks()
-    with pa.PythonFile(sink, mode="w") as file, pa.ipc.new_stream(file, rows.schema) as writer:
-        writer.write_batch(rows)
-    return sink.chunks
+    return stream_chunks(rows)
 
 
 def _header(batch: StoredBatch, sections: list[dict[str, Any]]) -> bytes:

@@ -10,8 +10,11 @@ Every primitive operation is preceded by a fault point (`ikebana.storage.faults`
 Paths are relative to the root, with slashes. A name that ends with `.tmp` is a file that is being written, or that a
 crash has left behind.
 
-Cost: `write` takes two syncs on a local disk (file and directory), and one request elsewhere. Errors of the system are
-raised as `StorageError` with the path and the reason.
+Large files are written in pieces. Each is synced before the next one is written, so that a log that is synced meanwhile
+never waits for more than a piece; and it is dropped from the system's cache, since the rows are in memory anyway.
+
+Cost: `write` takes two syncs on a local disk (file and directory), one more for each piece of a large file, and one
+request elsewhere. Errors of the system are raised as `StorageError` with the path and the reason.
 """
 
 from __future__ import annotations
@@ -20,11 +23,12 @@ import errno
 import os
 import secrets
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
@@ -39,11 +43,18 @@ TEMPORARY = ".tmp"
 _RESERVED_BYTES = 256 << 10
 """How much space is reserved at once for appending."""
 
-_SYNCED_BYTES = 4 << 20
-"""Large files are synced after every so many bytes."""
+_PIECE_BYTES = 1 << 20
+"""Large files are synced, and dropped from the system's cache, after every so many bytes."""
 
 _JOINED_BYTES = 64 << 10
 """Up to this size, chunks are joined before they are written, and space for them is filled with zeros."""
+
+Pace: TypeAlias = Callable[[float], None]
+"""Called after each piece of a large file with the seconds that it took; may wait before the next one is written."""
+
+
+def at_once(seconds: float) -> None:
+    """Do not wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +108,8 @@ class Directory(ABC):
         """All files below a path, in order of their paths; none if it does not exist."""
 
     @abstractmethod
-    def write(self, path: str, chunks: Chunks) -> None:
-        """Write a file as a whole; it is durable on return."""
+    def write(self, path: str, chunks: Chunks, pace: Pace = at_once) -> None:
+        """Write a file as a whole; it is durable on return. `pace` is called after each piece, if there are several."""
 
     @abstractmethod
     def create(self, path: str, head: Chunks) -> Appender:
@@ -209,12 +220,12 @@ class LocalDirectory(Directory):
         """The path of a file below the root."""
         return full[len(self.uri) :].lstrip("/")
 
-    def write(self, path: str, chunks: Chunks) -> None:
+    def write(self, path: str, chunks: Chunks, pace: Pace = at_once) -> None:
         with self._errors("write", path):
             self._make_parents(path)
             temporary = f"{path}.{secrets.token_hex(4)}{TEMPORARY}"
             try:
-                self._write_synced(temporary, chunks)
+                self._write_synced(temporary, chunks, pace)
                 reach(FaultPoint.RENAME, path)
                 self._disk.rename(self.full(temporary), self.full(path))
             except OSError:
@@ -223,16 +234,19 @@ class LocalDirectory(Directory):
                 raise
             self._sync_parent(path)
 
-    def _write_synced(self, path: str, chunks: Chunks) -> None:
+    def _write_synced(self, path: str, chunks: Chunks, pace: Pace) -> None:
         reach(FaultPoint.CREATE, path)
         file = self._disk.create(self.full(path))
         try:
             offset = 0
             for piece in _pieces(chunks):
-                size = _size(piece)
+                started, size = time.perf_counter(), _size(piece)
                 _write(self._disk, file, piece, offset, path, FaultPoint.WRITE, FaultPoint.WRITE_HALF, size)
                 reach(FaultPoint.SYNC, path)
                 self._disk.sync(file)
+                if size >= _PIECE_BYTES:
+                    self._disk.drop_cache(file, offset, size)
+                    pace(time.perf_counter() - started)
                 offset += size
         finally:
             self._disk.close(file)
@@ -306,7 +320,7 @@ class _LocalAppender(Appender):
     def __init__(self, directory: LocalDirectory, disk: Disk, path: str) -> None:
         self._directory, self._disk, self._path = directory, disk, path
         self._file = disk.create(directory.full(path))
-        self.size, self._reserved = 0, 0
+        self.size, self._reserved, self._dropped = 0, 0, 0
         self.is_intact, self._is_closed = True, False
 
     def append(self, chunks: Chunks) -> None:
@@ -344,8 +358,12 @@ class _LocalAppender(Appender):
 
     def sync(self) -> None:
         reach(FaultPoint.SYNC, self._path)
+        size = self.size
         with self._directory._errors("sync", self._path):
             self._disk.sync(self._file)
+            if size - self._dropped >= _PIECE_BYTES:
+                self._disk.drop_cache(self._file, self._dropped, size - self._dropped)
+                self._dropped = size
 
     def close(self) -> None:
         if self._is_closed:
@@ -363,15 +381,15 @@ def _pieces(chunks: Chunks) -> Iterator[Chunks]:
     """Chunks in pieces, after each of which the file is synced.
 
     If a large file were synced only once, all of it would be in the disk's queue before the next sync of a log, which
-    then takes tenths of a second; with pieces, the file itself takes no longer.
+    then takes tenths of a second.
     """
     piece: list[Any] = []
-    room = _SYNCED_BYTES
+    room = _PIECE_BYTES
     for chunk in chunks:
         rest = memoryview(chunk).cast("B") if memoryview(chunk).nbytes else b""
         while len(rest) > room:
             yield [*piece, rest[:room]]
-            piece, rest, room = [], rest[room:], _SYNCED_BYTES
+            piece, rest, room = [], rest[room:], _PIECE_BYTES
         piece.append(rest)
         room -= len(rest)
     yield piece
@@ -427,7 +445,7 @@ class ArrowDirectory(Directory):
         files = [Entry(info.path[start:], info.size) for info in infos if info.type == pyarrow.fs.FileType.File]
         return sorted(files, key=lambda entry: entry.path)
 
-    def write(self, path: str, chunks: Chunks) -> None:
+    def write(self, path: str, chunks: Chunks, pace: Pace = at_once) -> None:
         with self._errors("write", path):
             parent = os.path.dirname(self._at(path))
             if parent not in self._known:

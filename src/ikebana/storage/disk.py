@@ -59,6 +59,11 @@ class Disk:
         """Make the bytes of a file durable."""
         os.fdatasync(file)
 
+    def drop_cache(self, file: int, start: int, size: int) -> None:
+        """Let the system use the memory in which it keeps bytes of a file that are synced, if it can."""
+        if hasattr(os, "posix_fadvise"):  # not on macOS
+            os.posix_fadvise(file, start, size, os.POSIX_FADV_DONTNEED)
+
     def sync_path(self, path: str) -> None:
         """Make the bytes of a file durable that is not open."""
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

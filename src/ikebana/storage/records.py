@@ -69,10 +69,7 @@ class FileHeader:
 
 
 class Record(NamedTuple):
-    """A record: its header fields, and its body in pieces.
-
-    Sectors are counted inside pieces: no sector that contains the end of a piece and the start of the next is zero.
-    """
+    """A record: its header fields, and its body in pieces."""
 
     kind: Kind
     body: Chunks
@@ -84,13 +81,13 @@ class Record(NamedTuple):
 
     def chunks(self, offset: int, synced: int) -> list[Any]:
         """The bytes of the record, to be written at an offset of a file that is synced up to `synced`."""
-        length, checksum, zeros = 0, 0, 0
+        length, checksum, zeros = 0, 0, _ZeroSectors(offset + _RECORD_HEADER.size)
         for chunk in self.body:
             checksum = zlib.crc32(chunk, checksum)
-            zeros += _zero_sectors(chunk, offset + _RECORD_HEADER.size + length)
+            zeros.add(chunk)
             length += memoryview(chunk).nbytes
         identity = (self.transaction, self.epoch, self.previous, self.previous_epoch, self.time_us)
-        fields = (length, checksum, self.kind, 0, *identity, synced, zeros)
+        fields = (length, checksum, self.kind, 0, *identity, synced, zeros.count)
         unsigned = _RECORD_HEADER.pack(_RECORD_MAGIC, 0, *fields)
         header = _RECORD_HEADER.pack(_RECORD_MAGIC, zlib.crc32(unsigned[_CHECKED_FROM:]), *fields)
         return [header, *self.body, _end(length)]
@@ -229,6 +226,28 @@ def _lacks_sectors(content: memoryview, offset: int, zeros: int) -> bool:
     if not any(content[:first]) or not any(content[-last:]):
         return True
     return _zero_sectors(content, offset) > zeros
+
+
+class _ZeroSectors:
+    """Counts the whole sectors of a file that are zero, inside bytes that come in pieces, from an offset on."""
+
+    def __init__(self, offset: int) -> None:
+        self._offset, self.count = offset, 0
+        self._is_zero = False  # whether the sector at the offset began in these bytes, and has been zero so far
+
+    def add(self, piece: Any) -> None:
+        """Add the bytes that follow."""
+        content = memoryview(piece)
+        start, size = self._offset, content.nbytes
+        self._offset, lacking = start + size, -start % SECTOR
+        if size < lacking:
+            self._is_zero &= not any(content.cast("B"))
+            return
+        if self._is_zero and lacking:
+            self.count += not any(content.cast("B")[:lacking])
+        self.count += _zero_sectors(content, start)
+        begun = self._offset % SECTOR
+        self._is_zero = not any(content.cast("B")[size - min(begun, size) :]) if size else self._is_zero
 
 
 def _zero_sectors(content: Any, offset: int) -> int:

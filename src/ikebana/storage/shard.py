@@ -3,6 +3,9 @@
 Invariants: a manifest is written only after all batch files that it mentions; a batch file is deleted only after a
 manifest that does not mention it; a segment of the log only after the manifests of all shards cover it.
 
+Batches are written while others commit transactions. If some were logged while a piece of a batch file was written, the
+next piece waits for as long as that took, so that no more than half of the disk's time goes into batch files.
+
 Threads: the log may be used by any number of threads, and `write_batch` too. `publish`, `collect` and `trim` are called
 by one thread at a time.
 """
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -24,6 +28,22 @@ from ikebana.storage.manifests import Manifest, TableFiles, manifest_path, manif
 from ikebana.storage.recovery import Base, Recovery, read_base
 from ikebana.storage.transactions import TransactionLog
 from ikebana.trace.batch import StoredBatch
+
+_LONGEST_PAUSE = 0.1
+"""The seconds for which a batch file waits at most, after each piece."""
+
+
+class _PaceOf:
+    """Lets files that are written beside a log wait while the log is used."""
+
+    def __init__(self, log: TransactionLog) -> None:
+        self._log, self._bytes = log, log.bytes
+
+    def __call__(self, seconds: float) -> None:
+        """Wait as long as a piece has taken, if the log has grown meanwhile."""
+        before, self._bytes = self._bytes, self._log.bytes
+        if self._bytes != before:
+            time.sleep(min(seconds, _LONGEST_PAUSE))
 
 
 class Shard:
@@ -83,7 +103,7 @@ class Shard:
             path = batch_path(self._incarnation, self.index, next(self._numbers))
             self._being_written.add(path)
         try:
-            return write_batch(self._directory, path, batch)
+            return write_batch(self._directory, path, batch, _PaceOf(self.log))
         finally:
             with self._lock:
                 self._being_written.discard(path)
