@@ -38,8 +38,11 @@ def secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def connected(spark: SparkSession, place: Path, workers: int = 1) -> Iterator[Session]:
-    with ik.connect(spark, workers=workers, storage=str(place)) as session:
+def connected(spark: SparkSession, place: Path) -> Iterator[Session]:
+    """A session whose batches are all in spill files."""
+    spill = place.with_name("spill")
+    spill.mkdir(exist_ok=True)
+    with ik.connect(spark, workers=1, storage=str(place), spill=str(spill), spill_bytes=1) as session:
         yield session
 
 
@@ -69,6 +72,7 @@ def test_tables_views_and_streams_come_back(spark: SparkSession, tmp_path: Path,
         with pytest.raises(StorageInUseError):
             ik.connect(spark, workers=1, storage=str(place))
         epoch, before = session.epoch, answers(session)
+        assert spilled(session) >= {"t", "counts", "large", "of a view"}
     source.write({"id": 3, "v": "c"})
     with connected(spark, place) as session:
         found = session.recovered
@@ -78,6 +82,7 @@ def test_tables_views_and_streams_come_back(spark: SparkSession, tmp_path: Path,
         session.program("p reach").remove("link", [(3, 4)])
         assert found is not None and not found.failed and set(found.views) == set(before) and found.epoch <= epoch
         assert answers(session) == before
+        assert spilled(session) >= {"t", "counts", "large", "of a view"}
         assert session.view("counts").to_arrow()["v"].to_pylist() == [
             "v2",
             "v1",
@@ -96,6 +101,11 @@ def test_tables_views_and_streams_come_back(spark: SparkSession, tmp_path: Path,
         session.drop_table("b", cascade=True)
         assert session._stored is not None
         assert list(session._stored.views()) == ["counts", "large", "recent"]
+
+
+def spilled(session: Session) -> set[str]:
+    """The tables and views of which all rows, or some, are in spill files."""
+    return {info.name for info in session.memory() if info.mapped}
 
 
 def answers(session: Session) -> dict[str, list[tuple[Any, ...]]]:
