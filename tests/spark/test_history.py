@@ -116,7 +116,9 @@ def test_subscriptions_and_streams_continue_in_the_next_session(spark: SparkSess
     with ik.connect(spark, workers=1, storage=place) as session:
         view, table = session.view("sums"), session.table("t")
         assert view._inner.retention is not None and not session.recovered.failed  # type: ignore[union-attr]
+        assert rows(view.to_arrow(at=start)) == [(5, 1)] and rows(view.to_arrow(at=first)) == [(5, 2)]
         third = table.delete([(1,)])
+        assert [epoch for epoch, _ in view.changes(since=start, timeout=SOON / 60)] == [first, second, third]
         changes.fails = False
         query = changes.run()
         expected += [(second, 1, (6, 1)), (third, -1, (5, 2)), (third, 1, (5, 1))]

@@ -50,6 +50,7 @@ from ikebana.engine.maintenance import Maintenance, Need
 from ikebana.engine.named_subscriptions import NamedSubscriptions
 from ikebana.engine.sharing import imported_arrangements, result_node
 from ikebana.engine.sources import Sources
+from ikebana.engine.stored_history import StoredHistory
 from ikebana.engine.subscription_positions import SubscriptionStatus
 from ikebana.engine.table_lifecycle import TableLifecycle
 from ikebana.engine.table_storage import Recovered, TableStorage
@@ -87,6 +88,7 @@ class Engine:
         spill_bytes: int | None = None,
         storage: str | None = None,
         restarts: int = RESTARTS,
+        restores_history: bool = False,
     ) -> None:
         """Start an engine, by default with workers of this process.
 
@@ -106,6 +108,8 @@ class Engine:
         (`ikebana.engine.table_storage`). Views have to be installed again.
         `restarts`: how many times within a minute workers that have died are replaced, if there is a storage directory,
         before the engine gives up (`ikebana.engine.healing`); 0 for never.
+        `restores_history`: whether the history of views and tables is going to be restored
+        (`ikebana.engine.stored_history`); `end_recovery` must be called then.
         """
         started = cluster or InProcess(
             workers,
@@ -127,10 +131,12 @@ class Engine:
         """What was last found in the storage directory: at the start, or for new workers. None without a directory."""
         self.healing: Healing | None = None
         """Replaces workers that have died, if there is a storage directory."""
+        self.history: StoredHistory | None = None
+        """The views and tables whose history is stored, if there is a storage directory."""
         self.on_replaced: list[Callable[[Recovered], None]] = []
         """Called with what was found when workers were replaced, under the coordinator's lock."""
         if storage is not None:
-            self._open_storage(storage, restarts)
+            self._open_storage(storage, restarts, restores_history)
 
     @property
     def storage(self) -> TableStorage | None:
@@ -142,12 +148,13 @@ class Engine:
         """The workers."""
         return self.coordinator.cluster
 
-    def _open_storage(self, place: str, restarts: int) -> None:
+    def _open_storage(self, place: str, restarts: int, restores_history: bool) -> None:
         """Open the storage directory, and create the tables that it has, with their rows."""
         try:
             storage = self._table_lifecycle.storage = TableStorage(place, self.coordinator)
+            self.history = StoredHistory(self.coordinator, storage, is_restored=restores_history)
             self.coordinator.advance(storage.store.recovery.epoch + 1)
-            subscriptions = NamedSubscriptions(self.coordinator, storage, self.tables)
+            subscriptions = NamedSubscriptions(self.coordinator, storage, self.tables, self.history)
             self.coordinator.named_subscriptions = subscriptions
             for stored in storage.tables():
                 self._table_lifecycle.restore(stored)
@@ -158,6 +165,12 @@ class Engine:
             with defer_interrupts():
                 self.close()
             raise
+
+    def end_recovery(self) -> None:
+        """Say that the history of all views and tables that could be restored is: what nothing holds is given up."""
+        if self.history is not None and self.coordinator.named_subscriptions is not None:
+            self.history.end()
+            self.coordinator.named_subscriptions.end_history()
 
     def _on_replaced(self, recovered: Recovered) -> None:
         self.recovered = recovered

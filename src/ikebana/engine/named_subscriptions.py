@@ -38,6 +38,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ikebana.engine.coordinator import Coordinator
+from ikebana.engine.stored_history import StoredHistory
 from ikebana.engine.subscription_positions import (
     KIND,
     POSITION,
@@ -64,9 +65,14 @@ RETAIN, RETAIN_BYTES = timedelta(days=7), 1_000_000_000
 class NamedSubscriptions:
     """All named subscriptions of an engine with a storage directory."""
 
-    def __init__(self, coordinator: Coordinator, storage: TableStorage, tables: Mapping[str, Table]) -> None:
-        """`tables` are those of the engine, whose rows are not loaded yet: history is kept for the views to come."""
-        self._coordinator, self._storage, self._tables = coordinator, storage, tables
+    def __init__(
+        self, coordinator: Coordinator, storage: TableStorage, tables: Mapping[str, Table], history: StoredHistory
+    ) -> None:
+        """`tables` are those of the engine, whose rows are not loaded yet: history is kept for the views to come.
+
+        `history` says what else needs history.
+        """
+        self._coordinator, self._storage, self._tables, self._history = coordinator, storage, tables, history
         catalog = storage.store.catalog
         entries = catalog.entries(KIND).items()
         self._keeps_history = False
@@ -77,12 +83,13 @@ class NamedSubscriptions:
         for named in self._all.values():
             coordinator.retentions.add(named)
         needed = [named.epoch for named in self._all.values() if named.is_waiting_for_view]
+        needed += [history.oldest] if history.oldest is not None else []
         self._keeps_history = bool(needed) and min(needed) < storage.store.recovery.epoch
         if self._keeps_history:
             coordinator.command(KeepHistory(max(0, min(needed))))
 
     def _named(self, name: str, entry: dict[str, Any]) -> NamedSubscription:
-        return NamedSubscription(self._coordinator, self._storage, name, entry, self._tables, self._end_history)
+        return NamedSubscription(self._coordinator, self._storage, name, entry, self._tables, self.end_history)
 
     def attach(self, view: View) -> None:
         """Let the subscriptions of a view, which was installed again, hold their positions."""
@@ -93,7 +100,7 @@ class NamedSubscriptions:
                         self._attach(named, view)
                     except DataflowError as error:
                         named.fail(f"{error.what}: {error.detail}" if error.detail else error.what)
-            self._end_history()
+            self.end_history()
 
     def _attach(self, named: NamedSubscription, view: View) -> None:
         named.check_columns(view)
@@ -107,9 +114,10 @@ class NamedSubscriptions:
                 )
         named.attach(view, tables)
 
-    def _end_history(self) -> None:
-        """Let the workers compact what is not held, once the views of all subscriptions are installed."""
-        if self._keeps_history and not any(named.is_waiting_for_view for named in self._all.values()):
+    def end_history(self) -> None:
+        """Let the workers compact what is not held, once the views are installed that need history."""
+        is_needed = self._history.oldest is not None or any(named.is_waiting_for_view for named in self._all.values())
+        if self._keeps_history and not is_needed:
             self._keeps_history = False
             self._coordinator.command(KeepHistory(None))
 
@@ -227,7 +235,7 @@ class NamedSubscriptions:
             stored = self._storage.store.catalog.get(POSITION, key) is not None
             self._storage.store.catalog.update([Delete(KIND, name), *([Delete(POSITION, key)] * stored)])
             self._storage.positions.pop(key, None)
-            self._end_history()
+            self.end_history()
 
     def drop_all_of(self, view: View) -> None:
         """Drop the subscriptions of a view, which is dropped."""

@@ -279,18 +279,19 @@ class Result:
         self._holds.add(held)
         return held
 
-    def retain(self, after: str | timedelta | None, limit: int | None = None) -> None:
+    def retain(self, after: str | timedelta | None, limit: int | None = None, *, since: int | None = None) -> None:
         """Keep the history of the result from now on, for a time such as "1 hour"; None to keep none any more.
 
         All epochs of that time can be read, with `at`, and followed, with `changes(since=...)`. The changes of that
         time stay in memory; with `limit`, only as many as take at most that many bytes on all workers together.
+        `since` is an earlier epoch that can still be read: then the history begins there.
         """
         checked = None if after is None else duration(after, "retain")
         with self._coordinator.lock:
             self.check_not_dropped()
             old, self.retention = self.retention, None
             if checked is not None:
-                earlier = None if old is None else old.epoch
+                earlier = since if old is None else old.epoch
                 self.retention = Retention(self._coordinator, self.dataflow, checked, limit, earlier)
                 self._coordinator.retentions.add(self.retention)
             if old is not None:

@@ -12,9 +12,12 @@ they take less.
 The history begins when the retention is set. A thread advances the holds once in `PERIOD_SECONDS`, so that for about as
 long a little more is kept than was requested.
 
-Cost: the changes of the result within the time stay in memory, even if they cancel; reading costs more, since they have
-to be added up. Not guaranteed: that history outlives the workers. It begins anew when they are replaced, unless
-the log of the storage directory has all of it.
+With a storage directory, the tables that a view reads are held as well, so that snapshots store their history, from
+which that of the view is computed again: for new workers (`ikebana.engine.healing`), and after a restart
+(`ikebana.engine.stored_history`). History of views that read what is not stored begins anew.
+
+Cost: the changes of the result within the time stay in memory, even if they cancel, and so do those of the tables if
+they are stored; reading costs more, since they have to be added up.
 """
 
 from __future__ import annotations
@@ -52,13 +55,22 @@ class Retention:
 
         The history begins now, or at an earlier `epoch` that is kept.
         """
-        self._coordinator, self.after, self.limit = coordinator, after, limit
-        self._hold = EpochHold(coordinator, dataflow, epoch)
+        self._coordinator, self._dataflow, self.after, self.limit = coordinator, dataflow, after, limit
+        self._holds = self._held(epoch)
+
+    def _held(self, epoch: int | None) -> list[EpochHold]:
+        """Holds of the dataflow, which is the first, and of the tables that it reads, if all of them are stored."""
+        with self._coordinator.lock:
+            definitions = self._coordinator.definitions
+            tables = definitions.tables
+            stored = sorted(definitions.stored_sources(self._dataflow) or ())
+            dataflows = dict.fromkeys([self._dataflow, *(tables[name].dataflow for name in stored)])
+            return [EpochHold(self._coordinator, dataflow, epoch) for dataflow in dataflows]
 
     @property
     def epoch(self) -> int:
         """The first epoch that can be read."""
-        return self._hold.epoch
+        return self._holds[0].epoch
 
     @property
     def since(self) -> datetime:
@@ -67,26 +79,35 @@ class Retention:
 
     def advance(self) -> None:
         """Give up what is too old, or too much."""
-        if self._hold.is_lost:
-            self._hold = EpochHold(self._coordinator, self._hold.dataflow)
+        if self._holds[0].is_lost:
+            self.release()
+            self._holds = self._held(None)
         epoch = self._coordinator.epoch_times.at(now_us() - round(self.after.total_seconds() * 1e6))
         if epoch is not None:
-            self._hold.advance(epoch)
+            self._advance_to(epoch)
         if self.limit is not None:
             self._advance_to_limit(self.limit)
 
+    def _advance_to(self, epoch: int) -> None:
+        for hold in self._holds:
+            hold.advance(epoch)
+
     def _advance_to_limit(self, limit: int) -> None:
         while self.bytes > limit and (epochs := self._coordinator.epoch - 1 - self.epoch) > 0:
-            self._hold.advance(self.epoch + (epochs + 1) // 2)
+            self._advance_to(self.epoch + (epochs + 1) // 2)
 
     @property
     def bytes(self) -> int:
-        """The bytes of all changes since `epoch`, on all workers; without history they would take less."""
-        return history_after(self._coordinator, self._hold.dataflow, self.epoch).bytes
+        """The bytes of all changes since `epoch`, on all workers; without history they would take less.
+
+        Those of tables that are stored count as well.
+        """
+        return sum(history_after(self._coordinator, hold.dataflow, self.epoch).bytes for hold in self._holds)
 
     def release(self) -> None:
         """Give up all history."""
-        self._hold.release()
+        for hold in self._holds:
+            hold.release()
 
     def __str__(self) -> str:
         return f"retain {self.after}" + ("" if self.limit is None else f" or {format_bytes(self.limit)}")
@@ -112,6 +133,7 @@ class Retentions:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
         self._all: list[Kept] = []
+        self._needed_later: int | None = None
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -142,9 +164,16 @@ class Retentions:
         with self._lock:
             self._set_needed()
 
+    def need_later(self, epoch: int | None) -> None:
+        """Keep the times from an epoch on, which something that is not there yet will need; None: no longer."""
+        with self._lock:
+            self._needed_later = epoch
+            self._set_needed()
+
     def _set_needed(self) -> None:
-        needed = min((kept.epoch for kept in self._all), default=None)
-        self._coordinator.epoch_times.needed = needed
+        needed = [kept.epoch for kept in self._all]
+        needed += [self._needed_later] if self._needed_later is not None else []
+        self._coordinator.epoch_times.needed = min(needed, default=None)
 
     def close(self) -> None:
         """End the thread. The workers must have ended, so that a request in progress fails."""

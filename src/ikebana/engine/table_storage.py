@@ -75,6 +75,9 @@ _TABLE, _POSITION = "table", "position"
 _DIRECTORY, _IDENTITY, _POSITIONS_EPOCH = "directory", "identity", "positions epoch"
 """Entries of which there is one: a unique text, and the epoch up to which the catalogue has positions."""
 
+EPOCH_TIMES = _DIRECTORY, "epoch times"
+"""Another such entry: when epochs were closed whose history is kept (`ikebana.engine.epoch_times`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredTable:
@@ -381,10 +384,13 @@ class TableStorage:
             yield
 
     def _store_positions(self, positions: dict[str, Any], epoch: int) -> None:
-        """Store the positions as of an epoch, before the notes up to it are deleted with the log."""
+        """Store the positions as of an epoch, and the times of epochs, before the log up to it is deleted."""
         catalog = self.store.catalog
         changed = [name for name, value in positions.items() if catalog.get(_POSITION, name) != value]
         entries = [Put(_POSITION, name, positions[name]) for name in changed]
+        times = self._coordinator.epoch_times.to_json()
+        if times != catalog.get(*EPOCH_TIMES, [[], []]):
+            entries.append(Put(*EPOCH_TIMES, times))
         catalog.update([*entries, Put(_DIRECTORY, _POSITIONS_EPOCH, epoch)])
 
     def stop(self) -> None:

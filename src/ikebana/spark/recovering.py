@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ikebana.engine.stored_history import StoredHistory
 from ikebana.engine.table_storage import Recovered
 from ikebana.spark.expiring import Expiry
 from ikebana.spark.stored_queries import RecoveredSession, StoredQueries, StoredStatement, StoredView
@@ -41,8 +41,10 @@ def recover(session: Session, stored: StoredQueries) -> RecoveredSession:
         engine.drop_table(name)  # of a program that was not created entirely
     for name, view in stored.views().items():
         _try(failed, name, partial(_restore_view, session, stored, name, view))
-    for name, (after, limit) in stored.retentions().items():
-        _try(failed, name, partial(_restore_retention, session, name, after, limit))
+    assert engine.history is not None
+    for name in engine.history.entries():
+        _try(failed, name, partial(_restore_history, session, engine.history, name))
+    engine.end_recovery()
     for name, statement in stored.statements().items():
         _try(failed, name, partial(_restore_statement, session, name, statement))
     ended, found = time.perf_counter(), engine.recovered
@@ -102,10 +104,10 @@ def _tables_of_programs(session: Session, failed: dict[str, str]) -> set[str]:
     return session._programs.tables_of_facts()
 
 
-def _restore_retention(session: Session, name: str, after: timedelta, limit: int | None) -> None:
-    """Keep the history of a table or view again, from now on."""
+def _restore_history(session: Session, history: StoredHistory, name: str) -> None:
+    """Let a table or view keep its history again, with what was stored of it."""
     if session.has(name):  # else the view could not be restored, which is reported
-        session._relations.rows(name).retain(after, limit)
+        history.restore(name, session._relations.rows(name))
 
 
 def _restore_statement(session: Session, name: str, statement: StoredStatement) -> None:

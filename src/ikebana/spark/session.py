@@ -104,7 +104,9 @@ class Session:
         storage: str | None = None,
         restarts: int = RESTARTS,
     ) -> None:
-        self.engine = Engine(cluster=cluster, share=share, timeout=timeout, storage=storage, restarts=restarts)
+        self.engine = Engine(
+            cluster=cluster, share=share, timeout=timeout, storage=storage, restarts=restarts, restores_history=True
+        )
         """The engine of this session, for what does not need Spark: epochs, inputs and plans."""
         self._relations = Relations(cluster.spark)
         self._snapshots = SnapshotServer(
@@ -223,9 +225,8 @@ class Session:
     def _retain(self, name: str, rows: EngineView, after: str | timedelta | None, limit: int | None) -> None:
         """Keep the history of a table or view for a time, and store that it is to be kept."""
         rows.retain(after, checked_count("limit", limit))
-        if self._stored is not None:
-            kept = rows.retention
-            self._stored.save_retention(name, None if kept is None else (kept.after, kept.limit))
+        if self.engine.history is not None:
+            self.engine.history.save(name, rows.retention)
 
     def table(self, name: str) -> Table:
         """The table of this name."""

@@ -38,7 +38,7 @@ from ikebana.sql import Lowered
 from ikebana.sql.planned import CLOCK
 from ikebana.storage import Secret
 
-_VIEW, _STATEMENT, _PROGRAM, _EXPIRY, _RETENTION = "view", "statement", "datalog", "expiry", "retention"
+_VIEW, _STATEMENT, _PROGRAM, _EXPIRY = "view", "statement", "datalog", "expiry"
 """The kinds of entries in the catalogue of the directory."""
 
 
@@ -148,20 +148,6 @@ class StoredQueries:
         """By table: after what time its rows are deleted, and by which column."""
         entries = self._entries(_EXPIRY).items()
         return {table: (timedelta(seconds=entry["seconds"]), entry["on"]) for table, entry in entries}
-
-    # Tables and views that keep their history.
-
-    def save_retention(self, name: str, kept: tuple[timedelta, int | None] | None) -> None:
-        """Store for how long a table or view keeps its history, and up to how many bytes; None if it keeps none."""
-        if kept is None:
-            self._forget(_RETENTION, name)
-        else:
-            self._put(_RETENTION, name, {"seconds": kept[0].total_seconds(), "bytes": kept[1]})
-
-    def retentions(self) -> dict[str, tuple[timedelta, int | None]]:
-        """By table or view: for how long it keeps its history, and up to how many bytes."""
-        entries = self._entries(_RETENTION).items()
-        return {name: (timedelta(seconds=entry["seconds"]), entry["bytes"]) for name, entry in entries}
 
     # Statements.
 

@@ -78,7 +78,8 @@ class TableLifecycle:
                 self._expiries.remove(table.name)
                 if self._stored is not None:
                     self._stored.forget_expiry(table.name)
-                    self._stored.save_retention(table.name, None)
+                if self._engine.history is not None:
+                    self._engine.history.save(table.name, None)
             self._engine.drop_table(table.name)
             table._rows.drop()
             self._relations.remove(table.name)

@@ -136,7 +136,8 @@ class ViewLifecycle:
                 return
             if self._stored is not None:
                 self._stored.forget_view(view.name)
-                self._stored.save_retention(view.name, None)
+            if self._engine.history is not None:
+                self._engine.history.save(view.name, None)
             self._relations.remove(view.name)
         self._frames.hide(view.name)
         log.info("view %r was dropped", view.name)

@@ -352,6 +352,14 @@ class Recovery:
                 if note is not None:
                     yield epoch, note
 
+    def times(self) -> Iterator[tuple[int, int]]:
+        """The epochs of committed transactions and their times, in microseconds since 1970; no rows are read.
+
+        Transactions of epochs that all shards have in batch files are left out.
+        """
+        for entry in self._committed(None):
+            yield entry.stored.record.epoch, entry.stored.record.time_us
+
     def changes(self, table: str, shard: int | None = None, added: pa.RecordBatch | None = None) -> ChangedRows | None:
         """All changes of a table that are not in its batch files, in order; None if there are none.
 
