@@ -6,8 +6,8 @@ Workers are processes of this machine. Measured, with and without storage, in on
   bytes to a file and sync it (`fdatasync`);
 - inserts of one row by several threads, which share syncs;
 - transactions of many rows, and one that loads a whole table;
-- inserts of one row while a snapshot of a table that was just loaded is being written; without storage, after the same
-  loads.
+- inserts of one row while a snapshot of a table that was just loaded is being written; without storage, as many after
+  the same loads. In both cases the table has been read before, so that its rows are sorted by then.
 
 With storage: *write amplification*, the bytes that the system was given to write by driver and workers over those of
 the net changes, in transactions that replace random rows, with the snapshots and merges that they cause and one
@@ -15,28 +15,29 @@ snapshot at the end. A replaced row counts twice, as it was and as it is.
 
 Then engines are opened on what is stored: the rows of one table, from a snapshot, and small transactions since the last
 snapshot, from the log; with no view, one and several, until all have answered. The time to load the same rows into an
-empty table is the reference.
+empty table is the reference. All of this is done for two sizes: the names of the metrics of the larger one begin with
+`more`.
 
 Not measured: Spark. Ratios: `commit_over_sync_ms` is by how much the median commit is slower than the disk's own sync;
 `threads_ratio` is the rate of several threads over that of one, `stored_ratio` and `load_ratio` are the rates of large
 transactions and of loads with storage over those without, `snapshot_ratio` is the 99th percentile of an insert beside a
 snapshot, without the median of a sync, over that without storage, and `load_over_recovery_ratio` the time of loading
 over the time of coming back.
-
-Larger sizes: `--rows 10000000`, and `--small 100000`, which takes a few minutes longer.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import psutil
@@ -45,7 +46,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ikebana.cluster.processes import Processes
-from ikebana.engine import Engine, Table
+from ikebana.engine import Engine, Table, table_storage
 from ikebana_bench.measure import Stopwatch, ccdf, percentiles
 from ikebana_bench.progress import Progress
 from ikebana_bench.scenario import Parameters, Results, Scenario, parameter
@@ -58,6 +59,9 @@ RECORD_BYTES = 1024
 LARGE_IDS, THREAD_IDS, SNAPSHOT_IDS = 1 << 40, 1 << 30, 1 << 31
 """Where the ids of the rows of a step begin."""
 
+SMALL_THREADS, NO_SNAPSHOT = 32, 1 << 60
+"""Threads that write small transactions before an engine comes back, and a size that no log reaches meanwhile."""
+
 
 @dataclass(frozen=True)
 class DurabilityParameters(Parameters):
@@ -69,8 +73,10 @@ class DurabilityParameters(Parameters):
     snapshots: int = parameter(5, "snapshots beside which rows are inserted", minimum=1)
     replacements: int = parameter(300, "large transactions that replace rows, for write amplification", minimum=1)
     rows: int = parameter(1_000_000, "rows of the tables that are loaded and come back", minimum=1)
+    more_rows: int = parameter(10_000_000, "rows of a larger table that comes back", minimum=1)
     views: int = parameter(10, "views of the table that comes back", minimum=1)
     small: int = parameter(1000, "small transactions since the last snapshot, when the engine comes back", minimum=0)
+    more_small: int = parameter(100_000, "small transactions before the larger table comes back", minimum=0)
     folder: str = parameter("", "where to store; a folder for temporary files by default")
 
 
@@ -82,19 +88,24 @@ class Durability(Scenario[DurabilityParameters]):
 
     def run(self, parameters: DurabilityParameters, progress: Progress) -> Results:
         with TemporaryDirectory(dir=parameters.folder or None) as folder:
-            steps = iter(progress.track("measuring", ("sync", "plain", "stored", "replacements", "recovery")))
+            names = ("sync", "stored", "replacements", "plain", "recovery", "more recovery")
+            steps = iter(progress.track("measuring", names))
             next(steps)
             syncs = sync_milliseconds(Path(folder) / "syncs", parameters.commits)
             next(steps)
-            with engine_on(None, parameters) as engine:
-                plain = self._changes(engine, parameters)
-            next(steps)
             with engine_on(Path(folder) / "changes", parameters) as engine:
-                stored = self._changes(engine, parameters)
+                stored = self._changes(engine, parameters, None)
                 next(steps)
                 amplification = self._amplification(engine, parameters)
             next(steps)
-            recovery = self._recovery(Path(folder) / "recovery", parameters)
+            with engine_on(None, parameters) as engine:
+                plain = self._changes(engine, parameters, [len(inserts) for inserts in stored.inserts_beside])
+            next(steps)
+            recovery = self._recovery(Path(folder) / "recovery", parameters, parameters.rows, parameters.small)
+            next(steps)
+            place, sizes = Path(folder) / "more", (parameters.more_rows, parameters.more_small)
+            more = self._recovery(place, parameters, *sizes)
+            recovery |= {f"more_{name}": value for name, value in more.items()}
         return {
             **percentiles("sync", "ms", syncs),
             **percentiles("commit", "ms", stored.commits),
@@ -123,7 +134,8 @@ class Durability(Scenario[DurabilityParameters]):
 
     # With and without storage.
 
-    def _changes(self, engine: Engine, parameters: DurabilityParameters) -> Rates:
+    def _changes(self, engine: Engine, parameters: DurabilityParameters, beside: Sequence[int] | None) -> Rates:
+        """What changes cost. `beside` has the number of inserts after each load, if there are no snapshots."""
         table = new_table(engine)
         milliseconds = [insert_one(table, number) for number in range(parameters.commits)]
         seconds = insert_by_threads(table, parameters)
@@ -134,38 +146,39 @@ class Durability(Scenario[DurabilityParameters]):
         by_threads = parameters.threads * (parameters.commits // parameters.threads)
         expected = parameters.commits + by_threads + parameters.large_commits * parameters.large
         self.verify(count(engine) == expected, "the table has all rows")
-        beside, load_seconds = self._beside_snapshots(engine, table, parameters)
-        self.verify(count(engine) == expected + len(beside), "the table has the rows inserted beside snapshots")
+        inserts, load_seconds = self._beside_snapshots(engine, table, parameters, beside)
+        inserted = sum(map(len, inserts))
+        self.verify(count(engine) == expected + inserted, "the table has the rows inserted beside snapshots")
         return Rates(
             milliseconds,
             parameters.commits / (sum(milliseconds) / 1e3),
             by_threads / seconds,
             parameters.large_commits * parameters.large / large_seconds,
             parameters.rows / float(np.median(load_seconds)),
-            beside,
+            inserts,
         )
 
     def _beside_snapshots(
-        self, engine: Engine, table: Table, parameters: DurabilityParameters
-    ) -> tuple[list[float], list[float]]:
-        """The milliseconds of inserts of one row, after a load and beside a snapshot, and the seconds of the loads.
+        self, engine: Engine, table: Table, parameters: DurabilityParameters, beside: Sequence[int] | None
+    ) -> tuple[list[list[float]], list[float]]:
+        """The milliseconds of inserts of one row, after each load and beside a snapshot, and the seconds of the loads.
 
-        Without storage, as many rows are inserted after each load as are otherwise likely beside a snapshot.
+        With `beside` there are no snapshots, and so many inserts after each load.
         """
-        milliseconds: list[float] = []
+        inserts: list[list[float]] = []
         load_seconds = []
-        rows = columns(0, parameters.rows)
-        for _ in range(parameters.snapshots):
+        rows, ids = columns(0, parameters.rows), itertools.count(SNAPSHOT_IDS)
+        for at in range(parameters.snapshots):
             loaded, watch = new_table(engine, "loaded"), Stopwatch()
             loaded.insert(rows)
             load_seconds.append(watch.seconds)
-            snapshot = threading.Thread(target=take_snapshot, args=(engine,))
-            snapshot.start()
-            least = len(milliseconds) + parameters.commits // parameters.snapshots
-            while snapshot.is_alive() or (engine.storage is None and len(milliseconds) < least):
-                milliseconds.append(insert_one(table, SNAPSHOT_IDS + len(milliseconds)))
+            self.verify(loaded.lookup_rows(id=0).num_rows == 1, "the loaded rows can be read")
+            if beside is None:
+                inserts.append(insert_beside(table, ids, partial(take_snapshot, engine)))
+            else:
+                inserts.append([insert_one(table, next(ids)) for _ in range(beside[at])])
             engine.drop_table("loaded")
-        return milliseconds, load_seconds
+        return inserts, load_seconds
 
     def _amplification(self, engine: Engine, parameters: DurabilityParameters) -> dict[str, float]:
         """Write amplification, if the system counts the bytes that processes write."""
@@ -191,34 +204,35 @@ class Durability(Scenario[DurabilityParameters]):
 
     # Coming back.
 
-    def _recovery(self, place: Path, parameters: DurabilityParameters) -> dict[str, float]:
-        rows = columns(0, parameters.rows)
+    def _recovery(self, place: Path, parameters: DurabilityParameters, rows: int, small: int) -> dict[str, float]:
         with engine_on(place, parameters) as engine:
-            table, watch = new_table(engine), Stopwatch()
-            table.insert(rows)
-            self.verify(count(engine) == parameters.rows, "the table is loaded")
+            table, content = new_table(engine), columns(0, rows)
+            watch = Stopwatch()
+            table.insert(content)
+            self.verify(count(engine) == rows, "the table is loaded")
             load_seconds = watch.seconds
+        del content
         with engine_on(place, parameters) as engine:
             recovered, watch = recovered_seconds(engine), Stopwatch()
-            self._view(engine, 0, parameters.rows)
+            self._view(engine, 0, rows)
             with_view = recovered + watch.seconds
             for number in range(1, parameters.views):
-                self._view(engine, number, parameters.rows)
+                self._view(engine, number, rows)
             with_views = recovered + watch.seconds
-            insert_small(engine.tables["rows"], parameters)
+            with patch.object(table_storage, "SNAPSHOT_BYTES", NO_SNAPSHOT):
+                insert_small(engine.tables["rows"], small)
             engine.cluster.close()  # as in a crash: no further snapshot is taken
         with engine_on(place, parameters) as engine:
-            log_seconds = recovered_seconds(engine)
-            self.verify(
-                count(engine) == parameters.rows + parameters.small,
-                "small transactions have come back from the log",
-            )
+            found = engine.recovered
+            assert found is not None
+            self.verify(found.log_rows == small, "all small transactions were in the log")
+            self.verify(count(engine) == rows + small, "small transactions have come back")
         return {
             "load_s": load_seconds,
             "recovery_s": recovered,
             "recovery_with_one_view_s": with_view,
             "recovery_with_views_s": with_views,
-            "recovery_with_log_s": log_seconds,
+            "recovery_with_log_s": found.seconds,
             "load_over_recovery_ratio": load_seconds / recovered,
         }
 
@@ -243,7 +257,11 @@ class Rates:
     threads_per_second: float
     large_rows_per_second: float
     loaded_rows_per_second: float
-    beside_snapshots: list[float]
+    inserts_beside: list[list[float]]  # for each snapshot
+
+    @property
+    def beside_snapshots(self) -> list[float]:
+        return [milliseconds for inserts in self.inserts_beside for milliseconds in inserts]
 
 
 @contextmanager
@@ -327,17 +345,25 @@ def insert_by_threads(table: Table, parameters: DurabilityParameters) -> float:
     return watch.seconds
 
 
-def insert_small(table: Table, parameters: DurabilityParameters) -> None:
-    """Insert rows with negative ids, one at a time, in several threads."""
-    threads = parameters.threads
-    numbers = -(-parameters.small // threads)
+def insert_beside(table: Table, ids: Iterator[int], work: Callable[[], None]) -> list[float]:
+    """Insert rows, one at a time, while another thread does some work; return the milliseconds of each insert."""
+    milliseconds, thread = [], threading.Thread(target=work)
+    thread.start()
+    while thread.is_alive():
+        milliseconds.append(insert_one(table, next(ids)))
+    return milliseconds
+
+
+def insert_small(table: Table, rows: int) -> None:
+    """Insert rows with negative ids, one at a time, in many threads."""
+    numbers = -(-rows // SMALL_THREADS)
 
     def insert(thread: int, number: int) -> None:
         row = thread * numbers + number
-        if row < parameters.small:
+        if row < rows:
             insert_one(table, -1 - row)
 
-    in_threads(threads, insert, numbers)
+    in_threads(SMALL_THREADS, insert, numbers)
 
 
 def in_threads(threads: int, work: Callable[[int, int], object], times: int) -> None:
