@@ -122,6 +122,36 @@ def test_a_crash_at_every_fault_point_loses_nothing() -> None:
     assert set(reached) == set(FaultPoint) - ARROW_POINTS
 
 
+OPERATIONS = ("make_directory", "create", "reserve", "write", "sync", "sync_path", "sync_directory", "truncate")
+OPERATIONS += ("rename", "delete")
+
+
+def test_every_change_of_a_disk_is_preceded_by_a_fault_point() -> None:
+    """So the crashes of these tests are all that can happen: there is no operation between two of them."""
+    disk, points, since = MemoryDisk(), 0, 0
+
+    def watched(name: str) -> Callable[..., object]:
+        operation = getattr(disk, name)
+
+        def call(*arguments: object) -> object:
+            nonlocal since
+            assert points > since, f"{name} comes without a fault point"
+            since = points
+            return operation(*arguments)
+
+        return call
+
+    def fault(point: FaultPoint, path: str) -> None:
+        nonlocal points
+        points += 1
+
+    with faults.installed(fault):
+        for name in OPERATIONS:
+            setattr(disk, name, watched(name))
+        story(Harness(lambda: LocalDirectory("/data", disk)))
+    assert points > 100
+
+
 def crash_copy(disk: MemoryDisk, model: Model, seed: int, keep: str) -> None:
     copy = deepcopy(disk)
     copy.crash(random.Random(seed), keep)

@@ -282,6 +282,7 @@ class LocalDirectory(Directory):
             directories, _ = self._disk.tree(self.full(path))
             for directory in [*directories, self.full(path)]:
                 with suppress(OSError):  # it is not empty, or gone
+                    reach(FaultPoint.DELETE, self._relative(directory))
                     self._disk.delete(directory)
                     self._known.discard(directory)
 
@@ -346,6 +347,7 @@ class _LocalAppender(Appender):
             reach(FaultPoint.RESERVE, self._path)
             self._disk.reserve(self._file, self._reserved, more)
             if size - self.size <= _JOINED_BYTES:
+                reach(FaultPoint.RESERVE, self._path)
                 self._disk.write(self._file, [bytes(more)], self._reserved)
             self._reserved += more
 
