@@ -69,7 +69,8 @@ def kill_all(place: str, chance: random.Random, kills: int) -> None:
 
 
 def progress(witness: Witness) -> str:
-    done = (f"{witness.transactions} transactions", f"{witness.batches} micro-batches", f"{witness.view_changes} views")
+    done = [f"{witness.transactions} transactions", f"{witness.batches} micro-batches", f"{witness.view_changes} views"]
+    done.append(f"{witness.audit.epochs} epochs of a subscription")
     return f"{witness.kills} kills; acknowledged: {', '.join(done)}"
 
 

@@ -1,10 +1,10 @@
 """Engines that are killed, and what must be in their storage directory afterwards.
 
 A `Victim` is a process with an engine on a storage directory. It reports what it finds, then changes tables in several
-threads, changes views and statements, and follows a stream (`tests.durability.workload`), and reports each step before
-and after it, until it is killed. A `Witness` follows the reports, and knows what the next victim must find: everything
-that was acknowledged, nothing that was rejected, and of what was under way when the process was killed each step
-entirely or not at all.
+threads, changes views and statements, follows a stream (`tests.durability.workload`), and consumes the changes of a
+view (`tests.durability.audit`). It reports each step before and after it, until it is killed. A `Witness` follows the
+reports, and knows what the next victim must find: everything that was acknowledged, nothing that was rejected, and of
+what was under way when the process was killed each step entirely or not at all.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from ikebana.engine.healing import RESTARTS
 from ikebana.errors import StorageError
 from ikebana.storage import faults
 from ikebana.storage.faults import Fault, FaultPoint
+from tests.durability.audit import Audit, AuditWitness
 from tests.durability.workload import (
     QUERIES,
     STREAM,
@@ -93,15 +94,15 @@ def live(life: Life, pipe: Connection) -> None:
         if life.fault or life.full:
             stack.enter_context(faults.installed(_faults(life)))
         try:
-            engine = Engine(life.workers, storage=life.place)
+            engine = Engine(life.workers, storage=life.place, restores_history=True)
             tables_of(engine)
-            views = Views(engine)
+            views, audit = Views(engine), Audit(engine)
         except StorageError:  # the disk is full
             if not life.full:
                 raise
             return
-        report("found", found(engine, views))
-        work(engine, views, life, report)
+        report("found", found(engine, views, audit))
+        work(engine, views, audit, life, report)
         with suppress(StorageError):
             engine.close()
 
@@ -123,8 +124,11 @@ def _faults(life: Life) -> Fault:
     return fault
 
 
-def work(engine: Engine, views: Views, life: Life, report: Report) -> None:
-    """Change tables and views, and follow a stream, until all threads have ended."""
+def work(engine: Engine, views: Views, audit: Audit, life: Life, report: Report) -> None:
+    """Change tables and views, and follow a stream, until all threads have ended; consume the changes of a view."""
+    is_over = threading.Event()
+    consumer = threading.Thread(target=guarded(audit.run, report), args=(is_over,), daemon=True)
+    consumer.start()
     changes = [(change, (engine, life.seed, number, life.transactions)) for number in range(life.threads)]
     others = [(follow, (engine, life.transactions)), (change_views, (views, life.seed, life.transactions // 4))]
     threads = [
@@ -135,16 +139,20 @@ def work(engine: Engine, views: Views, life: Life, report: Report) -> None:
         thread.start()
     for thread in threads:
         thread.join()
+    is_over.set()
+    consumer.join()
 
 
-def found(engine: Engine, views: Views) -> dict[str, Any]:
-    """The contents of tables, views and statements, the positions, and the epoch."""
+def found(engine: Engine, views: Views, audit: Audit) -> dict[str, Any]:
+    """The contents of tables, views and statements, the positions, the epoch, and what was consumed."""
     assert engine.storage is not None
+    positions = engine.storage.positions.items()
     return {
+        "audit": audit.state(),
         "rows": rows_of(engine),
         "definitions": views.definitions(),
         "views": views.contents(),
-        "positions": dict(engine.storage.positions),
+        "positions": {name: value for name, value in positions if not name.startswith("subscription ")},
         "epoch": engine.epoch,
     }
 
@@ -160,6 +168,7 @@ class Witness:
     positions: dict[str, Any] = field(default_factory=dict)
     definitions: Definitions = field(default_factory=dict)
     epoch: int = -1
+    audit: AuditWitness = field(default_factory=AuditWitness)
     pending: dict[int, tuple[list[Feed], Any]] = field(default_factory=dict)  # by thread
     pending_definition: tuple[str, str, str | None] | None = None
     pending_batch: int | None = None
@@ -207,6 +216,10 @@ class Witness:
                 self.view_changes += 1
             case ("not defined",):
                 self.pending_definition = None
+            case ("delivered", epoch, changes):
+                self.audit.deliver(epoch, changes)
+            case ("acknowledged",):
+                self.audit.acknowledge()
 
     def _defined(self) -> Definitions:
         """The definitions with the change that is under way."""
@@ -219,6 +232,7 @@ class Witness:
     def check(self, found: dict[str, Any]) -> None:
         """Compare what a victim has found with what must be there, and go on from it."""
         self._check_stream(found)
+        self.audit.check(found["audit"])
         for tables, positions in self._possible():
             rows = {table.name: table.rows for table in tables}
             if rows == found["rows"] and positions == found["positions"]:
@@ -306,13 +320,14 @@ def run_with_workers(
 
     cluster = Processes(workers)
     victim = cluster.pids[chance.randrange(workers)]
-    with Engine(cluster=cluster, storage=place, restarts=RESTARTS if heals else 0) as engine:
+    restarts = RESTARTS if heals else 0
+    with Engine(cluster=cluster, storage=place, restarts=restarts, restores_history=True) as engine:
         tables_of(engine)
-        views = Views(engine)
-        report("found", found(engine, views))
+        views, audit = Views(engine), Audit(engine)
+        report("found", found(engine, views, audit))
         killer = threading.Timer(kill_after, lambda: _kill(victim))
         killer.start()
-        work(engine, views, Life(place, seed, transactions=40 if heals else 1 << 30), report)
+        work(engine, views, audit, Life(place, seed, transactions=40 if heals else 1 << 30), report)
         killer.join()
     witness.kills += 1
     assert not errors, errors[0]
