@@ -10,13 +10,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ikebana.engine import Engine, View, epoch_times
 from ikebana.engine.epoch_times import EpochTimes
-from ikebana.errors import StorageError, TimeError
+from ikebana.errors import DataflowError, StorageError, TimeError
 from tests.dataflow.harness import collected
 from tests.durability.conftest import IN_MEMORY
 from tests.durability.test_recovery import crashed
@@ -108,6 +109,38 @@ def test_history_that_was_not_stored_begins_anew(place: Path) -> None:
             engine.history.restore("other", view)
         engine.history.save("counts", None)
         assert not engine.history.entries()
+
+
+@pytest.mark.parametrize("has_snapshot", [False, True])
+def test_regression_history_before_a_column_was_added(has_snapshot: bool, place: Path) -> None:
+    """The rows are copied then: a snapshot had them as if there had been none before."""
+    with Engine(storage=str(place), restores_history=True) as engine:
+        numbers(engine).insert({"k": [1], "v": [1]})
+        view = counts(engine)
+        billing = view.changes(name="billing")
+        billing.ack(next(billing)[0])
+        engine.tables["t"].insert({"k": [2], "v": [1]})
+        engine.add_column("t", pa.field("w", pa.int64()), 7).insert({"k": [3], "v": [2], "w": [1]})
+        now = {(1, 2): 1, (2, 1): 1}
+        assert engine.epoch == 4 and collected(view.read()) == now
+        if has_snapshot:
+            assert engine.storage is not None
+            engine.storage.snapshot()
+        place = crashed(engine, place)
+    for _ in range(2):
+        with Engine(storage=str(place), restores_history=True) as engine:
+            view = counts(engine)
+            assert collected(view.read(3)) == now and collected(view.read(2)) == {(1, 2): 1}
+            if has_snapshot:
+                with pytest.raises(TimeError, match="epoch 2 and later are kept"):
+                    view.read(1)
+                with pytest.raises(DataflowError, match="a column was added to the table"):
+                    view.changes(name="billing")
+            else:
+                assert collected(view.read(1)) == {(1, 2): 1} and collected(view.read(0)) == {(1, 1): 1}
+                with view.changes(name="billing") as billing:
+                    assert [epoch for epoch, _ in (next(billing), next(billing))] == [1, 3]
+                place = crashed(engine, place)
 
 
 def test_workers_keep_no_history_once_all_is_restored(place: Path) -> None:

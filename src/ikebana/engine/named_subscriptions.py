@@ -110,7 +110,8 @@ class NamedSubscriptions:
             if named.kept is not None and since > max(0, named.kept):
                 raise DataflowError(
                     f"the changes of table {table.name!r} after epoch {named.kept} were not stored",
-                    detail=f"only those after epoch {since} are: an engine without this subscription wrote them",
+                    detail=f"only those after epoch {since} are: a column was added to the table, "
+                    "or an engine without this subscription wrote them",
                 )
         named.attach(view, tables)
 

@@ -12,7 +12,9 @@ owns. Rows that were stored before a column was added to their table get its val
 The worker is a state machine without I/O (`ikebana.runtime.worker`): what is here is what its process provides.
 
 Invariants: a snapshot has all committed changes at epochs up to its own, and no others. A handle on each table keeps
-its later changes apart while the snapshot is taken.
+its later changes apart while the snapshot is taken. The `since` of a stored batch is an epoch from which on its table
+is exact: not before that of the batches from which the table was loaded, nor before a column was added, when its rows
+were copied.
 
 Cost: logging a transaction takes one write, and one sync for all transactions of a request. A snapshot writes the
 batches that merges have produced since the last one. Loading reads all files once; it sorts only what is in the log.
@@ -53,6 +55,7 @@ class Durability:
         self._written = WrittenBatches()
         self._snapshot: Snapshot | None = None
         self._trimming: tuple[int, BackgroundWork] | None = None  # up to which epoch
+        self._exact_since: dict[str, int] = {}  # by the names under which tables are stored
         self._written_epoch = -1  # of the last snapshot that is complete
         self._covered_bytes = 0  # of the log before the last snapshot
 
@@ -121,7 +124,7 @@ class Durability:
         if snapshot is None or snapshot.epoch != epoch:
             raise StorageError(f"no snapshot of epoch {epoch} was begun", hint="begin it first")
         if not snapshot.is_started:
-            snapshot.start(self._shard, self._written)
+            snapshot.start(self._shard, self._written, self._exact_since)
         if not snapshot.is_done:
             return False
         try:
@@ -130,6 +133,10 @@ class Durability:
             self.end_snapshot()
         self._written_epoch = epoch
         return True
+
+    def begin_history(self, stored_as: str, epoch: int) -> None:
+        """Note that the rows of a table were copied at an epoch: of its history before, nothing is known."""
+        self._exact_since[stored_as] = epoch
 
     def trim(self, covered: int) -> bool:
         """Delete the log up to an epoch, which the snapshots of all workers have, and files that nothing mentions.
@@ -185,6 +192,7 @@ class Durability:
             ]
             for table in tables
         }
+        self._exact_since = {table.stored_as: stored_since.get(table.name, 0) for table in tables}
         batch_rows, middle = sum(map(len, _flat(batches))), time.perf_counter()
         log_rows = 0
         for table, updates in self._logged_updates(tables, epoch, since, added, _first_later(epoch, kept)):
@@ -301,12 +309,12 @@ class Snapshot:
         if self._writing is not None:
             self._writing.check()
 
-    def start(self, shard: storage.Shard, written: WrittenBatches) -> None:
+    def start(self, shard: storage.Shard, written: WrittenBatches, exact_since: Mapping[str, int]) -> None:
         """Begin to write the batches, which have all changes up to the epoch by now."""
-        batches = {
-            table: [part for batch in handle.batches() if len(part := _up_to(batch, self.epoch))]
-            for table, handle in self._handles.items()
-        }
+        batches = {}
+        for table, handle in self._handles.items():
+            parts = (_up_to(batch, self.epoch) for batch in handle.batches())
+            batches[table] = [_exact_from(part, exact_since.get(table, 0)) for part in parts if len(part)]
         self._writing = BackgroundWork("ikebana snapshot", lambda: self._write(shard, written, batches))
 
     def _write(self, shard: storage.Shard, written: WrittenBatches, batches: dict[str, list[StoredBatch]]) -> None:
@@ -343,6 +351,14 @@ def _up_to(batch: Any, epoch: int) -> StoredBatch:
     if included.all():
         return batch
     return _rows_of(batch, np.flatnonzero(included[batch.updates.tix]))
+
+
+def _exact_from(batch: StoredBatch, epoch: int) -> StoredBatch:
+    """A batch whose history before an epoch does not count."""
+    description = batch.description
+    if all(time[0] >= epoch for time in description.since):
+        return batch
+    return batch.described(Description(description.lower, description.upper, Antichain.of((epoch,))))
 
 
 def _owned(batch: StoredBatch, index: int, workers: int) -> StoredBatch:

@@ -136,6 +136,11 @@ class DurableTables:
             for flow in flows.values():
                 flow.demand(epoch + 1)
 
+    def begin_history(self, table: TableSpec, epoch: int) -> None:
+        """Note that the rows of a table were copied at an epoch."""
+        if self._storage is not None and table.stored_as:
+            self._storage.begin_history(table.stored_as, epoch)
+
     def write_snapshot(self, epoch: int, has_completed: Callable[[str, int], bool]) -> bool:
         """Begin to write a snapshot once its dataflows have completed the epoch; return whether it is written."""
         storage = self.storage

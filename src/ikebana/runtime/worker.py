@@ -197,6 +197,7 @@ class Worker:
                 if self.epoch:  # else no transaction was committed yet
                     rows = self.read(source, (self.epoch - 1,))
                     self._inputs.push_copied(self._inputs.tables[name], rows, values, self.epoch)
+                    self._durable.begin_history(self._inputs.tables[name], self.epoch)
             case DropTable(name):
                 self._inputs.drop_table(name)
             case Stage(columns=columns):
