@@ -1,6 +1,7 @@
 """`durability`: what a storage directory costs, and how long it takes to come back.
 
-Workers are processes of this machine. Measured, with and without storage, in one run:
+Workers are processes of this machine. Measured, with and without storage, by two engines that take turns, so that other
+work of the machine affects both:
 
 - inserts of one row, one after the other: their latency, beside the time that the disk itself takes to append as many
   bytes to a file and sync it (`fdatasync`);
@@ -27,12 +28,11 @@ over the time of coming back.
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -58,6 +58,9 @@ RECORD_BYTES = 1024
 
 LARGE_IDS, THREAD_IDS, SNAPSHOT_IDS = 1 << 40, 1 << 30, 1 << 31
 """Where the ids of the rows of a step begin."""
+
+BLOCK = 10
+"""How many changes an engine makes before it is the other one's turn."""
 
 SMALL_THREADS, NO_SNAPSHOT = 32, 1 << 60
 """Threads that write small transactions before an engine comes back, and a size that no log reaches meanwhile."""
@@ -88,97 +91,92 @@ class Durability(Scenario[DurabilityParameters]):
 
     def run(self, parameters: DurabilityParameters, progress: Progress) -> Results:
         with TemporaryDirectory(dir=parameters.folder or None) as folder:
-            names = ("sync", "stored", "replacements", "plain", "recovery", "more recovery")
+            names = ("sync", "changes", "replacements", "recovery", "more recovery")
             steps = iter(progress.track("measuring", names))
             next(steps)
             syncs = sync_milliseconds(Path(folder) / "syncs", parameters.commits)
             next(steps)
             with engine_on(Path(folder) / "changes", parameters) as engine:
-                stored = self._changes(engine, parameters, None)
+                with engine_on(None, parameters) as other:
+                    stored, plain = self._changes(Side(engine), Side(other), parameters)
                 next(steps)
                 amplification = self._amplification(engine, parameters)
-            next(steps)
-            with engine_on(None, parameters) as engine:
-                plain = self._changes(engine, parameters, [len(inserts) for inserts in stored.inserts_beside])
             next(steps)
             recovery = self._recovery(Path(folder) / "recovery", parameters, parameters.rows, parameters.small)
             next(steps)
             place, sizes = Path(folder) / "more", (parameters.more_rows, parameters.more_small)
             more = self._recovery(place, parameters, *sizes)
             recovery |= {f"more_{name}": value for name, value in more.items()}
+        one_row = parameters.commits / (sum(stored.commits) / 1e3)
+        by_threads = parameters.threads * (parameters.commits // parameters.threads) / stored.threads_seconds
+        large_rows = parameters.large_commits * parameters.large
+        load, plain_load = (float(np.median(side.load_seconds)) for side in (stored, plain))
         return {
             **percentiles("sync", "ms", syncs),
             **percentiles("commit", "ms", stored.commits),
             **percentiles("plain_commit", "ms", plain.commits),
             "commit_over_sync_ms": float(np.median(stored.commits) - np.median(syncs)),
-            "commits_per_s": stored.per_second,
-            "plain_commits_per_s": plain.per_second,
-            "threads_commits_per_s": stored.threads_per_second,
-            "threads_ratio": stored.threads_per_second / stored.per_second,
-            "large_rows_per_s": stored.large_rows_per_second,
-            "plain_large_rows_per_s": plain.large_rows_per_second,
-            "stored_ratio": stored.large_rows_per_second / plain.large_rows_per_second,
-            "loaded_rows_per_s": stored.loaded_rows_per_second,
-            "plain_loaded_rows_per_s": plain.loaded_rows_per_second,
-            "load_ratio": stored.loaded_rows_per_second / plain.loaded_rows_per_second,
-            **percentiles("commit_beside_snapshot", "ms", stored.beside_snapshots),
-            **percentiles("plain_commit_after_load", "ms", plain.beside_snapshots),
-            "snapshot_ratio": (p99(stored.beside_snapshots) - float(np.median(syncs))) / p99(plain.beside_snapshots),
+            "commits_per_s": one_row,
+            "plain_commits_per_s": parameters.commits / (sum(plain.commits) / 1e3),
+            "threads_commits_per_s": by_threads,
+            "threads_ratio": by_threads / one_row,
+            "large_rows_per_s": large_rows / stored.large_seconds,
+            "plain_large_rows_per_s": large_rows / plain.large_seconds,
+            "stored_ratio": plain.large_seconds / stored.large_seconds,
+            "loaded_rows_per_s": parameters.rows / load,
+            "plain_loaded_rows_per_s": parameters.rows / plain_load,
+            "load_ratio": plain_load / load,
+            **percentiles("commit_beside_snapshot", "ms", stored.beside),
+            **percentiles("plain_commit_after_load", "ms", plain.beside),
+            "snapshot_ratio": (p99(stored.beside) - float(np.median(syncs))) / p99(plain.beside),
             **amplification,
             **recovery,
             "commit_ms": ccdf(stored.commits),
             "plain_commit_ms": ccdf(plain.commits),
-            "commit_beside_snapshot_ms": ccdf(stored.beside_snapshots),
+            "commit_beside_snapshot_ms": ccdf(stored.beside),
             "sync_ms": ccdf(syncs),
         }
 
     # With and without storage.
 
-    def _changes(self, engine: Engine, parameters: DurabilityParameters, beside: Sequence[int] | None) -> Rates:
-        """What changes cost. `beside` has the number of inserts after each load, if there are no snapshots."""
-        table = new_table(engine)
-        milliseconds = [insert_one(table, number) for number in range(parameters.commits)]
-        seconds = insert_by_threads(table, parameters)
+    def _changes(self, stored: Side, plain: Side, parameters: DurabilityParameters) -> tuple[Side, Side]:
+        """What changes cost, with and without storage."""
+        sides = (stored, plain)
+        for first in range(0, parameters.commits, BLOCK):
+            for side in sides:
+                numbers = range(first, min(first + BLOCK, parameters.commits))
+                side.commits += [insert_one(side.table, number) for number in numbers]
+        share = parameters.commits // parameters.threads
+        for first in range(0, share, BLOCK):
+            for side in sides:
+                numbers = range(first, min(first + BLOCK, share))
+                side.threads_seconds += insert_by_threads(side.table, parameters.threads, numbers)
+        for first in range(0, parameters.large_commits, BLOCK):
+            for side in sides:
+                watch = Stopwatch()
+                for number in range(first, min(first + BLOCK, parameters.large_commits)):
+                    side.table.insert(columns(LARGE_IDS + number * parameters.large, parameters.large))
+                side.large_seconds += watch.seconds
+        for _ in range(parameters.snapshots):
+            self._beside_snapshot(stored, parameters.rows, None)
+            self._beside_snapshot(plain, parameters.rows, len(stored.beside))
+        rows = parameters.commits + parameters.threads * share + parameters.large_commits * parameters.large
+        for side in sides:
+            self.verify(count(side.engine) == rows + len(side.beside), "the table has all rows")
+        return sides
+
+    def _beside_snapshot(self, side: Side, rows: int, inserts: int | None) -> None:
+        """Load a table, and insert rows into the other one, beside a snapshot, or until there are so many inserts."""
+        loaded, content = new_table(side.engine, "loaded"), columns(0, rows)
         watch = Stopwatch()
-        for number in range(parameters.large_commits):
-            table.insert(columns(LARGE_IDS + number * parameters.large, parameters.large))
-        large_seconds = watch.seconds
-        by_threads = parameters.threads * (parameters.commits // parameters.threads)
-        expected = parameters.commits + by_threads + parameters.large_commits * parameters.large
-        self.verify(count(engine) == expected, "the table has all rows")
-        inserts, load_seconds = self._beside_snapshots(engine, table, parameters, beside)
-        inserted = sum(map(len, inserts))
-        self.verify(count(engine) == expected + inserted, "the table has the rows inserted beside snapshots")
-        return Rates(
-            milliseconds,
-            parameters.commits / (sum(milliseconds) / 1e3),
-            by_threads / seconds,
-            parameters.large_commits * parameters.large / large_seconds,
-            parameters.rows / float(np.median(load_seconds)),
-            inserts,
-        )
-
-    def _beside_snapshots(
-        self, engine: Engine, table: Table, parameters: DurabilityParameters, beside: Sequence[int] | None
-    ) -> tuple[list[list[float]], list[float]]:
-        """The milliseconds of inserts of one row, after each load and beside a snapshot, and the seconds of the loads.
-
-        With `beside` there are no snapshots, and so many inserts after each load.
-        """
-        inserts: list[list[float]] = []
-        load_seconds = []
-        rows, ids = columns(0, parameters.rows), itertools.count(SNAPSHOT_IDS)
-        for at in range(parameters.snapshots):
-            loaded, watch = new_table(engine, "loaded"), Stopwatch()
-            loaded.insert(rows)
-            load_seconds.append(watch.seconds)
-            self.verify(loaded.lookup_rows(id=0).num_rows == 1, "the loaded rows can be read")
-            if beside is None:
-                inserts.append(insert_beside(table, ids, partial(take_snapshot, engine)))
-            else:
-                inserts.append([insert_one(table, next(ids)) for _ in range(beside[at])])
-            engine.drop_table("loaded")
-        return inserts, load_seconds
+        loaded.insert(content)
+        side.load_seconds.append(watch.seconds)
+        self.verify(loaded.lookup_rows(id=0).num_rows == 1, "the loaded rows can be read")
+        if inserts is None:
+            side.beside += insert_beside(side.table, len(side.beside), partial(take_snapshot, side.engine))
+        else:
+            side.beside += [insert_one(side.table, SNAPSHOT_IDS + at) for at in range(len(side.beside), inserts)]
+        side.engine.drop_table("loaded")
 
     def _amplification(self, engine: Engine, parameters: DurabilityParameters) -> dict[str, float]:
         """Write amplification, if the system counts the bytes that processes write."""
@@ -248,20 +246,19 @@ def _is_above(row: Any, *, limit: int) -> Any:
     return pc.greater(row["value"], limit)
 
 
-@dataclass(frozen=True)
-class Rates:
-    """The milliseconds of each commit of one row, by itself and beside snapshots, and rates."""
+@dataclass
+class Side:
+    """An engine with or without storage, and what was measured: milliseconds of inserts of one row, and seconds."""
 
-    commits: list[float]
-    per_second: float
-    threads_per_second: float
-    large_rows_per_second: float
-    loaded_rows_per_second: float
-    inserts_beside: list[list[float]]  # for each snapshot
+    engine: Engine
+    commits: list[float] = field(default_factory=list)
+    threads_seconds: float = 0.0
+    large_seconds: float = 0.0
+    load_seconds: list[float] = field(default_factory=list)
+    beside: list[float] = field(default_factory=list)
 
-    @property
-    def beside_snapshots(self) -> list[float]:
-        return [milliseconds for inserts in self.inserts_beside for milliseconds in inserts]
+    def __post_init__(self) -> None:
+        self.table = new_table(self.engine)
 
 
 @contextmanager
@@ -335,22 +332,25 @@ def sync_milliseconds(path: Path, times: int) -> list[float]:
     return milliseconds
 
 
-def insert_by_threads(table: Table, parameters: DurabilityParameters) -> float:
-    """The seconds in which several threads insert rows, one at a time."""
-    share = parameters.commits // parameters.threads
+def insert_by_threads(table: Table, threads: int, numbers: range) -> float:
+    """The seconds in which several threads insert rows, one at a time, each of them with these numbers."""
     watch = Stopwatch()
-    in_threads(
-        parameters.threads, lambda thread, number: insert_one(table, THREAD_IDS + thread * share + number), share
-    )
+    work = partial(_insert_of_thread, table, numbers)
+    in_threads(threads, work, len(numbers))
     return watch.seconds
 
 
-def insert_beside(table: Table, ids: Iterator[int], work: Callable[[], None]) -> list[float]:
+def _insert_of_thread(table: Table, numbers: range, thread: int, at: int) -> float:
+    return insert_one(table, THREAD_IDS + (thread << 20) + numbers[at])
+
+
+def insert_beside(table: Table, first: int, work: Callable[[], None]) -> list[float]:
     """Insert rows, one at a time, while another thread does some work; return the milliseconds of each insert."""
-    milliseconds, thread = [], threading.Thread(target=work)
+    milliseconds: list[float] = []
+    thread = threading.Thread(target=work)
     thread.start()
     while thread.is_alive():
-        milliseconds.append(insert_one(table, next(ids)))
+        milliseconds.append(insert_one(table, SNAPSHOT_IDS + first + len(milliseconds)))
     return milliseconds
 
 
