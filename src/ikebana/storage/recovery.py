@@ -394,12 +394,13 @@ class Recovery:
         return self._entries[shard]
 
     def _read(self, source: Source, shard: int | None) -> Iterator[_Entry]:
+        covered, uncommitted = source.covered, self._base.uncommitted
         for number, pins in source.logs.items():
             if shard is None or number == shard:
                 for stored in read_log(self._directory, pins):
                     record = stored.record
-                    is_committed = record.transaction not in self._base.uncommitted
-                    if record.kind is Kind.TRANSACTION and is_committed and record.epoch > source.covered:
+                    is_committed = record.transaction not in uncommitted
+                    if record.kind is Kind.TRANSACTION and is_committed and record.epoch > covered:
                         yield _Entry(source, number, stored)
 
     @property
