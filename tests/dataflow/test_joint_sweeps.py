@@ -19,6 +19,7 @@ from ikebana import graph
 from ikebana.cluster.inprocess import Faults, InProcess
 from ikebana.engine import Engine, Table, View
 from ikebana.engine.collection import Collection
+from ikebana.engine.delta_join import natural_join
 from ikebana.errors import DataflowError
 from ikebana.kernels import opcodes
 from ikebana.runtime import joint_sweeps
@@ -57,6 +58,8 @@ VIEWS: Views = {
     "sums by value": lambda a, b: a.select("v", w="k").join(b.select("v", "k"), on="v").sum("k", "w"),
     "of counts": lambda a, b: a.count("k").select("k", n="count").join(b.count("v").select(k="v", m="count"), on="k"),
     "reach": lambda a, b: graph.reach(a.select(src="k", dst="v").distinct(), b.select(node="k").distinct()),
+    "delta join": lambda a, b: natural_join(a.select("k", "v"), b.select("v", w="k")).count("w"),
+    "other delta join": lambda a, b: natural_join(b.select("v", w="k"), a.select("k", "v")).sum("k", "w"),
     "greatest": lambda a, b: a.select("v", "k").concat(b.select("v", "k")).max("v"),
 }
 
@@ -155,6 +158,7 @@ def counted(engine: Engine) -> Iterator[Counter[str]]:
         for _, message in cluster.workers[index].outbox:
             if isinstance(message, JointMessage):
                 counts["joint" if message.depth else "proposals"] += 1
+                counts["depth"] = max(counts["depth"], message.depth)
             elif isinstance(message, DataflowMessage):
                 counts["single"] += 1
         send(cluster, index)
@@ -220,6 +224,23 @@ def test_a_small_change_concerns_few_of_many_workers(workers: int) -> None:
     assert counts["programs"] <= 3 * dataflows, "programs run where there are rows"
     assert all(sum(read(view).values()) == 20 for view in views)
     engine.close()
+
+
+def test_a_delta_join_does_not_wait_for_an_index_that_it_does_not_read() -> None:
+    """Changes of orders are looked up among people, and then counted: the index of orders is for changes of people."""
+    with Engine(2) as engine:
+        orders = engine.table("orders", {"id": pa.int64(), "who": pa.int64()}, key="id")
+        people = engine.table("people", {"who": pa.int64(), "city": pa.int64()}, key="who")
+        people.insert({"who": list(range(60)), "city": [who % 20 for who in range(60)]})
+        view = engine.install("view", natural_join(orders, people).count("city"))
+        for at in range(20):
+            with counted(engine) as counts:
+                orders.insert({"id": [at], "who": [at]})
+                engine.wait()
+            assert at < 3 or counts["depth"] <= 3, "one for each of two exchanges, and one for the end"
+            assert at < 3 or not counts["single"]
+        people.upsert({"who": [3], "city": [21]})  # now the index is read, with all that was changed
+        assert read(view) == {(city, 1): 1 for city in (*range(3), *range(4, 20), 21)}
 
 
 # Isolation.

@@ -9,12 +9,14 @@ until no worker has work left at a later round; rounds without work on any worke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 
+from ikebana.operators.arrangement_views import ViewOperator
 from ikebana.operators.loops import Leave
 from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.protocol import Operator, Output, Steps
 from ikebana.operators.span import Rounds, Span
+from ikebana.operators.streams import Arranged, Stream
 from ikebana.plan.reachability import Signal
 
 AnyOperator = Operator[Output | None]
@@ -69,6 +71,17 @@ class Scope:
             else:
                 yield item
 
+    def readers(self, output: Output) -> list[int]:
+        """The positions of the items that read an output, directly or through views of it, which do not count."""
+        seen, readers = [output], list[int]()
+        for position, item in enumerate(self.items):
+            if any(read is one for read in read_by([item]) for one in seen):
+                if isinstance(item, ViewOperator):
+                    seen.append(item.out)
+                else:
+                    readers.append(position)
+        return readers
+
 
 class LoopScope(Scope, Operator[None]):
     """A loop: visits its operators round by round until no worker has work left."""
@@ -94,3 +107,16 @@ class LoopScope(Scope, Operator[None]):
     def next_round(self, prefix: Rounds, after: int) -> int | None:
         rounds = (operator.next_round(prefix, after) for operator in self.items)
         return min((round_ for round_ in rounds if round_ is not None), default=None)
+
+
+def read_by(items: Iterable[AnyOperator]) -> list[Output]:
+    """What items read from others: what their operators refer to, but do not write themselves."""
+    inner = [part for item in items for part in (item.operators() if isinstance(item, LoopScope) else (item,))]
+    referred: dict[int, Output] = {}
+    for operator in inner:
+        for value in vars(operator).values():
+            for output in value if isinstance(value, tuple | list) else (value,):
+                if isinstance(output, Stream | Arranged):
+                    referred[id(output)] = output
+    own = {id(operator.out) for operator in inner}
+    return [output for key, output in referred.items() if key not in own]

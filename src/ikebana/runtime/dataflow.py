@@ -36,6 +36,7 @@ import hashlib
 import itertools
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -72,6 +73,16 @@ _ORDERS = itertools.count()
 
 MOST_BEHIND = 4
 """On several workers, a dataflow that is more epochs behind does them in one sweep, and not one after the other."""
+
+
+class Reach(NamedTuple):
+    """What changes of some sources come to in a dataflow that has a program."""
+
+    route: Route
+    changes_result: bool
+    """Whether the result may change."""
+    read: frozenset[Dataflow]
+    """The dataflows whose results are read, of those that it imports."""
 
 
 class Dataflow:
@@ -122,7 +133,7 @@ class Dataflow:
         """The dataflow in joint messages, the same on all workers."""
         self._sweeps_alone = False  # whether the next sweep is its own
         self._is_joint_kind: bool | None = None  # None if not known yet
-        self._reached: dict[tuple[bool, ...], tuple[int, Route, bool]] = {}  # see `reach`
+        self._reached: dict[tuple[bool, ...], tuple[int, Reach]] = {}  # see `reach`
         self._ever_reached = -1  # operators that changes have ever reached
         self._signalled: dict[tuple[bool, ...], int] = {}  # how many were so, after changes of these sources
         self._find, self._find_input, self.wake = find, find_input, wake
@@ -514,16 +525,21 @@ class Dataflow:
             if isinstance(source, sources.InputSource | sources.ImportedArrangement) and source.next_change() == epoch
         ]
 
-    def reach(self, changed: tuple[bool, ...]) -> tuple[Route, bool]:
-        """Prepare a sweep by a program, where some sources have changes on some worker; return the route, and whether
-        the result may change."""
+    def reach(self, changed: tuple[bool, ...]) -> Reach:
+        """Prepare a sweep by a program, where some sources have changes on some worker."""
         known = self._reached.get(changed)
         if known is None or known[0] != self._ever_reached:
             self._signal([(now, now) for now in changed])
             reached, program = self._root.reached(), self._program()
             assert program is not None
-            known = self._reached[changed] = self._ever_reached, program.route(reached), reached[self._result_at]
-        return known[1], known[2]
+            read = [
+                origin
+                for source, origin in zip(self._sources, self.importing, strict=True)
+                if origin is not None and any([reached[at] for at in self._root.readers(source.out)])
+            ]
+            reach = Reach(program.route(reached), reached[self._result_at], frozenset(read))
+            known = self._reached[changed] = self._ever_reached, reach
+        return known[1]
 
     def _signal(self, changed: Sequence[tuple[bool, bool]]) -> None:
         """Find out what changes can reach in a new sweep."""
@@ -546,6 +562,8 @@ class Dataflow:
         """Commit what the program has done at an epoch, if it had any rows here."""
         if workspace is not None:
             self.program.commit(workspace, epoch, fresh)
+        else:
+            self.program.skip(epoch)
         self.programs_run += 1
         self.advance(epoch + 1)
 

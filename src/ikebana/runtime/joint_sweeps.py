@@ -2,8 +2,10 @@
 
 One proposal for all dataflows, and one message for each peer at each *depth*. At a depth, the programs of all dataflows
 that can run do so up to their next stop (`ikebana.runtime.routes`), and what they have for a peer is one message. A
-dataflow that imports the arrangement of another starts at the depth at which that one ends, and reads what it has
-written before it is committed. A program that is done commits once all workers have said that theirs are.
+dataflow that reads the arrangement of another in this sweep starts at the depth at which that one ends, and reads what
+it has written before it is committed. One that imports an arrangement without reading it, as a delta join does unless
+certain tables change, does not wait. A program that is done commits once all workers have said that theirs are, and
+after those that it imports.
 
 **Proposals.** A worker proposes joint sweep `number` when a dataflow has changes or is asked for an epoch, or when a
 peer has proposed it. A proposal says up to which epoch this worker has closed its inputs, the least epoch of the
@@ -47,10 +49,9 @@ import numpy as np
 from ikebana.encoding.lanes import Lane
 from ikebana.kernels import opcodes
 from ikebana.operators.span import NEVER
-from ikebana.runtime.dataflow import MOST_BEHIND, Dataflow
+from ikebana.runtime.dataflow import MOST_BEHIND, Dataflow, Reach
 from ikebana.runtime.exchanged_rows import Entry, Outgoing, entries
 from ikebana.runtime.messages import JointMessage
-from ikebana.runtime.routes import Route
 from ikebana.runtime.workspaces import Workspace, Workspaces
 from ikebana.trace.batch import StoredBatch
 
@@ -65,7 +66,7 @@ LONG = 32
 """After so many depths of a joint sweep, the next one need not wait for it."""
 
 WAITS, RUNS, ENDED, FAILED = range(4)
-"""A dataflow in a joint sweep, on one worker: it waits for those that it imports, runs or has stopped, is done, or
+"""A dataflow in a joint sweep, on one worker: it waits for those that it reads, runs or has stopped, is done, or
 cannot be done here, which the other workers do not know yet."""
 
 
@@ -127,16 +128,23 @@ class Report(NamedTuple):
 class Participant:
     """A dataflow in a joint sweep, on this worker."""
 
-    def __init__(self, flow: Dataflow, route: Route, imports: list[Participant]) -> None:
-        self.flow, self.route, self.imports, self.program = flow, route, imports, flow.program
-        self.importers: list[Participant] = []
-        for other in imports:
+    def __init__(self, flow: Dataflow, reach: Reach, imports: list[Participant]) -> None:
+        self.flow, self.route, self.imports, self.program = flow, reach.route, imports, flow.program
+        self.awaited = [other for other in imports if other.flow in reach.read]
+        self.importers: list[Participant] = []  # those that await it
+        for other in self.awaited:
             other.importers.append(self)
         self.state, self.stop, self.round = WAITS, 0, 0
         self.next_pc = 0  # where the program goes on
         self.has_rows = False  # whether it starts with rows on this worker
         self.workspace: Workspace | None = None  # None as long as it has had no rows on this worker
         self.fresh: StoredBatch | None = None  # what it adds to its result
+
+    @property
+    def is_early(self) -> bool:
+        """Whether a dataflow that it imports is not done. Then it must not be complete either: its sources would later
+        get changes at an epoch that is over."""
+        return any([other.state != ENDED for other in self.imports])
 
 
 class JointSweep:
@@ -163,7 +171,7 @@ class JointSweep:
     def run(self) -> None:
         """Run all programs that can run up to their next stop."""
         for participant in self.participants.values():
-            if participant.state == WAITS and all([other.state == ENDED for other in participant.imports]):
+            if participant.state == WAITS and all([other.state == ENDED for other in participant.awaited]):
                 participant.state = RUNS
                 if participant.has_rows:
                     self._guard(participant, self._start)
@@ -319,7 +327,9 @@ class JointSweep:
     def _commit_ended(self) -> list[Dataflow]:
         """Commit the programs that are done on all workers: all, if nobody has anything to say any more."""
         ended = [
-            participant for participant in self.participants.values() if participant.state == ENDED or not self.speakers
+            participant
+            for participant in self.participants.values()
+            if not self.speakers or (participant.state == ENDED and not participant.is_early)
         ]
         for participant in ended:
             self._guard(participant, self._commit)
@@ -553,11 +563,11 @@ class JointSweeps:
                 excluded |= _with_importers([flow])
                 self._leave_out(flow)
                 continue
-            route, may_change = flow.reach(flags)
+            reach = flow.reach(flags)
             imports = [participants[origin] for origin in flow.importing if origin in participants]
-            participant = participants[flow] = Participant(flow, route, imports)
+            participant = participants[flow] = Participant(flow, reach, imports)
             participant.has_rows = flow.label in own
-            if may_change:
+            if reach.changes_result:
                 results.add(flow)
         return participants
 

@@ -11,14 +11,12 @@ Cost: about a millisecond for a dataflow of ten operators; nothing is compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from ikebana.operators.arrange import Maintainer
 from ikebana.operators.arrangement_views import ViewOperator
 from ikebana.operators.program import ProgramBuilder
-from ikebana.operators.protocol import Output
-from ikebana.operators.streams import Arranged, Stream
-from ikebana.plan.scopes import AnyOperator, LoopScope, Scope
+from ikebana.plan.scopes import Scope, read_by
 from ikebana.runtime import program as programs
 from ikebana.runtime.program import Program
 from ikebana.runtime.workspaces import Workspaces
@@ -75,18 +73,5 @@ class Lowered:
         views = [position for position in written if isinstance(items[position], ViewOperator)]
         self.positions = frozenset(written) - frozenset(views)  # views must show the others what they read
         others = [item for position, item in enumerate(items) if position not in self.positions]
-        outputs = [(output, builder.offered(output)) for output in _read_by(others) if builder.register(output)]
+        outputs = [(output, builder.offered(output)) for output in read_by(others) if builder.register(output)]
         return Program(builder, result, trace, self._workspaces, outputs)
-
-
-def _read_by(operators: Iterable[AnyOperator]) -> list[Output]:
-    """What operators read from others: what they refer to, but do not write themselves."""
-    inner = [part for item in operators for part in (item.operators() if isinstance(item, LoopScope) else (item,))]
-    referred: dict[int, Output] = {}
-    for operator in inner:
-        for value in vars(operator).values():
-            for output in value if isinstance(value, tuple | list) else (value,):
-                if isinstance(output, Stream | Arranged):
-                    referred[id(output)] = output
-    own = {id(operator.out) for operator in inner}
-    return [output for key, output in referred.items() if key not in own]

@@ -362,6 +362,11 @@ class Program:
             trace.commit_memtable()
         self._publish(workspace, epoch, fresh)
 
+    def skip(self, epoch: int) -> None:
+        """Forget the input at an epoch at which nothing reads it on this worker."""
+        for source, _ in self._inputs:
+            source.loaded(epoch)
+
     def result(self, workspace: Workspace, epoch: int) -> StoredBatch | None:
         """What a program that is done adds to the result, if it adds anything."""
         return None if self._result is None else self._fresh_batch(workspace, self._result, epoch)
