@@ -167,6 +167,7 @@ class WorkerProcess:
         self._poller = zmq.Poller()
         for source in (self._driver, self._inbox, self._clients, self._pipe.fileno()):
             self._poller.register(source, zmq.POLLIN)
+        self._readable: set[Any] | None = None  # where something has arrived; None if that is not known
         self._stop_watching: list[Callable[[], None]] = []
         if config.watches_connections:
             self._stop_watching.append(launch.exit_with([Sockets.watch(self._driver)]))
@@ -240,11 +241,7 @@ class WorkerProcess:
 
     def _turn(self) -> None:
         """Receive, work and send once; if there is nothing left to do, answer `Idle` and wait."""
-        received = self._receive_from_pipe()
-        received |= self._receive(self._driver)
-        received |= self._receive(self._inbox)
-        self._send_replies()
-        received |= self._receive_from_clients()
+        received = self._receive_all()
         worked = self._work()
         self._send_results()
         if worked or received:
@@ -255,7 +252,7 @@ class WorkerProcess:
             self._idle = []
             self._send_replies()
             if not self._stopped:
-                self._block()
+                self._readable = self._block()
 
     def _work(self) -> bool:
         """Let the worker work for a while, or until it has something to send. Return whether it had anything to do."""
@@ -267,8 +264,11 @@ class WorkerProcess:
                 break
         return True
 
-    def _block(self) -> None:
-        """Wait until something arrives; after a while, merge traces, and then release unused memory."""
+    def _block(self) -> set[Any]:
+        """Wait until something arrives; after a while, merge traces, and then release unused memory.
+
+        Return the sockets at which something has arrived, and the pipe's file descriptor if it has there.
+        """
         events = self._poller.poll(_QUIET_MS)
         while not events and self.worker.merge_some():
             events = self._poller.poll(0)
@@ -276,7 +276,22 @@ class WorkerProcess:
         if not events:
             self._memory.trim()
             release_unused_memory()
-            self._poller.poll()
+            events = self._poller.poll()
+        return {source for source, _ in events}
+
+    def _receive_all(self) -> bool:
+        """Handle the messages that have arrived. Return whether there were any."""
+        readable, self._readable = self._readable, None
+        if readable is None:  # the last turn has not waited; asking once for all sockets is cheaper than each
+            readable = {source for source, _ in self._poller.poll(0)}
+        if not readable:
+            return False
+        received = self._pipe.fileno() in readable and self._receive_from_pipe()
+        for socket in (self._driver, self._inbox):
+            received |= socket in readable and self._receive(socket)
+        self._send_replies()
+        received |= self._clients in readable and self._receive_from_clients()
+        return received
 
     def _receive(self, socket: Socket) -> bool:
         """Handle the messages that have arrived at a socket, up to a limit. Return whether there were any."""
