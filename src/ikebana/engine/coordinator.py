@@ -295,7 +295,7 @@ class Coordinator:
                 raise
             with defer_interrupts():
                 epoch = self.epoch
-                self.apply(transaction, epoch)
+                self.apply(transaction, epoch, parts)
             return epoch
 
     def _commit_on(self, worker: int, check: Check) -> int:
@@ -305,7 +305,7 @@ class Coordinator:
         so that the workers agree on it.
         """
         transaction, epoch = check.transaction, self.epoch
-        commit = Commit(transaction, epoch + 1, self._oldest_without(transaction))
+        commit = Commit(transaction, epoch + 1, self._oldest_without(transaction), _changed(check.parts))
         try:
             error = problem_error(self.ask_once(CheckAndCommit(check, commit), worker, self.cluster))
             if error is not None:
@@ -328,10 +328,14 @@ class Coordinator:
                 self.advance()
             raise
 
-    def apply(self, transaction: int, epoch: int) -> None:
-        """Apply a transaction that was checked for an epoch, and close that epoch; the lock is held."""
+    def apply(self, transaction: int, epoch: int, parts: Any) -> None:
+        """Apply a transaction that was checked for an epoch, and close that epoch; the lock is held.
+
+        `parts` are as for `commit`.
+        """
         try:
-            self.send(Commit(transaction, epoch + 1, self._end(transaction)), None, self.cluster)
+            commit = Commit(transaction, epoch + 1, self._end(transaction), _changed(parts))
+            self.send(commit, None, self.cluster)
         finally:
             self.open_epoch(epoch + 1)
 
@@ -359,6 +363,11 @@ class Coordinator:
         """The oldest transaction that has not ended, other than this one."""
         with self._open_lock:
             return min((number for number in self._open if number != transaction), default=transaction + 1)
+
+
+def _changed(parts: Any) -> tuple[str, ...]:
+    """The tables of the parts of a transaction."""
+    return tuple([table for table, _ in parts])
 
 
 def problem_error(verdicts: list[Verdict]) -> ChangeError | None:

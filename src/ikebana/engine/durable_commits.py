@@ -244,7 +244,7 @@ class DurableCommits:
             for table, _ in candidate.parts:
                 self._coordinator.definitions.last_changes[table] = attempt.epoch
             with suppress(IkebanaError):  # a worker has ended since: the transaction comes back from the logs
-                self._coordinator.apply(candidate.transaction, attempt.epoch)
+                self._coordinator.apply(candidate.transaction, attempt.epoch, candidate.parts)
             self._on_commit(candidate, log_bytes)
 
     def _abort(self, undecided: Sequence[tuple[Candidate, ToPrepare]], error: BaseException) -> None:

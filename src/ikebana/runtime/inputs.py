@@ -127,6 +127,10 @@ class Inputs:
         for sources in self._sources.values():
             sources.pop(dataflow, None)
 
+    def readers(self, name: str) -> Collection[str]:
+        """The dataflows that have a source of an input or a table, if it exists."""
+        return self._sources.get(name, {}).keys()
+
     def is_of_table(self, dataflow: str) -> bool:
         """Whether a dataflow is the one that holds the rows of a table."""
         return any(table.dataflow == dataflow for table in self.tables.values())

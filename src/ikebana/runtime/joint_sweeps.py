@@ -7,8 +7,8 @@ it has written before it is committed. One that imports an arrangement without r
 certain tables change, does not wait. A program that is done commits once all workers have said that theirs are, and
 after those that it imports.
 
-**Proposals.** A worker proposes joint sweep `number` when a dataflow has changes or is asked for an epoch, or when a
-peer has proposed it. A proposal says up to which epoch this worker has closed its inputs, the least epoch of the
+**Proposals.** A worker proposes joint sweep `number` when a dataflow has changes or is asked for an epoch, when a peer
+has proposed it, or when it is told that a peer has changes of a table that dataflows read. A proposal says up to which epoch this worker has closed its inputs, the least epoch of the
 changes that wait here, the sources that have them, the dataflows whose frontier somebody waits for, and the dataflows
 that are *apart*: those that have a sweep of their own, or need one. A worker answers a proposal when it has closed the
 same epochs. From all proposals every worker derives the same: the epoch, and by reachability who takes part. A
@@ -377,6 +377,7 @@ class JointSweeps:
         self._ready: dict[str, Dataflow] = {}  # dataflows that want to take part
         self._apart: dict[str, Dataflow] = {}  # dataflows that cannot take part
         self._stated_apart: set[str] | None = None  # those that the last proposal has named, until all have proposed
+        self._is_expected = False  # whether some worker has changes, and none has proposed a sweep of them yet
         self._held: list[Dataflow] = []  # dataflows that were woken while they could not be attended to
         self._running: dict[int, JointSweep] = {}  # by number
 
@@ -447,7 +448,15 @@ class JointSweeps:
         """Whether the next step may be a proposal."""
         if self._stated_apart is not None or any([sweep.depth < LONG for sweep in self._running.values()]):
             return False
-        return bool(self._ready) or (self._number, PROPOSAL) in self._inbox
+        return bool(self._ready) or self._is_expected or (self._number, PROPOSAL) in self._inbox
+
+    def expect(self, flows: Iterable[Dataflow]) -> None:
+        """Expect a joint sweep, because some worker has changes of these dataflows: propose it before others have.
+
+        What they propose arrives at the worker with the changes while it still sweeps the tables themselves.
+        """
+        reading = _with_importers(flows)
+        self._is_expected |= any([not flow.is_local and flow.name not in self._apart for flow in reading])
 
     def step(self, closed: int) -> tuple[bool, list[Dataflow]]:
         """Go on; return whether anything was done, and the dataflows that have completed epochs, which may want more.
@@ -456,12 +465,12 @@ class JointSweeps:
         """
         completed: list[Dataflow] = []
         has_worked = any([self._continue(number, sweep, completed) for number, sweep in list(self._running.items())])
+        if not has_worked and self.may_propose:  # else there may be dataflows that were woken just now
+            has_worked = self._propose(closed)
         if self._stated_apart is not None:
             proposals = self._inbox[self._number, PROPOSAL]
             if len(proposals) == self._workers:
                 return True, completed + self._begin(proposals)
-        elif not has_worked and self.may_propose:  # else there may be dataflows that were woken just now
-            has_worked = self._propose(closed)
         return has_worked, completed
 
     def _leave_out(self, flow: Dataflow) -> None:
@@ -491,8 +500,9 @@ class JointSweeps:
         proposed = self._inbox.get((self._number, PROPOSAL), {})
         if any(Proposal.decode(body).target > closed for body in proposed.values()):
             return False  # until this worker has closed the same epochs
-        if not (proposed or wanted or epoch < NEVER):
+        if not (proposed or wanted or epoch < NEVER or self._is_expected):
             return False
+        self._is_expected = False
         changed = [flow for flow, first in changes.items() if first == epoch < NEVER]
         sources = [cell for flow in changed for at in flow.changed_sources(epoch) for cell in (flow.label, at)]
         busy = [participant.flow for sweep in self._running.values() for participant in sweep.participants.values()]

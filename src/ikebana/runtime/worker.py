@@ -206,10 +206,13 @@ class Worker:
                     self._transactions.stage(command)
                 else:
                     self._transactions.refuse(command, reason)
-            case Commit(transaction, epoch, oldest):
+            case Commit(transaction, epoch, oldest, changed):
                 for name, changes in self._transactions.end(transaction, oldest):
                     self._inputs.push_to_table(name, changes, epoch - 1)
                 self._advance(epoch)
+                if self._joint is not None:
+                    names = [dataflow for table in changed for dataflow in self._inputs.readers(table)]
+                    self._joint.expect([self.flows[name] for name in names if name in self.flows])
             case Abort(transaction, oldest):
                 self._transactions.end(transaction, oldest)
             case BeginSnapshot(epoch):

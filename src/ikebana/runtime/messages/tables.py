@@ -95,12 +95,13 @@ class Stage:
 class Commit:
     """Apply the checked changes of a transaction at the current epoch, and close the epochs before `epoch`.
 
-    All transactions before `oldest` have ended.
+    All transactions before `oldest` have ended. Some worker has changes of the tables `changed`.
     """
 
     transaction: int
     epoch: int
     oldest: int
+    changed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
