@@ -171,18 +171,19 @@ class ImportedArrangement(Source[Arranged]):
         handle: Handle,
         demand: Callable[[int], bool],
         start: Callable[[], int],
-        is_closed: Callable[[], bool],
+        upstream: Arranged,
         on_batch: Callable[[], None],
         known_upper: Callable[[], int],
     ) -> None:
-        """`known_upper` returns the epoch before which the maintaining dataflow has no changes that the trace lacks. It
+        """`upstream` is what the other dataflow writes. `known_upper` returns the epoch before which the maintaining dataflow has no changes that the trace lacks. It
         may be later than the trace says: a dataflow without changes does nothing."""
         self._known_upper, self._reached = known_upper, 0
-        self._handle, self._demand, self._started_at, self._is_closed = handle, demand, start, is_closed
+        self._handle, self._demand, self._started_at, self._upstream = handle, demand, start, upstream
         self._queue = handle.import_()
         self._queue.on_push = on_batch
         self._has_replayed = False  # whether a sweep has processed the history
         self._waiting: list[Batch] = []
+        self._first = NEVER  # the least epoch of these
         self._offered: StoredBatch | None = None  # for a program, before it is in the trace
         self._since = max((time[0] for time in handle.frontier), default=0)
         self._start = from_epoch(self._since, 1)
@@ -200,17 +201,19 @@ class ImportedArrangement(Source[Arranged]):
 
     @property
     def last(self) -> int:
-        return self.available if self._is_closed() else NEVER
+        return self.available if self._upstream.closed else NEVER
 
     @property
     def has_changes(self) -> bool:
-        self._take()
-        return bool(self._waiting) or self._must_replay
+        return self.next_change() != NEVER or self._must_replay
 
     def _take(self) -> None:
         """Take the batches that have arrived."""
         if self._queue.waiting:
-            self._waiting += [batch for batch in self._queue.take() if len(batch)]
+            self._keep([*self._waiting, *(batch for batch in self._queue.take() if len(batch))])
+
+    def _keep(self, waiting: list[Batch]) -> None:
+        self._waiting, self._first = waiting, min([int(batch.times[0, 0]) for batch in waiting], default=NEVER)
 
     @property
     def _must_replay(self) -> bool:
@@ -236,13 +239,13 @@ class ImportedArrangement(Source[Arranged]):
     def visit(self, span: Span) -> None:
         """Give the batches at the epochs of this sweep, the history first."""
         self._take()
-        self.out.replayed = not self._has_replayed
+        self.out.replayed, all_waiting = not self._has_replayed, self._waiting
         if not self._has_replayed:
             self._has_replayed = True
-            self._waiting = [*self._queue.history, *self._waiting]
+            all_waiting = [*self._queue.history, *self._waiting]
             self._queue.history = []  # so that the batches live only as long as the trace holds them
         fresh, later = list[Batch](), list[Batch]()
-        for waiting in self._waiting:
+        for waiting in all_waiting:
             batch = Advanced(waiting, self._start)
             times = batch.times
             due = span.fresh(times)
@@ -250,7 +253,8 @@ class ImportedArrangement(Source[Arranged]):
                 fresh.append(batch if due.all() else Restricted(batch, span.fresh))
             if (times[:, 0] >= span.upper).any():
                 later.append(waiting)
-        self.out.fresh, self._waiting = fresh, later
+        self.out.fresh = fresh
+        self._keep(later)
 
     def lower(self, program: ProgramBuilder) -> bool:
         return program.write_imported(self, self.out, self._handle.trace)
@@ -261,9 +265,8 @@ class ImportedArrangement(Source[Arranged]):
 
     def load(self, epoch: int) -> list[StoredBatch] | None:
         """The batches at an epoch, for a program; None if they also have changes at other epochs, or are history."""
-        self._take()
         due: list[StoredBatch] = [] if self._offered is None else [self._offered]
-        if not self._waiting:
+        if self.next_change() > epoch:
             return None if self._must_replay else due
         for batch in self._waiting:
             first = batch.times[0, 0]
@@ -277,16 +280,14 @@ class ImportedArrangement(Source[Arranged]):
     def loaded(self, epoch: int) -> None:
         """Forget the changes that a program has processed."""
         self._offered = None
-        self._take()
-        if self._waiting:
-            self._waiting = [batch for batch in self._waiting if batch.times[0, 0] > epoch]
+        if self.next_change() <= epoch:
+            self._keep([batch for batch in self._waiting if batch.times[0, 0] > epoch])
 
     def next_change(self) -> int:
         """The least epoch of the changes that wait."""
-        self._take()
-        if not self._waiting:
-            return NEVER
-        return min([int(batch.times[0, 0]) for batch in self._waiting])
+        if self._queue.waiting:
+            self._take()
+        return self._first
 
     def forget(self, epoch: int) -> None:
         frontier = from_epoch(epoch - 1, 1)

@@ -162,6 +162,8 @@ class Dataflow:
         """Whether the dataflow needs no other workers."""
         self.importing = [self._origins.get(id(source)) for source in self._sources]
         """For each source the dataflow that maintains what it imports, or None."""
+        self.touched = dict.fromkeys([name, *[flow.name for flow in self.imported]])
+        """The dataflows of which a trace may have work for idle time after a sweep of this one."""
         self._lowered = Lowered(self._root, self._maintainer, workers, workspaces, self._forget_kind)
         self._result_at = self._root.items.index(self._maintainer)
         operators = list(self._root.operators())
@@ -192,7 +194,7 @@ class Dataflow:
             flow.reader.clone(),
             lambda epoch: flow.demand(epoch, self),
             lambda: flow.start,
-            lambda: flow.result.closed,
+            flow.result,
             self.wake,
             flow.known_upper,
         )
@@ -248,7 +250,10 @@ class Dataflow:
             return True
         if self._channels.has_proposal(self._agreements):
             return True
-        return any([source.has_changes for source in self._sources])
+        for source in self._sources:
+            if source.has_changes:
+                return True
+        return False
 
     def deliver(self, message: DataflowMessage) -> None:
         """Take a message from a peer."""
@@ -477,15 +482,17 @@ class Dataflow:
             return True
         if self.is_local:
             return any([source.has_changes for source in self._sources])
-        if self._proposed or self._sweeps_alone or not self.has_begun:
+        if self._proposed or self._sweeps_alone or self.lower <= self.start:
             return True
-        may_run = self._lowered.is_written or any([source.has_changes for source in self._sources])
-        if may_run and not self.can_be_joint():
-            return True
+        if not self._is_joint_kind:
+            may_run = self._lowered.is_written or any([source.has_changes for source in self._sources])
+            if may_run and not self.can_be_joint():
+                return True
         if self._channels.has_proposal(self._agreements):
             return True
-        if any([source.last != NEVER and not source.out.closed for source in self._sources]):
-            return True
+        for source in self._sources:
+            if not source.out.closed and source.last != NEVER:
+                return True
         return self.next_change() < epoch
 
     @property

@@ -405,7 +405,7 @@ class JointSweeps:
         """Whether this worker has told others that a dataflow takes part, if they agree."""
         if self._stated_apart is not None and flow.name not in self._stated_apart:
             return True
-        return any([flow.label in sweep.participants for sweep in self._running.values()])
+        return bool(self._running) and any([flow.label in sweep.participants for sweep in self._running.values()])
 
     def note(self, flow: Dataflow) -> bool:
         """Note whether a dataflow is apart, which may have changed; return it."""
@@ -479,22 +479,28 @@ class JointSweeps:
         self.note(flow)
         flow.wake()
 
-    def _review_ready(self, closed: int) -> None:
-        """Drop dataflows that do not want to take part any more, or cannot: these go on by themselves.
+    def _review_ready(self, closed: int) -> dict[Dataflow, int]:
+        """The dataflows that take part if others agree, with the least epochs of their changes.
 
-        One that is many epochs behind does them in one sweep of its own: a joint sweep is of one epoch.
+        Those that do not want to any more are dropped, and those that cannot go on by themselves. One that is many
+        epochs behind does them in one sweep of its own: a joint sweep is of one epoch.
         """
+        changes: dict[Dataflow, int] = {}
         for name, flow in list(self._ready.items()):
             is_bound = self._is_bound(flow)  # to a long sweep, after which it is looked at again
             if is_bound or not flow.wants_to_sweep:
                 del self._ready[name]
-            elif self.note(flow) or flow.next_change() < closed - MOST_BEHIND:
+                continue
+            is_apart, first = self.note(flow), flow.next_change()
+            if is_apart or first < closed - MOST_BEHIND:
                 del self._ready[name]
                 self._leave_out(flow)
+            else:
+                changes[flow] = first
+        return changes
 
     def _propose(self, closed: int) -> bool:
-        self._review_ready(closed)
-        changes = {flow: flow.next_change() for flow in self._ready.values()}
+        changes = self._review_ready(closed)
         epoch = min((first for first in changes.values() if first < closed), default=NEVER)
         wanted = [flow.label for flow in self._ready.values() if flow.lower < min(flow.demanded, closed)]
         proposed = self._inbox.get((self._number, PROPOSAL), {})

@@ -21,14 +21,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 import pyarrow as pa
 
 from ikebana.encoding import payload as payloads
 from ikebana.encoding import slots
-from ikebana.encoding.lanes import Lane, constant
+from ikebana.encoding.lanes import Array, Lane, constant
 from ikebana.errors import DataflowError
 from ikebana.kernels import layout, opcodes
 from ikebana.operators.changes import Changes
@@ -186,9 +186,7 @@ class Program:
         self._used: Workspace | None = None  # by the outputs that the last epoch offers
         self._room, self._most_room = min(LEAST_ROOM, ROOM), min(ROOM, max(ROOM // 4, MOST_CELLS // self._slots))
         self._peak = 0.0  # of the rows in a register, observed like `_growth`
-        self._input_counts = [
-            register.lanes.count if isinstance(register, Fresh) else register.count for _, register in builder.inputs
-        ]
+        self._input_counts = np.array([register.count for _, register in builder.inputs], np.intp)
         self._growth = None if builder.has_loop else RowsPerInput()
         self.rows_read = 0  # of the inputs
         self._reads_groups = builder.reads_groups
@@ -363,7 +361,7 @@ class Program:
         self._publish(workspace, epoch, fresh)
 
     def skip(self, epoch: int) -> None:
-        """Forget the input at an epoch at which nothing reads it on this worker."""
+        """Forget the input at an epoch, which has been processed, or which nothing reads on this worker."""
         for source, _ in self._inputs:
             source.loaded(epoch)
 
@@ -398,24 +396,29 @@ class Program:
             if status == opcodes.DONE:
                 return True
             if not self._make_room(workspace, status):
-                self._observe(workspace, 2 * MOST_ROWS)
+                self._observe(workspace, self._given(workspace), 2 * MOST_ROWS)
                 self.has_large_groups = self._lacks_room_for_groups(status)
                 return False
 
     def _lacks_room_for_groups(self, status: int) -> bool:
         return status == opcodes.FULL and self._reads_groups
 
-    def _observe(self, workspace: Workspace, least: int = 0) -> None:
-        """Note how many rows are in the registers, at least `least` if the program could not be completed."""
-        if self._growth is None:
-            return
-        given = workspace.counts[self._input_counts].tolist()
-        if sum(given) > ALWAYS_FEW:
+    def _observe(self, workspace: Workspace, given: Sequence[int], least: int = 0) -> None:
+        """Note how many rows are in the registers, at least `least` if the program could not be completed.
+
+        `given` are the rows of each input.
+        """
+        if self._growth is not None and sum(given) > ALWAYS_FEW:
             counts = workspace.counts[1 : self._counts]
             self._growth.observe(given, max(int(counts.sum()), least))
             self._peak = max(int(counts.max()), PEAK_KEPT * self._peak)
             while self._room >= 2 * LEAST_ROOM and self._room >= 2 * SPARE_ROOM * self._peak and not least:
                 self._room //= 2  # it has not been needed for a while
+
+    def _given(self, workspace: Workspace) -> list[int]:
+        """The rows of each input."""
+        given: list[int] = workspace.counts[self._input_counts].tolist()
+        return given
 
     def _can_make_room(self, workspace: Workspace, status: int) -> bool:
         """Whether a program has stopped for lack of room, and can get more."""
@@ -508,15 +511,15 @@ class Program:
 
     def _publish(self, workspace: Workspace, epoch: int, fresh: StoredBatch | None = None) -> None:
         """Note that an epoch is complete: pass on what was written to the result, and forget the input."""
-        self._observe(workspace)
+        given = self._given(workspace)
+        self._observe(workspace, given)
         for output, register in self._outputs:
             if isinstance(output, Stream) and isinstance(register, Rows):
                 output.offer(partial(workspace.changes, register, epoch))
             elif isinstance(output, Arranged) and isinstance(register, Index):
                 output.offer(partial(self._batches, workspace, register, epoch))
-        for source, filled in self._inputs:
-            source.loaded(epoch)
-            self.rows_read += int(workspace.counts[filled.count])
+        self.rows_read += sum(given)
+        self.skip(epoch)
         if self._result is not None:
             if fresh is None and self._trace.has_queues:
                 fresh = self._fresh_batch(workspace, self._result, epoch)
@@ -531,9 +534,9 @@ class Program:
         given = []
         for source, register in self._inputs:
             parts = source.load(epoch)
-            if parts is None or (isinstance(register, Fresh) and len(parts) > 1):
+            if parts is None or (len(parts) > 1 and isinstance(register, Fresh)):
                 return None
-            given.append(sum([len(part) for part in parts]))
+            given.append(sum([len(part) for part in parts]) if parts else 0)
             inputs += [(part, register) for part in parts]
         return inputs if self._are_few(given) else None
 
@@ -550,20 +553,32 @@ class Program:
 
     def _fresh_batch(self, workspace: Workspace, index: Index, epoch: int) -> StoredBatch | None:
         """The fresh rows of an arrangement as a batch, if there are any."""
-        lanes, arena, schema = index.fresh, workspace.arena, index.schema
+        lanes, schema = index.fresh, index.schema
         rows = int(workspace.counts[lanes.count])
         if not rows:
             return None
-        diffs = np.array([arena[slot, :rows] for slot in lanes.diffs])
-        times, tix = np.array([[epoch]], np.int64), constant(0, rows, np.int32)
-        key, val = arena[lanes.key, :rows].copy(), arena[lanes.val, :rows].copy()
+        key, val, *_ = copied = workspace.arena[[lanes.key, lanes.val, *lanes.diffs], :rows]
         payload: list[pa.Array] = []
         if schema.hashed:
             register = Rows(lanes.count, payload_fields(schema), lanes.columns, lanes.diffs)
             payload = [workspace.canonical(register, field.name) for field in register.fields]
-        updates = Updates(times, tix, diffs, schema, key, val, tuple(payload))
-        description = Description(from_epoch(epoch, 1), from_epoch(epoch + 1, 1), from_epoch(epoch, 1))
-        return StoredBatch(updates, constant(0, rows), NO_KEYS, description)
+        times, description = _of_epoch(epoch)
+        tix, ident = _zeros(rows)
+        updates = Updates(times, tix, copied[2:], schema, key, val, tuple(payload))
+        return StoredBatch(updates, ident, NO_KEYS, description)
+
+
+@lru_cache(maxsize=4)
+def _of_epoch(epoch: int) -> tuple[Lane, Description]:
+    """The table of times, and the description, of a batch with the updates of one epoch."""
+    lower = from_epoch(epoch, 1)
+    return np.array([[epoch]], np.int64), Description(lower, from_epoch(epoch + 1, 1), lower)
+
+
+@lru_cache(maxsize=64)
+def _zeros(rows: int) -> tuple[Array, Lane]:
+    """The positions of the times of rows that have the same time, and the identities of rows that do not collide."""
+    return constant(0, rows, np.int32), constant(0, rows)
 
 
 NO_TABLE = np.zeros(layout.HEADER, np.int64)

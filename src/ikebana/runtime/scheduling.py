@@ -65,7 +65,8 @@ class Scheduler:
         if self._joint is not None:
             self._joint.forget(flow)
         self._unmerged.pop(flow.name, None)
-        self.has_moved(flow)
+        for imported in flow.imported:
+            self.has_other_readers(imported.name)
 
     def wake(self, name: str) -> None:
         """Let a dataflow work in the next step."""
@@ -115,7 +116,7 @@ class Scheduler:
         seconds = self.budget.now() - start
         for flow in completed:
             self._awake.pop(flow.name, None)
-            if not joint.takes(flow):
+            if flow.wants_to_sweep and not joint.takes(flow):
                 self._awake[flow.name] = None
             try:
                 self._measure(flow, seconds / len(completed))
@@ -152,8 +153,7 @@ class Scheduler:
 
     def has_moved(self, flow: Dataflow) -> None:
         """Note that a dataflow has changed its traces, or as a reader the traces that it imports."""
-        for moved in (flow, *flow.imported):
-            self.has_other_readers(moved.name)
+        self._unmerged.update(flow.touched)
 
     def has_other_readers(self, name: str) -> None:
         """Note that a dataflow's result has got another reader, or that one has moved or left."""
