@@ -5,14 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ikebana.engine import Engine, Table, Transaction, View
+from ikebana.errors import ChangeError
 from ikebana.runtime.staging import stages
 from tests.dataflow.harness import Setup, cluster_of, collected, engine_of, examples, setups
-from tests.engine.table_model import Feed, Model, allowed, apply, columns_of, create, expected, models, transactions
+from tests.engine.table_model import (
+    Feed,
+    Model,
+    allowed,
+    apply,
+    columns_of,
+    create,
+    expected,
+    models,
+    rows_of,
+    transactions,
+)
 
 
 def stage_by_clients(engine: Engine, transaction: Transaction, table: Table, model: Model, feed: Feed) -> None:
@@ -124,3 +138,24 @@ def test_a_view_of_a_stream_sees_what_comes_after_it(data: Any, workers: int) ->
             for row in batch:
                 model[row] = model.get(row, 0) + 1
             assert collected(view.read()) == model
+
+
+NAMES = [pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.string(), nullable=True)]
+
+
+@examples(0.3)
+@given(st.data(), st.integers(1, 3))
+def test_oracle_changes_of_one_row_each(data: Any, workers: int) -> None:
+    """A row that replaces another one, is equal to it, or deletes it: with values in lanes, and beside them."""
+    for model in (Model("names", NAMES, ["k"]), *models()[:3]):
+        with Engine(workers) as engine:
+            table = create(engine, model)
+            view = engine.install("all", table)
+            changes = st.tuples(rows_of(model), st.sampled_from(["upsert", "upsert", "delete"]))
+            for row, op in data.draw(st.lists(changes, max_size=20)):
+                if model.change(row, op):
+                    table.change(columns_of(model.fields, [row]), op)
+                else:
+                    with pytest.raises(ChangeError):
+                        table.change(columns_of(model.fields, [row]), op)
+                assert collected(view.read()) == model.rows

@@ -227,6 +227,8 @@ def _keyed_changes(
     existing = _rows_with_keys(schema, stored, lane, epoch)
     if len(lane) == 1 and not len(existing) and parts[-1].ops in (INSERT, UPSERT):  # a single new row
         return [_insertions(table, (*schema.key.fields, *schema.val.fields), parts[-1].columns, epoch)], []
+    if len(parts) == len(lane) == len(existing) == 1 and not payload and parts[0].ops in (UPSERT, DELETE):  # an old row
+        return _changes_of_row(table, schema, parts[0], existing, epoch), []
     ops = np.concatenate([np.full(len(existing), UPSERT, np.int8), *(_ops(part) for part in parts)])
     keys = (np.concatenate([existing.key, lane]) if len(existing) else lane, _prepend_keys(existing, payload))
     order, first = _groups(*keys)
@@ -243,6 +245,18 @@ def _keyed_changes(
     if len(removed):
         changes.append(_as_changes(table, existing.take(removed)).negated())
     return changes, []
+
+
+def _changes_of_row(table: TableSpec, schema: Schema, part: StagedRows, existing: Updates, epoch: int) -> list[Changes]:
+    """The changes by which one staged row replaces the existing row of its key, or deletes it."""
+    removal = _as_changes(table, existing).negated()
+    if part.ops == DELETE:
+        return [removal]
+    lane, payload = schema.val.encode(part.columns[len(schema.key.fields) :], 1)
+    old_payload = existing.payload[schema.key.payload_columns :]
+    if lane[0] == existing.val[0] and (not payload or payloads.rows_equal(payload, old_payload, 1)[0]):
+        return []
+    return [_insertions(table, (*schema.key.fields, *schema.val.fields), part.columns, epoch), removal]
 
 
 def _keys(schema: Schema, parts: Sequence[StagedRows]) -> tuple[Lane, Payload]:
