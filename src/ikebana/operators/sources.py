@@ -175,8 +175,11 @@ class ImportedArrangement(Source[Arranged]):
         on_batch: Callable[[], None],
         known_upper: Callable[[], int],
     ) -> None:
-        """`upstream` is what the other dataflow writes. `known_upper` returns the epoch before which the maintaining dataflow has no changes that the trace lacks. It
-        may be later than the trace says: a dataflow without changes does nothing."""
+        """`upstream` is what the maintaining dataflow writes.
+
+        `known_upper` returns the epoch before which that dataflow has no changes that the trace lacks. It may be later
+        than the trace says: a dataflow without changes does nothing.
+        """
         self._known_upper, self._reached = known_upper, 0
         self._handle, self._demand, self._started_at, self._upstream = handle, demand, start, upstream
         self._queue = handle.import_()

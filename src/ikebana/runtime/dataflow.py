@@ -250,10 +250,7 @@ class Dataflow:
             return True
         if self._channels.has_proposal(self._agreements):
             return True
-        for source in self._sources:
-            if source.has_changes:
-                return True
-        return False
+        return any([source.has_changes for source in self._sources])
 
     def deliver(self, message: DataflowMessage) -> None:
         """Take a message from a peer."""

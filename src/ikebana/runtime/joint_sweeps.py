@@ -8,18 +8,19 @@ certain tables change, does not wait. A program that is done commits once all wo
 after those that it imports.
 
 **Proposals.** A worker proposes joint sweep `number` when a dataflow has changes or is asked for an epoch, when a peer
-has proposed it, or when it is told that a peer has changes of a table that dataflows read. A proposal says up to which epoch this worker has closed its inputs, the least epoch of the
-changes that wait here, the sources that have them, the dataflows whose frontier somebody waits for, and the dataflows
-that are *apart*: those that have a sweep of their own, or need one. A worker answers a proposal when it has closed the
-same epochs. From all proposals every worker derives the same: the epoch, and by reachability who takes part. A
-dataflow that is apart on some worker is left out, with all that import it, and does its next sweep by itself
-(`ikebana.runtime.dataflow`). A dataflow that nothing reaches is complete up to the epoch as well, and is advanced if
-somebody waits for it.
+has proposed it, or when it is told that a peer has changes of a table that dataflows read. A proposal says up to which
+epoch this worker has closed its inputs, the least epoch of the changes that wait here, the sources that have them, the
+dataflows whose frontier somebody waits for, and the dataflows that are *apart*: those that have a sweep of their own,
+or need one. A worker answers a proposal when it has closed the same epochs. From all proposals every worker derives the
+same: the epoch, and by reachability who takes part. A dataflow that is apart on some worker is left out, with all that
+import it, and does its next sweep by itself (`ikebana.runtime.dataflow`). A dataflow that nothing reaches is complete
+up to the epoch as well, and is advanced if somebody waits for it.
 
 **Who speaks.** Only workers with rows have anything to say. A message tells all peers who receives rows by it, and
 whether its sender has more to run. So all workers know who speaks at the next depth: nobody waits for the others, whose
 exchanges are empty. A worker that has no rows for a dataflow does not run its program; where a program stops is known
-without running it.
+without running it. A worker that is the only one to speak goes on by itself, and sends what it has said of several
+depths as one message.
 
 **Failure.** A program that fails (it lacks room, an expression raises, there are too many rows) is announced in the
 worker's next message. All workers then leave its dataflow out, with all that import it: their programs are undone, and
@@ -64,6 +65,9 @@ slower, and useful to find out whether an error has to do with joint sweeps."""
 
 LONG = 32
 """After so many depths of a joint sweep, the next one need not wait for it."""
+
+DEPTHS_AT_ONCE = 16
+"""So many depths of a joint sweep are done before the worker attends to anything else."""
 
 WAITS, RUNS, ENDED, FAILED = range(4)
 """A dataflow in a joint sweep, on one worker: it waits for those that it reads, runs or has stopped, is done, or
@@ -464,13 +468,15 @@ class JointSweeps:
         `closed`: all earlier epochs are closed on this worker.
         """
         completed: list[Dataflow] = []
-        has_worked = any([self._continue(number, sweep, completed) for number, sweep in list(self._running.items())])
+        has_worked = any([self._go_on(number, completed) for number in list(self._running)])
         if not has_worked and self.may_propose:  # else there may be dataflows that were woken just now
             has_worked = self._propose(closed)
         if self._stated_apart is not None:
             proposals = self._inbox[self._number, PROPOSAL]
             if len(proposals) == self._workers:
-                return True, completed + self._begin(proposals)
+                has_worked, number = True, self._number
+                completed += self._begin(proposals)
+                self._go_on(number, completed)
         return has_worked, completed
 
     def _leave_out(self, flow: Dataflow) -> None:
@@ -600,6 +606,17 @@ class JointSweeps:
                 flow.advance(epoch)
                 completed.append(flow)
         return completed
+
+    def _go_on(self, number: int, completed: list[Dataflow]) -> bool:
+        """Go on with a sweep as long as all speakers have spoken, for a while; return whether they had.
+
+        A worker that is the only speaker, because all rows are its own, does several depths at once, and what it says
+        of them is sent together.
+        """
+        for depth in range(DEPTHS_AT_ONCE):
+            if number not in self._running or not self._continue(number, self._running[number], completed):
+                return depth > 0
+        return True
 
     def _continue(self, number: int, sweep: JointSweep, completed: list[Dataflow]) -> bool:
         """Go on with a sweep once all speakers have spoken; return whether they have."""
