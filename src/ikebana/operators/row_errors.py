@@ -62,15 +62,16 @@ class ErrorLog:
     """The errors of one dataflow on one worker, by the epochs at which they appear and disappear."""
 
     def __init__(self) -> None:
-        self._epochs: dict[int, Errors] = {}
+        self.epochs: dict[int, Errors] = {}
+        """What changes at each epoch: empty as long as there were no errors."""
         self._readers: weakref.WeakSet[ErrorReader] = weakref.WeakSet()
 
     def __len__(self) -> int:
-        return sum(map(len, self._epochs.values())) if self._epochs else 0
+        return sum(map(len, self.epochs.values())) if self.epochs else 0
 
     def add(self, error: RowError, epoch: int, diff: int) -> None:
         """Add an error at an epoch, or retract it with a negative diff."""
-        errors = self._epochs.setdefault(epoch, Counter())
+        errors = self.epochs.setdefault(epoch, Counter())
         errors[error] += diff
         if not errors[error]:
             del errors[error]
@@ -91,22 +92,22 @@ class ErrorLog:
 
     def since(self, first: int, upper: int) -> Iterator[tuple[int, Errors]]:
         """The changes at epochs in [first, upper), in order."""
-        return iter(sorted((epoch, errors) for epoch, errors in self._epochs.items() if first <= epoch < upper))
+        return iter(sorted((epoch, errors) for epoch, errors in self.epochs.items() if first <= epoch < upper))
 
     def changed_since(self, epoch: int) -> bool:
         """Whether errors change at an epoch or later."""
-        return any(epoch <= changed for changed in self._epochs)
+        return any(epoch <= changed for changed in self.epochs)
 
     def compact(self) -> None:
         """Add up the epochs that no reader can distinguish any more."""
         least = min((reader.since for reader in self._readers), default=None)
         if least is None:
             return
-        old = [epoch for epoch in self._epochs if epoch <= least]
-        if len(old) > 1 or any(not self._epochs[epoch] for epoch in old):
-            total = _sum(self._epochs.pop(epoch) for epoch in old)
+        old = [epoch for epoch in self.epochs if epoch <= least]
+        if len(old) > 1 or any(not self.epochs[epoch] for epoch in old):
+            total = _sum(self.epochs.pop(epoch) for epoch in old)
             if total:
-                self._epochs[max(old)] = total
+                self.epochs[max(old)] = total
 
 
 class ErrorReader:

@@ -283,7 +283,9 @@ class ImportedArrangement(Source[Arranged]):
     def loaded(self, epoch: int) -> None:
         """Forget the changes that a program has processed."""
         self._offered = None
-        if self.next_change() <= epoch:
+        if self._queue.waiting:
+            self._take()
+        if self._first <= epoch:
             self._keep([batch for batch in self._waiting if batch.times[0, 0] > epoch])
 
     def next_change(self) -> int:

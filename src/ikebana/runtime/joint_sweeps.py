@@ -66,6 +66,9 @@ slower, and useful to find out whether an error has to do with joint sweeps."""
 LONG = 32
 """After so many depths of a joint sweep, the next one need not wait for it."""
 
+MOST_READERS = 64
+"""For so many sets of dataflows it is remembered who imports them, until dataflows come or go."""
+
 DEPTHS_AT_ONCE = 16
 """So many depths of a joint sweep are done before the worker attends to anything else."""
 
@@ -382,6 +385,7 @@ class JointSweeps:
         self._apart: dict[str, Dataflow] = {}  # dataflows that cannot take part
         self._stated_apart: set[str] | None = None  # those that the last proposal has named, until all have proposed
         self._is_expected = False  # whether some worker has changes, and none has proposed a sweep of them yet
+        self._readers: dict[frozenset[Dataflow], list[Dataflow]] = {}  # see `_in_order`
         self._held: list[Dataflow] = []  # dataflows that were woken while they could not be attended to
         self._running: dict[int, JointSweep] = {}  # by number
 
@@ -390,6 +394,7 @@ class JointSweeps:
     def add(self, flow: Dataflow) -> None:
         """Note a new dataflow."""
         self._by_label[flow.label] = flow
+        self._readers.clear()
         self.note(flow)
 
     def takes(self, flow: Dataflow) -> bool:
@@ -426,6 +431,7 @@ class JointSweeps:
         for by_name in (self._apart, self._ready):
             by_name.pop(flow.name, None)
         self._by_label.pop(flow.label, None)
+        self._readers.clear()
         self._held = [other for other in self._held if other is not flow]
 
     def is_apart(self, name: str) -> bool:
@@ -459,8 +465,8 @@ class JointSweeps:
 
         What they propose arrives at the worker with the changes while it still sweeps the tables themselves.
         """
-        reading = _with_importers(flows)
-        self._is_expected |= any([not flow.is_local and flow.name not in self._apart for flow in reading])
+        readers = self._in_order(frozenset(flows))
+        self._is_expected |= any([not flow.is_local and flow.name not in self._apart for flow in readers])
 
     def step(self, closed: int) -> tuple[bool, list[Dataflow]]:
         """Go on; return whether anything was done, and the dataflows that have completed epochs, which may want more.
@@ -575,7 +581,7 @@ class JointSweeps:
                         own.add(label)
         participants: dict[Dataflow, Participant] = {}
         results: set[Dataflow] = set()  # those whose result may change
-        for flow in sorted(_with_importers(changed), key=_order):
+        for flow in self._in_order(frozenset(changed)):
             flags = tuple(
                 [at in changed.get(flow, ()) or origin in results for at, origin in enumerate(flow.importing)]
             )
@@ -592,6 +598,15 @@ class JointSweeps:
             if reach.changes_result:
                 results.add(flow)
         return participants
+
+    def _in_order(self, flows: frozenset[Dataflow]) -> list[Dataflow]:
+        """Dataflows, and all that import them, directly or indirectly: each after those that it imports."""
+        readers = self._readers.get(flows)
+        if readers is None:
+            if len(self._readers) == MOST_READERS:
+                self._readers.clear()
+            readers = self._readers[flows] = sorted(_with_importers(flows), key=_order)
+        return readers
 
     def _advance(
         self, wanted: list[Dataflow], excluded: set[Dataflow], participants: Mapping[Dataflow, Participant], epoch: int

@@ -166,7 +166,7 @@ class _Subscription:
 
     def _errors_before(self, upper: int) -> tuple[tuple[int, Errors], ...]:
         """The changes of the errors at epochs that were not sent yet; the first time, all errors."""
-        logged = [reader for reader in self._errors if len(reader.log)]
+        logged = [reader for reader in self._errors if reader.log.epochs and len(reader.log)]
         changes = [change for reader in logged for change in reader.log.since(self._next_errors, upper)]
         self._next_errors = upper
         for reader in logged:

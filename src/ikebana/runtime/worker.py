@@ -301,7 +301,7 @@ class Worker:
 
     def _notify_events(self, flow: Dataflow) -> None:
         """Tell the driver if a dataflow has got errors or lost them, or if its last epoch was slow."""
-        is_logged = any([len(reader.log) for reader in flow.error_readers])
+        is_logged = any([reader.log.epochs for reader in flow.error_readers])
         has_errors = is_logged and bool(errors_at(flow.error_readers, flow.lower - 1))
         if has_errors != flow.has_errors:
             flow.has_errors = has_errors

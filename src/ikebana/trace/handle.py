@@ -255,7 +255,8 @@ class Handle(Reader):
     def advance(self, frontier: Antichain | Time | Iterable[Time]) -> None:
         """Advance the frontier: from now on this reader reads only at times beyond it."""
         trace = self._alive("advance it")
-        frontier = frontier_of(frontier)
+        if not isinstance(frontier, Antichain):
+            frontier = frontier_of(frontier)
         if not self._frontier.precedes(frontier):
             raise TimeError(
                 f"cannot advance a handle on {self.name!r} to {frontier}",
