@@ -161,7 +161,7 @@ class _Subscription:
             self.credit_bytes -= size
         self._notify(Changed(self.number, upper, _compact(epochs), table, errors, size))
         if self._waiting:
-            self._waiting = [batch for batch in self._waiting if (batch.times[:, 0] >= upper).any()]
+            self._waiting = [batch for batch in self._waiting if _reaches(batch, upper)]
         self._next, self._history = upper, 0
 
     def _errors_before(self, upper: int) -> tuple[tuple[int, Errors], ...]:
@@ -334,7 +334,7 @@ class _Group:
         return [(epoch, errors) for epoch, errors in own if errors]
 
     def _forget(self, upper: int) -> None:
-        self._batches = [batch for batch in self._batches if (batch.times[:, 0] >= upper).any()]
+        self._batches = [batch for batch in self._batches if _reaches(batch, upper)]
         self._next = upper
         for reader in self._errors:
             reader.forget(upper - 1)
@@ -350,6 +350,12 @@ def _since(rows: tuple[Lane, pa.Table] | None, first: int) -> tuple[Lane, pa.Tab
         return rows
     is_later = rows[0] >= first
     return (rows[0][is_later], rows[1].filter(pa.array(is_later))) if is_later.any() else None
+
+
+def _reaches(batch: Batch, epoch: int) -> bool:
+    """Whether a batch has updates at an epoch or later."""
+    times = batch.times
+    return bool(times[0, 0] >= epoch if len(times) == 1 else (times[:, 0] >= epoch).any())
 
 
 def updates_between(batches: Sequence[Batch], first: int, upper: int) -> Updates | None:
