@@ -37,7 +37,9 @@ Views = dict[str, Callable[[Collection, Collection], Collection]]
 
 @pytest.fixture(autouse=True)
 def enabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Joint sweeps are enabled, and small sweeps are done by programs, however the tests are run."""
     monkeypatch.setattr(joint_sweeps, "ENABLED", True)
+    monkeypatch.setattr(fusing, "FUSE", "small")
 
 
 def plus_one(columns: dict[str, Any]) -> dict[str, Any]:
