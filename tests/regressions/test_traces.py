@@ -36,7 +36,8 @@ def test_regression_a_collision_found_late_lost_rows() -> None:
         for epoch, keys in enumerate([[first, one], [first, other]]):
             arrange.update({"k": keys}, (epoch,))
             arrange.advance((epoch + 1,))
-        handle._trace.spine._levels[1].merge.work(1)  # begins to merge the two, with `first`
+        spine = handle._trace.spine
+        spine._work(spine._levels[1].merge, 1)  # begins to merge the two, with `first`
         arrange.update({"k": strings[:8]}, (2,))
         arrange.advance((3,))  # needs the room, and so finishes it
         assert sorted(handle.read((1,))["k"].to_pylist()) == sorted([first, one, other])

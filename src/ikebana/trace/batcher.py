@@ -100,7 +100,7 @@ class Batcher:
         return runs[0].described(description)
 
     def _merged(self, one: StoredBatch, other: StoredBatch) -> Generator[None, None, StoredBatch]:
-        merge = Merge(one, other, one.description.since, self._spill)
+        merge = Merge(one, other, self._spill).begin(one.description.since)
         while merge.remaining:
             merge.work(RUN)
             yield

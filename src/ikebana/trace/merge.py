@@ -1,8 +1,9 @@
 """A merge of two neighbouring batches, done a bounded number of rows at a time.
 
 The output has the updates of both batches, with times advanced to the frontier `since`, before which no reader reads;
-updates that cancel are removed. `work` takes rows from the inputs until its fuel is spent, and may be called again. The
-inputs stay readable until the output is complete and replaces them.
+updates that cancel are removed. `begin` fixes that frontier: readers have usually advanced by the time a merge is given
+work, and the fewer times its rows have, the faster they are merged. `work` takes rows from the inputs until its fuel
+is spent, and may be called again. The inputs stay readable until the output is complete and replaces them.
 
 Large outputs are written to spill files (`ikebana.encoding.spill_files`) if the worker has a directory for them;
 `spilled` moves a batch there that was not written by a merge.
@@ -37,15 +38,21 @@ _NO_PAIRS = np.empty((2, 0), np.int64)
 class Merge:
     """A merge of two batches, `older` and `newer`, in progress."""
 
-    def __init__(
-        self, older: StoredBatch, newer: StoredBatch, since: Antichain, spill: SpillFiles | None = None
-    ) -> None:
+    def __init__(self, older: StoredBatch, newer: StoredBatch, spill: SpillFiles | None = None) -> None:
         """`spill` is where the output is written if it is large; without it, the output is in memory."""
         self.older, self.newer, self._spill = older, newer, spill
-        self._description = Description(older.description.lower, newer.description.upper, since)
-        union, self._older_rank, self._newer_rank = union_times(older.times, newer.times)
-        self._times, self._compacted = time_tables.compacted_times(union, since)
-        self._begin(np.union1d(older.collided, newer.collided))
+        self._description: Description | None = None
+        self._state = np.zeros(MERGE_CELLS, np.int64)
+
+    def begin(self, since: Antichain) -> Merge:
+        """Fix the frontier to which times are advanced, unless the merge has begun; required before any work."""
+        if self._description is None:
+            older, newer = self.older, self.newer
+            self._description = Description(older.description.lower, newer.description.upper, since)
+            union, self._older_rank, self._newer_rank = union_times(older.times, newer.times)
+            self._times, self._compacted = time_tables.compacted_times(union, since)
+            self._begin(np.union1d(older.collided, newer.collided))
+        return self
 
     def _begin(self, collided: Lane) -> None:
         older, newer, schema = self.older, self.newer, self.older.schema
@@ -95,6 +102,7 @@ class Merge:
 
     def finish(self) -> StoredBatch:
         """Return the merged batch; every row must have been taken."""
+        assert self._description is not None
         payload = self._payload.finish() if self._payload else ()
         self._space.free(self._src)
         return self._builder.finish(int(self._state[FINAL]), payload, self._description, bool(self._state[VARIED]))
@@ -135,7 +143,7 @@ def spilled(batch: StoredBatch, spill: SpillFiles | None) -> StoredBatch:
     """Return a batch that is in spill files if it is large enough for that, and not in mapped files yet."""
     if spill is None or batch.mapped_bytes or not spill.is_large(batch.nbytes):
         return batch
-    return finished(Merge(batch, nothing_after(batch), batch.description.since, spill))
+    return finished(Merge(batch, nothing_after(batch), spill).begin(batch.description.since))
 
 
 def _distinct(rows: Lane) -> tuple[Lane, Lane]:

@@ -37,8 +37,9 @@ it is full, and before any other batch is inserted.
 **Empty batches** move the upper frontier and are not stored: the description of the next batch starts where the
 last stored one ended.
 
-**Compaction.** A merge advances times to the frontier `since`, as it is when the merge starts. The owner of the spine
-sets `since` to the meet of all readers' frontiers before each call that may start a merge.
+**Compaction.** A merge advances times to the frontier `since`, as it is when the merge gets its first fuel: with the
+next insertion, by when readers have usually passed the times of both batches. The owner of the spine sets `since` to
+the meet of all readers' frontiers before each call that may give fuel to a merge.
 
 **Idle time.** `merge_some` does work that no insertion has to wait for: it continues merges in progress; it merges a
 batch that has shrunk so much that it fits into the level of its newer neighbour; it merges a batch with its older
@@ -375,7 +376,7 @@ class Spine:
 
     def _merge(self, older: StoredBatch, newer: StoredBatch) -> Merge:
         """Begin to merge two batches."""
-        return Merge(older, newer, self.since, self._spill)
+        return Merge(older, newer, self._spill)
 
     def _merged(self, older: StoredBatch, newer: StoredBatch) -> StoredBatch:
         """Merge two batches at once."""
@@ -385,10 +386,10 @@ class Spine:
         """Finish a merge at once."""
         while merge.remaining:
             self._work(merge, MOST_AT_ONCE)
-        return merge.finish()
+        return merge.begin(self.since).finish()
 
     def _work(self, merge: Merge, fuel: int) -> int:
-        moved = merge.work(fuel)
+        moved = merge.begin(self.since).work(fuel)
         self.rows_moved += moved
         return moved
 
