@@ -133,6 +133,11 @@ def merge_untimed(a: list[Update], b: list[Update]) -> list[Update]:
     return sorted(consolidate_rows([(*data, 0, diffs) for *data, _, diffs in a + b]))
 
 
+def merge_untimed_sums(a: list[Update], b: list[Update]) -> list[Update]:
+    """The same as `merge_untimed`, of rows with several diff lanes."""
+    return merge_untimed(a, b)
+
+
 def accumulate_rows(updates: list[Update], visible: list[int]) -> list[tuple[int, tuple[int, ...]]]:
     """The first row of each (key, ident, val) and the sum of its diffs at visible times, if not zero."""
     groups: dict[tuple[int, ...], tuple[int, list[int]]] = {}

@@ -142,42 +142,73 @@ def test_merge_lists_a_pair_to_verify_wherever_the_sides_meet(sides, limits, exa
 
 
 class UntimedMerge(Merge):
-    """The same of rows whose times do not matter any more."""
+    """The same of rows whose times do not matter any more. If there are no values, keys take their place."""
+
+    def __init__(self, sides: Sides, layout, narrow, verify, keeps_src, exact_keys) -> None:
+        super().__init__(sides, layout, narrow, verify, False, exact_keys)
+        self.a, self.b = (
+            side._replace(key=contiguous(side.key), val=contiguous(side.val)) for side in (self.a, self.b)
+        )
+        self.out = self.out._replace(diffs=contiguous(self.out.diffs))
+        self.has_values = any(update[2] for update in sides.a + sides.b)
+        self.keeps_src = keeps_src
 
     def take(self, limit: int, pairs: np.ndarray) -> int:
         at_a, at_b = self.state[AT_A], self.state[AT_B]
-        a = self.a.window(at_a, at_a + limit if self.narrow else None)
-        b = self.b.window(at_b, at_b + limit if self.narrow else None)
-        return kernels.merge_untimed(
-            a[0], a[1], a[4][0], b[0], b[1], b[4][0], self.out.key, self.out.val, self.out.diffs[0],
-            self.src, pairs, self.state, *self.rows, limit, self.exact_keys,
+        key, val, _, _, diffs = self.a.window(at_a, at_a + limit if self.narrow else None)
+        b_key, b_val, _, _, b_diffs = self.b.window(at_b, at_b + limit if self.narrow else None)
+        vals = (val, b_val, self.out.val) if self.has_values else (key, b_key, self.out.key)
+        merge = kernels.merge_untimed_sums
+        if len(diffs) == 1:
+            merge, diffs, b_diffs = kernels.merge_untimed, diffs[0], b_diffs[0]
+        return merge(
+            key, vals[0], diffs, b_key, vals[1], b_diffs, self.out.key, vals[2], self.out.diffs,
+            self.src if self.keeps_src else self.src[:0], pairs, self.state, *self.rows, limit, self.exact_keys,
         )  # fmt: skip
 
     def final(self) -> list[Update]:
-        return [(key, 0, val, 0, diffs) for key, _, val, _, diffs in super().final()]
+        return [(key, 0, val * self.has_values, 0, diffs) for key, _, val, _, diffs in super().final()]
+
+
+def contiguous(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array)
 
 
 @st.composite
-def untimed_sides(draw) -> Sides:
-    """Sides of a merge with one diff lane and no idents, whose times all become one."""
-    updates = draw(update_strategies(1))
+def untimed_sides(draw, lanes: st.SearchStrategy[int]) -> Sides:
+    """Sides of a merge without idents, whose times all become one."""
+    diff_lanes = draw(lanes)
+    updates = draw(update_strategies(diff_lanes))
     a, b = (sorted({(key, 0, val, time): (key, 0, val, time, diffs) for key, _, val, time, diffs in rows}.values())
             for rows in (draw(updates(3)), draw(updates(3))))  # fmt: skip
-    return Sides(1, a, b, [0, 1, 2], [0, 1, 2], [0, 0, 0])
+    return Sides(diff_lanes, a, b, [0, 1, 2], [0, 1, 2], [0, 0, 0])
 
 
-@given(untimed_sides(), LIMITS, LAYOUTS, st.booleans(), st.booleans(), st.booleans(), st.booleans())
-def test_twin_merge_untimed(sides, limits, layout, narrow, verify, thrifty, exact_keys):
-    merge = UntimedMerge(sides, layout, narrow, verify, thrifty, exact_keys)
+def check_untimed(sides: Sides, limits: list[int], layout, narrow, verify, keeps_src, exact_keys) -> None:
+    merge = UntimedMerge(sides, layout, narrow, verify, keeps_src, exact_keys)
     pairs = finish(merge, limits)
     result = merge.final()
     assert result == naive.merge_untimed(sides.a, sides.b) == naive.merge_rows(*sides[1:])
-    data = [update[:3] for update in sides.a + sides.b]
-    assert [data[row] for row in merge.src[: len(result)]] == [update[:3] for update in result]
+    if keeps_src:
+        data = [update[:3] for update in sides.a + sides.b]
+        assert [data[row] for row in merge.src[: len(result)]] == [update[:3] for update in result]
     if verify:
         check_pairs(pairs, sides, exact_keys)
     else:
         assert not pairs
+
+
+UNTIMED = LIMITS, LAYOUTS, st.booleans(), st.booleans(), st.booleans(), st.booleans()
+
+
+@given(untimed_sides(st.just(1)), *UNTIMED)
+def test_twin_merge_untimed(sides, limits, layout, narrow, verify, keeps_src, exact_keys):
+    check_untimed(sides, limits, layout, narrow, verify, keeps_src, exact_keys)
+
+
+@given(untimed_sides(st.integers(2, 3)), *UNTIMED)
+def test_twin_merge_untimed_sums(sides, limits, layout, narrow, verify, keeps_src, exact_keys):
+    check_untimed(sides, limits, layout, narrow, verify, keeps_src, exact_keys)
 
 
 @given(st.permutations(range(60)), st.lists(st.integers(0, 59), min_size=40, max_size=40), LIMITS)

@@ -47,8 +47,8 @@ def test_twin_gather_fixed(case, at, layout):
 def test_twin_gather_words(case, at, layout):
     width, (a, b, rows) = case
     out = np.full((at + len(rows) + 1) * width, JUNK, np.int64)
-    a_lane, b_lane = (layout(lane([word for row in side for word in row])) for side in (a, b))
-    kernels.gather_words(a_lane, b_lane, len(a), width, layout(lane(rows)), out, at)
+    a_lane, b_lane = (np.ascontiguousarray(layout(lane([word for row in side for word in row]))) for side in (a, b))
+    kernels.gather_words(a_lane, b_lane, len(a), width, np.ascontiguousarray(layout(lane(rows))), out, at)
     expected = [word for row in naive.gather_words(a, b, rows) for word in row]
     assert out.tolist() == [JUNK] * at * width + expected + [JUNK] * width
 

@@ -30,7 +30,7 @@ MODULES = {
     "groups": ("add_groups", "copy_groups"),
     "hashing": ("hash_bytes", "hash_integers", "shard_rows"),
     "match": ("expand_pairs", "expand_ranges", "match_keys"),
-    "merge": ("merge_rows", "merge_untimed"),
+    "merge": ("merge_rows", "merge_untimed", "merge_untimed_sums"),
     "program": ("run_program",),
     "search": ("search_parts",),
     "seek": ("narrow_ranges", "seek_ranges", "seek_sampled"),
@@ -100,6 +100,7 @@ match_keys: Any = _Kernel("match_keys")
 measure_rows: Any = _Kernel("measure_rows")
 merge_rows: Any = _Kernel("merge_rows")
 merge_untimed: Any = _Kernel("merge_untimed")
+merge_untimed_sums: Any = _Kernel("merge_untimed_sums")
 narrow_ranges: Any = _Kernel("narrow_ranges")
 pack_rows: Any = _Kernel("pack_rows")
 rank_times: Any = _Kernel("rank_times")

@@ -62,6 +62,7 @@ TYPES: dict[str, Any] = {
     "bytes_out": types.Array(types.uint8, 1, "C"),
     "slots": types.Array(types.int64, 2, "C"),  # the columns of a program's registers
     "cells": types.Array(types.int64, 1, "C"),
+    "run": types.Array(types.int64, 1, "C", readonly=True),  # lanes read at full speed, which constant lanes are not
     "lane_new": types.Array(types.int64, 1, "C"),  # arrays that a kernel allocates and returns
     "index_new": types.Array(types.int32, 1, "C"),
     "lanes_new": types.Array(types.int64, 2, "C"),

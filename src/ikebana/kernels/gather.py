@@ -27,7 +27,7 @@ def gather_fixed(a, b, a_rows, width, rows, out, at):
                 out[target + byte] = b[(row - a_rows) * width + byte]
 
 
-@kernel("void(lane, lane, int, int, lane, lane_out, int)")
+@kernel("void(run, run, int, int, run, cells, int)")
 def gather_words(a, b, a_rows, width, rows, out, at):
     """Copy rows of `width` 64-bit words to `out`, from row `at` on."""
     for position in range(len(rows)):

@@ -194,66 +194,138 @@ def merge_rows(
     return taken
 
 
-@kernel(
-    "int(lane, lane, lane, lane, lane, lane, lane_out, lane_out, lane_out, lane_out, lanes_out, lane_out,"
-    " int, int, int, int)"
-)
+@helper
+def _choose(mask, one, other):
+    """Return `one` if all bits of the mask are set, and `other` if none is: a branch would often be mispredicted."""
+    return (one & mask) | (other & ~mask)
+
+
+@helper
+def _is_near(key, val, last_key, last_val, exact_keys):
+    """Whether two neighbouring rows have to be verified if they are from different sides."""
+    return key == last_key and (val == last_val or exact_keys == 0)
+
+
+@helper
+def _end_untimed(a, b, a_rows, b_rows, at, start, open_, diffs_out, state):
+    """Close the current group if all rows have been taken, and note how far the merge is."""
+    final, varied = at, state[VARIED] != 0
+    if open_ and a == a_rows and b == b_rows:
+        open_ = False
+        final = at if is_zero(diffs_out, at) else at + 1
+    varied = varied or _vary(diffs_out, start, final)
+    state[AT_A], state[AT_B], state[FINAL], state[WRITTEN], state[VARIED] = a, b, final, final + open_, varied
+
+
+@kernel("int(run, run, lane, run, run, lane, cells, cells, slots, cells, slots, lane_out, int, int, int, int)")
 def merge_untimed(
     a_key, a_val, a_diff, b_key, b_val, b_diff,
-    key_out, val_out, diff_out, src_out, pairs_out,
+    key_out, val_out, diffs_out, src_out, pairs_out,
     state, a_rows, b_rows, limit, exact_keys,
 ):  # fmt: skip
-    """Like `merge_rows`, if all times become one, there are no idents and one diff lane: three times as fast.
+    """Like `merge_rows`, if all times become one, there are no idents and one diff lane: up to ten times as fast.
 
     The current group has one row, the last one written, which is removed if its diff is zero once it is complete.
+    `src_out` may be empty. `val_out` may be `key_out` if `a_val` is `a_key` and `b_val` is `b_key`.
     """
-    a_base, b_base = state[AT_A], a_rows + state[AT_B]
-    i, j, final = np.int64(0), np.int64(0), state[FINAL]
-    open_, varied = state[WRITTEN] > final, state[VARIED] != 0
-    a_end, b_end = len(a_key), len(b_key)
-    verify, pairs, last_src = pairs_out.shape[1] > 0, 0, state[LAST]
-    last_key, last_val, last_diff = np.int64(0), np.int64(0), np.int64(0)
-    if open_:
-        last_key, last_val, last_diff = key_out[final], val_out[final], diff_out[final]
-    taken = 0
-    while taken < limit and (i < a_end or j < b_end):
-        if j >= b_end:
-            from_a = True
-        elif i >= a_end:
-            from_a = False
-        elif a_key[i] != b_key[j]:
-            from_a = a_key[i] < b_key[j]
+    a_base, b_base, start = state[AT_A], a_rows + state[AT_B], state[FINAL]
+    i, j, diff_out = np.int64(0), np.int64(0), diffs_out[0]
+    a_end, b_end, at = len(a_key), len(b_key), start if state[WRITTEN] > start else start - 1
+    verify, has_src, pairs, last_src = pairs_out.shape[1] > 0, len(src_out) > 0, 0, state[LAST]
+    last_key, last_val = np.int64(0), np.int64(0)
+    if at == start:  # the group at row `at` is open; before the first one, `at` is less than `start`
+        last_key, last_val = key_out[at], val_out[at]
+    while i + j < limit and i < a_end and j < b_end:
+        from_a = np.int64((a_key[i] < b_key[j]) | ((a_key[i] == b_key[j]) & (a_val[i] <= b_val[j])))
+        key, val = _choose(-from_a, a_key[i], b_key[j]), _choose(-from_a, a_val[i], b_val[j])
+        diff, src = _choose(-from_a, a_diff[i], b_diff[j]), _choose(-from_a, a_base + i, b_base + j)
+        i += from_a
+        j += 1 - from_a
+        if verify:
+            is_near = at >= start and _is_near(key, val, last_key, last_val, exact_keys)
+            if is_near and (last_src < a_rows) != (from_a != 0):
+                pairs_out[0, pairs], pairs_out[1, pairs] = last_src, src
+                pairs += 1
+            last_src = src
+        if key == last_key and val == last_val and at >= start:
+            diff_out[at] += diff
         else:
-            from_a = a_val[i] <= b_val[j]
+            if at < start or diff_out[at] != 0:
+                at += 1
+            key_out[at], val_out[at], diff_out[at] = key, val, diff
+            if has_src:
+                src_out[at] = src
+            last_key, last_val = key, val
+    while i + j < limit and (i < a_end or j < b_end):
+        from_a = np.int64(i < a_end)
         if from_a:
             key, val, diff, src = a_key[i], a_val[i], a_diff[i], a_base + i
-            i += 1
         else:
             key, val, diff, src = b_key[j], b_val[j], b_diff[j], b_base + j
-            j += 1
-        taken += 1
+        i += from_a
+        j += 1 - from_a
         if verify:
-            is_near = open_ and key == last_key and (val == last_val or exact_keys == 0)
+            is_near = at >= start and _is_near(key, val, last_key, last_val, exact_keys)
+            if is_near and (last_src < a_rows) != (from_a != 0):
+                pairs_out[0, pairs], pairs_out[1, pairs] = last_src, src
+                pairs += 1
+            last_src = src
+        if key == last_key and val == last_val and at >= start:
+            diff_out[at] += diff
+        else:
+            if at < start or diff_out[at] != 0:
+                at += 1
+            key_out[at], val_out[at], diff_out[at] = key, val, diff
+            if has_src:
+                src_out[at] = src
+            last_key, last_val = key, val
+    _end_untimed(a_base + i, b_base + j - a_rows, a_rows, b_rows, max(at, start), start, at >= start, diffs_out, state)
+    state[LAST], state[PAIRS] = last_src, pairs
+    return i + j
+
+
+@kernel("int(run, run, lanes, run, run, lanes, cells, cells, slots, cells, slots, lane_out, int, int, int, int)")
+def merge_untimed_sums(
+    a_key, a_val, a_diffs, b_key, b_val, b_diffs,
+    key_out, val_out, diffs_out, src_out, pairs_out,
+    state, a_rows, b_rows, limit, exact_keys,
+):  # fmt: skip
+    """Like `merge_untimed`, with any number of diff lanes."""
+    a_base, b_base, start = state[AT_A], a_rows + state[AT_B], state[FINAL]
+    i, j, at, lanes = np.int64(0), np.int64(0), start, diffs_out.shape[0]
+    open_, a_end, b_end = state[WRITTEN] > start, len(a_key), len(b_key)
+    verify, pairs, last_src = pairs_out.shape[1] > 0, 0, state[LAST]
+    last_key, last_val = np.int64(0), np.int64(0)
+    if open_:
+        last_key, last_val = key_out[at], val_out[at]
+    while i + j < limit and (i < a_end or j < b_end):
+        if i < a_end and j < b_end:
+            from_a = a_key[i] < b_key[j] or (a_key[i] == b_key[j] and a_val[i] <= b_val[j])
+        else:
+            from_a = i < a_end
+        key, val = (a_key[i], a_val[i]) if from_a else (b_key[j], b_val[j])
+        src = a_base + i if from_a else b_base + j
+        if verify:
+            is_near = open_ and _is_near(key, val, last_key, last_val, exact_keys)
             if is_near and (last_src < a_rows) != from_a:
                 pairs_out[0, pairs], pairs_out[1, pairs] = last_src, src
                 pairs += 1
             last_src = src
-        if open_ and key == last_key and val == last_val:
-            last_diff += diff
-            continue
-        if open_ and last_diff != 0:
-            diff_out[final] = last_diff
-            varied = varied or last_diff != diff_out[0]
-            final += 1
-        open_, last_key, last_val, last_diff = True, key, val, diff
-        key_out[final], val_out[final], src_out[final] = key, val, src
-    if open_:
-        diff_out[final] = last_diff
-    if a_base + i == a_rows and b_base + j == a_rows + b_rows and open_:
-        open_ = False
-        if last_diff != 0:
-            varied = varied or last_diff != diff_out[0]
-            final += 1
-    state[AT_A], state[AT_B], state[FINAL], state[WRITTEN] = a_base + i, b_base + j - a_rows, final, final + open_
-    state[VARIED], state[LAST], state[PAIRS] = varied, last_src, pairs
-    return taken
+        is_next = not (open_ and key == last_key and val == last_val)
+        if is_next:
+            if open_ and not is_zero(diffs_out, at):
+                at += 1
+            key_out[at], val_out[at] = key, val
+            if len(src_out) > 0:
+                src_out[at] = src
+            open_, last_key, last_val = True, key, val
+        for lane in range(lanes):
+            diff = a_diffs[lane, i] if from_a else b_diffs[lane, j]
+            diffs_out[lane, at] = diff if is_next else diffs_out[lane, at] + diff
+        if from_a:
+            i += 1
+        else:
+            j += 1
+    _end_untimed(a_base + i, b_base + j - a_rows, a_rows, b_rows, at, start, open_, diffs_out, state)
+    state[LAST], state[PAIRS] = last_src, pairs
+    return i + j

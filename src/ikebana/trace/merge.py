@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ikebana.encoding.lanes import Lane, constant
+from ikebana.encoding.lanes import Lane, constant, materialized
 from ikebana.encoding.payload import PayloadMerge
+from ikebana.encoding.schema import Schema
 from ikebana.encoding.spaces import IN_MEMORY
 from ikebana.encoding.spill_files import SpillFiles
-from ikebana.kernels import merge_rows, merge_untimed, union_times
+from ikebana.kernels import merge_rows, merge_untimed, merge_untimed_sums, union_times
 from ikebana.kernels.layout import AT_A, AT_B, FINAL, MERGE_CELLS, PAIRS, VARIED
 from ikebana.time import Antichain
 from ikebana.trace import time_tables
@@ -33,6 +34,7 @@ MOST_AT_ONCE = 1 << 20
 """A merge that is finished at once takes at most so many rows in a step, which bounds its working memory."""
 
 _NO_PAIRS = np.empty((2, 0), np.int64)
+_NO_ROWS = np.empty(0, np.int64)
 
 
 class Merge:
@@ -93,10 +95,17 @@ class Merge:
         older = self._window(self.older, int(self._state[AT_A]), limit, 0)
         newer = self._window(self.newer, int(self._state[AT_B]), limit, 1)
         out, progress = self._builder.out, (self._state, len(self.older), len(self.newer), limit)
-        exact_keys = int(self.older.schema.key.exact)
-        if len(self._times) == 1 and len(out.diffs) == 1 and self._idents is None:
-            sides = older.key, older.val, older.diffs[0], newer.key, newer.val, newer.diffs[0]
-            return int(merge_untimed(*sides, out.key, out.val, out.diffs[0], self._src, pairs, *progress, exact_keys))
+        schema = self.older.schema
+        exact_keys = int(schema.key.exact)
+        if len(self._times) == 1 and self._idents is None and schema.names:
+            merged = (*_columns(out, schema), out.diffs, self._src if schema.hashed else _NO_ROWS)
+            one, other = _columns(older, schema), _columns(newer, schema)
+            if len(out.diffs) == 1:
+                sides = *one, older.diffs[0], *other, newer.diffs[0]
+                return int(merge_untimed(*sides, *merged, pairs, *progress, exact_keys))
+            return int(
+                merge_untimed_sums(*one, older.diffs, *other, newer.diffs, *merged, pairs, *progress, exact_keys)
+            )
         ranks = self._older_rank, self._newer_rank, self._compacted
         return int(merge_rows(*older, *newer, *ranks, *out, self._src, pairs, *progress, exact_keys))
 
@@ -144,6 +153,15 @@ def spilled(batch: StoredBatch, spill: SpillFiles | None) -> StoredBatch:
     if spill is None or batch.mapped_bytes or not spill.is_large(batch.nbytes):
         return batch
     return finished(Merge(batch, nothing_after(batch), spill).begin(batch.description.since))
+
+
+def _columns(lanes: LaneSlice, schema: Schema) -> tuple[Lane, Lane]:
+    """Return the lanes of key and value, with a cell for each row; a side without columns has the lane of the other."""
+    if not schema.val.fields:
+        key: Lane = materialized(lanes.key)
+        return key, key
+    val: Lane = materialized(lanes.val)
+    return (materialized(lanes.key) if schema.key.fields else val), val
 
 
 def _distinct(rows: Lane) -> tuple[Lane, Lane]:
