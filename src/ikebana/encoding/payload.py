@@ -127,6 +127,12 @@ class PayloadMerge:
             column.append(rows, self._rows)
         self._rows += len(rows)
 
+    def append_range(self, side: int, start: int, end: int) -> None:
+        """Copy consecutive rows of the first batch (side 0), or of the second (side 1)."""
+        for column in self._columns:
+            column.append_range(side, start, end, self._rows)
+        self._rows += end - start
+
     def finish(self) -> Payload:
         """Return the copied rows."""
         return tuple(column.finish(self._rows) for column in self._columns)
@@ -161,6 +167,18 @@ class _ColumnMerge:
             self._gather(*self._sources, self._a_rows, self._width, rows, self._data, at)
         if self._valid is not None:
             gather_bits(*self._bitmaps, self._a_rows, rows, self._valid, at)
+
+    def append_range(self, side: int, start: int, end: int, at: int) -> None:
+        if self._is_variable_width:
+            offsets, data = self._sources[2 * side : 2 * side + 2]
+            first, last, copied = int(offsets[start]), int(offsets[end]), int(self._offsets[at])
+            self._data[copied : copied + last - first] = data[first:last]
+            np.add(offsets[start + 1 : end + 1], copied - first, out=self._offsets[at + 1 : at + 1 + end - start])
+        else:
+            width = self._width
+            self._data[at * width : (at + end - start) * width] = self._sources[side][start * width : end * width]
+        if self._valid is not None:
+            gather_bits(*self._bitmaps, self._a_rows, np.arange(start, end) + side * self._a_rows, self._valid, at)
 
     def finish(self, rows: int) -> pa.Array:
         bitmap = None

@@ -5,6 +5,9 @@ updates that cancel are removed. `begin` fixes that frontier: readers have usual
 work, and the fewer times its rows have, the faster they are merged. `work` takes rows from the inputs until its fuel
 is spent, and may be called again. The inputs stay readable until the output is complete and replaces them.
 
+Neighbours whose keys do not overlap, as those of rows that arrive in the order of their keys, are copied one after the
+other, without comparing rows.
+
 Large outputs are written to spill files (`ikebana.encoding.spill_files`) if the worker has a directory for them;
 `spilled` moves a batch there that was not written by a merge.
 
@@ -17,13 +20,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ikebana.encoding.lanes import Lane, constant, materialized
+from ikebana.encoding.lanes import Lane, constant, is_constant, materialized
 from ikebana.encoding.payload import PayloadMerge
 from ikebana.encoding.schema import Schema
 from ikebana.encoding.spaces import IN_MEMORY
 from ikebana.encoding.spill_files import SpillFiles
 from ikebana.kernels import merge_rows, merge_untimed, merge_untimed_sums, union_times
-from ikebana.kernels.layout import AT_A, AT_B, FINAL, MERGE_CELLS, PAIRS, VARIED
+from ikebana.kernels.layout import AT_A, AT_B, FINAL, MERGE_CELLS, PAIRS, VARIED, WRITTEN
 from ikebana.time import Antichain
 from ikebana.trace import time_tables
 from ikebana.trace.batch import BatchBuilder, LaneSlice, StoredBatch
@@ -65,6 +68,7 @@ class Merge:
         self._space, self._builder = space, BatchBuilder(schema, self._times, len(self), collided, space)
         self._payload = PayloadMerge(older.payload, newer.payload, space) if schema.hashed else None
         self._src = space.empty(len(self)) if schema.hashed else constant(0, len(self))
+        self._is_concatenation = _follow_each_other(older, newer) and self._idents is None
 
     def __len__(self) -> int:
         """The number of rows of both inputs: the total work, and an upper bound of the output's rows."""
@@ -80,6 +84,9 @@ class Merge:
         limit = min(fuel, self.remaining)
         if limit <= 0:
             return 0
+        if self._is_concatenation:
+            taken = self._copy(limit)
+            return taken if taken == limit else taken + self._copy(limit - taken)
         pairs = np.empty((2, limit), np.int64) if self._payload else _NO_PAIRS
         final = int(self._state[FINAL])
         taken = self._take(limit, pairs)
@@ -108,6 +115,23 @@ class Merge:
             )
         ranks = self._older_rank, self._newer_rank, self._compacted
         return int(merge_rows(*older, *newer, *ranks, *out, self._src, pairs, *progress, exact_keys))
+
+    def _copy(self, limit: int) -> int:
+        """Copy up to `limit` rows of one of the inputs, whose keys are all beyond those of the rows copied before."""
+        state, out, at = self._state, self._builder.out, int(self._state[FINAL])
+        batch, cell, ranks = self.older, AT_A, self._older_rank
+        if state[AT_A] == len(self.older):
+            batch, cell, ranks = self.newer, AT_B, self._newer_rank
+        start = int(state[cell])
+        end = min(start + limit, len(batch))
+        rows, window = slice(at, at + end - start), batch.window(start, end)
+        out.key[rows], out.val[rows], out.diffs[:, rows] = window.key, window.val, window.diffs
+        out.tix[rows] = self._compacted[ranks[0]]
+        if self._payload:
+            self._payload.append_range(int(batch is self.newer), start, end)
+        varied = bool(state[VARIED]) or _differ(window.diffs, out.diffs[:, :1])
+        state[cell], state[WRITTEN], state[FINAL], state[VARIED] = end, rows.stop, rows.stop, varied
+        return end - start
 
     def finish(self) -> StoredBatch:
         """Return the merged batch; every row must have been taken."""
@@ -175,6 +199,18 @@ def _distinct(rows: Lane) -> tuple[Lane, Lane]:
     is_present = np.zeros(int(rows.max()) - first + 1, bool)
     is_present[rows - first] = True
     return first + np.flatnonzero(is_present), (np.cumsum(is_present) - 1)[rows - first]
+
+
+def _differ(diffs: Lane, expected: Lane) -> bool:
+    """Whether the diff of any row is not the expected one."""
+    return bool(((diffs[:, :1] if is_constant(diffs) else diffs) != expected).any())
+
+
+def _follow_each_other(older: StoredBatch, newer: StoredBatch) -> bool:
+    """Whether the keys of one batch are all less than those of the other, and none of their rows can be added up."""
+    if not len(older) or not len(newer) or len(older.times) > 1 or len(newer.times) > 1:
+        return False
+    return bool(older.updates.key[-1] < newer.updates.key[0])
 
 
 def _all_collisions(older: StoredBatch, newer: StoredBatch) -> Lane:
