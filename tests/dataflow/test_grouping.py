@@ -68,3 +68,14 @@ def test_floats_are_left_alone() -> None:
     fields = (pa.field("number", pa.float64(), nullable=False),)
     zeros = pa.array(np.zeros(2 * grouping.LEAST_ROWS))
     assert grouping.few_groups(Changes.of(fields, {"number": zeros}, times=(0,))) is None
+
+
+@given(st.lists(st.sampled_from("abé") | st.sampled_from("ab"), min_size=1, max_size=30), st.integers(0, 5))
+def test_oracle_strings_of_one_byte_are_numbered_like_others(characters: list[str], start: int) -> None:
+    """Also those of a slice; é has two bytes."""
+    column = pa.array(characters, pa.string()).slice(start)
+    codes, values = grouping._codes(column)
+    encoded = column.dictionary_encode()
+    assert values == len(encoded.dictionary)
+    assert len(set(zip(codes.tolist(), encoded.indices.to_pylist(), strict=True))) == values
+    assert set(codes.tolist()) == set(range(values))

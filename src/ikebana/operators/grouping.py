@@ -2,7 +2,7 @@
 
 An aggregate of a few groups, such as sums by status, has many diff lanes for each row. Sorted like other updates, all
 lanes of all rows would be copied twice. `few_groups` numbers the groups with Arrow's dictionaries, which compare values
-exactly; `added_up` adds the diffs lane by lane.
+exactly, or by their bytes if they are strings of one byte; `added_up` adds the diffs lane by lane.
 
 Contract: the result accumulates to the same as the given changes; it has one row for each group and time.
 
@@ -71,14 +71,48 @@ def _numbered(changes: Changes) -> FewGroups | None:
     size = len(changes.times)
     numbers: Index = changes.tix
     for column in changes.columns:
-        encoded = column.dictionary_encode(null_encoding="encode")
-        size *= len(encoded.dictionary)
+        codes, values = _codes(column)
+        size *= values
         if size > _MOST_GROUPS:
             return None
-        numbers = numbers * np.int32(len(encoded.dictionary)) + encoded.indices.to_numpy()
-    first = np.full(size, -1)
-    first[numbers[::-1]] = np.arange(len(changes))[::-1]  # of equal numbers, the last that is written stays
-    present = np.flatnonzero(first >= 0)
+        numbers = numbers * np.int32(values) + codes
+    is_present = np.zeros(size, bool)
+    is_present[numbers] = True
+    present = np.flatnonzero(is_present)
+    first = _first_rows(numbers[:LEAST_ROWS], size)[present]
+    if (first < 0).any():
+        first = _first_rows(numbers, size)[present]
     positions = np.zeros(size, np.int32)
     positions[present] = np.arange(len(present))
-    return FewGroups(positions[numbers], first[present])
+    return FewGroups(positions[numbers], first)
+
+
+def _codes(column: pa.Array) -> tuple[Index, int]:
+    """A number for each value of a column, equal where the values are, and how many numbers there are."""
+    characters = _single_bytes(column)
+    if characters is None:
+        encoded = column.dictionary_encode(null_encoding="encode")
+        return encoded.indices.to_numpy(), len(encoded.dictionary)
+    is_present = np.zeros(256, bool)
+    is_present[characters] = True
+    numbers = np.cumsum(is_present, dtype=np.int32) - np.int32(1)
+    return numbers[characters], int(numbers[-1]) + 1
+
+
+def _single_bytes(column: pa.Array) -> Array | None:
+    """The bytes of a column of strings of one byte each, like many codes of statuses; None for other columns."""
+    if not types.is_string(column.type) or column.null_count:
+        return None
+    _, offsets, data = column.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+    start, end = int(bounds[0]), int(bounds[-1])
+    if end - start != len(column) or (np.diff(bounds) != 1).any():
+        return None
+    return np.frombuffer(data, np.uint8)[start:end]
+
+
+def _first_rows(numbers: Index, size: int) -> Lane:
+    """The first row that has each number; -1 for numbers of no row."""
+    first = np.full(size, -1)
+    first[numbers[::-1]] = np.arange(len(numbers))[::-1]  # of equal numbers, the last that is written stays
+    return first
