@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types
 
 from ikebana.encoding.lanes import Array, Lane
@@ -21,6 +22,7 @@ from ikebana.encoding.lanes import Array, Lane
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 _INTEGER, _INT64 = pa.int64(), np.dtype(np.int64)
+_UNCHECKED = pc.TakeOptions(boundscheck=False)
 
 
 def dtype_of(kind: pa.DataType) -> Any:
@@ -47,6 +49,11 @@ def from_numpy(kind: pa.DataType, data: Array, valid: Mask | None = None) -> pa.
     else:
         packed = pa.py_buffer(np.ascontiguousarray(data, dtype_of(kind)))
     return pa.Array.from_buffers(kind, len(data), [pack_validity(valid), packed])
+
+
+def take_rows(array: pa.Array, positions: pa.Array) -> pa.Array:
+    """The values at positions that are known to be valid: Arrow's check of them takes a third of the time."""
+    return pc.call_function("take", [array, positions], _UNCHECKED)
 
 
 def decimal_words(array: pa.Array) -> tuple[Lane, Lane]:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from ikebana.encoding.arrow import pack_bits
+from ikebana.encoding.arrow import pack_bits, take_rows
 from ikebana.encoding.canonical import fixed_bytes, string_buffers
 from ikebana.encoding.columns import valid_flags
 from ikebana.encoding.lanes import Array, Lane
@@ -32,11 +32,11 @@ Payload: TypeAlias = tuple[pa.Array, ...]
 
 
 def take(payload: Payload, rows: Lane) -> Payload:
-    """Return the rows at the given positions, in that order."""
+    """Return the rows at the given positions, in that order; the positions are not checked."""
     if not payload:
         return ()
     positions = pa.array(rows)
-    return tuple([array.take(positions) for array in payload])
+    return tuple([take_rows(array, positions) for array in payload])
 
 
 def concat(payloads: Sequence[Payload]) -> Payload:

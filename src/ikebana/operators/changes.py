@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.encoding import Schema
+from ikebana.encoding.arrow import take_rows
 from ikebana.encoding.columns import empty_array, match_columns
 from ikebana.encoding.lanes import Array, Lane, constant_diffs, gather_lane
 from ikebana.errors import SchemaError
@@ -117,7 +118,7 @@ class Changes(TimedRows):
 
     def _taken(self, rows: Array) -> dict[str, Any]:
         positions = pa.array(rows)
-        return {"columns": tuple(column.take(positions) for column in self.columns)}
+        return {"columns": tuple(take_rows(column, positions) for column in self.columns)}
 
     def _sliced(self, start: int, end: int) -> dict[str, Any]:
         return {"columns": tuple(column.slice(start, end - start) for column in self.columns)}
