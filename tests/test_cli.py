@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ import ikebana
 from ikebana import kernels
 from ikebana.cli import main
 from ikebana.kernels.cache import cache_directory
+from ikebana.spark import class_archive
 from ikebana_bench import SCENARIOS, command
 
 
@@ -30,14 +32,24 @@ def test_info_shows_versions_and_cores(capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.parametrize(
-    ("compiled", "message"), [(3, "compiled 3 kernels: "), (0, "all kernels were compiled before: ")]
+    ("compiled", "archive", "first", "second"),
+    [
+        (3, Path("/cache/classes"), "compiled 3 kernels: ", "Spark's classes are archived: /cache/classes"),
+        (0, None, "all kernels were compiled before: ", "this Java cannot archive Spark's classes"),
+    ],
 )
-def test_warm_says_what_it_compiled_and_where(
-    compiled: int, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_warm_says_what_it_has_written_and_where(
+    compiled: int,
+    archive: Path | None,
+    first: str,
+    second: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(kernels, "load", lambda: compiled)
+    monkeypatch.setattr(class_archive, "write", lambda: archive)
     assert main(["warm"]) == 0
-    assert capsys.readouterr().out == f"{message}{cache_directory()}\n"
+    assert capsys.readouterr().out == f"{first}{cache_directory()}\n{second}\n"
 
 
 def test_the_package_is_the_command() -> None:
