@@ -165,8 +165,9 @@ def test_several_statements_in_a_transaction(session: Session, orders: Table) ->
 
 def test_memory_and_holds(session: Session, spark: SparkSession, orders: Table) -> None:
     one = session.view("one", "SELECT region, sum(total) AS total FROM orders GROUP BY region")
-    session.view("two", "SELECT region, count(*) AS n FROM orders GROUP BY region")
+    two = session.view("two", "SELECT region, count(*) AS n FROM orders GROUP BY region")
     one.wait()
+    two.wait()
     memory = {info.name: info for info in session.memory()}
     assert set(memory) == {"orders", "one", "two"} and all(info.own > 0 for info in memory.values())
     assert memory["one"].kind == "view" and memory["orders"].kind == "table" and memory["two"].shared_with
