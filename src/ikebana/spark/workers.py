@@ -39,7 +39,7 @@ from ikebana.cluster.driver import Driver
 from ikebana.cluster.interrupts import defer_interrupts
 from ikebana.cluster.network import resolve
 from ikebana.errors import IkebanaError
-from ikebana.spark import spark_session
+from ikebana.spark import first_query, spark_session
 from ikebana.spark.arguments import checked_choice, checked_count
 from ikebana.spark.barrier_job import BarrierJob, occupied_slots, slots_lock
 from ikebana.spark.settings_check import encryption_warning, memory_warning, placement_warning
@@ -130,6 +130,8 @@ class SparkWorkers(Driver):
             if context.master.startswith("local") or addresses.driver.startswith("127."):
                 use_this_python(context)
             _stop_progress_bar(context)
+            is_new = self.owns_spark and context.master.startswith("local[")
+            query = first_query.begin(self.spark) if is_new else None
             with slots_lock:
                 occupied = occupied_slots.get(context, 0)
                 free = spark_session.slots(self.spark) - occupied - 1
@@ -151,6 +153,8 @@ class SparkWorkers(Driver):
                 spill=spill,
                 spill_bytes=spill_bytes,
             )
+            if query is not None:
+                query.join()
         except BaseException:
             with defer_interrupts():
                 if job is not None:
