@@ -189,6 +189,31 @@ def test_a_subscription_continues_with_other_workers(place: Path) -> None:
         assert items(again) == [(epoch, {(6, 1): -1})]
 
 
+def test_regression_changes_after_a_replacement_do_not_hide_earlier_ones(place: Path) -> None:
+    """Batches that new workers seal have lost nothing, so a snapshot with them still has the history before them."""
+    with quiet(), open_(place, 1) as engine:
+        table, view = small(engine)
+        table.insert({"k": [1], "v": [5]})
+        billing = view.changes(name="billing")
+        assert items(billing) == [(0, {(5, 1): 1})]
+        billing.ack()
+        table.insert({"k": [2], "v": [6]})
+        table.insert({"k": [3], "v": [7]})
+    with quiet(), open_(place, 1) as engine:
+        table, view = small(engine)
+        later = view.changes(since="now")  # so that new workers repeat the next changes, both in one sweep
+        table.insert({"k": [4], "v": [8]})
+        table.insert({"k": [5], "v": [9]})
+        cluster_of(engine).kill(0)
+        assert [epoch for epoch, _ in items(later)] == [3, 4]
+        assert engine.storage is not None
+        engine.storage.snapshot()
+        place = crashed(engine, place)
+    with quiet(), open_(place, 1) as engine:
+        _, view = small(engine)
+        assert items(view.changes(name="billing")) == [(epoch, {(epoch + 5, 1): 1}) for epoch in range(1, 5)]
+
+
 def small(engine: Engine) -> tuple[Table, View]:
     """A table, and a view of it."""
     table = engine.tables.get("t") or engine.table("t", {"k": pa.int64(), "v": pa.int64()}, key="k")

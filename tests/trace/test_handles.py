@@ -278,7 +278,7 @@ def test_oracle_imports_of_views() -> None:
     arrange.advance((3,))
     (live,) = imported.take()
     assert imported.upper == Antichain.of((3, 0))
-    assert str(live.description) == "[{(2, 0)}, {(3, 0)}) since {(2, 0)}"
+    assert str(live.description) == "[{(2, 0)}, {(3, 0)}) since {(0, 0)}"
     history = [update for batch in imported.history for update in compare.batch_triples(batch)]
     assert shown(history) == dedent(
         """\

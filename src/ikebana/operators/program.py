@@ -194,7 +194,7 @@ class ProgramBuilder:
 
     def trace(self, trace: Trace) -> int | None:
         """The number of a trace; None if programs cannot read it."""
-        if not can_have_memtable(trace.schema, trace.spine.lower.dimensions or 1):
+        if not can_have_memtable(trace.schema, trace.spine.dimensions):
             return None
         if trace not in self.traces:
             self.traces.append(trace)

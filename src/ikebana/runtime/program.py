@@ -39,6 +39,7 @@ from ikebana.operators.streams import Arranged, Stream, from_epoch
 from ikebana.runtime.exchanged_rows import Entry, Outgoing, entries
 from ikebana.runtime.routes import Route, Stop, new_route
 from ikebana.runtime.workspaces import Filled, Workspace, Workspaces
+from ikebana.time import Antichain
 from ikebana.trace.batch import StoredBatch
 from ikebana.trace.cells import payload_fields
 from ikebana.trace.description import Description
@@ -571,8 +572,8 @@ class Program:
 @lru_cache(maxsize=4)
 def _of_epoch(epoch: int) -> tuple[Lane, Description]:
     """The table of times, and the description, of a batch with the updates of one epoch."""
-    lower = from_epoch(epoch, 1)
-    return np.array([[epoch]], np.int64), Description(lower, from_epoch(epoch + 1, 1), lower)
+    description = Description(from_epoch(epoch, 1), from_epoch(epoch + 1, 1), Antichain.minimum(1))
+    return np.array([[epoch]], np.int64), description
 
 
 @lru_cache(maxsize=64)

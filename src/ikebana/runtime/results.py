@@ -171,7 +171,7 @@ def status_of(flow: Dataflow, worker: int, closed: int) -> ArrangementStatus:
             mapped_bytes=flow.mapped_bytes,
             batches=len(batches),
             readers=handle.readers - 1,
-            since=min(since, default=0),
+            since=max(since, default=0),
             upper=min(flow.lower, closed),  # a constant is complete at all epochs
             changes=flow.changes,
             programs_run=flow.programs_run,

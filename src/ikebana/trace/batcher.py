@@ -114,7 +114,7 @@ class Batcher:
                 detail=f"it is already {self.lower}, and frontiers only advance",
                 hint="give a frontier whose elements are all beyond the current one",
             )
-        description = Description(self.lower, upper, self.lower)
+        description = Description(self.lower, upper, Antichain.minimum(self._dimensions))  # no time is advanced
         self.lower = upper
         due, remaining = list[Updates](), list[Updates]()
         for part in self._parts:

@@ -7,6 +7,8 @@ far that accumulations at times beyond S are unaffected:
     for every time t beyond S:  sum of the batch's diffs at times <= t
                              =  sum of the diffs of the updates at times in [L, U) and <= t
 
+A batch whose times were never advanced has the minimum as its since frontier, however late its updates are.
+
 The batches of a trace cover time without gap or overlap: the upper of each is the lower of the next.
 """
 

@@ -148,7 +148,7 @@ class Trace:
         """The address by which programs read and write the trace, valid until it is changed otherwise."""
         spine = self.spine
         if spine.memtable is None:
-            spine.memtable = Memtable(self.schema, spine.lower.dimensions or 1)
+            spine.memtable = Memtable(self.schema, spine.dimensions)
         return spine.memtable.known_address or spine.address()
 
     def check_bounds(self) -> None:

@@ -129,8 +129,9 @@ class Spine:
     def __init__(self, lower: Antichain, effort: str = "default", spill: SpillFiles | None = None) -> None:
         """`spill` is where large batches are; without it, all batches are in memory."""
         self.upper, self._spill = lower, spill
-        self._is_in_loop = (lower.dimensions or 1) > 1
-        self._stored_upper = self.lower = lower  # the upper frontier of the last stored batch
+        self.dimensions = lower.dimensions or 1  # of times
+        self._is_in_loop = self.dimensions > 1
+        self._stored_upper = lower  # the upper frontier of the last stored batch
         self._effort = EFFORT[effort]
         self.since = lower
         self.rows_moved = 0  # by all merges up to now
@@ -156,7 +157,7 @@ class Spine:
         """Return the rows of the memtable as a batch, if there are any."""
         if self.memtable is None or not len(self.memtable):
             return []
-        return [self.memtable.batch(Description(self._stored_upper, self.upper, self.lower))]
+        return [self.memtable.batch(Description(self._stored_upper, self.upper, Antichain.minimum(self.dimensions)))]
 
     def address(self) -> int:
         """Return the address by which programs read and write the trace, valid until the spine changes."""
