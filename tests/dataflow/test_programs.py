@@ -439,6 +439,37 @@ def test_oracle_memtables_that_are_flushed_in_the_middle() -> None:
         assert flow_of(view).programs_run == 50
 
 
+@given(st.integers(0, 2**32))
+def test_oracle_many_keys_are_searched_for_at_once(seed: int) -> None:
+    """Keys with one value, and keys with hundreds, in several batches: joined, counted, and made distinct."""
+    r = random.Random(seed)
+    expected: Counter[tuple[int, int]] = Counter()
+    with fused("always"), Engine() as engine:
+        pairs, asked = pairs_of(engine), engine.input("asked", {"k": pa.int32()})
+        asked.insert({"k": list(range(0, 60, 2))})
+        views = {
+            "distinct": engine.install("distinct", pairs.distinct()),
+            "count": engine.install("count", pairs.count("k")),
+            "join": engine.install("join", asked.arrange("k").join(pairs.arrange("k"))),
+        }
+        for _ in range(4):
+            keys = [r.randrange(60) for _ in range(r.choice([15, 16, 17, 100, 300]))]
+            changes = Counter((k, r.randrange(1 if k < 50 else 400)) for k in keys)
+            if expected:
+                changes.subtract({row: n for row, n in expected.items() if r.random() < 0.3})
+            push(pairs, changes)
+            expected.update(changes)
+            expected = +expected
+            engine.advance()
+            counts = Counter[int]()
+            for (k, _), n in expected.items():
+                counts[k] += n
+            assert read(views["distinct"]) == dict.fromkeys(expected, 1)
+            assert read(views["count"]) == dict.fromkeys(counts.items(), 1)
+            assert read(views["join"]) == {row: n for row, n in expected.items() if row[0] % 2 == 0}
+        assert programs_run(engine) > 0
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_oracle_a_change_larger_than_a_memtable_is_done_by_a_program(workers: int) -> None:
     """One edge is removed and inserted again, on which hundreds of nodes depend."""
@@ -454,6 +485,22 @@ def test_oracle_a_change_larger_than_a_memtable_is_done_by_a_program(workers: in
             engine.advance()
             assert len(read(view)) == reached
         assert flow_of(view).programs_run == before + 3
+
+
+def test_oracle_a_program_makes_room_for_what_it_adds_before_it_starts() -> None:
+    """It starts again for each memtable that lacks room, unless it has learned from earlier changes."""
+    counts, make_room = list[int](), fusing.Program._make_room
+    with fused("small"), Engine() as engine:
+        table = engine.table("t", {"id": pa.int64(), "group": pa.int64()}, key="id")
+        view = engine.install("counts", table.count("group"))
+        for step in range(4):
+            rows = {"id": list(range(1000 * step, 1000 * step + 1000)), "group": list(range(1000))}
+            with patch.object(fusing.Program, "_make_room", autospec=True, side_effect=make_room) as made:
+                table.insert(rows)
+                assert read(view) == {(group, step + 1): 1 for group in range(1000)}
+            counts.append(made.call_count)
+        assert flow_of(view).programs_run >= 3
+    assert counts[1] > 0 and counts[2:] == [0, 0], counts
 
 
 def test_oracle_a_table_without_rows_does_not_prevent_programs() -> None:

@@ -21,7 +21,16 @@ from ikebana.operators import Arrange
 from ikebana.time import Antichain, Time
 from ikebana.trace import Handle
 from ikebana.trace.handle import Trace
-from ikebana.trace.memtable import FEW_ROWS, GROWTH, LARGEST_ROWS, LEAST_HEAP, MOST_HEAP, MOST_ROWS, can_have_memtable
+from ikebana.trace.memtable import (
+    FEW_ROWS,
+    GROWTH,
+    LARGEST_ROWS,
+    LEAST_HEAP,
+    MOST_HEAP,
+    MOST_ROWS,
+    MOST_ROWS_IF_FILLED_FAST,
+    can_have_memtable,
+)
 from tests.trace import compare
 from tests.trace.strategies import HASTE, examples
 from tests.trace.trace_run import slow_spines
@@ -304,6 +313,21 @@ def test_texts_beyond_the_heap_change_nothing_until_there_is_room() -> None:
     assert memtable is not None and memtable.lacks_bytes and not len(memtable)
     assert trace.make_room() and arrange_rows(trace, [row], (0,)) == opcodes.DONE
     assert not memtable.lacks_bytes and len(memtable) == 1
+
+
+@given(st.lists(st.integers(1, 2 * MOST_ROWS), max_size=6))
+def test_oracle_reserved_room_is_enough(sizes: list[int]) -> None:
+    _, handle = started()
+    trace, rows = handle.trace, 0
+    for epoch, size in enumerate(sizes):
+        stored = trace.reserve(size)
+        assert stored == trace.memtable_rows
+        assert arrange_rows(trace, [(key, 0, (1,)) for key in range(size)], (epoch,)) == opcodes.DONE
+        trace.publish(None, Antichain.of((epoch + 1,)))
+        trace.keep_small()
+        rows += size
+        assert sum(len(batch) for batch in trace.spine.batches()) == rows
+    assert trace.spine.memtable is None or trace.spine.memtable.capacity <= MOST_ROWS_IF_FILLED_FAST
 
 
 def test_regression_texts_that_need_a_little_more_than_an_empty_heap() -> None:

@@ -54,7 +54,8 @@ from ikebana.runtime.channels import WAITING, Channels
 from ikebana.runtime.key_reads import KeyReads, LaneReads
 from ikebana.runtime.lowered import Lowered
 from ikebana.runtime.messages import DataflowMessage, Keys
-from ikebana.runtime.program import Preview, Program, check_preview
+from ikebana.runtime.previews import Preview, check_preview
+from ikebana.runtime.program import Program
 from ikebana.runtime.routes import Route
 from ikebana.runtime.workspaces import Workspace, Workspaces
 from ikebana.trace import Batch, Updates

@@ -19,14 +19,12 @@ Cost: some tens of microseconds in Python for each epoch, and the same again for
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
 from functools import lru_cache, partial
 
 import numpy as np
 import pyarrow as pa
 
-from ikebana.encoding import payload as payloads
 from ikebana.encoding import slots
 from ikebana.encoding.lanes import Array, Lane, constant
 from ikebana.errors import DataflowError
@@ -37,6 +35,8 @@ from ikebana.operators.registers import Fresh, Index, Rows
 from ikebana.operators.span import NEVER
 from ikebana.operators.streams import Arranged, Stream, from_epoch
 from ikebana.runtime.exchanged_rows import Entry, Outgoing, entries
+from ikebana.runtime.expected_rows import ALWAYS_FEW, MOST_ROWS, RowsAdded, RowsPerInput
+from ikebana.runtime.previews import Preview
 from ikebana.runtime.routes import Route, Stop, new_route
 from ikebana.runtime.workspaces import Filled, Workspace, Workspaces
 from ikebana.time import Antichain
@@ -83,56 +83,6 @@ MOST_RESTARTS = 8
 
 MOST_INPUT_ROWS = 1 << 12
 """Sweeps with more rows of input than this are done by visits: they would write more than memtables have room for."""
-
-
-MOST_ROWS = 20_000
-"""Sweeps of programs without loops that would have more rows in all registers than this are done by visits: with so
-many rows, visits are faster."""
-
-
-class RowsPerInput:
-    """How many rows a program has in its registers for each row of its inputs, as observed.
-
-    Some inputs cause more rows than others, so the observations are kept apart by which inputs have changed. They count
-    less and less, and are forgotten sooner where they keep the program from running.
-    """
-
-    _KEPT, _KEPT_UNUSED = 0.9, 0.98
-
-    def __init__(self) -> None:
-        self._observed: dict[tuple[int, ...], tuple[float, float]] = {}  # rows of input, and rows in all registers
-
-    def observe(self, given: Sequence[int], rows: int) -> None:
-        """Note how many rows a program has had in all registers, with so many rows of each input."""
-        changed = _changed(given)
-        inputs, registers = self._observed.get(changed, (0.0, 0.0))
-        self._observed[changed] = self._KEPT * inputs + sum(given), self._KEPT * registers + rows
-
-    def are_few(self, given: Sequence[int]) -> bool:
-        """Whether a program probably has at most `MOST_ROWS` rows in its registers, with so many rows of each input."""
-        changed = _changed(given)
-        inputs, registers = self._observed.get(changed, (1.0, 0.0))
-        if sum(given) * registers <= MOST_ROWS * inputs or sum(given) <= ALWAYS_FEW:
-            return True
-        self._observed[changed] = inputs, self._KEPT_UNUSED * registers
-        return False
-
-
-def _changed(given: Sequence[int]) -> tuple[int, ...]:
-    return tuple([number for number, rows in enumerate(given) if rows])
-
-
-ALWAYS_FEW = 4
-"""Sweeps with so few rows of input are done by programs, whatever was observed: most rows cause less than the mean."""
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """What a program would write to each trace at an epoch."""
-
-    epoch: int
-    batches: list[tuple[Trace, StoredBatch | None]]
-
 
 FAILED, READY, LACKS_ROOM, TOO_LARGE = None, True, False, "groups are too large"
 
@@ -189,6 +139,7 @@ class Program:
         self._peak = 0.0  # of the rows in a register, observed like `_growth`
         self._input_counts = np.array([register.count for _, register in builder.inputs], np.intp)
         self._growth = None if builder.has_loop else RowsPerInput()
+        self._added = RowsAdded(self._written)
         self.rows_read = 0  # of the inputs
         self._reads_groups = builder.reads_groups
         self.has_large_groups = False
@@ -447,6 +398,7 @@ class Program:
 
     def _start(self, workspace: Workspace, epoch: int, *, commits: bool) -> int:
         inputs = self._load(epoch)
+        self._added.reserve(sum([len(changes) for changes, _ in inputs or ()]))
         workspace.prepare(self._slots, self._counts, self._room, commits=commits)
         if inputs is None:
             return opcodes.RAISED
@@ -514,6 +466,7 @@ class Program:
         """Note that an epoch is complete: pass on what was written to the result, and forget the input."""
         given = self._given(workspace)
         self._observe(workspace, given)
+        self._added.observe(sum(given))
         for output, register in self._outputs:
             if isinstance(output, Stream) and isinstance(register, Rows):
                 output.offer(partial(workspace.changes, register, epoch))
@@ -585,29 +538,3 @@ def _zeros(rows: int) -> tuple[Array, Lane]:
 NO_TABLE = np.zeros(layout.HEADER, np.int64)
 NO_TABLE_ADDRESS = slots.address_of(NO_TABLE)
 """The table of an arrangement without fresh rows, or without payload."""
-
-
-def check_preview(preview: Preview) -> None:
-    """Raise unless visits have written to each trace what the program would have written."""
-    epoch = preview.epoch
-    for trace, batch in preview.batches:
-        written = [_at_epoch(stored.updates, epoch) for stored in trace.spine.batches()]
-        actual = _counted(updates for updates in written if len(updates))
-        expected = _counted([batch.updates] if batch is not None else [])
-        assert actual == expected, f"a program and visits differ at epoch {epoch} in {trace.name!r}"
-
-
-def _at_epoch(updates: Updates, epoch: int) -> Updates:
-    return updates.at_times(updates.times[:, 0] == epoch)
-
-
-def _counted(parts: Iterable[Updates]) -> dict[object, list[int]]:
-    """The diffs of each row and time; rows are lanes and bytes, of which equal data have the same."""
-    totals: dict[object, list[int]] = {}
-    for updates in parts:
-        payload = payloads.cells(updates.payload) if updates.payload else [()] * len(updates)
-        times = updates.times[updates.tix].tolist()
-        rows = zip(updates.key.tolist(), updates.val.tolist(), payload, map(tuple, times), strict=True)
-        for row, diffs in zip(rows, updates.diffs.T.tolist(), strict=True):
-            totals[row] = [a + b for a, b in zip(totals.get(row, [0] * len(diffs)), diffs, strict=True)]
-    return {row: diffs for row, diffs in totals.items() if any(diffs)}

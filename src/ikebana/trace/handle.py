@@ -93,6 +93,24 @@ class Trace:
         if memtable is not None and (2 * len(memtable) > memtable.capacity or memtable.lacks_bytes):
             self.make_room()
 
+    def reserve(self, rows: int) -> int:
+        """Make room in the memtable for a change that adds so many rows, if it can have that much; return its rows."""
+        self.address()
+        memtable = self.spine.memtable
+        if memtable is None:
+            return 0
+        if len(memtable) + rows > memtable.capacity:
+            if len(memtable) + rows > memtable.most_rows and len(memtable):
+                self.flush_memtable()
+            if len(memtable) + rows > memtable.capacity:
+                memtable.grow(min(1 << (len(memtable) + rows - 1).bit_length(), LARGEST_ROWS))
+        return len(memtable)
+
+    @property
+    def memtable_rows(self) -> int:
+        """The number of rows in the memtable."""
+        return 0 if self.spine.memtable is None else len(self.spine.memtable)
+
     def commit_memtable(self) -> None:
         """Keep what a program has written to the memtable."""
         memtable = self.spine.memtable
