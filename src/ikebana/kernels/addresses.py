@@ -14,13 +14,16 @@ A step of 0 is a constant lane. Rows are in order of (key, value, time).
 Contract: addresses are valid for as long as the table is, which holds on to the batches. Only memtables are written
 (`ikebana.kernels.memtables`).
 
-Cost: a few nanoseconds for each cell that is in the processor's cache.
+Cost: a few nanoseconds for each cell that is in the processor's cache. One that is not takes a hundred, and each step
+of a binary search waits for the step before. So `first_rows` searches for up to `AT_ONCE` keys side by side: the
+processor waits for many cells at once, and mispredicts no branches. Then `prefetch_rows` asks for what is read next.
 """
 
 from __future__ import annotations
 
 from ikebana.kernels.compile import helper
 from ikebana.kernels.layout import (
+    BATCHES,
     CELLS,
     COLUMN_CELLS,
     COLUMNS,
@@ -41,7 +44,11 @@ from ikebana.kernels.layout import (
     VAL,
     VAL_STEP,
 )
-from ikebana.kernels.pointers import load, load_half
+from ikebana.kernels.pointers import load, load_half, prefetch
+
+AT_ONCE, FEW_KEYS = 16, 4
+"""How many keys are searched for at once. Fewer than `FEW_KEYS` are searched for one by one: then the processor
+predicts the next steps, and loads what they need ahead of time."""
 
 
 @helper
@@ -109,6 +116,57 @@ def first_row_of_value(cells, key, val):
         else:
             high = middle
     return low
+
+
+@helper
+def first_rows(cells, wanted, count, found):
+    """Write what `first_row` returns for some keys, `count` of them and at most `AT_ONCE`."""
+    if count < FEW_KEYS:
+        for at in range(count):
+            found[at] = first_row(cells, wanted[at])
+        return
+    base, step = cell(cells, KEY), cell(cells, KEY_STEP)
+    found[:count] = 0
+    left = cell(cells, ROWS)
+    while left > 0:
+        half = (left + 1) >> 1
+        for at in range(count):
+            found[at] += half * (load(base + (found[at] + half - 1) * step) < wanted[at])
+        left -= half
+    prefetch_rows(cells, count, found)
+
+
+@helper
+def search_batches(table, wanted, found):
+    """Write what `first_row` returns in each batch of a trace for the first of some keys, at most `AT_ONCE`."""
+    for batch in range(load(table + 8 * BATCHES)):
+        first_rows(batch_cells(table, batch), wanted, min(len(wanted), AT_ONCE), found[batch])
+
+
+@helper
+def first_row_of_value_from(cells, key, val, start):
+    """The same as `first_row_of_value`, given the first row of the key: few rows of a key are quickly passed."""
+    rows = cell(cells, ROWS)
+    low, width = start, 1
+    while low + width <= rows and key_at(cells, low + width - 1) == key and val_at(cells, low + width - 1) < val:
+        low += width
+        width *= 2
+    left = min(width - 1, rows - low)
+    while left > 0:
+        half = (left + 1) >> 1
+        middle = low + half - 1
+        if key_at(cells, middle) == key and val_at(cells, middle) < val:
+            low += half
+        left -= half
+    return low
+
+
+@helper
+def prefetch_rows(cells, count, found):
+    """Prefetch the numbers of the times of some rows, and their diffs."""
+    for at in range(count):
+        prefetch(cell(cells, TIX) + found[at] * cell(cells, TIX_STEP))
+        prefetch(cell(cells, DIFF) + found[at] * cell(cells, DIFF_STEP))
 
 
 @helper

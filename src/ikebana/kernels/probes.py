@@ -3,12 +3,14 @@
 Traces are read by address (`ikebana.kernels.addresses`). A program computes one epoch: of a trace it sees the rows of
 earlier epochs, and of this epoch those of this round and of earlier ones.
 
-Cost: a binary search in each batch for each row, and the rows that match.
+Cost: a binary search in each batch for each row, of many rows at once, and the rows that match.
 """
 
 from __future__ import annotations
 
-from ikebana.kernels.addresses import batch_cells, cell, diff_at, first_row, key_at, time_at, val_at
+import numpy as np
+
+from ikebana.kernels.addresses import AT_ONCE, batch_cells, cell, diff_at, key_at, search_batches, time_at, val_at
 from ikebana.kernels.compile import helper
 from ikebana.kernels.layout import BATCHES, COLUMNS, KEY_COLUMNS, ROWS
 from ikebana.kernels.memtables import insert_rows
@@ -69,17 +71,23 @@ def probe(code, pc, arena, counts, traces, now, present):
     later_diffs = to_diffs + lanes
     copies = later_diffs + lanes
     groups = copies + 3 * columns
+    if counts[source] == 0:
+        return DONE
     room = arena.shape[1]
     batches = load(table + 8 * BATCHES)
     written = counts[target]
     waiting = counts[pending] if pending >= 0 else 0
+    found = np.empty((batches, AT_ONCE), np.int64)
     for row in range(counts[source]):
         wanted = arena[key, row]
+        place = row % AT_ONCE
+        if place == 0:
+            search_batches(table, arena[key, row : counts[source]], found)
         start, parts = written, 0
         for batch in range(batches):
             cells = batch_cells(table, batch)
             end = cell(cells, ROWS)
-            match = first_row(cells, wanted)
+            match = found[batch, place]
             before = written
             matches = match < end and key_at(cells, match) == wanted
             if matches and not row_is_stored_as(cells, match, hashed_keys, arena, code, groups, row):

@@ -11,14 +11,20 @@ Cost: a binary search in each batch for each group, and the rows of the group; o
 
 from __future__ import annotations
 
+import numpy as np
+
 from ikebana.kernels.addresses import (
+    AT_ONCE,
     batch_cells,
     cell,
     diff_at,
     end_of_key,
     first_row,
     first_row_of_value,
+    first_row_of_value_from,
+    first_rows,
     key_at,
+    search_batches,
     time_at,
     val_at,
 )
@@ -71,21 +77,29 @@ def collect_groups(code, at, columns, arena, counts, round_, order, spare):
 
 
 @helper
-def sum_of_value(table, key, val, now, present):
-    """The count of a row at this visit, and the next later round at which it has changed in earlier epochs."""
-    total, later = 0, NEVER
+def sums_of_values(table, keys, vals, count, now, present, sums):
+    """The counts of some rows at this visit, and the next later round at which each has changed in earlier epochs.
+
+    `sums` has room for where they are in a batch, and gets the counts and the rounds.
+    """
+    found, totals, laters = sums[0], sums[1], sums[2]
+    for at in range(count):
+        totals[at], laters[at] = 0, NEVER
     for batch in range(load(table + 8 * BATCHES)):
         cells = batch_cells(table, batch)
-        row, end = first_row_of_value(cells, key, val), cell(cells, ROWS)
-        while row < end and key_at(cells, row) == key and val_at(cells, row) == val:
-            epoch, round_ = time_at(cells, row)
-            if epoch <= now:
-                if round_ <= present:
-                    total += diff_at(cells, row, 0)
-                elif epoch < now and round_ < later:
-                    later = round_
-            row += 1
-    return total, later
+        first_rows(cells, keys, count, found)
+        end = cell(cells, ROWS)
+        for at in range(count):
+            key, val = keys[at], vals[at]
+            row = first_row_of_value_from(cells, key, val, found[at])
+            while row < end and key_at(cells, row) == key and val_at(cells, row) == val:
+                epoch, round_ = time_at(cells, row)
+                if epoch <= now:
+                    if round_ <= present:
+                        totals[at] += diff_at(cells, row, 0)
+                    elif epoch < now and round_ < laters[at]:
+                        laters[at] = round_
+                row += 1
 
 
 @helper
@@ -114,34 +128,45 @@ def distinct(code, pc, arena, counts, traces, order, spare, now, present):
     rows = collect_groups(code, at, 2, arena, counts, present, order, spare)
     if rows < 0:
         return FULL
+    if rows == 0:
+        counts[target] = 0
+        return DONE
     pending, rounds, first = code[at + 2], code[at + 3], at + 4
     key, val, later_key, later_val = code[first + 2], code[first + 3], code[first + 4], code[first + 5]
-    written = 0
-    for number in range(rows):
-        row = order[number]
-        if number > 0 and same_row(arena, code, first + 2, 2, row, order[number - 1]):
-            continue
-        if payload > 0 and (
-            collides(given, arena[key, row], arena[val, row], payload, arena, code, columns_at, row)
-            or collides(produced, arena[key, row], arena[val, row], payload, arena, code, columns_at, row)
-        ):
-            return RAISED
-        count, later = sum_of_value(given, arena[key, row], arena[val, row], now, present)
-        output, later_output = sum_of_value(produced, arena[key, row], arena[val, row], now, present)
-        later = min(later, later_output)
-        if later < NEVER and pending >= 0:
-            waiting = counts[pending]
-            if waiting == arena.shape[1]:
-                return FULL
-            arena[later_key, waiting], arena[later_val, waiting] = arena[key, row], arena[val, row]
-            arena[rounds, waiting] = later
-            counts[pending] = waiting + 1
-        change = (1 if count > 0 else 0) - output
-        if change != 0:
-            arena[to_key, written], arena[to_val, written] = arena[key, row], arena[val, row]
-            arena[to_diff, written] = change
-            copy_payload(arena, code, columns_at, payload, row, written)
-            written += 1
+    written, number = 0, 0
+    block = np.empty((9, AT_ONCE), np.int64)
+    keys, vals, chosen, inputs, outputs = block[0], block[1], block[2], block[3:6], block[6:]
+    while number < rows:
+        count = 0
+        while number < rows and count < AT_ONCE:
+            row = order[number]
+            if number == 0 or not same_row(arena, code, first + 2, 2, row, order[number - 1]):
+                chosen[count], keys[count], vals[count] = row, arena[key, row], arena[val, row]
+                count += 1
+            number += 1
+        sums_of_values(given, keys, vals, count, now, present, inputs)
+        sums_of_values(produced, keys, vals, count, now, present, outputs)
+        for at in range(count):
+            row = chosen[at]
+            if payload > 0 and (
+                collides(given, arena[key, row], arena[val, row], payload, arena, code, columns_at, row)
+                or collides(produced, arena[key, row], arena[val, row], payload, arena, code, columns_at, row)
+            ):
+                return RAISED
+            later = min(inputs[2, at], outputs[2, at])
+            if later < NEVER and pending >= 0:
+                waiting = counts[pending]
+                if waiting == arena.shape[1]:
+                    return FULL
+                arena[later_key, waiting], arena[later_val, waiting] = arena[key, row], arena[val, row]
+                arena[rounds, waiting] = later
+                counts[pending] = waiting + 1
+            change = (1 if inputs[1, at] > 0 else 0) - outputs[1, at]
+            if change != 0:
+                arena[to_key, written], arena[to_val, written] = arena[key, row], arena[val, row]
+                arena[to_diff, written] = change
+                copy_payload(arena, code, columns_at, payload, row, written)
+                written += 1
     counts[target] = written
     status = insert_rows(produced, arena, to_key, to_val, code, pc + 7, columns_at, written, now, present)
     if status == SPILL:
@@ -163,15 +188,22 @@ def group_sums(code, pc, arena, counts, traces, now, present):
     sums = diffs + lanes
     columns_at = sums + lanes
     written = 0
+    if counts[source] == 0:
+        counts[target] = 0
+        return DONE
+    found = np.empty((load(table + 8 * BATCHES), AT_ONCE), np.int64)
     for row in range(counts[source]):
         if written + 2 > arena.shape[1]:
             return FULL
+        place = row % AT_ONCE
+        if place == 0:
+            search_batches(table, arena[key, row : counts[source]], found)
         old, new = written, written + 1
         for lane in range(lanes):
             arena[code[sums + lane], new] = 0
         for batch in range(load(table + 8 * BATCHES)):
             cells = batch_cells(table, batch)
-            match, end = first_row(cells, arena[key, row]), cell(cells, ROWS)
+            match, end = found[batch, place], cell(cells, ROWS)
             matches = match < end and key_at(cells, match) == arena[key, row]
             if matches and not row_is_stored_as(cells, match, hashed_keys, arena, code, columns_at, row):
                 return RAISED
