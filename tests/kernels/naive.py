@@ -60,6 +60,34 @@ def sort_leading(key: list[int], val: list[int], tix: list[int]) -> list[int]:
     return sorted(range(len(key)), key=lambda row: (key[row], val[row], tix[row]))
 
 
+def pack_leading(key: list[int], val: list[int], tix: list[int]) -> tuple[list[int], int, int]:
+    """For each row the bits of its key, value and time, less their least, as far as there is room before its position.
+
+    Also the bits of a position, and how many bits there was no room for. Nothing if the rows are in order.
+    """
+    if sort_leading(key, val, tix) == list(range(len(key))):
+        return [], 0, 0
+    whole, total = [0] * len(key), 0
+    for lane in (key, val, tix):
+        width = (max(lane) - min(lane)).bit_length()
+        whole = [bits << width | entry - min(lane) for bits, entry in zip(whole, lane, strict=True)]
+        total += width
+    row_bits = (len(key) - 1).bit_length()
+    dropped = max(0, total + row_bits - 64)
+    return [(bits >> dropped) << row_bits | row for row, bits in enumerate(whole)], row_bits, dropped
+
+
+def radix_sorted(words: list[int]) -> list[int]:
+    """The numbers in ascending order."""
+    return sorted(words)
+
+
+def order_packed(packed: list[int], row_bits: int, key: list[int], val: list[int], tix: list[int]) -> list[int]:
+    """The rows whose numbers, in order, are given, in order of key, value, time; see `sort_leading` on long runs."""
+    rows = [number & ((1 << row_bits) - 1) for number in packed]
+    return sorted(rows, key=lambda row: (key[row], val[row], tix[row]))
+
+
 def consolidate_rows(updates: list[Update]) -> list[Update]:
     """Updates of equal data and time added up, where the first of them is; zeros are left out.
 

@@ -21,6 +21,33 @@ def test_twin_sort_leading(case, layout):
     assert order.tolist() == naive.sort_leading(key.tolist(), val.tolist(), tix.tolist())
 
 
+@given(some_updates(), LAYOUTS)
+def test_twin_pack_leading(case, layout):
+    diff_lanes, _, updates = case
+    key, val, _, tix, _ = lanes_of(updates, diff_lanes, layout)
+    packed, row_bits, dropped = kernels.pack_leading(key, val, tix)
+    assert (packed.tolist(), row_bits, dropped) == naive.pack_leading(key.tolist(), val.tolist(), tix.tolist())
+
+
+@given(st.integers(0, 64), st.data())
+def test_twin_radix_sorted(width, data):
+    words = data.draw(st.lists(st.integers(0, 2**width - 1), max_size=40))
+    given = np.array(words, np.uint64)
+    assert kernels.radix_sorted(given, width).tolist() == naive.radix_sorted(words)
+    assert given.tolist() == words
+
+
+@given(some_updates(), LAYOUTS)
+def test_twin_order_packed(case, layout):
+    diff_lanes, _, updates = case
+    key, val, _, tix, _ = lanes_of(updates, diff_lanes, layout)
+    packed, row_bits, dropped = kernels.pack_leading(key, val, tix)
+    packed.sort()
+    order, long_runs = kernels.order_packed(packed, row_bits, dropped, key, val, tix)
+    assert not len(long_runs)
+    assert order.tolist() == naive.order_packed(packed.tolist(), row_bits, key.tolist(), val.tolist(), tix.tolist())
+
+
 @given(some_updates(), WRITABLE)
 def test_twin_consolidate_rows(case, layout):
     diff_lanes, _, updates = case

@@ -34,7 +34,7 @@ MODULES = {
     "program": ("run_program",),
     "search": ("search_parts",),
     "seek": ("narrow_ranges", "seek_ranges", "seek_sampled"),
-    "sort": ("sort_leading", "sort_order"),
+    "sort": ("order_packed", "pack_leading", "radix_sorted", "sort_leading", "sort_order", "sort_words"),
     "texts": ("gather_texts",),
     "times": ("advance_times", "rank_times", "times_beyond", "times_visible", "union_times"),
 }
@@ -103,7 +103,10 @@ merge_untimed: Any = _Kernel("merge_untimed")
 merge_untimed_sums: Any = _Kernel("merge_untimed_sums")
 narrow_ranges: Any = _Kernel("narrow_ranges")
 pack_rows: Any = _Kernel("pack_rows")
+order_packed: Any = _Kernel("order_packed")
+pack_leading: Any = _Kernel("pack_leading")
 rank_times: Any = _Kernel("rank_times")
+radix_sorted: Any = _Kernel("radix_sorted")
 receive_rows: Any = _Kernel("receive_rows")
 run_program: Any = _Kernel("run_program")
 search_parts: Any = _Kernel("search_parts")
@@ -115,6 +118,7 @@ shard_rows: Any = _Kernel("shard_rows")
 sort_leading: Any = _Kernel("sort_leading")
 sort_order: Any = _Kernel("sort_order")
 sum_ranges: Any = _Kernel("sum_ranges")
+sort_words: Any = _Kernel("sort_words")
 times_beyond: Any = _Kernel("times_beyond")
 times_visible: Any = _Kernel("times_visible")
 union_times: Any = _Kernel("union_times")

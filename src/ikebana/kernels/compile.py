@@ -67,6 +67,7 @@ TYPES: dict[str, Any] = {
     "index_new": types.Array(types.int32, 1, "C"),
     "lanes_new": types.Array(types.int64, 2, "C"),
     "flags_new": types.Array(types.uint8, 1, "C"),
+    "words_new": types.Array(types.uint64, 1, "C"),
     "Tuple": types.Tuple,
 }
 

@@ -51,6 +51,7 @@ from ikebana.kernels import (
     pack_rows,
     seek_ranges,
     sort_order,
+    sort_words,
     unpack_rows,
 )
 from ikebana.kernels.layout import (
@@ -325,7 +326,8 @@ def _consolidate_packed(parts: Sequence[Updates], measure: Lane) -> Sorted | Non
     for field, high in ((KEY_FIELD, KEY_HIGH), (VAL_FIELD, VAL_HIGH), (DIFF_FIELD, DIFF_HIGH)):
         fields[field + 1] = (int(measure[high]) - int(fields[field])).bit_length()
     fields[TIX_FIELD + 1] = (len(times) - 1).bit_length()
-    if fields[1::2].sum() > 64:
+    width = int(fields[1::2].sum())
+    if width > 64:
         return None
     packed = np.empty(int(measure[MEASURED]), np.uint64)
     start = 0
@@ -333,7 +335,7 @@ def _consolidate_packed(parts: Sequence[Updates], measure: Lane) -> Sorted | Non
         end = start + len(part)
         pack_rows(part.key, part.val, part.tix, part.diffs[0], rank, fields, packed[start:end])
         start = end
-    packed.sort()
+    packed = sort_words(packed, width)
     diffs = empty_diffs(1, len(packed))
     rows = add_up_packed(packed, fields, diffs[0])
     lanes = [
