@@ -296,6 +296,11 @@ def gather_words(a: list[list[int]], b: list[list[int]], rows: list[int]) -> lis
     return [(a + b)[row] for row in rows]
 
 
+def gather_halves(a: list[list[int]], b: list[list[int]], rows: list[int]) -> list[list[int]]:
+    """The named rows, each of equally many words of 32 bits; b's rows are numbered after a's."""
+    return [(a + b)[row] for row in rows]
+
+
 def gather_fixed(a: list[bytes], b: list[bytes], rows: list[int]) -> list[bytes]:
     """The named rows, all of one width; b's rows are numbered after a's."""
     return [(a + b)[row] for row in rows]

@@ -53,6 +53,24 @@ def test_twin_gather_words(case, at, layout):
     assert out.tolist() == [JUNK] * at * width + expected + [JUNK] * width
 
 
+@given(
+    st.integers(1, 3).flatmap(
+        lambda width: st.tuples(
+            st.just(width),
+            payloads(st.lists(st.integers(-(2**31), 2**31 - 1), min_size=width, max_size=width)),
+        )
+    ),
+    st.integers(0, 3),
+)
+def test_twin_gather_halves(case, at):
+    width, (a, b, rows) = case
+    out = np.full((at + len(rows) + 1) * width, JUNK, np.int32)
+    sides = (np.array([word for row in side for word in row], np.int32) for side in (a, b))
+    kernels.gather_halves(*sides, len(a), width, lane(rows), out, at)
+    expected = [word for row in naive.gather_halves(a, b, rows) for word in row]
+    assert out.tolist() == [JUNK] * at * width + expected + [JUNK] * width
+
+
 def bitmap(bits: list[int], offset: int) -> np.ndarray:
     """Arrow's bitmap of the bits, after `offset` others; no bytes if all are 1."""
     return np.packbits([0] * offset + bits, bitorder="little") if 0 in bits else flags([])

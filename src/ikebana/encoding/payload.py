@@ -26,7 +26,15 @@ from ikebana.encoding.canonical import fixed_bytes, string_buffers
 from ikebana.encoding.columns import valid_flags
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.encoding.spaces import Space
-from ikebana.kernels import gather_bits, gather_fixed, gather_strings, gather_words, hash_bytes, hash_integers
+from ikebana.kernels import (
+    gather_bits,
+    gather_fixed,
+    gather_halves,
+    gather_strings,
+    gather_words,
+    hash_bytes,
+    hash_integers,
+)
 
 Payload: TypeAlias = tuple[pa.Array, ...]
 
@@ -138,6 +146,14 @@ class PayloadMerge:
         return tuple(column.finish(self._rows) for column in self._columns)
 
 
+_CELLS: dict[int, tuple[np.dtype[Any], Any]] = {
+    64: (np.dtype(np.int64), gather_words),
+    32: (np.dtype(np.int32), gather_halves),
+    8: (np.dtype(np.uint8), gather_fixed),
+}
+"""The cells in which rows of fixed width are copied, by their number of bits, the widest first."""
+
+
 class _ColumnMerge:
     def __init__(self, a: pa.Array, b: pa.Array, space: Space) -> None:
         self._space, self._a_rows, total = space, len(a), len(a) + len(b)
@@ -151,9 +167,7 @@ class _ColumnMerge:
             used = [int(starts[-1] - starts[0]) if len(starts) else 0 for starts in self._sources[::2]]
             self._data = space.empty(sum(used), np.uint8)
         else:
-            in_words = a.type.bit_width % 64 == 0
-            unit = np.dtype(np.int64 if in_words else np.uint8)
-            self._gather = gather_words if in_words else gather_fixed
+            unit, self._gather = next(cells for bits, cells in _CELLS.items() if a.type.bit_width % bits == 0)
             self._sources = [fixed_bytes(a).view(unit), fixed_bytes(b).view(unit)]
             self._width = a.type.bit_width // 8 // unit.itemsize
             self._data = space.empty(total * self._width, unit)

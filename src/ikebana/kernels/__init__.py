@@ -26,7 +26,7 @@ MODULES = {
     "exchanges": ("receive_rows", "send_rows"),
     "extend": ("extend_rows",),
     "filters": ("fill_filter", "seek_filtered"),
-    "gather": ("gather_bits", "gather_fixed", "gather_strings", "gather_words"),
+    "gather": ("gather_bits", "gather_fixed", "gather_halves", "gather_strings", "gather_words"),
     "groups": ("add_groups", "copy_groups"),
     "hashing": ("hash_bytes", "hash_integers", "shard_rows"),
     "match": ("expand_pairs", "expand_ranges", "match_keys"),
@@ -91,6 +91,7 @@ extend_rows: Any = _Kernel("extend_rows")
 fill_filter: Any = _Kernel("fill_filter")
 gather_bits: Any = _Kernel("gather_bits")
 gather_fixed: Any = _Kernel("gather_fixed")
+gather_halves: Any = _Kernel("gather_halves")
 gather_strings: Any = _Kernel("gather_strings")
 gather_texts: Any = _Kernel("gather_texts")
 gather_words: Any = _Kernel("gather_words")
@@ -102,11 +103,11 @@ merge_rows: Any = _Kernel("merge_rows")
 merge_untimed: Any = _Kernel("merge_untimed")
 merge_untimed_sums: Any = _Kernel("merge_untimed_sums")
 narrow_ranges: Any = _Kernel("narrow_ranges")
-pack_rows: Any = _Kernel("pack_rows")
 order_packed: Any = _Kernel("order_packed")
 pack_leading: Any = _Kernel("pack_leading")
-rank_times: Any = _Kernel("rank_times")
+pack_rows: Any = _Kernel("pack_rows")
 radix_sorted: Any = _Kernel("radix_sorted")
+rank_times: Any = _Kernel("rank_times")
 receive_rows: Any = _Kernel("receive_rows")
 run_program: Any = _Kernel("run_program")
 search_parts: Any = _Kernel("search_parts")
@@ -117,8 +118,8 @@ send_rows: Any = _Kernel("send_rows")
 shard_rows: Any = _Kernel("shard_rows")
 sort_leading: Any = _Kernel("sort_leading")
 sort_order: Any = _Kernel("sort_order")
-sum_ranges: Any = _Kernel("sum_ranges")
 sort_words: Any = _Kernel("sort_words")
+sum_ranges: Any = _Kernel("sum_ranges")
 times_beyond: Any = _Kernel("times_beyond")
 times_visible: Any = _Kernel("times_visible")
 union_times: Any = _Kernel("union_times")

@@ -63,11 +63,13 @@ TYPES: dict[str, Any] = {
     "slots": types.Array(types.int64, 2, "C"),  # the columns of a program's registers
     "cells": types.Array(types.int64, 1, "C"),
     "run": types.Array(types.int64, 1, "C", readonly=True),  # lanes read at full speed, which constant lanes are not
+    "halves": types.Array(types.int32, 1, "C", readonly=True),  # columns of 32 bits
+    "halves_out": types.Array(types.int32, 1, "C"),
     "lane_new": types.Array(types.int64, 1, "C"),  # arrays that a kernel allocates and returns
     "index_new": types.Array(types.int32, 1, "C"),
+    "words_new": types.Array(types.uint64, 1, "C"),
     "lanes_new": types.Array(types.int64, 2, "C"),
     "flags_new": types.Array(types.uint8, 1, "C"),
-    "words_new": types.Array(types.uint64, 1, "C"),
     "Tuple": types.Tuple,
 }
 

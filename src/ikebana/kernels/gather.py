@@ -10,31 +10,53 @@ the strings already copied.
 
 from __future__ import annotations
 
-from ikebana.kernels.compile import kernel
+from ikebana.kernels.compile import helper, kernel
+
+
+@helper
+def _gather_cells(a, b, a_rows, rows, out):
+    """Copy rows of one cell each. Both sources are read for each row, since nothing predicts which of them has it."""
+    if len(a) == 0 or len(b) == 0:
+        for position in range(len(rows)):
+            row = rows[position]
+            out[position] = a[row] if row < a_rows else b[row - a_rows]
+        return
+    for position in range(len(rows)):
+        row = rows[position]
+        is_first = row < a_rows
+        one, other = a[row if is_first else 0], b[0 if is_first else row - a_rows]
+        out[position] = one if is_first else other
+
+
+@helper
+def _gather_rows(a, b, a_rows, width, rows, out, at):
+    """Copy rows of `width` cells to `out`, from row `at` on."""
+    if width == 1:
+        _gather_cells(a, b, a_rows, rows, out[at : at + len(rows)])
+        return
+    for position in range(len(rows)):
+        row = rows[position]
+        target = (at + position) * width
+        for cell in range(width):
+            out[target + cell] = a[row * width + cell] if row < a_rows else b[(row - a_rows) * width + cell]
 
 
 @kernel("void(bytes, bytes, int, int, lane, bytes_out, int)")
 def gather_fixed(a, b, a_rows, width, rows, out, at):
     """Copy rows of `width` bytes to `out`, from row `at` on."""
-    for position in range(len(rows)):
-        row = rows[position]
-        target = (at + position) * width
-        if row < a_rows:
-            for byte in range(width):
-                out[target + byte] = a[row * width + byte]
-        else:
-            for byte in range(width):
-                out[target + byte] = b[(row - a_rows) * width + byte]
+    _gather_rows(a, b, a_rows, width, rows, out, at)
+
+
+@kernel("void(halves, halves, int, int, run, halves_out, int)")
+def gather_halves(a, b, a_rows, width, rows, out, at):
+    """Copy rows of `width` 32-bit words to `out`, from row `at` on."""
+    _gather_rows(a, b, a_rows, width, rows, out, at)
 
 
 @kernel("void(run, run, int, int, run, cells, int)")
 def gather_words(a, b, a_rows, width, rows, out, at):
     """Copy rows of `width` 64-bit words to `out`, from row `at` on."""
-    for position in range(len(rows)):
-        row = rows[position]
-        target = (at + position) * width
-        for word in range(width):
-            out[target + word] = a[row * width + word] if row < a_rows else b[(row - a_rows) * width + word]
+    _gather_rows(a, b, a_rows, width, rows, out, at)
 
 
 @kernel("void(bytes, int, bytes, int, int, lane, flags_out, int)")
