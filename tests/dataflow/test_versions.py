@@ -15,11 +15,19 @@ import pytest
 from ikebana.engine import Engine, Table
 from ikebana.engine.collection import Collection
 from ikebana.engine.delta_join import natural_join
-from ikebana.operators import lookup
+from ikebana.operators import lookup, probes
 from ikebana.operators.join import Pairs
 from ikebana.runtime import program
 
 WIDTH = 9
+
+
+@pytest.fixture(autouse=True, params=["as they come", "by offset"])
+def pairing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How probes find their rows: as usual, or in visits and by the offsets of their keys, however few they are."""
+    if request.param == "by offset":
+        monkeypatch.setattr(probes, "LEAST_ROWS", 1)
+        monkeypatch.setattr(program, "FUSE", "never")
 
 
 @pytest.fixture

@@ -149,15 +149,18 @@ def _advanced(reader: TraceReader | None, epoch: int, unneeded: bool) -> TraceRe
 def emit(pairs: Pairs, result: JoinColumns, fields: Fields) -> Changes:
     """The output of some pairs: at the join of their times, diffs multiplied, with columns of both sides."""
     a, b = pairs.a, pairs.b
-    a_tix, b_tix = gather_lane(a.tix, pairs.a_rows), gather_lane(b.tix, pairs.b_rows)
-    times, tix = time_tables.join_times(a.times, a_tix, b.times, b_tix)
-    diffs = multiplied_diffs(gather_lane(a.diffs, pairs.a_rows), gather_lane(b.diffs, pairs.b_rows))
-    columns = {**_columns(a, pairs.a_rows, result.left), **_columns(b, pairs.b_rows, result.right)}
+    a_rows = None if pairs.has_each_of_a else pairs.a_rows
+    a_tix, a_diffs = a.tix, a.diffs
+    if a_rows is not None:
+        a_tix, a_diffs = gather_lane(a_tix, a_rows), gather_lane(a_diffs, a_rows)
+    times, tix = time_tables.join_times(a.times, a_tix, b.times, gather_lane(b.tix, pairs.b_rows))
+    diffs = multiplied_diffs(a_diffs, gather_lane(b.diffs, pairs.b_rows))
+    columns = {**_columns(a, a_rows, result.left), **_columns(b, pairs.b_rows, result.right)}
     return Changes(times, tix, diffs, fields, tuple(columns[name] for name in result.names))
 
 
-def _columns(updates: Updates, rows: Lane, pairs: tuple[tuple[str, str], ...]) -> dict[str, pa.Array]:
-    """The named columns of some rows. A side of the schema without any of them is not decoded."""
+def _columns(updates: Updates, rows: Lane | None, pairs: tuple[tuple[str, str], ...]) -> dict[str, pa.Array]:
+    """The named columns of some rows, or of all. A side of the schema without any of them is not decoded."""
     schema = updates.schema
     split = schema.key.payload_columns
     out: dict[str, pa.Array] = {}
@@ -169,7 +172,9 @@ def _columns(updates: Updates, rows: Lane, pairs: tuple[tuple[str, str], ...]) -
         names = [field.name for field in side.fields]
         positions = [(name, names.index(source)) for name, source in pairs if source in names]
         if positions:
-            arrays = side.decode(lane[rows], payloads.take(payload, rows))
+            if rows is not None:
+                lane, payload = lane[rows], payloads.take(payload, rows)
+            arrays = side.decode(lane, payload)
             out |= {name: arrays[at] for name, at in positions}
     return out
 
@@ -182,6 +187,8 @@ class Pairs:
     a_rows: Lane
     b: Updates
     b_rows: Lane
+    has_each_of_a: bool = False
+    """Whether `a_rows` are known to be all rows of `a`, once each and in order."""
 
     def flipped(self) -> Pairs:
         """The pairs with their sides exchanged."""
@@ -230,12 +237,12 @@ def probe(small: Updates, big: Batch, choose: Choice | None = None) -> Iterator[
     ranges = big.match(small.key)
     if not len(ranges):
         return
-    for start, end in _pieces(ranges[:, 3] - ranges[:, 2]):
+    for start, end in pieces(ranges[:, 3] - ranges[:, 2]):
         rows = big.pick(rows_of(ranges[start:end, 2], ranges[start:end, 3]))
         yield from join_updates(small, rows.at_times(choose(rows.times)) if choose else rows)
 
 
-def _pieces(sizes: Lane) -> Iterator[tuple[int, int]]:
+def pieces(sizes: Lane) -> Iterator[tuple[int, int]]:
     """Consecutive ranges of `sizes` that add up to at most `QUANTUM` each, or are a single size."""
     if len(sizes) <= QUANTUM and int(sizes.sum()) <= QUANTUM:
         yield 0, len(sizes)

@@ -9,7 +9,8 @@ Versions. A trace has several updates of a row that has changed: the old row, it
 a probe cannot tell apart are added up before they meet the probe, so that it meets the distinct rows at its time.
 Otherwise each of n successive lookups would multiply the changes by the number of versions.
 
-Cost: like a join of the visit's changes with the arrangement. Keys are matched by galloping, and the rest is in
+Cost: like a join of the visit's changes with the arrangement. Keys are matched by galloping, once the changes are
+sorted or their keys numbered (`ikebana.operators.probes`), and the rest is in
 proportion to the distinct rows at the times of the probes. Where a row has several versions, values are compared; a
 sweep over e epochs that change the same row compares e versions with e probes.
 """
@@ -26,16 +27,17 @@ from ikebana.encoding.lanes import Array, Lane
 from ikebana.kernels import opcodes, sort_order
 from ikebana.operators.changes import Changes
 from ikebana.operators.exchange import Exchange
-from ikebana.operators.join import QUANTUM, JoinColumns, Pairs, emit, join_updates
+from ikebana.operators.join import QUANTUM, JoinColumns, Pairs, emit
 from ikebana.operators.pending import PendingChanges
 from ikebana.operators.probe_program import probed
+from ikebana.operators.probes import Probes, probes_of
 from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.protocol import Operator, Steps
 from ikebana.operators.span import Rounds, Span
 from ikebana.operators.streams import Arranged, Stream, TraceReader
 from ikebana.trace import Batch, Updates, time_tables
 from ikebana.trace.batch import rows_of
-from ikebana.trace.updates import Sorted, consolidate, sorted_by_key
+from ikebana.trace.updates import Sorted, consolidate
 
 Stored = list[tuple[Batch, Lane]]
 """Stored batches, and the positions of some rows of each."""
@@ -70,34 +72,34 @@ class Lookup(Operator[Stream]):
             arrived = yield from self._exchange.by_key(updates)
         parts = self._pending.pop(span)
         if arrived:
-            probes = sorted_by_key(Updates.concat(arrived))
+            probes = probes_of(Updates.concat(arrived))
             for pairs in self._pairs(probes, span):
                 changes = emit(pairs, self._result, self.out.fields)
                 parts.append(self._pending.keep_later(changes, span))
                 yield None
         self.out.changes = Changes.concat(parts) if parts else self.out.empty
 
-    def _pairs(self, probes: Updates, span: Span) -> Iterator[Pairs]:
+    def _pairs(self, probes: Probes, span: Span) -> Iterator[Pairs]:
         """Pairs of a probe and a row that it meets, a bounded number at a time."""
-        for parts in stored_rows(probes, self._reader):
+        for parts in stored_rows(probes.keys, self._reader):
             if has_versions(parts):
                 yield from self._versioned_pairs(probes, parts, span)
                 continue
             rows = self._reader.pick(parts)
             rows = rows.at_times(span.seen(rows.times))
             order = np.argsort(rows.key, kind="stable") if len(parts) > 1 else None
-            for pairs in join_updates(probes, rows, order):
+            for pairs in probes.join(rows, order):
                 yield self._visible(pairs, span)
 
-    def _versioned_pairs(self, probes: Updates, parts: Stored, span: Span) -> Iterator[Pairs]:
+    def _versioned_pairs(self, probes: Probes, parts: Stored, span: Span) -> Iterator[Pairs]:
         """Like `_pairs`, for rows with several versions: versions that a probe cannot tell apart are added up."""
         rows = self._reader.gather(parts)
         rows = rows.at_times(span.seen(rows.times))
         if not span.rounds:
-            rows = rows.with_times(self._settled_times(probes, rows, span))
+            rows = rows.with_times(self._settled_times(probes.updates, rows, span))
         consolidated = consolidate(rows)
         values = same_values(consolidated)
-        for pairs in join_updates(probes, consolidated.updates):
+        for pairs in probes.join(consolidated.updates):
             visible = self._visible(pairs, span)
             yield added_up(visible, values) if values is not None else visible
 
@@ -115,6 +117,8 @@ class Lookup(Operator[Stream]):
         probe_epochs, row_epochs = pairs.a.times[:, None, 0], pairs.b.times[None, :, 0]
         earlier = row_epochs < probe_epochs if self._strict else row_epochs <= probe_epochs
         visible = np.asarray(earlier | before[None, :])
+        if visible.all():
+            return pairs
         flags = visible[pairs.a.tix[pairs.a_rows], pairs.b.tix[pairs.b_rows]]
         if flags.all():
             return pairs
@@ -159,9 +163,9 @@ class Lookup(Operator[Stream]):
         return program.write(self.out, replace(rows, fields=self.out.fields))
 
 
-def stored_rows(probes: Updates, reader: TraceReader) -> Iterator[Stored]:
-    """The rows of a trace with the keys of some probes: all rows of a key together, about `QUANTUM` rows at a time."""
-    matches = reader.match(probes.key)
+def stored_rows(keys: Lane, reader: TraceReader) -> Iterator[Stored]:
+    """The rows of a trace with some keys, ascending: all rows of a key together, about `QUANTUM` rows at a time."""
+    matches = reader.match(keys)
     for first, last in _ranges_of_probes([ranges for _, ranges in matches]):
         parts = []
         for batch, ranges in matches:
