@@ -58,3 +58,11 @@ def test_a_repeated_part_is_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> N
     branch = Call(pa.bool_(), True, "and", (same, X))
     Evaluation([same, branch])(batch_of([(True, False)]))
     assert len(calls) == 2, "AND decides for which rows its arguments are evaluated"
+
+
+def test_a_part_of_one_repeated_part_is_no_column() -> None:
+    inner = Call(pa.bool_(), True, "equal", (X, Y))
+    whole = Call(pa.bool_(), True, "equal", (inner, X))
+    outer = Call(pa.bool_(), True, "equal", (whole, Y))
+    assert [part for _, part in Evaluation([whole, outer])._parts] == [whole]
+    assert len(Evaluation([whole, outer, inner])._parts) == 2

@@ -326,6 +326,25 @@ def test_decimals_are_exact_then_rounded_half_up(columns: tuple[pa.Array, pa.Arr
             evaluated(strict, a=left, b=right)
 
 
+@given(decimal_columns(), *[st.sampled_from(["Add", "Subtract", "Multiply", "Divide"])] * 2, st.booleans())
+def test_invariance_decimals_inside_others(
+    columns: tuple[pa.Array, pa.Array], kind: str, other: str, ansi: bool
+) -> None:
+    """An operation inside another one has the effect of a column with its results."""
+    left, right = columns
+    a, b = column("a", left.type), column("b", right.type)
+    inner = build(kind, a, build("Subtract", constant("1", "decimal(1,0)"), b, ansi=ansi), ansi=ansi)
+    rows = {"a": left, "b": right}
+    nested, stepwise = build(other, inner, b, ansi=ansi), build(other, column("c", inner.type), b, ansi=ansi)
+    try:
+        expected = evaluated(stepwise, c=inner.evaluate(ColumnBatch.from_columns(rows)), **rows)
+    except EvaluationError as error:
+        with pytest.raises(EvaluationError, match=re.escape(str(error).splitlines()[0])):
+            evaluated(nested, **rows)
+    else:
+        assert evaluated(nested, **rows) == expected
+
+
 @given(decimal_columns())
 def test_rounding_decimals_to_another_type(columns: tuple[pa.Array, pa.Array]) -> None:
     source, other = columns

@@ -52,7 +52,8 @@ def array_of(numbers: list[int | None], kind: pa.DataType) -> pa.Array:
 def weighed(draw: Any, kind: pa.DataType) -> list[tuple[int | None, int]]:
     """Numbers of a type, and how often each is added."""
     least, greatest = bounds(kind)
-    number = st.one_of(st.sampled_from([None, least, greatest, 0, -1]), st.integers(least, greatest))
+    numbers = st.integers(least, greatest), st.integers(0, min(greatest, 2**64 - 1))
+    number = st.one_of(st.sampled_from([None, least, greatest, 0, -1]), *numbers)
     return draw(st.lists(st.tuples(number, st.sampled_from([1, -1, 2, 100_000_000])), max_size=5))
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from ikebana.encoding.lanes import Array, Index, Lane
+from ikebana.encoding.lanes import Array, Index, Lane, is_constant
 from ikebana.kernels import add_by_group
 from ikebana.operators.changes import Changes
 
@@ -56,7 +56,8 @@ def added_up(changes: Changes, groups: FewGroups, factors: Sequence[Array]) -> C
     """The sums of the diffs of each group, which has one lane, multiplied by factors: a lane for each factor."""
     sums = np.zeros((len(factors), len(groups.first)), np.int64)
     for lane, factor in enumerate(factors):
-        add_by_group(groups.numbers, changes.diffs[0], factor, sums[lane])
+        if not (is_constant(factor) and len(factor) and factor[0] == 0):
+            add_by_group(groups.numbers, changes.diffs[0], factor, sums[lane])
     return replace(changes.take(groups.first), diffs=sums)
 
 

@@ -27,7 +27,9 @@ class Evaluation:
     """How some expressions over the same columns are evaluated."""
 
     def __init__(self, expressions: Sequence[Expression]) -> None:
-        counts = Counter(part for expression in expressions for part in _parts(expression))
+        counts = Counter[Call]()
+        for expression in expressions:
+            _count(expression, counts)
         repeated = [part for part, count in counts.items() if count > 1 and not part.can_raise]
         names = _unused_names(expressions)
         columns = {part: Column(part.type, part.nullable, next(names)) for part in sorted(repeated, key=_size)}
@@ -41,13 +43,18 @@ class Evaluation:
         return [expression.evaluate(rows) for expression in self._expressions]
 
 
-def _parts(expression: Expression) -> Iterator[Call]:
-    """The calls in an expression that are evaluated for all rows."""
-    if isinstance(expression, Call):
-        yield expression
-        if expression.function not in _CONDITIONAL:
-            for argument in expression.arguments:
-                yield from _parts(argument)
+def _count(expression: Expression, counts: Counter[Call]) -> None:
+    """Count the calls in an expression that are evaluated for all rows.
+
+    The parts of a part that is evaluated once are counted once: they need not be columns for its sake.
+    """
+    if not isinstance(expression, Call):
+        return
+    counts[expression] += 1
+    is_known = counts[expression] > 1 and not expression.can_raise
+    if not is_known and expression.function not in _CONDITIONAL:
+        for argument in expression.arguments:
+            _count(argument, counts)
 
 
 def _over(expression: Expression, columns: Mapping[Any, Column], *, is_defined: bool = False) -> Expression:

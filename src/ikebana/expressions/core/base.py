@@ -110,10 +110,12 @@ class Expression(ABC):
         return self.raises or any(argument.can_raise for argument in self.inputs)
 
     def walk(self) -> Iterable[Expression]:
-        """This expression and all expressions below it."""
-        yield self
-        for argument in self.inputs:
-            yield from argument.walk()
+        """This expression and all expressions below it, in pre-order."""
+        waiting: list[Expression] = [self]
+        while waiting:
+            expression = waiting.pop()
+            yield expression
+            waiting += reversed(expression.inputs)
 
     @cached_property
     def columns(self) -> frozenset[str]:

@@ -77,10 +77,12 @@ class Tree:
         return int(self.fields["exprId"]["id"])
 
     def walk(self) -> Iterator[Tree]:
-        """This node and its descendants, without the expressions in fields."""
-        yield self
-        for child in self.children:
-            yield from child.walk()
+        """This node and its descendants in pre-order, without the expressions in fields."""
+        waiting = [self]
+        while waiting:
+            node = waiting.pop()
+            yield node
+            waiting += reversed(node.children)
 
     def __repr__(self) -> str:
         inner = ", ".join(map(repr, self.children))

@@ -37,15 +37,6 @@ from ikebana.expressions.core.tree import Tree
 from ikebana.expressions.core.types import common_type
 from ikebana.expressions.numbers import decimals
 
-_SYMBOLS = {
-    "add": "+",
-    "subtract": "-",
-    "multiply": "*",
-    "divide": "/",
-    "remainder": "%",
-    "pmod": "pmod",
-    "quotient": "div",
-}
 _BINARY = {
     "Add": "add",
     "Subtract": "subtract",
@@ -64,7 +55,7 @@ def _binary(tree: Tree, children: tuple[Expression, ...], config: Config) -> Exp
         return _binary_decimal(name, left, right, config)
     if left.type != right.type or not _is_number(left.type):
         raise SqlError(
-            f"{left.type} {_SYMBOLS[name]} {right.type} is not supported in a maintained view",
+            f"{left.type} {decimals.SYMBOLS[name]} {right.type} is not supported in a maintained view",
             hint="cast the operands to a common numeric type",
         )
     kind = pa.int64() if name == "quotient" else left.type
@@ -100,7 +91,7 @@ def _decimal_raises(call: Call) -> bool:
 
 
 for _name in ("add", "subtract", "multiply", "divide", "remainder", "pmod"):
-    function(f"decimal {_name}", lazy=True, raises=_decimal_raises)(decimals.operation(_name, _SYMBOLS[_name]))
+    function(f"decimal {_name}", lazy=True, raises=_decimal_raises)(decimals.operation(_name))
 
 
 @function("decimal quotient", lazy=True, raises=_decimal_raises)
@@ -171,7 +162,11 @@ for _name in ("add", "subtract", "multiply", "negate", "abs"):
 
 def _error(what: str, call: Call) -> EvaluationError:
     name = call.function.removeprefix("decimal ")
-    shown = f" {_SYMBOLS.get(name, name)} ".join(map(str, call.arguments)) if len(call.arguments) == 2 else str(call)
+    shown = (
+        f" {decimals.SYMBOLS.get(name, name)} ".join(map(str, call.arguments))
+        if len(call.arguments) == 2
+        else str(call)
+    )
     is_ansi_only = bool(call.options and call.options[0]) and not types.is_duration(call.type)
     hint = ANSI_HINT if is_ansi_only else CASE_HINT
     return EvaluationError(f"{what} in {shown}", detail=f"the result type is {call.type}", hint=hint)

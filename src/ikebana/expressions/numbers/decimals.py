@@ -3,7 +3,7 @@
 A column of decimals is represented by its unscaled values: integers in units of the last digit. They are int64 if the
 actual values allow it, whatever the type, and Python integers otherwise: each call determines the largest magnitude and
 computes in int64 if nothing can overflow. int64 costs about ten nanoseconds per row, Python integers hundreds. A
-literal is a single integer, not a column.
+literal is a single integer, not a column. Sums and products inside other operations stay unscaled values.
 
 Result types follow spark.sql.decimalOperations.allowPrecisionLoss, which is on by default.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -148,13 +149,22 @@ def checked_decimals(
     kind: pa.DataType, integers: Array, valid: Mask | None, ansi: bool, error: Callable[[int], EvaluationError]
 ) -> pa.Array:
     """A decimal array; values with too many digits for the type raise an error in ANSI mode and are null otherwise."""
+    return from_unscaled(kind, *_checked(kind, integers, valid, ansi, error))
+
+
+def _checked(
+    kind: pa.DataType, integers: Array, valid: Mask | None, ansi: bool, error: Callable[[int], EvaluationError]
+) -> tuple[Array, Mask | None]:
+    """The unscaled values and validity of `checked_decimals`."""
     limit = 10**kind.precision
+    if integers.dtype != object and limit > _LIMIT:  # 64-bit integers fit
+        return integers, valid
     if max_magnitude(integers) >= limit:
         bad = np.asarray((integers >= limit) | (integers <= -limit), bool)
         if ansi:
             fail_where(bad, valid, error)
         integers, valid = np.where(bad, 0, integers), and_validity(valid, ~bad)
-    return from_unscaled(kind, integers, valid)
+    return integers, valid
 
 
 # Arithmetic.
@@ -233,47 +243,62 @@ def unscaled_arguments(expressions: tuple[Expression, ...], rows: ColumnBatch) -
     valid: Mask | None = None
     for expression in expressions:
         if isinstance(expression, Literal) and expression.value is not None:
-            results.append(int(to_unscaled(pa.repeat(expression.scalar, 1))[0]))
+            results.append(_unscaled_literal(expression.value, expression.type))
+            continue
+        if isinstance(expression, Call) and expression.function in _NESTED and not expression.raises:
+            integers, is_valid = _computed(_NESTED[expression.function], expression, rows)
         else:
             array = expression.evaluate(rows)
-            results.append(to_unscaled(array))
-            valid = and_validity(valid, validity(array))
+            integers, is_valid = to_unscaled(array), validity(array)
+        results.append(integers)
+        valid = and_validity(valid, is_valid)
     return results, valid
 
 
-def operation(name: str, symbol: str) -> Callable[[Call, ColumnBatch], pa.Array]:
+@lru_cache(maxsize=1024)
+def _unscaled_literal(value: Any, kind: pa.DataType) -> int:
+    """The unscaled value of a literal."""
+    return int(to_unscaled(pa.array([value], kind))[0])
+
+
+def operation(name: str) -> Callable[[Call, ColumnBatch], pa.Array]:
     """The implementation of an arithmetic operation on decimals."""
 
     def run(call: Call, rows: ColumnBatch) -> pa.Array:
-        left, right = (argument.type for argument in call.arguments)
-        (one, other), valid = unscaled_arguments(call.arguments, rows)
-        (ansi,) = call.options
-
-        def error(what: str) -> Callable[[int], EvaluationError]:
-            def at_row(row: int) -> EvaluationError:
-                shown = f"{_format(one, left.scale, row)} {symbol} {_format(other, right.scale, row)}"
-                return EvaluationError(
-                    f"{what} in {shown}",
-                    detail=f"the result type is {call.type}",
-                    hint=ANSI_HINT if ansi else CASE_HINT,
-                )
-
-            return at_row
-
-        if name in DIVISIONS:
-            zero = np.equal(other, 0)
-            if zero.any():
-                zero = np.broadcast_to(zero, rows.count)
-                if ansi:
-                    fail_where(zero, valid, error("division by zero"))
-                other, valid = np.where(zero, 1, other), and_validity(valid, ~zero)
-        if name in ("remainder", "pmod"):
-            check_quotient_digits(one, left, other, right, valid, error("quotient with too many digits"))
-        integers, scale = _OPERATIONS[name](one, left.scale, other, right.scale, call.type)
-        result = np.broadcast_to(np.asarray(rescale(integers, call.type.scale - scale)), rows.count)
-        return checked_decimals(call.type, result, valid, ansi, error("overflow"))
+        return from_unscaled(call.type, *_computed(name, call, rows))
 
     return run
+
+
+def _computed(name: str, call: Call, rows: ColumnBatch) -> tuple[Array, Mask | None]:
+    """The unscaled values of an operation, and where they are not null. Operations in it are not made Arrow arrays."""
+    left, right = (argument.type for argument in call.arguments)
+    (one, other), valid = unscaled_arguments(call.arguments, rows)
+    (ansi,) = call.options
+
+    def error(what: str) -> Callable[[int], EvaluationError]:
+        def at_row(row: int) -> EvaluationError:
+            shown = f"{_format(one, left.scale, row)} {SYMBOLS[name]} {_format(other, right.scale, row)}"
+            return EvaluationError(
+                f"{what} in {shown}",
+                detail=f"the result type is {call.type}",
+                hint=ANSI_HINT if ansi else CASE_HINT,
+            )
+
+        return at_row
+
+    if name in DIVISIONS:
+        zero = np.equal(other, 0)
+        if zero.any():
+            zero = np.broadcast_to(zero, rows.count)
+            if ansi:
+                fail_where(zero, valid, error("division by zero"))
+            other, valid = np.where(zero, 1, other), and_validity(valid, ~zero)
+    if name in ("remainder", "pmod"):
+        check_quotient_digits(one, left, other, right, valid, error("quotient with too many digits"))
+    integers, scale = _OPERATIONS[name](one, left.scale, other, right.scale, call.type)
+    result = np.broadcast_to(np.asarray(rescale(integers, call.type.scale - scale)), rows.count)
+    return _checked(call.type, result, valid, ansi, error("overflow"))
 
 
 def _format(integers: Integers, scale: int, row: int) -> str:
@@ -282,6 +307,17 @@ def _format(integers: Integers, scale: int, row: int) -> str:
     text = f"{digits[:-scale]}.{digits[-scale:]}" if scale else digits
     return f"-{text}" if number < 0 else text
 
+
+SYMBOLS = {
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "divide": "/",
+    "remainder": "%",
+    "pmod": "pmod",
+    "quotient": "div",
+}
+"""How errors show an operation."""
 
 DIVISIONS = frozenset({"divide", "remainder", "pmod", "quotient"})
 
@@ -292,9 +328,11 @@ def align(one: Integers, scale: int, other: Integers, other_scale: int) -> tuple
     return rescale(one, common - scale), rescale(other, common - other_scale), common
 
 
-def _sum(one: Integers, scale: int, other: Integers, other_scale: int, sign: int) -> tuple[Integers, int]:
+def _sum(
+    one: Integers, scale: int, other: Integers, other_scale: int, kind: pa.DataType, sign: int
+) -> tuple[Integers, int]:
     one, other, scale = align(one, scale, other, other_scale)
-    if max_magnitude(one) + max_magnitude(other) >= _LIMIT:
+    if kind.precision > 18 and max_magnitude(one) + max_magnitude(other) >= _LIMIT:
         one, other = as_objects(one), as_objects(other)
     return one + other if sign > 0 else one - other, scale
 
@@ -330,10 +368,13 @@ def _positive_remainder(one: Integers, scale: int, other: Integers, other_scale:
 
 
 _OPERATIONS: dict[str, Callable[[Any, int, Any, int, pa.DataType], tuple[Any, int]]] = {
-    "add": lambda one, scale, other, other_scale, kind: _sum(one, scale, other, other_scale, 1),
-    "subtract": lambda one, scale, other, other_scale, kind: _sum(one, scale, other, other_scale, -1),
+    "add": lambda one, scale, other, other_scale, kind: _sum(one, scale, other, other_scale, kind, 1),
+    "subtract": lambda one, scale, other, other_scale, kind: _sum(one, scale, other, other_scale, kind, -1),
     "multiply": lambda one, scale, other, other_scale, kind: _product(one, scale, other, other_scale),
     "divide": _quotient,
     "remainder": lambda one, scale, other, other_scale, kind: _remainder(one, scale, other, other_scale),
     "pmod": lambda one, scale, other, other_scale, kind: _positive_remainder(one, scale, other, other_scale),
 }
+
+_NESTED = {f"decimal {name}": name for name in ("add", "subtract", "multiply")}
+"""The operations that are computed as part of others, by the names of their functions."""

@@ -23,7 +23,7 @@ from pyarrow import types
 
 from ikebana.encoding.arrow import decimal_words, validity
 from ikebana.encoding.columns import integers, is_short_decimal
-from ikebana.encoding.lanes import Array, Lane
+from ikebana.encoding.lanes import Array, Lane, constant
 
 _STEP = 32
 LANE_SHIFTS = 0, 32, 63, 63
@@ -42,7 +42,10 @@ def lanes_of(kind: pa.DataType) -> int:
 
 
 def split(array: pa.Array) -> list[Lane]:
-    """The numbers to sum in each lane, for a column of integers, durations or decimals; null counts as 0."""
+    """The numbers to sum in each lane, for a column of integers, durations or decimals; null counts as 0.
+
+    The high lanes of numbers of up to 64 bits without a sign, which most long decimals are, are constant.
+    """
     count = lanes_of(array.type)
     if not types.is_decimal128(array.type):
         words = [integers(array)]
@@ -53,6 +56,9 @@ def split(array: pa.Array) -> list[Lane]:
     low, high = words[0], words[-1]
     if len(words) == 1:
         return [low, low >> _STEP][:count]
+    if not high.any():
+        nothing = constant(0, len(low))
+        return [low, (low >> _STEP) & _MASK, nothing, nothing][:count]
     return [low, (low >> _STEP) & _MASK | high << _STEP, high, high >> _STEP][:count]
 
 
