@@ -24,6 +24,7 @@ from ikebana.errors import DataflowError
 from ikebana.kernels import opcodes
 from ikebana.runtime import joint_sweeps
 from ikebana.runtime import program as fusing
+from ikebana.runtime.joint_sweep import JointSweep
 from ikebana.runtime.messages import DataflowMessage, JointMessage
 from ikebana.runtime.program import Program
 from tests.dataflow import dataflow_run, expressions
@@ -246,6 +247,27 @@ def test_a_delta_join_does_not_wait_for_an_index_that_it_does_not_read() -> None
 
 
 # Isolation.
+
+
+def test_a_worker_sends_all_it_has_to_say_before_it_commits() -> None:
+    """Otherwise its peers would commit after it, and not at the same time."""
+    unsent, take = list[int](), JointSweep.take
+
+    def spied(sweep: JointSweep, messages: Any) -> Any:
+        if sweep.has_ended:
+            unsent.append(len(cluster_of(engine).workers[sweep._worker].outbox))
+        return take(sweep, messages)
+
+    with Engine(2) as engine:
+        table = engine.table("a", COLUMNS)
+        views = [engine.install(f"counts {n}", table.select("v", "k").count("v")) for n in range(3)]
+        engine.run()
+        with patch.object(JointSweep, "take", spied):
+            for number in range(20):
+                table.insert({"k": [number], "v": [number % 5], "t": ["text"]})
+                engine.run()
+        assert read(views[0]) == {(value, 4): 1 for value in range(5)}
+    assert len(unsent) >= 20 and not any(unsent)
 
 
 def test_a_program_that_fails_leaves_other_dataflows_in_the_joint_sweep() -> None:

@@ -103,6 +103,11 @@ class JointSweep:
         self._worker, self._workspaces, self._is_there, self._fail = worker, workspaces, is_there, fail
         self._unknown: list[int] = []  # labels of dataflows that have received rows and do not take part here
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether all programs are done on this worker, so that it has nothing left to do but to commit."""
+        return all([participant.state == ENDED for participant in self.participants.values()])
+
     # One depth.
 
     def run(self) -> None:

@@ -20,7 +20,7 @@ up to the epoch as well, and is advanced if somebody waits for it.
 whether its sender has more to run. So all workers know who speaks at the next depth: nobody waits for the others, whose
 exchanges are empty. A worker that has no rows for a dataflow does not run its program; where a program stops is known
 without running it. A worker that is the only one to speak goes on by itself, and sends what it has said of several
-depths as one message.
+depths as one message. Once its programs are done, a worker first sends that, so that its peers commit while it does.
 
 **Failure.** A program that fails (it lacks room, an expression raises, there are too many rows) is announced in the
 worker's next message. All workers then leave its dataflow out, with all that import it: their programs are undone, and
@@ -116,6 +116,7 @@ class JointSweeps:
         self._readers: dict[frozenset[Dataflow], list[Dataflow]] = {}  # see `_in_order`
         self._held: list[Dataflow] = []  # dataflows that were woken while they could not be attended to
         self._running: dict[int, JointSweep] = {}  # by number
+        self._has_unsent = False  # whether this step has said something, which is sent after it
 
     # Dataflows.
 
@@ -177,6 +178,7 @@ class JointSweeps:
         for peer, body in enumerate(bodies):
             if peer != self._worker:
                 self._send(peer, JointMessage(number, depth, self._worker, body))
+        self._has_unsent = True
         self._inbox.setdefault((number, depth), {})[self._worker] = bodies[self._worker]
 
     # Sweeps.
@@ -202,6 +204,7 @@ class JointSweeps:
         `closed`: all earlier epochs are closed on this worker.
         """
         completed: list[Dataflow] = []
+        self._has_unsent = False
         has_worked = any([self._go_on(number, completed) for number in list(self._running)])
         if not has_worked and self.may_propose:  # else there may be dataflows that were woken just now
             has_worked = self._propose(closed)
@@ -354,10 +357,13 @@ class JointSweeps:
         """Go on with a sweep as long as all speakers have spoken, for a while; return whether they had.
 
         A worker that is the only speaker, because all rows are its own, does several depths at once, and what it says
-        of them is sent together.
+        of them is sent together: at the latest when nothing is left but to commit, which its peers can do meanwhile.
         """
         for depth in range(DEPTHS_AT_ONCE):
-            if number not in self._running or not self._continue(number, self._running[number], completed):
+            sweep = self._running.get(number)
+            if sweep is not None and self._has_unsent and sweep.has_ended:
+                return True
+            if sweep is None or not self._continue(number, sweep, completed):
                 return depth > 0
         return True
 
