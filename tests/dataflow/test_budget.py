@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import json
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -160,3 +164,37 @@ def test_regression_an_equal_query_can_be_installed_after_one_has_failed(memory:
     numbers.insert(pairs((1, 2)))
     engine.advance()
     assert read(third) == {(1, 2): 1}
+
+
+FREED = """
+import json
+import numpy as np
+from ikebana.runtime import memory_budget as memory
+
+MB = 1 << 20
+memory.keep_freed_memory(8 << 30)
+
+
+def resident_after_freeing(arrays, then):
+    before = memory.resident_bytes()
+    kept = [np.ones(32 * MB, np.uint8) for _ in range(arrays)]
+    del kept
+    then()
+    return (memory.resident_bytes() - before) // MB
+
+
+few = resident_after_freeing(1, memory.release_if_mostly_unused)
+many = resident_after_freeing(25, lambda: None)
+memory.release_if_mostly_unused()
+print(json.dumps([few, many, memory.resident_bytes() // MB]))
+"""
+"""A process of its own, since the settings of the C library are those of a process."""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the C library does not say what it keeps")
+def test_freed_memory_is_kept_until_most_memory_is_unused() -> None:
+    run = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True)
+    few, many, resident = json.loads(run.stdout)
+    assert few >= 30, "little unused memory is kept"
+    assert many >= 700, "freed memory is kept as long as nobody checks"
+    assert resident < 600, "800 MB that are not used are returned"

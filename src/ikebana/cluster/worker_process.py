@@ -26,7 +26,6 @@ clients that have disappeared are removed before they can be answered; a client 
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import logging
 import os
@@ -70,7 +69,14 @@ from ikebana.cluster.protocol import (
 from ikebana.cluster.shared_memory import SharedMemory
 from ikebana.encoding.spill_files import SpillFiles
 from ikebana.errors import DataflowError, IkebanaError
-from ikebana.runtime.memory_budget import default_limit, limit_process, release_unused_memory, worker_budget
+from ikebana.runtime.memory_budget import (
+    default_limit,
+    keep_freed_memory,
+    limit_process,
+    release_if_mostly_unused,
+    release_unused_memory,
+    worker_budget,
+)
 from ikebana.runtime.messages import AskDriver, Failed, Lookup, PeerMessage, Stage
 from ikebana.runtime.worker import PENDING, Worker
 
@@ -86,6 +92,9 @@ _QUIET_MS = 5
 _IDLE_MS = 300
 """After this time without work, unused memory is returned to the system."""
 
+_MEMORY_CHECK_SECONDS = 10.0
+"""How often a worker that is never idle checks whether it keeps much unused memory."""
+
 _CRASH_REPORT_MS = 1000
 """How long a crashed process tries to send its report to the driver."""
 
@@ -99,19 +108,6 @@ _log = logging.getLogger(__name__)
 
 _DRIVER = b""
 """The driver as the sender of a request; clients have names given by ZeroMQ, which are never empty."""
-
-
-def _set_mmap_threshold() -> None:
-    """Return arrays of `_MMAP_BYTES` or more to the system as soon as they are freed.
-
-    By default, the C library raises this threshold with each such array, up to 32 MiB. If queries come and go all the
-    time, more and more unused memory then accumulates between the arrays that stay.
-    """
-    with suppress(AttributeError, OSError):  # the C library has no such function
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
-
-
-_M_MMAP_THRESHOLD, _MMAP_BYTES = -3, 4 << 20
 
 
 def _raise_descriptor_limit() -> None:
@@ -131,7 +127,6 @@ _MOST_DESCRIPTORS = 1 << 16
 
 def main() -> None:
     """Run a worker process."""
-    _set_mmap_threshold()
     _raise_descriptor_limit()
     config = launch.read_config()
     launch.exit_with_driver(config)
@@ -141,6 +136,7 @@ def main() -> None:
         except DataflowError as error:  # the driver has ended, or was interrupted: it says so itself
             sys.exit(str(error))
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # show at once what users print
+    gc.set_threshold(50_000, 20, 20)  # dataflows make little garbage in cycles, and searches for it delay small changes
     gc.freeze()  # modules and classes live for ever: without them a full collection takes 2 ms instead of 50
     code = WorkerProcess(config).run()
     sys.stdout.flush()
@@ -172,6 +168,7 @@ class WorkerProcess:
         if config.watches_connections:
             self._stop_watching.append(launch.exit_with([Sockets.watch(self._driver)]))
         limit = default_limit(config.workers) if config.memory is None else config.memory
+        keep_freed_memory(limit)
         limit_process(limit)
         self._spill = None if config.spill is None else SpillFiles(config.spill, config.spill_bytes)
         budget = worker_budget(limit, config.view_memory, self._spill)
@@ -183,6 +180,7 @@ class WorkerProcess:
         self._rejected_clients: dict[bytes, None] = {}  # that have sent what cannot be decoded, oldest first
         self._replies: list[Reply] = []  # to requests of the driver, not sent yet
         self._idle: list[Idle] = []
+        self._check_memory_at = 0.0
         self._stopped = False
 
     def run(self) -> int:
@@ -258,7 +256,11 @@ class WorkerProcess:
         """Let the worker work for a while, or until it has something to send. Return whether it had anything to do."""
         if not self.worker.step():
             return False
-        end = time.perf_counter() + _WORK_SECONDS
+        now = time.perf_counter()
+        if now > self._check_memory_at:
+            release_if_mostly_unused()
+            self._check_memory_at = now + _MEMORY_CHECK_SECONDS
+        end = now + _WORK_SECONDS
         while not (self.worker.outbox or self.worker.notifications) and time.perf_counter() < end:
             if not self.worker.step():
                 break
@@ -324,10 +326,12 @@ class WorkerProcess:
             self.worker.deliver(message)
 
     def _send_results(self) -> None:
+        """Send what the worker has to say, first to its peers: they wait for that, and then notify the driver, too."""
+        self._send_to_peers()
         self._send_notifications()
+
+    def _send_to_peers(self) -> None:
         outbox = self.worker.outbox
-        if not outbox:
-            return
         self._sent += len(outbox)
         bundles: dict[int, list[PeerMessage]] = {}
         while outbox:
