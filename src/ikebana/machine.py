@@ -1,6 +1,6 @@
 """Facts about the machine that performance depends on, for `ikebana info` and the results of benchmarks.
 
-Nothing here identifies the machine.
+Nothing here identifies the machine. Also here: `yield_processor`, for threads that work in the background.
 """
 
 from __future__ import annotations
@@ -33,3 +33,9 @@ def _cpu_model() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or "unknown"
+
+
+def yield_processor() -> None:
+    """Let another thread run that waits for this thread's processor, if the system can do that."""
+    if hasattr(os, "sched_yield"):
+        os.sched_yield()

@@ -6,10 +6,23 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 import pytest
 
+from ikebana.storage import early_rows
+
+FEW_BYTES = 64
+"""Rows of so many bytes are written early."""
+
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+@pytest.fixture(autouse=True)
+def few_rows_are_many() -> Iterator[None]:
+    """A few rows are written before their transaction already."""
+    with patch.object(early_rows, "EARLY_BYTES", FEW_BYTES):
+        yield
 
 
 @pytest.fixture

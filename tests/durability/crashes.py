@@ -27,9 +27,10 @@ from ikebana.cluster.processes import Processes
 from ikebana.engine import Engine, table_storage
 from ikebana.engine.healing import RESTARTS
 from ikebana.errors import StorageError
-from ikebana.storage import faults
+from ikebana.storage import early_rows, faults
 from ikebana.storage.faults import Fault, FaultPoint
 from tests.durability.audit import Audit, AuditWitness
+from tests.durability.conftest import FEW_BYTES
 from tests.durability.workload import (
     QUERIES,
     STREAM,
@@ -83,6 +84,7 @@ def live(life: Life, pipe: Connection) -> None:
     """The main function of a victim."""
     table_storage.SNAPSHOT_BYTES = life.snapshot_bytes
     table_storage._RETRY_SECONDS = 0.01
+    early_rows.EARLY_BYTES = FEW_BYTES
     logging.getLogger("ikebana").setLevel(logging.ERROR)  # a full disk is expected
     lock = threading.Lock()
 

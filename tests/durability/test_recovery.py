@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from ikebana.engine import Engine, Table
 from ikebana.engine.collection import Collection
 from ikebana.errors import ChangeError, StorageError, StorageInUseError, WaitTimeoutError
+from ikebana.runtime.background import BackgroundWork
 from ikebana.storage.faults import FaultPoint, installed
 from tests.dataflow.harness import collected
 from tests.durability.conftest import IN_MEMORY
@@ -279,6 +281,27 @@ def test_transactions_are_committed_while_files_are_written_and_deleted(place: P
                     go_on.release()
         assert number > 5
         assert rows(engine, "t") == {(k, k): 1 for k in range(number + 1)}
+
+
+def test_regression_each_worker_deletes_files_once_for_a_snapshot(place: Path) -> None:
+    """A worker that was done began again when it was asked again, and a snapshot ended when all were done at once."""
+    started: list[str] = []
+
+    def begun(name: str, work: Callable[[], object]) -> BackgroundWork:
+        started.append(name)
+        return BackgroundWork(name, work)
+
+    def slow(point: FaultPoint, path: str) -> None:
+        if threading.current_thread().name == "ikebana trim" and "shard-0001" in path:
+            time.sleep(0.1)
+
+    with open_(place, 2) as engine, patch("ikebana.runtime.durability.BackgroundWork", begun), installed(slow):
+        table = engine.table("t", NUMBERS, key="k")
+        assert engine.storage is not None
+        for number in range(2):
+            table.insert({"k": range(10 * number, 10 * number + 10), "v": range(10)})
+            engine.storage.snapshot()
+        assert started.count("ikebana trim") == 4
 
 
 def test_transactions_with_the_same_keys_are_applied_one_after_the_other(place: Path) -> None:

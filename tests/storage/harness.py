@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from ikebana.storage import (
     Transaction,
     TransactionLog,
 )
+from ikebana.storage.log import Hold
 from ikebana.storage.recovery import Recovery
 from ikebana.trace.batch import StoredBatch
 from ikebana.trace.description import Description, frontier_of
@@ -77,6 +78,7 @@ class Harness:
     def __init__(self, open_directory: Callable[[], Directory]) -> None:
         """`open_directory` returns the directory as a new process would open it."""
         self._open_directory, self.model = open_directory, Model()
+        self._staged: dict[int, tuple[Counter[Row], Hold, list[TableChanges]]] = {}
 
     # Opening.
 
@@ -87,7 +89,7 @@ class Harness:
         self._start(shards)
 
     def _start(self, shards: int) -> None:
-        self.shards = shards
+        self.shards, self._staged = shards, {}
         self.epoch = self.store.recovery.epoch
         directory = self._open_directory()
         self.workers = [Shard.open(directory, self.store.incarnation, index) for index in range(shards)]
@@ -121,22 +123,54 @@ class Harness:
 
     def transact(self, rows: Counter[Row], outcome: str = "commit") -> None:
         """A transaction; `outcome` is commit, or reject (by the last participant), or time out (before that)."""
-        parts = self._parts(rows)
+        self._transact(rows, {participant: changes(own) for participant, own in self._parts(rows).items()}, outcome)
+
+    def _transact(self, rows: Counter[Row], parts: dict[int, tuple[TableChanges, ...]], outcome: str) -> None:
+        """A transaction with the changes of each participant."""
         epoch, number = self.epoch + 1, self.store.new_transaction()
         participants = tuple(sorted(parts))
         writers = participants if outcome == "commit" else participants[:-1]
         if outcome == "commit":
             self.model.maybe_rows = [_sum(self.model.rows, rows)]
         for participant in writers:
-            self._log(participant).append(Transaction(number, epoch, participants, changes(parts[participant])))
+            self._log(participant).append(Transaction(number, epoch, participants, parts[participant]))
         for participant in writers:
             self._log(participant).sync()
         if outcome == "time out":
             self.store.abort(number, epoch)
             late = participants[-1]
-            self._log(late).commit(Transaction(number, epoch, participants, changes(parts[late])))
+            self._log(late).commit(Transaction(number, epoch, participants, parts[late]))
         if outcome == "commit":
             self._acknowledge(epoch)
+
+    def stage(self, rows: Counter[Row]) -> None:
+        """Write rows before their transaction, in a record for each; rows that were staged before are dropped."""
+        self.drop_staged()
+        for participant, own in self._parts(rows).items():
+            log = self._log(participant)
+            self._staged[participant] = (own, log.hold(), written := [])
+            if log.can_append_rows:
+                for row, diff in own.items():
+                    (change,) = changes(Counter({row: diff}))
+                    written.append(replace(change, records=(log.append_rows(change)[0],)))
+            else:
+                written += changes(own)
+
+    def commit_staged(self, outcome: str = "commit") -> None:
+        """A transaction with the rows that are staged."""
+        rows = Counter({row: diff for own, _, _ in self._staged.values() for row, diff in own.items()})
+        if rows:
+            written = {participant: tuple(parts) for participant, (_, _, parts) in self._staged.items()}
+            try:
+                self._transact(rows, written, outcome)
+            finally:
+                self.drop_staged(self.epoch + 1)
+
+    def drop_staged(self, epoch: int = -1) -> None:
+        """Forget staged rows, which a record up to an epoch may refer to."""
+        for participant, (_, hold, _) in self._staged.items():
+            self._log(participant).release(hold, epoch)
+        self._staged = {}
 
     def transact_together(self, group: Sequence[Counter[Row]]) -> None:
         """Transactions that are checked one after the other, and synced together."""

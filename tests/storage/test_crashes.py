@@ -65,11 +65,17 @@ def story(system: Harness) -> None:
     system.transact(rows())
     system.snapshot(1)
     system.collect_old()
+    system.stage(rows((18, "p" * 900, 1), (19, "q", 1)))
     system.put("other", [1, 2])
     system.transact(rows((11, "i", 1), (12, "j", 1)))
     system.snapshot(0)
     system.collect(0)
     system.trim()
+    system.commit_staged()
+    system.stage(rows((20, "r", 1), (21, "s", 1)))
+    system.commit_staged("time out")
+    system.stage(rows((22, "r", 1), (23, "s" * 1500, 1)))
+    system.drop_staged()
     system.reopen(3)
     system.transact(rows((13, "k", 1), (14, "l", 1), (15, "m", 1)))
     system.snapshot(2)
@@ -171,6 +177,8 @@ some_rows = st.dictionaries(
 operations = st.one_of(
     st.tuples(st.just("transact"), some_rows, st.sampled_from(["commit", "commit", "commit", "time out", "reject"])),
     st.tuples(st.just("transact_together"), st.lists(some_rows, max_size=3)),
+    st.tuples(st.just("stage"), some_rows),
+    st.tuples(st.just("commit_staged"), st.sampled_from(["commit", "commit", "time out", "reject"])),
     st.tuples(st.just("snapshot"), st.integers(0, 2)),
     st.tuples(st.just("collect"), st.integers(0, 2)),
     st.tuples(st.sampled_from(["trim", "collect_old", "compact"])),

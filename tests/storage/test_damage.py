@@ -15,6 +15,7 @@ from ikebana.errors import CorruptionError, StorageError
 from ikebana.storage import LocalDirectory, Store, directory
 from ikebana.storage.directory import Entry
 from ikebana.storage.inspection import _check_file, _mentioned, check, describe
+from ikebana.storage.layout import FORMAT
 from tests.storage.harness import Harness, recovered_rows
 from tests.storage.memory_disk import MemoryDisk
 
@@ -36,6 +37,8 @@ def small_storage(open_directory: object) -> Harness:
     system.snapshot(1)
     system.transact(Counter({(2, "c"): 1, (3, "d"): 1}))
     system.transact(Counter({(2, "c"): -1}), "time out")
+    system.stage(Counter({(4, "e"): 1, (5, "f"): 1}))
+    system.commit_staged()
     system.transact(Counter())
     return system
 
@@ -121,7 +124,7 @@ def test_the_command_lists_what_is_stored(stored: Path, capsys: pytest.CaptureFi
     shown = capsys.readouterr().out
     assert "rows#1" in shown and "thing" in shown
     description = describe(stored)
-    assert (description.format, description.is_in_use, description.catalog) == (1, False, {"thing": ["table"]})
+    assert (description.format, description.is_in_use, description.catalog) == (FORMAT, False, {"thing": ["table"]})
     assert [(table.table, table.rows) for table in description.tables] == [("rows#1", 2)]
 
 

@@ -29,6 +29,7 @@ def test_a_directory_of_an_earlier_version_is_opened(tmp_path: Path, format: int
         assert (store.recovery.epoch, store.recovery.shards, store.incarnation) == (2, 2, 3)
         with Shard.open(path, store.incarnation, 0) as shard:
             assert recovered_rows(shard.recovery) == ROWS
+    assert describe(path).format == FORMAT
 
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:

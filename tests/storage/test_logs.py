@@ -6,6 +6,7 @@ import os
 import shutil
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,8 +32,9 @@ from ikebana.storage import (
 )
 from ikebana.storage.disk import Disk
 from ikebana.storage.faults import FaultPoint
-from ikebana.storage.log import Log, read_log, scan_log
+from ikebana.storage.log import Hold, Log, read_log, scan_log
 from ikebana.storage.records import SECTOR, Kind, Record, _ZeroSectors
+from ikebana.storage.recovery import check_rows
 from ikebana.storage.transactions import Written, decide
 from tests.storage.memory_disk import MemoryDisk
 
@@ -192,6 +194,39 @@ def test_segments_end_and_are_trimmed() -> None:
         stored_numbers(directory, 8)
 
 
+def test_segments_that_are_held_are_not_trimmed() -> None:
+    disk = MemoryDisk()
+    directory, target = memory_log(disk, segment_bytes=1_000)
+    rows_log = TransactionLog(target, -1)
+    rows = pa.RecordBatch.from_pydict({"k": ["x" * 900]})
+
+    def staged() -> tuple[Hold, TableChanges]:
+        hold, change = rows_log.hold(), TableChanges("t", rows)
+        return hold, replace(change, records=(rows_log.append_rows(change)[0],))
+
+    dropped, _ = staged()
+    rows_log.commit(Transaction(0, 0, (0,)))
+    held, change = staged()
+    for number in range(1, 5):
+        rows_log.commit(Transaction(number, number, (0,), (TableChanges("t", rows),)))
+    assert rows_log.trim(4).files == 0
+    rows_log.release(dropped)
+    assert rows_log.trim(4).files == 1
+    rows_log.commit(Transaction(5, 5, (0,), (change,)))
+    rows_log.release(held, 5)
+    rows_log.commit(Transaction(6, 6, (0,)))
+    assert rows_log.trim(4).files == 0
+    _, stored = scan_log(directory, "log-", 4)
+    found = {item.record.transaction: item for item in stored if item.record.kind is Kind.ROWS}
+    transaction = next(item for item in stored if item.record.epoch == 5)
+    assert [change.rows for change in Transaction.of(transaction, found).changes] == [rows]
+    check_rows(directory, "log-", stored, 4)
+    with pytest.raises(CorruptionError, match="rows of transaction 5 at epoch 5"):
+        check_rows(directory, "log-", [item for item in stored if item.record.kind is not Kind.ROWS], 4)
+    rows_log.trim(5)
+    assert "/data/log-000001" not in disk.files()
+
+
 def test_a_shortened_segment_is_found() -> None:
     disk = MemoryDisk()
     directory, target = memory_log(disk, segment_bytes=1_000)
@@ -304,7 +339,7 @@ def test_large_transactions_are_written_without_a_copy() -> None:
     target.append(Transaction(1, 0, (0,), (TableChanges("t", rows),)).record())
     target.close()
     (stored,) = scan_log(directory, "log-", -1)[1]
-    (change,) = Transaction.of(stored).changes
+    (change,) = Transaction.of(stored, {}).changes
     assert change.rows.equals(rows)
 
 

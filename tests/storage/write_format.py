@@ -1,7 +1,7 @@
-"""Write a small storage directory as test data: `python -m tests.storage.write_format 1`.
+"""Write a small storage directory as test data: `python -m tests.storage.write_format 2`.
 
-`tests/storage/data/format-1` was written like this, and is opened by every later version (`test_formats`). It is
-written again only for a new format, into a new directory.
+`tests/storage/data/format-2` was written like this, and `format-1` by an earlier version; both are opened by every
+later version (`test_formats`). A directory is written again only for a new format, into a new directory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def write(path: Path) -> None:
     system.transact(Counter({(0, "timed out"): 1, (1, "timed out"): 1}), "time out")
     system.transact(Counter({(0, "rejected"): 1, (1, "rejected"): 1}), "reject")
     system.reopen(2)
-    system.transact(Counter({(2, ""): 1, (3, "ü" * 300): 1}))
+    system.stage(Counter({(2, ""): 1, (3, "ü" * 300): 1}))
+    system.commit_staged()
+    system.stage(Counter({(5, "dropped"): 1}))
     system.snapshot(1)
     for worker in system.workers:
         worker.close()

@@ -16,7 +16,8 @@ its later changes apart while the snapshot is taken. The `since` of a stored bat
 is exact: not before that of the batches from which the table was loaded, nor before a column was added, when its rows
 were copied.
 
-Cost: logging a transaction takes one write, and one sync for all transactions of a request. A snapshot writes the
+Cost: logging a transaction takes one write, and one sync for all transactions of a request; many rows that are
+inserted are written while the rest of the transaction arrives (`ikebana.storage.early_rows`). A snapshot writes the
 batches that merges have produced since the last one. Loading reads all files once; it sorts only what is in the log.
 """
 
@@ -39,6 +40,7 @@ from ikebana.kernels import shard_rows
 from ikebana.operators.changes import Changes
 from ikebana.runtime.background import BackgroundWork
 from ikebana.runtime.messages import Restored, TableSpec, ToPrepare
+from ikebana.storage.early_rows import EarlyRows
 from ikebana.time import Antichain
 from ikebana.trace import Handle, Updates
 from ikebana.trace.batch import StoredBatch
@@ -52,9 +54,11 @@ class Durability:
 
     def __init__(self, shard: storage.Shard, index: int, workers: int) -> None:
         self._shard, self._index, self._workers = shard, index, workers
+        self._early_rows = EarlyRows(shard.log)
         self._written = WrittenBatches()
         self._snapshot: Snapshot | None = None
         self._trimming: tuple[int, BackgroundWork] | None = None  # up to which epoch
+        self._trimmed: int | None = None  # up to which epoch that is done, since the last snapshot was begun
         self._exact_since: dict[str, int] = {}  # by the names under which tables are stored
         self._written_epoch = -1  # of the last snapshot that is complete
         self._covered_bytes = 0  # of the log before the last snapshot
@@ -69,6 +73,7 @@ class Durability:
         if self._snapshot is not None:
             self._snapshot.wait()
         self._end_trimming()
+        self._early_rows.close()
         self._shard.close()
 
     # The log.
@@ -78,6 +83,14 @@ class Durability:
         """The bytes that were written to the log since the last snapshot was begun."""
         return self._shard.log.bytes - self._covered_bytes
 
+    def write_early(self, transaction: int, table: TableSpec, columns: tuple[pa.Array, ...]) -> None:
+        """Begin to write rows that a transaction inserts, if they are many; it need not be committed in the end."""
+        self._early_rows.add(transaction, table.stored_as, table.fields, columns)
+
+    def end(self, transaction: int, oldest: int) -> None:
+        """Forget the early rows of a transaction, and of all that are older than `oldest`."""
+        self._early_rows.end(transaction, oldest)
+
     def log(self, transactions: Iterable[tuple[ToPrepare, Sequence[tuple[TableSpec, Changes]]]]) -> None:
         """Write transactions with the changes of this worker's rows, and return when they are on disk."""
         written = [
@@ -85,7 +98,7 @@ class Durability:
                 number=prepared.number,
                 epoch=prepared.epoch,
                 participants=prepared.workers,
-                changes=tuple(_logged(table, change) for table, change in changes if table.stored_as),
+                changes=tuple(self._logged(prepared, table, change) for table, change in changes if table.stored_as),
                 note=prepared.note,
             )
             for prepared, changes in transactions
@@ -93,12 +106,21 @@ class Durability:
         if written:
             self._shard.log.sync(self._shard.log.append_all(written))
 
+    def _logged(self, prepared: ToPrepare, table: TableSpec, changes: Changes) -> storage.TableChanges:
+        """The changes of a table as the log has them."""
+        rows = pa.RecordBatch.from_arrays(list(changes.columns), schema=pa.schema(changes.fields))
+        diffs = changes.diffs[0]
+        is_same = is_constant(diffs) or len(diffs) == 1
+        early = self._early_rows.records_of(prepared.transaction, changes.columns, prepared.epoch)
+        return storage.TableChanges(table.stored_as, rows, int(diffs[0]) if is_same else diffs, early)
+
     # Snapshots.
 
     def begin_snapshot(self, epoch: int, tables: dict[str, Handle], dataflows: Collection[str]) -> None:
         """Keep the rows of tables, which some dataflows maintain; the handles are dropped when they are written."""
         self.end_snapshot()
         self._end_trimming()
+        self._trimmed = None
         for handle in tables.values():
             if handle.frontier.precedes(Antichain.of((epoch,))):
                 handle.advance((epoch,))
@@ -141,8 +163,10 @@ class Durability:
     def trim(self, covered: int) -> bool:
         """Delete the log up to an epoch, which the snapshots of all workers have, and files that nothing mentions.
 
-        That is done in the background. Return whether it is done.
+        That is done in the background, once for each snapshot. Return whether it is done.
         """
+        if self._trimmed == covered:
+            return True
         if self._trimming is None or self._trimming[0] != covered:
             self._end_trimming()
             self._trimming = covered, BackgroundWork("ikebana trim", lambda: self._delete_up_to(covered))
@@ -153,6 +177,7 @@ class Durability:
             work.check()
         finally:
             self._end_trimming()
+        self._trimmed = covered
         return True
 
     def _delete_up_to(self, covered: int) -> None:
@@ -416,14 +441,6 @@ def _flat(batches: dict[str, list[StoredBatch]]) -> Iterator[StoredBatch]:
 
 
 # The log.
-
-
-def _logged(table: TableSpec, changes: Changes) -> storage.TableChanges:
-    """The changes of a table as the log has them."""
-    rows = pa.RecordBatch.from_arrays(list(changes.columns), schema=pa.schema(changes.fields))
-    diffs = changes.diffs[0]
-    is_same = is_constant(diffs) or len(diffs) == 1
-    return storage.TableChanges(table.stored_as, rows, int(diffs[0]) if is_same else diffs)
 
 
 def _updates(table: TableSpec, changed: storage.ChangedRows, since: int, last: int) -> Updates:

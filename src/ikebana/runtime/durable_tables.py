@@ -27,10 +27,11 @@ from ikebana.runtime.messages import (
     Prepared,
     Restore,
     Restored,
+    Stage,
     TableSpec,
     ToPrepare,
 )
-from ikebana.runtime.transactions import Claims, OpenTransactions
+from ikebana.runtime.transactions import Claims, OpenTransactions, inserted_columns, is_insert
 
 
 class DurableTables:
@@ -61,6 +62,18 @@ class DurableTables:
             storage.close()
 
     # Transactions.
+
+    def stage(self, stage: Stage) -> None:
+        """Begin to write the rows of a transaction that are only inserted, so that its commit has less to write."""
+        table = self._inputs.tables.get(stage.table)
+        if self._storage is not None and table is not None and table.stored_as and is_insert(stage.ops):
+            self._storage.write_early(stage.transaction, table, inserted_columns(table, stage.columns))
+
+    def end(self, transaction: int, oldest: int) -> list[tuple[str, Changes]]:
+        """Remove a transaction, and return its checked changes; `oldest` is the oldest that has not ended."""
+        if self._storage is not None:
+            self._storage.end(transaction, oldest)
+        return self._transactions.end(transaction, oldest)
 
     def can_check(self, check: Check | ToPrepare) -> bool:
         """Whether the traces of a transaction's tables contain all changes committed before.

@@ -83,12 +83,15 @@ class OpenTransactions:
         self._ended: set[int] = set()
         self._oldest = 0
 
-    def stage(self, stage: Stage) -> None:
-        """Keep rows until their transaction ends. Rows that arrive after its end are ignored."""
-        if stage.transaction >= self._oldest and stage.transaction not in self._ended:
-            transaction = self._open.setdefault(stage.transaction, _Transaction())
-            if transaction.refused is None:
-                transaction.staged[stage.table, stage.part, stage.attempt] = stage
+    def stage(self, stage: Stage) -> bool:
+        """Keep rows until their transaction ends. Return whether they are kept: those that arrive later are ignored."""
+        if stage.transaction < self._oldest or stage.transaction in self._ended:
+            return False
+        transaction = self._open.setdefault(stage.transaction, _Transaction())
+        if transaction.refused is not None:
+            return False
+        transaction.staged[stage.table, stage.part, stage.attempt] = stage
+        return True
 
     def refuse(self, stage: Stage, reason: str) -> None:
         """Drop all rows of a transaction, and reject it when it is checked: there is no memory for some rows."""
@@ -175,7 +178,7 @@ class Claims:
         return True
 
     def _conflicts(self, table: TableSpec, parts: Sequence[StagedRows], lane: Lane) -> bool:
-        if table.kind == "bag" and all(isinstance(part.ops, int) and part.ops == INSERT for part in parts):
+        if table.kind == "bag" and all(is_insert(part.ops) for part in parts):
             return False
         return any(_have_common(lane, claimed) for claimed in self._lanes.get(table.name, ()))
 
@@ -193,15 +196,27 @@ def _table(tables: dict[str, TableSpec], name: str) -> TableSpec:
 def net_changes(table: TableSpec, parts: Sequence[StagedRows], stored: StoredTables, epoch: int) -> Outcome:
     """The net changes that staged parts make to a table at an epoch, or the problems that prevent them."""
     if table.schema is None:
-        return [_insertions(table, table.fields, part.columns, epoch) for part in parts], []
+        return [_insertions(table, part.columns, epoch) for part in parts], []
     changes_of = _keyed_changes if table.kind == "keyed" else _bag_changes
     return changes_of(table, table.schema, parts, stored(table), epoch)
 
 
-def _insertions(table: TableSpec, fields: Fields, columns: Sequence[pa.Array], epoch: int) -> Changes:
-    """Changes that add rows, with the columns in the order of the table's source."""
+def is_insert(ops: Any) -> bool:
+    """Whether staged rows are all inserted, if they are accepted."""
+    return isinstance(ops, int) and ops == INSERT
+
+
+def inserted_columns(table: TableSpec, columns: Sequence[pa.Array]) -> tuple[pa.Array, ...]:
+    """The columns of staged rows, which are in the order of the table's schema, in the order of its source."""
+    schema = table.schema
+    fields = table.fields if schema is None else (*schema.key.fields, *schema.val.fields)
     named = {field.name: column for field, column in zip(fields, columns, strict=True)}
-    ordered = tuple(named[field.name] for field in table.fields)
+    return tuple(named[field.name] for field in table.fields)
+
+
+def _insertions(table: TableSpec, columns: Sequence[pa.Array], epoch: int) -> Changes:
+    """Changes that add staged rows, with the columns in the order of the table's source."""
+    ordered = inserted_columns(table, columns)
     rows = len(ordered[0])
     times, diffs = np.full((1, 1), epoch, np.int64), constant_diffs(np.ones(1, np.int64), rows)
     return Changes(times, constant(0, rows, np.int32), diffs, table.fields, ordered)
@@ -224,23 +239,23 @@ def _keyed_changes(
     Rows are numbered consecutively: first the existing rows of the staged keys, then the staged rows.
     """
     lane, payload = _keys(schema, parts)
-    existing = _rows_with_keys(schema, stored, lane, epoch)
+    lanes = _sorted_distinct(lane)
+    existing = _rows_with_keys(schema, stored, lanes, epoch)
     if len(lane) == 1 and not len(existing) and parts[-1].ops in (INSERT, UPSERT):  # a single new row
-        return [_insertions(table, (*schema.key.fields, *schema.val.fields), parts[-1].columns, epoch)], []
+        return [_insertions(table, parts[-1].columns, epoch)], []
     if len(parts) == len(lane) == len(existing) == 1 and not payload and parts[0].ops in (UPSERT, DELETE):  # an old row
         return _changes_of_row(table, schema, parts[0], existing, epoch), []
+    are_new = not len(existing) and len(lanes) == len(lane)
+    if are_new and not any(np.any(part.ops == DELETE) for part in parts):  # the common case of a load: only new keys
+        return [_insertions(table, part.columns, epoch) for part in parts], []
     ops = np.concatenate([np.full(len(existing), UPSERT, np.int8), *(_ops(part) for part in parts)])
     keys = (np.concatenate([existing.key, lane]) if len(existing) else lane, _prepend_keys(existing, payload))
     order, first = _groups(*keys)
-    if not len(existing) and first.all() and not (ops == DELETE).any():  # the common case of a load: only new keys
-        return [_insertions(table, (*schema.key.fields, *schema.val.fields), part.columns, epoch) for part in parts], []
     problems = _key_problems(table, order, first, ops[order], len(existing), parts)
     if problems:
         return [], problems
     added, removed = _net(schema, order, first, ops, existing, parts)
-    inserted = [
-        _flagged_insertions(table, schema, part, flags, epoch) for part, flags in zip(parts, added, strict=True)
-    ]
+    inserted = [_flagged_insertions(table, part, flags, epoch) for part, flags in zip(parts, added, strict=True)]
     changes = [change for change in inserted if change is not None]
     if len(removed):
         changes.append(_as_changes(table, existing.take(removed)).negated())
@@ -256,7 +271,7 @@ def _changes_of_row(table: TableSpec, schema: Schema, part: StagedRows, existing
     old_payload = existing.payload[schema.key.payload_columns :]
     if lane[0] == existing.val[0] and (not payload or payloads.rows_equal(payload, old_payload, 1)[0]):
         return []
-    return [_insertions(table, (*schema.key.fields, *schema.val.fields), part.columns, epoch), removal]
+    return [_insertions(table, part.columns, epoch), removal]
 
 
 def _keys(schema: Schema, parts: Sequence[StagedRows]) -> tuple[Lane, Payload]:
@@ -279,14 +294,13 @@ def _ops(part: StagedRows) -> Any:
     return np.full(len(part), part.ops, np.int8) if isinstance(part.ops, int) else part.ops
 
 
-def _rows_with_keys(schema: Schema, stored: StoredTable, lane: Lane, epoch: int) -> Updates:
-    """The rows of a table whose key lanes are in `lane`, each once."""
-    probes = _sorted_distinct(lane)
-    rows = stored.rows_of(probes, epoch)
+def _rows_with_keys(schema: Schema, stored: StoredTable, lanes: Lane, epoch: int) -> Updates:
+    """The rows of a table with some key lanes, which are ascending and distinct; each row once."""
+    rows = stored.rows_of(lanes, epoch)
     if rows is not None:
         return rows
     batches = [batch for batch in stored.batches() if len(batch)]
-    return _accumulated(schema, [(batch, *batch.seek(probes)) for batch in batches], epoch)
+    return _accumulated(schema, [(batch, *batch.seek(lanes)) for batch in batches], epoch)
 
 
 def _sorted_distinct(lane: Lane) -> Lane:
@@ -428,12 +442,12 @@ def _have_equal_values(schema: Schema, old: Updates, parts: Sequence[StagedRows]
     return same
 
 
-def _flagged_insertions(table: TableSpec, schema: Schema, part: StagedRows, flags: Any, epoch: int) -> Changes | None:
+def _flagged_insertions(table: TableSpec, part: StagedRows, flags: Any, epoch: int) -> Changes | None:
     """Changes that add the flagged rows of a part; None if there are none."""
     if not flags.any():
         return None
     rows = part if flags.all() else part.take(np.flatnonzero(flags))
-    return _insertions(table, (*schema.key.fields, *schema.val.fields), rows.columns, epoch)
+    return _insertions(table, rows.columns, epoch)
 
 
 # Bags.
@@ -443,9 +457,8 @@ def _bag_changes(
     table: TableSpec, schema: Schema, parts: Sequence[StagedRows], stored: StoredTable, epoch: int
 ) -> Outcome:
     """The changes of a bag."""
-    fields = (*schema.key.fields, *schema.val.fields)
-    if all(isinstance(part.ops, int) and part.ops == INSERT for part in parts):
-        return [_insertions(table, fields, part.columns, epoch) for part in parts], []
+    if all(is_insert(part.ops) for part in parts):
+        return [_insertions(table, part.columns, epoch) for part in parts], []
     net = consolidate(Updates.concat([_signed_updates(schema, part, epoch) for part in parts])).updates
     problems = _missing_copies(table, schema, net.where(net.diffs[0] < 0), stored, epoch)
     return ([], problems) if problems else ([_as_changes(table, net)], [])
@@ -466,7 +479,7 @@ def _missing_copies(
     if not len(deletions):
         return []
     if schema.hashed:
-        existing = _rows_with_keys(schema, stored, deletions.key, epoch)
+        existing = _rows_with_keys(schema, stored, _sorted_distinct(deletions.key), epoch)
     else:
         existing = _accumulated(
             schema, [(batch, *batch.seek_values(deletions.key, deletions.val)) for batch in stored.batches()], epoch

@@ -202,19 +202,19 @@ class Worker:
                 self._inputs.drop_table(name)
             case Stage(columns=columns):
                 reason = self.scheduler.budget.rejection(array_bytes(columns))
-                if reason is None:
-                    self._transactions.stage(command)
-                else:
+                if reason is not None:
                     self._transactions.refuse(command, reason)
+                elif self._transactions.stage(command):
+                    self._durable.stage(command)
             case Commit(transaction, epoch, oldest, changed):
-                for name, changes in self._transactions.end(transaction, oldest):
+                for name, changes in self._durable.end(transaction, oldest):
                     self._inputs.push_to_table(name, changes, epoch - 1)
                 self._advance(epoch)
                 if self._joint is not None:
                     names = [dataflow for table in changed for dataflow in self._inputs.readers(table)]
                     self._joint.expect([self.flows[name] for name in names if name in self.flows])
             case Abort(transaction, oldest):
-                self._transactions.end(transaction, oldest)
+                self._durable.end(transaction, oldest)
             case BeginSnapshot(epoch):
                 self._durable.begin_snapshot(epoch)
             case KeepHistory(kept):

@@ -11,7 +11,7 @@ Paths are relative to the root, with slashes. A name that ends with `.tmp` is a 
 crash has left behind.
 
 Large files are written in pieces. Each is synced before the next one is written, so that a log that is synced meanwhile
-never waits for more than a piece; and it is dropped from the system's cache, since the rows are in memory anyway.
+never waits for more than a piece. They bypass the system's cache, or are dropped from it, since the rows are in memory.
 
 Cost: `write` takes two syncs on a local disk (file and directory), one more for each piece of a large file, and one
 request elsewhere. Errors of the system are raised as `StorageError` with the path and the reason.

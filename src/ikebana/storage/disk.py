@@ -6,7 +6,8 @@ by one in memory that forgets whatever was not synced.
 Invariants: files have mode 0600 and directories 0700. Bytes are durable once `sync` has returned, and names once
 `sync_directory` of their directory has returned.
 
-Cost: that of the system call. `sync` does not write the times of a file (fdatasync).
+Cost: that of the system call. Large writes bypass the system's cache (`ikebana.storage.direct_writes`). `sync` does not
+write the times of a file (fdatasync).
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from ikebana.storage.direct_writes import write_directly, write_views
+
 Chunks: TypeAlias = Sequence[Any]
 """Bytes, or objects with the buffer protocol, that are written one after the other."""
 
-_MOST_CHUNKS = 512
-"""The system takes 1,024 chunks in one call."""
+_DIRECT_BYTES = 1 << 20
+"""From this size on, writes bypass the system's cache."""
 
 
 class Disk:
@@ -45,15 +48,9 @@ class Disk:
 
     def write(self, file: int, chunks: Chunks, offset: int) -> int:
         """Write chunks at an offset; return where they end."""
-        waiting = [memoryview(chunk).cast("B") for chunk in chunks if memoryview(chunk).nbytes]
-        while waiting:
-            written = os.pwritev(file, waiting[:_MOST_CHUNKS], offset)
-            offset += written
-            while waiting and written >= len(waiting[0]):
-                written -= len(waiting.pop(0))
-            if written:
-                waiting[0] = waiting[0][written:]
-        return offset
+        views = [memoryview(chunk).cast("B") for chunk in chunks if memoryview(chunk).nbytes]
+        write = write_directly if sum(map(len, views)) >= _DIRECT_BYTES else write_views
+        return write(file, views, offset)
 
     def sync(self, file: int) -> None:
         """Make the bytes of a file durable."""

@@ -31,7 +31,7 @@ from ikebana.storage.lease import Claim, is_in_use, read_claims
 from ikebana.storage.log import scan_log
 from ikebana.storage.manifests import Manifest
 from ikebana.storage.records import Kind, LogFile
-from ikebana.storage.recovery import Base, newest_base, read_base, read_manifests
+from ikebana.storage.recovery import Base, check_rows, newest_base, read_base, read_manifests
 from ikebana.storage.transactions import DRIVER, note_of
 
 _LOG_FILE = re.compile(r".*/(log-\d{6}|journal-\d{6}-\d{6})")
@@ -119,7 +119,8 @@ def _check_logs(directory: Directory) -> None:
     is_complete = len(manifests) == base.shards
     covered = min(manifest.epoch for manifest in manifests.values()) if is_complete else base.epoch
     for shard in (DRIVER, *range(base.shards)):
-        scan_log(directory, log_path(base.incarnation, shard), covered)
+        path = log_path(base.incarnation, shard)
+        check_rows(directory, path, scan_log(directory, path, covered)[1], covered)
 
 
 def _check_catalog(directory: Directory) -> None:

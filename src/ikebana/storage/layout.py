@@ -20,13 +20,14 @@ from __future__ import annotations
 import re
 import time
 import uuid
+from typing import Any
 
 from ikebana.errors import StorageError
 from ikebana.storage.directory import TEMPORARY, Directory
 from ikebana.storage.files import TORN, read_json, write_json
 from ikebana.storage.transactions import DRIVER
 
-FORMAT = 1
+FORMAT = 2
 """The version of the format that this version of ikebana writes, and the newest that it reads."""
 
 FORMAT_FILE, LOCK_FILE = "format.json", "lock"
@@ -73,8 +74,14 @@ def find_incarnations(directory: Directory) -> list[int]:
 
 
 def create_format(directory: Directory) -> None:
-    """Write the format of a new storage directory, or check that of an existing one."""
-    if directory.size(FORMAT_FILE) is not None and read_format(directory) is not TORN:
+    """Write the format of a new storage directory, or check that of an existing one, and note that it is newer now.
+
+    What only format 2 has is never written to a directory without appending: such a directory stays what it is.
+    """
+    content: Any = TORN if directory.size(FORMAT_FILE) is None else read_format(directory)
+    if content is not TORN:
+        if content["format"] < FORMAT and directory.can_append:
+            write_json(directory, FORMAT_FILE, {**content, "format": FORMAT})
         return
     others = [entry.path for entry in directory.files() if not _is_left_by_creation(entry.path)]
     if others:

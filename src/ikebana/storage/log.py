@@ -6,7 +6,9 @@ covers all of them: group commit. `when_synced` calls a function instead of wait
 
 On a filesystem that cannot append, records are kept in memory, and a sync writes those that wait as one file.
 
-Segments end at a size. `trim` deletes the segments whose records are all of epochs that snapshots cover.
+Segments end at a size. `trim` deletes the segments whose records are all of epochs that snapshots cover, except those
+that are held: `hold` keeps the segments of all records that are appended from then on, until `release`, which says up
+to which epoch they are needed.
 
 If an append fails, nothing of it stays in the log. If a sync fails, it is not known what is durable: the log is broken,
 and everything that is done with it raises. An interrupt (Ctrl-C) of a sync is no failure.
@@ -47,11 +49,19 @@ class Collected:
         return Collected(self.files + other.files, self.bytes + other.bytes)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Segment:
+    number: int
     path: str
     bytes: int
     last_epoch: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hold:
+    """Keeps the segments of a log from a number on."""
+
+    segment: int
 
 
 class Log:
@@ -77,12 +87,18 @@ class Log:
         self._is_syncing = False
         self._appended = self._synced = 0
         self._segments: list[_Segment] = []  # those that are complete
+        self._holds: set[Hold] = set()
         self._number, self._last_epoch, self._segment_epoch, self._earlier_size = 0, -1, -1, 0
         self._waiting: list[Record] = []  # of a filesystem that cannot append
         self._appender: Appender | None = None
         self._synced_size = 0  # of the current segment
         self._syncer: _Syncer | None = None
         self.syncs = 0
+
+    @property
+    def can_append(self) -> bool:
+        """Whether records are written when they are appended, and not when they are synced."""
+        return self._directory.can_append
 
     @property
     def bytes(self) -> int:
@@ -156,7 +172,7 @@ class Log:
 
     def _complete(self, size: int, epoch: int) -> None:
         """Note that the current segment is complete, and its last epoch."""
-        self._segments.append(_Segment(self._segment_path(), size, epoch))
+        self._segments.append(_Segment(self._number, self._segment_path(), size, epoch))
         self._last_epoch = max(self._last_epoch, epoch)
         self._number, self._earlier_size = self._number + 1, size
 
@@ -236,13 +252,36 @@ class Log:
                 self._end_segment()
                 self._new_segment()
         deleted = Collected()
-        while self._segments and self._segments[0].last_epoch <= covered:
+        while (segment := self._first_covered(covered)) is not None:
             self._guard()
-            segment = self._segments[0]
             self._directory.delete(segment.path)
-            del self._segments[0]
+            with self._changed:
+                self._segments.remove(segment)
             deleted += Collected(1, segment.bytes)
         return deleted
+
+    def _first_covered(self, covered: int) -> _Segment | None:
+        """The first segment, if it is complete, and nothing in it is needed."""
+        with self._changed:
+            if not self._segments or self._segments[0].last_epoch > covered:
+                return None
+            first = self._segments[0]
+            return first if all(hold.segment > first.number for hold in self._holds) else None
+
+    def hold(self) -> Hold:
+        """Keep the segments of all records that are appended from now on."""
+        with self._append_lock, self._changed:
+            hold = Hold(self._number)
+            self._holds.add(hold)
+            return hold
+
+    def release(self, hold: Hold, epoch: int) -> None:
+        """Keep the segments that were held only until all records up to an epoch are covered; -1: no longer."""
+        with self._changed:
+            self._holds.discard(hold)
+            for segment in self._segments:
+                if segment.number >= hold.segment:
+                    segment.last_epoch = max(segment.last_epoch, epoch)
 
     def close(self) -> None:
         """Sync and close the log, unless it is broken."""

@@ -19,6 +19,7 @@ from ikebana.errors import IkebanaError
 from ikebana.storage.catalog import Catalog, read_catalog
 from ikebana.storage.directory import Directory, open_directory
 from ikebana.storage.files import write_json
+from ikebana.storage.garbage import no_garbage
 from ikebana.storage.layout import (
     CLAIMS,
     HEARTBEATS,
@@ -70,14 +71,15 @@ class Store:
         directory = self._directory
         incarnation = self._lease.start(self._wait)
         fence = Fence(directory, incarnation)
-        base, dropped = next_base(directory, incarnation, shards)
+        with no_garbage():
+            base, dropped, records = next_base(directory, incarnation, shards)
         last = newest_base(directory)
         entries = {} if last is None else read_catalog(directory, catalog_path(last.incarnation))
         self.catalog = Catalog(directory, catalog_path(incarnation), incarnation, entries, fence.check)
         write_json(directory, base_path(incarnation), base.to_json())
         self._base: Base = base
         self._numbers: Iterator[int] = itertools.count((incarnation << _NUMBER_BITS) + 1)
-        self.recovery = Recovery(directory, base, dropped)
+        self.recovery = Recovery(directory, base, dropped, records)
         log = Log(directory, log_path(incarnation, DRIVER), incarnation, DRIVER, guard=fence.check)
         log.prepare()  # an abort must be possible on a full disk
         self.log = TransactionLog(log, base.epoch)

@@ -10,6 +10,10 @@ transaction is *committed* exactly if
 So the syncs of all participants, which run in parallel, are all that a commit costs. A participant that rejects a
 transaction does not write. The driver may be a participant itself (`DRIVER`).
 
+Many rows can be written before it is known whether their transaction is committed, and at which epoch: as *rows
+records*, which have numbers of their own. The record of the transaction then has these numbers in place of the rows.
+Rows records to which no committed transaction refers do not count.
+
 The body of a record is a JSON object (participants, a note, and for each table its name, its number of rows and the
 sizes that follow), then for each table its rows as an Arrow IPC stream, and its diffs as 64-bit integers unless all are
 equal. Rows are not copied when they are written, nor when they are read.
@@ -19,13 +23,14 @@ Cost: 30 us to write a transaction of one row, without the sync.
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +38,7 @@ from numpy.typing import NDArray
 
 from ikebana.errors import StorageError
 from ikebana.storage.ipc import stream_chunks, without_ends
-from ikebana.storage.log import Collected, Log
+from ikebana.storage.log import Collected, Hold, Log
 from ikebana.storage.records import Kind, Record, Stored
 
 DRIVER = -1
@@ -52,11 +57,15 @@ def _now() -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableChanges:
-    """Rows of a table and their diffs: one for all rows, or one for each."""
+    """Rows of a table and their diffs: one for all rows, or one for each.
+
+    `records` are the numbers of the rows records that have these changes, if they are in the log already.
+    """
 
     table: str
     rows: pa.RecordBatch
     diffs: int | NDArray[np.int64] = 1
+    records: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
@@ -81,43 +90,54 @@ class Transaction:
 
     def record(self) -> Record:
         """The record of the transaction."""
-        entries: list[dict[str, Any]] = []
-        chunks: list[Any] = []
-        for change in self.changes:
-            schema = change.rows.schema.serialize().to_pybytes()
-            batch = _batch_messages(change.rows, schema)
-            size = sum(memoryview(chunk).nbytes for chunk in batch)
-            entry = {"table": change.table, "rows": len(change), "schema": len(schema), "batch": size}
-            chunks += [schema, *batch, _END_OF_STREAM]
-            if isinstance(change.diffs, int):
-                entry["diff"] = change.diffs
-            elif len(change):
-                chunks.append(np.ascontiguousarray(change.diffs, np.int64))
-            entries.append(entry)
-        head: dict[str, Any] = {"participants": self.participants, "tables": entries}
+        head: dict[str, Any] = {"participants": self.participants}
         if self.note is not None:
             head["note"] = self.note
-        text = _ENCODER.encode(head).encode()
-        text += b" " * (-len(text) % 8)
-        body = [f"{len(text):08d}".encode() + text, *chunks]
         fields = (self.number, self.epoch, self.previous, self.previous_epoch, self.time_us)
-        return Record(Kind.TRANSACTION, body, *fields)
+        return Record(Kind.TRANSACTION, _body(head, self.changes), *fields)
 
     @staticmethod
-    def of(stored: Stored) -> Transaction:
-        """The transaction of a record."""
+    def of(stored: Stored, rows: RowsRecords) -> Transaction:
+        """The transaction of a record; `rows` are the rows records of its log."""
         record = stored.record
-        head, start = _head(stored.body)
+        head, _ = _head(stored.body)
         return Transaction(
             record.transaction,
             record.epoch,
             tuple(head["participants"]),
-            tuple(stream.decode() for stream in _streams(stored.body, head, start)),
+            tuple(stream.decode() for stream in table_streams(stored, rows)),
             head.get("note"),
             record.previous,
             record.previous_epoch,
             record.time_us,
         )
+
+
+RowsRecords: TypeAlias = Mapping[int, Stored]
+"""The rows records of a log, by number."""
+
+
+def _body(head: dict[str, Any], changes: Iterable[TableChanges]) -> list[Any]:
+    """The body of a record: a JSON object, to which the tables are added, and changes of tables."""
+    entries: list[dict[str, Any]] = []
+    chunks: list[Any] = []
+    for change in changes:
+        entry: dict[str, Any] = {"table": change.table, "rows": len(change)}
+        entries.append(entry)
+        if change.records:
+            entry["records"] = change.records
+            continue
+        schema = change.rows.schema.serialize().to_pybytes()
+        batch = _batch_messages(change.rows, schema)
+        entry |= {"schema": len(schema), "batch": sum(memoryview(chunk).nbytes for chunk in batch)}
+        chunks += [schema, *batch, _END_OF_STREAM]
+        if isinstance(change.diffs, int):
+            entry["diff"] = change.diffs
+        elif len(change):
+            chunks.append(np.ascontiguousarray(change.diffs, np.int64))
+    text = _ENCODER.encode({**head, "tables": entries}).encode()
+    text += b" " * (-len(text) % 8)
+    return [f"{len(text):08d}".encode() + text, *chunks]
 
 
 class TableStream(NamedTuple):
@@ -142,14 +162,16 @@ class TableStream(NamedTuple):
         return TableChanges(self.table, pa.ipc.read_record_batch(self.batch, _schema(self.schema)), self.diffs)
 
 
-def table_streams(stored: Stored) -> Iterator[TableStream]:
-    """The changes of the transaction of a record, not decoded yet."""
-    return _streams(stored.body, *_head(stored.body))
-
-
-def _streams(body: pa.Buffer, head: dict[str, Any], start: int) -> Iterator[TableStream]:
+def table_streams(stored: Stored, rows: RowsRecords) -> Iterator[TableStream]:
+    """The changes of the transaction of a record, not decoded yet; `rows` are the rows records of its log."""
+    body = stored.body
+    head, start = _head(body)
     content = memoryview(body)
     for entry in head["tables"]:
+        if "records" in entry:
+            for number in entry["records"]:
+                yield from table_streams(rows[number], rows)
+            continue
         split = start + entry["schema"]
         end = split + entry["batch"]
         schema, batch = bytes(content[start:split]), body[split:end]
@@ -193,6 +215,20 @@ def participants_of(stored: Stored) -> tuple[int, ...]:
     return tuple(_head(stored.body)[0]["participants"])
 
 
+def missing_rows(stored: Iterable[Stored], covered: int) -> Record | None:
+    """The first transaction after an epoch whose rows records are not among the records of its log."""
+    known: set[int] = set()
+    for item in stored:
+        record = item.record
+        if record.kind is Kind.ROWS:
+            known.add(record.transaction)
+        elif record.kind is Kind.TRANSACTION and record.epoch > covered:
+            for entry in _head(item.body)[0]["tables"]:
+                if "records" in entry and not known.issuperset(entry["records"]):
+                    return record
+    return None
+
+
 def note_of(stored: Stored) -> Any:
     """The note of the transaction of a record; its rows are not read."""
     return _head(stored.body)[0].get("note")
@@ -234,6 +270,7 @@ class TransactionLog:
     def __init__(self, log: Log, after: int) -> None:
         """`after` is the last epoch of what was recovered: those of new transactions are later."""
         self._log, self._after = log, after
+        self._rows_numbers = itertools.count(1)
 
     def append(self, transaction: Transaction) -> int:
         """Append the record of a transaction; return the position up to which to sync."""
@@ -248,6 +285,27 @@ class TransactionLog:
                     detail=f"the epochs up to {self._after} are those of earlier incarnations",
                 )
         return self._log.append_all([transaction.record() for transaction in transactions])
+
+    @property
+    def can_append_rows(self) -> bool:
+        """Whether rows can be written before their transaction: not where a sync writes all records that wait."""
+        return self._log.can_append
+
+    def append_rows(self, changes: TableChanges) -> tuple[int, int]:
+        """Append a rows record. Return its number, and the position up to which to sync.
+
+        The log must be held from before this call until the transaction is ended.
+        """
+        number = next(self._rows_numbers)
+        return number, self._log.append(Record(Kind.ROWS, _body({}, [changes]), number, time_us=_now()))
+
+    def hold(self) -> Hold:
+        """Keep all rows records that are appended from now on."""
+        return self._log.hold()
+
+    def release(self, hold: Hold, epoch: int = -1) -> None:
+        """Keep rows records only as long as transactions of an epoch; without one, they are not needed any more."""
+        self._log.release(hold, epoch)
 
     def append_abort(self, number: int, epoch: int) -> int:
         """Append that a transaction did not happen; only the driver does this."""
@@ -287,8 +345,7 @@ class TransactionLog:
 # The commit rule.
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(NamedTuple):
     """That a shard has a record of a transaction."""
 
     number: int
