@@ -19,7 +19,7 @@ CHECKED := IKEBANA_CHECK_BOUNDS=1 NUMBA_BOUNDSCHECK=1 IKEBANA_KERNEL_CACHE=$(CUR
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-lowest check lint types doctests format soak chaos bench docs clean
+.PHONY: help demo test test-lowest check lint types doctests format soak chaos chaos-spark bench docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,11 @@ KILLS := 1000
 
 chaos: $(READY) ## Kill KILLS engines with durable tables, and check that nothing is lost
 	@$(PYTHON) -m tests.durability.chaos --kills $(KILLS)
+
+SPARK_KILLS := 9
+
+chaos-spark: $(READY) ## Kill SPARK_KILLS workers, supervisors and executors of a session on Spark; takes minutes
+	@$(PYTHON) -m tests.durability.spark_chaos --kills $(SPARK_KILLS)
 
 bench: $(READY) ## Run every benchmark at its default scale; JSON and figures go to build/bench
 	@mkdir -p build/bench
