@@ -5,7 +5,9 @@ need at least one more. A session that is started here has slots for both. The s
 beforehand, because Spark would let a job without slots wait forever and print nothing.
 
 A session that is started here logs little, listens on loopback only, has no web UI unless requested, and runs its
-Python tasks with this interpreter, on a Java runtime that `ikebana.spark.java` finds.
+Python tasks with this interpreter, on a Java runtime that `ikebana.spark.java` finds. It shuffles into as many
+partitions as it has slots for tasks; Spark's own default of 200 is for clusters, and takes seconds on one machine. Java
+may use an eighth of the machine's memory; with Spark's default of 1 GiB, joins of some million rows fail.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
@@ -46,6 +49,21 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _settings(java: Path, slots: int) -> dict[str, str]:
+    """The settings of a session on this machine with so many slots for tasks, all in one Java process."""
+    memory = max(_LEAST_JAVA_BYTES, psutil.virtual_memory().total // 8)
+    return {
+        **QUIET,
+        "spark.master": f"local[{slots}]",
+        "spark.driver.memory": f"{memory >> 20}m",
+        "spark.sql.shuffle.partitions": str(slots),
+        "spark.driver.extraJavaOptions": f"{LOGGING} {class_archive.options(java)}",
+    }
+
+
+_LEAST_JAVA_BYTES = 1 << 30
+
+
 def start(
     workers: int,
     *,
@@ -58,14 +76,9 @@ def start(
     `config` has Spark settings; they take precedence over those that are set here.
     """
     java = find_java()
-    settings = {
-        "spark.master": f"local[{cores() + workers}]",
-        "spark.app.name": name,
-        **QUIET,
-        "spark.driver.extraJavaOptions": f"{LOGGING} {class_archive.options(java)}",
-        "spark.ui.enabled": str(ui).lower(),
-        **{key: str(value) for key, value in (config or {}).items()},
-    }
+    settings = _settings(java, cores() + workers)
+    settings |= {"spark.app.name": name, "spark.ui.enabled": str(ui).lower()}
+    settings |= {key: str(value) for key, value in (config or {}).items()}
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
