@@ -18,3 +18,14 @@ def test_regression_arrays_changed_after_a_push_do_not_change_what_was_pushed() 
         given[:], diffs[:] = 7, 9
         engine.advance()
         assert sorted(tuple(row.values()) for row in view.read().to_pylist()) == [(1, 1), (2, 3)]
+
+
+def test_regression_a_table_without_rows_gets_a_column_after_changes() -> None:
+    """Whoever inserted a row then waited for ever: for changes that the table's new dataflow does not have."""
+    with Engine() as engine:
+        table = engine.table("t", {"k": pa.int64()}, key="k")
+        table.insert({"k": [1]})
+        table.delete({"k": [1]})
+        table = engine.add_column("t", pa.field("n", pa.int8()), None)
+        table.insert({"k": [1], "n": [None]})
+        assert table.lookup_rows(k=1).num_rows == 1

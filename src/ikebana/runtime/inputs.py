@@ -30,7 +30,7 @@ class Inputs:
     def __init__(self) -> None:
         self.tables: dict[str, TableSpec] = {}
         self.last_change: dict[str, int] = {}
-        """The last epoch at which a table's rows changed on this worker."""
+        """The last epoch at which the rows that a table's dataflow has on this worker changed, if they have."""
         self._sources: dict[str, dict[str, InputSource]] = {}  # by input or table, and by the dataflow that reads it
         self._fields: dict[str, Fields] = {}
         self._primary: dict[str, ir.Node] = {}  # the plan that arranges an input's or a table's changes
@@ -74,6 +74,7 @@ class Inputs:
     def push_copied(self, table: TableSpec, rows: pa.Table, values: Mapping[str, pa.Array], epoch: int) -> None:
         """Push rows with multiplicities, and further columns of one value each, into a table that was replaced."""
         if not len(rows):
+            self.last_change.pop(table.name, None)  # earlier changes do not concern the dataflow that has the rows now
             return
         *columns, diffs = rows.combine_chunks().columns
         named = dict(zip(rows.schema.names, columns, strict=False))
