@@ -351,8 +351,8 @@ class Table(Collection):
 
         For a table that only one caller changes, who knows all its rows, such as the parameters of a prepared
         statement: the changes must leave at most one row for each key. Rows of a stream may be removed again, too.
-        `data` is as for `insert`, and `diffs` is one integer for each row. Cost: commands to the workers, for which
-        nobody waits. The deadline is for the coordinator's lock.
+        `data` is as for `insert`, and `diffs` is one integer for all rows, or one for each. Cost: commands to the
+        workers, for which nobody waits. The deadline is for the coordinator's lock.
         """
         self.check_not_dropped()
         if self.spec.stored_as:
@@ -363,7 +363,7 @@ class Table(Collection):
             )
         with deadline.holding(self._coordinator.lock), defer_interrupts():
             epoch = self._coordinator.epoch
-            changes = Changes.of(self.node.columns, data, (epoch,), np.array(diffs))
+            changes = Changes.of(self.node.columns, data, (epoch,), diffs)
             definitions, healing = self._coordinator.definitions, self._coordinator.healing
             pushes = [(worker, Push(self.name, part)) for worker, part in self._by_owner(changes)]
             definitions.last_changes[self.name] = epoch

@@ -17,7 +17,6 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Self
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -72,7 +71,7 @@ class GraphQuery(Prepared[AnyBinding]):
         columns = self._checked_columns(values)
         deadline = self._engine.coordinator.deadline(timeout, f"opening {self.kind} {self.name!r}")
         numbers = self._new_numbers(len(columns[self.parameters[0].name]))
-        answers = AnswerSet(self, pa.array(numbers, pa.int64()), columns)
+        answers = AnswerSet(self, pa.array(numbers, self._table.node.columns[0].type), columns)
         self._change_set(answers, 1, deadline)
         self._sets.add(answers)
         return answers
@@ -102,8 +101,7 @@ class GraphQuery(Prepared[AnyBinding]):
 
     def _change_set(self, answers: AnswerSet, diff: int, deadline: Deadline) -> None:
         if len(answers):
-            rows = {BINDING: answers.numbers.cast(self._table.node.columns[0].type), **answers.bound}
-            self._table.apply(rows, np.full(len(answers), diff), deadline)
+            self._table.apply({BINDING: answers.numbers, **answers.bound}, diff, deadline)
 
     def end_set(self, answers: AnswerSet, timeout: float | None = None) -> None:
         """Delete the answers of a set; if that fails, they stay open."""
@@ -117,7 +115,7 @@ class GraphQuery(Prepared[AnyBinding]):
         if answers not in self._sets:
             raise DroppedError(f"these answers of {self.kind} {self.name!r} were closed", hint="open them again")
         rows = plain_rows(self._view.find({BINDING: answers.numbers}, timeout=timeout), self.name)
-        places = pc.index_in(rows[BINDING].combine_chunks().cast(pa.int64()), value_set=answers.numbers)
+        places = pc.index_in(rows[BINDING].combine_chunks(), value_set=answers.numbers)
         arguments = {self._argument_name(name): array.take(places) for name, array in answers.bound.items()}
         return pa.table({**arguments, **{name: rows[name] for name in self.columns}})
 
