@@ -212,7 +212,7 @@ def others(session: Session, name: str) -> list[Any]:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--seconds", type=float, default=12)
+    options.add_argument("--seconds", type=float, default=8)
     options.add_argument("--orders", type=int, default=300_000)
     arguments = options.parse_args()
 
@@ -241,8 +241,8 @@ def main() -> None:
         fail_and_heal(session)
         console.print("[bold]Memory, by table and view[/bold]")
         console.print(repr(session.memory()), highlight=False, soft_wrap=True)
-        same = all(views[name].verify() for name in ("revenue", "waiting"))
-        console.print(f"\nThe same as Spark's answer from scratch: {'yes' if same else 'NO'}")
+        same = views["revenue"].verify()
+        console.print(f"\nThe revenue is the same as Spark's answer from scratch: {'yes' if same else 'NO'}")
     console.print(
         "\n[bold]What to try next[/bold]\n"
         "  README.md                a first program of your own\n"

@@ -36,7 +36,7 @@ def test_example_runs(name: str, lines: list[str], tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_the_demo_runs(tmp_path: Path) -> None:
     output = run(tmp_path, "orders.py", "--seconds", "1", "--orders", "5000")
-    assert "The same as Spark's answer from scratch: yes" in output
+    assert "The revenue is the same as Spark's answer from scratch: yes" in output
     assert "Live answers" in output and "changes; a transaction was in all answers after" in output
     assert "A question that joins late" in output
     assert "cannot cast 'ten'" in output and "all other views are live: True" in output
