@@ -43,9 +43,12 @@ RUNS_IN = {"thorough": ("thorough", "soak"), "soak": ("soak",)}
 """The profiles in which tests with a marker run; tests without one run in all of them."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks at markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip the tests that the profile leaves out; start with the tests on Spark, whose files take longest."""
     for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
         for marker, profiles in RUNS_IN.items():
             if item.get_closest_marker(marker) and PROFILE not in profiles:
                 item.add_marker(pytest.mark.skip(reason=f"runs only with IKEBANA_PROFILE={profiles[0]}"))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from ikebana.analysis import command
 from ikebana.cli import main
 
 BAD = "int f(int *p) {\n    p = 0;\n    return *p;\n}\n"
@@ -52,7 +53,7 @@ def test_watch_shows_differences(
             raise KeyboardInterrupt
         step()
 
-    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(command, "time", SimpleNamespace(sleep=sleep))  # other threads of this process sleep as well
     assert main(["analysis", "run", str(tmp_path), "--watch"]) == 130
     changes = [line for line in capsys.readouterr().out.splitlines() if line[:2] in ("+ ", "- ")]
     assert changes == [

@@ -63,6 +63,7 @@ class TestOnSpark:
         assert len(results["from_lineitem_answer_ms"]["x"]) == 1
         assert results["loaded_held_bytes"] > 0
 
+    @pytest.mark.thorough
     def test_an_index_that_is_built_again_does_not_pass(
         self, spark: SparkSession, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -17,6 +17,7 @@ from ikebana.graph.motifs.pattern import parse
 from ikebana.operators import extend, lookup
 from ikebana.plan import ir
 from ikebana.plan.sharing import walk
+from ikebana.runtime import program
 from tests.graph.motif_oracle import matches, rows_of
 from tests.profiles import examples
 
@@ -237,8 +238,11 @@ def emitted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         "(a)-[]->(b); (b)-[]->(c); (c)-[]->(d); (a)-[]->(c); (a)-[]->(d); (b)-[]->(d)",
     ],
 )
-def test_cycles_through_a_hub_do_not_explode(pattern: str, workers: int, emitted: list[int]) -> None:
+def test_cycles_through_a_hub_do_not_explode(
+    pattern: str, workers: int, emitted: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every spoke leads to the hub and from it, so the hub is in the middle of a million paths of two edges."""
+    monkeypatch.setattr(program, "FUSE", "never")  # the rows of operators that are visited are counted
     spokes = 1000
     run = MotifRun(workers=workers, kind="int32")
     nodes = list(range(1, spokes + 1))
@@ -257,7 +261,8 @@ def test_cycles_through_a_hub_do_not_explode(pattern: str, workers: int, emitted
     run._edges.remove({"src": [0], "dst": [7]})
     run.engine.advance()
     view.read()
-    assert sum(emitted) <= 20 * relations
+    changed = 2
+    assert changed * relations <= sum(emitted) <= changed * steps * relations * relations
 
 
 # Sharing and explanations.

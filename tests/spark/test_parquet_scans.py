@@ -118,7 +118,7 @@ def test_left_to_spark(spark: SparkSession, folder: Path, reason: str) -> None:
 
 
 def test_partitioned_folders_are_left_to_spark(session: Session, spark: SparkSession, tmp_path: Path) -> None:
-    pq.write_to_dataset(table().select(["id", "small"]), tmp_path / "parts", partition_cols=["small"])
+    pq.write_to_dataset(table().select(["id", "flag"]), tmp_path / "parts", partition_cols=["flag"])
     df = spark.read.parquet(str(tmp_path / "parts"))
     assert parquet_scan(df) is None
     parts = session.create_table("parts", df, key="id")

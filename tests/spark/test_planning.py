@@ -7,6 +7,7 @@ import re
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -17,6 +18,8 @@ import cloudpickle
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -44,15 +47,24 @@ def planner(spark: SparkSession) -> Planner:
 @pytest.fixture
 def setting(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
     """Changes a setting of the user's session for the duration of a test."""
+    with setting_of(spark) as set_it:
+        yield set_it
+
+
+@contextmanager
+def setting_of(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
+    """Changes settings of the user's session until the end of the block."""
     before: dict[str, str | None] = {}
 
     def set_it(key: str, value: str) -> None:
         before.setdefault(key, spark.conf.get(key, None))
         spark.conf.set(key, value)
 
-    yield set_it
-    for key, value in before.items():
-        spark.conf.unset(key) if value is None else spark.conf.set(key, value)
+    try:
+        yield set_it
+    finally:
+        for key, value in before.items():
+            spark.conf.unset(key) if value is None else spark.conf.set(key, value)
 
 
 def leaves(plan: Planned) -> list[str | int]:
@@ -102,16 +114,25 @@ def leaves_of(plan: Tree) -> list[str]:
 # What was recorded.
 
 
-@pytest.mark.parametrize("name", STATEMENTS)
-def test_recorded_plans_are_what_spark_makes(planner: Planner, setting: Any, name: str) -> None:
-    setting("spark.sql.session.timeZone", "UTC")
-    assert_same(planner.plan(STATEMENTS[name]), planned(name))
+@pytest.fixture(scope="class")
+def in_utc(spark: SparkSession) -> Iterator[None]:
+    with setting_of(spark) as set_it:
+        set_it("spark.sql.session.timeZone", "UTC")
+        yield
 
 
-@pytest.mark.parametrize("name", PREPARED)
-def test_recorded_plans_with_parameters_are_what_spark_makes(planner: Planner, setting: Any, name: str) -> None:
-    setting("spark.sql.session.timeZone", "UTC")
-    assert_same(planner.prepare(*PREPARED[name]), planned(name))
+@pytest.mark.usefixtures("in_utc")
+class TestRecordedPlans:
+    """The plans with which lowering is tested without Java are those that Spark makes: of some statements, others in
+    each run, and of all of them in the thorough profile."""
+
+    @given(st.sampled_from(sorted(STATEMENTS)))
+    def test_of_statements(self, planner: Planner, name: str) -> None:
+        assert_same(planner.plan(STATEMENTS[name]), planned(name))
+
+    @given(st.sampled_from(sorted(PREPARED)))
+    def test_of_statements_with_parameters(self, planner: Planner, name: str) -> None:
+        assert_same(planner.prepare(*PREPARED[name]), planned(name))
 
 
 def assert_same(actual: Planned, recorded: Planned) -> None:

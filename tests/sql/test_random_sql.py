@@ -14,7 +14,7 @@ from tests.sql.random_sql import Outcome, check
 from tests.sql.random_tables import change, tables
 
 SEEDS = {"quick": 1, "thorough": 400, "soak": 100_000}[PROFILE]
-QUERIES = 25
+QUERIES = 12 if PROFILE == "quick" else 25
 ROUNDS = 2
 REFUSED = 0.03
 """The share of queries that may be refused."""
