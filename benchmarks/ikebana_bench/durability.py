@@ -8,7 +8,8 @@ work of the machine affects both:
 - inserts of one row by several threads, which share syncs;
 - transactions of many rows, and one that loads a whole table;
 - inserts of one row while a snapshot of a table that was just loaded is being written; without storage, as many after
-  the same loads. In both cases the table has been read before, so that its rows are sorted by then.
+  the same loads. In both cases the table has been read before, so that its rows are sorted by then. Beside it, the
+  time of the disk's own sync while another thread writes and syncs pieces of a large file, as snapshots do.
 
 With storage: *write amplification*, the bytes that the system was given to write by driver and workers over those of
 the net changes, in transactions that replace random rows, with the snapshots and merges that they cause and one
@@ -22,12 +23,13 @@ empty table is the reference. All of this is done for two sizes: the names of th
 Not measured: Spark. Ratios: `commit_over_sync_ms` is by how much the median commit is slower than the disk's own sync;
 `threads_ratio` is the rate of several threads over that of one, `stored_ratio` and `load_ratio` are the rates of large
 transactions and of loads with storage over those without, `snapshot_ratio` is the 99th percentile of an insert beside a
-snapshot, without the median of a sync, over that without storage, and `load_over_recovery_ratio` the time of loading
-over the time of coming back.
+snapshot, less that of a sync beside such writes, over that without storage, and `load_over_recovery_ratio` the time of
+loading over the time of coming back.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -47,6 +49,7 @@ from numpy.typing import NDArray
 
 from ikebana.cluster.processes import Processes
 from ikebana.engine import Engine, Table, table_storage
+from ikebana.storage.disk import Disk
 from ikebana_bench.measure import Stopwatch, ccdf, percentiles
 from ikebana_bench.progress import Progress
 from ikebana_bench.scenario import Parameters, Results, Scenario, parameter
@@ -55,6 +58,9 @@ FIELDS = {"id": pa.int64(), "group": pa.int64(), "value": pa.int64()}
 ROW_BYTES = 8 * len(FIELDS)
 RECORD_BYTES = 1024
 """The size of what is appended to measure the disk: about that of a logged row with its schema."""
+
+PIECE_BYTES, PIECES = 1 << 20, 64
+"""The size of what snapshots write before each sync, and of how many pieces a file consists here."""
 
 LARGE_IDS, THREAD_IDS, SNAPSHOT_IDS = 1 << 40, 1 << 30, 1 << 31
 """Where the ids of the rows of a step begin."""
@@ -95,6 +101,8 @@ class Durability(Scenario[DurabilityParameters]):
             steps = iter(progress.track("measuring", names))
             next(steps)
             syncs = sync_milliseconds(Path(folder) / "syncs", parameters.commits)
+            with writing_pieces(Path(folder) / "pieces"):
+                busy_syncs = sync_milliseconds(Path(folder) / "syncs", parameters.commits)
             next(steps)
             with engine_on(Path(folder) / "changes", parameters) as engine:
                 with engine_on(None, parameters) as other:
@@ -128,7 +136,8 @@ class Durability(Scenario[DurabilityParameters]):
             "load_ratio": plain_load / load,
             **percentiles("commit_beside_snapshot", "ms", stored.beside),
             **percentiles("plain_commit_after_load", "ms", plain.beside),
-            "snapshot_ratio": (p99(stored.beside) - float(np.median(syncs))) / p99(plain.beside),
+            **percentiles("sync_beside_writes", "ms", busy_syncs),
+            "snapshot_ratio": (p99(stored.beside) - p99(busy_syncs)) / p99(plain.beside),
             **amplification,
             **recovery,
             "commit_ms": ccdf(stored.commits),
@@ -330,6 +339,29 @@ def sync_milliseconds(path: Path, times: int) -> list[float]:
             os.fdatasync(file.fileno())
             milliseconds.append(watch.seconds * 1e3)
     return milliseconds
+
+
+@contextmanager
+def writing_pieces(path: Path) -> Iterator[None]:
+    """A block during which another thread writes and syncs a file piece by piece, as snapshots do, again and again."""
+    disk, piece, is_over = Disk(), os.urandom(PIECE_BYTES), threading.Event()
+
+    def write() -> None:
+        file = disk.create(str(path))
+        for number in itertools.cycle(range(PIECES)):
+            if is_over.is_set():
+                break
+            disk.write(file, [piece], number * PIECE_BYTES)
+            disk.sync(file)
+        disk.close(file)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def insert_by_threads(table: Table, threads: int, numbers: range) -> float:
