@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from ikebana.cluster import client_protocol, codec
 from ikebana.cluster.client_protocol import (
-    Hello,
-    Question,
+    ClientHello,
+    ClientQuestion,
     VersionError,
     Welcome,
     decode_reply,
@@ -26,30 +26,30 @@ from ikebana.cluster.client_protocol import (
     encode_request,
 )
 from ikebana.cluster.plain import UndecodableError
-from ikebana.cluster.protocol import Answer, Ask, CancelRequest, Refusal
+from ikebana.cluster.protocol import Ask, CancelRequest, Refusal, Response
 from ikebana.errors import DataflowError, TimeError
 from ikebana.operators.row_errors import RowError
 from ikebana.runtime import messages
-from ikebana.runtime.messages import Read, ReadChanges, ReadErrors, Shard, Stage
+from ikebana.runtime.messages import Read, ReadChanges, ReadErrors, ResultShard, Stage
 
 COLUMNS = (pa.array([1, 2, 3]), pa.array(["a", None, "ü"]))
 TABLE = pa.table({"k": COLUMNS[0], "s": COLUMNS[1]})
 ERRORS = Counter({RowError(None, "division by zero", "k = 1", (2, 3)): 2, RowError(7, "no", "k = 2"): -1})
 
 REQUESTS = {
-    "hello": Hello(),
+    "hello": ClientHello(),
     "stage": Stage(5, "people", (3, 1), 17, COLUMNS, 0),
     "stage with ops": Stage(5, "people", (3, 1), 17, COLUMNS, np.array([0, 1, 2], np.int8)),
     "read": Read("view", (8,), 3, wait=True),
     "errors": ReadErrors("view", 8, 3),
     "changes": ReadChanges("view", 4, 8, 3),
-    "ask": Question(b"anything"),
+    "ask": ClientQuestion(b"anything"),
 }
 VALUES = {
     "nothing": None,
     "welcome": Welcome(),
     "answer": b"bytes",
-    "rows": Shard(TABLE, ERRORS, 9),
+    "rows": ResultShard(TABLE, ERRORS, 9),
     "errors": ERRORS,
     "no errors": Counter(),
     "no changes": (None, None),
@@ -77,8 +77,8 @@ def test_requests_survive(request_: Any) -> None:
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
 def test_answers_survive(value: Any) -> None:
-    decoded = decode_reply(encode_reply(Answer(9, value)))
-    assert isinstance(decoded, Answer) and decoded.number == 9
+    decoded = decode_reply(encode_reply(Response(9, value)))
+    assert isinstance(decoded, Response) and decoded.number == 9
     assert comparable(decoded.value) == comparable(value)
 
 
@@ -116,11 +116,11 @@ def test_pickles_are_not_opened(tmp_path: Path) -> None:
     mark = tmp_path / "unpickled"
     evil = pickle.dumps(ReducesTo(str(mark)))
     frames = encode_request(Ask(0, REQUESTS["stage"]))
-    question = encode_request(Ask(0, Question(evil)))
+    question = encode_request(Ask(0, ClientQuestion(evil)))
     for attack in ([evil], [evil, evil], [frames[0], evil], codec.encode(Ask(0, messages.Status()))):
         with pytest.raises(UndecodableError):
             decode_request(attack)
-    assert decode_request(question).request == Question(evil)  # type: ignore[union-attr]
+    assert decode_request(question).request == ClientQuestion(evil)  # type: ignore[union-attr]
     assert not mark.exists()
     pickle.loads(evil)
     assert mark.exists()
@@ -202,7 +202,7 @@ def test_regression_a_column_name_that_is_not_utf8_is_undecodable() -> None:
 
 
 def test_versions_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    frames = encode_request(Ask(12, Hello()))
+    frames = encode_request(Ask(12, ClientHello()))
     monkeypatch.setattr(client_protocol, "PROTOCOL_VERSION", 2)
     with pytest.raises(VersionError, match=r"version 1 .* version 2(.|\n)*same version of ikebana") as caught:
         decode_request(frames)

@@ -18,7 +18,7 @@ from ikebana.cluster import client_protocol, codec
 from ikebana.cluster.authentication import Sockets
 from ikebana.cluster.client import Client
 from ikebana.cluster.client_keys import IssuedKeys, KnownKeys, allow_hold, allow_stage
-from ikebana.cluster.client_protocol import Hello, Question, encode_request
+from ikebana.cluster.client_protocol import ClientHello, ClientQuestion, encode_request
 from ikebana.cluster.processes import Processes
 from ikebana.cluster.protocol import Ask, Grant
 from ikebana.errors import DataflowError, SchemaError, TimeError
@@ -46,7 +46,7 @@ def job(two: Processes) -> Job:
 def send_raw(client: Client, frames: list[bytes], worker: int = 0) -> None:
     """Send frames that are no message, over a connection that exists."""
     if worker not in client._sockets_by_worker:
-        client.ask(worker, Hello())
+        client.ask(worker, ClientHello())
     client._unanswered.setdefault(worker, set()).add(0)
     codec.send(client._sockets_by_worker[worker], frames)
 
@@ -67,7 +67,7 @@ def assert_usable(job: Job) -> None:
 def test_a_pickle_is_not_opened_and_ends_only_its_sender(job: Job, tmp_path: Path) -> None:
     mark = tmp_path / "unpickled"
     with Client(job.credentials, timeout=8) as bystander:
-        bystander.ask(0, Hello())
+        bystander.ask(0, ClientHello())
         for attack in (
             [pickle.dumps(ReducesTo(str(mark)))],
             codec.encode(Ask(0, messages.Retire(job.view.dataflow))),
@@ -82,9 +82,9 @@ def test_a_pickle_is_not_opened_and_ends_only_its_sender(job: Job, tmp_path: Pat
             with pytest.raises(DataflowError):
                 client.finish()
             with pytest.raises(DataflowError, match="has not answered"):  # it is not listened to any more
-                client.ask(0, Hello(), timeout=0.05)
+                client.ask(0, ClientHello(), timeout=0.05)
             client.close()
-        bystander.ask(0, Hello())
+        bystander.ask(0, ClientHello())
     assert not mark.exists()
     assert_usable(job)
 
@@ -96,14 +96,14 @@ def test_a_driver_question_that_is_a_pickle_is_not_opened_either(two: Processes,
     mark = tmp_path / "unpickled"
     evil = pickle.dumps(ReducesTo(str(mark)))
     with Client(credentials, timeout=0.3) as client, pytest.raises(DataflowError, match="has not answered"):
-        client.ask(0, Question(evil))
+        client.ask(0, ClientQuestion(evil))
     assert [(item.number, item.question, item.client) for item in heard] == [(99, evil, credentials.keys.public)]
     assert not mark.exists()
 
 
 def test_another_version_is_told_so(job: Job) -> None:
     with Client(job.credentials, timeout=8) as client:
-        header = json.loads(encode_request(Ask(5, Hello()))[0])
+        header = json.loads(encode_request(Ask(5, ClientHello()))[0])
         send_raw(client, [json.dumps({**header, "protocol": 2}).encode()])
         with pytest.raises(DataflowError, match=r"version 2 .*version 1(.|\n)*same version of ikebana"):
             client.finish()
@@ -114,7 +114,7 @@ def test_the_handshake_names_the_version(job: Job, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(client_protocol, "PROTOCOL_VERSION", 7)
     client = Client(job.credentials, timeout=8)
     with pytest.raises(DataflowError, match=r"version 1 of the client protocol, and this process has version 7"):
-        client.ask(0, Hello())
+        client.ask(0, ClientHello())
     client.close()
 
 
@@ -140,7 +140,7 @@ def test_a_job_stages_only_in_its_transaction_for_its_table(job: Job, two: Proce
             with pytest.raises(DataflowError, match="does not allow reading"):
                 client.ask(0, forbidden)
         with pytest.raises(DataflowError, match="does not allow asking the driver"):
-            client.ask(0, Question(b"what"))
+            client.ask(0, ClientQuestion(b"what"))
     assert_usable(job)
 
 
@@ -170,11 +170,11 @@ def test_a_job_reads_only_what_is_held_for_it(job: Job, two: Processes) -> None:
 def test_a_key_is_useless_after_its_time(two: Processes) -> None:
     job = Job(two, seconds=0.2)
     client = Client(job.credentials, timeout=8)
-    client.ask(0, Hello())
+    client.ask(0, ClientHello())
     job.cluster.run()
     assert within(SOON, lambda: two.keys.purpose(job.credentials.keys.public) is None)
     _, stage = next(job.stages(range(10)))
-    for request in (Hello(), stage):  # the connection is refused everything
+    for request in (ClientHello(), stage):  # the connection is refused everything
         with pytest.raises(DataflowError, match="key of this job is no longer valid"):
             client.ask(0, request)
     client.close()
@@ -182,14 +182,14 @@ def test_a_key_is_useless_after_its_time(two: Processes) -> None:
 
 def test_a_revoked_key_is_useless_at_once(job: Job, two: Processes) -> None:
     client = Client(job.credentials, timeout=8)
-    client.ask(0, Hello())
+    client.ask(0, ClientHello())
     two.keys.revoke(job.credentials.keys.public)
     with pytest.raises(DataflowError, match="key of this job is no longer valid"):
-        client.ask(0, Hello())
+        client.ask(0, ClientHello())
     client.close()
     late = Client(job.credentials, timeout=8)
     with pytest.raises(DataflowError, match=r"worker 0 on 127\.0\.0\.1 rejects the key of this job"):
-        late.ask(0, Hello())
+        late.ask(0, ClientHello())
     late.close()
     job.credentials = two.keys.issue(job.grant)
     assert_usable(job)
@@ -208,7 +208,7 @@ def test_regression_a_rejection_that_comes_at_once_is_noticed(
     monkeypatch.setattr(Sockets, "watch", staticmethod(watch_late))
     two.keys.revoke(job.credentials.keys.public)
     with Client(job.credentials, timeout=8) as client, pytest.raises(DataflowError, match="rejects the key"):
-        client.ask(0, Hello())
+        client.ask(0, ClientHello())
 
 
 # Rows that do not fit the table.
@@ -260,16 +260,16 @@ def test_a_grant_expires_by_the_clock_of_the_worker() -> None:
     now = [100.0]
     keys = KnownKeys(clock=lambda: now[0])
     assert keys.set(b"a", Grant(10, server=4)) == [b"a"]
-    assert keys.check(b"a", Question(b"")) == 4
+    assert keys.check(b"a", ClientQuestion(b"")) == 4
     now[0] += 9.9
-    keys.check(b"a", Hello())
+    keys.check(b"a", ClientHello())
     assert keys.set(b"b", Grant(10)) == [b"a", b"b"]
     now[0] += 0.2
     with pytest.raises(DataflowError, match="no longer valid"):
-        keys.check(b"a", Hello())
+        keys.check(b"a", ClientHello())
     assert keys.set(b"c", Grant(10)) == [b"b", b"c"]  # what has expired cannot connect any more
     with pytest.raises(DataflowError, match="no longer valid"):
-        keys.check(b"unknown", Hello())
+        keys.check(b"unknown", ClientHello())
     assert keys.set(b"c", None) == [b"b"]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ikebana.datalog import check, parse
 from ikebana.datalog.check import CheckedProgram
-from ikebana.datalog.magic import Rewriting, rewrite
+from ikebana.datalog.magic import MagicProgram, rewrite
 from tests.datalog import naive
 from tests.datalog.test_oracle import FACTS, programs
 from tests.profiles import examples
@@ -27,7 +27,7 @@ def program(rules: str) -> CheckedProgram:
 
 def check_rewriting(
     checked: CheckedProgram, facts: naive.Relations, name: str, adornment: str, seeds: set[tuple[Any, ...]]
-) -> Rewriting:
+) -> MagicProgram:
     """Compare the rows that the rewritten program derives with those of the relation."""
     derived = [relation for relation, rules in checked.rules_by_head.items() if rules]
     rewriting = rewrite(checked, name, adornment, derived)

@@ -9,7 +9,7 @@ import pytest
 
 from ikebana import Engine
 from ikebana.datalog import Program, check, load, parse
-from ikebana.datalog.orders import Index
+from ikebana.datalog.orders import RelationIndex
 from ikebana.errors import DatalogError
 from ikebana.graph import transitive_closure
 from ikebana.plan import ir
@@ -47,11 +47,11 @@ def test_uses_of_one_relation_are_one_index() -> None:
         program = load(engine, POINTS_TO)
         uses = program.planner.choice.uses
         assert uses == {
-            Index("flow", (1,)): 3,
-            Index("assign", (0,)): 1,
-            Index("alias", (0,)): 2,
-            Index("deref", (0,)): 1,
-            Index("flow_deref", (0,)): 4,
+            RelationIndex("flow", (1,)): 3,
+            RelationIndex("assign", (0,)): 1,
+            RelationIndex("alias", (0,)): 2,
+            RelationIndex("deref", (0,)): 1,
+            RelationIndex("flow_deref", (0,)): 4,
         }
         # In the loop: offers and distinct rows of each of three relations, and the first join of the last rule.
         assert len(arrangements(program, "alias", 1)) == 2 * 3 + 1
@@ -138,7 +138,9 @@ def test_computed_values_are_looked_up() -> None:
     with Engine() as engine:
         text = ".decl a(s: number, x: number)  .decl b(x: number, y: number)  b(x, y) :- a(s + 1, y), a(s, x)."
         program = load(engine, text)
-        assert program.planner.choice.uses == {Index("a", (0,)): 1}  # no product: the first atom is read as a whole
+        assert program.planner.choice.uses == {
+            RelationIndex("a", (0,)): 1
+        }  # no product: the first atom is read as a whole
 
 
 def test_explain_names_orders_and_shared_indexes() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ikebana.spark import class_archive
-from ikebana.spark.class_archive import Description, Environment
+from ikebana.spark.class_archive import ArchiveDescription, Environment
 from ikebana.spark.java import find_java
 
 FILES = "java.jsa", "spark.jsa"
@@ -30,7 +30,7 @@ def put_archive(cache: Path, environment: Environment) -> Path:
     archive.mkdir(parents=True)
     for name in FILES:
         (archive / name).write_bytes(b"classes")
-    (archive / "archive.json").write_text(json.dumps(Description(environment, [7, 7])))
+    (archive / "archive.json").write_text(json.dumps(ArchiveDescription(environment, [7, 7])))
     return archive
 
 

@@ -16,7 +16,7 @@ from pyspark import cloudpickle
 
 from ikebana.cluster.client import Client
 from ikebana.cluster.client_keys import ClientCredentials
-from ikebana.cluster.client_protocol import Hello, Question
+from ikebana.cluster.client_protocol import ClientHello, ClientQuestion
 from ikebana.cluster.plain import decode, encode
 from ikebana.cluster.processes import Processes
 from ikebana.engine import Engine
@@ -191,15 +191,15 @@ def test_a_job_that_writes_does_so_to_its_table_until_it_ends(tables: Tables) ->
 def test_what_is_no_question_is_refused(tables: Tables, question: bytes) -> None:
     with Client(read_key(tables), timeout=8) as client:
         with pytest.raises(IkebanaError):
-            client.ask(0, Question(question))
+            client.ask(0, ClientQuestion(question))
         assert ask_driver(client, SnapshotRequest("snapshot", "orders", reader="r4")).snapshot is not None
 
 
 def test_the_driver_opens_no_pickle(tables: Tables, tmp_path: Path) -> None:
     mark = tmp_path / "unpickled"
-    evil = Question(pickle.dumps(ReducesTo(str(mark))))
+    evil = ClientQuestion(pickle.dumps(ReducesTo(str(mark))))
     with Client(tables.server.address._credentials(), timeout=8) as client:
-        client.ask(0, Hello())
+        client.ask(0, ClientHello())
         with pytest.raises(IkebanaError, match="not JSON"):
             client.ask(0, evil)
     assert not mark.exists()

@@ -23,7 +23,7 @@ from ikebana.errors import EvaluationError
 from ikebana.expressions.core.types import mean_type, sum_type
 from ikebana.reducers.sums import Aggregate, Count, Mean, Sum, Variance, aggregate, join, lanes_of, split
 from ikebana.reducers.sums.aggregates import rounded
-from ikebana.reducers.sums.parts import Present, Sums, Whole
+from ikebana.reducers.sums.parts import PartSums, Present, Whole
 from tests.profiles import examples
 from tests.sql.maintained import Domain, Row, Rows, check, histories, maybe, never
 
@@ -85,7 +85,7 @@ def test_twin_lanes(kind: pa.DataType, data: st.DataObject) -> None:
 def finished(call: Aggregate, pairs: list[tuple[int | None, int]], kind: pa.DataType) -> Any:
     count = np.array([sum(weight for number, weight in pairs if number is not None)])
     lanes = {Whole("x", kind): lanes_of_sums(pairs, kind), Present(("x",)): count.reshape(1, 1)}
-    column = call.finish(Sums(count, lanes, {}))
+    column = call.finish(PartSums(count, lanes, {}))
     column.validate(full=True)
     assert column.type == call.type
     return column.cast(pa.int64())[0].as_py() if pa.types.is_duration(kind) else column[0].as_py()

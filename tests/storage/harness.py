@@ -27,7 +27,7 @@ from ikebana.storage import (
     Transaction,
     TransactionLog,
 )
-from ikebana.storage.log import Hold
+from ikebana.storage.log import SegmentHold
 from ikebana.storage.recovery import Recovery
 from ikebana.trace.batch import StoredBatch
 from ikebana.trace.description import Description, frontier_of
@@ -78,7 +78,7 @@ class Harness:
     def __init__(self, open_directory: Callable[[], Directory]) -> None:
         """`open_directory` returns the directory as a new process would open it."""
         self._open_directory, self.model = open_directory, Model()
-        self._staged: dict[int, tuple[Counter[Row], Hold, list[TableChanges]]] = {}
+        self._staged: dict[int, tuple[Counter[Row], SegmentHold, list[TableChanges]]] = {}
 
     # Opening.
 

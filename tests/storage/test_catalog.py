@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikebana.storage import Catalog, Delete, LocalDirectory, Put, catalog
+from ikebana.storage import DeleteEntry, LocalDirectory, PutEntry, StorageCatalog, catalog
 from ikebana.storage.catalog import read_catalog
 from tests.storage.memory_disk import MemoryDisk
 
 changes = st.lists(
-    st.builds(Put, st.sampled_from("ab"), st.sampled_from("xyz"), st.integers() | st.text(max_size=3))
-    | st.builds(Delete, st.sampled_from("ab"), st.sampled_from("xyz")),
+    st.builds(PutEntry, st.sampled_from("ab"), st.sampled_from("xyz"), st.integers() | st.text(max_size=3))
+    | st.builds(DeleteEntry, st.sampled_from("ab"), st.sampled_from("xyz")),
     max_size=3,
 )
 
 
 @given(st.lists(changes | st.none(), max_size=8))
-def test_oracle_a_catalogue_is_a_dictionary(steps: list[list[Put | Delete] | None]) -> None:
+def test_oracle_a_catalogue_is_a_dictionary(steps: list[list[PutEntry | DeleteEntry] | None]) -> None:
     directory = LocalDirectory("/data", MemoryDisk())
-    entries = Catalog(directory, "catalog", 1, {"a": {"first": 1}})
+    entries = StorageCatalog(directory, "catalog", 1, {"a": {"first": 1}})
     model: dict[str, dict[str, Any]] = {"a": {"first": 1}, "b": {}}
     for step in steps:
         if step is None:
@@ -30,7 +30,7 @@ def test_oracle_a_catalogue_is_a_dictionary(steps: list[list[Put | Delete] | Non
             continue
         entries.update(step)
         for change in step:
-            if isinstance(change, Put):
+            if isinstance(change, PutEntry):
                 model[change.kind][change.name] = change.value
             else:
                 model[change.kind].pop(change.name, None)
@@ -43,7 +43,7 @@ def test_oracle_a_catalogue_is_a_dictionary(steps: list[list[Put | Delete] | Non
 def test_a_long_journal_is_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalog, "_COMPACTED_FROM", 2_000)
     disk = MemoryDisk()
-    entries = Catalog(LocalDirectory("/data", disk), "catalog", 1, {})
+    entries = StorageCatalog(LocalDirectory("/data", disk), "catalog", 1, {})
     for number in range(100):
         entries.put("position", "orders", {"batch": number})
     assert disk.files() != ["/data/catalog/journal-000000-000000"]
@@ -52,7 +52,7 @@ def test_a_long_journal_is_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_values_are_copied() -> None:
-    entries = Catalog(LocalDirectory("/data", MemoryDisk()), "catalog", 1, {})
+    entries = StorageCatalog(LocalDirectory("/data", MemoryDisk()), "catalog", 1, {})
     value = {"columns": ["a"]}
     entries.put("table", "t", value)
     value["columns"].append("b")

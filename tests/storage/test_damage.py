@@ -13,7 +13,7 @@ import pytest
 from ikebana.cli import main
 from ikebana.errors import CorruptionError, StorageError
 from ikebana.storage import LocalDirectory, Store, directory
-from ikebana.storage.directory import Entry
+from ikebana.storage.directory import FileEntry
 from ikebana.storage.inspection import _check_file, _mentioned, check, describe
 from ikebana.storage.layout import FORMAT
 from tests.storage.harness import Harness, recovered_rows
@@ -51,7 +51,7 @@ def test_a_flipped_bit_anywhere_is_found() -> None:
     choice = random.Random(1)
     mentioned = _mentioned(storage)
     for path in disk.files():
-        entry = Entry(path.removeprefix("/data/"), disk.size(path) or 0)
+        entry = FileEntry(path.removeprefix("/data/"), disk.size(path) or 0)
         for byte in range(entry.size):
             bit = choice.randrange(8)
             disk.flip(path, byte, bit)

@@ -32,7 +32,7 @@ from ikebana.storage import (
 )
 from ikebana.storage.disk import Disk
 from ikebana.storage.faults import FaultPoint
-from ikebana.storage.log import Hold, Log, read_log, scan_log
+from ikebana.storage.log import Log, SegmentHold, read_log, scan_log
 from ikebana.storage.records import SECTOR, Kind, Record, _ZeroSectors
 from ikebana.storage.recovery import check_rows
 from ikebana.storage.transactions import Written, decide
@@ -200,7 +200,7 @@ def test_segments_that_are_held_are_not_trimmed() -> None:
     rows_log = TransactionLog(target, -1)
     rows = pa.RecordBatch.from_pydict({"k": ["x" * 900]})
 
-    def staged() -> tuple[Hold, TableChanges]:
+    def staged() -> tuple[SegmentHold, TableChanges]:
         hold, change = rows_log.hold(), TableChanges("t", rows)
         return hold, replace(change, records=(rows_log.append_rows(change)[0],))
 

@@ -26,7 +26,7 @@ from ikebana.cluster.processes import Processes
 from ikebana.engine import Engine
 from ikebana.reducers.ordering import sort_table
 from ikebana.spark.answers import SparkAnswers
-from ikebana.sql import Lowered, Planned, SourceTable
+from ikebana.sql import LoweredQuery, Planned, SourceTable
 from ikebana.sql.lowering.query import lower
 from ikebana_bench.measure import Stopwatch
 from ikebana_bench.scenario import Parameters, parameter
@@ -113,7 +113,7 @@ class Fed:
             name: SourceTable(name, table, tuple(table.key), table.kind == "stream")
             for name, table in self._tables.items()
         }
-        self._lowered: Lowered = lower(job.planned, relations)
+        self._lowered: LoweredQuery = lower(job.planned, relations)
         self._view = engine.install(f"q{job.number}", self._lowered.rows)
 
     def _table(self, name: str, job: Job) -> tables.Table:

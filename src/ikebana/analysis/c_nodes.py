@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ikebana.analysis.facts import FileFacts, Place
+from ikebana.analysis.facts import FileFacts, SourceLocation
 from ikebana.analysis.libclang import clang
 
 
@@ -73,7 +73,7 @@ class Nodes:
         """Add a node at the place of a cursor; return its key."""
         at = cursor.location
         file = self._files.name(at.file)
-        place = Place(kind, name, self.function, file, at.line, at.column, definition and bool(file))
+        place = SourceLocation(kind, name, self.function, file, at.line, at.column, definition and bool(file))
         key = f"{kind} {key}"
         self._result.put(key, place)
         return key

@@ -33,7 +33,7 @@ from ikebana.analysis.facts import (
     FileFacts,
     NodeTable,
     Pairs,
-    Place,
+    SourceLocation,
     as_pairs,
     read_keys,
     write_nodes,
@@ -86,7 +86,7 @@ class Extraction:
         self.nodes = NodeTable(read_keys(nodes) if nodes is not None and nodes.exists() else ())
         self._files: dict[str, FileFacts] = {}
         self._counts: dict[str, Counter[Fact]] = {relation: Counter() for relation in RELATIONS}
-        self._places: dict[int, dict[str, Place]] = {}
+        self._places: dict[int, dict[str, SourceLocation]] = {}
         self._seen: dict[str, tuple[int, int]] = {}  # time and size of files, when they were read
 
     # Reading source.
@@ -206,11 +206,11 @@ class Extraction:
             )
         return as_pairs(self._counts[relation])
 
-    def place(self, node: int) -> Place:
+    def place(self, node: int) -> SourceLocation:
         """Where a node is in the source: its definition, if it has one, otherwise where it is first mentioned."""
         places = self._places.get(node) or {}
         if not places:
-            return Place("", self.nodes.keys[node], "", "", 0, 0, definition=False)
+            return SourceLocation("", self.nodes.keys[node], "", "", 0, 0, definition=False)
         return min(places.values(), key=lambda place: (not place.definition, place.file, place.line, place.column))
 
     def find(

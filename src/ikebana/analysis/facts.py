@@ -43,7 +43,7 @@ class AnalysisError(IkebanaError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceLocation:
     """Where a node is in the source. `definition` is false where the node is only mentioned, such as in a call."""
 
     kind: str
@@ -63,12 +63,12 @@ class FileFacts:
     """What one translation unit contributes: facts by relation, as pairs of keys, and the places of its nodes."""
 
     facts: dict[str, set[tuple[str, str]]] = field(default_factory=lambda: {name: set() for name in RELATIONS})
-    places: dict[str, Place] = field(default_factory=dict)
+    places: dict[str, SourceLocation] = field(default_factory=dict)
     includes: frozenset[str] = frozenset()
     errors: int = 0
     first_error: str = ""
 
-    def put(self, key: str, place: Place) -> None:
+    def put(self, key: str, place: SourceLocation) -> None:
         """Record the place of a node; the definition of a node wins over other places, and the first of equals."""
         known = self.places.get(key)
         if known is None or (place.definition and not known.definition):
@@ -108,9 +108,9 @@ def write_pairs(path: Path, pairs: Pairs) -> None:
     pa.csv.write_csv(table, path, options)
 
 
-def write_nodes(path: Path, keys: list[str], places: dict[int, Place]) -> None:
+def write_nodes(path: Path, keys: list[str], places: dict[int, SourceLocation]) -> None:
     """Write the table of nodes; a node that is not in the source any more keeps its number, without a place."""
-    nowhere = Place("", "", "", "", 0, 0)
+    nowhere = SourceLocation("", "", "", "", 0, 0)
     lines = []
     for number, key in enumerate(keys):
         at = places.get(number, nowhere)

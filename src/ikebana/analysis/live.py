@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from ikebana.analysis import programs
 from ikebana.analysis.extraction import Difference, Extraction, Progress
-from ikebana.analysis.facts import RELATIONS, Pairs, Place
+from ikebana.analysis.facts import RELATIONS, Pairs, SourceLocation
 from ikebana.datalog import Program, RelationView
 from ikebana.engine import Engine, Input
 
@@ -43,11 +43,11 @@ class Finding:
     file: str
     line: int
     column: int
-    use: Place
-    null: Place
+    use: SourceLocation
+    null: SourceLocation
 
     @staticmethod
-    def of(null: Place, use: Place) -> Finding:
+    def of(null: SourceLocation, use: SourceLocation) -> Finding:
         return Finding(use.file, use.line, use.column, use, null)
 
     def __str__(self) -> str:
@@ -130,7 +130,7 @@ class Analysis:
             if (finding.file, finding.line) == (file, line) and name in (None, finding.use.name)
         ]
 
-    def points_to(self, name: str, *, file: str | None = None, line: int | None = None) -> list[Place]:
+    def points_to(self, name: str, *, file: str | None = None, line: int | None = None) -> list[SourceLocation]:
         """The variables, functions and allocations that the pointers of a name may point to.
 
         `file`, `line`: only of pointers that are declared, or written, there.

@@ -37,7 +37,7 @@ from zmq.utils.monitor import parse_monitor_message
 from ikebana.cluster import codec
 from ikebana.cluster.authentication import LOST_EVENTS, Socket, Sockets
 from ikebana.cluster.client_keys import ClientCredentials
-from ikebana.cluster.client_protocol import ClientRequest, Hello, decode_reply, encode_request
+from ikebana.cluster.client_protocol import ClientHello, ClientRequest, decode_reply, encode_request
 from ikebana.cluster.plain import UndecodableError
 from ikebana.cluster.protocol import Ask, CancelRequest, Refusal, Reply
 from ikebana.errors import DataflowError
@@ -115,7 +115,7 @@ class Client:
             raise DataflowError("the client is closed", hint="create another one from the same credentials")
         if worker not in self._sockets_by_worker:
             self._connect(worker)
-            self.ask(worker, Hello())
+            self.ask(worker, ClientHello())
         try:
             codec.send(self._sockets_by_worker[worker], encode_request(ask))
         except zmq.Again:

@@ -21,7 +21,7 @@ from functools import partial
 from typing import TypeAlias
 
 from ikebana.cluster.authentication import KeyPair
-from ikebana.cluster.client_protocol import ClientRequest, Hello, Question
+from ikebana.cluster.client_protocol import ClientHello, ClientQuestion, ClientRequest
 from ikebana.cluster.connections import WorkerConnections
 from ikebana.cluster.network import host_of
 from ikebana.cluster.protocol import Grant, SetGrant
@@ -167,13 +167,13 @@ class KnownKeys:
                 hint="run the job again, or create the DataFrame again",
             )
         match request:
-            case Hello():
+            case ClientHello():
                 allowed = True
             case Stage():
                 allowed = (request.transaction, request.table) in grant.stages
             case Read() | ReadErrors() | ReadChanges():
                 allowed = (request.hold, request.dataflow) in grant.holds
-            case Question():
+            case ClientQuestion():
                 allowed = grant.server is not None
         if not allowed:
             raise DataflowError(
@@ -188,5 +188,5 @@ _DESCRIPTIONS = {
     Read: "reading these rows",
     ReadErrors: "reading these errors",
     ReadChanges: "reading these changes",
-    Question: "asking the driver",
+    ClientQuestion: "asking the driver",
 }

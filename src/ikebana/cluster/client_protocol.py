@@ -4,8 +4,8 @@ A message has a header and at most one attachment. The header is JSON, and its f
 module (`ikebana.cluster.plain`). The attachment is a stream in Arrow's IPC format, or the text of a question. Nothing
 that a client sends is ever unpickled, and neither is anything that it receives.
 
-A client first sends `Hello` and waits for `Welcome`; every later message names the version of the protocol, too. If the
-versions differ, the client gets an error that says which they are.
+A client first sends `ClientHello` and waits for `Welcome`; every later message names the version of the protocol, too.
+If the versions differ, the client gets an error that says which they are.
 
 What a client sends, with the number under which it is answered:
 
@@ -39,10 +39,10 @@ import pyarrow as pa
 from ikebana import errors
 from ikebana.cluster.codec import Frames, aligned
 from ikebana.cluster.plain import UndecodableError, encode, from_plain, parse, to_plain
-from ikebana.cluster.protocol import Answer, Ask, CancelRequest, Refusal, Reply
+from ikebana.cluster.protocol import Ask, CancelRequest, Refusal, Reply, Response
 from ikebana.errors import DataflowError, IkebanaError
 from ikebana.operators.row_errors import Errors, RowError
-from ikebana.runtime.messages import Read, ReadChanges, ReadErrors, Shard, Stage
+from ikebana.runtime.messages import Read, ReadChanges, ReadErrors, ResultShard, Stage
 
 PROTOCOL_VERSION = 1
 """The version of this protocol. A change of any message is a new version."""
@@ -59,23 +59,23 @@ _EPOCHS = "ikebana epoch"
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class ClientHello:
     """The first message of a client."""
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The answer to `Hello`: the client has the right version, and its key is valid."""
+    """The answer to `ClientHello`: the client has the right version, and its key is valid."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ClientQuestion:
     """A question for the driver: the worker passes it on unread. The answer is bytes, too."""
 
     content: bytes
 
 
-ClientRequest: TypeAlias = Hello | Stage | Read | ReadErrors | ReadChanges | Question
+ClientRequest: TypeAlias = ClientHello | Stage | Read | ReadErrors | ReadChanges | ClientQuestion
 """What a client may send."""
 
 
@@ -147,7 +147,7 @@ def encode_request(message: Ask | CancelRequest) -> Frames:
         return [_header(message.number, "cancel", _Nothing())]
     number, request = message.number, message.request
     match request:
-        case Hello():
+        case ClientHello():
             return [_header(number, "hello", _Nothing())]
         case Stage(transaction, table, part, attempt, columns, ops):
             op, batch = _staged_batch(columns, ops)
@@ -158,7 +158,7 @@ def encode_request(message: Ask | CancelRequest) -> Frames:
             return [_header(number, "errors", _Read(dataflow, hold, at))]
         case ReadChanges(dataflow, after, at, hold):
             return [_header(number, "changes", _Read(dataflow, hold, at, after))]
-        case Question(content):
+        case ClientQuestion(content):
             return [_header(number, "ask", _Nothing()), content]
     raise DataflowError(
         f"a client cannot send {type(request).__name__}",
@@ -177,9 +177,9 @@ def decode_request(frames: Sequence[Any]) -> Ask | CancelRequest:
         case "cancel":
             return CancelRequest(number)
         case "hello":
-            return Ask(number, Hello())
+            return Ask(number, ClientHello())
         case "ask":
-            return Ask(number, Question(bytes(attachment)))
+            return Ask(number, ClientQuestion(bytes(attachment)))
         case "stage":
             return Ask(number, _decode_stage(from_plain(header.body, _Stage), attachment))
     body = from_plain(header.body, _Read)
@@ -265,7 +265,7 @@ def encode_reply(reply: Reply) -> Frames:
             return [_reply(number, "welcome")]
         case bytes():
             return [_reply(number, "answer"), value]
-        case Shard(rows, row_errors, total):
+        case ResultShard(rows, row_errors, total):
             return [_reply(number, "rows", errors=_plain_errors(row_errors), total=total), _to_ipc(rows)]
         case Counter():
             return [_reply(number, "errors", errors=_plain_errors(value))]
@@ -285,16 +285,16 @@ def decode_reply(frames: Sequence[Any]) -> Reply:
         case "refusal":
             return Refusal(header.number, _error_class(header.error), header.what, header.detail, header.hint)
         case "welcome":
-            return Answer(header.number, Welcome())
+            return Response(header.number, Welcome())
         case "answer" if attachment is not None:
-            return Answer(header.number, bytes(attachment))
+            return Response(header.number, bytes(attachment))
         case "rows" if attachment is not None:
-            return Answer(header.number, Shard(_from_ipc(attachment), _errors(header.errors), header.total))
+            return Response(header.number, ResultShard(_from_ipc(attachment), _errors(header.errors), header.total))
         case "errors":
-            return Answer(header.number, _errors(header.errors))
+            return Response(header.number, _errors(header.errors))
         case "changes":
-            return Answer(header.number, (None, None) if attachment is None else _changes(_from_ipc(attachment)))
-    return Answer(header.number)
+            return Response(header.number, (None, None) if attachment is None else _changes(_from_ipc(attachment)))
+    return Response(header.number)
 
 
 def _reply(number: int, kind: Any, **values: Any) -> bytes:

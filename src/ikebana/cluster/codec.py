@@ -299,7 +299,7 @@ def _with_subclasses(kind: type[Any]) -> Iterable[type[Any]]:
 _UNIONS = (messages.Command, messages.PeerMessage, messages.Request, protocol.FromDriver, protocol.FromWorker)
 _DATACLASSES = {kind for union in _UNIONS for kind in get_args(union)}
 _DATACLASSES |= {Updates, Changes, plans.SealedInstall, protocol.Greeting}
-_DATACLASSES |= {messages.Changed, messages.RowsOfKeys, messages.Shard, messages.Verdict}
+_DATACLASSES |= {messages.Changed, messages.RowsOfKeys, messages.ResultShard, messages.Verdict}
 _DATACLASSES -= {messages.Install}  # must be sealed first
 
 

@@ -51,13 +51,13 @@ from ikebana.cluster.protocol import (
     Ask,
     CancelRequest,
     Crash,
-    Hello,
     Notification,
     PeerAddresses,
     Ready,
     Refusal,
     Reply,
-    Stop,
+    StopProcess,
+    WorkerHello,
 )
 from ikebana.cluster.shared_memory import SharedMemory
 from ikebana.errors import DataflowError, DroppedError, WorkerLostError
@@ -97,7 +97,7 @@ class WorkerConnections:
         self._out: deque[tuple[int | None, Any]] = deque()  # the worker, or None for all, and the item to send
         self._calls: dict[int, PendingCall] = {}
         self._numbers = itertools.count()
-        self._last_message: dict[int, Any] = {}  # by worker: its last `Hello`, `Ready` or `Crash`
+        self._last_message: dict[int, Any] = {}  # by worker: its last `WorkerHello`, `Ready` or `Crash`
         self._listener: Callable[[], Listener | None] = lambda: ignore
         self._watches: list[Socket] = []
         self._error: WorkerLostError | None = None
@@ -127,14 +127,16 @@ class WorkerConnections:
         """Allow the workers that have these public keys to connect."""
         self._sockets.allow(MEMBERS, keys)
 
-    def open(self, keys: Sequence[bytes], deadline: float, check: Callable[[], None] = lambda: None) -> list[Hello]:
+    def open(
+        self, keys: Sequence[bytes], deadline: float, check: Callable[[], None] = lambda: None
+    ) -> list[WorkerHello]:
         """Connect the workers, whose processes have been started, with each other. Return their greetings.
 
         `check` is called again and again while workers are missing; it may raise.
         """
         self._poller = self._new_poller()
-        self._gather(Hello, deadline, check)
-        hellos: list[Hello] = [self._last_message[index] for index in range(self.size)]
+        self._gather(WorkerHello, deadline, check)
+        hellos: list[WorkerHello] = [self._last_message[index] for index in range(self.size)]
         self._hosts = [host_of(hello.endpoint) for hello in hellos]
         if self._host.watches_connections:
             self._watch(hellos, keys)
@@ -147,7 +149,7 @@ class WorkerConnections:
         self._thread.start()
         return hellos
 
-    def _peer_addresses(self, hellos: Sequence[Hello]) -> PeerAddresses:
+    def _peer_addresses(self, hellos: Sequence[WorkerHello]) -> PeerAddresses:
         """The addresses to send to all workers."""
         tokens = tuple(self._memory.attach(hello.control_block) for hello in hellos)
         endpoints = tuple(hello.endpoint for hello in hellos)
@@ -162,7 +164,7 @@ class WorkerConnections:
             poller.register(fd, zmq.POLLIN | zmq.POLLERR)
         return poller
 
-    def _watch(self, hellos: Sequence[Hello], keys: Sequence[bytes]) -> None:
+    def _watch(self, hellos: Sequence[WorkerHello], keys: Sequence[bytes]) -> None:
         """Connect to every worker, only in order to notice when the connection is lost."""
         for hello, key in zip(hellos, keys, strict=True):
             _, watch = self._sockets.connect_watched(zmq.PUSH, hello.endpoint, key)
@@ -440,7 +442,7 @@ class WorkerConnections:
     def _end(self) -> None:
         """End the processes, close the sockets, and wake all waiting threads."""
         try:
-            frames = codec.encode([Stop()])
+            frames = codec.encode([StopProcess()])
             with self._socket_lock:
                 for index in range(self.size):
                     with suppress(zmq.ZMQError):  # it has ended already, or never started

@@ -1,12 +1,12 @@
 """The protocol between the driver, its worker processes and clients, besides the commands themselves.
 
-Start. Every worker sends `Hello` to the driver, which sends all workers their `PeerAddresses`. Each worker then sends a
-`Greeting` to every peer, and `Ready` to the driver once it has received one from every peer. So when a cluster has
-started, all its connections exist. On the way, the processes find out which of them share memory, by exchanging tokens
-(`ikebana.cluster.shared_memory`), and tell each other the addresses of their pipes (`ikebana.cluster.pipes`).
+Start. Every worker sends `WorkerHello` to the driver, which sends all workers their `PeerAddresses`. Each worker then
+sends a `Greeting` to every peer, and `Ready` to the driver once it has received one from every peer. So when a cluster
+has started, all its connections exist. On the way, the processes find out which of them share memory, by exchanging
+tokens (`ikebana.cluster.shared_memory`), and tell each other the addresses of their pipes (`ikebana.cluster.pipes`).
 
 Afterwards the driver sends commands and requests, which a worker takes in order. Each request has a number and gets one
-reply: an `Answer`, or a `Refusal` that is raised as an error in the driver. A worker keeps requests that it cannot
+reply: an `Response`, or a `Refusal` that is raised as an error in the driver. A worker keeps requests that it cannot
 answer yet until it can, or until they are cancelled (`CancelRequest`). Replies are sent to the driver as lists. Clients
 have a protocol of their own (`ikebana.cluster.client_protocol`); the driver tells the workers what the key of each
 client may do (`SetGrant`).
@@ -83,15 +83,15 @@ class Idle:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopProcess:
     """End the process."""
 
 
-# From a worker to the driver; `Answer` and `Refusal` also to clients.
+# From a worker to the driver; `Response` and `Refusal` also to clients.
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class WorkerHello:
     """The worker has started. Its endpoints for peers and for clients, and its process id.
 
     Also the addresses of its control block and of its pipe, and the token that it has read in the driver's block.
@@ -111,7 +111,7 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """The answer to a request."""
 
     number: int
@@ -175,6 +175,6 @@ class Greeting:
     pipe: PipeAddress | None
 
 
-FromDriver: TypeAlias = PeerAddresses | Ask | CancelRequest | SetGrant | Idle | Stop
-FromWorker: TypeAlias = Hello | Ready | Answer | Counts | Refusal | Notification | Crash
-Reply: TypeAlias = Answer | Refusal
+FromDriver: TypeAlias = PeerAddresses | Ask | CancelRequest | SetGrant | Idle | StopProcess
+FromWorker: TypeAlias = WorkerHello | Ready | Response | Counts | Refusal | Notification | Crash
+Reply: TypeAlias = Response | Refusal

@@ -43,28 +43,28 @@ import zmq
 from ikebana.cluster import client_protocol, codec, launch
 from ikebana.cluster.authentication import CLIENTS, MEMBERS, Socket, Sockets
 from ikebana.cluster.client_keys import KnownKeys
-from ikebana.cluster.client_protocol import ClientRequest, Question, VersionError, Welcome
+from ikebana.cluster.client_protocol import ClientQuestion, ClientRequest, VersionError, Welcome
 from ikebana.cluster.enrolment import enrol
 from ikebana.cluster.links import DRIVER, InOrder, Link
 from ikebana.cluster.pipes import PipeReader
 from ikebana.cluster.plain import UndecodableError
 from ikebana.cluster.plans import KeptPlans, SealedInstall
 from ikebana.cluster.protocol import (
-    Answer,
     Ask,
     CancelRequest,
     Counts,
     Crash,
     Greeting,
-    Hello,
     Idle,
     Notification,
     PeerAddresses,
     Ready,
     Refusal,
     Reply,
+    Response,
     SetGrant,
-    Stop,
+    StopProcess,
+    WorkerHello,
 )
 from ikebana.cluster.shared_memory import SharedMemory
 from ikebana.encoding.spill_files import SpillFiles
@@ -184,7 +184,7 @@ class WorkerProcess:
         self._stopped = False
 
     def run(self) -> int:
-        """Serve until the driver sends `Stop`. Return the exit code."""
+        """Serve until the driver sends `StopProcess`. Return the exit code."""
         try:
             if self._spill is not None:
                 self._spill.open()
@@ -212,7 +212,7 @@ class WorkerProcess:
         """Connect to the driver and to all peers."""
         token = self._memory.attach(self._config.control_block)
         addresses = self._memory.address, token, self._pipe.address
-        self._to_driver.send(Hello(self._endpoint, self._client_endpoint, os.getpid(), *addresses))
+        self._to_driver.send(WorkerHello(self._endpoint, self._client_endpoint, os.getpid(), *addresses))
         peers: PeerAddresses = self._next(self._driver)[0]
         self._to_driver.share(self._memory.connect(peers.tokens[self._config.index]), peers.pipe)
         for index, endpoint in enumerate(peers.endpoints):
@@ -246,7 +246,7 @@ class WorkerProcess:
             self._retry_pending()
         if not worked:
             for idle in self._idle:
-                self._reply(_DRIVER, Answer(idle.number, Counts(self._sent, self._received, self._taken)))
+                self._reply(_DRIVER, Response(idle.number, Counts(self._sent, self._received, self._taken)))
             self._idle = []
             self._send_replies()
             if not self._stopped:
@@ -358,10 +358,10 @@ class WorkerProcess:
                     self._pending.pop((_DRIVER, number), None)
                 case SetGrant(number, key, grant):
                     self._sockets.allow(CLIENTS, self._keys.set(key, grant))
-                    self._reply(_DRIVER, Answer(number))
+                    self._reply(_DRIVER, Response(number))
                 case Idle():
                     self._idle.append(item)
-                case Stop():
+                case StopProcess():
                     self._stopped = True
                 case SealedInstall():
                     self._taken += 1
@@ -425,12 +425,12 @@ class WorkerProcess:
         try:
             server = self._keys.check(key, request)
             match request:
-                case client_protocol.Hello():
-                    self._reply(client, Answer(number, Welcome()))
+                case client_protocol.ClientHello():
+                    self._reply(client, Response(number, Welcome()))
                 case Stage():
                     self.worker.stage_checked(request)
-                    self._reply(client, Answer(number))
-                case Question(content):
+                    self._reply(client, Response(number))
+                case ClientQuestion(content):
                     self._ask_later(client, number, AskDriver(server, secrets.randbits(62), content, key))
                 case _:
                     self._ask_later(client, number, request)
@@ -465,7 +465,7 @@ class WorkerProcess:
             return True
         if value is PENDING:
             return False
-        self._reply(sender, Answer(number, value))
+        self._reply(sender, Response(number, value))
         return True
 
     def _reply(self, sender: bytes, reply: Reply) -> None:

@@ -27,7 +27,7 @@ from ikebana.datalog.collections import (
     unit_field,
     with_unit,
 )
-from ikebana.datalog.orders import Pattern
+from ikebana.datalog.orders import SearchPattern
 from ikebana.datalog.storage import Storage
 from ikebana.datalog.types import Primitive, type_of
 from ikebana.engine.collection import Arrangement, Collection, constant
@@ -40,7 +40,7 @@ _TARGET = "#target"
 
 
 @dataclass(frozen=True)
-class Source:
+class BodySource:
     """A relation that a body reads: its rows, inside a loop or outside, its columns, and what they hold."""
 
     rows: Collection
@@ -53,7 +53,7 @@ class _Rows:
     """Solutions: a collection with a column for each variable; or a pattern of a relation, not yet selected from."""
 
     collection: Collection
-    pattern: Pattern | None = None
+    pattern: SearchPattern | None = None
     columns: tuple[str, ...] = ()
     """Of a pattern: the columns of the relation."""
 
@@ -77,7 +77,7 @@ class _Rows:
 class BodySolver:
     """Solves bodies of one rule."""
 
-    def __init__(self, sources: Callable[[str], Source], types: Mapping[str, Primitive], storage: Storage) -> None:
+    def __init__(self, sources: Callable[[str], BodySource], types: Mapping[str, Primitive], storage: Storage) -> None:
         """`sources` returns the relation of a name, `types` are those of the rule's variables."""
         self._sources, self._storage = sources, storage
         self.types = dict(types)
@@ -116,7 +116,7 @@ class BodySolver:
 
     # Atoms.
 
-    def _atom(self, pattern: Pattern) -> _Rows:
+    def _atom(self, pattern: SearchPattern) -> _Rows:
         """The rows of a relation that satisfy the conditions of a pattern."""
         source = self._sources(pattern.atom.relation)
         columns, types = source.columns, [self._storage.type(kind) for kind in source.types]
@@ -194,7 +194,7 @@ class BodySolver:
         expression = functors.translated(value, self.types, self._storage)
         return solutions.step(Computed((*self._columns(solutions), (name, expression))))
 
-    def _without(self, solutions: Collection, negation: Pattern) -> Collection:
+    def _without(self, solutions: Collection, negation: SearchPattern) -> Collection:
         """The solutions for which no row matches a negated atom."""
         atom = self._atom(negation)
         names = sorted(negation.variables, key=negation.column_of)

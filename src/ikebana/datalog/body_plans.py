@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from ikebana.datalog import syntax
 from ikebana.datalog.check import grounded_variables, shared_variables
-from ikebana.datalog.orders import IndexChoice, Order, Pattern
+from ikebana.datalog.orders import IndexChoice, Order, SearchPattern
 
 
 class Parts:
@@ -27,9 +27,9 @@ class Parts:
     def __init__(self, body: Iterable[syntax.Literal], numbers: Iterator[int]) -> None:
         """`numbers` make the names of new variables different from all others of the rule."""
         self._numbers = numbers
-        self.patterns: list[Pattern] = []
+        self.patterns: list[SearchPattern] = []
         self.comparisons: list[syntax.Comparison] = []
-        self.negations: list[Pattern] = []
+        self.negations: list[SearchPattern] = []
         self.aggregates: list[tuple[str, syntax.Aggregate]] = []
         self.fresh: dict[str, syntax.Expression | tuple[str, int]] = {}
         for literal in body:
@@ -45,7 +45,7 @@ class Parts:
     def _new(self, kind: str) -> str:
         return f"#{kind}{next(self._numbers)}"
 
-    def _pattern(self, atom: syntax.Atom) -> Pattern:
+    def _pattern(self, atom: syntax.Atom) -> SearchPattern:
         columns: dict[str, int] = {}
         constants, repeats = [], []
         for at, argument in enumerate(atom.arguments):
@@ -65,9 +65,9 @@ class Parts:
                     left = syntax.Variable(name, argument.position)
                     right = self._without_aggregates(argument)
                     self.comparisons.append(syntax.Comparison("=", left, right, argument.position))
-        return Pattern(atom, tuple(columns.items()), tuple(constants), tuple(repeats))
+        return SearchPattern(atom, tuple(columns.items()), tuple(constants), tuple(repeats))
 
-    def _with_variable(self, pattern: Pattern) -> Pattern:
+    def _with_variable(self, pattern: SearchPattern) -> SearchPattern:
         """A pattern with at least one variable, so that its solutions have a column."""
         if pattern.columns:
             return pattern

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ikebana.datalog.body_plans import BodyPlan
-from ikebana.datalog.orders import Index, Order, index_of
+from ikebana.datalog.orders import Order, RelationIndex, index_of
 from ikebana.datalog.planner import Planner, index_users
 
 
@@ -39,7 +39,11 @@ def explain(planner: Planner) -> str:
 
 
 def _body(
-    planner: Planner, plan: BodyPlan, numbers: dict[Index, int], users: dict[Index, list[str]], lead: str
+    planner: Planner,
+    plan: BodyPlan,
+    numbers: dict[RelationIndex, int],
+    users: dict[RelationIndex, list[str]],
+    lead: str,
 ) -> Iterator[str]:
     for step, text in enumerate(_steps(planner, plan.order, numbers, users), 1):
         yield f"{lead}{step}. {text}"
@@ -50,7 +54,9 @@ def _body(
         yield from _body(planner, plan.inner[name], numbers, users, f"{lead}  ")
 
 
-def _steps(planner: Planner, order: Order, numbers: dict[Index, int], users: dict[Index, list[str]]) -> Iterator[str]:
+def _steps(
+    planner: Planner, order: Order, numbers: dict[RelationIndex, int], users: dict[RelationIndex, list[str]]
+) -> Iterator[str]:
     for pattern, key in zip(order.patterns, order.keys, strict=True):
         if key is None:
             yield f"all of {pattern.atom}"
@@ -61,10 +67,10 @@ def _steps(planner: Planner, order: Order, numbers: dict[Index, int], users: dic
         yield f"{pattern.atom} by {_key(planner, index)}: index {numbers[index]}{shared}"
 
 
-def _key(planner: Planner, index: Index) -> str:
+def _key(planner: Planner, index: RelationIndex) -> str:
     attributes = planner.program.relations[index.relation].attributes
     return f"({', '.join(attributes[at] for at in index.key if at < len(attributes))})" if index.key else "nothing"
 
 
-def _shown(planner: Planner, index: Index) -> str:
+def _shown(planner: Planner, index: RelationIndex) -> str:
     return f"{index.relation} by {_key(planner, index)}{', of a selection' if index.selection else ''}"

@@ -20,7 +20,7 @@ terminates wherever the program itself does.
 
 In full. Some relations are not rewritten but used as they are: if no argument of theirs is bound, if they are used in
 an aggregate inside an aggregate, or if they are negated or aggregated and their magic relation would depend on the
-result (the rewritten program would not be stratified). `Rewriting.in_full` gives the reasons. If the relation of the
+result (the rewritten program would not be stratified). `MagicProgram.in_full` gives the reasons. If the relation of the
 question is one of them, nothing is rewritten: the question is answered from the relation itself.
 
 Invariant: for each row of `magic_p_a`, the rows of `p_a` with these arguments are those of `p`; `p_a` has no others.
@@ -59,7 +59,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Rewriting:
+class MagicProgram:
     """A program that answers questions of one adornment."""
 
     relation: str
@@ -91,7 +91,7 @@ class Rewriting:
         return "\n".join(lines)
 
 
-def rewrite(program: CheckedProgram, relation: str, adornment: str, with_facts: Collection[str] = ()) -> Rewriting:
+def rewrite(program: CheckedProgram, relation: str, adornment: str, with_facts: Collection[str] = ()) -> MagicProgram:
     """Rewrite a program for questions to a relation.
 
     `adornment` has a letter for each argument: `b` if it is bound, `f` if it is free. `with_facts` names the relations
@@ -120,7 +120,7 @@ def rewrite(program: CheckedProgram, relation: str, adornment: str, with_facts: 
         in_full |= refused
     if is_derived and "b" not in adornment:
         in_full[relation] = "no argument is bound"
-    return Rewriting(relation, adornment, CheckedProgram({}, (), {}, (), ()), relation, "", {}, in_full)
+    return MagicProgram(relation, adornment, CheckedProgram({}, (), {}, (), ()), relation, "", {}, in_full)
 
 
 @dataclass(slots=True)
@@ -241,7 +241,7 @@ class _Rewriter:
         if sum(rule.head.relation == magic for rule in self.rules) == 1:  # nothing but the seed: use that
             self.rules = [_renamed(rule, magic, self._seed) for rule in self.rules[1:]]
 
-    def result(self, relation: str, adornment: str) -> Rewriting:
+    def result(self, relation: str, adornment: str) -> MagicProgram:
         """The rewritten program, with the relations that its rules use."""
         used = {self._seed} | {rule.head.relation for rule in self.rules}
         used |= {read.relation for rule in self.rules for read in rule_dependencies(rule)}
@@ -252,7 +252,7 @@ class _Rewriter:
         answer, _ = self._known[relation, adornment]
         facts = {base: name for base, name in self._facts.items() if name in used}
         in_full = {name: reason for name, reason in self._given.items() if name in used}
-        return Rewriting(relation, adornment, program, answer, self._seed, facts, in_full)
+        return MagicProgram(relation, adornment, program, answer, self._seed, facts, in_full)
 
     # Relations.
 

@@ -26,7 +26,7 @@ _MAX_EXHAUSTIVE = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class SearchPattern:
     """An atom of a body as a search: where its distinct variables are, and what else its rows must satisfy.
 
     `columns` has a column for each variable. A pattern without conditions reads the relation's own indexes;
@@ -61,7 +61,7 @@ class Pattern:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class RelationIndex:
     """An arrangement of a relation, or of a selection from it, by some of its columns."""
 
     relation: str
@@ -77,32 +77,34 @@ Definitions = Sequence[tuple[str, frozenset[str]]]
 class Order:
     """The atoms of a body in join order, each with the columns by which it is looked up; None to read all rows."""
 
-    patterns: tuple[Pattern, ...]
+    patterns: tuple[SearchPattern, ...]
     keys: tuple[tuple[int, ...] | None, ...]
 
     @property
-    def indexes(self) -> Iterator[Index]:
+    def indexes(self) -> Iterator[RelationIndex]:
         """The indexes that the joins read."""
         for pattern, key in zip(self.patterns, self.keys, strict=True):
             if key is not None:
                 yield index_of(pattern, key)
 
 
-def index_of(pattern: Pattern, key: tuple[int, ...]) -> Index:
+def index_of(pattern: SearchPattern, key: tuple[int, ...]) -> RelationIndex:
     """The index in which a pattern is looked up."""
     selection = tuple((at, constant.value) for at, constant in pattern.constants) + pattern.repeats
-    return Index(pattern.atom.relation, key, selection)
+    return RelationIndex(pattern.atom.relation, key, selection)
 
 
 @dataclass
 class IndexChoice:
     """Chooses the orders of one body after the other, and keeps the indexes that they need, with the number of uses."""
 
-    uses: dict[Index, int] = field(default_factory=dict)
+    uses: dict[RelationIndex, int] = field(default_factory=dict)
     keeps_order: bool = False
     """Whether atoms are joined in the order of the text, as those of rewritten programs are."""
 
-    def order(self, patterns: Sequence[Pattern], known: Iterable[str] = (), definitions: Definitions = ()) -> Order:
+    def order(
+        self, patterns: Sequence[SearchPattern], known: Iterable[str] = (), definitions: Definitions = ()
+    ) -> Order:
         """The order of the patterns of a body in which some variables are known already."""
         if self.keeps_order:
             order = _order(patterns, frozenset(known), definitions)
@@ -113,7 +115,7 @@ class IndexChoice:
             self.uses[index] = self.uses.get(index, 0) + 1
         return order
 
-    def _cost(self, order: Order, patterns: Sequence[Pattern]) -> tuple[int, int, list[int]]:
+    def _cost(self, order: Order, patterns: Sequence[SearchPattern]) -> tuple[int, int, list[int]]:
         products = sum(key == () for key in order.keys)
         new = len({index for index in order.indexes if index not in self.uses})
         return products, new, [patterns.index(pattern) for pattern in order.patterns]
@@ -126,7 +128,7 @@ class IndexChoice:
         return max(candidates, key=lambda key: (keys[key], -len(key)), default=())
 
 
-def _orders(patterns: Sequence[Pattern], known: frozenset[str], definitions: Definitions) -> Iterator[Order]:
+def _orders(patterns: Sequence[SearchPattern], known: frozenset[str], definitions: Definitions) -> Iterator[Order]:
     if len(patterns) <= _MAX_EXHAUSTIVE:
         for permutation in itertools.permutations(patterns):
             yield _order(permutation, known, definitions)
@@ -142,7 +144,7 @@ def _orders(patterns: Sequence[Pattern], known: frozenset[str], definitions: Def
         yield _order(chosen, known, definitions)
 
 
-def _order(patterns: Sequence[Pattern], known: frozenset[str], definitions: Definitions) -> Order:
+def _order(patterns: Sequence[SearchPattern], known: frozenset[str], definitions: Definitions) -> Order:
     keys: list[tuple[int, ...] | None] = []
     bound = known
     for pattern in patterns:
@@ -153,7 +155,7 @@ def _order(patterns: Sequence[Pattern], known: frozenset[str], definitions: Defi
     return Order(tuple(patterns), tuple(keys))
 
 
-def _first_key(patterns: Sequence[Pattern], keys: Sequence[tuple[int, ...] | None]) -> tuple[int, ...] | None:
+def _first_key(patterns: Sequence[SearchPattern], keys: Sequence[tuple[int, ...] | None]) -> tuple[int, ...] | None:
     """The columns of the first pattern by which it is joined with the second, if none of them must be computed."""
     if len(patterns) == 1:
         return None

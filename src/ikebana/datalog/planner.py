@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ikebana.datalog import functors, syntax
-from ikebana.datalog.bodies import BodySolver, Source
+from ikebana.datalog.bodies import BodySolver, BodySource
 from ikebana.datalog.body_plans import BodyPlan, plan_body
 from ikebana.datalog.check import CheckedProgram, CheckedRule
 from ikebana.datalog.collections import (
@@ -35,7 +35,7 @@ from ikebana.datalog.collections import (
     fields_of,
     types_of,
 )
-from ikebana.datalog.orders import Index, IndexChoice
+from ikebana.datalog.orders import IndexChoice, RelationIndex
 from ikebana.datalog.storage import Storage
 from ikebana.datalog.stratify import Stratum, rule_dependencies
 from ikebana.engine.collection import Arrangement, Collection, constant, iterate
@@ -207,14 +207,14 @@ class Planner:
         named = tuple(zip(columns_of(relation), values or [unit], strict=True))
         return computed(solutions, named)
 
-    def _source(self, name: str, known: Mapping[str, Collection]) -> Source:
+    def _source(self, name: str, known: Mapping[str, Collection]) -> BodySource:
         rows = known[name] if name in known else self._relations[name]
-        return Source(rows, self.columns(name), types_of(self.program.relations[name]))
+        return BodySource(rows, self.columns(name), types_of(self.program.relations[name]))
 
 
-def index_users(plans: Iterable[RulePlan]) -> dict[Index, list[str]]:
+def index_users(plans: Iterable[RulePlan]) -> dict[RelationIndex, list[str]]:
     """The rules that read each index."""
-    users: dict[Index, list[str]] = {}
+    users: dict[RelationIndex, list[str]] = {}
     for plan in plans:
         for index in (index for order in plan.body.orders for index in order.indexes):
             users.setdefault(index, []).append(str(plan.rule))

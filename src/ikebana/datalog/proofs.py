@@ -93,7 +93,7 @@ class Proof:
 
 
 @dataclass(frozen=True)
-class Failure:
+class RuleFailure:
     """A rule that does not derive a fact: the first literal that fails, and for which values of variables."""
 
     rule: str
@@ -116,7 +116,7 @@ class WhyNot:
     """A fact that does not hold, and why each rule of its relation fails to derive it."""
 
     fact: str
-    failures: tuple[Failure, ...]
+    failures: tuple[RuleFailure, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """The reasons as nested dictionaries."""

@@ -34,7 +34,7 @@ import pyarrow as pa
 
 from ikebana.datalog import explaining, functors
 from ikebana.datalog.collections import Facts, columns_of, filtered
-from ikebana.datalog.magic import Rewriting, rewrite
+from ikebana.datalog.magic import MagicProgram, rewrite
 from ikebana.datalog.orders import IndexChoice
 from ikebana.datalog.planner import Planner
 from ikebana.datalog.questions import Question, parse_question
@@ -65,7 +65,7 @@ class _Answers:
     def __init__(self, program: Program, question: Question) -> None:
         self.question, self._program = question, program
         derived = [name for name, rules in program.checked.rules_by_head.items() if rules]
-        self.rewriting: Rewriting = rewrite(program.checked, question.relation.name, question.adornment, derived)
+        self.rewriting: MagicProgram = rewrite(program.checked, question.relation.name, question.adornment, derived)
         self.planner: Planner | None = None
 
     def relation(self, seeds: Seeds | None) -> tuple[Collection, tuple[str, ...]]:
@@ -185,7 +185,7 @@ class Query(Prepared[Answer]):
         return joined.distinct(BINDING).arrange(BINDING) if question.left_out else joined.arrange(BINDING)
 
     @property
-    def rewriting(self) -> Rewriting:
+    def rewriting(self) -> MagicProgram:
         """The rewritten program."""
         return self._answers.rewriting
 
@@ -252,7 +252,7 @@ class WholeQuery:
         self.view: View = program.engine.install(self.name, selected)
 
     @property
-    def rewriting(self) -> Rewriting:
+    def rewriting(self) -> MagicProgram:
         """That nothing is rewritten, and why."""
         return self._answers.rewriting
 

@@ -24,7 +24,7 @@ from ikebana.datalog.errors import did_you_mean, error_at
 from ikebana.datalog.matching import Matcher, Rows, is_ready, take
 from ikebana.datalog.parser import parse_atom
 from ikebana.datalog.proof_search import FACT, Fact, ProofSearch, Row
-from ikebana.datalog.proofs import Failure, Proof, WhyNot
+from ikebana.datalog.proofs import Proof, RuleFailure, WhyNot
 from ikebana.datalog.storage import Storage
 from ikebana.datalog.syntax import (
     Atom,
@@ -140,12 +140,12 @@ class Explainer:
                     columns[name] = column
         return take(ColumnBatch(columns, len(rows)), np.flatnonzero(fits))
 
-    def _failure(self, rule: CheckedRule, fact: Fact) -> Failure:
+    def _failure(self, rule: CheckedRule, fact: Fact) -> RuleFailure:
         """Why a rule does not derive a fact: literals are evaluated in the order of the text, as far as possible."""
         plain = self._plain(rule)
         solutions, remaining, outer = self.head_solutions(plain, [fact[1]], [0]), list(plain.body), _outer(plain)
         if not solutions.count:
-            return Failure(str(rule), f"{rule.head} is never {self.shown_fact(fact)}", 0)
+            return RuleFailure(str(rule), f"{rule.head} is never {self.shown_fact(fact)}", 0)
         while True:
             literal = next(literal for literal in remaining if is_ready(literal, solutions.columns, outer))
             remaining = [other for other in remaining if other is not literal]
@@ -156,7 +156,7 @@ class Explainer:
                 shown = tuple(
                     {name: str(value) for name, value in example.items() if name in rule.types} for example in examples
                 )
-                return Failure(str(rule), str(literal), solutions.count, shown)
+                return RuleFailure(str(rule), str(literal), solutions.count, shown)
             solutions = extended
 
     # Words.

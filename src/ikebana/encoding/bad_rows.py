@@ -41,7 +41,7 @@ class BadRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class RowFailure:
     """A row for which a function has no value, and the reason."""
 
     row: int
@@ -50,12 +50,12 @@ class Failure:
 
 def separate_bad_rows(
     function: Callable[[Lane], T], count: int, nothing: Callable[[], T]
-) -> tuple[T, Lane, list[Failure]]:
+) -> tuple[T, Lane, list[RowFailure]]:
     """Return the result of a function of row positions for the good rows, the good rows, and the failures.
 
     If all rows are bad, the result is that of `nothing`: functions are not called without rows.
     """
-    good, failures = np.arange(count), list[Failure]()
+    good, failures = np.arange(count), list[RowFailure]()
     while True:
         try:
             return function(good) if len(good) else nothing(), good, failures
@@ -69,14 +69,14 @@ def separate_bad_rows(
             good = np.setdiff1d(good, [failure.row for failure in new], assume_unique=True)
 
 
-def _bad_rows(function: Callable[[Lane], object], rows: Lane, error: Exception, most: int) -> list[Failure]:
+def _bad_rows(function: Callable[[Lane], object], rows: Lane, error: Exception, most: int) -> list[RowFailure]:
     """Return the rows that cause an error."""
     bad: BadRows | None = getattr(error, "bad_rows", None)
     if bad is not None:
-        return [Failure(int(rows[row]), reason_of(bad.why(at))) for at, row in enumerate(bad.rows.tolist())]
+        return [RowFailure(int(rows[row]), reason_of(bad.why(at))) for at, row in enumerate(bad.rows.tolist())]
     if len(rows) == 1:
-        return [Failure(int(rows[0]), reason_of(error))]
-    failures: list[Failure] = []
+        return [RowFailure(int(rows[0]), reason_of(error))]
+    failures: list[RowFailure] = []
     for part in np.array_split(rows, 2):
         try:
             function(part)

@@ -39,7 +39,7 @@ from ikebana.cluster.interrupts import defer_interrupts
 from ikebana.engine.coordinator import Coordinator, problem_error
 from ikebana.engine.deadline import Deadline
 from ikebana.errors import IkebanaError, StorageError
-from ikebana.runtime.messages import Prepare, Prepared, ToPrepare, Verdict
+from ikebana.runtime.messages import Prepare, PrepareVerdicts, ToPrepare, Verdict
 from ikebana.storage import Store
 
 MOST_TOGETHER = 64
@@ -227,7 +227,7 @@ class DurableCommits:
             candidate.end(error)
         return not candidate.is_over
 
-    def _prepare(self, prepared: Sequence[ToPrepare], candidates: Sequence[Candidate]) -> list[Prepared]:
+    def _prepare(self, prepared: Sequence[ToPrepare], candidates: Sequence[Candidate]) -> list[PrepareVerdicts]:
         """The answers of all workers that have to log some of the transactions."""
         workers = {worker for attempt in prepared for worker in attempt.workers}
         soonest = min((candidate.deadline for candidate in candidates), key=Deadline.seconds_left)

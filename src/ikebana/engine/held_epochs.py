@@ -23,7 +23,7 @@ from ikebana.engine.coordinator import Coordinator
 from ikebana.engine.holds import EpochHold
 from ikebana.engine.result_tables import plain_rows
 from ikebana.errors import DroppedError, TimeError
-from ikebana.runtime.messages import Keys, Ping, Read, ReadChanges, Shard
+from ikebana.runtime.messages import Keys, Ping, Read, ReadChanges, ResultShard
 
 if TYPE_CHECKING:
     from ikebana.engine.results import Result
@@ -64,7 +64,7 @@ class HeldEpoch:
         limit: int | None = None,
         *,
         timeout: float | None = None,
-    ) -> list[Shard]:
+    ) -> list[ResultShard]:
         """Return the result at a closed epoch, as workers have it."""
         epoch = self.epoch if epoch is None else epoch
         self._check(epoch)

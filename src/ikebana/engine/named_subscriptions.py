@@ -52,7 +52,7 @@ from ikebana.errors import DataflowError
 from ikebana.plan import ir
 from ikebana.plan.sharing import walk
 from ikebana.runtime.messages import KeepHistory
-from ikebana.storage import Delete
+from ikebana.storage import DeleteEntry
 
 if TYPE_CHECKING:
     from ikebana.engine.tables import Table
@@ -234,7 +234,7 @@ class NamedSubscriptions:
             self._coordinator.retentions.remove(named)
             key = named.position_key
             stored = self._storage.store.catalog.get(POSITION, key) is not None
-            self._storage.store.catalog.update([Delete(KIND, name), *([Delete(POSITION, key)] * stored)])
+            self._storage.store.catalog.update([DeleteEntry(KIND, name), *([DeleteEntry(POSITION, key)] * stored)])
             self._storage.positions.pop(key, None)
             self.end_history()
 

@@ -42,7 +42,7 @@ from ikebana.engine.retention import Retention
 from ikebana.errors import DataflowError, TimeError
 from ikebana.operators.row_errors import Errors, raise_errors, result_errors, total_errors
 from ikebana.plan import ir
-from ikebana.runtime.messages import Demand, Keys, Lookup, Read, ReadErrors, RowsOfKeys, Shard, Wait
+from ikebana.runtime.messages import Demand, Keys, Lookup, Read, ReadErrors, ResultShard, RowsOfKeys, Wait
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,13 +99,13 @@ class Result:
         rows = with_at_most(self.combine(shards, None), limit)
         return plain_rows(rows, self.name).slice(0, limit), sum(shard.total for shard in shards)
 
-    def _shards(self, at: At, keys: Keys | None, limit: int | None, timeout: float | None) -> list[Shard]:
+    def _shards(self, at: At, keys: Keys | None, limit: int | None, timeout: float | None) -> list[ResultShard]:
         """The result at an epoch, as workers have it."""
         epoch = self.epoch_of(at)
         deadline = self._coordinator.deadline(timeout, f"reading {self.name!r} at epoch {epoch}")
         self.demand(epoch)
         if at is None and epoch < 0:
-            return [Shard(self._no_rows, Errors())]
+            return [ResultShard(self._no_rows, Errors())]
         request = Read(self.dataflow, (epoch,), wait=True, keys=keys, limit=limit)
         try:
             return self._coordinator.ask(request, deadline=deadline)
@@ -115,7 +115,7 @@ class Result:
         with self.hold(timeout=deadline.seconds_left()) as held:  # other threads have closed later epochs
             return held.shards(held.epoch, keys, limit, timeout=deadline.seconds_left())
 
-    def combine(self, shards: Sequence[Shard | RowsOfKeys], binding: int | None) -> pa.Table:
+    def combine(self, shards: Sequence[ResultShard | RowsOfKeys], binding: int | None) -> pa.Table:
         """Return the rows of all workers as one table; raise if there are errors."""
         if any([shard.errors for shard in shards]):
             raise_errors(self.name, (shard.errors for shard in shards), binding)
@@ -307,7 +307,7 @@ class Result:
             raise DataflowError(f"view {self.name!r} was dropped", hint="install it again")
 
 
-class Index(Result):
+class LookupIndex(Result):
     """An arrangement of a view or table by other columns, for look-ups. Users cannot hold its epochs."""
 
     def _not_kept(self, epoch: int) -> TimeError:

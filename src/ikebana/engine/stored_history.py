@@ -24,7 +24,7 @@ from ikebana.engine.coordinator import Coordinator
 from ikebana.engine.epoch_times import now_us
 from ikebana.engine.table_storage import EPOCH_TIMES, TableStorage
 from ikebana.errors import StorageError
-from ikebana.storage import Delete, Put
+from ikebana.storage import DeleteEntry, PutEntry
 
 if TYPE_CHECKING:
     from ikebana.engine.results import Result
@@ -70,9 +70,9 @@ class StoredHistory:
         with self._storage.catalog() as catalog:
             if kept is not None:
                 entry = {"seconds": kept.after.total_seconds(), "bytes": kept.limit, "epoch": kept.epoch}
-                catalog.update([Put(_KIND, name, entry)])
+                catalog.update([PutEntry(_KIND, name, entry)])
             elif catalog.get(_KIND, name) is not None:
-                catalog.update([Delete(_KIND, name)])
+                catalog.update([DeleteEntry(_KIND, name)])
 
     def restore(self, name: str, result: Result) -> None:
         """Let a table or view, which is installed again, keep its history, as far as that was stored."""

@@ -52,7 +52,7 @@ from ikebana.runtime.messages import (
     TrimStorage,
     WaitAll,
 )
-from ikebana.storage import DRIVER, Catalog, Delete, Put, Store, Transaction, open_directory
+from ikebana.storage import DRIVER, DeleteEntry, PutEntry, StorageCatalog, Store, Transaction, open_directory
 from ikebana.storage.lease import Lease, is_in_use
 
 log = logging.getLogger("ikebana")
@@ -226,7 +226,7 @@ class TableStorage:
         store.log.sync(position)
 
     @contextmanager
-    def catalog(self) -> Iterator[Catalog]:
+    def catalog(self) -> Iterator[StorageCatalog]:
         """A block with the catalogue, which is not replaced meanwhile."""
         with self._coordinator.lock:
             yield self.store.catalog
@@ -274,7 +274,9 @@ class TableStorage:
         prefix = f"{entry['stored_as']} "
         positions = [position for position in self.positions if position.startswith(prefix)]
         stored = [position for position in positions if self.store.catalog.get(_POSITION, position) is not None]
-        self.store.catalog.update([Delete(_TABLE, name), *(Delete(_POSITION, position) for position in stored)])
+        self.store.catalog.update(
+            [DeleteEntry(_TABLE, name), *(DeleteEntry(_POSITION, position) for position in stored)]
+        )
         for position in positions:
             del self.positions[position]
 
@@ -387,11 +389,11 @@ class TableStorage:
         """Store the positions as of an epoch, and the times of epochs, before the log up to it is deleted."""
         catalog = self.store.catalog
         changed = [name for name, value in positions.items() if catalog.get(_POSITION, name) != value]
-        entries = [Put(_POSITION, name, positions[name]) for name in changed]
+        entries = [PutEntry(_POSITION, name, positions[name]) for name in changed]
         times = self._coordinator.epoch_times.to_json()
         if times != catalog.get(*EPOCH_TIMES, [[], []]):
-            entries.append(Put(*EPOCH_TIMES, times))
-        catalog.update([*entries, Put(_DIRECTORY, _POSITIONS_EPOCH, epoch)])
+            entries.append(PutEntry(*EPOCH_TIMES, times))
+        catalog.update([*entries, PutEntry(_DIRECTORY, _POSITIONS_EPOCH, epoch)])
 
     def stop(self) -> None:
         """Take a last snapshot, if there is anything that the last one does not have."""

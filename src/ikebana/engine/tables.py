@@ -48,7 +48,7 @@ from ikebana.engine.durable_commits import Candidate, DurableCommits
 from ikebana.engine.lookups import given_keys
 from ikebana.engine.maintenance import Maintenance, Need
 from ikebana.engine.result_tables import plain_rows
-from ikebana.engine.results import At, Index, Result
+from ikebana.engine.results import At, LookupIndex, Result
 from ikebana.engine.thread_transactions import current_transaction, enter_transaction, leave_transaction
 from ikebana.errors import DataflowError, DroppedError, SchemaError, WaitTimeoutError, WorkerLostError
 from ikebana.operators.changes import Changes, Fields
@@ -460,7 +460,7 @@ class Table(Collection):
                 reader = Result(self._coordinator, self.name, node, dataflow, "table")
             else:
                 node, dataflow = self.arrange(by=by).node, self._indexes[by].dataflow
-                reader = Index(self._coordinator, self.name, node, dataflow, "table")
+                reader = LookupIndex(self._coordinator, self.name, node, dataflow, "table")
             self._readers[by] = reader
             return reader
 

@@ -31,7 +31,7 @@ from ikebana.engine.durations import duration
 from ikebana.engine.lookups import given_keys
 from ikebana.engine.maintenance import Maintenance, Need
 from ikebana.engine.result_tables import plain_rows
-from ikebana.engine.results import At, Index, Result
+from ikebana.engine.results import At, LookupIndex, Result
 from ikebana.engine.subscription_readers import DurableSubscription
 from ikebana.engine.subscriptions import (
     BACKLOG,
@@ -73,7 +73,7 @@ class View(Result):
         self.uses, self._retire, self._maintenance = uses, retire, maintenance
         self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
         self._binding_group: SubscriptionGroup | None = None  # of the subscriptions to single bindings
-        self._indexes: dict[tuple[str, ...], tuple[Use, Index]] = {}  # for look-ups, by columns
+        self._indexes: dict[tuple[str, ...], tuple[Use, LookupIndex]] = {}  # for look-ups, by columns
 
     # Look-ups.
 
@@ -111,7 +111,7 @@ class View(Result):
             entry = self._new_index(self._maintenance, columns)
         return entry[1]
 
-    def _new_index(self, maintenance: Maintenance, columns: tuple[str, ...]) -> tuple[Use, Index]:
+    def _new_index(self, maintenance: Maintenance, columns: tuple[str, ...]) -> tuple[Use, LookupIndex]:
         with self._coordinator.lock, defer_interrupts():
             self.check_not_dropped()
             entry = self._indexes.get(columns)
@@ -124,7 +124,7 @@ class View(Result):
                 name = f"{self.kind} {self.name} by {', '.join(columns)}"
                 use = maintenance.use(Need(node, name, User(self.kind, self.name)))
                 self.uses.append(use)
-                index = Index(self._coordinator, self.name, node, use.dataflow, self.kind)
+                index = LookupIndex(self._coordinator, self.name, node, use.dataflow, self.kind)
                 entry = self._indexes[columns] = use, index
             return entry
 

@@ -29,8 +29,7 @@ from ikebana.operators.expression_program import bit_length
 from ikebana.operators.expression_steps import RowCondition
 from ikebana.operators.linear import Columns
 from ikebana.operators.program import ProgramBuilder
-from ikebana.operators.registers import Column as Slots
-from ikebana.operators.registers import Rows
+from ikebana.operators.registers import ColumnSlots, Rows
 
 ROUNDS_PER_STAGE = 256
 """The number of rounds between stages."""
@@ -51,7 +50,9 @@ def least_labels(nodes: Collection, steps: Sequence[Step], scope: Collection | N
 
     def body(variables: Variables) -> tuple[Variables, Collection]:
         offered = variables["offered"]
-        due = (nodes.enter_at(offered, Stage()) if staged else nodes.enter(offered)).select(label="node", node="node")
+        due = (nodes.enter_at(offered, FirstRound()) if staged else nodes.enter(offered)).select(
+            label="node", node="node"
+        )
         least = offered.concat(due).min("node").arrange("node")
         onward = [pairs(least, edges.enter(offered), {"label": "label"}, {"node": to}) for edges, to in steps]
         return {"offered": onward[0].concat(*onward[1:])}, least.rows()
@@ -60,13 +61,13 @@ def least_labels(nodes: Collection, steps: Sequence[Step], scope: Collection | N
 
 
 @dataclass(frozen=True)
-class Stage:
+class FirstRound:
     """The round in which a label starts, by the number of its bits."""
 
     def __call__(self, columns: Columns) -> Any:
         return ROUNDS_PER_STAGE * bit_lengths(columns["node"].to_numpy(zero_copy_only=False))
 
-    def lower(self, program: ProgramBuilder, rows: Rows) -> Slots | None:
+    def lower(self, program: ProgramBuilder, rows: Rows) -> ColumnSlots | None:
         """The same as instructions of a program."""
         return bit_length(program, rows, "node", ROUNDS_PER_STAGE)
 

@@ -237,11 +237,11 @@ def _search_tree(edges: Collection, sources: Collection, limit: int | None) -> C
 
 def with_paths(nodes: Collection) -> Collection:
     """The rows of `path_nodes` as one row for each target: `target`, `source`, `distance`, `path`."""
-    return nodes.reduce_by("target", Path(column(nodes, "node").type))
+    return nodes.reduce_by("target", PathReducer(column(nodes, "node").type))
 
 
 @dataclass(frozen=True)
-class Path(Reducer):
+class PathReducer(Reducer):
     """The nodes of a path, from columns `position` and `node`, as a list; and its first node, and its length."""
 
     node: pa.DataType

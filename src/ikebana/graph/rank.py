@@ -109,10 +109,10 @@ def pagerank(
         raise SchemaError(f"tolerance is {tolerance}", hint="tolerance must be greater than 0")
     at_least(1, max_iterations, "max_iterations")
     kind = node_type(edges)
-    rows = edges.select("src", "dst").explode(["src", "dst"], Lanes((1, 0, 0)))
+    rows = edges.select("src", "dst").explode(["src", "dst"], ConstantLanes((1, 0, 0)))
     if nodes is not None:
         given = check_nodes(nodes, kind, "the nodes").select(src="node", dst="node")
-        rows = rows.concat(given.explode(["src", "dst"], Lanes((0, 1, 0))))
+        rows = rows.concat(given.explode(["src", "dst"], ConstantLanes((0, 1, 0))))
     if personalization is not None:
         _check_personalization(personalization, kind)
         weighted = personalization.select("weight", src="node", dst="node")
@@ -251,12 +251,12 @@ def pagerank_units(edges: Collection, rounds: int) -> Collection:
     at_least(1, rounds, "rounds")
     nodes = nodes_of(edges, None).distinct()
     steps = edges.arrange("src")
-    start, added = (nodes.explode(["node"], Lanes((units,))) for units in (UNITS, UNITS_PER_ROUND))
-    out = edges.select(node="src").explode(["node"], Lanes((0, 1)))
+    start, added = (nodes.explode(["node"], ConstantLanes((units,))) for units in (UNITS, UNITS_PER_ROUND))
+    out = edges.select(node="src").explode(["node"], ConstantLanes((0, 1)))
 
     def body(variables: Variables) -> tuple[Variables, Collection]:
         ranks = variables["ranks"]
-        units_and_edges = ranks.explode(["node"], Lanes((1, 0))).concat(out.enter(ranks))
+        units_and_edges = ranks.explode(["node"], ConstantLanes((1, 0))).concat(out.enter(ranks))
         shares = units_and_edges.arrange("node").reduce(Shares())
         received = pairs(shares, steps.enter(ranks), {}, {"node": "dst"}).concat(added.enter(ranks))
         return {"ranks": received}, received
@@ -265,7 +265,7 @@ def pagerank_units(edges: Collection, rounds: int) -> Collection:
 
 
 @dataclass(frozen=True)
-class Lanes:
+class ConstantLanes:
     """A function for `Collection.explode`: the same integers for each row, one for each lane."""
 
     values: tuple[int, ...]

@@ -28,7 +28,7 @@ from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.linear import Columns, Negate
 from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.protocol import Operator
-from ikebana.operators.registers import Column, Rows
+from ikebana.operators.registers import ColumnSlots, Rows
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Span
 from ikebana.operators.streams import Arranged, BatchView
@@ -39,7 +39,7 @@ from ikebana.trace.views import Filtered, Negated, Projected, is_total, used_col
 class LoweredPredicate(Protocol):
     """A predicate that can be written as instructions of a program."""
 
-    def lower(self, program: ProgramBuilder, rows: Rows) -> Column | None:
+    def lower(self, program: ProgramBuilder, rows: Rows) -> ColumnSlots | None:
         """The slots of the flag of each row."""
         ...
 
@@ -48,7 +48,7 @@ class LoweredPredicate(Protocol):
 class LoweredProjection(Protocol):
     """A projection that can be written as instructions of a program."""
 
-    def lower_columns(self, program: ProgramBuilder, rows: Rows, names: Iterable[str]) -> dict[str, Column] | None:
+    def lower_columns(self, program: ProgramBuilder, rows: Rows, names: Iterable[str]) -> dict[str, ColumnSlots] | None:
         """The slots of some of its columns."""
         ...
 
@@ -163,7 +163,7 @@ class Keep:
     def __call__(self, columns: Columns) -> Columns:
         return {name: columns[source] for name, source in self.names}
 
-    def lower_columns(self, program: ProgramBuilder, rows: Rows, names: Iterable[str]) -> dict[str, Column] | None:
+    def lower_columns(self, program: ProgramBuilder, rows: Rows, names: Iterable[str]) -> dict[str, ColumnSlots] | None:
         wanted = set(names)
         return {name: rows.columns[source] for name, source in self.names if name in wanted}
 

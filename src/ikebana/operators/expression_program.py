@@ -23,18 +23,18 @@ from ikebana.expressions.core import base
 from ikebana.kernels import opcodes
 from ikebana.operators.changes import Changes
 from ikebana.operators.program import GREATEST, ProgramBuilder
-from ikebana.operators.registers import Column, Rows
+from ikebana.operators.registers import ColumnSlots, Rows
 
 MOST_CONSTANTS = 32
 """IN with more constants than this is not written as comparisons."""
 
 
-def lowered(program: ProgramBuilder, rows: Rows, expression: Expression) -> Column | None:
+def lowered(program: ProgramBuilder, rows: Rows, expression: Expression) -> ColumnSlots | None:
     """The slots of an expression's value; None if the expression cannot be written as instructions."""
     return _Lowering(program, rows).lower(expression)
 
 
-def bit_length(program: ProgramBuilder, rows: Rows, column: str, factor: int) -> Column:
+def bit_length(program: ProgramBuilder, rows: Rows, column: str, factor: int) -> ColumnSlots:
     """The number of bits of the integers in a column (0 if negative), multiplied by a factor."""
     lowering = _Lowering(program, rows)
     bits = lowering.emit(opcodes.BIT_LENGTH, rows.columns[column])
@@ -48,7 +48,7 @@ class _Lowering:
     def __init__(self, program: ProgramBuilder, rows: Rows) -> None:
         self._program, self._rows = program, rows
 
-    def lower(self, expression: Expression) -> Column | None:
+    def lower(self, expression: Expression) -> ColumnSlots | None:
         if isinstance(expression, base.Column):
             return self._rows.columns[expression.name]
         if isinstance(expression, base.Literal):
@@ -64,7 +64,7 @@ class _Lowering:
             self._program.rewind(mark)
         return self._called(expression)
 
-    def _called(self, expression: Expression) -> Column | None:
+    def _called(self, expression: Expression) -> ColumnSlots | None:
         """The slots of an expression that is evaluated where the program stops."""
         if any(isinstance(node, PythonFunction) for node in expression.walk()):
             return None
@@ -77,21 +77,21 @@ class _Lowering:
 
         return self._program.called(self._rows.select(expression.columns), (field,), evaluate).columns["value"]
 
-    def _literal(self, literal: base.Literal) -> Column | None:
+    def _literal(self, literal: base.Literal) -> ColumnSlots | None:
         if literal.value is None:
-            return Column(0, self.emit(opcodes.CONSTANT, least=1).value)
+            return ColumnSlots(0, self.emit(opcodes.CONSTANT, least=1).value)
         value = self._program.constant(pa.array([literal.value], literal.type))
         return None if value is None else self.emit(opcodes.CONSTANT, least=value)
 
     def emit(
-        self, opcode: int, *operands: Column, least: int = 0, greatest: int = 0, nullable: bool | None = None
-    ) -> Column:
+        self, opcode: int, *operands: ColumnSlots, least: int = 0, greatest: int = 0, nullable: bool | None = None
+    ) -> ColumnSlots:
         """Add an instruction for up to two columns; the result may be null if one of them may be, or as given."""
         return self._program.evaluated(
             opcode, self._rows.count, *operands, least=least, greatest=greatest, nullable=nullable
         )
 
-    def choose(self, condition: Column, value: Column, otherwise: Column) -> Column:
+    def choose(self, condition: ColumnSlots, value: ColumnSlots, otherwise: ColumnSlots) -> ColumnSlots:
         """One value where a condition is true and not null, the other elsewhere."""
         nullable = bool(value.null or otherwise.null)
         flag, null = condition.value, condition.null
@@ -112,11 +112,11 @@ def _limits(kind: pa.DataType) -> tuple[int, int]:
     return int(limits.min), int(limits.max)
 
 
-Lower = Callable[[_Lowering, base.Call, Sequence[Column]], Column | None]
+Lower = Callable[[_Lowering, base.Call, Sequence[ColumnSlots]], ColumnSlots | None]
 
 
 def _comparison(opcode: int, *, swapped: bool = False) -> Lower:
-    def lower(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column | None:
+    def lower(to: _Lowering, call: base.Call, arguments: Sequence[ColumnSlots]) -> ColumnSlots | None:
         left, right = reversed(arguments) if swapped else arguments
         kinds = {argument.type for argument in call.arguments}
         if len(kinds) > 1:
@@ -129,7 +129,7 @@ def _comparison(opcode: int, *, swapped: bool = False) -> Lower:
 
 
 def _arithmetic(opcode: int) -> Lower:
-    def lower(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column | None:
+    def lower(to: _Lowering, call: base.Call, arguments: Sequence[ColumnSlots]) -> ColumnSlots | None:
         if not types.is_signed_integer(call.type):
             return None
         least, greatest = _limits(call.type)
@@ -138,7 +138,7 @@ def _arithmetic(opcode: int) -> Lower:
     return lower
 
 
-def _rescaled(to: _Lowering, column: Column, digits: int, kind: pa.DataType) -> Column:
+def _rescaled(to: _Lowering, column: ColumnSlots, digits: int, kind: pa.DataType) -> ColumnSlots:
     """A decimal, or an integer, with so many more digits after the point."""
     least, greatest = _limits(kind)
     factor = to.emit(opcodes.CONSTANT, least=10**digits)
@@ -146,7 +146,7 @@ def _rescaled(to: _Lowering, column: Column, digits: int, kind: pa.DataType) -> 
 
 
 def _decimal_sum(opcode: int) -> Lower:
-    def lower(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column | None:
+    def lower(to: _Lowering, call: base.Call, arguments: Sequence[ColumnSlots]) -> ColumnSlots | None:
         digits = [call.type.scale - argument.type.scale for argument in call.arguments]
         if not all(0 <= more < _MOST_DIGITS for more in digits):
             return None
@@ -161,7 +161,7 @@ def _decimal_sum(opcode: int) -> Lower:
     return lower
 
 
-def _decimal_product(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column | None:
+def _decimal_product(to: _Lowering, call: base.Call, arguments: Sequence[ColumnSlots]) -> ColumnSlots | None:
     if call.type.scale != sum(argument.type.scale for argument in call.arguments):
         return None  # the result is rounded
     least, greatest = _limits(call.type)
@@ -169,7 +169,7 @@ def _decimal_product(to: _Lowering, call: base.Call, arguments: Sequence[Column]
 
 
 def _search(opcode: int) -> Lower:
-    def lower(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column | None:
+    def lower(to: _Lowering, call: base.Call, arguments: Sequence[ColumnSlots]) -> ColumnSlots | None:
         if not all(types.is_string(argument.type) for argument in call.arguments):
             return None
         return to.emit(opcode, *arguments)
@@ -177,27 +177,27 @@ def _search(opcode: int) -> Lower:
     return lower
 
 
-def _year(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column | None:
+def _year(to: _Lowering, call: base.Call, arguments: Sequence[ColumnSlots]) -> ColumnSlots | None:
     return to.emit(opcodes.YEAR, *arguments) if types.is_date32(call.arguments[0].type) else None
 
 
 def _logic(opcode: int) -> Lower:
-    def lower(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column | None:
+    def lower(to: _Lowering, call: base.Call, arguments: Sequence[ColumnSlots]) -> ColumnSlots | None:
         return to.emit(opcode, *arguments)
 
     return lower
 
 
-def _is_null(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column | None:
+def _is_null(to: _Lowering, call: base.Call, arguments: Sequence[ColumnSlots]) -> ColumnSlots | None:
     return to.emit(opcodes.IS_NULL, arguments[0], nullable=False)
 
 
-def _is_not_null(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column | None:
+def _is_not_null(to: _Lowering, call: base.Call, arguments: Sequence[ColumnSlots]) -> ColumnSlots | None:
     return to.emit(opcodes.NOT, to.emit(opcodes.IS_NULL, arguments[0], nullable=False))
 
 
 def _extreme(opcode: int) -> Lower:
-    def lower(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column | None:
+    def lower(to: _Lowering, call: base.Call, arguments: Sequence[ColumnSlots]) -> ColumnSlots | None:
         if any(argument.null for argument in arguments) or not _is_number(call.type):
             return None  # nulls are skipped
         best = arguments[0]
@@ -208,7 +208,7 @@ def _extreme(opcode: int) -> Lower:
     return lower
 
 
-def _case(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column | None:
+def _case(to: _Lowering, call: base.Call, arguments: Sequence[ColumnSlots]) -> ColumnSlots | None:
     """Conditions and values in turn, then the value of ELSE."""
     *branches, result = arguments
     for at in range(len(branches) - 2, -1, -2):
@@ -216,7 +216,7 @@ def _case(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column
     return result
 
 
-def _coalesce(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column | None:
+def _coalesce(to: _Lowering, call: base.Call, arguments: Sequence[ColumnSlots]) -> ColumnSlots | None:
     result = arguments[-1]
     for argument in reversed(arguments[:-1]):
         is_null = to.emit(opcodes.IS_NULL, argument, nullable=False)
@@ -224,7 +224,7 @@ def _coalesce(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Co
     return result
 
 
-def _in(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column | None:
+def _in(to: _Lowering, call: base.Call, arguments: Sequence[ColumnSlots]) -> ColumnSlots | None:
     value, *constants = arguments
     kind = call.arguments[0].type
     if len(constants) > MOST_CONSTANTS or {argument.type for argument in call.arguments} != {kind}:
@@ -238,7 +238,7 @@ def _in(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column |
     return result
 
 
-def _cast(to: _Lowering, call: base.Call, arguments: Sequence[Column]) -> Column | None:
+def _cast(to: _Lowering, call: base.Call, arguments: Sequence[ColumnSlots]) -> ColumnSlots | None:
     """Integers that become wider stay as they are; integers and decimals that get more digits are multiplied."""
     source, target = call.arguments[0].type, call.type
     if types.is_decimal(target) and (types.is_decimal(source) or types.is_signed_integer(source)):

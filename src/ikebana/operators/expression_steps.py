@@ -16,14 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from ikebana.encoding.lanes import Array
-from ikebana.expressions import Column as ColumnExpression
-from ikebana.expressions import ColumnBatch, Expression, PythonFunction
+from ikebana.expressions import Column, ColumnBatch, Expression, PythonFunction
 from ikebana.expressions.core.builders import conjuncts
 from ikebana.operators import linear
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.expression_program import lowered
 from ikebana.operators.program import ProgramBuilder
-from ikebana.operators.registers import Column, Rows
+from ikebana.operators.registers import ColumnSlots, Rows
 from ikebana.operators.repeated_parts import Evaluation
 from ikebana.trace.views import row_flags
 
@@ -50,7 +49,7 @@ class Predicate:
     def __call__(self, columns: linear.Columns) -> pa.Array:
         return self.condition.evaluate(ColumnBatch.from_columns(columns))
 
-    def lower(self, program: ProgramBuilder, rows: Rows) -> Column | None:
+    def lower(self, program: ProgramBuilder, rows: Rows) -> ColumnSlots | None:
         return lowered(program, rows, self.condition)
 
 
@@ -133,7 +132,7 @@ class Projection:
         rows = ColumnBatch.from_columns(columns)
         return {name: expression.evaluate(rows) for name, expression in self.named}
 
-    def lower_columns(self, program: ProgramBuilder, rows: Rows, names: Iterable[str]) -> dict[str, Column] | None:
+    def lower_columns(self, program: ProgramBuilder, rows: Rows, names: Iterable[str]) -> dict[str, ColumnSlots] | None:
         wanted = set(names)
         return lowered_columns(program, rows, [pair for pair in self.named if pair[0] in wanted])
 
@@ -162,7 +161,7 @@ class Computed(linear.Step):
 
     def origin(self, name: str) -> str | None:
         expression = dict(self.named)[name]
-        return expression.name if isinstance(expression, ColumnExpression) else None
+        return expression.name if isinstance(expression, Column) else None
 
     def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
         columns = lowered_columns(program, rows, self.named)
@@ -193,7 +192,7 @@ class Repeat(linear.ColumnsKept):
 
 def lowered_columns(
     program: ProgramBuilder, rows: Rows, named: Iterable[tuple[str, Expression]]
-) -> dict[str, Column] | None:
+) -> dict[str, ColumnSlots] | None:
     """The slots of expressions; None if one of them cannot be written as instructions."""
     columns = {}
     for name, expression in named:

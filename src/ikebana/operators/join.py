@@ -30,7 +30,7 @@ from ikebana.operators.pending import PendingChanges
 from ikebana.operators.probe_program import Names, probed
 from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.protocol import Operator
-from ikebana.operators.registers import Index, Rows
+from ikebana.operators.registers import IndexRegister, Rows
 from ikebana.operators.span import Rounds, Span
 from ikebana.operators.streams import Arranged, Stream, TraceReader
 from ikebana.trace import Batch, Updates, time_tables
@@ -120,7 +120,7 @@ class Join(Operator[Stream]):
         return program.write(self.out, program.concat(written, self.out.fields))
 
     def _probed(
-        self, program: ProgramBuilder, one: tuple[Index, Names], other: tuple[Index, Names], mode: int
+        self, program: ProgramBuilder, one: tuple[IndexRegister, Names], other: tuple[IndexRegister, Names], mode: int
     ) -> Rows | None:
         """The fresh rows of one side joined with the trace of the other."""
         index, given = one

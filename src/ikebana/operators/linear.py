@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from ikebana.encoding.bad_rows import Failure, separate_bad_rows
+from ikebana.encoding.bad_rows import RowFailure, separate_bad_rows
 from ikebana.errors import SchemaError
 from ikebana.kernels import opcodes
 from ikebana.operators.changes import Changes, Fields, checked_columns
@@ -25,7 +25,7 @@ from ikebana.operators.grouping import added_up, few_groups
 from ikebana.operators.pacing import Pace
 from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.protocol import Operator
-from ikebana.operators.registers import Column, Rows
+from ikebana.operators.registers import ColumnSlots, Rows
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Span
 from ikebana.operators.streams import Stream
@@ -101,7 +101,7 @@ class Map(Step):
 class LoweredColumns(Protocol):
     """A function for `Map` that can be written as instructions of a program."""
 
-    def lower(self, program: ProgramBuilder, rows: Rows) -> dict[str, Column] | None:
+    def lower(self, program: ProgramBuilder, rows: Rows) -> dict[str, ColumnSlots] | None:
         """The slots of the columns; None if they cannot be written."""
         ...
 
@@ -387,7 +387,7 @@ class Linear(Operator[Stream]):
         return program.write(self.out, rows)
 
 
-def _set_apart(step: Callable[[Changes], Changes], changes: Changes) -> tuple[Changes, list[Failure]]:
+def _set_apart(step: Callable[[Changes], Changes], changes: Changes) -> tuple[Changes, list[RowFailure]]:
     """The step's result for the rows for which it does not raise, and the failures, by position in the given rows."""
     result, _, failures = separate_bad_rows(
         lambda rows: step(changes.take(rows)), len(changes), lambda: changes.take(np.empty(0, np.int64))

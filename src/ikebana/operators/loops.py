@@ -25,7 +25,7 @@ from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.pending import PendingChanges
 from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.protocol import Operator
-from ikebana.operators.registers import Column, Rows
+from ikebana.operators.registers import ColumnSlots, Rows
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Rounds, Span
 from ikebana.operators.streams import Arranged, Stream
@@ -115,7 +115,7 @@ class EnterAt(Operator[Stream]):
 class LoweredDelay(Protocol):
     """A function from rows to the rounds at which they enter that can be written as instructions of a program."""
 
-    def lower(self, program: ProgramBuilder, rows: Rows) -> Column | None:
+    def lower(self, program: ProgramBuilder, rows: Rows) -> ColumnSlots | None:
         """The slots of the round of each row."""
         ...
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from ikebana.encoding.schema import Side
 from ikebana.kernels import opcodes
 from ikebana.operators.program import ProgramBuilder
-from ikebana.operators.registers import Column, Index, Rows, StoredColumns
+from ikebana.operators.registers import ColumnSlots, IndexRegister, Rows, StoredColumns
 
 Names = tuple[tuple[str, str], ...]
 """Pairs of the name of a column in the result and its name in what is given."""
@@ -25,7 +25,7 @@ def probed(
     source: Rows,
     key: int,
     side: Side,
-    index: Index,
+    index: IndexRegister,
     *,
     given: Names,
     met: Names,
@@ -49,7 +49,7 @@ def matched(
     kept: Rows,
     key: int,
     hashed: Sequence[pa.Field],
-    index: Index,
+    index: IndexRegister,
     *,
     lanes: int,
     mode: int,
@@ -80,7 +80,7 @@ def matched(
 
 
 def _copies(
-    source: Mapping[str, Column], now: Mapping[str, Column], later: Mapping[str, Column]
+    source: Mapping[str, ColumnSlots], now: Mapping[str, ColumnSlots], later: Mapping[str, ColumnSlots]
 ) -> Iterable[tuple[int, int, int]]:
     """The slots of all columns in the source, in the result, and among the rows that wait."""
     for name, column in source.items():
@@ -90,7 +90,7 @@ def _copies(
 
 
 def _joined(
-    program: ProgramBuilder, rows: Rows, stored: StoredColumns, index: Index, given: Names, met: Names
+    program: ProgramBuilder, rows: Rows, stored: StoredColumns, index: IndexRegister, given: Names, met: Names
 ) -> Rows | None:
     """The joined rows as they are seen through the views of the trace, with the columns of the result.
 

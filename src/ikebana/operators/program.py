@@ -32,7 +32,7 @@ from ikebana.encoding.schema import Side
 from ikebana.kernels import opcodes
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.program_code import LeveledCode, Linked
-from ikebana.operators.registers import Call, Column, Fresh, Index, Lanes, Rows, StoredColumns
+from ikebana.operators.registers import ColumnSlots, Fresh, IndexRegister, Lanes, ProgramCall, Rows, StoredColumns
 from ikebana.operators.streams import Arranged, Stream
 from ikebana.trace.batch import StoredBatch
 from ikebana.trace.cells import payload_fields
@@ -46,7 +46,7 @@ Mark = tuple[tuple[object, ...], tuple[int, int, int, int, int]]
 """The end of a program that is being written."""
 
 LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
-NO_COLUMN = Column(0, 0)
+NO_COLUMN = ColumnSlots(0, 0)
 
 
 @dataclass(slots=True)
@@ -87,11 +87,11 @@ class ProgramBuilder:
         self.written: list[Trace] = []
         self.slots, self.counts = 1, 1
         self.inputs: list[tuple[ProgramInput, Rows | Fresh]] = []
-        self.calls: list[Call] = []
+        self.calls: list[ProgramCall] = []
         self._operator = 0
         self.constants: list[object] = []  # the bytes of texts that are constants
-        self._reads: list[tuple[MutableMapping[str, Column], str]] = []
-        self._outputs: dict[int, Rows | Index] = {}  # by the identity of streams and arrangements
+        self._reads: list[tuple[MutableMapping[str, ColumnSlots], str]] = []
+        self._outputs: dict[int, Rows | IndexRegister] = {}  # by the identity of streams and arrangements
         self._variables: dict[int, tuple[Rows, int]] = {}  # by identity: the rows that wait, and the slot of rounds
         self._loop: _Loop | None = None
         self.has_loop = False
@@ -111,21 +111,21 @@ class ProgramBuilder:
         self.counts += 1
         return self.counts - 1
 
-    def column(self, field: pa.Field) -> Column:
+    def column(self, field: pa.Field) -> ColumnSlots:
         """New slots for a column."""
-        return Column(self.slot(), self.slot() if field.nullable else 0)
+        return ColumnSlots(self.slot(), self.slot() if field.nullable else 0)
 
     def rows(self, fields: Fields, diffs: int) -> Rows:
         """A new register for rows of a stream."""
         return Rows(self.count(), fields, {field.name: self.column(field) for field in fields}, self.some_slots(diffs))
 
-    def note_read(self, known: MutableMapping[str, Column], name: str) -> None:
+    def note_read(self, known: MutableMapping[str, ColumnSlots], name: str) -> None:
         """Note that a stored column has been read, which is void if the operator cannot be written after all."""
         self._reads.append((known, name))
 
     # Levels.
 
-    def _read_from(self, register: Rows | Index) -> None:
+    def _read_from(self, register: Rows | IndexRegister) -> None:
         """The instructions that follow read from a register."""
         if self._loop is None:
             self._code.level = max(self._code.level, self._levels.get(_count_of(register), 0))
@@ -145,14 +145,14 @@ class ProgramBuilder:
         rows = self.register(stream)
         return rows if isinstance(rows, Rows) else None
 
-    def register(self, output: Stream | Arranged | None) -> Rows | Index | None:
+    def register(self, output: Stream | Arranged | None) -> Rows | IndexRegister | None:
         """The register of an operator's output, if it was written."""
         register = self._outputs.get(id(output))
         if register is not None:
             self._read_from(register)
         return register
 
-    def offered(self, output: Stream | Arranged) -> Rows | Index:
+    def offered(self, output: Stream | Arranged) -> Rows | IndexRegister:
         """The register of an output, with all its columns, for those who read it after the program."""
         register = self._outputs[id(output)]
         if isinstance(register, Rows):
@@ -161,12 +161,12 @@ class ProgramBuilder:
         payload = {field.name: fresh.columns[field.name] for field in payload_fields(register.schema)}
         return replace(register, fresh=replace(fresh, columns=payload))
 
-    def arranged(self, arranged: Arranged) -> Index | None:
+    def arranged(self, arranged: Arranged) -> IndexRegister | None:
         """The register and trace of an arrangement that an earlier operator has written."""
         index = self.register(arranged)
-        return index if isinstance(index, Index) else None
+        return index if isinstance(index, IndexRegister) else None
 
-    def write(self, output: Stream | Arranged | None, register: Rows | Index | None) -> bool:
+    def write(self, output: Stream | Arranged | None, register: Rows | IndexRegister | None) -> bool:
         """Declare the register of an operator's output; return whether there is one that is possible at this place."""
         if register is None or (self.in_loop and not _is_exact(register)):
             return False
@@ -190,7 +190,7 @@ class ProgramBuilder:
         known = StoredColumns(self, schema, count, lanes, {}, table, references)
         fresh = Lanes(count, *lanes, self.some_slots(len(schema.diffs)), known)
         self.inputs.append((source, Fresh(fresh, references, table)))
-        return self.write(arranged, Index(schema, fresh, number))
+        return self.write(arranged, IndexRegister(schema, fresh, number))
 
     def trace(self, trace: Trace) -> int | None:
         """The number of a trace; None if programs cannot read it."""
@@ -200,7 +200,7 @@ class ProgramBuilder:
             self.traces.append(trace)
         return self.traces.index(trace)
 
-    def index(self, schema: Schema, trace: Trace) -> Index | None:
+    def index(self, schema: Schema, trace: Trace) -> IndexRegister | None:
         """A new arrangement, which the program stores in a trace."""
         number = self.trace(trace)
         if number is None:
@@ -209,7 +209,7 @@ class ProgramBuilder:
         count, lanes = self.count(), (self.slot(), self.slot())
         payload = {field.name: self.column(field) for field in payload_fields(schema)}
         known = StoredColumns(self, schema, count, lanes, payload)
-        return Index(schema, Lanes(count, *lanes, self.some_slots(len(schema.diffs)), known), number)
+        return IndexRegister(schema, Lanes(count, *lanes, self.some_slots(len(schema.diffs)), known), number)
 
     # Instructions.
 
@@ -287,7 +287,7 @@ class ProgramBuilder:
         self.emit(opcodes.ENTER, count, inside)
         return inside
 
-    def delayed(self, rows: Rows, delay: Column) -> Rows:
+    def delayed(self, rows: Rows, delay: ColumnSlots) -> Rows:
         """The rows of round 0, from a round of their own on."""
         count, rounds = self.pending()
         target, later = self.copied(rows), replace(self.copied(rows), count=count)
@@ -359,9 +359,11 @@ class ProgramBuilder:
         self.emit(opcodes.CONSOLIDATE, *operands, *from_, *rows.diffs, *to, *target.diffs)
         return target
 
-    def _copies(self, rows: Rows) -> dict[str, Column]:
+    def _copies(self, rows: Rows) -> dict[str, ColumnSlots]:
         """New slots for columns."""
-        return {name: Column(self.slot(), self.slot() if column.null else 0) for name, column in rows.columns.items()}
+        return {
+            name: ColumnSlots(self.slot(), self.slot() if column.null else 0) for name, column in rows.columns.items()
+        }
 
     def copied(self, rows: Rows) -> Rows:
         """A new register like another."""
@@ -371,24 +373,26 @@ class ProgramBuilder:
         self,
         opcode: int,
         count: int,
-        *operands: Column,
+        *operands: ColumnSlots,
         least: int = 0,
         greatest: int = 0,
         nullable: bool | None = None,
-    ) -> Column:
+    ) -> ColumnSlots:
         """A function of up to two columns; the result may be null if one of them may be, or as given."""
         a, b = (*operands, NO_COLUMN, NO_COLUMN)[:2]
         nullable = bool(a.null or b.null) if nullable is None else nullable
-        result = Column(self.slot(), self.slot() if nullable else 0)
+        result = ColumnSlots(self.slot(), self.slot() if nullable else 0)
         self.emit(opcode, count, result.value, result.null, a.value, a.null, b.value, b.null, least, greatest)
         return result
 
     def multiplied(self, count: int, a: int, b: int) -> int:
         """The slot of the products of two slots without nulls."""
-        product = self.evaluated(opcodes.MULTIPLY, count, Column(a, 0), Column(b, 0), least=LEAST, greatest=GREATEST)
+        product = self.evaluated(
+            opcodes.MULTIPLY, count, ColumnSlots(a, 0), ColumnSlots(b, 0), least=LEAST, greatest=GREATEST
+        )
         return product.value
 
-    def filtered(self, rows: Rows, flag: Column) -> Rows:
+    def filtered(self, rows: Rows, flag: ColumnSlots) -> Rows:
         """The rows for which a flag is set, and not null."""
         target = self.copied(rows)
         pairs = list(_pairs(rows, target))
@@ -431,7 +435,7 @@ class ProgramBuilder:
         return lane
 
     def groups(
-        self, fields: Iterable[pa.Field], given: Mapping[str, Column], copied: Mapping[str, Column]
+        self, fields: Iterable[pa.Field], given: Mapping[str, ColumnSlots], copied: Mapping[str, ColumnSlots]
     ) -> list[int]:
         """The operands for payload columns: their slots, those that they are copied to, and whether they are texts."""
         operands = []
@@ -440,16 +444,16 @@ class ProgramBuilder:
             operands += [a.value, a.null, b.value, b.null, int(slots.is_text(field.type))]
         return operands
 
-    def unpacked(self, count: int, lane: int, side: Side, name: str) -> Column:
+    def unpacked(self, count: int, lane: int, side: Side, name: str) -> ColumnSlots:
         """The slots of a column of an exact lane."""
         if side.is_plain_integer:
-            return Column(lane, 0)
+            return ColumnSlots(lane, 0)
         at = [field.name for field in side.fields].index(name)
         return self.unpacked_bits(count, lane, side.fields, at, flips_sign=sum(side.widths) == 64)
 
     def unpacked_bits(
         self, count: int, lane: int, fields: Sequence[pa.Field], at: int, *, flips_sign: bool = False
-    ) -> Column:
+    ) -> ColumnSlots:
         """The slots of the column at a position of those that `packed_bits` has packed."""
         widths = [columns.bits(field) or 0 for field in fields]
         field, column = fields[at], self.column(fields[at])
@@ -457,7 +461,7 @@ class ProgramBuilder:
         self.emit(opcodes.UNPACK, count, lane, *operands, int(flips_sign), int(field.nullable))
         return column
 
-    def loaded(self, count: int, trace: int, number: int, references: int, field: pa.Field) -> Column:
+    def loaded(self, count: int, trace: int, number: int, references: int, field: pa.Field) -> ColumnSlots:
         """The slots of a payload column of stored rows."""
         column = self.column(field)
         self.emit(opcodes.LOAD, count, trace, number, references, column.value, column.null)
@@ -469,7 +473,7 @@ class ProgramBuilder:
         """The rows that a function makes of the given ones, with as many lanes of diffs, or `lanes`."""
         result = self.rows(fields, len(rows.diffs) if lanes is None else lanes)
         self.emit(opcodes.CALL, rows.count, result.count, len(self.calls))
-        self.calls.append(Call(rows, result, function))
+        self.calls.append(ProgramCall(rows, result, function))
         return result
 
     def constant(self, array: pa.Array) -> int | None:
@@ -499,13 +503,13 @@ class ProgramBuilder:
         count, slots = self.exchanged(rows.count, key, [key, *present, *rows.diffs], text_slots(rows.fields, kept))
         arrived = dict(zip(present, slots[1:], strict=False))
         columns = {
-            name: Column(arrived[column.value], arrived[column.null] if column.null else 0)
+            name: ColumnSlots(arrived[column.value], arrived[column.null] if column.null else 0)
             for name, column in kept.items()
         }
         fields = tuple(field for field in rows.fields if field.name in kept)
         return Rows(count, fields, columns, tuple(slots[1 + len(present) :])), slots[0]
 
-    def stored(self, source: Rows, index: Index, *, exchanges: bool = False) -> bool:
+    def stored(self, source: Rows, index: IndexRegister, *, exchanges: bool = False) -> bool:
         """Arrange rows: sort them, add them up, and store them in the trace of the index, where their keys belong."""
         schema, fresh = index.schema, index.fresh
         key, val = self.packed(source, schema.key), self.packed(source, schema.val)
@@ -527,13 +531,13 @@ class ProgramBuilder:
         count, arrived = self.exchanged(rows.count, key, [key, val, *rows.diffs, *sent], texts)
         first = 2 + len(rows.diffs)
         columns = {
-            field.name: Column(arrived[first + 2 * at], arrived[first + 2 * at + 1] if column.null else 0)
+            field.name: ColumnSlots(arrived[first + 2 * at], arrived[first + 2 * at + 1] if column.null else 0)
             for at, (field, column) in enumerate(zip(payload, given, strict=True))
         }
         return Rows(count, tuple(payload), columns, tuple(arrived[2:first])), arrived[0], arrived[1]
 
 
-def _count_of(register: Rows | Index) -> int:
+def _count_of(register: Rows | IndexRegister) -> int:
     return register.count if isinstance(register, Rows) else register.fresh.count
 
 
@@ -546,14 +550,14 @@ def _pairs(source: Rows, target: Rows) -> Iterator[int]:
         yield from (from_, to)
 
 
-def text_slots(fields: Iterable[pa.Field], given: Mapping[str, Column]) -> list[int]:
+def text_slots(fields: Iterable[pa.Field], given: Mapping[str, ColumnSlots]) -> list[int]:
     """The slots with references to texts."""
     return [given[field.name].value for field in fields if field.name in given and slots.is_text(field.type)]
 
 
-def _is_exact(register: Rows | Index) -> bool:
+def _is_exact(register: Rows | IndexRegister) -> bool:
     """Whether a register has only columns of up to 64 bits, and exact lanes."""
-    if isinstance(register, Index):
+    if isinstance(register, IndexRegister):
         return not register.schema.hashed and not register.views
     return all(columns.bits(field) is not None for field in register.fields)
 

@@ -21,7 +21,7 @@ LOOP_START = 2
 """The operand of the end of a loop that says where the loop starts."""
 
 
-class Place(NamedTuple):
+class CodePosition(NamedTuple):
     """A position in the instructions of a level, or in the exchanges before them."""
 
     level: int
@@ -45,8 +45,8 @@ class LeveledCode:
         """The level of the next instruction."""
         self._exchanges: list[list[int]] = [[]]
         self._instructions: list[list[int]] = [[]]
-        self._stopping: list[tuple[Place, int]] = []
-        self._loops: list[tuple[Place, int]] = []  # the ends of loops, and where they start in the same level
+        self._stopping: list[tuple[CodePosition, int]] = []
+        self._loops: list[tuple[CodePosition, int]] = []  # the ends of loops, and where they start in the same level
 
     @property
     def last_level(self) -> int:
@@ -63,7 +63,7 @@ class LeveledCode:
 
     def emit_stop(self, opcode: int, operands: Sequence[int], operator: int) -> None:
         """Add an instruction, among the others, for which workers stop."""
-        self._stopping.append((Place(self.level, False, self.here()), operator))
+        self._stopping.append((CodePosition(self.level, False, self.here()), operator))
         self.emit(opcode, operands)
 
     def emit_exchange(self, opcode: int, operands: Sequence[int], operator: int) -> None:
@@ -73,12 +73,12 @@ class LeveledCode:
             self._instructions.append([])
             self._exchanges.append([])
         exchanges = self._exchanges[self.level]
-        self._stopping.append((Place(self.level, True, len(exchanges)), operator))
+        self._stopping.append((CodePosition(self.level, True, len(exchanges)), operator))
         exchanges += [opcode, 2 + len(operands), *operands]
 
     def note_loop(self, start: int) -> None:
         """Note that the next instruction is the end of a loop that starts at a position of the level."""
-        self._loops.append((Place(self.level, False, self.here()), start))
+        self._loops.append((CodePosition(self.level, False, self.here()), start))
 
     def mark(self) -> tuple[object, ...]:
         """The present end."""

@@ -49,7 +49,7 @@ import pyarrow as pa
 
 from ikebana.encoding import Schema
 from ikebana.encoding import payload as payloads
-from ikebana.encoding.bad_rows import Failure, separate_bad_rows
+from ikebana.encoding.bad_rows import RowFailure, separate_bad_rows
 from ikebana.encoding.columns import empty_array
 from ikebana.encoding.lanes import Array, Index, Lane, constant
 from ikebana.encoding.spill_files import SpillFiles
@@ -138,7 +138,7 @@ Failed = list[tuple[int, RowError]]
 """Errors of groups, each with the position of its moment."""
 
 
-def errors_of(failures: Sequence[Failure], columns: Mapping[str, pa.Array]) -> Failed:
+def errors_of(failures: Sequence[RowFailure], columns: Mapping[str, pa.Array]) -> Failed:
     """The errors of groups: the row of each failure is a moment, and the columns have one entry for each failure."""
     errors = row_errors(failures, columns)
     return [(failure.row, error) for failure, error in zip(failures, errors, strict=True)]
@@ -272,7 +272,7 @@ class Reduce(Reduction):
         program.emit(opcodes.TOP, *operands, fresh.count, program.count(), pending, rounds, *groups)
         return program.write(self.out, index)
 
-    def _is_written_as_top(self, source: registers.Index, index: registers.Index) -> bool:
+    def _is_written_as_top(self, source: registers.IndexRegister, index: registers.IndexRegister) -> bool:
         """Whether there is an instruction for the reducer: the first values, in order, of exact lanes."""
         if not isinstance(self.reducer, TopK) or len(source.fresh.diffs) != 1 or source.views:
             return False
@@ -387,7 +387,7 @@ class Reduce(Reduction):
         return moment[result.rows], updates
 
 
-def applied(reducer: Reducer, groups: Groups) -> tuple[ReducedRows, list[Failure]]:
+def applied(reducer: Reducer, groups: Groups) -> tuple[ReducedRows, list[RowFailure]]:
     """The output of the groups for which a function does not raise, and the failures, by the first row of the group."""
     try:
         return reducer.apply(groups), []

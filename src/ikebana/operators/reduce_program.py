@@ -19,12 +19,12 @@ from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.probe_program import probed
 from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.reducers import Groups, Reducer, SumsReducer
-from ikebana.operators.registers import Index, Rows
+from ikebana.operators.registers import IndexRegister, Rows
 from ikebana.trace.cells import payload_fields
 from ikebana.trace.updates import sort_updates
 
 
-def lower_distinct(program: ProgramBuilder, source: Index, index: Index) -> bool:
+def lower_distinct(program: ProgramBuilder, source: IndexRegister, index: IndexRegister) -> bool:
     """Write each row of positive count once."""
     fresh, out, payload = source.fresh, index.fresh, payload_fields(index.schema)
     if source.views or len(fresh.diffs) != 1 or (payload and program.in_loop):
@@ -38,7 +38,7 @@ def lower_distinct(program: ProgramBuilder, source: Index, index: Index) -> bool
     return True
 
 
-def lower_sums(program: ProgramBuilder, source: Index, index: Index, reducer: SumsReducer) -> bool:
+def lower_sums(program: ProgramBuilder, source: IndexRegister, index: IndexRegister, reducer: SumsReducer) -> bool:
     """Write a function of the sums before and after the visit; equal ones cancel when they are arranged."""
     if source.views or program.in_loop or source.schema.val.fields:
         return False
@@ -62,7 +62,7 @@ def lower_sums(program: ProgramBuilder, source: Index, index: Index, reducer: Su
     return program.stored(Rows(rows.count, (*key.fields, *fields), {**given, **computed}, rows.diffs), index)
 
 
-def lower_called(program: ProgramBuilder, source: Index, index: Index, reducer: Reducer) -> bool:
+def lower_called(program: ProgramBuilder, source: IndexRegister, index: IndexRegister, reducer: Reducer) -> bool:
     """Write a reducer without instructions: it is called, where the program stops, with the groups that change.
 
     It is called twice, with the groups as they were before and as they are now. Equal rows of the two results cancel
@@ -94,7 +94,7 @@ def lower_called(program: ProgramBuilder, source: Index, index: Index, reducer: 
     return program.stored(program.concat(results, fields), index)
 
 
-def _changed_keys(program: ProgramBuilder, source: Index) -> Rows:
+def _changed_keys(program: ProgramBuilder, source: IndexRegister) -> Rows:
     """The keys of the fresh rows, each once."""
     fresh, fields = source.fresh, source.schema.key.fields
     ones = program.evaluated(opcodes.CONSTANT, fresh.count, least=1).value

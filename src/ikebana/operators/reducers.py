@@ -29,7 +29,7 @@ from ikebana.encoding.lanes import Array, Lane
 from ikebana.errors import SchemaError
 from ikebana.operators.changes import Fields, checked_columns
 from ikebana.operators.program import ProgramBuilder
-from ikebana.operators.registers import Column
+from ikebana.operators.registers import ColumnSlots
 from ikebana.trace import Updates
 
 _COUNT = pa.field("count", pa.int64(), nullable=False)
@@ -90,7 +90,7 @@ class SumsReducer(Reducer):
     def of_sums(self, sums: Lane) -> ReducedRows:
         """The output of groups, given only their sums (one column of `sums` for each group)."""
 
-    def lower(self, program: ProgramBuilder, count: int, sums: Sequence[int]) -> list[Column] | None:
+    def lower(self, program: ProgramBuilder, count: int, sums: Sequence[int]) -> list[ColumnSlots] | None:
         """Write the output of groups as instructions of a program, given the slots of their sums, of which the first is
         not zero: return the slots of the value columns, or None if it cannot be written."""
         return None
@@ -143,8 +143,8 @@ class Count(SumsReducer):
         rows = np.flatnonzero(sums[0])
         return ReducedRows(rows, [pa.array(sums[0][rows])], np.ones(len(rows), np.int64))
 
-    def lower(self, program: ProgramBuilder, count: int, sums: Sequence[int]) -> list[Column] | None:
-        return [Column(sums[0], 0)]
+    def lower(self, program: ProgramBuilder, count: int, sums: Sequence[int]) -> list[ColumnSlots] | None:
+        return [ColumnSlots(sums[0], 0)]
 
 
 @dataclass(frozen=True)
@@ -181,10 +181,10 @@ class LinearAggregate(SumsReducer):
         columns = self.finish(sums[:, rows])
         return ReducedRows(rows, _typed(columns, self.outputs, len(rows), "aggregate"), np.ones(len(rows), np.int64))
 
-    def lower(self, program: ProgramBuilder, count: int, sums: Sequence[int]) -> list[Column] | None:
+    def lower(self, program: ProgramBuilder, count: int, sums: Sequence[int]) -> list[ColumnSlots] | None:
         if not isinstance(self.finish, Sums) or any(field.type != pa.int64() for field in self.outputs):
             return None
-        return [Column(sums[lane], 0) for lane in self.finish.lanes]
+        return [ColumnSlots(sums[lane], 0) for lane in self.finish.lanes]
 
 
 @dataclass(frozen=True)

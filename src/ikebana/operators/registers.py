@@ -1,8 +1,8 @@
 """Registers of programs: what operators know of each other's rows while a program is written.
 
 `Rows` is the register of a stream: columns by name, each a slot of values and one of nulls. `Lanes` is that of the
-fresh rows of an arrangement, `Index` the whole arrangement. Columns of stored rows are read from lanes and payload when
-an operator asks for them (`StoredColumns`): what nobody asks for costs nothing.
+fresh rows of an arrangement, `IndexRegister` the whole arrangement. Columns of stored rows are read from lanes and
+payload when an operator asks for them (`StoredColumns`): what nobody asks for costs nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnSlots:
     """The slots of a column: of its values, and of its null flags (slot 0 if it is never null)."""
 
     value: int
@@ -32,7 +32,7 @@ class Rows:
 
     count: int
     fields: Fields
-    columns: Mapping[str, Column]
+    columns: Mapping[str, ColumnSlots]
     diffs: tuple[int, ...]
 
     @property
@@ -48,7 +48,7 @@ class Rows:
         return Rows(self.count, fields, {field.name: self.columns[field.name] for field in fields}, self.diffs)
 
 
-class StoredColumns(Mapping[str, Column]):
+class StoredColumns(Mapping[str, ColumnSlots]):
     """The columns of stored rows: some are known, others are read once somebody asks for them.
 
     `trace` and `references` say which rows of which trace have the payload, if it is not known.
@@ -60,15 +60,15 @@ class StoredColumns(Mapping[str, Column]):
         schema: Schema,
         count: int,
         lanes: tuple[int, int],
-        known: Mapping[str, Column],
+        known: Mapping[str, ColumnSlots],
         trace: int = -1,
         references: int = 0,
     ) -> None:
         self._program, self._schema, self._count, self.lanes = program, schema, count, lanes
         self._trace, self._references = trace, references
-        self._known: MutableMapping[str, Column] = dict(known)
+        self._known: MutableMapping[str, ColumnSlots] = dict(known)
 
-    def __getitem__(self, name: str) -> Column:
+    def __getitem__(self, name: str) -> ColumnSlots:
         if name not in self._known:
             with self._program.at_level_of(self._count):
                 self._known[name] = self._read(name)
@@ -81,7 +81,7 @@ class StoredColumns(Mapping[str, Column]):
     def __len__(self) -> int:
         return len(self._schema.names)
 
-    def _read(self, name: str) -> Column:
+    def _read(self, name: str) -> ColumnSlots:
         first = 0  # payload column of the side
         for side, lane in zip((self._schema.key, self._schema.val), self.lanes, strict=True):
             names = [field.name for field in side.fields]
@@ -102,7 +102,7 @@ class Lanes:
     key: int
     val: int
     diffs: tuple[int, ...]
-    columns: Mapping[str, Column]
+    columns: Mapping[str, ColumnSlots]
 
 
 class RowView(Protocol):
@@ -118,7 +118,7 @@ class RowView(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class IndexRegister:
     """An arrangement: its fresh rows, its trace, and the views through which both are seen, innermost first.
 
     `schema` is that of the stored rows.
@@ -167,7 +167,7 @@ class Fresh:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ProgramCall:
     """A function that is called where a program stops: it treats each row by itself, and may leave out rows."""
 
     given: Rows

@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ikebana.encoding.bad_rows import Failure
+from ikebana.encoding.bad_rows import RowFailure
 from ikebana.errors import EvaluationError
 from ikebana.operators.changes import Changes
 
@@ -76,7 +76,7 @@ class ErrorLog:
         if not errors[error]:
             del errors[error]
 
-    def add_rows(self, changes: Changes, failures: Sequence[Failure]) -> None:
+    def add_rows(self, changes: Changes, failures: Sequence[RowFailure]) -> None:
         """Add the errors of the rows of some changes that failed."""
         if failures:
             rows = changes.take(np.array([failure.row for failure in failures]))
@@ -197,7 +197,7 @@ def _sum(parts: Iterable[Errors]) -> Errors:
     return Counter({error: diff for error, diff in total.items() if diff})
 
 
-def row_errors(failures: Sequence[Failure], columns: Mapping[str, pa.Array]) -> list[RowError]:
+def row_errors(failures: Sequence[RowFailure], columns: Mapping[str, pa.Array]) -> list[RowError]:
     """The errors of some failed rows, given the columns of these rows."""
     values = {name: column.to_pylist() for name, column in columns.items()}
     bindings = [None] * len(failures)

@@ -42,7 +42,7 @@ from ikebana.operators.changes import Fields
 from ikebana.operators.linear import Columns
 from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.reducers import Groups, ReducedRows, Reducer, TopK, group_extents
-from ikebana.operators.registers import Column, Rows
+from ikebana.operators.registers import ColumnSlots, Rows
 from ikebana.reducers.sort_keys import Prefix, SortKey
 
 _LANE_BITS = 64
@@ -295,11 +295,11 @@ class _Pack:
     def __call__(self, columns: Columns) -> Mapping[str, pa.Array]:
         return {**{name: columns[name] for name in self.keep}, self.packing.name: pa.array(self.packing.pack(columns))}
 
-    def lower(self, program: ProgramBuilder, rows: Rows) -> dict[str, Column] | None:
+    def lower(self, program: ProgramBuilder, rows: Rows) -> dict[str, ColumnSlots] | None:
         packing = self.packing
         if not packing.is_ascending:
             return None
-        place = Column(program.packed_bits(rows, packing.fields), 0)
+        place = ColumnSlots(program.packed_bits(rows, packing.fields), 0)
         return {**{name: rows.columns[name] for name in self.keep}, packing.name: place}
 
 
@@ -312,7 +312,7 @@ class _Unpack:
         unpacked = self.packing.unpack(columns[self.packing.name].to_numpy())
         return {**{name: columns[name] for name in self.keep}, **unpacked}
 
-    def lower(self, program: ProgramBuilder, rows: Rows) -> dict[str, Column] | None:
+    def lower(self, program: ProgramBuilder, rows: Rows) -> dict[str, ColumnSlots] | None:
         packing = self.packing
         if not packing.is_ascending:
             return None

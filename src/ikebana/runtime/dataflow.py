@@ -52,7 +52,7 @@ from ikebana.plan.render import Renderer
 from ikebana.runtime import program as programs
 from ikebana.runtime.channels import WAITING, Channels
 from ikebana.runtime.key_reads import KeyReads, LaneReads
-from ikebana.runtime.lowered import Lowered
+from ikebana.runtime.lowered import LoweredDataflow
 from ikebana.runtime.messages import DataflowMessage, Keys
 from ikebana.runtime.previews import Preview, check_preview
 from ikebana.runtime.program import Program
@@ -165,7 +165,7 @@ class Dataflow:
         """For each source the dataflow that maintains what it imports, or None."""
         self.touched = dict.fromkeys([name, *[flow.name for flow in self.imported]])
         """The dataflows of which a trace may have work for idle time after a sweep of this one."""
-        self._lowered = Lowered(self._root, self._maintainer, workers, workspaces, self._forget_kind)
+        self._lowered = LoweredDataflow(self._root, self._maintainer, workers, workspaces, self._forget_kind)
         self._result_at = self._root.items.index(self._maintainer)
         operators = list(self._root.operators())
         self._forgets = [operator.forget for operator in operators]

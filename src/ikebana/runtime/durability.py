@@ -56,7 +56,7 @@ class Durability:
         self._shard, self._index, self._workers = shard, index, workers
         self._early_rows = EarlyRows(shard.log)
         self._written = WrittenBatches()
-        self._snapshot: Snapshot | None = None
+        self._snapshot: TableSnapshot | None = None
         self._trimming: tuple[int, BackgroundWork] | None = None  # up to which epoch
         self._trimmed: int | None = None  # up to which epoch that is done, since the last snapshot was begun
         self._exact_since: dict[str, int] = {}  # by the names under which tables are stored
@@ -124,7 +124,7 @@ class Durability:
         for handle in tables.values():
             if handle.frontier.precedes(Antichain.of((epoch,))):
                 handle.advance((epoch,))
-        self._snapshot, self._covered_bytes = Snapshot(epoch, tables, dataflows), self._shard.log.bytes
+        self._snapshot, self._covered_bytes = TableSnapshot(epoch, tables, dataflows), self._shard.log.bytes
 
     @property
     def snapshot_dataflows(self) -> Collection[str]:
@@ -311,7 +311,7 @@ def _identity(batch: StoredBatch) -> Any:
     return batch.updates.key if not is_constant(batch.updates.key) else batch.updates.val
 
 
-class Snapshot:
+class TableSnapshot:
     """The rows of all durable tables of a worker at an epoch, and the thread that writes them."""
 
     def __init__(self, epoch: int, handles: dict[str, Handle], dataflows: Collection[str]) -> None:

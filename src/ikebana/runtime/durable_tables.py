@@ -24,7 +24,7 @@ from ikebana.runtime.messages import (
     ACCEPTED,
     Check,
     Prepare,
-    Prepared,
+    PrepareVerdicts,
     Restore,
     Restored,
     Stage,
@@ -88,7 +88,7 @@ class DurableTables:
         """The verdict on a transaction that can be checked."""
         return self._transactions.check(check, self._inputs.tables, self._dataflow_of, epoch)
 
-    def prepare(self, request: Prepare) -> Prepared | None:
+    def prepare(self, request: Prepare) -> PrepareVerdicts | None:
         """The verdicts on transactions, once those without problems are in the log; None if it is too early."""
         storage = self.storage
         own = [prepared for prepared in request.transactions if self._worker in prepared.workers]
@@ -101,7 +101,9 @@ class DurableTables:
         }
         accepted = [prepared for prepared in own if verdicts[prepared.number] == ACCEPTED]
         storage.log((prepared, self._changes_by_table(prepared.transaction)) for prepared in accepted)
-        return Prepared(tuple(verdicts.get(prepared.number) for prepared in request.transactions), storage.log_bytes)
+        return PrepareVerdicts(
+            tuple(verdicts.get(prepared.number) for prepared in request.transactions), storage.log_bytes
+        )
 
     def _changes_by_table(self, transaction: int) -> list[tuple[TableSpec, Changes]]:
         return [(self._inputs.tables[name], changes) for name, changes in self._transactions.changes_of(transaction)]

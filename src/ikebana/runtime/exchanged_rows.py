@@ -61,7 +61,7 @@ class Outgoing:
         return taken
 
 
-class Entry(NamedTuple):
+class ReceivedRows(NamedTuple):
     """The rows of one exchange that another worker has sent."""
 
     message: Lane
@@ -77,9 +77,9 @@ class Entry(NamedTuple):
         return status
 
 
-def entries(message: Lane, start: int = 0) -> Iterator[Entry]:
+def entries(message: Lane, start: int = 0) -> Iterator[ReceivedRows]:
     """The entries of a message, from a position on."""
     at = start
     while at < len(message):
-        yield Entry(message, at, int(message[at + layout.ENTRY_LABEL]))
+        yield ReceivedRows(message, at, int(message[at + layout.ENTRY_LABEL]))
         at += int(message[at + layout.ENTRY_SIZE])

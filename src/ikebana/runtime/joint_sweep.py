@@ -22,7 +22,7 @@ import numpy as np
 from ikebana.encoding.lanes import Lane
 from ikebana.kernels import opcodes
 from ikebana.runtime.dataflow import Dataflow, Reach
-from ikebana.runtime.exchanged_rows import Entry, Outgoing, entries
+from ikebana.runtime.exchanged_rows import Outgoing, ReceivedRows, entries
 from ikebana.runtime.workspaces import Workspace, Workspaces
 from ikebana.trace.batch import StoredBatch
 
@@ -34,7 +34,7 @@ WAITS, RUNS, ENDED, FAILED = range(4)
 cannot be done here, which the other workers do not know yet."""
 
 
-class Report(NamedTuple):
+class DepthReport(NamedTuple):
     """What a worker says at a depth, apart from rows."""
 
     continues: bool
@@ -53,13 +53,13 @@ class Report(NamedTuple):
         return array("q", [self.continues, *map(len, parts), *cells]).tobytes()
 
     @staticmethod
-    def decode(message: Lane) -> tuple[Report, int]:
+    def decode(message: Lane) -> tuple[DepthReport, int]:
         """The report at the start of a message, and where it ends."""
         continues, receivers, failed, rounds = message[:4].tolist()
         end = 4 + receivers + failed + rounds
         cells = message[4:end].tolist()
         split = receivers + failed
-        return Report(bool(continues), cells[:receivers], cells[receivers:split], cells[split:]), end
+        return DepthReport(bool(continues), cells[:receivers], cells[receivers:split], cells[split:]), end
 
 
 class Participant:
@@ -183,7 +183,7 @@ class JointSweep:
                 self._send(participant, outgoing, rounds)
         rows = outgoing.take()
         receivers = [peer for peer in range(workers) if len(rows[peer])]
-        report = Report(continues, receivers, failed, rounds).encode()
+        report = DepthReport(continues, receivers, failed, rounds).encode()
         return [report + part.tobytes() for part in rows]
 
     def _send(self, participant: Participant, outgoing: Outgoing, rounds: list[int]) -> None:
@@ -200,7 +200,7 @@ class JointSweep:
         The sweep is over if nobody speaks at the next depth.
         """
         received = [(sender, np.frombuffer(messages[sender], np.int64)) for sender in sorted(messages)]
-        reports = [(sender, message, *Report.decode(message)) for sender, message in received]
+        reports = [(sender, message, *DepthReport.decode(message)) for sender, message in received]
         self._leave_out({label for _, _, report, _ in reports for label in report.failed})
         self.speakers = {sender for sender, _, report, _ in reports if report.continues}
         self.speakers.update(*(report.receivers for _, _, report, _ in reports))
@@ -241,7 +241,7 @@ class JointSweep:
             else:
                 self._guard(participant, partial(self._append, entry))
 
-    def _append(self, entry: Entry, participant: Participant) -> None:
+    def _append(self, entry: ReceivedRows, participant: Participant) -> None:
         """Take rows of an exchange; a program that has had none until now is woken."""
         if participant.state != RUNS:
             participant.state = FAILED

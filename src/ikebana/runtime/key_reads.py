@@ -24,7 +24,7 @@ from ikebana.encoding.lanes import Lane, constant
 from ikebana.kernels import opcodes
 from ikebana.operators.probe_program import matched, probed
 from ikebana.operators.program import ProgramBuilder
-from ikebana.operators.registers import Index, Lanes, Rows
+from ikebana.operators.registers import IndexRegister, Lanes, Rows
 from ikebana.runtime.messages import Keys
 from ikebana.runtime.workspaces import Filled, Workspace, Workspaces
 from ikebana.trace.cells import payload_fields
@@ -60,7 +60,7 @@ class KeyReads:
             keys,
             lane,
             schema.key,
-            Index(schema, NO_LANES, number),
+            IndexRegister(schema, NO_LANES, number),
             given=(),
             met=tuple((name, name) for name in schema.names),
             lanes=len(schema.diffs),
@@ -105,7 +105,7 @@ class LaneReads:
         if number is None:
             return
         self._schema, self._given, self._key = schema, given, builder.slot()
-        index = Index(schema, NO_LANES, number)
+        index = IndexRegister(schema, NO_LANES, number)
         lanes, mode = len(schema.diffs), opcodes.SEEN
         result, stored = matched(builder, given, given, self._key, (), index, lanes=lanes, mode=mode, adds_up=True)
         fields = payload_fields(schema)

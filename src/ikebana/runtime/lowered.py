@@ -22,7 +22,7 @@ from ikebana.runtime.program import Program
 from ikebana.runtime.workspaces import Workspaces
 
 
-class Lowered:
+class LoweredDataflow:
     """The program of a dataflow, if it has one."""
 
     def __init__(

@@ -31,13 +31,13 @@ from ikebana.errors import DataflowError
 from ikebana.kernels import layout, opcodes
 from ikebana.operators.changes import Changes
 from ikebana.operators.program import ProgramBuilder
-from ikebana.operators.registers import Fresh, Index, Rows
+from ikebana.operators.registers import Fresh, IndexRegister, Rows
 from ikebana.operators.span import NEVER
 from ikebana.operators.streams import Arranged, Stream, from_epoch
-from ikebana.runtime.exchanged_rows import Entry, Outgoing, entries
+from ikebana.runtime.exchanged_rows import Outgoing, ReceivedRows, entries
 from ikebana.runtime.expected_rows import ALWAYS_FEW, MOST_ROWS, RowsAdded, RowsPerInput
 from ikebana.runtime.previews import Preview
-from ikebana.runtime.routes import Route, Stop, new_route
+from ikebana.runtime.routes import ProgramStop, Route, new_route
 from ikebana.runtime.workspaces import Filled, Workspace, Workspaces
 from ikebana.time import Antichain
 from ikebana.trace.batch import StoredBatch
@@ -94,7 +94,7 @@ AllToAll = Callable[[list[Message]], Generator[object, None, list[Message]]]
 """Send each worker its message; return those that all workers have sent here."""
 
 
-Outputs = Sequence[tuple[Stream | Arranged, Rows | Index]]
+Outputs = Sequence[tuple[Stream | Arranged, Rows | IndexRegister]]
 """Streams and arrangements that a program writes, with their registers."""
 
 
@@ -108,7 +108,7 @@ class Program:
     def __init__(
         self,
         builder: ProgramBuilder,
-        result: Index | None,
+        result: IndexRegister | None,
         trace: Trace,
         workspaces: Workspaces,
         outputs: Outputs = (),
@@ -244,7 +244,7 @@ class Program:
                         return opcodes.FULL
         return self.proceed(workspace, epoch, stop.resume)
 
-    def _stop_of(self, workspace: Workspace) -> Stop:
+    def _stop_of(self, workspace: Workspace) -> ProgramStop:
         return self._route.stops[self._route.numbers[int(workspace.state[opcodes.PC])]]
 
     # The steps of a program that runs together with those of other workers.
@@ -277,7 +277,7 @@ class Program:
         workspace.prepare(self._slots, self._counts, self._room, commits=False)
         workspace.state[opcodes.ROUND_NOW] = round_
 
-    def send(self, workspace: Workspace, stop: Stop, outgoing: Outgoing, label: int) -> None:
+    def send(self, workspace: Workspace, stop: ProgramStop, outgoing: Outgoing, label: int) -> None:
         """Add the rows of the exchanges of a stop to the messages for other workers."""
         for pc in stop.exchanges:
             outgoing.add(self._code, pc, workspace, label)
@@ -286,7 +286,7 @@ class Program:
         """The next round for which rows wait; -1 if there is none."""
         return int(workspace.state[opcodes.NEXT_ROUND])
 
-    def receive(self, workspace: Workspace, entry: Entry) -> int:
+    def receive(self, workspace: Workspace, entry: ReceivedRows) -> int:
         """Take rows from another worker; return a status: `FULL` if they do not fit."""
         return entry.append_to(workspace, self._code)
 
@@ -295,7 +295,7 @@ class Program:
         workspace.state[opcodes.PC] = pc
         return self._resume(workspace, epoch)
 
-    def proceed_in_round(self, workspace: Workspace, epoch: int, stop: Stop, round_: int) -> int:
+    def proceed_in_round(self, workspace: Workspace, epoch: int, stop: ProgramStop, round_: int) -> int:
         """Like `proceed`, in the round on which all workers have agreed; -1 if the loop is done."""
         workspace.state[opcodes.ROUND_NOW] = max(round_, 0)
         return self.proceed(workspace, epoch, stop.resume if round_ < 0 else stop.loop)
@@ -470,7 +470,7 @@ class Program:
         for output, register in self._outputs:
             if isinstance(output, Stream) and isinstance(register, Rows):
                 output.offer(partial(workspace.changes, register, epoch))
-            elif isinstance(output, Arranged) and isinstance(register, Index):
+            elif isinstance(output, Arranged) and isinstance(register, IndexRegister):
                 output.offer(partial(self._batches, workspace, register, epoch))
         self.rows_read += sum(given)
         self.skip(epoch)
@@ -500,12 +500,12 @@ class Program:
             return sum(given) <= self._most_room
         return sum(given) <= MOST_INPUT_ROWS and (self._growth is None or self._growth.are_few(given))
 
-    def _batches(self, workspace: Workspace, index: Index, epoch: int) -> list[StoredBatch]:
+    def _batches(self, workspace: Workspace, index: IndexRegister, epoch: int) -> list[StoredBatch]:
         """The fresh rows of an arrangement, if there are any, as batches."""
         batch = self._fresh_batch(workspace, index, epoch)
         return [] if batch is None else [batch]
 
-    def _fresh_batch(self, workspace: Workspace, index: Index, epoch: int) -> StoredBatch | None:
+    def _fresh_batch(self, workspace: Workspace, index: IndexRegister, epoch: int) -> StoredBatch | None:
         """The fresh rows of an arrangement as a batch, if there are any."""
         lanes, schema = index.fresh, index.schema
         rows = int(workspace.counts[lanes.count])

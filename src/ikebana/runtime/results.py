@@ -25,8 +25,8 @@ from ikebana.runtime.messages import (
     Lookup,
     Read,
     ReadChanges,
+    ResultShard,
     RowsOfKeys,
-    Shard,
     Subscribe,
 )
 from ikebana.runtime.subscribers import epochs_and_rows, updates_between
@@ -44,7 +44,7 @@ class Results:
 
     # Reading.
 
-    def answer(self, request: Read) -> Shard:
+    def answer(self, request: Read) -> ResultShard:
         """The rows and the errors that a request asks for."""
         name, at, number = request.dataflow, request.at, request.hold
         self._check_started(name, at[0])
@@ -54,8 +54,8 @@ class Results:
             rows = _rows(self._hold(name, number).result, at, request.keys)
         errors = self.errors(name, at[0], number)
         if request.limit is None:
-            return Shard(rows, errors)
-        return Shard(rows.slice(0, request.limit), errors, _total(rows))
+            return ResultShard(rows, errors)
+        return ResultShard(rows.slice(0, request.limit), errors, _total(rows))
 
     def read(self, name: str, at: Time, keys: Keys | None = None) -> pa.Table:
         """This worker's shard of a dataflow's result at the last complete time, or at a time that is held."""

@@ -27,7 +27,7 @@ SOURCE, TARGET, LOOP_START = 2, 3, 2
 """Operands: of an exchange the counts of its registers, of an agreement on a round where the loop starts."""
 
 
-class Stop(NamedTuple):
+class ProgramStop(NamedTuple):
     """A place where a program waits for other workers."""
 
     pc: int
@@ -45,7 +45,7 @@ class Route(NamedTuple):
     """A program with its stops, in order; and the number of the stop at each position."""
 
     code: Lane
-    stops: tuple[Stop, ...]
+    stops: tuple[ProgramStop, ...]
     numbers: Mapping[int, int]
 
 
@@ -54,22 +54,22 @@ def new_route(code: Sequence[int], stopping: Mapping[int, int], reached: Sequenc
     changed = np.array(code, np.int64)
     positions = [pc for pc in sorted(stopping) if reached[stopping[pc]]]
     changed[[pc for pc in stopping if not reached[stopping[pc]]]] = NO_OPERATION
-    stops: list[Stop] = []
+    stops: list[ProgramStop] = []
     for pc in positions:
         end = pc + code[pc + 1]
         if code[pc] == opcodes.AGREE:
             start = code[pc + LOOP_START]
             repeat = next((number for number, stop in enumerate(stops) if stop.pc >= start), len(stops))
-            stops.append(Stop(pc, (), end, start, repeat))
+            stops.append(ProgramStop(pc, (), end, start, repeat))
         elif stops and _are_one(code, stopping, stops[-1], pc):
             last = stops[-1]
             stops[-1] = last._replace(exchanges=(*last.exchanges, pc), resume=end)
         else:
-            stops.append(Stop(pc, (pc,), end, -1, -1))
+            stops.append(ProgramStop(pc, (pc,), end, -1, -1))
     return Route(changed, tuple(stops), {stop.pc: number for number, stop in enumerate(stops)})
 
 
-def _are_one(code: Sequence[int], stopping: Mapping[int, int], stop: Stop, pc: int) -> bool:
+def _are_one(code: Sequence[int], stopping: Mapping[int, int], stop: ProgramStop, pc: int) -> bool:
     """Whether an exchange follows those of a stop, with nothing but exchanges in between, and sends other rows."""
     at = stop.resume
     while at < pc and at in stopping and code[at] == opcodes.EXCHANGE:

@@ -52,7 +52,7 @@ _EXAMPLE_ROWS, NO_ROW = 3, -1
 Outcome: TypeAlias = tuple[list[Changes], list[Problem]]
 
 
-class StoredTable(Protocol):
+class CommittedRows(Protocol):
     """The rows of a table on this worker, with all changes that were committed before."""
 
     def batches(self) -> list[Batch]:
@@ -64,7 +64,7 @@ class StoredTable(Protocol):
         ...
 
 
-StoredTables: TypeAlias = Callable[[TableSpec], StoredTable]
+StoredTables: TypeAlias = Callable[[TableSpec], CommittedRows]
 
 
 @dataclass(slots=True)
@@ -232,7 +232,7 @@ def _as_changes(table: TableSpec, updates: Updates) -> Changes:
 
 
 def _keyed_changes(
-    table: TableSpec, schema: Schema, parts: Sequence[StagedRows], stored: StoredTable, epoch: int
+    table: TableSpec, schema: Schema, parts: Sequence[StagedRows], stored: CommittedRows, epoch: int
 ) -> Outcome:
     """The changes of a keyed table.
 
@@ -294,7 +294,7 @@ def _ops(part: StagedRows) -> Any:
     return np.full(len(part), part.ops, np.int8) if isinstance(part.ops, int) else part.ops
 
 
-def _rows_with_keys(schema: Schema, stored: StoredTable, lanes: Lane, epoch: int) -> Updates:
+def _rows_with_keys(schema: Schema, stored: CommittedRows, lanes: Lane, epoch: int) -> Updates:
     """The rows of a table with some key lanes, which are ascending and distinct; each row once."""
     rows = stored.rows_of(lanes, epoch)
     if rows is not None:
@@ -454,7 +454,7 @@ def _flagged_insertions(table: TableSpec, part: StagedRows, flags: Any, epoch: i
 
 
 def _bag_changes(
-    table: TableSpec, schema: Schema, parts: Sequence[StagedRows], stored: StoredTable, epoch: int
+    table: TableSpec, schema: Schema, parts: Sequence[StagedRows], stored: CommittedRows, epoch: int
 ) -> Outcome:
     """The changes of a bag."""
     if all(is_insert(part.ops) for part in parts):
@@ -473,7 +473,7 @@ def _signed_updates(schema: Schema, part: StagedRows, epoch: int) -> Updates:
 
 
 def _missing_copies(
-    table: TableSpec, schema: Schema, deletions: Updates, stored: StoredTable, epoch: int
+    table: TableSpec, schema: Schema, deletions: Updates, stored: CommittedRows, epoch: int
 ) -> list[Problem]:
     """A problem for rows that would be left with a negative multiplicity; `deletions` are sorted."""
     if not len(deletions):

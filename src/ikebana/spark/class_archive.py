@@ -34,7 +34,7 @@ from pyspark import SparkContext
 from ikebana.spark.java import find_java, private_cache
 
 _JAVA, _SPARK, _DESCRIPTION = "java.jsa", "spark.jsa", "archive.json"
-"""The files of an archive: Java's own classes, Spark's on top of them, and a `Description`."""
+"""The files of an archive: Java's own classes, Spark's on top of them, and an `ArchiveDescription`."""
 
 _QUIET = "-Xlog:disable"
 """Java prints a warning if it cannot use an archive, unless it is told not to."""
@@ -62,14 +62,14 @@ class Environment(NamedTuple):
         return f"classes-{hashlib.sha256(json.dumps(self).encode()).hexdigest()[:16]}"
 
 
-class Description(NamedTuple):
+class ArchiveDescription(NamedTuple):
     """What an archive is for, and the sizes of its files."""
 
     environment: Environment
     sizes: list[int]
 
     @classmethod
-    def read(cls, archive: Path) -> Description | None:
+    def read(cls, archive: Path) -> ArchiveDescription | None:
         """The description of an archive; None if it has none."""
         try:
             environment, sizes = json.loads((archive / _DESCRIPTION).read_text())
@@ -84,7 +84,7 @@ def _sizes(archive: Path) -> list[int]:
 
 
 def _is_complete(archive: Path) -> bool:
-    description = Description.read(archive)
+    description = ArchiveDescription.read(archive)
     try:
         return description is not None and description.sizes == _sizes(archive)
     except OSError:
@@ -121,7 +121,7 @@ def _write_files(draft: Path, environment: Environment) -> None:
     java, spark = draft / _JAVA, draft / _SPARK
     _run(environment.java, "-Xshare:dump", f"-XX:SharedArchiveFile={java}")
     _run(sys.executable, "-m", __name__, f'"-XX:SharedArchiveFile={java}" "-XX:ArchiveClassesAtExit={spark}" {_QUIET}')
-    (draft / _DESCRIPTION).write_text(json.dumps(Description(environment, _sizes(draft))))
+    (draft / _DESCRIPTION).write_text(json.dumps(ArchiveDescription(environment, _sizes(draft))))
 
 
 def _run(*command: str) -> None:
@@ -131,7 +131,7 @@ def _run(*command: str) -> None:
 def _delete_unused(root: Path) -> None:
     """Delete the archives whose Java or Spark is not there any more."""
     for archive in root.glob("classes-*"):
-        description = Description.read(archive)
+        description = ArchiveDescription.read(archive)
         if description is None or not all(map(os.path.exists, description.environment[:2])):
             shutil.rmtree(archive, ignore_errors=True)
 

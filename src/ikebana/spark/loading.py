@@ -67,11 +67,11 @@ _REPORT_SCHEMA = (
     "partition INT, attempt BIGINT, chunks INT, `rows` BIGINT, kind STRING, what STRING, detail STRING, hint STRING"
 )
 _REPORT_COLUMNS = ("partition", "attempt", "chunks", "rows", "kind", "what", "detail", "hint")
-"""The columns of a `Report`; the last four are those of the error."""
+"""The columns of a `TaskReport`; the last four are those of the error."""
 
 
 @dataclasses.dataclass(slots=True)
-class Report:
+class TaskReport:
     """What a task has staged: a number of chunks with a number of rows; and the error that it has met, if any."""
 
     partition: int
@@ -90,7 +90,7 @@ class Report:
         return pa.RecordBatch.from_arrays(arrays, names=_REPORT_COLUMNS)
 
     @classmethod
-    def of(cls, row: Row) -> Report:
+    def of(cls, row: Row) -> TaskReport:
         """The report in a row."""
         failure = getattr(errors, row.kind)(row.what, detail=row.detail, hint=row.hint) if row.kind else None
         return cls(row.partition, row.attempt, row.chunks, row.rows, failure)
@@ -110,11 +110,11 @@ class RowSender:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield self.send(batches).to_batch()
 
-    def send(self, batches: Iterator[pa.RecordBatch]) -> Report:
+    def send(self, batches: Iterator[pa.RecordBatch]) -> TaskReport:
         """Stage the rows; the report has the error if a table or worker refuses them."""
         context = TaskContext.get()
         assert context is not None
-        report = Report(context.partitionId(), context.taskAttemptId())
+        report = TaskReport(context.partitionId(), context.taskAttemptId())
         try:
             with Client(self.credentials) as client:
                 for chunk in _chunks(batches, self.chunk):
@@ -195,10 +195,10 @@ def stage_frame(df: DataFrame, sender: RowSender, run: JobRunner) -> tuple[Parts
             detail=spark_error_summary(error),
             hint="no rows were applied; fix the DataFrame and try again",
         ) from error
-    return staged_parts(map(Report.of, reports))
+    return staged_parts(map(TaskReport.of, reports))
 
 
-def staged_parts(reports: Iterable[Report]) -> tuple[Parts, int]:
+def staged_parts(reports: Iterable[TaskReport]) -> tuple[Parts, int]:
     """The parts that tasks have staged, in the order of partitions, and their rows; raises if rows were refused."""
     ordered = sorted(reports, key=lambda report: report.partition)
     for report in ordered:

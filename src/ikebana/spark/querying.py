@@ -26,7 +26,7 @@ from ikebana.spark.relations import Relations
 from ikebana.spark.table import Table
 from ikebana.spark.types import fields_of
 from ikebana.spark.view import View
-from ikebana.sql import Lowered, Planned, SourceTable
+from ikebana.sql import LoweredQuery, Planned, SourceTable
 from ikebana.sql.lowering.query import lower
 from ikebana.sql.planned import CLOCK
 
@@ -57,22 +57,22 @@ class Queries:
         """`owner` identifies the session in the metadata of its DataFrames."""
         self._spark, self._engine, self._owner, self._relations = spark, engine, owner, relations
         self._clock: Clock | None = None
-        self._lowered: WeakKeyDictionary[Planned, Lowered] = (
+        self._lowered: WeakKeyDictionary[Planned, LoweredQuery] = (
             WeakKeyDictionary()
         )  # by plan, for as long as the planner caches it
         self._planner: Planner | None = None
         self._known: dict[str, SourceTable] = {}
         self._lock = threading.Lock()
 
-    def lower(self, query: Query, what: str) -> Lowered:
+    def lower(self, query: Query, what: str) -> LoweredQuery:
         """A query as a collection over tables and views, and the order in which its rows are shown.
 
         `what` names the query in errors and warnings. Warnings point to the second caller: the user's call of a method.
         """
         if isinstance(query, Arrangement):
-            return Lowered(query.rows())
+            return LoweredQuery(query.rows())
         if isinstance(query, Collection):
-            return Lowered(query)
+            return LoweredQuery(query)
         if isinstance(query, str | DataFrame):
             return self._lower_with_spark(query, what)
         raise SchemaError(
@@ -98,7 +98,7 @@ class Queries:
             hint="give a table or view of the session, its name, or a DataFrame",
         )
 
-    def _lower_with_spark(self, query: str | DataFrame, what: str) -> Lowered:
+    def _lower_with_spark(self, query: str | DataFrame, what: str) -> LoweredQuery:
         tables = self._tables()
         names = mentioned(query, tables) if isinstance(query, str) else []
         planned = self._planner_of(tables, names).plan(query, names)

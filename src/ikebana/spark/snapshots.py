@@ -25,7 +25,7 @@ from typing import Literal
 
 from ikebana.cluster.client import Client
 from ikebana.cluster.client_keys import ClientCredentials
-from ikebana.cluster.client_protocol import Question
+from ikebana.cluster.client_protocol import ClientQuestion
 from ikebana.cluster.plain import decode, encode
 from ikebana.encoding import Schema
 from ikebana.errors import DataflowError
@@ -168,7 +168,7 @@ class DriverReply:
 
 def ask_driver(client: Client, request: SnapshotRequest | WriteRequest) -> DriverReply:
     """The driver's answer to a request, over a client's connection."""
-    return decode(client.ask(0, Question(encode(DriverRequest.of(request), DriverRequest))), DriverReply)
+    return decode(client.ask(0, ClientQuestion(encode(DriverRequest.of(request), DriverRequest))), DriverReply)
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def frame_schema(readable: Readable, session: str, epoch: int | None) -> StructT
 def _source(format_name: str, address: SessionAddress) -> type[DataSource]:
     """The data source of one session. Spark pickles the class by value, including the address."""
 
-    class Source(DataSource):
+    class IkebanaDataSource(DataSource):
         """Tables and views of an Ikebana session."""
 
         @classmethod
@@ -122,4 +122,4 @@ def _source(format_name: str, address: SessionAddress) -> type[DataSource]:
         def _wants_changes(self) -> bool:
             return str(self.options.get("changes", "false")).lower() == "true"
 
-    return Source
+    return IkebanaDataSource

@@ -34,7 +34,7 @@ from ikebana.operators.changes import Fields
 from ikebana.plan import ir
 from ikebana.plan.sharing import walk
 from ikebana.spark.verifying import Definition
-from ikebana.sql import Lowered
+from ikebana.sql import LoweredQuery
 from ikebana.sql.planned import CLOCK
 from ikebana.storage import Secret
 
@@ -102,7 +102,7 @@ class StoredQueries:
     def save_view(
         self,
         name: str,
-        lowered: Lowered,
+        lowered: LoweredQuery,
         definition: Definition | None,
         identity: str,
         share: bool | None,
@@ -129,10 +129,10 @@ class StoredQueries:
         """All views, in the order in which they were created."""
         return {name: StoredView(**entry) for name, entry in self._entries(_VIEW).items()}
 
-    def lowered(self, view: StoredView) -> Lowered:
+    def lowered(self, view: StoredView) -> LoweredQuery:
         """The plan of a view; raises if it is not signed, or cannot be restored."""
         node, order = _unpickled(self._own_secret().verify(view.plan), self._clock)
-        return Lowered(Collection(node), order)
+        return LoweredQuery(Collection(node), order)
 
     # Rows that expire.
 

@@ -30,7 +30,7 @@ from ikebana.spark.snapshot_server import SnapshotServer
 from ikebana.spark.stored_queries import StoredQueries
 from ikebana.spark.verifying import Definition
 from ikebana.spark.view import View
-from ikebana.sql import Lowered
+from ikebana.sql import LoweredQuery
 
 if TYPE_CHECKING:
     from ikebana.spark.session import Session
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 class ViewQuery:
     """What a view is to compute, and how; `definition` is the query if it is one that Spark can answer."""
 
-    lowered: Lowered
+    lowered: LoweredQuery
     definition: Definition | None = None
     share: bool | None = None
     memory: int | None = None
@@ -72,7 +72,9 @@ class ViewLifecycle:
         checked_name(name, "view")
         with self._relations.lock:
             self._relations.check_free(name)
-            return complete_or_undo(lambda: self.install(name, ViewQuery(Lowered(rows)), new_identity()), View.drop)
+            return complete_or_undo(
+                lambda: self.install(name, ViewQuery(LoweredQuery(rows)), new_identity()), View.drop
+            )
 
     def install(self, name: str, query: ViewQuery, identity: str | None = None) -> View:
         """Install a view; one that has an identity already is not stored: it is stored elsewhere, or was restored."""

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from ikebana.cluster.client import Client
 from ikebana.errors import DataflowError, SchemaError
 from ikebana.spark.internals import StreamArrowWriter
-from ikebana.spark.loading import Report, RowSender, check_schema, staged_parts
+from ikebana.spark.loading import RowSender, TaskReport, check_schema, staged_parts
 from ikebana.spark.snapshots import DriverReply, SessionAddress, WriteRequest, ask_driver
 
 _STREAM_PROPERTY = "sql.streaming.queryId"
@@ -38,7 +38,7 @@ class Staged(WriterCommitMessage):
     Spark commits a micro-batch with another writer than the one that has staged it, which knows the job from this.
     """
 
-    report: Report
+    report: TaskReport
     job: str
     stream: str
 

@@ -5,7 +5,7 @@ formats, and what is guaranteed when, are in docs/STORAGE.md.
 """
 
 from ikebana.storage.batch_files import BatchFile, decode_schema, encode_schema, read_batch, schema_digest
-from ikebana.storage.catalog import Catalog, Delete, Put
+from ikebana.storage.catalog import DeleteEntry, PutEntry, StorageCatalog
 from ikebana.storage.directory import ArrowDirectory, Directory, LocalDirectory, open_directory
 from ikebana.storage.log import Collected
 from ikebana.storage.manifests import Manifest, TableFiles
@@ -20,20 +20,20 @@ __all__ = [
     "ArrowDirectory",
     "BatchFile",
     "BatchSource",
-    "Catalog",
     "ChangedRows",
     "Collected",
     "Committed",
-    "Delete",
+    "DeleteEntry",
     "Directory",
     "LocalDirectory",
     "Manifest",
     "Part",
-    "Put",
+    "PutEntry",
     "Recovery",
     "RecoveryReport",
     "Secret",
     "Shard",
+    "StorageCatalog",
     "Store",
     "TableChanges",
     "TableFiles",

@@ -33,7 +33,7 @@ Entries: TypeAlias = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
+class PutEntry:
     """Create or replace an entry."""
 
     kind: str
@@ -42,14 +42,14 @@ class Put:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class DeleteEntry:
     """Delete an entry; it may not exist."""
 
     kind: str
     name: str
 
 
-class Catalog:
+class StorageCatalog:
     """The catalogue of a storage directory, for any number of threads of the driver."""
 
     def __init__(
@@ -79,13 +79,13 @@ class Catalog:
 
     def put(self, kind: str, name: str, value: Any) -> None:
         """Create or replace an entry; durable on return."""
-        self.update([Put(kind, name, value)])
+        self.update([PutEntry(kind, name, value)])
 
     def delete(self, kind: str, name: str) -> None:
         """Delete an entry; durable on return."""
-        self.update([Delete(kind, name)])
+        self.update([DeleteEntry(kind, name)])
 
-    def update(self, changes: Iterable[Put | Delete]) -> None:
+    def update(self, changes: Iterable[PutEntry | DeleteEntry]) -> None:
         """Make several changes at once: after a crash, either all are present or none. Durable on return."""
         encoded = [_encoded(change) for change in changes]
         record = _record({"changes": encoded})
@@ -146,8 +146,8 @@ def _record(value: Any) -> Record:
     return Record(Kind.CATALOG, [json.dumps(value, separators=(",", ":")).encode()])
 
 
-def _encoded(change: Put | Delete) -> list[Any]:
-    if isinstance(change, Put):
+def _encoded(change: PutEntry | DeleteEntry) -> list[Any]:
+    if isinstance(change, PutEntry):
         return ["put", change.kind, change.name, change.value]
     return ["delete", change.kind, change.name]
 

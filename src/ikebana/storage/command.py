@@ -14,7 +14,7 @@ from rich.progress import Progress
 from rich.table import Column, Table
 
 from ikebana.errors import CorruptionError
-from ikebana.storage.directory import Entry, open_directory
+from ikebana.storage.directory import FileEntry, open_directory
 from ikebana.storage.inspection import StorageDescription, check, describe, shown_time
 
 _SHOWN_NAMES = 20
@@ -33,7 +33,7 @@ def _check(uri: str, out: Console, err: Console) -> None:
     with Progress(console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task("reading", total=total)
 
-        def on_file(entry: Entry) -> None:
+        def on_file(entry: FileEntry) -> None:
             bar.update(task, description=entry.path, advance=entry.size)
 
         damages = check(directory, on_file)

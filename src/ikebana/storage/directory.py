@@ -58,7 +58,7 @@ def at_once(seconds: float) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FileEntry:
     """A file in a directory."""
 
     path: str
@@ -104,7 +104,7 @@ class Directory(ABC):
         """The number of bytes of a file; None if it does not exist."""
 
     @abstractmethod
-    def files(self, path: str = "") -> list[Entry]:
+    def files(self, path: str = "") -> list[FileEntry]:
         """All files below a path, in order of their paths; none if it does not exist."""
 
     @abstractmethod
@@ -211,10 +211,10 @@ class LocalDirectory(Directory):
         with self._errors("read", path):
             return self._disk.size(self.full(path))
 
-    def files(self, path: str = "") -> list[Entry]:
+    def files(self, path: str = "") -> list[FileEntry]:
         with self._errors("list", path):
             _, files = self._disk.tree(self.full(path))
-        return sorted((Entry(self._relative(full), size) for full, size in files), key=lambda entry: entry.path)
+        return sorted((FileEntry(self._relative(full), size) for full, size in files), key=lambda entry: entry.path)
 
     def _relative(self, full: str) -> str:
         """The path of a file below the root."""
@@ -439,12 +439,12 @@ class ArrowDirectory(Directory):
             size: int | None = self._filesystem.get_file_info(self._at(path)).size
             return size
 
-    def files(self, path: str = "") -> list[Entry]:
+    def files(self, path: str = "") -> list[FileEntry]:
         selector = pyarrow.fs.FileSelector(self._at(path), recursive=True, allow_not_found=True)
         with self._errors("list", path):
             infos = self._filesystem.get_file_info(selector)
         start = len(self._root) + 1
-        files = [Entry(info.path[start:], info.size) for info in infos if info.type == pyarrow.fs.FileType.File]
+        files = [FileEntry(info.path[start:], info.size) for info in infos if info.type == pyarrow.fs.FileType.File]
         return sorted(files, key=lambda entry: entry.path)
 
     def write(self, path: str, chunks: Chunks, pace: Pace = at_once) -> None:

@@ -23,7 +23,7 @@ from queue import SimpleQueue
 import pyarrow as pa
 
 from ikebana.errors import IkebanaError
-from ikebana.storage.log import Hold
+from ikebana.storage.log import SegmentHold
 from ikebana.storage.transactions import TableChanges, TransactionLog
 
 EARLY_BYTES = 1 << 20
@@ -54,7 +54,7 @@ class _Part:
 
 @dataclass(slots=True, eq=False)
 class _Transaction:
-    hold: Hold
+    hold: SegmentHold
     parts: list[_Part] = field(default_factory=list)
     epoch: int = -1  # the last one of a record that refers to some of its rows
 

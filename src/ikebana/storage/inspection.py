@@ -17,7 +17,7 @@ from typing import Any
 from ikebana.errors import CorruptionError
 from ikebana.storage.batch_files import BatchFile, verify_batch_file
 from ikebana.storage.catalog import read_catalog
-from ikebana.storage.directory import TEMPORARY, Directory, Entry, open_directory
+from ikebana.storage.directory import TEMPORARY, Directory, FileEntry, open_directory
 from ikebana.storage.files import read_json
 from ikebana.storage.layout import (
     LOCK_FILE,
@@ -46,7 +46,7 @@ class Damage:
     lost: str
 
 
-def check(place: Any, on_file: Callable[[Entry], None] = lambda entry: None) -> list[Damage]:
+def check(place: Any, on_file: Callable[[FileEntry], None] = lambda entry: None) -> list[Damage]:
     """Read every file of a storage directory; return what is damaged. `on_file` is called before each file."""
     directory = open_directory(place)
     damages: list[Damage] = []
@@ -81,7 +81,7 @@ class _Catching:
         return isinstance(error, CorruptionError | FileNotFoundError)
 
 
-def _check_file(directory: Directory, entry: Entry, mentioned: dict[str, tuple[str, BatchFile]]) -> None:
+def _check_file(directory: Directory, entry: FileEntry, mentioned: dict[str, tuple[str, BatchFile]]) -> None:
     """Check a file by itself."""
     path = entry.path
     if path.endswith(TEMPORARY) or path == LOCK_FILE:
@@ -222,7 +222,7 @@ def describe(place: Any) -> StorageDescription:
     )
 
 
-def _incarnations(directory: Directory, files: list[Entry]) -> Iterator[IncarnationDescription]:
+def _incarnations(directory: Directory, files: list[FileEntry]) -> Iterator[IncarnationDescription]:
     for number in find_incarnations(directory):
         base = read_base(directory, number)
         if base is None:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ikebana.errors import StorageError
-from ikebana.storage.directory import Appender, Directory, Entry
+from ikebana.storage.directory import Appender, Directory, FileEntry
 from ikebana.storage.records import FileHeader, LogFile, Record, Stored
 
 SEGMENT_BYTES = 64 << 20
@@ -58,7 +58,7 @@ class _Segment:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Hold:
+class SegmentHold:
     """Keeps the segments of a log from a number on."""
 
     segment: int
@@ -87,7 +87,7 @@ class Log:
         self._is_syncing = False
         self._appended = self._synced = 0
         self._segments: list[_Segment] = []  # those that are complete
-        self._holds: set[Hold] = set()
+        self._holds: set[SegmentHold] = set()
         self._number, self._last_epoch, self._segment_epoch, self._earlier_size = 0, -1, -1, 0
         self._waiting: list[Record] = []  # of a filesystem that cannot append
         self._appender: Appender | None = None
@@ -268,14 +268,14 @@ class Log:
             first = self._segments[0]
             return first if all(hold.segment > first.number for hold in self._holds) else None
 
-    def hold(self) -> Hold:
+    def hold(self) -> SegmentHold:
         """Keep the segments of all records that are appended from now on."""
         with self._append_lock, self._changed:
-            hold = Hold(self._number)
+            hold = SegmentHold(self._number)
             self._holds.add(hold)
             return hold
 
-    def release(self, hold: Hold, epoch: int) -> None:
+    def release(self, hold: SegmentHold, epoch: int) -> None:
         """Keep the segments that were held only until all records up to an epoch are covered; -1: no longer."""
         with self._changed:
             self._holds.discard(hold)
@@ -355,7 +355,7 @@ class _Syncer:
 # Reading.
 
 
-def find_segments(directory: Directory, path: str) -> list[Entry]:
+def find_segments(directory: Directory, path: str) -> list[FileEntry]:
     """The segments of a log, in order."""
     parent = path.rpartition("/")[0]
     return [entry for entry in directory.files(parent) if _is_segment(entry.path, path)]

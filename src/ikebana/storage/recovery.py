@@ -55,7 +55,7 @@ from ikebana.trace.batch import StoredBatch
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class EarlierIncarnation:
     """An earlier incarnation as far as it is needed: its manifests, or None, and its logs."""
 
     incarnation: int
@@ -80,9 +80,9 @@ class Source:
         return {"incarnation": self.incarnation, "shards": self.shards, "manifests": manifests, "logs": logs}
 
     @staticmethod
-    def from_json(fields: dict[str, Any]) -> Source:
+    def from_json(fields: dict[str, Any]) -> EarlierIncarnation:
         manifests = fields["manifests"]
-        return Source(
+        return EarlierIncarnation(
             fields["incarnation"],
             fields["shards"],
             manifests and {int(shard): Manifest.from_json(manifest) for shard, manifest in manifests.items()},
@@ -97,7 +97,7 @@ class Base:
     incarnation: int
     shards: int
     epoch: int
-    sources: tuple[Source, ...] = ()
+    sources: tuple[EarlierIncarnation, ...] = ()
     uncommitted: frozenset[int] = frozenset()
     started_us: int = 0
 
@@ -124,7 +124,7 @@ class Base:
             fields["incarnation"],
             fields["shards"],
             fields["epoch"],
-            tuple(map(Source.from_json, fields["sources"])),
+            tuple(map(EarlierIncarnation.from_json, fields["sources"])),
             frozenset(fields["uncommitted"]),
             fields["started_us"],
         )
@@ -184,7 +184,7 @@ def next_base(directory: Directory, incarnation: int, shards: int) -> tuple[Base
         aborted |= {item.record.transaction for item in stored if item.record.kind is Kind.ABORT}
     decisions = decide(written.items(), aborted, covered)
     uncommitted = decisions.aborted | decisions.incomplete
-    source = Source(last.incarnation, last.shards, manifests if is_complete else None, logs)
+    source = EarlierIncarnation(last.incarnation, last.shards, manifests if is_complete else None, logs)
     epochs = (table.epoch for manifest in manifests.values() for table in manifest.tables.values())
     epoch = max(last.epoch, decisions.epoch, covered, *epochs) if is_complete else max(last.epoch, decisions.epoch)
     base = Base(
@@ -287,7 +287,7 @@ def _diffs(streams: Sequence[TableStream], counts: Sequence[int]) -> NDArray[np.
 class _Entry(NamedTuple):
     """A record of a committed transaction."""
 
-    source: Source
+    source: EarlierIncarnation
     shard: int
     stored: Stored
     rows: RowsRecords  # of the same log
@@ -435,7 +435,7 @@ class Recovery:
                 self._entries[shard] = sorted(entries, key=lambda entry: entry.order)
         return self._entries[shard]
 
-    def _read(self, source: Source, shard: int | None) -> Iterator[_Entry]:
+    def _read(self, source: EarlierIncarnation, shard: int | None) -> Iterator[_Entry]:
         covered, uncommitted = source.covered, self._base.uncommitted
         for number, pins in source.logs.items():
             if shard is None or number == shard:

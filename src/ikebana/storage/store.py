@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from ikebana.errors import IkebanaError
-from ikebana.storage.catalog import Catalog, read_catalog
+from ikebana.storage.catalog import StorageCatalog, read_catalog
 from ikebana.storage.directory import Directory, open_directory
 from ikebana.storage.files import write_json
 from ikebana.storage.garbage import no_garbage
@@ -75,7 +75,7 @@ class Store:
             base, dropped, records = next_base(directory, incarnation, shards)
         last = newest_base(directory)
         entries = {} if last is None else read_catalog(directory, catalog_path(last.incarnation))
-        self.catalog = Catalog(directory, catalog_path(incarnation), incarnation, entries, fence.check)
+        self.catalog = StorageCatalog(directory, catalog_path(incarnation), incarnation, entries, fence.check)
         write_json(directory, base_path(incarnation), base.to_json())
         self._base: Base = base
         self._numbers: Iterator[int] = itertools.count((incarnation << _NUMBER_BITS) + 1)

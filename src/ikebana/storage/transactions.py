@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from ikebana.errors import StorageError
 from ikebana.storage.ipc import stream_chunks, without_ends
-from ikebana.storage.log import Collected, Hold, Log
+from ikebana.storage.log import Collected, Log, SegmentHold
 from ikebana.storage.records import Kind, Record, Stored
 
 DRIVER = -1
@@ -299,11 +299,11 @@ class TransactionLog:
         number = next(self._rows_numbers)
         return number, self._log.append(Record(Kind.ROWS, _body({}, [changes]), number, time_us=_now()))
 
-    def hold(self) -> Hold:
+    def hold(self) -> SegmentHold:
         """Keep all rows records that are appended from now on."""
         return self._log.hold()
 
-    def release(self, hold: Hold, epoch: int = -1) -> None:
+    def release(self, hold: SegmentHold, epoch: int = -1) -> None:
         """Keep rows records only as long as transactions of an epoch; without one, they are not needed any more."""
         self._log.release(hold, epoch)
 

@@ -11,8 +11,18 @@ from __future__ import annotations
 from ikebana.engine.collection import Arrangement, Collection
 from ikebana.graph.motifs.finding import relations_of
 from ikebana.graph.motifs.pattern import parse
-from ikebana.graph.motifs.planner import Check, Combine, Extend, LookUp, Path, Step, Use, is_cyclic, paths
-from ikebana.graph.motifs.relations import Graph, Relation
+from ikebana.graph.motifs.planner import (
+    CheckStep,
+    Combine,
+    DeltaPath,
+    ExtendStep,
+    LookUpStep,
+    RelationUse,
+    Step,
+    is_cyclic,
+    paths,
+)
+from ikebana.graph.motifs.relations import MotifGraph, MotifRelation
 from ikebana.plan.sharing import is_shareable
 
 _SINGLE = "the rows of a single relation"
@@ -41,7 +51,7 @@ def explain(vertices: Collection | None, edges: Collection, pattern: str) -> str
       edges by dst: shared
       !(a)-[]->(c) by src, dst: kept for this motif
     """
-    motif, graph = parse(pattern), Graph(vertices, edges)
+    motif, graph = parse(pattern), MotifGraph(vertices, edges)
     relations = relations_of(motif, graph)
     strategy = _SINGLE if len(relations) == 1 else _CYCLIC if is_cyclic(relations) else _ACYCLIC
     lines = [" ".join(pattern.split()), f"strategy: {strategy}", "order:"]
@@ -56,7 +66,7 @@ def _rank(line: str) -> tuple[bool, bool]:
     return not line.endswith("shared"), line.startswith("vertices")
 
 
-def _describe_path(path: Path) -> str:
+def _describe_path(path: DeltaPath) -> str:
     start = f"{'all' if path.is_first else 'changes'} of {path.start.label}"
     known = ", ".join(name for name in path.start.vertices if _is_named(name))
     return "; ".join([f"{start}: {known}" if known else start, *map(_describe_step, path.steps)])
@@ -64,12 +74,12 @@ def _describe_path(path: Path) -> str:
 
 def _describe_step(step: Step) -> str:
     match step:
-        case Check():
+        case CheckStep():
             return f"check {_label(step.use)}"
-        case LookUp():
+        case LookUpStep():
             unknown = [name for name in step.use.relation.vertices if name not in step.known]
             return f"look up {', '.join(map(_vertex, unknown))} in {_label(step.use)}"
-        case Extend():
+        case ExtendStep():
             return f"extend by {_vertex(step.vertex)}, the fewest of {' and '.join(map(_label, step.uses))}"
         case Combine():
             return f"combine with all of {_label(step.use)}"
@@ -83,16 +93,16 @@ def _vertex(name: str) -> str:
     return name if _is_named(name) else "a vertex"
 
 
-def _label(use: Use) -> str:
+def _label(use: RelationUse) -> str:
     return f"{use.relation.label}{' before' if use.strict else ''}"
 
 
 def _indexes(step: Step) -> list[str]:
     """The indexes that a step reads, in words."""
-    if isinstance(step, LookUp):
+    if isinstance(step, LookUpStep):
         return [_index_of(step.use.relation, step.known)]
-    if not isinstance(step, Extend):
-        return [_index_of(step.use.relation, step.use.relation.vertices if isinstance(step, Check) else ())]
+    if not isinstance(step, ExtendStep):
+        return [_index_of(step.use.relation, step.use.relation.vertices if isinstance(step, CheckStep) else ())]
     lines = []
     for use in step.uses:
         relation, known = use.relation, step.known(use)
@@ -102,7 +112,7 @@ def _indexes(step: Step) -> list[str]:
     return lines
 
 
-def _index_of(relation: Relation, known: tuple[str, ...]) -> str:
+def _index_of(relation: MotifRelation, known: tuple[str, ...]) -> str:
     key = relation.key(known)
     source = f"{relation.source} with properties" if relation.properties else relation.source
     return _line(source, key, relation.rows.arrange_by(key))

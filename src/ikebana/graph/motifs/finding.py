@@ -15,7 +15,7 @@ from ikebana.expressions import Expression
 from ikebana.expressions.core.builders import choose, struct
 from ikebana.graph.motifs import planner
 from ikebana.graph.motifs.pattern import Edge, Motif, Vertex, error_at, parse
-from ikebana.graph.motifs.relations import HOPS, PATH, REVERSED, Graph, Relation, property_name
+from ikebana.graph.motifs.relations import HOPS, PATH, REVERSED, MotifGraph, MotifRelation, property_name
 from ikebana.operators.expression_steps import Computed, Named
 
 
@@ -56,7 +56,7 @@ def find(
     >>> sorted(zip(*view.read().select(["a", "b", "c"]).to_pydict().values()))
     [(1, 3, 4), (2, 3, 4)]
     """
-    motif, graph = parse(pattern), Graph(vertices, edges)
+    motif, graph = parse(pattern), MotifGraph(vertices, edges)
     relations = relations_of(motif, graph, properties=properties, paths=paths)
     named = _Result(motif, graph, relations).columns(properties=properties, paths=paths)
     return _matches(relations, [name for _, value in named for name in value.columns]).step(Computed(named))
@@ -78,7 +78,7 @@ def count(vertices: Collection | None, edges: Collection, pattern: str, *, by: S
     >>> view.read().select(["b", "count"]).to_pylist()
     [{'b': 2, 'count': 2}]
     """
-    motif, graph = parse(pattern), Graph(vertices, edges)
+    motif, graph = parse(pattern), MotifGraph(vertices, edges)
     named = [element.name for element in motif.elements if isinstance(element, Vertex)]
     unknown = [name for name in by if name not in named]
     if unknown:
@@ -90,14 +90,16 @@ def count(vertices: Collection | None, edges: Collection, pattern: str, *, by: S
     return _matches(relations_of(motif, graph), list(by)).count(tuple(by))
 
 
-def _matches(relations: Sequence[Relation], columns: Sequence[str]) -> Collection:
+def _matches(relations: Sequence[MotifRelation], columns: Sequence[str]) -> Collection:
     """All matches, with these columns."""
     columns = list(dict.fromkeys(columns))
     matches = [path.matches(columns) for path in planner.paths(relations)]
     return matches[0].concat(*matches[1:])
 
 
-def relations_of(motif: Motif, graph: Graph, *, properties: bool = False, paths: bool = False) -> list[Relation]:
+def relations_of(
+    motif: Motif, graph: MotifGraph, *, properties: bool = False, paths: bool = False
+) -> list[MotifRelation]:
     """The relations that are joined: edges, vertices, and edges that must not exist.
 
     Walks come after edges: a match of the first relation is extended when the motif is installed.
@@ -115,7 +117,7 @@ def relations_of(motif: Motif, graph: Graph, *, properties: bool = False, paths:
 class _Result:
     """The columns of the result, computed from those of matches."""
 
-    def __init__(self, motif: Motif, graph: Graph, relations: Sequence[Relation]) -> None:
+    def __init__(self, motif: Motif, graph: MotifGraph, relations: Sequence[MotifRelation]) -> None:
         self._motif, self._graph = motif, graph
         self._known = {name: value for relation in relations for name, value in relation.values.items()}
 

@@ -30,23 +30,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ikebana.engine.collection import Collection, ExtensionIndex
-from ikebana.graph.motifs.relations import Relation
+from ikebana.graph.motifs.relations import MotifRelation
 
 
 @dataclass(frozen=True, eq=False)
-class Use:
+class RelationUse:
     """A relation, as the changes of another meet it."""
 
-    relation: Relation
+    relation: MotifRelation
     strict: bool
     """Whether they meet only what was there strictly before."""
 
 
 @dataclass(frozen=True, eq=False)
-class Check:
+class CheckStep:
     """Keep matches that are in a relation, or if it is negated, those that are not."""
 
-    use: Use
+    use: RelationUse
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -63,10 +63,10 @@ class Check:
 
 
 @dataclass(frozen=True, eq=False)
-class LookUp:
+class LookUpStep:
     """Extend matches by the rows of a relation that a known vertex is in."""
 
-    use: Use
+    use: RelationUse
     known: tuple[str, ...]
 
     @property
@@ -79,17 +79,17 @@ class LookUp:
 
 
 @dataclass(frozen=True, eq=False)
-class Extend:
+class ExtendStep:
     """Extend matches by a vertex that several relations agree on, then by the properties of these relations."""
 
     vertex: str
-    uses: tuple[Use, ...]
+    uses: tuple[RelationUse, ...]
 
     @property
     def reads(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self.known(use) for use in self.uses))
 
-    def known(self, use: Use) -> str:
+    def known(self, use: RelationUse) -> str:
         """The vertex of a relation that is known."""
         (known,) = (name for name in use.relation.vertices if name != self.vertex)
         return known
@@ -104,7 +104,7 @@ class Extend:
             )
             for use in self.uses
         ]
-        checks = [Check(use) for use in self.uses if use.relation.properties]
+        checks = [CheckStep(use) for use in self.uses if use.relation.properties]
         needed = keep.union(*(check.reads for check in checks))
         names = [name for name in (*matches.columns, self.vertex) if name in needed]
         extended = matches.extend(self.vertex, indexes, names)
@@ -117,14 +117,14 @@ class Extend:
 class Combine:
     """Combine matches with all rows of a relation that they have nothing in common with."""
 
-    use: Use
+    use: RelationUse
     reads = ()
 
     def apply(self, matches: Collection, keep: frozenset[str]) -> Collection:
         return _kept(matches.lookup(self.use.relation.index(()), on=(), strict=self.use.strict), keep)
 
 
-Step = Check | LookUp | Extend | Combine
+Step = CheckStep | LookUpStep | ExtendStep | Combine
 
 
 def _kept(matches: Collection, keep: frozenset[str]) -> Collection:
@@ -134,10 +134,10 @@ def _kept(matches: Collection, keep: frozenset[str]) -> Collection:
 
 
 @dataclass(frozen=True, eq=False)
-class Path:
+class DeltaPath:
     """How the changes of a relation are extended to matches."""
 
-    start: Relation
+    start: MotifRelation
     is_first: bool
     steps: list[Step] = field(default_factory=list)
 
@@ -152,12 +152,12 @@ class Path:
         return matches if matches.columns == columns else matches.select(*columns)
 
 
-def paths(relations: Sequence[Relation]) -> list[Path]:
+def paths(relations: Sequence[MotifRelation]) -> list[DeltaPath]:
     """A path for each relation; the first relation is not negated."""
     return [_path(relations, at) for at in range(len(relations))]
 
 
-def is_cyclic(relations: Sequence[Relation]) -> bool:
+def is_cyclic(relations: Sequence[MotifRelation]) -> bool:
     """Whether relations, negated ones too, connect vertices in a cycle; several between the same two are none."""
     components: dict[str, str] = {}
 
@@ -174,9 +174,9 @@ def is_cyclic(relations: Sequence[Relation]) -> bool:
     return False
 
 
-def _path(relations: Sequence[Relation], start: int) -> Path:
-    path = Path(relations[start], start == 0)
-    waiting = {at: Use(relation, strict=at < start) for at, relation in enumerate(relations) if at != start}
+def _path(relations: Sequence[MotifRelation], start: int) -> DeltaPath:
+    path = DeltaPath(relations[start], start == 0)
+    waiting = {at: RelationUse(relation, strict=at < start) for at, relation in enumerate(relations) if at != start}
     known = list(relations[start].vertices)
     while waiting:
         chosen, step, vertices = _next_step(waiting, known)
@@ -187,11 +187,11 @@ def _path(relations: Sequence[Relation], start: int) -> Path:
     return path
 
 
-def _next_step(waiting: dict[int, Use], known: Sequence[str]) -> tuple[list[int], Step, list[str]]:
+def _next_step(waiting: dict[int, RelationUse], known: Sequence[str]) -> tuple[list[int], Step, list[str]]:
     """The relations that come next, what is done with them, and the vertices that are known afterwards."""
     for at, use in waiting.items():
         if set(use.relation.vertices) <= set(known):
-            return [at], Check(use), []
+            return [at], CheckStep(use), []
     candidates: dict[str, list[int]] = {}
     for at, use in waiting.items():
         unknown = [name for name in use.relation.vertices if name not in known]
@@ -202,7 +202,7 @@ def _next_step(waiting: dict[int, Use], known: Sequence[str]) -> tuple[list[int]
         chosen = candidates[vertex]
         uses = [waiting[at] for at in chosen]
         if len(uses) > 1:
-            return chosen, Extend(vertex, tuple(uses)), [vertex]
-        return chosen, LookUp(uses[0], uses[0].relation.known(known)), [vertex]
+            return chosen, ExtendStep(vertex, tuple(uses)), [vertex]
+        return chosen, LookUpStep(uses[0], uses[0].relation.known(known)), [vertex]
     at, use = next((at, use) for at, use in waiting.items() if not use.relation.is_negated)
     return [at], Combine(use), list(use.relation.vertices)

@@ -43,7 +43,7 @@ REVERSED, HOPS, PATH = "reversed", "hops", "path"
 
 
 @dataclass(frozen=True, eq=False)
-class Relation:
+class MotifRelation:
     """A term of a motif as a relation.
 
     `columns` maps the names of its vertices to columns of `pairs` and `rows`, and `properties` the names that columns
@@ -94,7 +94,7 @@ class Relation:
         return tuple(name for name in self.columns if name in names)
 
 
-class Graph:
+class MotifGraph:
     """The edges and vertices in which motifs are found, checked."""
 
     def __init__(self, vertices: Collection | None, edges: Collection) -> None:
@@ -173,7 +173,7 @@ class Graph:
 
     # Relations.
 
-    def edge(self, edge: Edge, *, paths: bool = False) -> Relation:
+    def edge(self, edge: Edge, *, paths: bool = False) -> MotifRelation:
         """The relation of an edge of a motif."""
         ends = {edge.src.name: "src", edge.dst.name: "dst"} if len(edge.ends) == 2 else {edge.src.name: "src"}
         if edge.is_negated:
@@ -192,7 +192,7 @@ class Graph:
         if edge.is_negated or edge.is_variable:
             source = str(edge)
         rows = rows if properties else single
-        return Relation(str(edge), source, ends, single, rows, properties, edge.is_negated)
+        return MotifRelation(str(edge), source, ends, single, rows, properties, edge.is_negated)
 
     def _rows(self, edge: Edge, *, paths: bool) -> tuple[Collection, dict[str, str]]:
         """The rows of an edge of a motif, with properties if it is named, and the names of these in a match."""
@@ -205,12 +205,12 @@ class Graph:
             return self.edges, _properties(edge.name, self.properties)
         return self.edges_both_ways, _properties(edge.name, [*self.properties, REVERSED])
 
-    def vertex(self, name: str, *, properties: bool = False) -> Relation:
+    def vertex(self, name: str, *, properties: bool = False) -> MotifRelation:
         """The relation of a vertex of a motif."""
         rows, others = self._vertices()
         source = "vertices" if self.vertices is not None else "ends of edges"
         others = others if properties else ()
-        return Relation(f"({name})", source, {name: "id"}, rows, rows, _properties(name, others))
+        return MotifRelation(f"({name})", source, {name: "id"}, rows, rows, _properties(name, others))
 
     def _vertices(self) -> tuple[Collection, Sequence[str]]:
         if self.vertices is not None:

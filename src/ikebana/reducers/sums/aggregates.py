@@ -23,9 +23,9 @@ from ikebana.errors import EvaluationError
 from ikebana.expressions.core.types import mean_type, sum_type
 from ikebana.kernels import opcodes
 from ikebana.operators.program import NO_COLUMN
-from ikebana.operators.registers import Column
+from ikebana.operators.registers import ColumnSlots
 from ikebana.reducers.sums.exact import Totals, words_of
-from ikebana.reducers.sums.parts import AnyPart, Floating, Present, Sums, SumSlots, Whole
+from ikebana.reducers.sums.parts import AnyPart, Floating, PartSums, Present, SumSlots, Whole
 
 _SMALL = 1 << 48
 """Numbers below this bound can be multiplied by 10**4 and doubled within 63 bits."""
@@ -51,10 +51,10 @@ class Aggregate(ABC):
         """The parts whose sums the aggregate needs."""
 
     @abstractmethod
-    def finish(self, sums: Sums) -> pa.Array:
+    def finish(self, sums: PartSums) -> pa.Array:
         """The result for each group."""
 
-    def lower(self, sums: SumSlots) -> Column | None:
+    def lower(self, sums: SumSlots) -> ColumnSlots | None:
         """Write the result as instructions of a program; None if there are none for it."""
         return None
 
@@ -77,10 +77,10 @@ class Count(Aggregate):
     def parts(self) -> tuple[AnyPart, ...]:
         return (Present(self.columns),) if self.columns else ()
 
-    def finish(self, sums: Sums) -> pa.Array:
+    def finish(self, sums: PartSums) -> pa.Array:
         return pa.array(sums.count(self.columns))
 
-    def lower(self, sums: SumSlots) -> Column | None:
+    def lower(self, sums: SumSlots) -> ColumnSlots | None:
         return sums.count(self.columns)
 
 
@@ -114,20 +114,20 @@ class ColumnAggregate(Aggregate):
     def _counted_columns(self) -> tuple[str, ...]:
         return (self.column,) if self.column_nullable else ()
 
-    def counts(self, sums: Sums) -> Lane:
+    def counts(self, sums: PartSums) -> Lane:
         """The number of values."""
         return sums.count(self._counted_columns)
 
-    def totals(self, sums: Sums) -> Totals:
+    def totals(self, sums: PartSums) -> Totals:
         """The exact sums of integers, durations or decimals."""
         assert isinstance(self.part, Whole)
         return sums.total(self.part)
 
-    def floats(self, sums: Sums) -> Array:
+    def floats(self, sums: PartSums) -> Array:
         """The sums of floats."""
         return np.array([total.sum() for total in sums.totals(self.part)], np.float64)
 
-    def lowered_totals(self, sums: SumSlots) -> Column | None:
+    def lowered_totals(self, sums: SumSlots) -> ColumnSlots | None:
         """The sums in a program, null where there are no values; None for floats and durations."""
         if not isinstance(self.part, Whole) or types.is_duration(self.kind):
             return None
@@ -138,7 +138,7 @@ class ColumnAggregate(Aggregate):
         if not self._counted_columns:
             return total
         none = sums.evaluated(opcodes.EQUAL, sums.count(self._counted_columns), NO_COLUMN)
-        return Column(total.value, none.value)
+        return ColumnSlots(total.value, none.value)
 
     def check(self, what: str, fit: Array, raises: bool) -> None:
         """Raise an error if a result does not fit its type and must not become null."""
@@ -158,7 +158,7 @@ class Sum(ColumnAggregate):
     def type(self) -> pa.DataType:
         return sum_type(self.kind)
 
-    def finish(self, sums: Sums) -> pa.Array:
+    def finish(self, sums: PartSums) -> pa.Array:
         valid = self.counts(sums) != 0
         if types.is_floating(self.kind):
             return from_numpy(self.type, self.floats(sums), valid)
@@ -171,7 +171,7 @@ class Sum(ColumnAggregate):
         self.check("sum", fit, self.ansi or types.is_duration(self.kind))
         return from_numpy(self.type, totals.low, valid & fit if self.null_on_overflow else valid)
 
-    def lower(self, sums: SumSlots) -> Column | None:
+    def lower(self, sums: SumSlots) -> ColumnSlots | None:
         return self.lowered_totals(sums)
 
 
@@ -183,7 +183,7 @@ class Mean(ColumnAggregate):
     def type(self) -> pa.DataType:
         return mean_type(self.kind)
 
-    def finish(self, sums: Sums) -> pa.Array:
+    def finish(self, sums: PartSums) -> pa.Array:
         counts = self.counts(sums)
         valid, divisors = counts != 0, np.where(counts == 0, 1, counts)
         if types.is_floating(self.kind):
@@ -197,7 +197,7 @@ class Mean(ColumnAggregate):
             return from_numpy(self.type, _divided(totals, divisors, 1).low, valid & fit)
         return from_numpy(self.type, totals.floats() / divisors, valid)
 
-    def lower(self, sums: SumSlots) -> Column | None:
+    def lower(self, sums: SumSlots) -> ColumnSlots | None:
         totals = self.lowered_totals(sums) if types.is_decimal(self.kind) else None
         if totals is None:
             return None
@@ -257,7 +257,7 @@ class Variance(Aggregate):
     def parts(self) -> tuple[AnyPart, ...]:
         return (*((Present((self.column,)),) if self.column_nullable else ()), Floating(self.column, 2))
 
-    def finish(self, sums: Sums) -> pa.Array:
+    def finish(self, sums: PartSums) -> pa.Array:
         counts = sums.count((self.column,) if self.column_nullable else ())
         is_defined = counts > (1 if self.sample else 0)
         variances = np.where(is_defined, 0.0, np.nan)

@@ -25,11 +25,11 @@ from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.linear import Columns, Select, Step
 from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.reducers import Groups, LinearAggregate, ReducedRows, Reducer, SumsReducer
-from ikebana.operators.registers import Column, Rows
+from ikebana.operators.registers import ColumnSlots, Rows
 from ikebana.reducers.ordering import reduced
 from ikebana.reducers.sums.aggregates import Aggregate
 from ikebana.reducers.sums.floats import BINS
-from ikebana.reducers.sums.parts import AnyPart, BinnedPart, SumPart, Sums, SumSlots, binned, exact_sums, wholes
+from ikebana.reducers.sums.parts import AnyPart, BinnedPart, PartSums, SumPart, SumSlots, binned, exact_sums, wholes
 
 Calls = tuple[tuple[str, Aggregate], ...]
 """Aggregates with the names of their columns."""
@@ -87,10 +87,10 @@ class Aggregation(SumsReducer):
 
     def of_sums(self, sums: Lane) -> ReducedRows:
         rows = np.flatnonzero(sums[0])
-        totals = Sums.of_lanes(wholes(_parts(self.calls)), sums[:, rows], {})
+        totals = PartSums.of_lanes(wholes(_parts(self.calls)), sums[:, rows], {})
         return ReducedRows(rows, [call.finish(totals) for _, call in self.calls], np.ones(len(rows), np.int64))
 
-    def lower(self, program: ProgramBuilder, count: int, sums: Sequence[int]) -> list[Column] | None:
+    def lower(self, program: ProgramBuilder, count: int, sums: Sequence[int]) -> list[ColumnSlots] | None:
         slots, at = dict[SumPart, Sequence[int]](), 1
         for part in wholes(_parts(self.calls)):
             slots[part] = sums[at : at + part.width]
@@ -169,5 +169,5 @@ class SlottedAggregation(Reducer):
         bins = np.flatnonzero(slots)
         group = np.searchsorted(groups.group[main], groups.group[bins])
         exact = exact_sums(binned(parts), group, slots[bins] - 1, lanes[1:, bins], len(main))
-        totals = Sums.of_lanes(wholes(parts), lanes[:, main], exact)
+        totals = PartSums.of_lanes(wholes(parts), lanes[:, main], exact)
         return ReducedRows(main, [call.finish(totals) for _, call in self.calls], np.ones(len(main), np.int64))

@@ -18,7 +18,7 @@ import pyarrow as pa
 from ikebana.encoding.arrow import from_numpy
 from ikebana.reducers.sums.aggregates import Aggregate
 from ikebana.reducers.sums.floats import UNIT, Exact, ratio
-from ikebana.reducers.sums.parts import AnyPart, Floating, Present, Products, Sums
+from ikebana.reducers.sums.parts import AnyPart, Floating, PartSums, Present, Products
 
 _UNIT_2 = UNIT * UNIT
 
@@ -46,14 +46,14 @@ class MomentAggregate(Aggregate):
         """The nullable columns: rows in which none of them is null count."""
 
     @abstractmethod
-    def results(self, sums: Sums, counts: list[int]) -> list[float | None]:
+    def results(self, sums: PartSums, counts: list[int]) -> list[float | None]:
         """The result of each group; None if it is undefined. It is not used where the count is 0."""
 
     @property
     def _present(self) -> tuple[AnyPart, ...]:
         return (Present(self.counted),) if self.counted else ()
 
-    def finish(self, sums: Sums) -> pa.Array:
+    def finish(self, sums: PartSums) -> pa.Array:
         counts = sums.count(self.counted)
         results = self.results(sums, np.maximum(counts, 1).tolist())
         is_defined = np.array([result is not None for result in results], bool)
@@ -119,7 +119,7 @@ class Moment(MomentAggregate):
     def parts(self) -> tuple[AnyPart, ...]:
         return (*self._present, self._part)
 
-    def results(self, sums: Sums, counts: list[int]) -> list[float | None]:
+    def results(self, sums: PartSums, counts: list[int]) -> list[float | None]:
         compute = _MOMENTS[self.function][1]
         pairs = zip(counts, sums.totals(self._part), strict=True)
         return [compute(count, exact) if exact.is_finite else math.nan for count, exact in pairs]
@@ -188,7 +188,7 @@ class Bivariate(MomentAggregate):
     def parts(self) -> tuple[AnyPart, ...]:
         return (*self._present, Floating(self.x, 2), Floating(self.y, 2), Products(self.x, self.y))
 
-    def results(self, sums: Sums, counts: list[int]) -> list[float | None]:
+    def results(self, sums: PartSums, counts: list[int]) -> list[float | None]:
         compute = _BIVARIATE[self.function]
         of_x, of_y, products = (sums.totals(part) for part in self.parts[-3:])
         results: list[float | None] = []

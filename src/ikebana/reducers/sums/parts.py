@@ -18,7 +18,7 @@ from ikebana.encoding.columns import valid_flags
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.kernels import opcodes
 from ikebana.operators.program import NO_COLUMN, ProgramBuilder
-from ikebana.operators.registers import Column, Rows
+from ikebana.operators.registers import ColumnSlots, Rows
 from ikebana.reducers.sums.exact import LANE_SHIFTS, Totals, join, lanes_of, split
 from ikebana.reducers.sums.floats import BINS, Exact, ExactProduct, Numbers
 
@@ -94,7 +94,7 @@ class Whole(SumPart):
         return split(columns[self.column])
 
     def lower(self, program: ProgramBuilder, rows: Rows) -> list[int] | None:
-        column = Column(rows.columns[self.column].value, 0)
+        column = ColumnSlots(rows.columns[self.column].value, 0)
         shifts = LANE_SHIFTS[: self.width]
         slots = [program.evaluated(opcodes.SHIFT, rows.count, column, least=shift).value for shift in shifts[1:]]
         return [column.value, *slots]
@@ -193,7 +193,7 @@ def binned(parts: Iterable[AnyPart]) -> tuple[BinnedPart, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class Sums:
+class PartSums:
     """The sums of the parts of some groups."""
 
     rows: Lane
@@ -201,13 +201,13 @@ class Sums:
     exact: Mapping[BinnedPart, list[Any]]
 
     @staticmethod
-    def of_lanes(parts: Iterable[SumPart], lanes: Lane, exact: Mapping[BinnedPart, list[Any]]) -> Sums:
+    def of_lanes(parts: Iterable[SumPart], lanes: Lane, exact: Mapping[BinnedPart, list[Any]]) -> PartSums:
         """Sums from lanes: the first lane counts rows, the lanes of the parts follow in order."""
         by_part, at = {}, 1
         for part in parts:
             by_part[part] = lanes[at : at + part.width]
             at += part.width
-        return Sums(lanes[0], by_part, exact)
+        return PartSums(lanes[0], by_part, exact)
 
     def count(self, columns: tuple[str, ...]) -> Lane:
         """The number of rows in which none of some columns is null."""
@@ -231,17 +231,17 @@ class SumSlots:
     rows: int
     slots: Mapping[SumPart, Sequence[int]]
 
-    def count(self, columns: tuple[str, ...]) -> Column:
+    def count(self, columns: tuple[str, ...]) -> ColumnSlots:
         """The number of rows in which none of some columns is null."""
-        return Column(self.slots[Present(columns)][0] if columns else self.rows, 0)
+        return ColumnSlots(self.slots[Present(columns)][0] if columns else self.rows, 0)
 
-    def total(self, part: Whole) -> Column:
+    def total(self, part: Whole) -> ColumnSlots:
         """The exact sums of a column, if they have 64 bits."""
         slots, total = self.slots[part], self.program.slot()
         self.program.emit(opcodes.TOTAL, self.register, total, len(slots), *slots)
-        return Column(total, 0)
+        return ColumnSlots(total, 0)
 
-    def evaluated(self, opcode: int, *operands: Column, least: int = 0, greatest: int = 0) -> Column:
+    def evaluated(self, opcode: int, *operands: ColumnSlots, least: int = 0, greatest: int = 0) -> ColumnSlots:
         """A function of up to two columns."""
         return self.program.evaluated(opcode, self.register, *operands, least=least, greatest=greatest)
 

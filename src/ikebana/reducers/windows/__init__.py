@@ -4,7 +4,7 @@ from ikebana.reducers.windows.functions import DefaultValue, Extreme, Nth, Ntile
 from ikebana.reducers.windows.gathered import CountDistinct, Gathered, SumsCall
 from ikebana.reducers.windows.partitions import RUNNING, VALUE, WHOLE, Bound, Frame
 from ikebana.reducers.windows.reducer import WindowReducer
-from ikebana.reducers.windows.sessions import Session
+from ikebana.reducers.windows.sessions import SessionWindow
 
 __all__ = [
     "RUNNING",
@@ -20,7 +20,7 @@ __all__ = [
     "Ntile",
     "OverFrame",
     "Rank",
-    "Session",
+    "SessionWindow",
     "Shift",
     "SumsCall",
     "WindowCall",

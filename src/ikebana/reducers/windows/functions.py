@@ -28,7 +28,7 @@ from ikebana.expressions.core.buffers import is_true
 from ikebana.reducers.ordering import comparable, ranks_in_order
 from ikebana.reducers.sort_keys import SortKey
 from ikebana.reducers.sums.aggregates import Count, Mean, Sum
-from ikebana.reducers.sums.parts import SumPart, Sums
+from ikebana.reducers.sums.parts import PartSums, SumPart
 from ikebana.reducers.windows.partitions import RUNNING, Frame, Window, maxima
 
 Known = Mapping[str, pa.Field]
@@ -246,11 +246,11 @@ class OverFrame(WindowCall):
         lower, upper = window.frame(self.frame)
         wholes = [part for part in self.aggregate.parts if isinstance(part, SumPart)]
         lanes = {part: _sums_of_ranges(part.split(window.columns), lower, upper) for part in wholes}
-        sums = Sums(upper - lower, lanes, {})
+        sums = PartSums(upper - lower, lanes, {})
         has_floats = len(wholes) < len(self.aggregate.parts)
         return self._floats(window, sums) if has_floats else self.aggregate.finish(sums)
 
-    def _floats(self, window: Window, sums: Sums) -> pa.Array:
+    def _floats(self, window: Window, sums: PartSums) -> pa.Array:
         aggregate = self.aggregate
         assert isinstance(aggregate, Sum | Mean)
         column = window.columns[aggregate.column].cast(pa.float64())

@@ -18,7 +18,7 @@ from ikebana.reducers.gathering import ColumnCall, GatherCall, GroupedRows, Know
 from ikebana.reducers.sort_keys import SortKey
 from ikebana.reducers.sums.aggregates import Aggregate
 from ikebana.reducers.sums.floats import BINS
-from ikebana.reducers.sums.parts import Sums, binned, exact_sums, wholes
+from ikebana.reducers.sums.parts import PartSums, binned, exact_sums, wholes
 from ikebana.reducers.windows.functions import WindowCall
 from ikebana.reducers.windows.partitions import RUNNING, Frame, Window
 
@@ -68,7 +68,7 @@ class SumsCall(GatherCall):
         lanes = {part: added(part.split(rows.columns)) for part in wholes(parts)}
         group, slots, sums = self._bins(rows)
         exact = exact_sums(binned(parts), group, slots, sums, rows.groups)
-        return self.aggregate.finish(Sums(np.diff(ends), lanes, exact))
+        return self.aggregate.finish(PartSums(np.diff(ends), lanes, exact))
 
     def _bins(self, rows: GroupedRows) -> tuple[Lane, Lane, Lane]:
         """The group and the slot of each bin, and the sums of its lanes."""

@@ -15,7 +15,7 @@ from ikebana.reducers.windows.partitions import Window
 
 
 @dataclass(frozen=True)
-class Session(WindowCall):
+class SessionWindow(WindowCall):
     """The session of each row: from the first start to the last end of the intervals that it consists of.
 
     `column` has structs of a start and an end, none of them null, and rows are sorted by it.

@@ -47,7 +47,7 @@ Keys: TypeAlias = Mapping[str, Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Answer with this worker's `Shard` of a dataflow's result at a time.
+    """Answer with this worker's `ResultShard` of a dataflow's result at a time.
 
     With `wait`, answer when the result is complete at that time; otherwise fail if it is not. `hold` is the number of
     the hold that keeps the time readable, if it is not the last one. `keys` restricts the result to these keys, and
@@ -63,7 +63,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class ResultShard:
     """One worker's part of a dataflow's result: an Arrow table, and its part of the errors.
 
     The result is exact if the errors of all workers cancel out. If the request has a limit, `total` is the sum of the

@@ -78,7 +78,7 @@ class ToPrepare:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Check transactions, log those without problems, and answer with `Prepared` when the log is on disk.
+    """Check transactions, log those without problems, and answer with `PrepareVerdicts` when the log is on disk.
 
     Each transaction is checked against what is committed; one that has keys in common with an earlier one of the same
     request `conflicts`.
@@ -88,7 +88,7 @@ class Prepare:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PrepareVerdicts:
     """A worker's verdicts on the transactions of a `Prepare`, and the bytes in its log since the last snapshot.
 
     The verdict is None for a transaction with which the worker has nothing to do.

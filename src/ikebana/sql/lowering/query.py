@@ -20,13 +20,13 @@ from ikebana.sql.relation import SourceTable, column_names
 
 
 @dataclass(frozen=True, eq=False)
-class Lowered:
+class LoweredQuery:
     """A query as a collection, and the order in which its rows are displayed."""
 
     rows: Collection
     order: tuple[SortKey, ...] = ()
 
-    def renamed(self, names: Sequence[str]) -> Lowered:
+    def renamed(self, names: Sequence[str]) -> LoweredQuery:
         """The same query with other names for its columns."""
         columns = self.rows.columns
         if len(names) != len(columns) or len(set(names)) != len(names):
@@ -37,10 +37,10 @@ class Lowered:
             )
         new_names = dict(zip(columns, names, strict=True))
         rows = self.rows.select(**{new: old for old, new in new_names.items()})
-        return Lowered(rows, tuple(replace(key, column=new_names[key.column]) for key in self.order))
+        return LoweredQuery(rows, tuple(replace(key, column=new_names[key.column]) for key in self.order))
 
 
-def lower(planned: Planned, tables: Mapping[str, SourceTable]) -> Lowered:
+def lower(planned: Planned, tables: Mapping[str, SourceTable]) -> LoweredQuery:
     """The collection of a query over `tables`, by name; its columns have the names that the query gives them.
 
     Columns that have the same name are numbered (`column_names`).
@@ -57,4 +57,4 @@ def lower(planned: Planned, tables: Mapping[str, SourceTable]) -> Lowered:
         relation = lowering.relation(tree)
         outputs = listed_outputs(tree, relation)
         rows = relation.rows((name, relation.outputs[output]) for name, output in zip(names, outputs, strict=True))
-        return Lowered(rows, display_order(tree, dict(zip(outputs, names, strict=True))))
+        return LoweredQuery(rows, display_order(tree, dict(zip(outputs, names, strict=True))))

@@ -35,7 +35,7 @@ def with_sessions(lowering: Lowering, relation: Relation, groupings: Sequence[Tr
             by.append(unique_name("group", [name for name, _ in named]))
             named.append((by[-1], lowering.expression(grouping, relation.outputs)))
     merged = unique_name("session", [name for name, _ in named])
-    call = windows.Session(merged, interval)
+    call = windows.SessionWindow(merged, interval)
     reducer = windows.WindowReducer((SortKey(interval),), (call,))
     rows = relation.rows(named).arrange_by(relation.key(by)).reduce(reducer).rows()
     attributes = [(attribute, merged if attribute == session.expr_id else name) for attribute, name in columns]
