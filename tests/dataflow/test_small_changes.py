@@ -10,17 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ikebana.encoding import Schema
 from ikebana.engine import Engine, Table, View
 from ikebana.engine.collection import Collection
 from ikebana.errors import DataflowError, TimeError
 from ikebana.operators import join
-from ikebana.operators.exchange import split
 from ikebana.plan import reachability
 from ikebana.runtime.channels import Channels
 from ikebana.runtime.messages import PROGRAM_MESSAGES
 from ikebana.runtime.staging import stages
-from ikebana.trace import Updates
 from tests.dataflow.harness import cluster_of
 
 PAIR = {"k": pa.int64(), "v": pa.int64()}
@@ -152,23 +149,6 @@ def test_oracle_joins_of_what_is_empty_for_a_while(seed: int, few: int, monkeypa
             for _ in range(r.randint(1, 3)):
                 change()
             assert shown(view) == joined(rows["stream"], rows["table"], rows["other"])
-
-
-# Exchanges.
-
-
-@pytest.mark.parametrize("shards", [1, 2, 5])
-def test_shares_are_all_there_is_and_none_is_empty(shards: int) -> None:
-    schema = Schema({"k": pa.int64()}, {"v": pa.string()})
-    for keys in ([7], [7, 7, 7], list(range(30))):
-        updates = Updates.of(schema, {"k": keys, "v": [str(k) for k in keys]}, (0,))
-        parts = split(updates, shards)
-        assert len(parts) == shards
-        shares = [part for part in parts if part is not None]
-        assert all(len(part) for part in shares)
-        assert sorted(triple for part in shares for triple in part.triples()) == sorted(updates.triples())
-        owners = [set(np.unique(part.key).tolist()) for part in shares]
-        assert sum(map(len, owners)) == len(set(keys))
 
 
 # Waiting.

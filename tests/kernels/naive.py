@@ -291,6 +291,22 @@ def shard_rows(lane: list[int], shards: int) -> list[int]:
 
 
 # Payload.
+def partition_order(numbers: list[int], parts: int) -> tuple[list[int], list[int]]:
+    """The rows with each number, one number after the other, and where the rows of each number start and end."""
+    order = sorted(range(len(numbers)), key=lambda row: numbers[row])
+    return order, [sum(number < part for number in numbers) for part in range(parts + 1)]
+
+
+def partition_words(lane: list[int], numbers: list[int], parts: int) -> list[list[int]]:
+    """The entries of the rows with each number."""
+    return [[entry for entry, number in zip(lane, numbers, strict=True) if number == part] for part in range(parts)]
+
+
+def partition_halves(lane: list[int], numbers: list[int], parts: int) -> list[list[int]]:
+    """The entries of the rows with each number."""
+    return partition_words(lane, numbers, parts)
+
+
 def gather_words(a: list[list[int]], b: list[list[int]], rows: list[int]) -> list[list[int]]:
     """The named rows, each of equally many words; b's rows are numbered after a's."""
     return [(a + b)[row] for row in rows]

@@ -109,10 +109,16 @@ def gather_lane(lane: Array, rows: Array) -> Any:
 
 def concat_diffs(parts: Sequence[Lane]) -> Lane:
     """Return the diff lanes of all parts, one after the other; they stay constant if all are the same constants."""
+    joined = common_diffs(parts)
+    return np.concatenate(parts, axis=1) if joined is None else joined
+
+
+def common_diffs(parts: Sequence[Lane]) -> Lane | None:
+    """Return constant diff lanes for the rows of all parts, if all of them have the same constants."""
     first, rows = parts[0], sum(part.shape[1] for part in parts)
     if rows and all(is_constant(part) and part.shape[1] and (part[:, 0] == first[:, 0]).all() for part in parts):
         return constant_diffs(first[:, 0].copy(), rows)
-    return np.concatenate(parts, axis=1)
+    return None
 
 
 def are_positive(diffs: Lane) -> bool:

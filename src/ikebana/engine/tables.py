@@ -52,7 +52,7 @@ from ikebana.engine.results import At, LookupIndex, Result
 from ikebana.engine.thread_transactions import current_transaction, enter_transaction, leave_transaction
 from ikebana.errors import DataflowError, DroppedError, SchemaError, WaitTimeoutError, WorkerLostError
 from ikebana.operators.changes import Changes, Fields
-from ikebana.operators.exchange import split_by_shard
+from ikebana.operators.partition import split_rows
 from ikebana.plan import ir
 from ikebana.runtime.messages import Push, TableSpec
 from ikebana.runtime.staging import owners, stages
@@ -381,7 +381,7 @@ class Table(Collection):
             return
         key, size, named = self.spec.schema.key, self._coordinator.cluster.size, changes.named
         owned_by = owners(self.spec.schema, [named[field.name] for field in key.fields], size)
-        for worker, part in enumerate(split_by_shard(changes, owned_by, size)):
+        for worker, part in enumerate(split_rows(changes, owned_by, size)):
             if part is not None:
                 yield worker, part
 

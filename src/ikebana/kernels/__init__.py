@@ -31,6 +31,7 @@ MODULES = {
     "hashing": ("hash_bytes", "hash_integers", "shard_rows"),
     "match": ("expand_pairs", "expand_ranges", "match_keys"),
     "merge": ("merge_rows", "merge_untimed", "merge_untimed_sums"),
+    "partition": ("partition_halves", "partition_order", "partition_words"),
     "program": ("run_program",),
     "search": ("search_parts",),
     "seek": ("narrow_ranges", "seek_ranges", "seek_sampled"),
@@ -106,6 +107,9 @@ narrow_ranges: Any = _Kernel("narrow_ranges")
 order_packed: Any = _Kernel("order_packed")
 pack_leading: Any = _Kernel("pack_leading")
 pack_rows: Any = _Kernel("pack_rows")
+partition_halves: Any = _Kernel("partition_halves")
+partition_order: Any = _Kernel("partition_order")
+partition_words: Any = _Kernel("partition_words")
 radix_sorted: Any = _Kernel("radix_sorted")
 rank_times: Any = _Kernel("rank_times")
 receive_rows: Any = _Kernel("receive_rows")

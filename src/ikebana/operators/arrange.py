@@ -223,8 +223,7 @@ class ArrangeStream(Maintainer):
         updates = (changes.keyed(self.out.schema) for changes in self._stream.parts)
         if self._exchange is None:
             return updates
-        parts = list(updates)
-        return (yield from self._exchange.by_key(Updates.concat(parts) if parts else None))
+        return (yield from self._exchange.by_key(list(updates)))
 
     def lower(self, program: ProgramBuilder) -> bool:
         source, index = program.stream(self._stream), program.index(self.out.schema, self.trace)

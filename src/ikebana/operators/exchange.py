@@ -13,14 +13,10 @@ missing. Operators know nothing about transports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
-from ikebana.encoding.lanes import Lane
-from ikebana.kernels import shard_rows
+from ikebana.operators.partition import split_updates
 from ikebana.trace import Updates
 
 Parts = list[Updates | None]
@@ -35,9 +31,9 @@ class Exchange:
     all_to_all: Callable[[Parts], Generator[object, None, Parts]]
     """Send each worker its part; return the parts that all workers have sent here."""
 
-    def by_key(self, updates: Updates | None) -> Generator[object, None, list[Updates]]:
-        """Send each update to the worker that owns its key; return the updates that arrive here."""
-        return self._received([None] * self.workers if updates is None else split(updates, self.workers))
+    def by_key(self, parts: Sequence[Updates]) -> Generator[object, None, list[Updates]]:
+        """Send each update of some parts to the worker that owns its key; return the updates that arrive here."""
+        return self._received(split_updates(parts, self.workers))
 
     def broadcast(self, updates: Updates) -> Generator[object, None, list[Updates]]:
         """Send all updates to every worker; return the updates that arrive here."""
@@ -46,16 +42,3 @@ class Exchange:
     def _received(self, parts: Parts) -> Generator[object, None, list[Updates]]:
         received = yield from self.all_to_all(parts)
         return [part for part in received if part is not None]
-
-
-def split(updates: Updates, shards: int) -> Parts:
-    """The updates of each shard, by key lane; None for a shard without any."""
-    return split_by_shard(updates, shard_rows(updates.key, shards), shards)
-
-
-def split_by_shard(rows: Any, shard_of: Lane, shards: int) -> list[Any]:
-    """The rows of each shard, by `take`, where `shard_of` has the shard of each row; None for a shard without rows."""
-    counts = np.bincount(shard_of, minlength=shards).tolist()
-    if len(rows) in counts:
-        return [rows if count else None for count in counts]
-    return [rows.take(np.flatnonzero(shard_of == shard)) if count else None for shard, count in enumerate(counts)]

@@ -65,11 +65,9 @@ class Lookup(Operator[Stream]):
     def visit(self, span: Span) -> Steps:
         """Send the changes to the workers that own their keys, and probe the arrangement there."""
         changes = self._source.changes
-        updates = changes.keyed(self._schema) if len(changes) else None
-        if self._exchange is None:
-            arrived = [] if updates is None else [updates]
-        else:
-            arrived = yield from self._exchange.by_key(updates)
+        arrived = [changes.keyed(self._schema)] if len(changes) else []
+        if self._exchange is not None:
+            arrived = yield from self._exchange.by_key(arrived)
         parts = self._pending.pop(span)
         if arrived:
             probes = probes_of(Updates.concat(arrived))

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from ikebana.operators.changes import Changes
+from ikebana.operators.partition import split_rows
 from ikebana.operators.span import Rounds, Span
 from ikebana.trace import time_tables
 
@@ -23,14 +26,17 @@ class PendingChanges:
         """Keep the changes at later rounds than the visit's; return the others."""
         if not span.rounds or not len(changes):
             return changes
-        rounds = changes.times[:, 1:]
-        now = (rounds == span.rounds).all(axis=1)
-        if not now.all():
-            distinct, position = time_tables.distinct_times(rounds)
-            for at, later in enumerate(distinct.tolist()):
-                if tuple(later) != span.rounds:
-                    self.put(changes.at_times(position == at).pruned(), tuple(later))
-        return changes.at_times(now).pruned()
+        if (changes.times[:, 1:] == span.rounds).all():
+            return changes.pruned()
+        distinct, position = time_tables.distinct_times(changes.times[:, 1:])
+        parts = split_rows(changes, position.astype(np.int64)[changes.tix], len(distinct))
+        present = changes.slice(0, 0)
+        for rounds, part in zip(map(tuple, distinct.tolist()), parts, strict=True):
+            if rounds == span.rounds:
+                present = part or present
+            elif part is not None:
+                self.put(part.pruned(), rounds)
+        return present.pruned()
 
     def put(self, changes: Changes, rounds: Rounds) -> None:
         """Keep changes until some rounds are visited."""

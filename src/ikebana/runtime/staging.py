@@ -32,7 +32,7 @@ from ikebana.encoding.lanes import Array, Lane
 from ikebana.errors import SchemaError
 from ikebana.kernels import shard_rows
 from ikebana.operators.changes import Fields
-from ikebana.operators.exchange import split_by_shard
+from ikebana.operators.partition import split_rows
 from ikebana.runtime.messages import Stage, TableSpec
 
 INSERT, UPSERT, DELETE = range(3)
@@ -109,7 +109,7 @@ def split_by_owner(table: TableSpec, rows: StagedRows, workers: int, stream_work
         return {}
     if workers == 1 or table.schema is None:
         return _spread(rows, workers, stream_worker % workers)
-    parts = split_by_shard(rows, owners(table.schema, rows.columns, workers), workers)
+    parts = split_rows(rows, owners(table.schema, rows.columns, workers), workers)
     return {worker: part for worker, part in enumerate(parts) if part is not None}
 
 

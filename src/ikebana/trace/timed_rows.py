@@ -99,12 +99,8 @@ class TimedRows(ABC):
         first = parts[0]
         if len(parts) == 1:
             return first
-        times, positions = time_tables.distinct_times(np.concatenate([part.times for part in parts]))
-        starts = np.cumsum([0, *(len(part.times) for part in parts)])
-        if len(times) == 1:
-            tix = constant(0, sum(map(len, parts)), np.int32)
-        else:
-            tix = np.concatenate([positions[start:][part.tix] for start, part in zip(starts, parts, strict=False)])
+        times, tixes = common_times(parts)
+        tix = constant(0, sum(map(len, parts)), np.int32) if len(times) == 1 else np.concatenate(tixes)
         diffs = concat_diffs([part.diffs for part in parts])
         return first._with(times=times, tix=tix, diffs=diffs, **cls._joined(parts))
 
@@ -112,3 +108,11 @@ class TimedRows(ABC):
     @abstractmethod
     def _joined(cls, parts: Sequence[Self]) -> dict[str, Any]:
         """Return the data of all parts, by field."""
+
+
+def common_times(parts: Sequence[TimedRows]) -> tuple[Lane, list[Index]]:
+    """Return one table of times for the rows of all parts, and the positions of their times in it, part by part."""
+    times, positions = time_tables.union([part.times for part in parts])
+    if len(times) == 1:
+        return times, [constant(0, len(part), np.int32) for part in parts]
+    return times, [own[part.tix] for own, part in zip(positions, parts, strict=True)]
