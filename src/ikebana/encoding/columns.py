@@ -307,8 +307,7 @@ def ordered_bits(array: pa.Array, field: pa.Field) -> Any:
     if types.is_boolean(kind) or types.is_unsigned_integer(kind):
         out = _raw(array).astype(np.uint64)
     elif types.is_floating(kind):
-        raw = _raw(canonical_floats(array))
-        unsigned = raw.view(f"uint{width}").astype(np.uint64)
+        unsigned = _canonical_values(array).view(f"uint{width}").astype(np.uint64)
         out = np.where(unsigned & sign, ~unsigned, unsigned | sign)
     else:
         out = _raw(array).astype(np.int64).view(np.uint64) ^ sign
@@ -367,8 +366,17 @@ def integers_to_short_decimals(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def canonical_floats(array: pa.Array) -> pa.Array:
     """Return the column with -0.0 replaced by 0.0, and all NaNs by the same NaN."""
-    array = pc.if_else(pc.equal(array, 0.0), pa.scalar(0.0, array.type), array)
-    return pc.if_else(pc.is_nan(array), pa.scalar(np.nan, array.type), array)
+    return from_numpy(array.type, _canonical_values(array), arrow.validity(array))
+
+
+def _canonical_values(array: pa.Array) -> Array:
+    """Return the values of `canonical_floats`; arbitrary ones where the column is null."""
+    with np.errstate(invalid="ignore"):  # signaling NaNs
+        values = _raw(array) + 0.0  # -0.0 + 0.0 is 0.0
+    is_nan = np.isnan(values)
+    if is_nan.any():
+        values[is_nan] = np.nan
+    return values
 
 
 def _raw(array: pa.Array) -> Array:
