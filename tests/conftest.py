@@ -61,6 +61,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture
+def small_sweeps_are_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let small sweeps run as programs, whatever IKEBANA_FUSE says: for tests that count programs."""
+    from ikebana.runtime import program
+
+    monkeypatch.setattr(program, "FUSE", "small")
+
+
 @pytest.fixture(scope="module")
 def forked_workers() -> Iterator[None]:
     """Let clusters of processes fork their workers from a process that has imported everything, which is quick."""

@@ -228,6 +228,7 @@ def test_a_table_that_does_not_fit_is_refused() -> None:
         assert set(engine.tables) == {"t"} and not engine.views
 
 
+@pytest.mark.usefixtures("small_sweeps_are_programs")
 def test_small_changes_run_as_compiled_programs() -> None:
     with Engine() as engine:
         program = load(engine, CLOSURE + ".decl next(x: number)  next(x + 1) :- tc(x, y), x < y.  .output next")

@@ -202,6 +202,7 @@ def test_closing_takes_the_rows_of_an_opening_back(closure: Program) -> None:
         answer.rows()
 
 
+@pytest.mark.usefixtures("small_sweeps_are_programs")
 def test_openings_run_as_compiled_programs(closure: Program) -> None:
     for question in ("tc(x, ?)", "tc(?, x)"):
         query = closure.query(question)

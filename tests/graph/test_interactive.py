@@ -307,6 +307,7 @@ def flow_of(world: World, query: GraphQuery[Any]) -> Dataflow:
     return worker.flows[query._view.dataflow]
 
 
+@pytest.mark.usefixtures("small_sweeps_are_programs")
 @pytest.mark.parametrize("ids", sorted(IDS))
 @pytest.mark.parametrize("name", ["look_up", "neighbours", "two_hops", "paths"])
 def test_openings_and_changes_run_as_programs(name: str, ids: str) -> None:

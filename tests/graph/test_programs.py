@@ -232,6 +232,7 @@ AS_PROGRAMS = [
 """Those without loops in loops, whose steps all have instructions."""
 
 
+@pytest.mark.usefixtures("small_sweeps_are_programs")
 @pytest.mark.parametrize(
     ("name", "further"),
     [*((name, ()) for name in AS_PROGRAMS), ("shortest_paths", ("weight",))],
