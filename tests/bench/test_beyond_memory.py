@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from ikebana.cli import main
+from ikebana.runtime.program import FUSE
 from tests.spilling import IN_MEMORY
 
 pytestmark = pytest.mark.usefixtures("forked_workers")
 
 
+@pytest.mark.skipif(FUSE != "small", reason="visits need more memory than the limit")
 def test_spilled_tables_are_compared_with_those_in_memory(tmp_path: Path) -> None:
     file = tmp_path / "out.json"
     options = ["--rows=120_000", "--text=300", "--chunk=8_000", "--memory=20", "--spill=1", "--lookups=20"]
