@@ -274,9 +274,14 @@ class _Heartbeat:
                 hint="connect again: everything that was acknowledged is stored",
             )
 
-    def release(self) -> None:
+    def stop(self) -> None:
+        """Renew it no more; others take over once they have waited for the time of a lease."""
         self._stopped.set()
         self._thread.join()
+
+    def release(self) -> None:
+        """Stop, and let others take over at once."""
+        self.stop()
         write_json(self._directory, self._claim.heartbeat_path, "released")
 
 
