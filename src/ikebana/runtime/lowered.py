@@ -57,8 +57,10 @@ class LoweredDataflow:
         return self.program
 
     def drop(self) -> None:
-        """Release the program."""
-        self.program = None
+        """Release the program, and the traces that it reads and writes."""
+        if self.program is not None:
+            self.program.drop()
+            self.program = None
 
     def _written(self, *, calls_reducers: bool = True) -> Program | None:
         """The operators that can be written as instructions, as a program; None if it would do nothing."""

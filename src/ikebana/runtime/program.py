@@ -140,10 +140,21 @@ class Program:
         self._input_counts = np.array([register.count for _, register in builder.inputs], np.intp)
         self._growth = None if builder.has_loop else RowsPerInput()
         self._added = RowsAdded(self._written)
+        self._is_dropped = False
         self.rows_read = 0  # of the inputs
         self._reads_groups = builder.reads_groups
         self.has_large_groups = False
         """Whether registers lacked room in a program that reads groups as a whole: visits should read them."""
+
+    def drop(self) -> None:
+        """Release the traces, at once: the program is part of cycles of references, so it stays for a while.
+
+        It is not run any more.
+        """
+        self._is_dropped = True
+        del self._trace
+        for traces in (self._traces, self._written, self._hashed):
+            traces.clear()
 
     def run(self, lower: int, upper: int) -> int:
         """Complete the epochs from `lower` on, at most up to `upper`; return the epoch that was reached.
@@ -301,7 +312,9 @@ class Program:
         return self.proceed(workspace, epoch, stop.resume if round_ < 0 else stop.loop)
 
     def undo(self, workspace: Workspace, epoch: int) -> None:
-        """Restore what the program has written."""
+        """Restore what the program has written, unless it was dropped, with the traces."""
+        if self._is_dropped:
+            return
         workspace.state[opcodes.PC] = -1
         self._find_traces(workspace)
         self._run(workspace, epoch)
