@@ -32,9 +32,11 @@ class PendingChanges:
         parts = split_rows(changes, position.astype(np.int64)[changes.tix], len(distinct))
         present = changes.slice(0, 0)
         for rounds, part in zip(map(tuple, distinct.tolist()), parts, strict=True):
+            if part is None:
+                continue
             if rounds == span.rounds:
-                present = part or present
-            elif part is not None:
+                present = part
+            else:
                 self.put(part.pruned(), rounds)
         return present.pruned()
 
