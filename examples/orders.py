@@ -193,7 +193,7 @@ def join_late(session: Session, shop: Shop, views: dict[str, View]) -> None:
 def fail_and_heal(session: Session) -> None:
     """Let one answer fail on a bad row, and correct the row."""
     orders, coupons = session.table("orders"), session.view("coupons", FRAGILE_QUESTION)
-    row = orders.lookup_rows(order_id=0).to_pylist()[0]
+    row = orders.lookup(order_id=0).to_pylist()[0]
     console.print(f"[bold]An answer that fails, and heals[/bold]\n[dim]{FRAGILE_QUESTION}[/dim]")
     console.print(f"  before: {coupons.first()['percent']}")
     orders.upsert({**row, "coupon": "ten"})

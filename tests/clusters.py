@@ -122,15 +122,18 @@ def interrupted(
     expected: type[BaseException] = KeyboardInterrupt,
     seconds: float = SOON,
 ) -> None:
-    """Interrupt a call that waits as soon as a condition holds; the condition holds only while the call waits."""
+    """Interrupt a call that waits as soon as a condition holds, but not before the call has begun."""
+    has_begun = threading.Event()
 
     def watch() -> None:
+        has_begun.wait()
         assert within(seconds, lambda: bool(when()))
         interrupt()
 
     thread = threading.Thread(target=watch)
     thread.start()
     try:
+        has_begun.set()
         wait()
     except expected:
         thread.join()

@@ -11,12 +11,19 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.profiles import EXAMPLES, PROFILE
 
 for name, examples in EXAMPLES.items():
-    settings.register_profile(name, max_examples=examples, deadline=None, derandomize=False, print_blob=True)
+    settings.register_profile(
+        name,
+        max_examples=examples,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],  # a busy machine is slow, and so is the first use of a kernel
+        derandomize=False,
+        print_blob=True,
+    )
 settings.load_profile(PROFILE)
 
 SPARK = {
@@ -67,6 +74,15 @@ def small_sweeps_are_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     from ikebana.runtime import program
 
     monkeypatch.setattr(program, "FUSE", "small")
+
+
+@pytest.fixture
+def no_garbage_collection() -> Iterator[None]:
+    """Let objects be freed by their reference counts alone."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture(scope="module")

@@ -132,7 +132,7 @@ class BeyondMemory(Scenario[BeyondMemoryParameters]):
         seconds, is_right = [], True
         for id_ in np.random.default_rng(seed).integers(0, work.loaded, count).tolist():
             watch = Stopwatch()
-            rows = work.table.lookup_rows(id=id_)
+            rows = work.table.lookup(id=id_)
             seconds.append(watch.seconds * 1e3)
             is_right &= rows.equals(work.rows([id_]))
         self.verify(is_right, "look-ups return the rows as they were last changed")

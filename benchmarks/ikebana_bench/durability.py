@@ -180,7 +180,7 @@ class Durability(Scenario[DurabilityParameters]):
         watch = Stopwatch()
         loaded.insert(content)
         side.load_seconds.append(watch.seconds)
-        self.verify(loaded.lookup_rows(id=0).num_rows == 1, "the loaded rows can be read")
+        self.verify(loaded.lookup(id=0).num_rows == 1, "the loaded rows can be read")
         if inserts is None:
             side.beside += insert_beside(side.table, len(side.beside), partial(take_snapshot, side.engine))
         else:

@@ -64,13 +64,13 @@ class Healing(Scenario[HealingParameters]):
                 watch, before = Stopwatch(), engine.cluster
                 self._kill(engine, at % parameters.workers)
                 while engine.cluster is before:
-                    found = table.lookup_rows(id=0).num_rows
+                    found = table.lookup(id=0).num_rows
                 answered.append(watch.seconds)
                 self.verify(found == 1, "the table answers again")
                 engine.wait()
                 complete.append(watch.seconds)
             writer.stop()
-            inserted = table.lookup_rows(id=writer.inserted).num_rows
+            inserted = table.lookup(id=writer.inserted).num_rows
             self.verify(inserted == len(writer.inserted), "all inserted rows are there")
             recovered = engine.recovered
             assert recovered is not None

@@ -51,7 +51,7 @@ PEER_MESSAGES = {
     "failed": [messages.Failed("view", 0, "ValueError: no")],
 }
 COMMANDS = {
-    "create input": messages.CreateInput("edges", FIELDS),
+    "create input": messages.CreateInput("edges", FIELDS, "input edges"),
     "push few": messages.Push("edges", changes(4)),
     "push many": messages.Push("edges", changes(MANY)),
     "advance": messages.Advance(7),
@@ -229,6 +229,16 @@ def test_small_tables_of_any_kind(array: pa.Array) -> None:
         received = codec.decode(codec.encode(part))
         received.validate(full=True)
         assert received.equals(part, check_metadata=True)
+
+
+@pytest.mark.parametrize("array", KINDS.values(), ids=KINDS.keys())
+def test_few_staged_rows_of_any_kind(array: pa.Array) -> None:
+    for start, end in [(0, 40), (3, 4), (9, 33), (20, 20)]:
+        columns = (pa.array(np.arange(start, end)), array[start:end])
+        received = codec.decode(codec.encode(messages.Stage(5, "people", ("driver", 1), 0, columns, 1)))
+        for column, sent in zip(received.columns, columns, strict=True):
+            column.validate(full=True)
+            assert column.type == sent.type and column.equals(sent) and column.null_count == sent.null_count
 
 
 def test_slices_are_sent_from_where_they_are() -> None:

@@ -7,6 +7,7 @@ every trace. All tests also say that programs were really run.
 from __future__ import annotations
 
 import gc
+import itertools
 import random
 import re
 import weakref
@@ -28,6 +29,7 @@ from ikebana.engine.collection import Collection, ExtensionIndex
 from ikebana.errors import EvaluationError
 from ikebana.expressions import Column, Literal
 from ikebana.expressions.core import builders
+from ikebana.expressions.core.base import Call
 from ikebana.operators.expression_steps import Computed, Predicate, RowCondition
 from ikebana.runtime import program as fusing
 from ikebana.runtime.dataflow import Dataflow
@@ -255,7 +257,7 @@ QUERIES: dict[str, Callable[[Collection, Collection], Collection]] = {
     "seen through views": lambda a, b: (
         texts(a).arrange("k").filter(few(texts(a), "text")).select(chosen="text").join(texts(b).arrange("k").negate())
     ),
-    "lookups of texts": lambda a, b: texts(a).lookup(texts(b).select("text", other="k").arrange("text")),
+    "lookups of texts": lambda a, b: texts(a).half_join(texts(b).select("text", other="k").arrange("text")),
     "extension": lambda a, b: a.select("k", x="v").extend(
         "both",
         [
@@ -364,6 +366,69 @@ def test_oracle_views_installed_while_programs_wait_for_each_other() -> None:
             second = engine.install("second", pairs.sum("k", "v"))
             assert read(second) == {(1, 6): 1, (2, 5): 1, (3, 3): 1, (4, 4): 1, (5, 5): 1}, actions
             assert programs_run(engine)
+
+
+def answers_of_expressions(
+    field: pa.Field, values: list[Any], expression: Callable[[Column], Call]
+) -> tuple[list[dict[Any, int]], bool]:
+    """How often each value is given with each result, by visits and by programs; whether the programs called Arrow."""
+    results: list[dict[Any, int]] = []
+    is_called = False
+    for mode in ("never", "always"):
+        with fused(mode), Engine() as engine:
+            source = engine.input("source", [field])
+            given = column(source, field.name)
+            computed = source.step(Computed(((field.name, given), ("result", expression(given)))))
+            view = engine.install("view", computed.count([field.name, "result"]))
+            source.insert({field.name: values[:1]})
+            engine.advance()
+            read(view)
+            with patch.object(fusing.Program, "_call", autospec=True, side_effect=fusing.Program._call) as call:
+                source.insert({field.name: [*values, None]})
+                engine.advance()
+                results.append(read(view))
+            is_called = call.called
+    return results, is_called
+
+
+TEXTS = ["".join(letters) for length in range(5) for letters in itertools.product("abé%", repeat=length)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_called"),
+    [("a%", False), ("%a%é%", False), ("a%b", False), ("ab", False), ("a_%", True), ("a\\%b", True)],
+)
+def test_oracle_like_in_programs(pattern: str, is_called: bool) -> None:
+    """Programs match patterns without placeholders for one character, and call Arrow for others."""
+    constant = Literal(pa.string(), False, pattern)
+    results, called = answers_of_expressions(
+        pa.field("text", pa.string()), TEXTS, lambda text: Call(pa.bool_(), True, "Like", (text, constant))
+    )
+    assert results[0] == results[1] and any(is_like for _, is_like, _ in results[0])
+    assert called == is_called
+
+
+@pytest.mark.parametrize(
+    ("first", "length", "is_called"), [(1, 2, False), (0, 3, False), (3, 9, False), (2, 0, False), (-2, 1, True)]
+)
+def test_oracle_substrings_in_programs(first: int, length: int, is_called: bool) -> None:
+    """Programs take characters counted from the start, and call Arrow for those counted from the end."""
+    places = (Literal(pa.int32(), False, first), Literal(pa.int32(), False, length))
+    results, called = answers_of_expressions(
+        pa.field("text", pa.string()), TEXTS, lambda text: Call(pa.string(), True, "Substring", (text, *places))
+    )
+    assert results[0] == results[1] and called == is_called
+
+
+@pytest.mark.parametrize(
+    "target", [pa.decimal128(38, 2), pa.decimal128(5, 1), pa.decimal128(3, 0), pa.decimal128(9, 4)]
+)
+def test_oracle_decimals_are_rounded_in_programs(target: pa.DataType) -> None:
+    numbers = [Decimal(number).scaleb(-3) for number in (0, 4, 5, -5, 45, -45, 1_449, 1_450, -1_450, 1_500, 99_949)]
+    results, called = answers_of_expressions(
+        pa.field("number", pa.decimal128(12, 3)), numbers, lambda number: builders.cast(number, target)
+    )
+    assert results[0] == results[1] and not called
 
 
 # Failure.

@@ -215,7 +215,7 @@ def test_rules_derive_into_a_relation_that_is_a_table() -> None:
         program = load(engine, ".decl edge(x: number, y: number)  edge(y, x) :- edge(x, y).", relations={"edge": edges})
         edges.insert({"a": [1], "b": [2]})
         assert program.relation("edge").rows() == {(1, 2), (2, 1)}
-        assert edges.lookup_rows(a=2).num_rows == 0  # the table has its own rows only
+        assert edges.lookup(a=2).num_rows == 0  # the table has its own rows only
 
 
 def test_a_table_that_does_not_fit_is_refused() -> None:

@@ -217,7 +217,7 @@ def test_an_engine_gives_up_if_workers_die_again_and_again(place: Path, countdow
             with pytest.raises(WorkerLostError, match=r"not replaced again(.|\n)*died 3 times within 60 s"):
                 table.insert({"k": [7], "v": [0]})
     with Engine(storage=str(place)) as engine:
-        assert engine.tables["t"].lookup_rows(k=[0, 1, 7]).num_rows == 2
+        assert engine.tables["t"].lookup(k=[0, 1, 7]).num_rows == 2
 
 
 def test_workers_that_are_not_to_be_replaced(place: Path, countdown: Countdown) -> None:
@@ -233,7 +233,7 @@ def test_what_was_recovered_and_how_long_it_took(place: Path, countdown: Countdo
     with engine:
         table.insert({"k": range(100), "v": [0] * 100})
         kill(engine)
-        assert table.lookup_rows(k=5).num_rows == 1
+        assert table.lookup(k=5).num_rows == 1
         recovered = engine.recovered
         assert recovered is not None and recovered.reason.startswith("worker 0 has died")
         assert (recovered.tables, recovered.batch_rows + recovered.log_rows, recovered.epoch) == (1, 100, 0)
@@ -249,11 +249,11 @@ def test_a_transaction_that_has_staged_rows_is_refused_and_the_next_one_is_not(
         transaction = engine.transaction()
         transaction.insert(table, {"k": [1], "v": [1]})
         kill(engine)
-        assert table.lookup_rows(k=1).num_rows == 0
+        assert table.lookup(k=1).num_rows == 0
         with pytest.raises(WorkerLostError, match="nothing of the transaction was applied"):
             transaction.commit()
         table.insert({"k": [1], "v": [2]})
-        assert table.lookup_rows(k=1)["v"].to_pylist() == [2]
+        assert table.lookup(k=1)["v"].to_pylist() == [2]
 
 
 def load_compacted(storage: Any) -> Callable[..., Any]:
@@ -390,7 +390,7 @@ def test_positions_of_streams_survive(place: Path, countdown: Countdown) -> None
             transaction.note = {"position": ["t#1 s", 4]}
             table.insert({"k": [1], "v": [1]})
         kill(engine)
-        table.lookup_rows(k=1)
+        table.lookup(k=1)
         engine.storage.store_note({"position": ["t#1 s", 5]})  # type: ignore[union-attr]
     with Engine(storage=str(place)) as engine:
         assert engine.storage is not None and engine.storage.positions == {"t#1 s": 5}

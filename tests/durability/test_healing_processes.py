@@ -134,7 +134,7 @@ def test_an_idle_engine_heals_by_itself(engine: Engine) -> None:
     kill(engine, 0)
     assert within(SOON, lambda: pids(engine) != before)
     assert engine.recovered is not None and "SIGKILL" in engine.recovered.reason
-    assert table.lookup_rows(id=1).num_rows == 1 and all_end(before)
+    assert table.lookup(id=1).num_rows == 1 and all_end(before)
 
 
 @pytest.fixture
@@ -180,11 +180,11 @@ def test_an_interrupt_while_workers_are_replaced(place: Path, slow_start: thread
 
         def call() -> None:
             calling.set()
-            table.lookup_rows(id=1)
+            table.lookup(id=1)
 
         interrupted(call, lambda: calling.is_set() and not time.sleep(0.3))
         slow_start.set()
-        assert table.lookup_rows(id=1).num_rows == 1
+        assert table.lookup(id=1).num_rows == 1
         kill(engine)
     assert within(SOON, lambda: workers_below() == before)
 
@@ -203,12 +203,12 @@ def test_closing_while_workers_are_replaced(place: Path, slow_start: threading.E
     waiting.join(SOON)
     assert not waiting.is_alive() and within(SOON, lambda: workers_below() == before)
     with Engine(storage=str(place)) as again:
-        assert again.tables["t"].lookup_rows(id=1).num_rows == 1
+        assert again.tables["t"].lookup(id=1).num_rows == 1
 
 
 def _until_error(table: Table) -> None:
     try:
         while True:
-            table.lookup_rows(id=1)
+            table.lookup(id=1)
     except IkebanaError:
         return

@@ -293,7 +293,7 @@ def test_an_acknowledgement_in_a_transaction_is_part_of_it(place: Path) -> None:
     with quiet(), open_(place) as engine:
         table, view = small(engine)
         assert [epoch for epoch, _ in items(view.changes(name="exact"))] == [engine.epoch - 1]
-        assert engine.tables["sums"].lookup_rows(epoch=first).num_rows == 1
+        assert engine.tables["sums"].lookup(epoch=first).num_rows == 1
 
 
 def test_a_callback_acknowledges(place: Path) -> None:

@@ -77,7 +77,7 @@ def test_what_is_refused() -> None:
         with pytest.raises(DroppedError):
             table.insert({"k": [1]})
         new.insert({"k": [1], "x": [2]})
-        assert view.to_arrow().to_pylist() == [{"k": 1}] and new.lookup_rows(k=1).to_pylist() == [{"k": 1, "x": 2}]
+        assert view.to_arrow().to_pylist() == [{"k": 1}] and new.lookup(k=1).to_pylist() == [{"k": 1, "x": 2}]
         again = engine.install("again", table.select(renamed="k"))
         new.delete({"k": [1]})
         assert again.to_arrow().num_rows == view.to_arrow().num_rows == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from unittest.mock import patch
 from weakref import WeakSet, WeakValueDictionary
@@ -11,7 +11,9 @@ from weakref import WeakSet, WeakValueDictionary
 import pyarrow as pa
 import pytest
 
+from ikebana.cluster.connections import WorkerConnections
 from ikebana.cluster.inprocess import InProcess
+from ikebana.cluster.processes import Processes
 from ikebana.engine import Engine, Table
 from ikebana.errors import DataflowError
 from ikebana.plan import ir
@@ -95,3 +97,57 @@ def test_many_installs_leave_nothing_behind(
     after = sizes(engine)
     assert after.pop("nodes") <= before.pop("nodes")  # those of other engines of this process may be gone by now
     assert after == before
+
+
+def test_all_dataflows_of_a_query_are_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Engine(cluster=Processes(1)) as engine:
+        orders, events = tables(engine)
+        sent: list[int] = []
+        send_all = WorkerConnections._send_all
+        monkeypatch.setattr(WorkerConnections, "_send_all", lambda self: (sent.append(len(self._out)), send_all(self)))
+        view = engine.install("view", events.join(orders, "id").join(orders.count("who"), "who"))
+        assert sent == [2]  # orders by who, and the query itself
+        again = engine.install("again", orders.count("who"))
+        assert sent == [2, 1]
+        notes = engine.input("notes", {"id": pa.int64()})
+        notes.insert({"id": [2]})
+        assert sent == [2, 1]
+        engine.advance()
+        assert sent == [
+            2,
+            1,
+            5,
+        ]  # creating the input, the open epoch, the dataflow of its rows, the row, and the end of the epoch
+        assert rows(again.to_arrow()) == [(7, 2), (8, 1)]
+        assert not len(view.to_arrow())
+
+
+def test_an_input_that_is_created_late_begins_at_the_open_epoch() -> None:
+    with Engine(cluster=Processes(2)) as engine:
+        engine.advance(5)
+        notes = engine.input("notes", {"id": pa.int64()})
+        view = engine.install("view", notes)
+        assert not len(view.to_arrow())
+        notes.insert({"id": [2]})
+        engine.advance()
+        assert rows(view.to_arrow()) == [(2,)]
+
+
+def test_workers_need_not_talk_about_the_changes_of_an_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[object] = []
+    send = worker.Worker._send
+    monkeypatch.setattr(
+        worker.Worker, "_send", lambda self, peer, message: (sent.append(message), send(self, peer, message))
+    )
+    with Engine(workers=3) as engine:
+        notes = engine.input("notes", {"who": pa.string(), "n": pa.float64()}, key="who")
+        view = engine.install("view", notes.arrange("who"))
+        engine.run()
+        for at in range(10):
+            notes.insert({"who": [f"who {at}", "all"], "n": [0.0, -0.0]})
+            engine.advance()
+            engine.run()
+        assert not sent
+        assert Counter(rows(view.to_arrow())) == {**{(f"who {at}", 0.0): 1 for at in range(10)}, ("all", 0.0): 10}
+        shards = [peer.flows[view.dataflow].reader.rows for peer in engine.cluster.workers]  # type: ignore[attr-defined]
+        assert all(0 < shard < 20 for shard in shards)

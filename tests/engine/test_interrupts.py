@@ -107,10 +107,10 @@ def test_regression_a_view_whose_installation_is_interrupted_is_removed(
     before = {status.dataflow for status in engine.status()}
     send = Processes.command
 
-    def interrupted_command(self: Processes, command: Any, worker: int | None = None) -> None:
+    def interrupted_command(self: Processes, command: Any, worker: int | None = None, **options: Any) -> None:
         if isinstance(command, Install | Commit):
             interrupt()
-        send(self, command, worker)
+        send(self, command, worker, **options)
 
     monkeypatch.setattr(Processes, "command", interrupted_command)
     for make in (

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ikebana import kernels
 from ikebana.cluster.inprocess import InProcess
+from ikebana.cluster.processes import Processes
+from ikebana.encoding import Schema
+from ikebana.encoding.columns import match_columns
 from ikebana.engine import Engine, Table, View
-from ikebana.errors import DataflowError, DroppedError, EvaluationError, SchemaError, TimeError
+from ikebana.engine.lookups import owner
+from ikebana.errors import DataflowError, DroppedError, EvaluationError, SchemaError, TimeError, WorkerLostError
 from tests.dataflow.harness import Domain, domains, frozen
 from tests.engine.test_following import POISON, poisoned
 from tests.profiles import examples
@@ -101,18 +109,18 @@ def test_a_lookup_sees_every_transaction_before_it(engine: Engine, table: Table,
 
 def test_tables_are_looked_up_by_key_and_by_other_columns(engine: Engine, table: Table) -> None:
     dataflows = engine.catalog.dataflows()
-    assert table.lookup_rows(id=7).to_pylist() == [{"id": 7, "who": "c2", "price": 7}]
+    assert table.lookup(id=7).to_pylist() == [{"id": 7, "who": "c2", "price": 7}]
     assert engine.catalog.dataflows() == dataflows
-    assert sorted(table.lookup_rows(who=["c0", "c4"])["id"].to_pylist()) == [0, 4, 5, 9, 10, 14, 15, 19]
-    assert table.lookup_rows({"price": 3, "who": "c3"})["id"].to_pylist() == [3]
+    assert sorted(table.lookup(who=["c0", "c4"])["id"].to_pylist()) == [0, 4, 5, 9, 10, 14, 15, 19]
+    assert table.lookup({"price": 3, "who": "c3"})["id"].to_pylist() == [3]
     assert len(engine.catalog.dataflows()) == len(dataflows) + 2
     table.drop_arrangement("who")
     table.delete({"id": [4]})
-    assert sorted(table.lookup_rows(who="c4")["id"].to_pylist()) == [9, 14, 19]
+    assert sorted(table.lookup(who="c4")["id"].to_pylist()) == [9, 14, 19]
     engine.drop_table("orders")
     assert not engine.catalog.dataflows()
     with pytest.raises(DroppedError, match="'orders' was dropped"):
-        table.lookup_rows(id=7)
+        table.lookup(id=7)
 
 
 def test_an_arrangement_for_lookups_is_shared_and_released_with_the_view(
@@ -226,7 +234,7 @@ def test_views_that_are_dropped_or_have_failed(engine: Engine, table: Table, tot
             view.lookup(key)
     stream = engine.table("stream", {"k": pa.int64()}, kind="stream")
     with pytest.raises(DataflowError, match="'stream'") as raised:
-        stream.lookup_rows(k=1)
+        stream.lookup(k=1)
     assert "it is a stream" in str(raised.value)
 
 
@@ -252,7 +260,7 @@ def look_up_while_prices_move(engine: Engine, table: Table, transactions: int) -
     def read() -> None:
         try:
             while not done.is_set():
-                prices = table.lookup_rows(id=[2, 3])["price"].to_pylist()
+                prices = table.lookup(id=[2, 3])["price"].to_pylist()
                 if sum(prices) != 5:
                     problems.append(prices)
         except Exception as error:
@@ -263,8 +271,42 @@ def look_up_while_prices_move(engine: Engine, table: Table, transactions: int) -
         thread.start()
     for at in range(transactions):
         table.upsert({"id": [2, 3], "who": ["x", "y"], "price": [at, 5 - at]})
-        assert table.lookup_rows(id=2)["price"].to_pylist() == [at]
+        assert table.lookup(id=2)["price"].to_pylist() == [at]
     done.set()
     for thread in threads:
         thread.join(60)
     assert not problems and not any(thread.is_alive() for thread in threads)
+
+
+@given(lanes=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20), workers=st.integers(1, 9))
+@examples(1)
+def test_twin_the_owner_of_one_key_is_where_rows_are_sent(lanes: list[int], workers: int) -> None:
+    schema = Schema({"k": pa.int64()})
+    owners = [owner(schema, [pa.array([lane])], workers) for lane in lanes]
+    assert owners == kernels.shard_rows(np.array(lanes, np.int64), workers).tolist()
+
+
+INTEGERS = (pa.int8(), pa.uint8(), pa.int32(), pa.int64(), pa.uint64(), pa.date32())
+
+
+@given(value=st.integers(-(2**64), 2**64), kind=st.sampled_from(INTEGERS))
+@examples(2)
+def test_twin_a_column_of_one_integer_is_the_same_as_of_several(value: int, kind: pa.DataType) -> None:
+    assert column_of([value], kind) == column_of((value,), kind)
+
+
+def column_of(values: Sequence[int], kind: pa.DataType) -> pa.Array | str:
+    """The values as a column of a type, or the error."""
+    try:
+        return match_columns({"k": values}, [pa.field("k", kind)])[0]
+    except SchemaError as error:
+        return error.what
+
+
+def test_a_request_after_the_end_of_a_worker_raises_whether_or_not_that_is_known() -> None:
+    with Engine(cluster=Processes(1)) as engine:
+        engine.input("rows", {"k": pa.int64()})
+        os.kill(engine.cluster.pids[0], signal.SIGKILL)  # type: ignore[attr-defined]
+        for _ in range(2):
+            with pytest.raises(WorkerLostError, match="worker 0 has died"):
+                engine.status()

@@ -92,8 +92,8 @@ def fill(engine: Engine, rows: int = 20_000) -> None:
 
 def check(engine: Engine, rows: int = 20_000) -> None:
     kept = orders(0, rows).filter(pc.equal(pc.bit_wise_and(pa.array(np.arange(rows)), 1), 1))
-    assert engine.tables["orders"].lookup_rows(id=rows - 1).num_rows == 1
-    assert engine.tables["orders"].lookup_rows(id=rows - 2).num_rows == 0
+    assert engine.tables["orders"].lookup(id=rows - 1).num_rows == 1
+    assert engine.tables["orders"].lookup(id=rows - 2).num_rows == 0
     totals = kept.group_by("region").aggregate([("total", "sum")])
     expected = dict(zip(totals["region"].to_pylist(), totals["total_sum"].to_pylist(), strict=True))
     seen = engine.views["by region"].to_arrow()

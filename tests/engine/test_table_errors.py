@@ -300,10 +300,10 @@ def test_a_query_that_cannot_be_sent_leaves_nothing_behind(engine: Engine, peopl
     engine.run()
     before, send = engine.status(), engine.coordinator.command
 
-    def refuse(command: Any, worker: int | None = None) -> None:
+    def refuse(command: Any, worker: int | None = None, **options: Any) -> None:
         if isinstance(command, Install) and command.dataflow.startswith("bad"):
             raise DataflowError("cannot send dataflow 'bad'")
-        send(command, worker)
+        send(command, worker, **options)
 
     with patch.object(engine.coordinator, "command", refuse):
         for _ in range(2):

@@ -337,6 +337,19 @@ def gather_strings(a: list[bytes], b: list[bytes], rows: list[int]) -> list[byte
     return [(a + b)[row] for row in rows]
 
 
+Cells = list[bytes | None]
+
+
+def same_fixed(a: Cells, b: Cells, a_rows: list[int], b_rows: list[int], same: list[int]) -> list[int]:
+    """The flags of the pairs of rows that are equal; null, here None, equals null."""
+    return [flag & (a[one] == b[other]) for flag, one, other in zip(same, a_rows, b_rows, strict=True)]
+
+
+def same_strings(a: Cells, b: Cells, a_rows: list[int], b_rows: list[int], same: list[int]) -> list[int]:
+    """The same for byte strings of any length."""
+    return same_fixed(a, b, a_rows, b_rows, same)
+
+
 # Exchanges.
 def send_rows(rows: list[tuple[int, ...]], key: int, workers: int) -> list[list[tuple[int, ...]]]:
     """The rows for each worker, in order: that of the shard of the cell at `key`."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import math
+import re
+import struct
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 
-from ikebana.kernels import opcodes
+from ikebana.kernels import layout, opcodes
 from tests.kernels.naive_state import State, Stop, text_of
 from tests.kernels.words import WORDS, signed
 
@@ -98,10 +102,24 @@ def _or(a: Number, b: Number) -> Number:
     return 1 if a or b else None if a is None or b is None else 0
 
 
+def _is_like(text: bytes, pattern: bytes) -> bool:
+    parts = [re.escape(part) for part in pattern.split(b"%")]
+    return re.fullmatch(b".*".join(parts), text, re.DOTALL) is not None
+
+
+def _divided(a: int, b: int) -> int:
+    if not b or -(2**63) in (a, b):
+        raise Stop(opcodes.RAISED)
+    exact = Fraction(a, b)
+    rounded = math.floor(abs(exact) + Fraction(1, 2))
+    return rounded if exact > 0 else -rounded
+
+
 EXPRESSIONS: dict[int, Callable[[Number, Number], Number]] = {
     opcodes.ADD: _strict(lambda a, b: a + b),
     opcodes.SUBTRACT: _strict(lambda a, b: a - b),
     opcodes.MULTIPLY: _strict(lambda a, b: a * b),
+    opcodes.DIVIDE: _strict(_divided),
     opcodes.EQUAL: _strict(lambda a, b: a == b),
     opcodes.LESS: _strict(lambda a, b: a < b),
     opcodes.LESS_EQUAL: _strict(lambda a, b: a <= b),
@@ -117,10 +135,11 @@ EXPRESSIONS: dict[int, Callable[[Number, Number], Number]] = {
     opcodes.STARTS_WITH: _strict(lambda a, b: text_of(a).startswith(text_of(b))),
     opcodes.ENDS_WITH: _strict(lambda a, b: text_of(a).endswith(text_of(b))),
     opcodes.CONTAINS: _strict(lambda a, b: text_of(b) in text_of(a)),
+    opcodes.LIKE: _strict(lambda a, b: _is_like(text_of(a), text_of(b))),
 }
 """The functions of two columns, row by row."""
 
-ARITHMETIC = (opcodes.ADD, opcodes.SUBTRACT, opcodes.MULTIPLY)
+ARITHMETIC = (opcodes.ADD, opcodes.SUBTRACT, opcodes.MULTIPLY, opcodes.DIVIDE)
 """The functions whose results have limits."""
 
 
@@ -151,6 +170,34 @@ def shift(
     rows = state.rows(count, [a, a_null, b_null])
     numbers = [None if is_null or other_null else number >> bits for number, is_null, other_null in rows]
     write_numbers(state, count, to, null, numbers)
+
+
+def substring(
+    state: State, count: int, to: int, null: int, a: int, a_null: int, b: int, b_null: int, skipped: int, taken: int
+) -> None:
+    """The address and length of some characters of a text, after those that are skipped."""
+    results: list[Number] = []
+    for text, is_null in state.rows(count, [a, a_null]):
+        if is_null:
+            results.append(None)
+            continue
+        characters = text_of(text).decode()
+        before, part = characters[:skipped].encode(), characters[skipped : skipped + taken].encode()
+        address = text % 2**layout.ADDRESS_BITS + len(before)
+        results.append(signed(address + (len(part) << layout.ADDRESS_BITS)))
+    write_numbers(state, count, to, null, results)
+
+
+def magnitude(
+    state: State, count: int, to: int, null: int, a: int, a_null: int, b: int, b_null: int, dropped: int, _: int
+) -> None:
+    """The bits of a number as a double, in the order of numbers, from a place on."""
+    results: list[Number] = []
+    for number, is_null in state.rows(count, [a, a_null]):
+        (bits,) = struct.unpack(">Q", struct.pack(">d", float(number)))
+        ordered = 2**64 - 1 - bits if number < 0 else bits + 2**63
+        results.append(None if is_null else ordered >> dropped)
+    write_numbers(state, count, to, null, results)
 
 
 def mean(

@@ -21,9 +21,11 @@ from tests.kernels.naive_columns import (
     constant,
     evaluated,
     hash_,
+    magnitude,
     mean,
     pack,
     shift,
+    substring,
     total,
     unpack,
 )
@@ -41,6 +43,7 @@ from tests.kernels.naive_streams import (
     feedback,
     filter_,
     negate,
+    round_,
     take,
 )
 from tests.kernels.naive_traces import arrange, load, probe
@@ -88,6 +91,7 @@ def _later_rounds(state: State, pending: Sequence[int]) -> set[int]:
 FUNCTIONS: dict[int, Callable[..., None]] = {
     opcodes.CLEAR: clear,
     opcodes.NEGATE: negate,
+    opcodes.ROUND: round_,
     opcodes.FILTER: filter_,
     opcodes.ARRANGE: arrange,
     opcodes.PROBE: probe,
@@ -110,7 +114,9 @@ FUNCTIONS: dict[int, Callable[..., None]] = {
     opcodes.EXTEND: extend,
     opcodes.CONSTANT: constant,
     opcodes.SHIFT: shift,
+    opcodes.MAGNITUDE: magnitude,
     opcodes.MEAN: mean,
+    opcodes.SUBSTRING: substring,
     opcodes.CHOOSE: choose,
     **{opcode: evaluated(opcode) for opcode in EXPRESSIONS},
 }

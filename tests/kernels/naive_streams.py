@@ -20,6 +20,11 @@ def negate(state: State, count: int, from_: int, to: int) -> None:
     state.write(count, [to], [(signed(-diff),) for (diff,) in state.rows(count, [from_])])
 
 
+def round_(state: State, count: int, to: int) -> None:
+    """The present round, in each row."""
+    state.write(count, [to], [(state.round,) for _ in state.rows(count, [])])
+
+
 def filter_(state: State, source: int, target: int, flag: int, null: int, columns: int, *slots: int) -> None:
     """The rows whose flag is set, and not null."""
     flags = [is_set and not is_null for is_set, is_null in state.rows(source, [flag, null])]
@@ -37,9 +42,9 @@ def exchange(state: State, source: int, target: int, key: int, columns: int, *sl
     state.write(target, slots[columns : 2 * columns], state.rows(source, slots[:columns]))
 
 
-def call(state: State, source: int, target: int, function: int) -> None:
-    """The rows that a function makes of some; here the same number, and the function writes nothing."""
-    state.counts[target] = state.counts[source]
+def call(state: State, target: int, function: int, registers: int, *sources: int) -> None:
+    """The rows that a function makes of some; here as many as in the first register, and it writes nothing."""
+    state.counts[target] = state.counts[sources[0]]
 
 
 def take(state: State, pending: int, target: int, rounds: int, columns: int, *slots: int) -> None:

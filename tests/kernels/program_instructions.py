@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ikebana.kernels import opcodes
 from tests.kernels.arrays import GREATEST, LEAST, NUMBERS
 from tests.kernels.naive_columns import ARITHMETIC, EXPRESSIONS
+from tests.kernels.naive_state import reference_to
 from tests.kernels.program_runs import Draw, Register
 from tests.kernels.program_traces import ROUNDS
 from tests.kernels.program_writer import Instruction, Writer, flat
@@ -27,6 +28,13 @@ def _negate(to: Writer, draw: Draw) -> None:
     for pair in zip(source.diffs, diffs, strict=True):
         to.emit(opcodes.NEGATE, source.count, *pair)
     to.put(replace(source, diffs=diffs))
+
+
+def _round(to: Writer, draw: Draw) -> None:
+    source = to.pick()
+    column = to.slot()
+    to.emit(opcodes.ROUND, source.count, column)
+    to.put(replace(source, columns=(*source.columns[:2], column)))
 
 
 def _filter(to: Writer, draw: Draw) -> None:
@@ -55,8 +63,9 @@ def _exchange(to: Writer, draw: Draw) -> None:
 
 def _call(to: Writer, draw: Draw) -> None:
     source = to.pick()
+    sources = [source, *[to.pick() for _ in range(draw(st.integers(0, 2)))]]
     target = replace(source, count=to.count())
-    to.emit(opcodes.CALL, source.count, target.count, 0)
+    to.emit(opcodes.CALL, target.count, 0, len(sources), *[one.count for one in sources])
     to.put(target)
 
 
@@ -225,11 +234,42 @@ def _text_expression(opcode: int) -> Instruction:
 TEXT_OPCODES = (opcodes.TEXT_EQUAL, opcodes.STARTS_WITH, opcodes.ENDS_WITH, opcodes.CONTAINS)
 
 
+def _like(to: Writer, draw: Draw) -> None:
+    rows = draw(st.lists(st.tuples(PATTERNS, PATTERNS), max_size=8))
+    text, pattern = (to.slot([reference_to(row[at]) for row in rows]) for at in range(2))
+    count, result = to.count(len(rows)), to.slot()
+    to.emit(opcodes.LIKE, count, result, 0, text, 0, pattern, 0, 0, 0)
+    to.program.left.append((count, (result,)))
+    to.program.room = max(to.program.room, 8)
+
+
+def _substring(to: Writer, draw: Draw) -> None:
+    texts = draw(st.lists(st.text("aß€", max_size=4).map(str.encode), max_size=8))
+    text, nulls = to.slot([reference_to(text) for text in texts]), to.slot([draw(st.integers(0, 1)) for _ in texts])
+    count, result, null = to.count(len(texts)), to.slot(), to.slot()
+    places = draw(st.tuples(st.integers(0, 5), st.integers(0, 5)))
+    to.emit(opcodes.SUBSTRING, count, result, null, text, nulls, 0, 0, *places)
+    to.program.left.append((count, (result, null)))
+    to.program.room = max(to.program.room, 8)
+
+
+PATTERNS = st.text("ab%", max_size=7).map(str.encode)
+"""Texts and patterns, of few letters, so that they often match."""
+
+
 def _year(to: Writer, draw: Draw) -> None:
     days = draw(st.lists(st.integers(-719162, 2932896), max_size=8))
     source, result = to.slot(days), to.slot()
     count = to.count(len(days))
     to.emit(opcodes.YEAR, count, result, 0, source, 0, 0, 0, 0, 0)
+    to.program.left.append((count, (result,)))
+    to.program.room = max(to.program.room, 8)
+
+
+def _magnitude(to: Writer, draw: Draw) -> None:
+    numbers = draw(st.lists(NUMBERS, max_size=8))
+    source, result, count = to.slot(numbers), to.slot(), to.count(len(numbers))
+    to.emit(opcodes.MAGNITUDE, count, result, 0, source, 0, 0, 0, draw(st.integers(1, 52)), 0)
     to.program.left.append((count, (result,)))
     to.program.room = max(to.program.room, 8)
 
@@ -338,6 +378,7 @@ def _expression(opcode: int) -> Instruction:
 INSTRUCTIONS: dict[int, Instruction] = {
     opcodes.CLEAR: _clear,
     opcodes.NEGATE: _negate,
+    opcodes.ROUND: _round,
     opcodes.FILTER: _filter,
     opcodes.ARRANGE: _arrange,
     opcodes.PROBE: _probe,
@@ -359,6 +400,9 @@ INSTRUCTIONS: dict[int, Instruction] = {
     opcodes.EXTEND: _extend,
     opcodes.MEAN: _mean,
     opcodes.YEAR: _year,
+    opcodes.LIKE: _like,
+    opcodes.SUBSTRING: _substring,
+    opcodes.MAGNITUDE: _magnitude,
     **{opcode: _text_expression(opcode) for opcode in TEXT_OPCODES},
 }
 """How to write each instruction that is not an expression."""

@@ -99,7 +99,8 @@ class CompiledRun:
             if self._state[opcodes.NEXT_ROUND] >= 0:
                 self._state[opcodes.PC] = operands[0]
         elif opcode == opcodes.CALL:
-            self.counts[operands[1]] = self.counts[operands[0]]
+            target, _, _, source, *_ = operands
+            self.counts[target] = self.counts[source]
         else:
             source, target, _, width, *slots = operands
             self.arena[slots[width : 2 * width]] = self.arena[slots[:width]]

@@ -104,6 +104,53 @@ def test_twin_gather_strings(case, before, skipped, layout):
     assert out.tobytes() == content + bytes([JUNK])
 
 
+@st.composite
+def pairs(draw, value: st.SearchStrategy) -> tuple[list, list, list[int], list[int], list[int]]:
+    """Values of two sources, which may be null, and pairs of their rows with flags; many pairs are equal."""
+    values = draw(st.lists(value, min_size=1, max_size=3))
+    cells = st.lists(st.none() | st.sampled_from(values), max_size=8)
+    a, b = draw(cells), draw(cells)
+    numbers = [st.integers(0, len(side) - 1) for side in (a, b)]
+    rows = draw(st.lists(st.tuples(*numbers, FLAGS), max_size=12)) if a and b else []
+    return a, b, *([list(column) for column in zip(*rows, strict=True)] or [[], [], []])
+
+
+def stored(cells: list, offset: int, fill: bytes) -> tuple[list[bytes], np.ndarray, int]:
+    """The values of a column with `fill` in place of nulls, and its bitmap of validity with the bit of row 0."""
+    valid = [int(cell is not None) for cell in cells]
+    return [fill if cell is None else cell for cell in cells], bitmap(valid, offset), offset
+
+
+@given(
+    st.integers(1, 17).flatmap(
+        lambda width: st.tuples(st.just(width), pairs(st.binary(min_size=width, max_size=width)))
+    ),
+    *[st.integers(0, 20)] * 2,
+    LAYOUTS,
+)
+def test_twin_same_fixed(case, a_offset, b_offset, layout):
+    width, (a, b, a_rows, b_rows, same) = case
+    sides = (stored(a, a_offset, b"a" * width), stored(b, b_offset, b"b" * width))
+    (a_values, *a_valid), (b_values, *b_valid) = sides
+    out = flags(same)
+    rows = layout(lane(a_rows)), layout(lane(b_rows))
+    kernels.same_fixed(bytes_of(a_values), *a_valid, bytes_of(b_values), *b_valid, width, *rows, out)
+    assert out.tolist() == naive.same_fixed(a, b, a_rows, b_rows, same)
+
+
+@given(pairs(STRINGS), STRINGS, *[st.integers(0, 20)] * 2, LAYOUTS)
+def test_twin_same_strings(case, skipped, a_offset, b_offset, layout):
+    a, b, a_rows, b_rows, same = case
+    (a_values, *a_valid), (b_values, *b_valid) = stored(a, a_offset, b"a"), stored(b, b_offset, b"")
+    out = flags(same)
+    kernels.same_strings(
+        *(layout(offsets_of(a_values, first=len(skipped))), bytes_of([skipped, *a_values]), *a_valid),
+        *(layout(offsets_of(b_values)), bytes_of(b_values), *b_valid),
+        *(layout(lane(a_rows)), layout(lane(b_rows)), out),
+    )
+    assert out.tolist() == naive.same_strings(a, b, a_rows, b_rows, same)
+
+
 @given(st.lists(STRINGS, max_size=6), LAYOUTS)
 def test_twin_gather_texts(texts, layout):
     data = bytes_of(texts)

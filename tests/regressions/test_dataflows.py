@@ -528,3 +528,18 @@ def test_regression_reading_before_the_first_epoch_is_closed() -> None:
         engine.advance()
         assert view.read().schema == before.schema and view.read().num_rows == 1
         assert view.lookup(src=1).num_rows == 1
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_regression_distinct_over_the_history_of_several_epochs(workers: int) -> None:
+    """A row that was inserted at two of them counted twice, if programs had written both to one memtable."""
+    with Engine(workers) as engine:
+        rows = engine.input("rows", {"x": pa.int64()})
+        steps = engine.install("steps", rows.iterate(lambda row: row.consolidate().concat(rows.enter(row)).distinct()))
+        for x in (1, 2, 2):
+            rows.insert({"x": [x]})
+            engine.advance()
+            assert steps.read().num_rows == min(x, 2)
+        late = engine.install("late", rows.distinct())
+        engine.advance()
+        assert sorted((row["x"], row["diff"]) for row in late.read().to_pylist()) == [(1, 1), (2, 1)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -14,14 +13,6 @@ from ikebana import graph
 from ikebana.engine import Engine
 from ikebana.trace.handle import Trace
 from tests.dataflow.harness import cluster_of
-
-
-@pytest.fixture
-def no_garbage_collection() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def traces() -> list[weakref.ref[Trace]]:

@@ -28,4 +28,16 @@ def test_regression_a_table_without_rows_gets_a_column_after_changes() -> None:
         table.delete({"k": [1]})
         table = engine.add_column("t", pa.field("n", pa.int8()), None)
         table.insert({"k": [1], "n": [None]})
-        assert table.lookup_rows(k=1).num_rows == 1
+        assert table.lookup(k=1).num_rows == 1
+
+
+def test_regression_rows_of_different_epochs_that_different_workers_own() -> None:
+    """Each worker got the times of all rows, and failed at an epoch at which it had none."""
+    with Engine(3) as engine:
+        numbers = engine.input("numbers", {"x": pa.int64()})
+        view = engine.install("view", numbers.distinct())
+        for at in range(0, 12, 2):
+            numbers.push({"x": [at, at + 1]}, [1, 1], epochs=[at, at + 1])
+            for count in (at + 1, at + 2):
+                engine.advance()
+                assert view.read().num_rows == count

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from ikebana.cluster.connections import WorkerConnections
 from ikebana.spark import Session, connect
 from tests.clusters import Brake, interrupted, is_running, within, workers_below
 from tests.spark.sessions import SMALL
@@ -135,7 +137,7 @@ def on_users_spark(spark: SparkSession, folder: Path, done: Callable[[], object]
         brake = world.brake()
         slow = session.view("slow", world.table.filter(brake))
         assert within(LONG, brake.works)
-        world.interrupted(partial(read, slow), lambda: connections._calls, afterwards=brake.release)
+        world.interrupted(partial(read, slow), LongCall(connections), afterwards=brake.release)
         slow.drop()
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a notebook
@@ -148,6 +150,18 @@ def on_users_spark(spark: SparkSession, folder: Path, done: Callable[[], object]
     signal.signal(signal.SIGINT, before)
     world.end()
     spark.stop()
+
+
+class LongCall:
+    """Whether a call has been waiting for its answer for a while; those of the stream are short."""
+
+    def __init__(self, connections: WorkerConnections) -> None:
+        self._connections, self._since = connections, dict[int, float]()
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        self._since = {number: self._since.get(number, now) for number in list(self._connections._calls)}
+        return any(now - since > 0.5 for since in self._since.values())
 
 
 def own_handler(*_: object) -> None:

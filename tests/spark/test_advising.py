@@ -25,7 +25,7 @@ def test_nothing_to_advise() -> None:
         orders = engine.tables["orders"]
         engine.install("by region", orders.count("region"))
         engine.install("totals", orders.sum("region", "total"))
-        orders.lookup_rows(total=5)
+        orders.lookup(total=5)
         orders.arrange(by="region")
         engine.install("pairs", orders.arrange("region").join(orders.select("region", other="id").arrange("region")))
         engine.run()

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, Row, SparkSession
 
@@ -151,6 +151,7 @@ def test_a_file_that_disappears(session: Session, spark: SparkSession, folder: P
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 99)), max_size=20), st.integers(1, 9))
+@example([("a", 1), ("a", 0)], 1)  # an empty row group at the end got a task of its own, one too many
 def test_row_groups_are_divided_once_each(given_groups: list[tuple[str, int]], tasks: int) -> None:
     groups: list[RowGroup] = [(path, at, size) for at, (path, size) in enumerate(given_groups)]
     pieces = divided(groups, tasks)

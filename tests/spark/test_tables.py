@@ -98,6 +98,8 @@ def test_one_row(people: Table, row: Any) -> None:
     "keys",
     [
         [(1,), (3,)],
+        [1, 3],
+        range(1, 4, 2),
         [{"id": 1}, {"id": 3}],
         [(1,), ("née", 3, -5)],
         [{"id": 1, "name": "whatever"}, {"id": 3}],

@@ -156,15 +156,15 @@ def test_lookups(session: Session, spark: SparkSession, orders: Table) -> None:
     with session.transaction():
         orders.upsert((3, "n", 1000))
     assert totals.lookup(region="n")["total"].to_pylist() == [sum(range(0, 30, 3)) - 3 + 1000]
-    assert orders.lookup_rows(spark.createDataFrame([(7,), (8,)], "id BIGINT").collect())["id"].to_pylist() in (
+    assert orders.lookup(spark.createDataFrame([(7,), (8,)], "id BIGINT").collect())["id"].to_pylist() in (
         [7, 8],
         [8, 7],
     )
-    assert orders.lookup_rows(region="n", total=1000)["id"].to_pylist() == [3]
+    assert orders.lookup(region="n", total=1000)["id"].to_pylist() == [3]
     moments = session.create_table("moments", "id BIGINT, at TIMESTAMP NOT NULL", key="id")
     moment = datetime(2024, 5, 6, 7, 8, 9)  # local time, as in PySpark
     moments.insert((1, moment))
-    assert moments.lookup_rows({"at": moment})["id"].to_pylist() == [1]
+    assert moments.lookup({"at": moment})["id"].to_pylist() == [1]
     totals.drop()
     with pytest.raises(DataflowError, match="'totals' was dropped"):
         totals.lookup(region="n")

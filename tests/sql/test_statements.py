@@ -236,7 +236,7 @@ def test_reads_stay_open_up_to_a_number(world: StatementTables) -> None:
     assert read(4) == 1  # closes 3, the least recently used
     assert read(1, 2, 4) == 0
     assert read(3) == 1
-    assert len(world.engine.tables["parameters of by_total"].lookup_rows(customer=[1, 2, 3, 4])) == 3
+    assert len(world.engine.tables["parameters of by_total"].lookup(customer=[1, 2, 3, 4])) == 3
     with total.open(customer=9) as opened:
         assert read(9) == 0
         assert opened in total.bindings.values()
@@ -253,7 +253,7 @@ def test_reads_that_keep_nothing(world: StatementTables) -> None:
     for _ in range(2):
         assert total.read(customer=-1)["n"].to_pylist() == [0]
     parameters = world.engine.tables["parameters of by_total"]
-    assert parameters.lookup_rows(customer=-1).num_rows == 0
+    assert parameters.lookup(customer=-1).num_rows == 0
 
 
 @pytest.mark.parametrize("keep", [0, 2, 100])

@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikebana.encoding import Schema
+from ikebana.encoding.canonical import canonical
+from ikebana.encoding.payload import cells, same_rows
 from ikebana.trace import Updates
 from tests.trace import compare
 from tests.trace.strategies import KINDS, Domain, domains, examples, fields, rows_of, values
@@ -52,6 +54,25 @@ def test_oracle_floats_are_made_canonical(kind: pa.DataType, nullable: bool) -> 
     assert [math.copysign(1, zero) for zero in back[len(nans) : len(nans) + 2]] == [1, 1]
     assert back[-2:].tolist() == [-math.inf, 1.5]
     assert len(set(updates.key.tolist())) == 4  # NaN, zero, and the two others
+
+
+@st.composite
+def column_pairs(draw: Any) -> tuple[pa.Field, list[Any], list[Any]]:
+    """A field, and two columns of it with the same few values, which may be null."""
+    field = draw(fields("c"))
+    some = st.sampled_from(draw(st.lists(values(field), min_size=1, max_size=3)))
+    return field, draw(st.lists(some, max_size=6)), draw(st.lists(some, max_size=6))
+
+
+@given(column_pairs(), st.integers(0, 3))
+def test_oracle_rows_are_compared_where_they_are_stored(
+    case: tuple[pa.Field, list[Any], list[Any]], skipped: int
+) -> None:
+    field, *sides = case
+    one, other = (canonical(compare.array_of(field, side)).slice(skipped) for side in sides)
+    a_rows, b_rows = (rows.ravel() for rows in np.indices((len(one), len(other))))
+    expected = [left == right for left in cells((one,)) for right in cells((other,))]
+    assert same_rows((one,), a_rows, (other,), b_rows).tolist() == expected
 
 
 # Exact lanes.

@@ -17,7 +17,8 @@ first query is installed. Without sharing, the tables are stored as well, becaus
 compare `queries_resident`, the memory that the queries add to the loaded tables. The workers may not return the memory
 of a retired query to the operating system.
 
-All final answers, and a random sample of first answers, are compared with Spark's over the same rows.
+All final answers, and a random sample of first answers, are compared with Spark's over the same rows. A run of at
+least `MEASURED_ROUNDS` rounds fails if memory grows although retired queries are dropped.
 
 Ratios: `unshared_over_shared_ratio` is the time or memory without sharing over that with sharing; `target_ratio` is
 above 1 if the target was met.
@@ -49,6 +50,10 @@ if TYPE_CHECKING:
 
 INSTALL_TARGET_MS = 10.0
 """Target for the slowest first answer of a query that reads lineitem."""
+
+MOST_GROWTH, MEASURED_ROUNDS = 1.6, 100
+"""How far memory may grow from the first quarter of the rounds to the last, if there are at least so many: the tables
+grow by a few percent, and the queries come and go."""
 
 INSTALL_TARGET, UPDATE_TARGET, MEMORY_TARGET = 50.0, 2.0, 2.5
 """Targets for unshared over shared: installation of a query that reads lineitem, update of a round, memory."""
@@ -143,6 +148,12 @@ class Measured:
         """The median of the resident memory in the second half of the rounds."""
         return float(np.median(self.resident_bytes[len(self.resident_bytes) // 2 :]))
 
+    @property
+    def growth(self) -> float:
+        """The resident memory in the last quarter of the rounds over that in the first."""
+        quarter = -(-len(self.resident_bytes) // 4)
+        return float(np.median(self.resident_bytes[-quarter:]) / np.median(self.resident_bytes[:quarter]))
+
 
 @dataclass(frozen=True)
 class InteractiveParameters(Parameters):
@@ -221,6 +232,11 @@ class TpchInteractive(Scenario[InteractiveParameters]):
                 if 0 < parameters.seconds < clock.seconds:
                     break
             measured.shares = compiled_shares(session.engine, f"{setting}_")
+            self.verify(
+                number < MEASURED_ROUNDS or measured.growth < MOST_GROWTH,
+                f"retired queries free their memory ({setting})",
+                detail=f"it is {measured.growth:.1f} times what it was in the first rounds",
+            )
             self._compare_last(oracle, feed, list(active.values()), number, progress)
         self._compare_first(oracle, feed, sampled(installed, parameters), progress)
         return measured
@@ -312,6 +328,7 @@ def metrics(setting: str, measured: Measured) -> Iterator[tuple[str, Any]]:
     yield f"{setting}_late_resident_bytes", measured.late_bytes
     yield f"{setting}_queries_resident_bytes", max(0.0, measured.late_bytes - measured.before_bytes)
     yield f"{setting}_max_resident_bytes", max(measured.resident_bytes)
+    yield f"{setting}_growth_ratio", measured.growth
     yield f"{setting}_install_ms", ccdf(every)
     yield f"{setting}_update_ms", ccdf(measured.update_ms)
     yield f"{setting}_over_time_bytes", Series(tuple(measured.at_s), tuple(measured.resident_bytes))

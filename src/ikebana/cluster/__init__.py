@@ -43,8 +43,11 @@ class Cluster(Protocol):
         """
         ...
 
-    def command(self, command: Command, worker: int | None = None) -> None:
-        """Send a command to every worker, or to one. A worker gets its commands in the order they were sent."""
+    def command(self, command: Command, worker: int | None = None, *, hold: bool = False) -> None:
+        """Send a command to every worker, or to one. A worker gets its commands in the order they were sent.
+
+        With `hold`, workers may get it only together with the next command or request.
+        """
         ...
 
     def run(self) -> None:

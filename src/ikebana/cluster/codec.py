@@ -12,8 +12,8 @@ empty. The receiver joins the parts, which is a copy.
 
 Where the default pickle is wasteful, it is replaced: constant lanes remain one cell (NumPy would expand them), of a
 slice of an Arrow array only the slice is sent (Arrow would send the entire array), schemas are pickled and unpickled
-only once, small tables are sent as record batches in Arrow's IPC format, and messages are created by their constructors
-and not field by field.
+only once, small tables and few staged rows are sent as record batches in Arrow's IPC format, and messages are created
+by their constructors and not field by field.
 
 Users' functions are sent only inside plans, which are sealed (`ikebana.cluster.plans`).
 
@@ -249,6 +249,28 @@ def _table_of(serialized_schema: bytes, batches: list[bytes]) -> pa.Table:
     return pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(batch), schema) for batch in batches], schema)
 
 
+def _stage(stage: messages.Stage) -> Any:
+    """Few rows are sent as a record batch: a fifth of the time of one column after the other."""
+    batch = pa.RecordBatch.from_arrays(list(stage.columns), _column_numbers(len(stage.columns)))
+    schema = batch.schema.serialize().to_pybytes()
+    is_small = batch.get_total_buffer_size() < LARGE or batch.nbytes < LARGE  # the first is quicker
+    if not is_small or _has_dictionaries(schema):
+        return _fields_of_stage(stage)
+    rows = batch.serialize().to_pybytes()
+    return _stage_of, (stage.transaction, stage.table, stage.part, stage.attempt, schema, rows, stage.ops)
+
+
+def _stage_of(transaction: int, table: str, part: Any, attempt: int, schema: bytes, rows: bytes, ops: Any) -> Any:
+    batch = pa.ipc.read_record_batch(pa.py_buffer(rows), _arrow_schema(schema))
+    return messages.Stage(transaction, table, part, attempt, tuple(batch.columns), ops)
+
+
+@lru_cache
+def _column_numbers(columns: int) -> list[str]:
+    """Names of columns."""
+    return [str(column) for column in range(columns)]
+
+
 @lru_cache(_CACHED_SCHEMAS)
 def _arrow_schema(serialized: bytes) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(serialized))
@@ -301,6 +323,7 @@ _DATACLASSES = {kind for union in _UNIONS for kind in get_args(union)}
 _DATACLASSES |= {Updates, Changes, plans.SealedInstall, protocol.Greeting}
 _DATACLASSES |= {messages.Changed, messages.RowsOfKeys, messages.ResultShard, messages.Verdict}
 _DATACLASSES -= {messages.Install}  # must be sealed first
+_fields_of_stage = _dataclass_reducer(messages.Stage)
 
 
 class _Reducers(dict[type[Any], Callable[[Any], Any]]):
@@ -316,6 +339,7 @@ _REDUCERS = _Reducers(
         **{kind: _arrow_array for kind in _with_subclasses(pa.Array)},
         np.ndarray: _array,
         pa.Table: _arrow_table,
+        messages.Stage: _stage,
         pa.Field: _schema,
         Schema: _schema,
     }

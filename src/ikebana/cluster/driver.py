@@ -9,8 +9,8 @@ other processes talk to workers.
 
 Order. A worker takes the commands and requests of one thread of the driver in the order in which they were sent, so a
 request needs no acknowledgement of the commands before it. Commands that have no effect until another one follows (a
-few changes at an open epoch or in a transaction, a demand that no thread waits for yet) are held, and sent with the
-next command or request.
+few changes at an open epoch or in a transaction, a demand that no thread waits for yet, a new input, all but the last
+dataflow of a query) are held, and sent with the next command or request.
 
 Termination. Nothing is left to do when no worker has work and no message between workers is in transit. A worker
 answers `Idle` when it has no work, with the numbers of messages that it has sent and received. If the workers had
@@ -157,13 +157,13 @@ class Driver:
 
     # The interface to the engine (`ikebana.cluster.Cluster`).
 
-    def command(self, command: Command, worker: int | None = None) -> None:
+    def command(self, command: Command, worker: int | None = None, *, hold: bool = False) -> None:
         """Send a command to every worker, or to one; an install command always to every worker."""
         if isinstance(command, Install):
             with self._install_lock, defer_interrupts():  # commands are sent in the order in which they are sealed
-                self._connections.send(self._sent_plans.seal(command))
+                self._connections.send(self._sent_plans.seal(command), hold=hold)
         else:
-            self._connections.send(command, worker, hold=_can_be_held(command))
+            self._connections.send(command, worker, hold=hold or _can_be_held(command))
 
     def ask(self, request: Request, worker: int | None = None) -> list[Any]:
         """The answers of all workers, or of one."""

@@ -12,6 +12,8 @@ Idle time. Workers in this process have none: they run only while the caller wai
 merging on each worker (`Worker.merge_some`), while `ask` adds nothing to the time of an answer. A program that calls
 `run` now and then gets the memory back that a slow reader has held.
 
+Memory. Freed memory is kept for the next arrays, as in worker processes, but little of it: the process is the caller's.
+
 A killed worker is noticed at once: every call raises, and no call answers from the remaining workers.
 """
 
@@ -29,10 +31,13 @@ import pyarrow as pa
 from ikebana.cluster import RESTART_HINT, Cluster, Listener, ignore
 from ikebana.encoding.spill_files import SpillFiles
 from ikebana.errors import WorkerLostError
-from ikebana.runtime.memory_budget import default_limit, worker_budget
+from ikebana.runtime.memory_budget import default_limit, keep_freed_memory, release_if_mostly_unused, worker_budget
 from ikebana.runtime.messages import Command, PeerMessage, Request, Retire, unanswerable
 from ikebana.runtime.worker import PENDING, Worker
 from ikebana.time import Time
+
+_MEMORY_FOR_KEEPING = 2 << 30
+"""Workers in this process keep as much freed memory as a worker process with this limit: some hundreds of MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,7 @@ class InProcess:
             "spill_bytes": spill_bytes,
         }
         limit = default_limit(1) if memory is None else memory
+        keep_freed_memory(min(limit, _MEMORY_FOR_KEEPING))
         files = None if spill is None else SpillFiles(spill, spill_bytes)
         if files is not None:
             files.open()
@@ -108,7 +114,7 @@ class InProcess:
         self._killed: set[int] = set()
         self._listener: Listener = ignore
 
-    def command(self, command: Command, worker: int | None = None) -> None:
+    def command(self, command: Command, worker: int | None = None, *, hold: bool = False) -> None:
         """Send a command to every worker, or to one."""
         self._check_alive()
         for index in range(len(self.workers)) if worker is None else (worker,):
@@ -207,6 +213,7 @@ class InProcess:
             for name in list(worker.flows):
                 worker.command(Retire(name))
             worker.close()
+        release_if_mostly_unused()
 
     def _choices(self, idle: set[int]) -> list[Choice]:
         choices: list[Choice] = [("message", *link) for link, queue in self._in_transit.items() if queue]

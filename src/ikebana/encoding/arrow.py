@@ -9,6 +9,7 @@ The validity of rows is a Boolean array that is true where a row is not null, or
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,6 +24,14 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 _INTEGER, _INT64 = pa.int64(), np.dtype(np.int64)
 _UNCHECKED = pc.TakeOptions(boundscheck=False)
+
+
+def have_bytes(arrays: Sequence[pa.Array], least: int) -> bool:
+    """Whether arrays have at least so many bytes. What they are slices of is looked at first, which is quicker."""
+    return (
+        sum([array.get_total_buffer_size() for array in arrays]) >= least
+        and sum([array.nbytes for array in arrays]) >= least
+    )
 
 
 def dtype_of(kind: pa.DataType) -> Any:

@@ -10,7 +10,9 @@ Cost: a pass over the column for each conversion; none for 64-bit integers.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -136,12 +138,24 @@ def _as_array(column: Any, field: pa.Field) -> pa.Array:
     try:
         if isinstance(column, np.ndarray) and not (column.dtype == object and has_structs(field.type)):
             return pa.array(column)
+        if type(column) is list and len(column) == 1 and type(column[0]) is int and types.is_integer(field.type):
+            with suppress(OverflowError):
+                return _one_integer(column[0], field.type)
         check_values(column, field)
         if _is_integral(field.type) and any([isinstance(value, _FRACTIONS) for value in column]):
             raise TypeError("it has fractions")  # Arrow would truncate them
         return pa.array(column, type=field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise _wrong_type(field, type(column).__name__, str(error)) from error
+
+
+def _one_integer(value: int, kind: pa.DataType) -> pa.Array:
+    """What `pa.array` makes of one integer, as keys often are. Arrow would release the interpreter's lock three times.
+
+    Where many threads look up keys, waiting for the lock again takes longer than everything else.
+    """
+    stored = value.to_bytes(kind.bit_width // 8, sys.byteorder, signed=not types.is_unsigned_integer(kind))
+    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(stored)])
 
 
 def _converted(array: pa.Array, field: pa.Field) -> pa.Array:

@@ -18,7 +18,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types
 
 from ikebana.encoding.arrow import pack_bits, take_rows
@@ -34,6 +33,8 @@ from ikebana.kernels import (
     gather_words,
     hash_bytes,
     hash_integers,
+    same_fixed,
+    same_strings,
 )
 
 Payload: TypeAlias = tuple[pa.Array, ...]
@@ -57,18 +58,21 @@ def nbytes(payload: Payload) -> int:
     return sum(array.nbytes for array in payload)
 
 
-def rows_equal(a: Payload, b: Payload, rows: int) -> Any:
-    """Flag the rows in which two payloads of equal length are equal in every column; null equals null."""
-    equal = np.ones(rows, bool)
-    for left, right in zip(a, b, strict=True):
-        if types.is_floating(left.type):
-            bits = pa.int64() if left.type.bit_width == 64 else pa.int32()
-            left, right = left.view(bits), right.view(bits)
-        same = pc.fill_null(pc.equal(left, right), False)
-        if left.null_count and right.null_count:
-            same = pc.or_(same, pc.and_(left.is_null(), right.is_null()))
-        equal &= same.to_numpy(zero_copy_only=False)
-    return equal
+def same_rows(a: Payload, a_rows: Lane, b: Payload, b_rows: Lane) -> Any:
+    """For pairs of rows of two payloads, at the given positions: whether they are equal in every column.
+
+    Null equals null. Floats are compared by their bits, as they are canonical.
+    """
+    same = np.ones(len(a_rows), np.uint8)
+    for one, other in zip(a, b, strict=True):
+        is_text = _is_variable_width(one.type)
+        one_cells, other_cells = ((string_buffers if is_text else _fixed_cells)(array) for array in (one, other))
+        sources = *one_cells, *_bitmap(one), *other_cells, *_bitmap(other)
+        if is_text:
+            same_strings(*sources, a_rows, b_rows, same)
+        else:
+            same_fixed(*sources, one.type.bit_width // 8, a_rows, b_rows, same)
+    return same.view(bool)
 
 
 def cells(payload: Payload) -> list[tuple[bytes, ...]]:
@@ -98,7 +102,7 @@ def hashes(payload: Payload) -> Lane:
             hash_bytes(offsets, data, valid, out)
         else:
             for word in _words(array):
-                hash_integers(np.where(valid, word, 0), valid, out)
+                hash_integers(word, valid, out)
     return out
 
 
@@ -110,6 +114,11 @@ def _bitmap(array: pa.Array) -> tuple[Array, int]:
     """Return the validity bitmap of an array (empty if it has no nulls) and the bit at which it starts."""
     bitmap = array.buffers()[0] if array.null_count else None
     return (np.zeros(0, np.uint8) if bitmap is None else np.frombuffer(bitmap, np.uint8)), array.offset
+
+
+def _fixed_cells(array: pa.Array) -> tuple[Array]:
+    """Where `same_fixed` reads the rows of a column of fixed width."""
+    return (fixed_bytes(array),)
 
 
 def _words(array: pa.Array) -> list[Lane]:

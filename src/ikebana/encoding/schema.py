@@ -66,12 +66,13 @@ class Schema:
     ) -> None:
         self.key, self.val = Side("key", _fields(key), hash_bits), Side("value", _fields(val), hash_bits, carry)
         self._given_diffs = diffs
-        self.diffs = (multiplicity_name(self.names),) if diffs is None else tuple(diffs)
+        names = self.names
+        self.diffs = (multiplicity_name(names),) if diffs is None else tuple(diffs)
         self._related: dict[Any, Schema] = {}  # a cache of schemas with the same key and other values
         self._by_identity: dict[tuple[bool, int], tuple[Any, Schema]] = {}  # the same by the identity of a tuple
-        names = [*self.names, *self.diffs]
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
+        names = [*names, *self.diffs]
+        if len(set(names)) < len(names):
+            repeated = sorted({name for name in names if names.count(name) > 1})
             raise SchemaError(
                 f"the schema names {', '.join(map(repr, repeated))} more than once",
                 hint="give every key column, value column and diff lane a different name",
@@ -276,6 +277,8 @@ def _widths(fields: tuple[pa.Field, ...]) -> tuple[int, ...] | None:
 
 
 def _fields(fields: Fields) -> tuple[pa.Field, ...]:
+    if isinstance(fields, tuple | list) and all([isinstance(entry, pa.Field) for entry in fields]):
+        return tuple(fields)  # nearly always
     entries = fields.items() if isinstance(fields, Mapping) else fields
     return tuple(entry if isinstance(entry, pa.Field) else _field(*entry) for entry in entries)
 

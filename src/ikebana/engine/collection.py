@@ -192,8 +192,8 @@ class Collection:
         left, right = self._arranged_alike(other, (on,) if isinstance(on, str) else tuple(on))
         return left.join(right)
 
-    def lookup(self, index: Arrangement, *, on: Sequence[str] | None = None, strict: bool = False) -> Collection:
-        """Extend each change by the rows that `index` has for its key at that time. Used to build delta joins.
+    def half_join(self, index: Arrangement, *, on: Sequence[str] | None = None, strict: bool = False) -> Collection:
+        """A half join: extend each change by the rows that `index` has for its key at that time; for delta joins.
 
         Unlike with `join`, changes of `index` do not cause changes of the result; see `natural_join`.
 

@@ -120,20 +120,20 @@ class Coordinator:
 
     # Workers.
 
-    def command(self, command: Command, worker: int | None = None) -> None:
-        """Send a command to every worker, or to one."""
+    def command(self, command: Command, worker: int | None = None, *, hold: bool = False) -> None:
+        """Send a command to every worker, or to one; with `hold`, perhaps only together with the next one."""
         self.definitions.note(command)
         try:
-            self.send(command, worker, self.cluster)
+            self.send(command, worker, self.cluster, hold=hold)
         except WorkerLostError:
             if self.healing is None:
                 raise
             self.healing.check()
 
-    def send(self, command: Command, worker: int | None, cluster: Cluster) -> None:
+    def send(self, command: Command, worker: int | None, cluster: Cluster, *, hold: bool = False) -> None:
         """Send a command to the workers of a cluster, or to one of them; raises if it has been replaced."""
         with self._cluster_lock:
-            cluster.command(command, worker)
+            cluster.command(command, worker, hold=hold)
 
     def tell(self, command: Command, worker: int | None = None, cluster: Cluster | None = None) -> None:
         """Send a command that does not matter to workers who have ended, and never wait for other workers."""
@@ -210,7 +210,7 @@ class Coordinator:
         return next(self._numbers)
 
     def next_worker(self) -> int:
-        """Return the worker that takes the next push to an input: each in turn. Arranging moves rows to owners."""
+        """Return the worker that takes the next push to a stream, whose rows have no owner: each in turn."""
         return next(self._pushes) % self.cluster.size
 
     # Notifications of workers.
@@ -328,14 +328,14 @@ class Coordinator:
                 self.advance()
             raise
 
-    def apply(self, transaction: int, epoch: int, parts: Any) -> None:
+    def apply(self, transaction: int, epoch: int, parts: Any, *, hold: bool = False) -> None:
         """Apply a transaction that was checked for an epoch, and close that epoch; the lock is held.
 
-        `parts` are as for `commit`.
+        `parts` are as for `commit`. With `hold`, workers may be told only together with the next command.
         """
         try:
             commit = Commit(transaction, epoch + 1, self._end(transaction), _changed(parts))
-            self.send(commit, None, self.cluster)
+            self.send(commit, None, self.cluster, hold=hold)
         finally:
             self.open_epoch(epoch + 1)
 

@@ -50,6 +50,6 @@ def _delta_path(collections: Sequence[Collection], start: int) -> Collection:
             )
         may_be_null = {field.name for field in path.node.columns if field.nullable} & set(shared[best])
         other = Collection(declared_nullable(collections[best].node, may_be_null))
-        path = path.lookup(other.arrange_by(shared[best]), strict=best < start)
+        path = path.half_join(other.arrange_by(shared[best]), strict=best < start)
         waiting.remove(best)
     return path

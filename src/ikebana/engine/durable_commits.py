@@ -212,9 +212,12 @@ class DurableCommits:
             answers = self._prepare(prepared, candidates)
             self._store.check_lease()
             with defer_interrupts():
+                accepted = []
                 for at, (candidate, attempt) in enumerate(zip(candidates, prepared, strict=True)):
                     verdicts = [verdict for answer in answers if (verdict := answer.verdicts[at]) is not None]
-                    self._decide(candidate, attempt, verdicts, max(answer.log_bytes for answer in answers))
+                    if self._is_accepted(candidate, verdicts):
+                        accepted.append((candidate, attempt))
+                self._apply(accepted, max(answer.log_bytes for answer in answers))
         except BaseException as error:
             self._abort([pair for pair in zip(candidates, prepared, strict=True) if not pair[0].is_over], error)
 
@@ -234,17 +237,23 @@ class DurableCommits:
         worker, cluster = workers.pop() if len(workers) == 1 else None, self._coordinator.cluster
         return self._coordinator.ask_once(Prepare(tuple(prepared)), worker, cluster, soonest)
 
-    def _decide(self, candidate: Candidate, attempt: ToPrepare, verdicts: list[Verdict], log_bytes: int) -> None:
-        """Commit a transaction, reject it, or leave it for the next request."""
+    def _is_accepted(self, candidate: Candidate, verdicts: list[Verdict]) -> bool:
+        """Whether to commit a transaction; otherwise it is rejected, or left for the next request."""
         error = problem_error(verdicts)
         if error is not None:
             candidate.end(error)
-        elif not any(verdict.conflicts for verdict in verdicts):
+            return False
+        return not any(verdict.conflicts for verdict in verdicts)
+
+    def _apply(self, accepted: Sequence[tuple[Candidate, ToPrepare]], log_bytes: int) -> None:
+        """Commit transactions; workers are told of all of them by one message."""
+        for at, (candidate, attempt) in enumerate(accepted, 1):
             candidate.epoch = attempt.epoch
             for table, _ in candidate.parts:
                 self._coordinator.definitions.last_changes[table] = attempt.epoch
             with suppress(IkebanaError):  # a worker has ended since: the transaction comes back from the logs
-                self._coordinator.apply(candidate.transaction, attempt.epoch, candidate.parts)
+                is_last = at == len(accepted)
+                self._coordinator.apply(candidate.transaction, attempt.epoch, candidate.parts, hold=not is_last)
             self._on_commit(candidate, log_bytes)
 
     def _abort(self, undecided: Sequence[tuple[Candidate, ToPrepare]], error: BaseException) -> None:

@@ -65,6 +65,7 @@ from ikebana.runtime.messages import (
     ArrangementStatus,
     CountKeys,
     CreateInput,
+    Install,
     Status,
     WaitAll,
 )
@@ -193,14 +194,17 @@ class Engine:
         fields = fields_of(columns)
         source = self._sources.new(name, fields)
         primary = source.arrange(*((key,) if isinstance(key, str) else key)).node
-        ir.schema_of(primary)  # raises if there can be no such arrangement
+        schema = ir.schema_of(primary)  # raises if there can be no such arrangement
         with self.coordinator.lock, defer_interrupts():
             self.catalog.claim_name(name)
-            self.coordinator.command(CreateInput(name, fields))
-            self.coordinator.command(Advance(self.epoch))
-            self._maintenance.use(Need(primary, f"input {name}", User("input", name)))
+            dataflow = self.catalog.new_dataflow_name(f"input {name}")
+            self.coordinator.command(CreateInput(name, fields, dataflow))
+            self.coordinator.command(Advance(self.epoch), hold=True)
+            self.coordinator.command(Install(dataflow, primary), hold=True)
+            self.catalog.add(dataflow, primary)
+            self.catalog.use(dataflow, User("input", name))
             self._sources.add(name, source.node)
-        return Input(self.coordinator, name, source.node)
+        return Input(self.coordinator, name, source.node, schema)
 
     def table(
         self,

@@ -37,12 +37,12 @@ def expanded(node: ir.Node) -> ir.Node:
     ]
     counted = source
     for at, use in enumerate(uses):
-        counted = counted.lookup(_counts(use, _count(at)), on=(use.on,), strict=use.strict)
+        counted = counted.half_join(_counts(use, _count(at)), on=(use.on,), strict=use.strict)
     counts: list[Expression] = [_column(counted, _count(at)) for at in range(len(uses))]
     parts = []
     for at, use in enumerate(uses):
         chosen = counted.step(RowCondition(_is_first_least(counts, at))).select(*source.columns)
-        part = chosen.lookup(_proposals(use, node.name), on=(use.on,), strict=use.strict)
+        part = chosen.half_join(_proposals(use, node.name), on=(use.on,), strict=use.strict)
         for other, validates in enumerate(uses):
             if other != at:
                 part = _validated(part, validates, node.name)
@@ -98,4 +98,4 @@ def _validated(rows: Collection, use: ExtensionIndex, name: str) -> Collection:
     if use.exists:
         pairs = pairs.reduce(reducers.DISTINCT)
     keys = [field.name for field in ir.schema_of(pairs.node).key.fields]
-    return rows.lookup(pairs, on=[on[column] for column in keys], strict=use.strict)
+    return rows.half_join(pairs, on=[on[column] for column in keys], strict=use.strict)

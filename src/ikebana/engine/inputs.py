@@ -1,5 +1,7 @@
 """Inputs: collections that a program changes directly, without checks or transactions.
 
+Rows are sent to the workers that own them, so an input's own dataflow needs no agreement between workers.
+
 Changes are applied at the epoch that is open; `Engine.advance` closes it. For changes that are checked and applied
 atomically, use tables (`ikebana.engine.tables`).
 """
@@ -10,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ikebana.encoding import Schema
 from ikebana.engine.collection import Collection
 from ikebana.engine.coordinator import Coordinator
 from ikebana.engine.tables import defensive_copy
@@ -17,14 +20,16 @@ from ikebana.errors import DataflowError, TimeError
 from ikebana.operators.changes import Changes
 from ikebana.plan import ir
 from ikebana.runtime.messages import CloseInput, Push
+from ikebana.runtime.staging import changes_by_owner
 
 
 class Input(Collection):
     """A collection that is changed from outside. See `Engine.input`."""
 
-    def __init__(self, coordinator: Coordinator, name: str, node: ir.Node) -> None:
+    def __init__(self, coordinator: Coordinator, name: str, node: ir.Node, schema: Schema) -> None:
+        """`schema` is that of the arrangement of the rows, whose key says which worker owns a row."""
         super().__init__(node)
-        self.name, self._coordinator, self._closed = name, coordinator, False
+        self.name, self._coordinator, self._schema, self._closed = name, coordinator, schema, False
 
     def insert(self, data: Any) -> None:
         """Add rows at the open epoch. `data` is a mapping of column names to values, or an Arrow table."""
@@ -64,4 +69,5 @@ class Input(Collection):
                     hint="use a table, which is stored",
                 )
             coordinator.definitions.unstored.add(self.name)
-            coordinator.command(Push(self.name, changes), coordinator.next_worker())
+            for worker, part in changes_by_owner(self._schema, changes, coordinator.cluster.size):
+                coordinator.command(Push(self.name, part), worker)

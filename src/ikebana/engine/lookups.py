@@ -34,6 +34,8 @@ from ikebana.errors import SchemaError
 from ikebana.kernels import shard_rows
 from ikebana.runtime.messages import Keys, RowsOfKeys
 
+_WORD = (1 << 64) - 1  # all bits of a lane
+
 
 def given_keys(what: str, columns: Sequence[str], keys: Any, named: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a look-up as columns by name, in the order of `columns`; raises if a name is not one of them.
@@ -110,6 +112,8 @@ def owner(schema: Schema, arrays: Sequence[pa.Array], workers: int) -> int | Non
     if workers == 1:
         return 0
     lane, _ = schema.key.encode(arrays, len(arrays[0]) if arrays else 1)
+    if len(lane) == 1:
+        return _mixed(int(lane[0])) % workers
     owners = shard_rows(lane, workers)
     return int(owners[0]) if len(owners) and (owners == owners[0]).all() else None
 
@@ -118,3 +122,11 @@ def common_epoch(answers: Sequence[RowsOfKeys]) -> int | None:
     """The epoch of all answers; None if they are of different epochs."""
     epochs = {answer.epoch for answer in answers}
     return epochs.pop() if len(epochs) == 1 else None
+
+
+def _mixed(lane: int) -> int:
+    """The bits of a key lane, mixed as by `ikebana.kernels.shard_rows`, which would release the interpreter's lock."""
+    x = lane & _WORD
+    x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & _WORD
+    x = ((x ^ x >> 27) * 0x94D049BB133111EB) & _WORD
+    return x ^ x >> 31

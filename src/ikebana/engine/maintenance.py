@@ -10,7 +10,7 @@ an arrangement, nothing for the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ikebana.engine.catalog import Catalog, Use, User
@@ -48,25 +48,27 @@ class Maintenance:
     def _on_failure(self, worker: int, notification: DataflowFailed) -> None:
         self.catalog.mark_failed(notification.dataflow)
 
-    def use(self, need: Need, memory: int | None = None) -> Use:
+    def use(self, need: Need, memory: int | None = None, *, hold: bool = False) -> Use:
         """Use an arrangement; install a dataflow for it if none maintains it.
 
-        `memory` limits the bytes that a new dataflow may use on each worker.
+        `memory` limits the bytes that a new dataflow may use on each worker. With `hold`, workers may be told only
+        together with the next command.
         """
         arrangement = need.arrangement
         dataflow = self.catalog.maintainer(arrangement)
         if dataflow is None:
             dataflow = self.catalog.new_dataflow_name(need.dataflow_name)
-            self._coordinator.command(Install(dataflow, need.template, memory, need.owner))
+            self._coordinator.command(Install(dataflow, need.template, memory, need.owner), hold=hold)
             self.catalog.add(dataflow, arrangement)
         return self.catalog.use(dataflow, need.user)
 
-    def use_all(self, needs: Iterable[Need], memory: int | None = None) -> list[Use]:
-        """Use several arrangements, or, if one of them cannot be installed, none."""
+    def use_all(self, needs: Sequence[Need], memory: int | None = None) -> list[Use]:
+        """Use several arrangements, or, if one of them cannot be installed, none. All dataflows are one message."""
+        new = [at for at, need in enumerate(needs) if self.catalog.maintainer(need.arrangement) is None]
         uses: list[Use] = []
         try:
-            for need in needs:
-                uses.append(self.use(need, memory))
+            for at, need in enumerate(needs):
+                uses.append(self.use(need, memory, hold=at != new[-1] if new else False))
         except BaseException:
             self.release_all(uses)
             raise

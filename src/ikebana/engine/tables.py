@@ -52,10 +52,9 @@ from ikebana.engine.results import At, LookupIndex, Result
 from ikebana.engine.thread_transactions import current_transaction, enter_transaction, leave_transaction
 from ikebana.errors import DataflowError, DroppedError, SchemaError, WaitTimeoutError, WorkerLostError
 from ikebana.operators.changes import Changes, Fields
-from ikebana.operators.partition import split_rows
 from ikebana.plan import ir
 from ikebana.runtime.messages import Push, TableSpec
-from ikebana.runtime.staging import owners, stages
+from ikebana.runtime.staging import changes_by_owner, stages
 
 
 class Transaction:
@@ -379,11 +378,7 @@ class Table(Collection):
         if self.spec.schema is None:
             yield self._coordinator.next_worker(), changes
             return
-        key, size, named = self.spec.schema.key, self._coordinator.cluster.size, changes.named
-        owned_by = owners(self.spec.schema, [named[field.name] for field in key.fields], size)
-        for worker, part in enumerate(split_rows(changes, owned_by, size)):
-            if part is not None:
-                yield worker, part
+        yield from changes_by_owner(self.spec.schema, changes, self._coordinator.cluster.size)
 
     def arrange(self, *key: str, by: str | Sequence[str] | None = None) -> Arrangement:
         """Return the table arranged by key columns, by default by all columns.
@@ -430,12 +425,9 @@ class Table(Collection):
             kept = [(by, use) for by, use in self._indexes.items() if by not in self._readers]
             return {by: use.dataflow for by, use in kept if catalog.users_of(use.dataflow) == [use.user]}
 
-    def lookup_rows(
-        self, keys: Any = None, /, *, at: At = None, timeout: float | None = None, **columns: Any
-    ) -> pa.Table:
+    def lookup(self, keys: Any = None, /, *, at: At = None, timeout: float | None = None, **columns: Any) -> pa.Table:
         """Return the rows that have given values in some columns, from the workers that own them: see `View.lookup`.
 
-        (`lookup` is an operation of collections: it joins the table's changes with an arrangement.)
         If the columns are not those of the key, the first call keeps an arrangement by them, as `arrange(by=...)` does.
         """
         self.check_not_dropped()

@@ -17,7 +17,7 @@ from ikebana.expressions.hashing import functions as hashing_functions
 from ikebana.expressions.json import generating, parsing
 from ikebana.expressions.nested import functions as nested_functions
 from ikebana.expressions.nested import lambdas, map_lambdas, maps, sequences, sets
-from ikebana.expressions.numbers import arithmetic, mathematics, rounding
+from ikebana.expressions.numbers import arithmetic, magnitudes, mathematics, rounding
 from ikebana.expressions.strings import encodings, formatting, regexes
 from ikebana.expressions.strings import functions as string_functions
 from ikebana.expressions.temporal import dates, formats, intervals, times
@@ -27,7 +27,7 @@ __all__ = ["Call", "Column", "ColumnBatch", "Config", "Expression", "Literal", "
 FUNCTION_MODULES = (
     *(casts, number_casts, string_casts, time_casts),
     *(comparison, conditional, literals, trying, unsupported),
-    *(arithmetic, mathematics, rounding),
+    *(arithmetic, magnitudes, mathematics, rounding),
     *(string_functions, encodings, formatting, regexes),
     *(dates, formats, intervals, times),
     *(nested_functions, lambdas, map_lambdas, maps, sequences, sets),

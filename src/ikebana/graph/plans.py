@@ -188,7 +188,7 @@ class Vectorised(Map):
     calls_users = False
 
     def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
-        return program.called(rows, self.outputs, self)
+        return self.called(program, rows)
 
 
 @dataclass(frozen=True)
@@ -212,9 +212,6 @@ class Refuse(Step):
             raise EvaluationError(self.what, hint=self.hint)
         empty = [pa.array([], field.type) for field in self.outputs]
         return changes.take(np.empty(0, np.int64)).with_columns(self.outputs, empty)
-
-    def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
-        return program.called(rows, self.outputs, self)
 
 
 def refusing(result: Collection, rows: Collection, condition: Expression, what: str, hint: str) -> Collection:

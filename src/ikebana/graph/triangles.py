@@ -118,7 +118,7 @@ def _third(edges: Collection, third: str, one: _In, two: _In) -> Collection:
     for at, side in enumerate((one, two)):
         (key,) = (name for name in side.lists.lengths.columns if name != "count")
         lengths = side.lists.lengths.arrange(key).select(**{f"length {at}": "count"})
-        measured = measured.lookup(lengths, on=[side.of], strict=side.strict)
+        measured = measured.half_join(lengths, on=[side.of], strict=side.strict)
     first, second = (Column(pa.int64(), False, f"length {at}") for at in (0, 1))
     longer = less(second, first)
     proposed = [
@@ -131,8 +131,8 @@ def _third(edges: Collection, third: str, one: _In, two: _In) -> Collection:
 def _proposed(edges: Collection, names: list[str], third: str, side: _In) -> Collection:
     """The triangles of edges whose third node is proposed by one list, and looked up in the other."""
     listed = side.lists.index.select(**{third: side.lists.listed})
-    extended = edges.select(*names).lookup(listed, on=[side.of], strict=side.strict)
-    validated = extended.lookup(side.lists.edges, on=list(side.other), strict=side.other_strict)
+    extended = edges.select(*names).half_join(listed, on=[side.of], strict=side.strict)
+    validated = extended.half_join(side.lists.edges, on=list(side.other), strict=side.other_strict)
     return validated.select("a", "b", "c")
 
 

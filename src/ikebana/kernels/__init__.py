@@ -23,6 +23,7 @@ from ikebana.kernels.cache import is_complete, mark_complete
 MODULES = {
     "accumulate": ("accumulate_rows", "add_by_group", "sum_ranges"),
     "consolidate": ("add_up_packed", "consolidate_rows", "measure_rows", "pack_rows", "unpack_rows"),
+    "equality": ("same_fixed", "same_strings"),
     "exchanges": ("receive_rows", "send_rows"),
     "extend": ("extend_rows",),
     "filters": ("fill_filter", "seek_filtered"),
@@ -115,6 +116,8 @@ rank_times: Any = _Kernel("rank_times")
 receive_rows: Any = _Kernel("receive_rows")
 run_program: Any = _Kernel("run_program")
 search_parts: Any = _Kernel("search_parts")
+same_fixed: Any = _Kernel("same_fixed")
+same_strings: Any = _Kernel("same_strings")
 seek_filtered: Any = _Kernel("seek_filtered")
 seek_ranges: Any = _Kernel("seek_ranges")
 seek_sampled: Any = _Kernel("seek_sampled")

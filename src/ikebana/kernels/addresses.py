@@ -17,6 +17,7 @@ Contract: addresses are valid for as long as the table is, which holds on to the
 Cost: a few nanoseconds for each cell that is in the processor's cache. One that is not takes a hundred, and each step
 of a binary search waits for the step before. So `first_rows` searches for up to `AT_ONCE` keys side by side: the
 processor waits for many cells at once, and mispredicts no branches. Then `prefetch_rows` asks for what is read next.
+Of many ascending keys, all but the first are sought from where the last was found (`first_rows_from`).
 """
 
 from __future__ import annotations
@@ -125,9 +126,24 @@ def first_rows(cells, wanted, count, found):
         for at in range(count):
             found[at] = first_row(cells, wanted[at])
         return
+    search_side_by_side(cells, wanted, count, found, 0, cell(cells, ROWS))
+
+
+@helper
+def first_rows_from(cells, wanted, count, found, start):
+    """The same for ascending keys, none of which is before the row `start`: near rows are quickly found."""
+    base, step, rows = cell(cells, KEY), cell(cells, KEY_STEP), cell(cells, ROWS)
+    width = AT_ONCE
+    while start + width < rows and load(base + (start + width) * step) < wanted[count - 1]:
+        width *= 2
+    search_side_by_side(cells, wanted, count, found, start, min(width, rows - start))
+
+
+@helper
+def search_side_by_side(cells, wanted, count, found, start, left):
+    """Write the first row of each key, if it is one of the `left` rows from `start` on, or the row after them."""
     base, step = cell(cells, KEY), cell(cells, KEY_STEP)
-    found[:count] = 0
-    left = cell(cells, ROWS)
+    found[:count] = start
     while left > 0:
         half = (left + 1) >> 1
         for at in range(count):

@@ -19,6 +19,7 @@ from ikebana.kernels.opcodes import (
     CHOOSE,
     CONSTANT,
     CONTAINS,
+    DIVIDE,
     DONE,
     ENDS_WITH,
     EQUAL,
@@ -27,6 +28,8 @@ from ikebana.kernels.opcodes import (
     LEAST,
     LESS,
     LESS_EQUAL,
+    LIKE,
+    MAGNITUDE,
     MEAN,
     MULTIPLY,
     NOT,
@@ -35,11 +38,12 @@ from ikebana.kernels.opcodes import (
     SHIFT,
     SIGNED,
     STARTS_WITH,
+    SUBSTRING,
     SUBTRACT,
     TEXT_EQUAL,
     YEAR,
 )
-from ikebana.kernels.texts import contains, ends_with, same_text, starts_with
+from ikebana.kernels.texts import contains, ends_with, is_like, same_text, starts_with, substring
 
 _SIGN = -(1 << 63)
 
@@ -124,10 +128,29 @@ def total(code, pc, arena, counts):
 
 
 @helper
+def magnitude(number, dropped):
+    """The ordered bits of a number as a double, without so many of the last."""
+    bits = np.float64(number).view(np.int64)
+    ordered = ~np.uint64(bits) if number < 0 else np.uint64(bits) | np.uint64(1 << 63)
+    return np.int64(ordered >> np.uint64(dropped))
+
+
+@helper
 def mean(dividend, divisor, factor):
     """A number below 2**48 times a factor of at most 10**4, divided by a number, rounded half away from zero."""
     a, b = abs(dividend), abs(divisor)
     quotient = (2 * factor * a + b) // (2 * b)
+    return quotient if (dividend < 0) == (divisor < 0) else -quotient
+
+
+@helper
+def divide(dividend, divisor):
+    """A quotient, rounded half away from zero."""
+    a, b = abs(dividend), abs(divisor)
+    quotient = a // b
+    rest = a - quotient * b
+    if rest >= b - rest:
+        quotient += 1
     return quotient if (dividend < 0) == (divisor < 0) else -quotient
 
 
@@ -148,7 +171,8 @@ def evaluate(code, pc, arena, counts):
 
     `CONSTANT` has its value in place of `least`. `CHOOSE` takes the first column where a flag is set and not null, the
     second elsewhere; the slots of the flag and of its nulls are in place of `least` and `greatest`. `SHIFT` takes the
-    bits from `least` on, `MEAN` multiplies by `least` before it divides. Arithmetic is without sign, since the compiler
+    bits from `least` on, `MEAN` multiplies by `least` before it divides, `SUBSTRING` skips `least` characters and takes
+    `greatest`. Arithmetic is without sign, since the compiler
     assumes that integers with a sign do not overflow.
     """
     op, rows, to, null = code[pc], counts[code[pc + 2]], code[pc + 3], code[pc + 4]
@@ -176,6 +200,13 @@ def evaluate(code, pc, arena, counts):
             overflows = abs(np.float64(a) * np.float64(b) - np.float64(result)) > 2.0**62
             if is_null == 0 and (overflows or result < least or result > greatest):
                 return RAISED
+        elif op == DIVIDE:
+            if is_null == 0:
+                if b == 0 or a == _SIGN or b == _SIGN:  # the least integer has no absolute value
+                    return RAISED
+                result = divide(a, b)
+                if result < least or result > greatest:
+                    return RAISED
         elif op == EQUAL:
             result = np.int64(a == b)
         elif op == LESS:
@@ -209,6 +240,8 @@ def evaluate(code, pc, arena, counts):
                 if b == 0 or abs(a) >= np.int64(1) << 48:
                     return RAISED
                 result = mean(a, b, least)
+        elif op == MAGNITUDE:
+            result = magnitude(a, least)
         elif op == YEAR:
             result = year_of(a)
         elif op == TEXT_EQUAL:
@@ -219,6 +252,11 @@ def evaluate(code, pc, arena, counts):
             result = np.int64(is_null == 0 and ends_with(a, b))
         elif op == CONTAINS:
             result = np.int64(is_null == 0 and contains(a, b))
+        elif op == LIKE:
+            result = np.int64(is_null == 0 and is_like(a, b))
+        elif op == SUBSTRING:
+            if is_null == 0:
+                result = substring(a, least, greatest)
         elif op == CHOOSE:
             is_first = arena[least, row] != 0 and arena[greatest, row] == 0
             result, is_null = (a, a_null) if is_first else (b, b_null)

@@ -10,7 +10,10 @@ the strings already copied.
 
 from __future__ import annotations
 
+import numpy as np
+
 from ikebana.kernels.compile import helper, kernel
+from ikebana.kernels.texts import copy_bytes
 
 
 @helper
@@ -71,15 +74,15 @@ def gather_bits(a, a_offset, b, b_offset, a_rows, rows, out, at):
 @kernel("void(lane, bytes, lane, bytes, int, lane, lane_out, bytes_out, int)")
 def gather_strings(a_offsets, a, b_offsets, b, a_rows, rows, offsets_out, out, at):
     """Append byte strings to `out`, after row `at - 1`, and their ends to `offsets_out`."""
+    a_start, b_start, target = np.int64(a.ctypes.data), np.int64(b.ctypes.data), np.int64(out.ctypes.data)
     end = offsets_out[at]
     for position in range(len(rows)):
         row = rows[position]
         if row < a_rows:
-            for byte in range(a_offsets[row], a_offsets[row + 1]):
-                out[end] = a[byte]
-                end += 1
+            source, length = a_start + a_offsets[row], a_offsets[row + 1] - a_offsets[row]
         else:
-            for byte in range(b_offsets[row - a_rows], b_offsets[row - a_rows + 1]):
-                out[end] = b[byte]
-                end += 1
+            row -= a_rows
+            source, length = b_start + b_offsets[row], b_offsets[row + 1] - b_offsets[row]
+        copy_bytes(source, target + end, length)
+        end += length
         offsets_out[at + position + 1] = end

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from ikebana.kernels.compile import helper, kernel
+from ikebana.kernels.pointers import load, load_byte
 
 NULL_PART = np.uint64(0x9E3779B97F4A7C15)  # not 0, which is mix(0) and thus the part of the value -1
 
@@ -39,24 +40,28 @@ def hash_integers(values, valid, hashes):
         hashes[row] = combine(hashes[row], part)
 
 
+@helper
+def hash_of_bytes(start, length):
+    """The part of so many bytes at an address: their number, whole words, what is left."""
+    end = start + length
+    part = mix(np.uint64(length) + np.uint64(1))
+    while start + 8 <= end:
+        part = mix(part ^ np.uint64(load(start))) * np.uint64(0x9E3779B97F4A7C15)
+        start += 8
+    word = np.uint64(0)
+    for byte in range(end - start):
+        word |= np.uint64(load_byte(start + byte)) << np.uint64(8 * byte)
+    return mix(part ^ word)
+
+
 @kernel("void(lane, bytes, flags, lane_out)")
 def hash_bytes(offsets, data, valid, hashes):
     """Mix a column of byte strings (string r is data[offsets[r]:offsets[r + 1]]) into the running hashes."""
+    first = np.int64(data.ctypes.data)
     for row in range(len(hashes)):
         part = NULL_PART
         if valid[row] != 0:
-            start, end = offsets[row], offsets[row + 1]
-            part = mix(np.uint64(end - start) + np.uint64(1))
-            while start + 8 <= end:
-                word = np.uint64(0)
-                for byte in range(8):
-                    word |= np.uint64(data[start + byte]) << np.uint64(8 * byte)
-                part = mix(part ^ word) * np.uint64(0x9E3779B97F4A7C15)
-                start += 8
-            word = np.uint64(0)
-            for byte in range(end - start):
-                word |= np.uint64(data[start + byte]) << np.uint64(8 * byte)
-            part = mix(part ^ word)
+            part = hash_of_bytes(first + offsets[row], offsets[row + 1] - offsets[row])
         hashes[row] = combine(hashes[row], part)
 
 

@@ -32,6 +32,7 @@ from __future__ import annotations
     HASH,
     TOTAL,
     EXTEND,
+    ROUND,
     CONSTANT,
     ADD,
     SUBTRACT,
@@ -54,7 +55,11 @@ from __future__ import annotations
     STARTS_WITH,
     ENDS_WITH,
     CONTAINS,
-) = range(47)
+    LIKE,
+    MAGNITUDE,
+    DIVIDE,
+    SUBSTRING,
+) = range(52)
 """The opcodes."""
 
 DONE, FULL, SPILL, RAISED, EXCHANGES, AGREES, CALLS = range(7)
@@ -68,6 +73,9 @@ next round for which rows wait here (-1 if there is none), and whether it commit
 
 LACKS_ROOM = 0
 """The first count is not that of a register: with the status `SPILL` it is the number of the trace without room."""
+
+FUNCTION, SOURCES = 3, 4
+"""Positions in a `CALL`: of the number of the function, and of the number of registers, which follow."""
 
 SEEN, BEFORE = range(2)
 """Which rows of a trace a probe meets: those up to and including this visit, or those before it."""

@@ -46,13 +46,14 @@ it has done nothing. The caller then makes room, or has the operators do the vis
 | REPEAT | start, n, (pending, rounds)*n | back to `start` if rows wait for a later round |
 | EXCHANGE | source, target, key, m, slots, to slots, which are texts | stops: rows go to the owners of their keys |
 | AGREE | start, n, (pending, rounds)*n | stops: like REPEAT, once all workers have said which round they need |
-| CALL | source, target, function | stops, if there are rows: the rows that a function makes of them |
+| CALL | target, function, m, source*m | stops, if there are rows: the rows that a function makes of them |
 | UNPACK | count, from, to, null, shift, width, kind, flips sign | a column of an exact lane |
 | PACK | count, to, flips sign, m, (value, null, width, kind, nullable)*m | the exact lane of columns |
 | LOAD | count, trace, column, references, to, null | a payload column of stored rows |
 | HASH | count, to, mask, m, (value, null, kind, bits)*m | the hashed lane of columns |
 | TOTAL | count, to, lanes, slots | the totals of sums in several lanes |
 | EXTEND | see `extend` | the rows of a register with the values that several traces have for them in common |
+| ROUND | count, to | the present round, in each row |
 | others | count, to, null, a, null a, b, null b, least, greatest | an expression, row by row |
 
 Each instruction starts with its opcode and its length. Cost: some nanoseconds for an instruction without rows.
@@ -94,7 +95,9 @@ from ikebana.kernels.opcodes import (
     PC,
     PROBE,
     REPEAT,
+    ROUND,
     ROUND_NOW,
+    SOURCES,
     SUMS,
     TAKE,
     TOP,
@@ -118,6 +121,15 @@ def next_round(code, pc, arena, counts, round_):
             if round_ < arena[rounds, row] < least:
                 least = arena[rounds, row]
     return -1 if least == NEVER else least
+
+
+@helper
+def has_rows(code, pc, counts):
+    """Whether a register that a call is given has rows."""
+    for at in range(pc + SOURCES + 1, pc + SOURCES + 1 + code[pc + SOURCES]):
+        if counts[code[at]] > 0:
+            return True
+    return False
 
 
 @helper
@@ -167,6 +179,8 @@ def step(code, pc, arena, counts, traces, order, spare, cursors, lists, now, rou
         return total(code, pc, arena, counts)
     elif op == EXTEND:
         return extend(code, pc, arena, counts, traces, now)
+    elif op == ROUND:
+        arena[code[pc + 3], : counts[code[pc + 2]]] = round_
     return DONE
 
 
@@ -206,8 +220,8 @@ def run_program(code, traces, written, state, arena, counts, scratch, cursors, n
         elif code[pc] == EXCHANGE:
             status = EXCHANGES
         elif code[pc] == CALL:
-            counts[code[pc + 3]] = 0
-            if counts[code[pc + 2]] > 0:
+            counts[code[pc + 2]] = 0
+            if has_rows(code, pc, counts):
                 status = CALLS
             else:
                 pc += code[pc + 1]

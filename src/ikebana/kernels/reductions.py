@@ -6,7 +6,8 @@ is evaluated there, the one after it is found.
 
 Contract: the output is what is lacking at this epoch and round; it is written to the trace of the output.
 
-Cost: a binary search in each batch for each group, and the rows of the group; outside loops, `top` reads only the ends.
+Cost: a binary search in each batch for each group, in `distinct` from the last group on, and the rows of the group;
+outside loops, `top` reads only the ends.
 """
 
 from __future__ import annotations
@@ -23,17 +24,33 @@ from ikebana.kernels.addresses import (
     first_row_of_value,
     first_row_of_value_from,
     first_rows,
+    first_rows_from,
     key_at,
     search_batches,
     time_at,
     val_at,
 )
 from ikebana.kernels.compile import helper
-from ikebana.kernels.layout import BATCHES, ROWS
+from ikebana.kernels.layout import (
+    BATCHES,
+    DIFF,
+    DIFF_STEP,
+    EPOCH,
+    EPOCH_STEP,
+    KEY,
+    KEY_STEP,
+    ROUND,
+    ROUND_STEP,
+    ROWS,
+    TIX,
+    TIX_STEP,
+    VAL,
+    VAL_STEP,
+)
 from ikebana.kernels.memtables import insert_rows
 from ikebana.kernels.opcodes import BEFORE, DONE, FULL, LACKS_ROOM, RAISED, SEEN, SPILL
 from ikebana.kernels.payloads import copy_payload, row_is_stored_as
-from ikebana.kernels.pointers import load
+from ikebana.kernels.pointers import load, load_half
 from ikebana.kernels.probes import is_visible
 from ikebana.kernels.registers import same_row, sort_rows
 
@@ -77,29 +94,63 @@ def collect_groups(code, at, columns, arena, counts, round_, order, spare):
 
 
 @helper
-def sums_of_values(table, keys, vals, count, now, present, sums):
+def sums_of_values(table, keys, vals, count, now, present, sums, starts):
     """The counts of some rows at this visit, and the next later round at which each has changed in earlier epochs.
 
-    `sums` has room for where they are in a batch, and gets the counts and the rounds.
+    `sums` has room for where they are in a batch, and gets the counts and the rounds. Rows are in order, and after all
+    rows before: `starts` has for each batch where the last of these was found, or -1, and gets where the last row is.
     """
     found, totals, laters = sums[0], sums[1], sums[2]
     for at in range(count):
         totals[at], laters[at] = 0, NEVER
     for batch in range(load(table + 8 * BATCHES)):
         cells = batch_cells(table, batch)
-        first_rows(cells, keys, count, found)
-        end = cell(cells, ROWS)
-        for at in range(count):
-            key, val = keys[at], vals[at]
-            row = first_row_of_value_from(cells, key, val, found[at])
-            while row < end and key_at(cells, row) == key and val_at(cells, row) == val:
-                epoch, round_ = time_at(cells, row)
-                if epoch <= now:
-                    if round_ <= present:
-                        totals[at] += diff_at(cells, row, 0)
-                    elif epoch < now and round_ < laters[at]:
-                        laters[at] = round_
-                row += 1
+        if starts[batch] < 0:
+            first_rows(cells, keys, count, found)
+        else:
+            first_rows_from(cells, keys, count, found, starts[batch])
+        starts[batch] = found[count - 1]
+        add_counts(cells, keys, vals, count, found, now, present, totals, laters)
+
+
+@helper
+def add_counts(cells, keys, vals, count, found, now, present, totals, laters):
+    """Add the counts that some rows have in a batch, given the first rows of their keys, and note later rounds.
+
+    Where the lanes are is loaded once: the compiler cannot know that it stays the same.
+    """
+    end, key_lane, key_step = cell(cells, ROWS), cell(cells, KEY), cell(cells, KEY_STEP)
+    val_lane, val_step, diffs, diff_step = (
+        cell(cells, VAL),
+        cell(cells, VAL_STEP),
+        cell(cells, DIFF),
+        cell(cells, DIFF_STEP),
+    )
+    tix, tix_step, epochs, epoch_step = (
+        cell(cells, TIX),
+        cell(cells, TIX_STEP),
+        cell(cells, EPOCH),
+        cell(cells, EPOCH_STEP),
+    )
+    rounds, round_step = cell(cells, ROUND), cell(cells, ROUND_STEP)
+    for at in range(count):
+        key, val, row = keys[at], vals[at], found[at]
+        if row == end or load(key_lane + row * key_step) != key:
+            continue
+        row = first_row_of_value_from(cells, key, val, row)
+        total, later = 0, NEVER
+        while row < end and load(key_lane + row * key_step) == key and load(val_lane + row * val_step) == val:
+            position = row if tix == 0 else load_half(tix + row * tix_step)
+            epoch = load(epochs + position * epoch_step)
+            round_ = 0 if rounds == 0 else load(rounds + position * round_step)
+            if epoch <= now:
+                if round_ <= present:
+                    total += load(diffs + row * diff_step)
+                elif epoch < now:
+                    later = min(later, round_)
+            row += 1
+        totals[at] += total
+        laters[at] = min(laters[at], later)
 
 
 @helper
@@ -134,6 +185,7 @@ def distinct(code, pc, arena, counts, traces, order, spare, now, present):
     pending, rounds, first = code[at + 2], code[at + 3], at + 4
     key, val, later_key, later_val = code[first + 2], code[first + 3], code[first + 4], code[first + 5]
     written, number = 0, 0
+    starts = np.full((2, max(load(given + 8 * BATCHES), load(produced + 8 * BATCHES))), -1)
     block = np.empty((9, AT_ONCE), np.int64)
     keys, vals, chosen, inputs, outputs = block[0], block[1], block[2], block[3:6], block[6:]
     while number < rows:
@@ -144,8 +196,8 @@ def distinct(code, pc, arena, counts, traces, order, spare, now, present):
                 chosen[count], keys[count], vals[count] = row, arena[key, row], arena[val, row]
                 count += 1
             number += 1
-        sums_of_values(given, keys, vals, count, now, present, inputs)
-        sums_of_values(produced, keys, vals, count, now, present, outputs)
+        sums_of_values(given, keys, vals, count, now, present, inputs, starts[0])
+        sums_of_values(produced, keys, vals, count, now, present, outputs, starts[1])
         for at in range(count):
             row = chosen[at]
             if payload > 0 and (

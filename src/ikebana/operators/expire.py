@@ -12,6 +12,9 @@ Workers. Changes of the clock are broadcast, in one message to each peer in each
 deletion of a row arrives at the worker of its insertion in all streams but raw inputs. Where it does not, both wait for
 their time, and cancel only in what reads the output.)
 
+Programs. What a change comes to is computed first, and the state changes when that is committed. So programs call the
+operator: one that is undone, or tries again, leaves the state as it was.
+
 State: the future changes of each row, that it becomes valid or expires, in order of the time at which they are due
 (`Pending`). Rows that are valid for ever, or have expired, take no memory.
 
@@ -22,6 +25,7 @@ which all pending changes may be sorted together. Unsupported: loops, and clocks
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
@@ -36,7 +40,9 @@ from ikebana.encoding.lanes import Lane, constant
 from ikebana.errors import DataflowError
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.exchange import Exchange
+from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.protocol import Operator, Steps
+from ikebana.operators.registers import CallResult
 from ikebana.operators.span import Span
 from ikebana.operators.streams import Stream
 from ikebana.trace import Updates
@@ -61,32 +67,44 @@ class Expire(Operator[Stream]):
         """`valid_from` and `valid_until` name columns; an empty name stands for no bound."""
         self._source, self._clock, self._exchange = source, clock, exchange
         self._from, self._until = valid_from, valid_until
-        self._clock_state, self._pending = ClockState(clock.fields), Pending(source.fields, source.lanes)
+        self._clock_state, self._pending = ClockState(Schema(clock.fields)), Pending(source.fields, source.lanes)
         self.out = Stream(source.fields, 1, source.lanes)
 
     def visit(self, span: Span) -> Steps:
         """Emit the rows that become valid or expire, because of changed rows or of the clock."""
-        ticks = self._clock.changes.keyed(self._clock_state.schema)
-        arrived = [ticks]
+        ticks = [self._clock.changes.keyed(self._clock_state.schema)]
         if self._exchange is not None:
-            arrived = yield from self._exchange.broadcast(ticks)
-        clock = self._clock_state.advance(Updates.concat(arrived))
-        parts = [self._valid(self._source.changes, clock)] if len(self._source.changes) else []
-        if clock.has_advanced:
-            parts.append(self._pending.take(clock))
-        parts = [part for part in parts if len(part)]
-        self.out.changes = Changes.concat(parts) if parts else self.out.empty
+            ticks = yield from self._exchange.broadcast(ticks[0])
+        self.out.changes, commit = self._changed(self._source.changes, Updates.concat(ticks))
+        commit()
 
-    def _valid(self, changes: Changes, clock: ClockTimes) -> Changes:
-        """The changes of rows that are valid when they arrive; their future changes become pending."""
+    def _changed(self, changes: Changes, ticks: Updates) -> CallResult:
+        """The output for changes of rows and of the clock, which are noted once that is committed."""
+        state, clock = self._clock_state.after(ticks)
+        parts, later = list[Changes](), list[SortedRun]()
+        if len(changes):
+            valid, future, due = self._valid(changes, clock)
+            parts.append(valid)
+            later = self._pending.runs_of(future, due)
+        if clock.has_advanced:
+            parts.append(self._pending.due(clock, later))
+        parts = [part for part in parts if len(part)]
+
+        def commit() -> None:
+            self._clock_state = state
+            self._pending.advance(clock, later)
+
+        return CallResult(Changes.concat(parts) if parts else self.out.empty, commit)
+
+    def _valid(self, changes: Changes, clock: ClockTimes) -> tuple[Changes, Changes, Lane]:
+        """The changes of rows that are valid when they arrive; their future changes, and when these are due."""
         start, end = self._bound(changes, self._from, LEAST + 1), self._bound(changes, self._until, GREATEST)
         now = clock.at(changes.times[:, 0])[changes.tix]
         will_be = (start > now) & (start < end)
         is_valid = (start <= now) & (now < end)
-        self._pending.add(changes.where(will_be), start[will_be])
         will_expire = (is_valid | will_be) & (end < GREATEST)
-        self._pending.add(changes.where(will_expire).negated(), end[will_expire])
-        return changes.where(is_valid)
+        future = Changes.concat([changes.where(will_be), changes.where(will_expire).negated()])
+        return changes.where(is_valid), future, np.concatenate([start[will_be], end[will_expire]])
 
     def _bound(self, changes: Changes, name: str, otherwise: int) -> Lane:
         """A bound of each row as an integer."""
@@ -98,6 +116,19 @@ class Expire(Operator[Stream]):
     def forget(self, epoch: int) -> None:
         self.out.closed = self._source.closed and self._clock.closed
 
+    def drop(self) -> None:
+        self._pending.clear()
+
+    def lower(self, program: ProgramBuilder) -> bool:
+        source, ticks = program.stream(self._source), program.broadcast(self._clock)
+        if source is None or ticks is None:
+            return False
+        given = source.select([field.name for field in self.out.fields]), ticks
+        return program.write(self.out, program.called_with(given, self.out.fields, self.out.lanes, self._called))
+
+    def _called(self, changes: Changes, ticks: Changes) -> CallResult:
+        return self._changed(changes, ticks.keyed(self._clock_state.schema))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClockTimes:
@@ -105,6 +136,11 @@ class ClockTimes:
 
     epochs: Lane
     values: Lane
+
+    @property
+    def now(self) -> int:
+        """The last time."""
+        return int(self.values[-1])
 
     @property
     def has_advanced(self) -> bool:
@@ -121,27 +157,26 @@ class ClockTimes:
 
 
 class ClockState:
-    """The rows of a clock: a collection of one row, whose value grows."""
+    """The rows of a clock at some epoch: a collection of one row, whose value grows."""
 
-    def __init__(self, fields: Fields) -> None:
-        self.schema = Schema(fields)
-        self._now, self._counts = LEAST, dict[int, int]()
+    def __init__(self, schema: Schema, now: int = LEAST, counts: Mapping[int, int] | None = None) -> None:
+        self.schema, self._now, self._counts = schema, now, dict(counts or {})
 
-    def advance(self, changes: Updates) -> ClockTimes:
-        """Apply the changes of a sweep; return the times of the clock in the sweep."""
+    def after(self, changes: Updates) -> tuple[ClockState, ClockTimes]:
+        """The clock after the changes of a sweep, and its times in the sweep."""
         if not len(changes):
-            return ClockTimes(np.empty(0, np.int64), np.array([self._now]))
+            return self, ClockTimes(np.empty(0, np.int64), np.array([self._now]))
         net = consolidate(changes).updates
         rows = sorted(zip(net.times[net.tix, 0].tolist(), net.key.tolist(), net.diffs[0].tolist(), strict=True))
-        epochs, values = list[int](), [self._now]
+        state, epochs, values = ClockState(self.schema, self._now, self._counts), list[int](), [self._now]
         for epoch, changed in groupby(rows, itemgetter(0)):
             for _, value, diff in changed:
-                self._count(value, diff)
-            if self._counts or self._now > LEAST:
-                self._now = self._only_value(epoch)
+                state._count(value, diff)
+            if state._counts or state._now > LEAST:
+                state._now = state._only_value(epoch)
                 epochs.append(epoch)
-                values.append(self._now)
-        return ClockTimes(np.array(epochs, np.int64), np.array(values, np.int64))
+                values.append(state._now)
+        return state, ClockTimes(np.array(epochs, np.int64), np.array(values, np.int64))
 
     def _count(self, value: int, diff: int) -> None:
         count = self._counts.pop(value, 0) + diff
@@ -184,38 +219,51 @@ class Pending:
         due = pa.field(_unused("due", names), pa.int64(), nullable=False)
         diffs = [_unused(f"diff {lane}", names) for lane in range(lanes)]
         self._schema, self._fields = Schema([due], fields, diffs=diffs), fields
-        self._runs: list[_Run] = []
+        self._runs: list[SortedRun] = []
 
     def __len__(self) -> int:
         return sum(map(len, self._runs))
 
-    def add(self, changes: Changes, due: Lane) -> None:
-        """Keep changes until the clock reaches the time at which each is due."""
+    def clear(self) -> None:
+        """Forget all changes."""
+        self._runs.clear()
+
+    def runs_of(self, changes: Changes, due: Lane) -> list[SortedRun]:
+        """Changes, and the time at which each is due, as a run, if there are any; they are not pending yet."""
         if not len(changes):
-            return
+            return []
         fields = (*self._schema.key.fields, *self._fields)
         keyed = changes.with_columns(fields, (pa.array(due), *changes.columns)).keyed(self._schema)
         run = consolidate(replace(keyed, times=np.zeros((1, 1), np.int64), tix=constant(0, len(keyed), np.int32)))
-        self._put(run.updates)
+        return [SortedRun(run.updates)]
 
-    def _put(self, run: Updates) -> None:
-        while self._runs and len(self._runs[-1]) < 2 * len(run):
-            run = consolidate(Updates.concat([self._runs.pop().remaining(), run])).updates
-        if len(run):
-            self._runs.append(_Run(run))
-
-    def take(self, clock: ClockTimes) -> Changes:
-        """Remove and return the changes that are due, each at the epoch at which the clock reaches its time."""
-        due = [run.take(int(clock.values[-1])) for run in self._runs]
-        self._runs = [run for run in self._runs if len(run)]
+    def due(self, clock: ClockTimes, later: Sequence[SortedRun]) -> Changes:
+        """The changes that are due, of those that are pending and of later ones, each at the epoch at which the clock
+        reaches its time."""
+        due = [run.due(clock.now) for run in (*self._runs, *later)]
         updates = consolidate(Updates.concat([Updates.empty(self._schema, 1), *due])).updates
         tix = clock.reaches(updates.key).astype(np.int32)
         changes = replace(Changes.of_updates(updates), times=clock.epochs[:, None], tix=tix)
         return changes.with_columns(self._fields, changes.columns[1:]).pruned()
 
+    def advance(self, clock: ClockTimes, later: Sequence[SortedRun]) -> None:
+        """Forget the changes that are due, and keep later ones until the clock reaches their times."""
+        if clock.has_advanced:
+            for run in (*self._runs, *later):
+                run.forget(clock.now)
+            self._runs = [run for run in self._runs if len(run)]
+        for run in later:
+            self._put(run.remaining())
+
+    def _put(self, run: Updates) -> None:
+        while self._runs and len(self._runs[-1]) < 2 * len(run):
+            run = consolidate(Updates.concat([self._runs.pop().remaining(), run])).updates
+        if len(run):
+            self._runs.append(SortedRun(run))
+
 
 @dataclass(slots=True, eq=False)
-class _Run:
+class SortedRun:
     """Changes in order of the time at which they are due, of which the first `taken` are gone."""
 
     updates: Updates
@@ -224,14 +272,19 @@ class _Run:
     def __len__(self) -> int:
         return len(self.updates) - self.taken
 
-    def take(self, now: int) -> Updates:
-        """Remove and return the changes that are due."""
-        start, end = self.taken, int(np.searchsorted(self.updates.key, now, "right"))
-        due = self.updates.take(np.arange(start, end))
-        self.taken = end
-        if 2 * end > len(self.updates):
+    def _end(self, now: int) -> int:
+        """The position after the last change that is due."""
+        return int(np.searchsorted(self.updates.key, now, "right"))
+
+    def due(self, now: int) -> Updates:
+        """The changes that are due."""
+        return self.updates.take(np.arange(self.taken, self._end(now)))
+
+    def forget(self, now: int) -> None:
+        """Forget the changes that are due."""
+        self.taken = self._end(now)
+        if 2 * self.taken > len(self.updates):
             self.updates, self.taken = self.remaining(), 0
-        return due
 
     def remaining(self) -> Updates:
         """The changes that are not taken."""

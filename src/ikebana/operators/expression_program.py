@@ -20,6 +20,7 @@ from pyarrow import types
 from ikebana.encoding import slots
 from ikebana.expressions import ColumnBatch, Expression, PythonFunction
 from ikebana.expressions.core import base
+from ikebana.expressions.numbers.magnitudes import MANTISSA_BITS
 from ikebana.kernels import opcodes
 from ikebana.operators.changes import Changes
 from ikebana.operators.program import GREATEST, ProgramBuilder
@@ -139,10 +140,10 @@ def _arithmetic(opcode: int) -> Lower:
 
 
 def _rescaled(to: _Lowering, column: ColumnSlots, digits: int, kind: pa.DataType) -> ColumnSlots:
-    """A decimal, or an integer, with so many more digits after the point."""
+    """A decimal, or an integer, with so many more digits after the point, or fewer if negative."""
     least, greatest = _limits(kind)
-    factor = to.emit(opcodes.CONSTANT, least=10**digits)
-    return to.emit(opcodes.MULTIPLY, column, factor, least=least, greatest=greatest)
+    factor = to.emit(opcodes.CONSTANT, least=10 ** abs(digits))
+    return to.emit(opcodes.DIVIDE if digits < 0 else opcodes.MULTIPLY, column, factor, least=least, greatest=greatest)
 
 
 def _decimal_sum(opcode: int) -> Lower:
@@ -175,6 +176,33 @@ def _search(opcode: int) -> Lower:
         return to.emit(opcode, *arguments)
 
     return lower
+
+
+def _like(to: _Lowering, call: base.Call, arguments: Sequence[ColumnSlots]) -> ColumnSlots | None:
+    """LIKE with a constant pattern in which only `%` has a meaning."""
+    pattern = call.arguments[1]
+    if not isinstance(pattern, base.Literal) or not types.is_string(call.arguments[0].type):
+        return None
+    if pattern.value is not None and set(pattern.value) & {"_", "\\"}:
+        return None
+    return to.emit(opcodes.LIKE, *arguments)
+
+
+def _substring(to: _Lowering, call: base.Call, arguments: Sequence[ColumnSlots]) -> ColumnSlots | None:
+    """Characters at constant places, counted from the start."""
+    text, *places = call.arguments
+    constants = [place.value for place in places if isinstance(place, base.Literal) and place.value is not None]
+    if not types.is_string(text.type) or len(constants) < len(places) or constants[0] < 0:
+        return None
+    first, length = constants
+    return to.emit(opcodes.SUBSTRING, arguments[0], least=max(first - 1, 0), greatest=max(length, 0))
+
+
+def _magnitude(to: _Lowering, call: base.Call, arguments: Sequence[ColumnSlots]) -> ColumnSlots | None:
+    kind, (bits,) = call.arguments[0].type, call.options
+    if types.is_boolean(kind) or not _is_number(kind):
+        return None  # floats
+    return to.emit(opcodes.MAGNITUDE, *arguments, least=MANTISSA_BITS - bits)
 
 
 def _year(to: _Lowering, call: base.Call, arguments: Sequence[ColumnSlots]) -> ColumnSlots | None:
@@ -239,11 +267,11 @@ def _in(to: _Lowering, call: base.Call, arguments: Sequence[ColumnSlots]) -> Col
 
 
 def _cast(to: _Lowering, call: base.Call, arguments: Sequence[ColumnSlots]) -> ColumnSlots | None:
-    """Integers that become wider stay as they are; integers and decimals that get more digits are multiplied."""
+    """Integers that become wider stay as they are; digits after the point are added, or rounded away."""
     source, target = call.arguments[0].type, call.type
     if types.is_decimal(target) and (types.is_decimal(source) or types.is_signed_integer(source)):
         digits = target.scale - (source.scale if types.is_decimal(source) else 0)
-        return _rescaled(to, arguments[0], digits, target) if 0 <= digits < _MOST_DIGITS else None
+        return _rescaled(to, arguments[0], digits, target) if abs(digits) < _MOST_DIGITS else None
     is_wider = types.is_signed_integer(source) and types.is_signed_integer(target)
     return arguments[0] if is_wider and source.bit_width <= target.bit_width else None
 
@@ -267,6 +295,9 @@ _CALLS: dict[str, Lower] = {
     "StartsWith": _search(opcodes.STARTS_WITH),
     "EndsWith": _search(opcodes.ENDS_WITH),
     "Contains": _search(opcodes.CONTAINS),
+    "Like": _like,
+    "Substring": _substring,
+    "magnitude": _magnitude,
     "Year": _year,
     "and": _logic(opcodes.AND),
     "or": _logic(opcodes.OR),

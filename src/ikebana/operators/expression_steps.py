@@ -90,15 +90,20 @@ class RowCondition(linear.ColumnsKept):
 
     def _selected(self, rows: ColumnBatch) -> Array:
         """Flags for the rows for which all conditions are true."""
-        conditions, selected = conjuncts(self.condition), np.zeros(rows.count, bool)
-        positions, flags = np.arange(rows.count), np.ones(rows.count, bool)
-        for at, condition in enumerate(conditions):
-            flags &= row_flags(condition.evaluate(rows), rows.count)
-            remaining = conditions[at + 1 :]
-            if remaining and np.count_nonzero(flags) < rows.count * _COMPACTION_FRACTION:
-                positions = positions[flags]
-                rows = _columns_of(remaining, rows).filter(flags)
-                flags = np.ones(rows.count, bool)
+        count, conditions = rows.count, conjuncts(self.condition)
+        positions: Array | None = None  # of the rows that are left, once others were removed
+        flags = row_flags(conditions[0].evaluate(rows), count)
+        for at, condition in enumerate(conditions[1:], start=1):
+            if np.count_nonzero(flags) < rows.count * _COMPACTION_FRACTION:
+                left = np.flatnonzero(flags)
+                positions = left if positions is None else positions[left]
+                rows = _columns_of(conditions[at:], rows).filter(flags)
+                flags = row_flags(condition.evaluate(rows), rows.count)
+            else:
+                flags = flags & row_flags(condition.evaluate(rows), rows.count)
+        if positions is None:
+            return flags
+        selected = np.zeros(count, bool)
         selected[positions[flags]] = True
         return selected
 

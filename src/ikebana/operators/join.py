@@ -65,9 +65,9 @@ def _renamed(schema: Schema, pairs: tuple[tuple[str, str], ...]) -> dict[str, pa
 class Join(Operator[Stream]):
     """The join operator: reads the fresh batches and the traces of both sides, writes `out`."""
 
-    def __init__(self, left: Arranged, right: Arranged, result: JoinColumns) -> None:
+    def __init__(self, left: Arranged, right: Arranged, result: JoinColumns, fields: Fields) -> None:
+        """`fields` are the columns of the output, as `result` says."""
         self.left, self.right, self.result = left, right, result
-        fields = result.fields(left.schema, right.schema)
         lanes = max(len(left.schema.diffs), len(right.schema.diffs))
         self.out = Stream(fields, left.dimensions, lanes)
         self._pending = PendingChanges()
@@ -270,8 +270,6 @@ def join_updates(a: Updates, b: Updates, order: Lane | None = None) -> Iterator[
         remaining -= count
         b_rows = b_rows if order is None else order[b_rows]
         if keys:
-            left = payloads.take(a.payload[:keys], a_rows)
-            right = payloads.take(b.payload[:keys], b_rows)
-            same = payloads.rows_equal(left, right, count)
+            same = payloads.same_rows(a.payload[:keys], a_rows, b.payload[:keys], b_rows)
             a_rows, b_rows = a_rows[same], b_rows[same]
         yield Pairs(a, a_rows, b, b_rows)

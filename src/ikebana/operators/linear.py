@@ -55,9 +55,20 @@ class Step(ABC):
     def __call__(self, changes: Changes) -> Changes:
         """The result for some changes."""
 
+    def lanes_of(self, given: int) -> int:
+        """The number of diff lanes of the result, for changes that have so many."""
+        return given
+
     def lower(self, program: ProgramBuilder, rows: Rows) -> Rows | None:
-        """Write the step as instructions of a program; return the register of the result, or None if it cannot be."""
-        return None
+        """Write the step as instructions of a program; return the register of the result, or None if it cannot be.
+
+        Unless it says how, programs call a step that calls no functions of the user's.
+        """
+        return None if self.calls_users else self.called(program, rows)
+
+    def called(self, program: ProgramBuilder, rows: Rows) -> Rows:
+        """Write the step as a call."""
+        return program.called(rows, self.fields(rows.fields), self, self.lanes_of(len(rows.diffs)))
 
     is_selective: ClassVar[bool] = False
     """Whether it leaves out rows, and does nothing else to their number."""
@@ -94,15 +105,15 @@ class Map(Step):
         if not isinstance(self.function, LoweredColumns):
             return None
         columns = self.function.lower(program, rows)
-        return None if columns is None else replace(rows, fields=self.outputs, columns=columns)
+        return self.called(program, rows) if columns is None else replace(rows, fields=self.outputs, columns=columns)
 
 
 @runtime_checkable
 class LoweredColumns(Protocol):
-    """A function for `Map` that can be written as instructions of a program."""
+    """A function of ours for `Map`, which can be written as instructions of a program."""
 
     def lower(self, program: ProgramBuilder, rows: Rows) -> dict[str, ColumnSlots] | None:
-        """The slots of the columns; None if they cannot be written."""
+        """The slots of the columns; None if they cannot be written, so that programs call the function."""
         ...
 
 
@@ -194,6 +205,14 @@ class FlatMap(Step):
                 hint="return for each output row the position of its input row, from 0 on",
             )
         return changes.with_columns((), ()).take(origin).with_columns(self.outputs, columns)
+
+
+@dataclass(frozen=True)
+class CalledFlatMap(FlatMap):
+    """A `FlatMap` by a function of ours, which programs call."""
+
+    calls_users = False
+    label = "flatmap"
 
 
 @dataclass(frozen=True)

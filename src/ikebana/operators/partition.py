@@ -18,6 +18,18 @@ from ikebana.trace import Updates
 from ikebana.trace.timed_rows import common_times
 
 
+def owned_lanes(shards: int) -> list[int]:
+    """For each shard the least key lane, from 0 on, that it owns.
+
+    >>> owned_lanes(2)
+    [0, 1]
+    """
+    lanes = np.arange(shards)
+    while len(firsts := np.unique(shard_rows(lanes, shards), return_index=True)[1]) < shards:
+        lanes = np.arange(2 * len(lanes))
+    return [int(first) for first in firsts]
+
+
 def split_rows(rows: Any, numbers: Lane, parts: int) -> list[Any]:
     """The rows with each number below `parts`, by `take`; None for a number without rows."""
     order, bounds = partition_order(numbers, parts)

@@ -6,8 +6,8 @@ dataflow has no program.
 
 What can be written: loops of one level, with exact lanes and columns that fit into 64 bits. Outside loops columns of
 other types are slots with references (`ikebana.encoding.slots`). What has no instructions, but treats each row by
-itself, is a *call*: the program stops there, and the function is called. A program computes one epoch, after the first
-sweep of its dataflow.
+itself, is a *call*: the program stops there, and the function is called. A function may have a state, which it changes
+when the program commits. A program computes one epoch, after the first sweep of its dataflow.
 
 With several workers, instructions are in the order of the exchanges that they depend on
 (`ikebana.operators.program_code`).
@@ -31,8 +31,18 @@ from ikebana.encoding import Schema, columns, slots
 from ikebana.encoding.schema import Side
 from ikebana.kernels import opcodes
 from ikebana.operators.changes import Changes, Fields
+from ikebana.operators.partition import owned_lanes
 from ikebana.operators.program_code import LeveledCode, Linked
-from ikebana.operators.registers import ColumnSlots, Fresh, IndexRegister, Lanes, ProgramCall, Rows, StoredColumns
+from ikebana.operators.registers import (
+    CallResult,
+    ColumnSlots,
+    Fresh,
+    IndexRegister,
+    Lanes,
+    ProgramCall,
+    Rows,
+    StoredColumns,
+)
 from ikebana.operators.streams import Arranged, Stream
 from ikebana.trace.batch import StoredBatch
 from ikebana.trace.cells import payload_fields
@@ -92,6 +102,7 @@ class ProgramBuilder:
         self.constants: list[object] = []  # the bytes of texts that are constants
         self._reads: list[tuple[MutableMapping[str, ColumnSlots], str]] = []
         self._outputs: dict[int, Rows | IndexRegister] = {}  # by the identity of streams and arrangements
+        self._writers: dict[int, int] = {}  # the positions of the operators that write them
         self._variables: dict[int, tuple[Rows, int]] = {}  # by identity: the rows that wait, and the slot of rounds
         self._loop: _Loop | None = None
         self.has_loop = False
@@ -170,7 +181,7 @@ class ProgramBuilder:
         """Declare the register of an operator's output; return whether there is one that is possible at this place."""
         if register is None or (self.in_loop and not _is_exact(register)):
             return False
-        self._outputs[id(output)] = register
+        self._outputs[id(output)], self._writers[id(output)] = register, self._operator
         self._levels[_count_of(register)] = self._code.level
         return True
 
@@ -273,6 +284,12 @@ class ProgramBuilder:
     @property
     def in_loop(self) -> bool:
         return self._loop is not None
+
+    def round_number(self, count: int) -> ColumnSlots:
+        """The present round, for each row of a register."""
+        column = ColumnSlots(self.slot(), 0)
+        self.emit(opcodes.ROUND, count, column.value)
+        return column
 
     def pending(self) -> tuple[int, int]:
         """The count and the slot of rounds of rows that wait for later rounds; (-1, 0) outside loops."""
@@ -467,13 +484,19 @@ class ProgramBuilder:
         self.emit(opcodes.LOAD, count, trace, number, references, column.value, column.null)
         return column
 
-    def called(
-        self, rows: Rows, fields: Fields, function: Callable[[Changes], Changes], lanes: int | None = None
+    def called(self, rows: Rows, fields: Fields, function: Callable[[Changes], Changes], lanes: int = 0) -> Rows:
+        """The rows that a function makes of the given ones, with as many lanes of diffs, or with `lanes`."""
+        return self.called_with(
+            (rows,), fields, lanes or len(rows.diffs), lambda changes: CallResult(function(changes))
+        )
+
+    def called_with(
+        self, given: tuple[Rows, ...], fields: Fields, lanes: int, function: Callable[..., CallResult]
     ) -> Rows:
-        """The rows that a function makes of the given ones, with as many lanes of diffs, or `lanes`."""
-        result = self.rows(fields, len(rows.diffs) if lanes is None else lanes)
-        self.emit(opcodes.CALL, rows.count, result.count, len(self.calls))
-        self.calls.append(ProgramCall(rows, result, function))
+        """The rows, with some lanes of diffs, that a function makes of those of several registers."""
+        result = self.rows(fields, lanes)
+        self.emit(opcodes.CALL, result.count, len(self.calls), len(given), *[rows.count for rows in given])
+        self.calls.append(ProgramCall(given, result, function))
         return result
 
     def constant(self, array: pa.Array) -> int | None:
@@ -484,23 +507,41 @@ class ProgramBuilder:
         self.constants.append(values[1])
         return int(values[0][0])
 
-    def exchanged(self, count: int, key: int, sent: Sequence[int], texts: Iterable[int]) -> tuple[int, list[int]]:
+    def exchanged(
+        self, count: int, key: int, sent: Sequence[int], texts: Iterable[int], writer: int | None = None
+    ) -> tuple[int, list[int]]:
         """Rows sent to the workers that own their keys: the count and the slots of those that arrive here.
 
-        `texts` are the slots with references, whose bytes are sent too.
+        `texts` are the slots with references, whose bytes are sent too. There are rows only in sweeps that reach the
+        operator `writer`, or else the one that is being written.
         """
         arrived, targets, with_texts = self.count(), [self.slot() for _ in sent], set(texts)
         flags = [int(slot in with_texts) for slot in sent]
         operands = [count, arrived, key, len(sent), *sent, *targets, *flags]
         emit = self._code.emit_exchange if self._loop is None else self._code.emit_stop
-        emit(opcodes.EXCHANGE, operands, self._operator)
+        emit(opcodes.EXCHANGE, operands, self._operator if writer is None else writer)
         return arrived, targets
 
-    def sent(self, rows: Rows, key: int, names: Iterable[str]) -> tuple[Rows, int]:
+    def broadcast(self, stream: Stream) -> Rows | None:
+        """The rows of a stream on all workers: a copy of each is sent to each worker."""
+        rows = self.stream(stream)
+        if rows is None or self.workers == 1:
+            return rows
+        owner = pa.field("".join([*rows.columns, " owner"]), pa.int64(), nullable=False)
+        copies = []
+        for lane in owned_lanes(self.workers):
+            columns = {**rows.columns, owner.name: self.evaluated(opcodes.CONSTANT, rows.count, least=lane)}
+            copies.append(replace(rows, fields=(*rows.fields, owner), columns=columns))
+        copied = self.concat(copies, copies[0].fields)
+        sent, _ = self.sent(copied, copied.columns[owner.name].value, rows.columns, self._writers[id(stream)])
+        return sent
+
+    def sent(self, rows: Rows, key: int, names: Iterable[str], writer: int | None = None) -> tuple[Rows, int]:
         """Rows with some columns, sent to the workers that own their keys; the register and the key slot there."""
         kept = {name: rows.columns[name] for name in sorted(names)}  # in the same order on all workers
         present = [slot for column in kept.values() for slot in (column.value, column.null) if slot]
-        count, slots = self.exchanged(rows.count, key, [key, *present, *rows.diffs], text_slots(rows.fields, kept))
+        texts = text_slots(rows.fields, kept)
+        count, slots = self.exchanged(rows.count, key, [key, *present, *rows.diffs], texts, writer)
         arrived = dict(zip(present, slots[1:], strict=False))
         columns = {
             name: ColumnSlots(arrived[column.value], arrived[column.null] if column.null else 0)

@@ -113,6 +113,11 @@ class Source(Operator[OutT]):
         """Whether some of these changes may be later than the epoch at which the dataflow starts."""
 
     @property
+    def waiting_rows(self) -> int:
+        """How many rows wait for a sweep, as far as is known."""
+        return 0
+
+    @property
     def since(self) -> int:
         """The least epoch at which a dataflow that reads this source can start."""
         return 0

@@ -113,14 +113,14 @@ class Reduction(Maintainer):
         self,
         source: Arranged,
         reducer: Reducer,
+        schema: Schema,
         errors: ErrorLog,
         name: str,
         effort: str,
         spill: SpillFiles | None,
     ) -> None:
+        """`schema` is that of the output: the key of the source, and the columns that the reducer computes."""
         self.source, self.reducer, self._errors = source, reducer, errors
-        key = source.schema.key
-        schema = Schema(key.fields, reducer.fields(source.schema), hash_bits=key.hash_bits)
         super().__init__(source, schema, name, effort, spill)
         self._input = self._open(source)
 
@@ -200,12 +200,13 @@ class Reduce(Reduction):
         self,
         source: Arranged,
         reducer: Reducer,
+        schema: Schema,
         errors: ErrorLog,
         name: str = "reduce",
         effort: str = "default",
         spill: SpillFiles | None = None,
     ) -> None:
-        super().__init__(source, reducer, errors, name, effort, spill)
+        super().__init__(source, reducer, schema, errors, name, effort, spill)
         recomputes = source.dimensions == 1 and not isinstance(reducer, PythonReducer)
         self._produced = None if recomputes else self._open(self.out)
         self._pending: dict[Rounds, list[Pairs]] = {}
@@ -513,8 +514,7 @@ def _mixed(history: Updates, produced: Updates) -> bool:
     a, b = order[:-1], order[1:]
     near = np.flatnonzero(lane[a] == lane[b])
     both = payloads.concat([history.payload[:keys], produced.payload[:keys]])
-    left, right = payloads.take(both, a[near]), payloads.take(both, b[near])
-    return not payloads.rows_equal(left, right, len(near)).all()
+    return not payloads.same_rows(both, a[near], both, b[near]).all()
 
 
 def _key_names(updates: Updates) -> list[tuple[bytes, ...]]:

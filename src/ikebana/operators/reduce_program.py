@@ -19,7 +19,8 @@ from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.probe_program import probed
 from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.reducers import Groups, Reducer, SumsReducer
-from ikebana.operators.registers import IndexRegister, Rows
+from ikebana.operators.registers import CallResult, IndexRegister, Rows
+from ikebana.trace import Updates
 from ikebana.trace.cells import payload_fields
 from ikebana.trace.updates import sort_updates
 
@@ -65,33 +66,26 @@ def lower_sums(program: ProgramBuilder, source: IndexRegister, index: IndexRegis
 def lower_called(program: ProgramBuilder, source: IndexRegister, index: IndexRegister, reducer: Reducer) -> bool:
     """Write a reducer without instructions: it is called, where the program stops, with the groups that change.
 
-    It is called twice, with the groups as they were before and as they are now. Equal rows of the two results cancel
-    when they are arranged.
+    It is given them as they were before and as they are now. Equal rows of the two results cancel when they are
+    arranged.
     """
     if not (reducer.is_called and program.calls_reducers) or source.views or program.in_loop:
         return False
     schema, fields = source.schema, (*index.schema.key.fields, *index.schema.val.fields)
     keys = _changed_keys(program, source)
     lane = program.packed(keys, schema.key)
-    results = []
-    for mode, sign in ((opcodes.BEFORE, -1), (opcodes.SEEN, 1)):
-        group = probed(
-            program,
-            keys,
-            lane or 0,
-            schema.key,
-            source,
-            given=(),
-            met=tuple((name, name) for name in schema.names),
-            lanes=len(schema.diffs),
-            mode=mode,
-            adds_up=True,
-        )
-        if lane is None or group is None:
-            return False
-        results.append(program.called(group, fields, partial(_reduced, reducer, schema, fields, sign), lanes=1))
+    if lane is None:
+        return False
+    names, lanes = tuple((name, name) for name in schema.names), len(schema.diffs)
+    before, after = [
+        probed(program, keys, lane, schema.key, source, given=(), met=names, lanes=lanes, mode=mode, adds_up=True)
+        for mode in (opcodes.BEFORE, opcodes.SEEN)
+    ]
+    if before is None or after is None:
+        return False
     program.reads_groups = True
-    return program.stored(program.concat(results, fields), index)
+    reduced = program.called_with((before, after), fields, 1, partial(_reduced, reducer, schema, fields))
+    return program.stored(reduced, index)
 
 
 def _changed_keys(program: ProgramBuilder, source: IndexRegister) -> Rows:
@@ -103,16 +97,25 @@ def _changed_keys(program: ProgramBuilder, source: IndexRegister) -> Rows:
     return replace(keys, diffs=(program.evaluated(opcodes.CONSTANT, keys.count, least=1).value,))
 
 
-def _reduced(reducer: Reducer, schema: Schema, fields: Fields, sign: int, changes: Changes) -> Changes:
-    """What a reducer makes of groups, whose rows have their accumulated diffs."""
+def _reduced(reducer: Reducer, schema: Schema, fields: Fields, before: Changes, after: Changes) -> CallResult:
+    """How the output of a reducer changes, given rows of groups with their accumulated diffs, before and now."""
+    old, new = _groups(before, schema), _groups(after, schema)
+    group = np.concatenate([old.group, new.group + 1 + old.group[-1:].sum()])
+    both = Groups(group, Updates.concat([old.values, new.values]), np.concatenate([old.sums, new.sums], axis=1))
+    result = reducer.apply(both)
+    taken = both.values.take(result.rows)
+    keys = schema.key.decode(taken.key, taken.payload[: schema.key.payload_columns])
+    diffs = np.where(result.rows < len(old.group), -result.diffs, result.diffs)[None]
+    tix = constant(0, len(result.rows), np.int32)
+    return CallResult(Changes(after.times, tix, diffs, fields, (*keys, *result.columns)))
+
+
+def _groups(changes: Changes, schema: Schema) -> Groups:
+    """Rows with their accumulated diffs, by group."""
     ordered = sort_updates(changes.keyed(schema))
     if len(ordered.collided):
         raise DataflowError("keys with equal hashes are told apart by visits only")
     rows = ordered.updates
     is_first = np.zeros(len(rows), bool)
     np.not_equal(rows.key[1:], rows.key[:-1], out=is_first[1:])
-    result = reducer.apply(Groups(np.cumsum(is_first), rows, rows.diffs))
-    taken = rows.take(result.rows)
-    keys = schema.key.decode(taken.key, taken.payload[: schema.key.payload_columns])
-    diffs, tix = sign * np.asarray(result.diffs, np.int64)[None], constant(0, len(result.rows), np.int32)
-    return Changes(changes.times, tix, diffs, fields, (*keys, *result.columns))
+    return Groups(np.cumsum(is_first), rows, rows.diffs)

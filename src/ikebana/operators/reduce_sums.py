@@ -32,6 +32,7 @@ from typing import TypeGuard
 
 import numpy as np
 
+from ikebana.encoding import Schema
 from ikebana.encoding import payload as payloads
 from ikebana.encoding.bad_rows import separate_bad_rows
 from ikebana.encoding.lanes import Array, Index, Lane, are_positive, constant, constant_diffs, gather_lane
@@ -55,7 +56,7 @@ from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.span import Rounds, Span
 from ikebana.operators.streams import Arranged, TraceReader
 from ikebana.trace import Updates
-from ikebana.trace.batch import rows_of
+from ikebana.trace.batch import StoredBatch, rows_of
 from ikebana.trace.views import rows_in_place
 
 ONE: Lane = np.ones(1, np.int64)
@@ -109,12 +110,13 @@ class ReduceSums(Reduction):
         self,
         source: Arranged,
         reducer: SumsReducer,
+        schema: Schema,
         errors: ErrorLog,
         name: str = "reduce sums",
         effort: str = "default",
         spill: SpillFiles | None = None,
     ) -> None:
-        super().__init__(source, reducer, errors, name, effort, spill)
+        super().__init__(source, reducer, schema, errors, name, effort, spill)
         self._function = reducer
         self._produced = self._open(self.out) if source.dimensions > 1 else None
         self._pending: dict[Rounds, list[Points]] = {}
@@ -169,6 +171,8 @@ class ReduceSums(Reduction):
         updates = fresh[0].gather()
         if updates.times[0, 0] != self._known_epoch or not are_positive(updates.diffs):
             return None
+        if not isinstance(fresh[0], StoredBatch) and not _is_distinct(updates.key, updates.val):
+            return None  # history of several epochs, of which the sweep sees one
         if span.rounds:
             self._known = known
             updates = updates.take(known.add(updates.key, updates.val))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ikebana.encoding import Schema
 from ikebana.operators.changes import Changes, Fields
@@ -166,10 +166,22 @@ class Fresh:
         return self.lanes.count
 
 
+def _nothing() -> None:
+    """Commit nothing."""
+
+
+class CallResult(NamedTuple):
+    """What a called function computes."""
+
+    changes: Changes
+    commit: Callable[[], None] = _nothing
+    """Note in the function's state what it has computed: called once the program commits, and not if it is undone."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProgramCall:
-    """A function that is called where a program stops: it treats each row by itself, and may leave out rows."""
+    """A function that is called where a program stops, with the rows of some registers, of which one has rows."""
 
-    given: Rows
+    given: tuple[Rows, ...]
     result: Rows
-    function: Callable[[Changes], Changes]
+    function: Callable[..., CallResult]

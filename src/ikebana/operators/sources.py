@@ -58,12 +58,17 @@ class InputSource(Source[Stream]):
     def has_changes_after_start(self) -> bool:
         return self.has_changes
 
+    @property
+    def waiting_rows(self) -> int:
+        return sum(map(len, self._waiting))
+
     def push(self, changes: Changes) -> None:
         """Buffer changes at epochs that are still open."""
         if self._closed:
             raise DroppedError(f"input {self.name!r} was closed", hint="create a new input for further changes")
         if not len(changes):
             return
+        changes = changes.pruned()  # there are rows at all of its times
         first = _first_epoch(changes)
         if first < self._available:
             raise TimeError(
@@ -96,17 +101,18 @@ class InputSource(Source[Stream]):
 
     def visit(self, span: Span) -> None:
         """Give the changes at the epochs of this sweep."""
-        if not self._waiting:
-            self.out.clear()
-            return
-        changes = Changes.concat(self._waiting)
-        now = changes.times[:, 0] < span.upper
-        later = None if now.all() else changes.at_times(~now).pruned()
-        self._keep([later] if later is not None and len(later) else [])
-        changes = changes.at_times(now).pruned()
-        if len(changes) and changes.times.min() < span.lower:
-            changes = changes.with_times(np.maximum(changes.times, span.lower))
-        self.out.changes = changes
+        due, later = list[Changes](), list[Changes]()
+        for changes in self._waiting:
+            now = changes.times[:, 0] < span.upper
+            if now.all():
+                due.append(changes)
+            elif now.any():
+                due.append(changes.at_times(now).pruned())
+                later.append(changes.at_times(~now).pruned())
+            else:
+                later.append(changes)
+        self._keep(later)
+        self.out.parts = [_not_before(span.lower, changes) for changes in due]
 
     def _keep(self, waiting: list[Changes]) -> None:
         self._waiting, self._first = waiting, min(map(_first_epoch, waiting), default=NEVER)
@@ -131,6 +137,13 @@ class InputSource(Source[Stream]):
     def next_change(self) -> int:
         """The least epoch of the changes that wait."""
         return self._first
+
+
+def _not_before(epoch: int, changes: Changes) -> Changes:
+    """The changes, with earlier epochs replaced by `epoch`."""
+    if _first_epoch(changes) >= epoch:
+        return changes
+    return changes.with_times(np.maximum(changes.times, epoch))
 
 
 def _first_epoch(changes: Changes) -> int:
@@ -209,6 +222,10 @@ class ImportedArrangement(Source[Arranged]):
     @property
     def has_changes(self) -> bool:
         return self.next_change() != NEVER or self._must_replay
+
+    @property
+    def waiting_rows(self) -> int:
+        return sum(map(len, self._waiting))
 
     def _take(self) -> None:
         """Take the batches that have arrived."""

@@ -42,7 +42,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
@@ -55,6 +55,7 @@ from ikebana.operators.changes import Fields
 from ikebana.operators.join import JoinColumns
 from ikebana.operators.linear import Step
 from ikebana.operators.reducers import Reducer
+from ikebana.plan.derived import derived
 from ikebana.plan.digests import digest_of
 
 Scope = tuple[str, ...]
@@ -88,35 +89,56 @@ class Node:
         kind: Any = type(self)
         return {name: getattr(self, name) for name in _defaults(kind)}
 
-    @cached_property
+    @derived
     def inputs(self) -> tuple[Node, ...]:
         """The nodes that this node reads."""
         nodes: list[Node] = []
-        for value in self.values.values():
-            nodes += [node for node in (value if isinstance(value, tuple) else (value,)) if isinstance(node, Node)]
+        kind: Any = type(self)
+        for name in _defaults(kind):
+            value = getattr(self, name)
+            if isinstance(value, Node):
+                nodes.append(value)
+            elif isinstance(value, tuple):
+                nodes += [node for node in value if isinstance(node, Node)]
         return tuple(nodes)
 
-    @cached_property
+    @derived
+    def graph(self) -> tuple[Node, ...]:
+        """The node and all nodes that it reads, directly or indirectly, each once, inputs first."""
+        seen: set[str] = set()
+        nodes: list[Node] = []
+
+        def visit(current: Node) -> None:
+            if current.digest not in seen:
+                seen.add(current.digest)
+                for source in current.inputs:
+                    visit(source)
+                nodes.append(current)
+
+        visit(self)
+        return tuple(nodes)
+
+    @derived
     def scope(self) -> Scope:
         """The loops around the node."""
         return self.inputs[0].scope if self.inputs else ()
 
-    @cached_property
+    @derived
     def columns(self) -> Fields:
         """The columns of the node's rows."""
         return self.inputs[0].columns
 
-    @cached_property
+    @derived
     def lanes(self) -> int:
         """The number of diff lanes of the node's rows."""
         return self.inputs[0].lanes if self.inputs else 1
 
-    @cached_property
+    @derived
     def reads_stream(self) -> bool:
         """Whether the node is computed from a stream, of which a dataflow sees only the rows after its installation."""
         return any(source.reads_stream for source in self.inputs)
 
-    @cached_property
+    @derived
     def is_linear(self) -> bool:
         """Whether the node is computed from sources and constants by linear steps alone, outside loops."""
         return isinstance(self, _LINEAR) and all(source.is_linear for source in self.inputs)
@@ -129,12 +151,12 @@ class Node:
 class ArrangementNode(Node):
     """Base of the nodes that always give an arrangement."""
 
-    @cached_property
+    @derived
     def schema(self) -> Schema:
         """Key and value columns of the arrangement."""
         raise NotImplementedError
 
-    @cached_property
+    @derived
     def columns(self) -> Fields:
         return (*self.schema.key.fields, *self.schema.val.fields)
 
@@ -165,12 +187,14 @@ def with_owner(node: Any, owner: str) -> Any:
     Digest and shape follow from those of the node and from the owner, so every process computes the same ones.
     """
     assert is_stored(node) and not node.owner
+    node.columns  # noqa: B018  computed here once, and not by every owner
     digest = _hash_texts([node.digest, "owner", owner])
     owned = _interned.get(digest)
     if owned is None:
         owned = _interned[digest] = object.__new__(type(node))
         shape = _hash_texts([node.shape, "owner", owner])
         owned.__dict__.update(node.__dict__, owner=owner, digest=digest, shape=shape)
+        owned.__dict__.pop("graph", None)  # its last entry is the node itself
     return owned
 
 
@@ -216,11 +240,11 @@ class Source(Node):
     identity: str = ""
     """Distinguishes sources of the same name: in other engines, or dropped and created again."""
 
-    @cached_property
+    @derived
     def columns(self) -> Fields:
         return self.fields
 
-    @cached_property
+    @derived
     def reads_stream(self) -> bool:
         return self.is_stream
 
@@ -231,7 +255,7 @@ class Constant(Node):
     arrays: tuple[pa.Array, ...]
     rows: int
 
-    @cached_property
+    @derived
     def columns(self) -> Fields:
         return self.fields
 
@@ -242,18 +266,18 @@ class Steps(Node):
     steps: tuple[Step, ...]
     diff_lanes: int
 
-    @cached_property
+    @derived
     def stages(self) -> tuple[Fields, ...]:
         """The columns of the source, and the columns after each step."""
         return tuple(
             itertools.accumulate(self.steps, lambda columns, step: step.fields(columns), initial=self.source.columns)
         )
 
-    @cached_property
+    @derived
     def columns(self) -> Fields:
         return self.stages[-1]
 
-    @cached_property
+    @derived
     def lanes(self) -> int:
         return self.diff_lanes
 
@@ -270,7 +294,7 @@ class Arrange(ArrangementNode):
     hash_bits: int = 64
     owner: str = ""
 
-    @cached_property
+    @derived
     def schema(self) -> Schema:
         lanes = lane_names(self.lanes)
         return Schema(*_by_key(self.source.columns, self.key), diffs=lanes, hash_bits=self.hash_bits)
@@ -281,7 +305,7 @@ class ArrangementView(ArrangementNode):
     source: Node
     wrapper: ViewStep
 
-    @cached_property
+    @derived
     def schema(self) -> Schema:
         return self.wrapper.schema(schema_of(self.source))
 
@@ -302,11 +326,11 @@ class Join(Node):
     right: Node
     result: JoinColumns
 
-    @cached_property
+    @derived
     def columns(self) -> Fields:
         return self.result.fields(schema_of(self.left), schema_of(self.right))
 
-    @cached_property
+    @derived
     def lanes(self) -> int:
         return max(self.left.lanes, self.right.lanes)
 
@@ -318,25 +342,25 @@ class Lookup(Node):
     key: tuple[str, ...]  # columns of the stream, in the order of the arrangement's key
     strict: bool
 
-    @cached_property
+    @derived
     def schema(self) -> Schema:
         """Key and value columns of the stream's changes, as they probe the index."""
         lanes = [f"diff {lane}" for lane in range(self.source.lanes)]
         bits = schema_of(self.index).key.hash_bits
         return Schema(*_by_key(self.source.columns, self.key), diffs=lanes, hash_bits=bits, carry=True)
 
-    @cached_property
+    @derived
     def result(self) -> JoinColumns:
         """All columns of the stream, then the value columns of the arrangement."""
         of_stream = tuple((name, name) for name in self.schema.names)
         of_index = tuple((field.name, field.name) for field in schema_of(self.index).val.fields)
         return JoinColumns(tuple(name for name, _ in (*of_stream, *of_index)), of_stream, of_index)
 
-    @cached_property
+    @derived
     def columns(self) -> Fields:
         return self.result.fields(self.schema, schema_of(self.index))
 
-    @cached_property
+    @derived
     def lanes(self) -> int:
         return max(self.source.lanes, self.index.lanes)
 
@@ -351,13 +375,13 @@ class Extend(Node):
     name: str  # of the new column
     keep: tuple[str, ...]  # the columns of the result: of the stream, and the new one
 
-    @cached_property
+    @derived
     def value(self) -> pa.Field:
         """The new column."""
         (value,) = schema_of(self.indexes[0]).val.fields
         return value.with_name(self.name)
 
-    @cached_property
+    @derived
     def columns(self) -> Fields:
         fields = {field.name: field for field in (*self.source.columns, self.value)}
         return tuple(fields[name] for name in self.keep)
@@ -383,12 +407,12 @@ class Reduce(ArrangementNode):
     reducer: Reducer
     owner: str = ""
 
-    @cached_property
+    @derived
     def schema(self) -> Schema:
         given = schema_of(self.source)
         return Schema(given.key.fields, self.reducer.fields(given), hash_bits=given.key.hash_bits)
 
-    @cached_property
+    @derived
     def lanes(self) -> int:
         return 1
 
@@ -399,7 +423,7 @@ class Enter(Node):
     source: Node
     loop: str
 
-    @cached_property
+    @derived
     def scope(self) -> Scope:
         return (*self.source.scope, self.loop)
 
@@ -411,7 +435,7 @@ class EnterAt(Node):
     loop: str
     delay: Any
 
-    @cached_property
+    @derived
     def scope(self) -> Scope:
         return (*self.source.scope, self.loop)
 
@@ -442,7 +466,7 @@ class Loop(Node):
         }
         return {**values, **renamed, "id": new}
 
-    @cached_property
+    @derived
     def scope(self) -> Scope:
         return self.variables[0].scope[:-1]
 
@@ -457,7 +481,7 @@ class Leave(Node):
         old, new = values["source"].scope[-1], values["loop"].id
         return values if old == new else {**values, "source": _renamed(values["source"], old, new, {})}
 
-    @cached_property
+    @derived
     def scope(self) -> Scope:
         return self.source.scope[:-1]
 

@@ -206,7 +206,7 @@ class Renderer:
         return self._add(node, linear.AfterStart(self.stream(node.source)))
 
     def _join(self, node: ir.Join) -> Stream:
-        return self._add(node, Join(self.arranged(node.left), self.arranged(node.right), node.result))
+        return self._add(node, Join(self.arranged(node.left), self.arranged(node.right), node.result, node.columns))
 
     def _lookup(self, node: ir.Lookup) -> Stream:
         operator = Lookup(
@@ -261,9 +261,9 @@ class Renderer:
         effort, spill, errors = self._context.effort, self._context.spill, self._context.errors
         operator: Reduction
         if can_reduce_sums(reducer, source):
-            operator = ReduceSums(source, reducer, errors, effort=effort, spill=spill)
+            operator = ReduceSums(source, reducer, node.schema, errors, effort=effort, spill=spill)
         else:
-            operator = Reduce(source, reducer, errors, effort=effort, spill=spill)
+            operator = Reduce(source, reducer, node.schema, errors, effort=effort, spill=spill)
         return self._add_maintainer(node, operator)
 
     def _arrangement_view(self, node: ir.ArrangementView) -> Arranged:

@@ -14,20 +14,9 @@ from collections.abc import Callable, Collection
 from ikebana.plan import ir
 
 
-def walk(node: ir.Node) -> list[ir.Node]:
+def walk(node: ir.Node) -> tuple[ir.Node, ...]:
     """The node and all nodes that it reads, directly or indirectly, each once, inputs first."""
-    seen: set[str] = set()
-    nodes: list[ir.Node] = []
-
-    def visit(current: ir.Node) -> None:
-        if current.digest not in seen:
-            seen.add(current.digest)
-            for source in current.inputs:
-                visit(source)
-            nodes.append(current)
-
-    visit(node)
-    return nodes
+    return node.graph
 
 
 def readers_of(plan: ir.Node, sources: Collection[str]) -> set[str]:

@@ -449,6 +449,7 @@ class Gathering(Reducer):
     """One row for each group: aggregate functions of the group's rows."""
 
     label = "gathered values"
+    is_called = True
     has_one_row = True
 
     calls: tuple[GatherCall, ...]

@@ -8,11 +8,9 @@ elements, nulls first. Maps break ties by their bytes; they cannot be sort keys.
 `top_rows` maintains the rows at places `offset` to `offset + limit` of each group, in one of four ways:
 
 - *Packed*, if all columns fit into 64 bits together: they are packed into one column that has the requested order, and
-an
-  index keeps this column sorted. Only the first rows of a group are read.
+  an index keeps this column sorted. Only the first rows of a group are read.
 - *By prefix*, if all rows are one group and the first sort column is numeric: the beginning of the order fits into 64
-bits
-  (`ikebana.reducers.sort_keys`), so its first values are found as above, and only rows that have one of them are
+  bits (`ikebana.reducers.sort_keys`), so its first values are found as above, and only rows that have one of them are
   compared.
 - *In buckets*: rows are compared within one of many buckets first, then the first rows of all buckets with each other.
 - *All*: without a limit, a group is read entirely whenever it changes.

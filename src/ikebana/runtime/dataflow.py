@@ -18,7 +18,7 @@ Between sweeps a dataflow sleeps until it is woken: by a batch in a trace that i
 
 Together. Small sweeps of many dataflows are done together (`ikebana.runtime.joint_sweeps`), after a proposal for all of
 them; a dataflow whose sweep cannot be part of that proposes its own. A dataflow that exchanges nothing, which is that
-of a table, needs no agreement at all.
+of a table or an input, needs no agreement at all.
 
 Starting a dataflow. The first proposals also carry the epochs since which the imported traces are exact; the dataflow
 starts at the latest of them, on all workers. Imported dataflows that are behind first catch up with the last closed
@@ -111,7 +111,7 @@ class Dataflow:
         """`find` returns the dataflow that maintains a node's arrangement, if one does; `find_input` what a source
         stands for. `wake` asks the worker to call `step`.
 
-        `is_placed`: the rows that the plan arranges are on the workers that own them already, as rows of tables are.
+        `is_placed`: the rows that the plan arranges are on the workers that own them already, as those of tables are.
         `memory` is the dataflow's own limit in bytes (`ikebana.runtime.memory_budget`); None for the common one.
         `closed`: the epochs before it are closed on all inputs. `kept` is as for `keep_history`.
         """
@@ -512,6 +512,11 @@ class Dataflow:
         self._reached.clear()
         for flow in list(self.importers):
             flow._forget_kind()
+
+    @property
+    def has_many_changes(self) -> bool:
+        """Whether more rows wait here than a program takes."""
+        return any([source.waiting_rows > programs.MOST_INPUT_ROWS for source in self._sources])
 
     def sweep_alone(self) -> None:
         """Leave the next sweep to the dataflow itself: it cannot be part of a joint one."""

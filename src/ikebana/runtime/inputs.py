@@ -33,29 +33,34 @@ class Inputs:
         """The last epoch at which the rows that a table's dataflow has on this worker changed, if they have."""
         self._sources: dict[str, dict[str, InputSource]] = {}  # by input or table, and by the dataflow that reads it
         self._fields: dict[str, Fields] = {}
+        self._dataflows: dict[str, str] = {}  # that have the rows of inputs and tables; empty for a stream
         self._primary: dict[str, ir.Node] = {}  # the plan that arranges an input's or a table's changes
         self._former: dict[str, dict[Fields, ir.Node]] = {}  # the same of tables that have got further columns since
 
     # Creating and dropping.
 
-    def create(self, name: str, fields: Fields) -> None:
-        """Create an input."""
+    def create(self, name: str, fields: Fields, dataflow: str) -> None:
+        """Create an input, whose rows a dataflow is going to have."""
         self._sources[name], self._fields[name] = {}, fields
+        self._dataflows[name] = dataflow
 
     def create_table(self, table: TableSpec) -> None:
         """Create a table."""
-        self.create(table.name, table.fields)
+        self.create(table.name, table.fields, table.dataflow)
         self.tables[table.name] = table
 
     def replace_table(self, table: TableSpec) -> None:
         """Give a table further columns."""
         former = self._former.setdefault(table.name, {})
         former[self._fields[table.name]] = self._primary.pop(table.name)
-        self._fields[table.name], self.tables[table.name] = table.fields, table
+        self._fields[table.name], self._dataflows[table.name] = table.fields, table.dataflow
+        self.tables[table.name] = table
 
     def drop_table(self, name: str) -> None:
         """Forget a table."""
-        for by_table in (self._sources, self._fields, self._primary, self._former, self.tables, self.last_change):
+        for by_name in (self._sources, self._fields, self._dataflows, self._primary, self._former):
+            by_name.pop(name, None)
+        for by_table in (self.tables, self.last_change):
             by_table.pop(name, None)
 
     # Changes.
@@ -132,9 +137,9 @@ class Inputs:
         """The dataflows that have a source of an input or a table, if it exists."""
         return self._sources.get(name, {}).keys()
 
-    def is_of_table(self, dataflow: str) -> bool:
-        """Whether a dataflow is the one that holds the rows of a table."""
-        return any(table.dataflow == dataflow for table in self.tables.values())
+    def has_rows_of_one(self, dataflow: str) -> bool:
+        """Whether a dataflow has the rows of an input or a table, which are pushed to the workers that own them."""
+        return dataflow in self._dataflows.values()
 
     def former_plans(self, table: str) -> list[ir.Node]:
         """The plans that arrange a table without columns that were added."""

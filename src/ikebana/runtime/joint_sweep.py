@@ -220,6 +220,8 @@ class JointSweep:
             if label in failed or any(other.flow.label in failed for other in participant.imports):
                 failed.add(label)
                 participant.importers.clear()
+                for other in participant.awaited:
+                    other.importers = [importer for importer in other.importers if importer is not participant]
                 del self.participants[label]
                 self._undo(participant)
                 participant.flow.sweep_alone()

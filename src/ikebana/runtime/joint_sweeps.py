@@ -226,7 +226,8 @@ class JointSweeps:
         """The dataflows that take part if others agree, with the least epochs of their changes.
 
         Those that do not want to any more are dropped, and those that cannot go on by themselves. One that is many
-        epochs behind does them in one sweep of its own: a joint sweep is of one epoch.
+        epochs behind does them in one sweep of its own: a joint sweep is of one epoch. One that has more changes than
+        programs take does, too, rather than fail in a joint sweep, which would be two more messages.
         """
         changes: dict[Dataflow, int] = {}
         for name, flow in list(self._ready.items()):
@@ -235,7 +236,7 @@ class JointSweeps:
                 del self._ready[name]
                 continue
             is_apart, first = self.note(flow), flow.next_change()
-            if is_apart or first < closed - MOST_BEHIND:
+            if is_apart or first < closed - MOST_BEHIND or flow.has_many_changes:
                 del self._ready[name]
                 self._leave_out(flow)
             else:

@@ -138,7 +138,8 @@ class Program:
         self._room, self._most_room = min(LEAST_ROOM, ROOM), min(ROOM, max(ROOM // 4, MOST_CELLS // self._slots))
         self._peak = 0.0  # of the rows in a register, observed like `_growth`
         self._input_counts = np.array([register.count for _, register in builder.inputs], np.intp)
-        self._growth = None if builder.has_loop else RowsPerInput()
+        self._always_few = 0 if builder.reads_groups else ALWAYS_FEW
+        self._growth = None if builder.has_loop else RowsPerInput(self._always_few)
         self._added = RowsAdded(self._written)
         self._is_dropped = False
         self.rows_read = 0  # of the inputs
@@ -373,7 +374,7 @@ class Program:
 
         `given` are the rows of each input.
         """
-        if self._growth is not None and sum(given) > ALWAYS_FEW:
+        if self._growth is not None and sum(given) > self._always_few:
             counts = workspace.counts[1 : self._counts]
             self._growth.observe(given, max(int(counts.sum()), least))
             self._peak = max(int(counts.max()), PEAK_KEPT * self._peak)
@@ -398,6 +399,7 @@ class Program:
         if status == opcodes.FULL:
             self._room = min(ROOM_GROWTH * self._room, self._most_room)
             return True
+        self._added.lacked_room()
         has_more = self._full_trace(workspace).make_room()
         for trace in self._written:
             trace.keep_room()  # so that the program does not have to start again for each of them
@@ -443,14 +445,15 @@ class Program:
     def _call(self, workspace: Workspace, epoch: int) -> int:
         """Call the function at which the program has stopped; return a status."""
         pc = int(workspace.state[opcodes.PC])
-        number = int(self._code[pc + 4])
+        number = int(self._code[pc + opcodes.FUNCTION])
         call = self._calls[number]
         try:
-            result = call.function(workspace.changes(call.given, epoch))
+            result = call.function(*[workspace.changes(rows, epoch) for rows in call.given])
         except Exception:  # visits find out which rows raise
             return opcodes.RAISED
+        workspace.commits.append(result.commit)
         workspace.state[opcodes.PC] = pc + self._code[pc + 1]
-        return workspace.fill(self._results[number], result)
+        return workspace.fill(self._results[number], result.changes)
 
     def _find_traces(self, workspace: Workspace) -> None:
         """Find the tables of all traces, which may have changed if the program has waited for workers."""
@@ -492,6 +495,8 @@ class Program:
                 fresh = self._fresh_batch(workspace, self._result, epoch)
             written = int(workspace.counts[self._result.fresh.count])
             self._trace.publish(fresh, from_epoch(epoch + 1, 1), written)
+        for commit in workspace.commits:
+            commit()
         for trace in self._written:
             trace.keep_small()
 

@@ -31,7 +31,7 @@ from ikebana.encoding.columns import match_columns
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.errors import SchemaError
 from ikebana.kernels import shard_rows
-from ikebana.operators.changes import Fields
+from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.partition import split_rows
 from ikebana.runtime.messages import Stage, TableSpec
 
@@ -93,11 +93,26 @@ def stages(
 # Owners.
 
 
-def owners(schema: Schema, columns: Sequence[pa.Array], workers: int) -> Lane:
-    """The worker that owns each row, by its key columns, which come first in `columns`."""
+def owners(schema: Schema, columns: Sequence[pa.Array], workers: int, rows: int | None = None) -> Lane:
+    """The worker that owns each row, by its key columns, which come first in `columns`.
+
+    `rows` is the number of rows, if there may be no columns.
+    """
     keys = columns[: len(schema.key.fields)]
-    lane, _ = schema.key.encode(keys, len(columns[0]))
+    lane, _ = schema.key.encode(keys, len(columns[0]) if rows is None else rows)
     return shard_rows(lane, workers)
+
+
+def changes_by_owner(schema: Schema, changes: Changes, workers: int) -> Iterator[tuple[int, Changes]]:
+    """The changes of the rows that each worker owns, by the key of a schema; workers without any are left out."""
+    if workers == 1:
+        yield 0, changes
+        return
+    named = changes.named
+    owned_by = owners(schema, [named[field.name] for field in schema.key.fields], workers, len(changes))
+    for worker, part in enumerate(split_rows(changes, owned_by, workers)):
+        if part is not None:
+            yield worker, part
 
 
 def split_by_owner(table: TableSpec, rows: StagedRows, workers: int, stream_worker: int = 0) -> dict[int, StagedRows]:

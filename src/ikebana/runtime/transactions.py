@@ -49,6 +49,7 @@ from ikebana.trace.reading import accumulate
 from ikebana.trace.updates import consolidate
 
 _EXAMPLE_ROWS, NO_ROW = 3, -1
+_FIRST: Lane = np.zeros(1, np.int64)
 Outcome: TypeAlias = tuple[list[Changes], list[Problem]]
 
 
@@ -269,7 +270,7 @@ def _changes_of_row(table: TableSpec, schema: Schema, part: StagedRows, existing
         return [removal]
     lane, payload = schema.val.encode(part.columns[len(schema.key.fields) :], 1)
     old_payload = existing.payload[schema.key.payload_columns :]
-    if lane[0] == existing.val[0] and (not payload or payloads.rows_equal(payload, old_payload, 1)[0]):
+    if lane[0] == existing.val[0] and (not payload or payloads.same_rows(payload, _FIRST, old_payload, _FIRST)[0]):
         return []
     return [_insertions(table, part.columns, epoch), removal]
 
@@ -335,8 +336,7 @@ def _groups(lane: Lane, payload: Payload) -> tuple[Lane, Any]:
 def _separate_collisions(ordered: Lane, payload: Payload, order: Lane, first: Any) -> None:
     """Group the rows of different keys whose lanes collide by key. In Python, since collisions are very rare."""
     followers = np.flatnonzero(~first)
-    left, right = payloads.take(payload, order[followers - 1]), payloads.take(payload, order[followers])
-    differ = followers[~payloads.rows_equal(left, right, len(followers))]
+    differ = followers[~payloads.same_rows(payload, order[followers - 1], payload, order[followers])]
     for start, end in zip(*seek_ranges(ordered, np.unique(ordered[differ])), strict=True):
         rows = order[start:end]
         cells = payloads.cells(payloads.take(payload, rows))
@@ -438,7 +438,8 @@ def _have_equal_values(schema: Schema, old: Updates, parts: Sequence[StagedRows]
     lane, payload = schema.val.encode(values, len(rows))
     same = lane == old.val
     if payload:
-        same &= payloads.rows_equal(payload, old.payload[schema.key.payload_columns :], len(rows))
+        positions = np.arange(len(rows))
+        same &= payloads.same_rows(payload, positions, old.payload[schema.key.payload_columns :], positions)
     return same
 
 

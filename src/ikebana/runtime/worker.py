@@ -164,8 +164,8 @@ class Worker:
     def command(self, command: Command) -> None:
         """Carry out a command of the driver."""
         match command:
-            case CreateInput(name, fields):
-                self._inputs.create(name, fields)
+            case CreateInput(name, fields, dataflow):
+                self._inputs.create(name, fields, dataflow)
             case CloseInput(name):
                 for reader in self._inputs.close(name):
                     self.scheduler.note(self.flows[reader])
@@ -453,7 +453,7 @@ class Worker:
                 workspaces=self._workspaces,
                 effort=self._effort,
                 spill=self._spill,
-                is_placed=self._inputs.is_of_table(name),
+                is_placed=self._inputs.has_rows_of_one(name),
                 memory=memory,
                 closed=self.epoch,
                 kept=self._kept,

@@ -62,6 +62,7 @@ class Workspace:
         self.state = np.zeros(opcodes.STATE_CELLS, np.int64)
         self.tables: dict[int, int] = {}  # their addresses, of the fresh batches of imported arrangements, by number
         self.held: list[object] = []  # what references in the arena point to
+        self.commits: list[Callable[[], None]] = []  # what called functions do once the program commits
         self.traces = np.empty(0, np.int64)  # the addresses of a program's traces
         self.traces_as_of = -1  # `Memtable.outdated` when they were found
 
@@ -107,6 +108,7 @@ class Workspace:
         """Let go of what the last program has read."""
         self.tables.clear()
         self.held.clear()
+        self.commits.clear()
         self.traces_as_of = -1
 
     # Registers.

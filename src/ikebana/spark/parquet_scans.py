@@ -200,11 +200,12 @@ def divided(groups: Iterable[RowGroup], tasks: int) -> tuple[tuple[Piece, ...], 
     ((Piece(path='a', row_groups=(0, 1)),), (Piece(path='b', row_groups=(0,)),))
     """
     groups = list(groups)
-    total = sum(size for _, _, size in groups)
+    total = max(1, sum(size for _, _, size in groups))
     by_task: dict[int, dict[str, list[int]]] = {}
     before = 0
     for path, at, size in groups:
-        task = (2 * before + size) * tasks // (2 * total) if total else 0  # the task of the middle of the row group
+        task = (2 * before + size) * tasks // (2 * total)  # the task of the middle of the row group
+        task = min(task, tasks - 1)  # an empty row group at the end has its middle there
         by_task.setdefault(task, {}).setdefault(path, []).append(at)
         before += size
     return tuple(

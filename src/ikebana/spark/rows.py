@@ -4,6 +4,7 @@ The columns are checked later (`ikebana.encoding.columns.match_columns`), where 
 types are refused by name. Spark DataFrames are not accepted here: one may be larger than the memory of this process.
 
 Rows to be deleted by key may have all columns or only those of the key, as dicts or as tuples; only the key is used.
+Where one column is asked for, its values may be given as they are: `table.delete([1, 2])`.
 
 A `datetime` without a time zone, for a column of points in time, is local time of this process, as in PySpark. In
 pandas missing integers turn the other integers of the column into floats; these are converted back.
@@ -32,8 +33,8 @@ def as_columns(data: Any, fields: Fields, key: Fields = ()) -> Any:
     >>> fields = (pa.field("id", pa.int64()), pa.field("name", pa.string()))
     >>> as_columns([(1, "a"), {"name": "b", "id": 2}], fields)
     {'id': [1, 2], 'name': ['a', 'b']}
-    >>> as_columns([(1,), (2, "b"), {"id": 3}], fields, key=fields[:1])
-    {'id': [1, 2, 3]}
+    >>> as_columns([(1,), (2, "b"), {"id": 3}, 4], fields, key=fields[:1])
+    {'id': [1, 2, 3, 4]}
     """
     if isinstance(data, pa.Table | pa.RecordBatch):
         return data
@@ -132,10 +133,12 @@ def _selected_values(row: Any, number: int, names: list[str], selected: list[str
             return [row[names.index(name)] for name in selected]
         if len(row) == len(selected):
             return row
+    elif len(selected) == 1:
+        return [row]
     raise SchemaError(
-        f"row {number} does not fit the columns {', '.join(map(repr, selected))}",
+        f"row {number} does not fit the {_columns(selected)}",
         detail=f"it is {row!r}",
-        hint="give a dict by column name, or one value for each column",
+        hint="give a dict by column name, or a tuple with one value for each column",
     )
 
 
@@ -150,6 +153,10 @@ def _by_name(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _by_name(item) for name, item in value.items()}
     return [_by_name(item) for item in value] if isinstance(value, list) else value
+
+
+def _columns(names: list[str]) -> str:
+    return f"column{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
 
 
 def _all_of(names: list[str]) -> str:

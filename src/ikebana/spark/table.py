@@ -111,7 +111,8 @@ class Table(Collection, DataFrameMethods):
     def delete(self, data: Any, *, timeout: float | None = None) -> int | None:
         """Delete the rows with the given keys; in a table without a key, one copy of each given row.
 
-        `data` may have all columns or only those of the key. Otherwise arguments and result are those of `insert`.
+        `data` may have all columns or only those of the key. If that is one column, its values are enough:
+        `delete([1, 2])`. Otherwise arguments and result are those of `insert`.
         """
         return self.change(data, "delete", timeout=timeout)
 
@@ -361,10 +362,8 @@ class Table(Collection, DataFrameMethods):
     def _spark(self) -> SparkSession:
         return self._session.spark
 
-    def lookup_rows(
-        self, keys: Any = None, /, *, at: At = None, timeout: float | None = None, **columns: Any
-    ) -> pa.Table:
-        """The rows that have given values in some columns, as an Arrow table: `table.lookup_rows(id=5)`.
+    def lookup(self, keys: Any = None, /, *, at: At = None, timeout: float | None = None, **columns: Any) -> pa.Table:
+        """The rows that have given values in some columns, as an Arrow table: `table.lookup(id=5)`.
 
         Arguments and result are those of `View.lookup`. By the key this needs no further arrangement; by other columns,
         the first call keeps one, as `arrange(by=...)` does.
@@ -372,7 +371,7 @@ class Table(Collection, DataFrameMethods):
         self._check_readable()
         at, timeout = checked_at(at), checked_timeout(timeout)
         given = given_keys(f"table {self.name!r}", self.columns, keys, columns)
-        return self._inner.lookup_rows(with_time_zones(given, self.node.columns), at=at, timeout=timeout)
+        return self._inner.lookup(with_time_zones(given, self.node.columns), at=at, timeout=timeout)
 
     def hold(self, *, timeout: float | None = None) -> HeldEpoch:
         """Keep the last closed epoch and all later ones readable: `with table.hold() as held: ...`."""

@@ -55,14 +55,14 @@ class InnerJoin:
     """Relations, and the conditions on which they are joined.
 
     Each attribute of a relation is a column of the join (`columns`), with a unique name. Conditions are expressions
-    over these columns.
+    over these columns; those on columns of several `relations` that are not equalities are `residual`.
     """
 
     def __init__(self, relations: Sequence[Relation]) -> None:
-        self._relations = list(relations)
+        self.relations = list(relations)
         self.columns: dict[int, Column] = {}
         self._outputs: dict[str, tuple[int, Expression]] = {}  # a column's relation, and its expression there
-        self._residual: list[Expression] = []
+        self.residual: list[Expression] = []
         self._same: dict[str, str] = {}
         self._reserved = {name for relation in relations for name in relation.source.columns}  # in their indexes
         self._bindings = self._binding_columns()
@@ -74,7 +74,7 @@ class InnerJoin:
 
     def _binding_columns(self) -> list[str]:
         """The binding columns of the relations that depend on parameters."""
-        bindings = ((at, relation.binding) for at, relation in enumerate(self._relations))
+        bindings = ((at, relation.binding) for at, relation in enumerate(self.relations))
         return [self._column(at, binding, BINDING_ID).name for at, binding in bindings if binding is not None]
 
     def _column(self, at: int, output: Expression, name: str) -> Column:
@@ -85,26 +85,31 @@ class InnerJoin:
 
     def require(self, condition: Expression) -> None:
         """Add a condition on the columns of the join."""
-        owners = self._owners(condition)
+        owners = self.owners(condition)
         if len(owners) == 1:
             (at,) = owners
-            self._relations[at] = self._relations[at].where([self._inside(condition)])
+            self.relations[at] = self.relations[at].where([self.inside(condition)])
         else:
-            self._residual.append(condition)
+            self.residual.append(condition)
 
     def require_equal(self, left: Expression, right: Expression) -> None:
         """Require that two expressions on the columns of the join are equal."""
-        owners = [self._owners(left), self._owners(right)]
+        owners = [self.owners(left), self.owners(right)]
         if owners[0] == owners[1] or any(len(relations) != 1 for relations in owners) or left.type != right.type:
             self.require(equal(left, right))
         else:
             self._unite(self._name_of(left), self._name_of(right))
 
-    def _owners(self, expression: Expression) -> set[int]:
+    @property
+    def has_equalities(self) -> bool:
+        """Whether columns of different relations are required to be equal."""
+        return bool(self._same)
+
+    def owners(self, expression: Expression) -> set[int]:
         """The relations whose columns an expression uses."""
         return {self._outputs[name][0] for name in expression.columns}
 
-    def _inside(self, expression: Expression) -> Expression:
+    def inside(self, expression: Expression) -> Expression:
         """An expression on the columns of one relation, over the columns of its source."""
         return substituted(expression, {name: self._outputs[name][1] for name in expression.columns})
 
@@ -112,8 +117,8 @@ class InnerJoin:
         """The column of the join that has the value of an expression on the columns of one relation."""
         if isinstance(expression, Column):
             return expression.name
-        (at,) = self._owners(expression)
-        return self._column(at, self._inside(expression), "key").name
+        (at,) = self.owners(expression)
+        return self._column(at, self.inside(expression), "key").name
 
     def _unite(self, one: str, two: str) -> None:
         """Make the classes of two columns one class."""
@@ -136,7 +141,7 @@ class InnerJoin:
         outputs += [(name, self.columns[attribute].name) for attribute, name in pairs]
         outputs = outputs or [("any", self._any_column())]
         classes = {name: self._class(name) for name in self._outputs}
-        residual = [self._of_classes(condition, classes) for condition in self._residual]
+        residual = [self._of_classes(condition, classes) for condition in self.residual]
         rows = _Paths(self._sides(classes), residual, {classes[name] for _, name in outputs}).rows()
         columns = columns_of(rows.node.columns)
         named = tuple((name, columns[classes[column]]) for name, column in outputs)
@@ -155,7 +160,7 @@ class InnerJoin:
     def _sides(self, classes: Mapping[str, str]) -> list[_Side]:
         """The relations, each with one column for each class; further columns of a class become filters."""
         sides = []
-        for at, relation in enumerate(self._relations):
+        for at, relation in enumerate(self.relations):
             columns: dict[str, Expression] = {}
             equalities = []
             for name, (owner, output) in self._outputs.items():
@@ -318,7 +323,7 @@ class _Paths:
             other = self._next(path.joined, path.known)
             for probe in self._probes(other, path):
                 known = path.rows.columns
-                matches = not_null(path.rows, probe.key).lookup(probe.index, on=probe.key, strict=other in before)
+                matches = not_null(path.rows, probe.key).half_join(probe.index, on=probe.key, strict=other in before)
                 path.rows = probe.finished(matches, known)
             self._settle(path, other)
         return path.rows

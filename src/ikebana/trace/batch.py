@@ -124,6 +124,7 @@ class StoredBatch:
     """How many of its bytes are in mapped files, which the system can evict from memory."""
     _flags_cache: dict[Any, Array] = dataclass_field(default_factory=dict)
     _search: KeySearch = dataclass_field(default_factory=KeySearch)
+    _row_bytes: list[int] = dataclass_field(default_factory=list)  # empty until they are asked for
     addresses: list[Lane] = dataclass_field(default_factory=list)
     """Where the lanes are, for programs: empty, or as `ikebana.trace.cells` has written it."""
 
@@ -155,8 +156,9 @@ class StoredBatch:
 
     @property
     def nbytes(self) -> int:
-        cached = held_bytes(*self._flags_cache.values()) + self._search.nbytes
-        return self.updates.nbytes + held_bytes(self.ident, self.collided) + cached
+        if not self._row_bytes:
+            self._row_bytes.append(self.updates.nbytes + held_bytes(self.ident, self.collided))
+        return self._row_bytes[0] + held_bytes(*self._flags_cache.values()) + self._search.nbytes
 
     def __len__(self) -> int:
         return len(self.updates)

@@ -56,7 +56,8 @@ class Merge:
             self._description = Description(older.description.lower, newer.description.upper, since)
             union, self._older_rank, self._newer_rank = union_times(older.times, newer.times)
             self._times, self._compacted = time_tables.compacted_times(union, since)
-            self._begin(np.union1d(older.collided, newer.collided))
+            has_collided = len(older.collided) or len(newer.collided)
+            self._begin(np.union1d(older.collided, newer.collided) if has_collided else older.collided)
         return self
 
     def _begin(self, collided: Lane) -> None:
@@ -147,16 +148,9 @@ class Merge:
         return window._replace(ident=self._idents[side][start : start + rows])
 
     def _verified(self, pairs: Lane) -> bool:
-        """Whether the rows of each pair, which have equal lanes, have equal keys (and values)."""
-        if not pairs.shape[1]:
-            return True
-        is_older, places, parts = pairs < len(self.older), np.empty_like(pairs), list[Updates]()
-        for batch, flags, first in ((self.older, is_older, 0), (self.newer, ~is_older, len(self.older))):
-            rows, at = _distinct(pairs[flags] - first)
-            places[flags] = at + sum(map(len, parts))
-            parts.append(batch.gather(rows))
-        both = Updates.concat(parts)
-        return bool(same_data(both, places[0], both, places[1]).all())
+        """Whether the rows of each pair, one of either side with equal lanes, have equal keys (and values)."""
+        older_rows, newer_rows = pairs.min(axis=0), pairs.max(axis=0) - len(self.older)
+        return bool(same_data(self.older.updates, older_rows, self.newer.updates, newer_rows).all())
 
 
 def finished(merge: Merge) -> StoredBatch:
@@ -186,19 +180,6 @@ def _columns(lanes: LaneSlice, schema: Schema) -> tuple[Lane, Lane]:
         return key, key
     val: Lane = materialized(lanes.val)
     return (materialized(lanes.key) if schema.key.fields else val), val
-
-
-def _distinct(rows: Lane) -> tuple[Lane, Lane]:
-    """Return the distinct rows, ascending, and the position of each given row among them.
-
-    The rows lie close together, so that flags for the rows between the first and the last are cheap.
-    """
-    if not len(rows):
-        return rows, rows
-    first = int(rows.min())
-    is_present = np.zeros(int(rows.max()) - first + 1, bool)
-    is_present[rows - first] = True
-    return first + np.flatnonzero(is_present), (np.cumsum(is_present) - 1)[rows - first]
 
 
 def _differ(diffs: Lane, expected: Lane) -> bool:

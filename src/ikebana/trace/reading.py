@@ -192,6 +192,6 @@ def _with_key(updates: Updates, probes: Updates) -> Updates:
     pairs = int(((ranges[:, 1] - ranges[:, 0]) * (ranges[:, 3] - ranges[:, 2])).sum())
     rows, positions = np.empty(pairs, np.int64), np.empty(pairs, np.int64)
     expand_pairs(ranges, rows, positions, np.zeros(2, np.int64))
-    keys = payloads.take(updates.payload[: updates.schema.key.payload_columns], rows)
-    same = payloads.rows_equal(keys, payloads.take(probes.payload, order[positions]), pairs)
+    keys = updates.payload[: updates.schema.key.payload_columns]
+    same = payloads.same_rows(keys, rows, probes.payload, order[positions])
     return updates.take(np.unique(rows[same]))

@@ -389,9 +389,8 @@ def find_collisions(updates: Updates, order: Lane) -> Lane:
 def same_data(a: Updates, a_rows: Lane, b: Updates, b_rows: Lane) -> Any:
     """For pairs of rows with equal key lanes: whether their keys, and their values if of equal lanes, are equal."""
     split = a.schema.key.payload_columns
-    left, right = payloads.take(a.payload, a_rows), payloads.take(b.payload, b_rows)
-    same_key = payloads.rows_equal(left[:split], right[:split], len(a_rows))
-    same_val = payloads.rows_equal(left[split:], right[split:], len(a_rows))
+    same_key = payloads.same_rows(a.payload[:split], a_rows, b.payload[:split], b_rows)
+    same_val = payloads.same_rows(a.payload[split:], a_rows, b.payload[split:], b_rows)
     return same_key & (same_val | (a.val[a_rows] != b.val[b_rows]))
 
 

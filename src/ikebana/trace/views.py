@@ -30,7 +30,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from ikebana.encoding.arrow import unpack_bits
 from ikebana.encoding.bad_rows import separate_bad_rows
+from ikebana.encoding.columns import match_columns
 from ikebana.encoding.lanes import Array, Lane
 from ikebana.encoding.schema import Schema
 from ikebana.errors import SchemaError
@@ -173,7 +175,9 @@ def without_bad_rows(function: Callable[[Updates], Updates], updates: Updates, s
 
 def row_flags(result: Any, rows: int) -> Any:
     """Convert the result of a predicate for some rows to a NumPy array of booleans; null becomes false."""
-    if isinstance(result, pa.Array | pa.ChunkedArray):
+    if isinstance(result, pa.BooleanArray):
+        result = unpack_bits(result.fill_null(False) if result.null_count else result)
+    elif isinstance(result, pa.Array | pa.ChunkedArray):
         result = result.fill_null(False) if types.is_boolean(result.type) else result
         result = result.to_numpy(zero_copy_only=False)
     flags = np.asarray(result)
@@ -217,9 +221,10 @@ class Projected(_View):
                 detail=f"it returned a {type(computed).__name__}",
                 hint=f"return a mapping with the columns {', '.join(repr(f.name) for f in self.schema.val.fields)}",
             )
-        _, val, payload = schema.encode({**computed, **keys}, len(updates))
+        arrays = match_columns({**computed, **keys}, (*schema.key.fields, *schema.val.fields))
+        val, payload = schema.val.encode(arrays[len(keys) :], len(updates))
         split = schema.key.payload_columns
-        return replace(updates, schema=schema, val=val, payload=(*updates.payload[:split], *payload[split:]))
+        return replace(updates, schema=schema, val=val, payload=(*updates.payload[:split], *payload))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

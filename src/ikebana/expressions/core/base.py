@@ -54,7 +54,9 @@ class ColumnBatch:
     columns: dict[str, pa.Array]
     count: int
     positions: Lane | None = None
-    """The position of each row in the input of the dataflow step; None if the rows are not input rows."""
+    """The position of each row in the input of the dataflow step, if they are some of its rows."""
+    is_input: bool = False
+    """Whether the rows are all rows of that input, so that nobody has to list their positions."""
 
     @staticmethod
     def from_columns(columns: dict[str, pa.Array]) -> ColumnBatch:
@@ -64,18 +66,24 @@ class ColumnBatch:
     @staticmethod
     def from_input(columns: dict[str, pa.Array], count: int) -> ColumnBatch:
         """The input of a dataflow step."""
-        return ColumnBatch(columns, count, np.arange(count))
+        return ColumnBatch(columns, count, is_input=True)
 
     def filter(self, flags: Any) -> ColumnBatch:
         """The rows where `flags`, a Boolean NumPy array, is true."""
-        mask, positions = pa.array(flags), None if self.positions is None else self.positions[flags]
+        mask = pa.array(flags)
         columns = {name: column.filter(mask) for name, column in self.columns.items()}
-        return ColumnBatch(columns, int(np.count_nonzero(flags)), positions)
+        return ColumnBatch(columns, int(np.count_nonzero(flags)), self.input_positions(np.flatnonzero(flags)))
+
+    def input_positions(self, rows: Lane) -> Lane | None:
+        """The positions of some rows in the input of the dataflow step; None if they are not input rows."""
+        if self.is_input:
+            return rows
+        return None if self.positions is None else self.positions[rows]
 
     def select(self, names: Container[str | None]) -> ColumnBatch:
         """The same rows with only the columns in `names`."""
         columns = {name: column for name, column in self.columns.items() if name in names}
-        return ColumnBatch(columns, self.count, self.positions)
+        return ColumnBatch(columns, self.count, self.positions, self.is_input)
 
 
 @dataclass(frozen=True)
@@ -206,8 +214,9 @@ def locate_bad_rows(error: EvaluationError, rows: ColumnBatch, *, by_row: bool) 
     if bad is None:
         return
     error.bad_entries = None
-    if by_row and rows.positions is not None and bad.count == rows.count:
-        error.bad_rows = BadRows(rows.positions[bad.entries], lambda at: bad.why(int(bad.entries[at])))
+    positions = rows.input_positions(bad.entries) if by_row and bad.count == rows.count else None
+    if positions is not None:
+        error.bad_rows = BadRows(positions, lambda at: bad.why(int(bad.entries[at])))
 
 
 @dataclass(frozen=True, eq=False)

@@ -55,7 +55,7 @@ class CheckStep:
     def apply(self, matches: Collection, keep: frozenset[str]) -> Collection:
         relation = self.use.relation
         index = relation.index(relation.vertices)
-        present = _kept(matches.lookup(index, on=relation.vertices, strict=self.use.strict), keep)
+        present = _kept(matches.half_join(index, on=relation.vertices, strict=self.use.strict), keep)
         if not relation.is_negated:
             return present
         matches = _kept(matches, keep)
@@ -75,7 +75,7 @@ class LookUpStep:
 
     def apply(self, matches: Collection, keep: frozenset[str]) -> Collection:
         index = self.use.relation.index(self.known)
-        return _kept(matches.lookup(index, on=self.known, strict=self.use.strict), keep)
+        return _kept(matches.half_join(index, on=self.known, strict=self.use.strict), keep)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +121,7 @@ class Combine:
     reads = ()
 
     def apply(self, matches: Collection, keep: frozenset[str]) -> Collection:
-        return _kept(matches.lookup(self.use.relation.index(()), on=(), strict=self.use.strict), keep)
+        return _kept(matches.half_join(self.use.relation.index(()), on=(), strict=self.use.strict), keep)
 
 
 Step = CheckStep | LookUpStep | ExtendStep | Combine

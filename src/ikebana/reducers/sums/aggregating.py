@@ -24,7 +24,7 @@ from ikebana.engine.columns import unused_name
 from ikebana.operators.changes import Changes, Fields
 from ikebana.operators.linear import Columns, Select, Step
 from ikebana.operators.program import ProgramBuilder
-from ikebana.operators.reducers import Groups, LinearAggregate, ReducedRows, Reducer, SumsReducer
+from ikebana.operators.reducers import Groups, LinearAggregate, ReducedRows, Reducer, Sums, SumsReducer
 from ikebana.operators.registers import ColumnSlots, Rows
 from ikebana.reducers.ordering import reduced
 from ikebana.reducers.sums.aggregates import Aggregate
@@ -44,7 +44,11 @@ def aggregate(collection: Collection, by: Sequence[str], calls: Calls) -> Collec
     lanes = tuple(
         pa.field(unused_name(f"lane {lane}", key), pa.int64(), nullable=False) for lane in range(spread.lanes)
     )
-    slots = reduced(collection.step(spread, spread.lanes), (*key, spread.slot), LinearAggregate(lanes, list))
+    slots = reduced(
+        collection.step(spread, spread.lanes),
+        (*key, spread.slot),
+        LinearAggregate(lanes, Sums(tuple(range(len(lanes))))),
+    )
     return reduced(slots, key, SlottedAggregation(calls, spread.slot, tuple(lane.name for lane in lanes)))
 
 
@@ -98,7 +102,20 @@ class Aggregation(SumsReducer):
         lowered = SumSlots(program, count, sums[0], slots)
         columns = [call.lower(lowered) for _, call in self.calls]
         written = [column for column in columns if column is not None]
-        return written if len(written) == len(columns) else None
+        return written if len(written) == len(columns) else self._called(program, count, sums)
+
+    def _called(self, program: ProgramBuilder, count: int, sums: Sequence[int]) -> list[ColumnSlots]:
+        """The columns, computed by a call."""
+        lanes = tuple(pa.field(f"lane {at}", pa.int64(), nullable=False) for at in range(len(sums)))
+        slots = {lane.name: ColumnSlots(slot, 0) for lane, slot in zip(lanes, sums, strict=True)}
+        outputs = _fields(self.calls)
+
+        def finished(changes: Changes) -> Changes:
+            result = self.of_sums(np.stack([column.to_numpy() for column in changes.columns]))
+            return changes.with_columns(outputs, result.columns)
+
+        columns = program.called(Rows(count, lanes, slots, (sums[0],)), outputs, finished).columns
+        return [columns[field.name] for field in outputs]
 
 
 # With floats.
@@ -117,6 +134,9 @@ class Spread(Step):
     def lanes(self) -> int:
         """The number of diff lanes."""
         return 1 + max(sum(part.width for part in self.wholes), *(part.width for part in self.binned))
+
+    def lanes_of(self, given: int) -> int:
+        return self.lanes
 
     def fields(self, given: Fields) -> Fields:
         fields = Select(tuple((name, name) for name in self.keep)).fields(given)

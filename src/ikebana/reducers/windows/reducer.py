@@ -25,6 +25,7 @@ class WindowReducer(Reducer):
     """Window functions over the rows of each partition (the group), in one order."""
 
     label = "window functions"
+    is_called = True
 
     order: tuple[SortKey, ...]
     calls: tuple[WindowCall, ...]

@@ -48,10 +48,14 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class CreateInput:
-    """Create an input, to which changes can be pushed."""
+    """Create an input, to which changes can be pushed; a dataflow is going to have its rows, by the key of its plan.
+
+    Changes of a row are pushed to the worker that owns it.
+    """
 
     name: str
     fields: Fields
+    dataflow: str
 
 
 @dataclass(frozen=True, slots=True)

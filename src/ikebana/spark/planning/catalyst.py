@@ -174,8 +174,17 @@ class Catalyst:
 
     def fingerprint(self) -> str:
         """All settings of the user's session, and the names of its temporary functions, as a string."""
-        state = self.spark._jsparkSession.sessionState()
-        return f"{state.conf().getAllConfs().toString()} {state.catalog().listTemporaryFunctions().toString()}"
+        return f"{self._user_settings.toString()} {self._user_catalog.listTemporaryFunctions().toString()}"
+
+    @cached_property
+    def _user_settings(self) -> Any:
+        """The settings of the user's session, as a map in Java."""
+        return self.spark._jsparkSession.sessionState().conf().settings()
+
+    @cached_property
+    def _user_catalog(self) -> Any:
+        """The catalogue of the user's session."""
+        return self.spark._jsparkSession.sessionState().catalog()
 
     @contextmanager
     def planning_session(self, session: Any) -> Iterator[PlanningSession]:

@@ -14,7 +14,7 @@ most `MAX_CONSTANT_ROWS` constant rows, settings that are not supported (`settin
 not show (`refusing`). Nodes and expressions that the JSON shows are checked by lowering.
 
 Cost: 10 to 30 ms for a query like those of TPC-H, most of it analysis, once Java is warm; the first takes a second.
-Adding a table takes 15 ms. Plans are cached by text: the same text with the same settings and tables takes 0.3 ms,
+Adding a table takes 15 ms. Plans are cached by text: the same text with the same settings and tables takes 0.2 ms,
 unless it uses anything else that the user can redefine. A DataFrame is planned each time.
 """
 

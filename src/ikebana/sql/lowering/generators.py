@@ -48,7 +48,7 @@ def generate(lowering: Lowering, tree: Tree, required: Required) -> Relation:
 
 @dataclass(frozen=True)
 class Elements:
-    """For `FlatMap`: each row once for each element of a list or map, with columns for the element.
+    """For `CalledFlatMap`: each row once for each element of a list or map, with columns for the element.
 
     With `outer`, a row without elements occurs once, with nulls.
     """
@@ -103,7 +103,7 @@ def _elements(*, has_position: bool = False, inline: bool = False) -> Generator:
         kinds = [pa.int32()] * has_position + _element_types(values.type, spread)
         fields = tuple(pa.field(name, kind, nullable=True) for name, kind in zip(names, kinds, strict=True))
         function = Elements(passed_on, values, fields, has_position, spread, outer)
-        step = linear.FlatMap((*fields_of(passed_on), *fields), function)
+        step = linear.CalledFlatMap((*fields_of(passed_on), *fields), function)
         rows = filtered(relation.source, relation.filters).step(step)
         return from_collection(rows, columns, {**relation.names, **generated})
 

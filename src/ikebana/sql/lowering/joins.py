@@ -3,7 +3,8 @@
 A chain consists of inner joins, filters with scalar subqueries, and semi joins on equalities alone, also below
 projections that only drop columns. Each scalar subquery becomes a relation of one row, and each semi join a relation of
 distinct keys, so that all are looked up alike (`ikebana.sql.inner_joins`). Aggregates in a chain are computed only for
-the groups that the chain can use (`ikebana.sql.lowering.sideways`).
+the groups that the chain can use (`ikebana.sql.lowering.sideways`). Rows that are compared with one changing value are
+joined in parts (`ikebana.sql.lowering.thresholds`).
 
 | join | rows |
 |---|---|
@@ -29,6 +30,7 @@ from ikebana.sql.lowering.context import Lowering, Required
 from ikebana.sql.lowering.matching import Key, Match, distinct_keys, itself, keys_of, require, require_key
 from ikebana.sql.lowering.sideways import Equalities, Selection, is_grouped, restricted_aggregate
 from ikebana.sql.lowering.temporal import is_temporal
+from ikebana.sql.lowering.thresholds import joined
 from ikebana.sql.lowering.trees import conjuncts, scalar_subqueries
 from ikebana.sql.relation import Relation, union_all
 
@@ -66,7 +68,7 @@ def restricted(lowering: Lowering, relation: Relation, conditions: Sequence[Tree
     inner_join = InnerJoin([relation, *lowering.subqueries(conditions)])
     for condition in conditions:
         require(lowering, inner_join, condition)
-    return inner_join.result(list(relation.outputs), relation.names)
+    return joined(lowering, inner_join, list(relation.outputs), relation.names)
 
 
 @dataclass(eq=False)
@@ -133,7 +135,8 @@ class _Chain:
             require_key(self.lowering, inner_join, keys, distinct)
         names = {attribute: name for relation in relations for attribute, name in relation.names.items()}
         visible = [key for relation in relations for key in relation.outputs if key not in self.hidden]
-        return inner_join.result([key for key in visible if required is None or key in required], names)
+        attributes = [key for key in visible if required is None or key in required]
+        return joined(self.lowering, inner_join, attributes, names)
 
     def _relations(self) -> list[Relation]:
         """The members as relations: aggregates are restricted to the groups that the chain can use."""

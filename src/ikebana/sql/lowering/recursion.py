@@ -18,7 +18,7 @@ last of these rounds the least rows. Rows that are not kept do not reach the nex
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,11 @@ from ikebana.engine.collection import Collection
 from ikebana.errors import EvaluationError, SqlError
 from ikebana.expressions import Expression, Literal
 from ikebana.expressions.core.tree import Tree
+from ikebana.kernels import opcodes
 from ikebana.operators import linear
 from ikebana.operators.changes import Changes, Fields
+from ikebana.operators.program import GREATEST, NO_COLUMN, ProgramBuilder
+from ikebana.operators.registers import ColumnSlots, Rows
 from ikebana.reducers import sums
 from ikebana.reducers.ordering import top_rows
 from ikebana.reducers.sort_keys import SortKey
@@ -56,6 +59,16 @@ class AddRound(linear.Step):
     def __call__(self, changes: Changes) -> Changes:
         rounds = pa.array(changes.times[changes.tix, -1] + 1)
         return changes.with_columns(self.fields(changes.fields), (*changes.columns, rounds))
+
+    def lower(self, program: ProgramBuilder, rows: Rows) -> Rows:
+        round_ = _part_round(program, rows.count, GREATEST)
+        return replace(rows, fields=self.fields(rows.fields), columns={**rows.columns, _ROUND: round_})
+
+
+def _part_round(program: ProgramBuilder, count: int, last: int) -> ColumnSlots:
+    """The round of rows of the recursive part; the program raises if it is later than the last."""
+    one = program.evaluated(opcodes.CONSTANT, count, least=1)
+    return program.evaluated(opcodes.ADD, count, program.round_number(count), one, greatest=last)
 
 
 def _check_rounds(rounds: Any, limit: int) -> None:
@@ -82,6 +95,10 @@ class CheckRounds(linear.Step):
         _check_rounds(changes.times[changes.tix, -1] + 1, self.rounds)
         return changes
 
+    def lower(self, program: ProgramBuilder, rows: Rows) -> Rows:
+        _part_round(program, rows.count, self.rounds - 1)
+        return rows
+
 
 @dataclass(frozen=True)
 class CheckNewRounds(linear.Step):
@@ -98,6 +115,12 @@ class CheckNewRounds(linear.Step):
         rounds = changes.times[changes.tix, -1]
         _check_rounds(np.where(rounds > 0, rounds + 1, 0), self.rounds)
         return changes
+
+    def lower(self, program: ProgramBuilder, rows: Rows) -> Rows:
+        count, round_ = rows.count, program.round_number(rows.count)
+        is_late = program.evaluated(opcodes.LESS, count, NO_COLUMN, round_)
+        program.evaluated(opcodes.ADD, count, round_, is_late, greatest=self.rounds - 1)
+        return rows
 
 
 @dataclass(frozen=True)
@@ -127,7 +150,7 @@ def _endless(rounds: int) -> EvaluationError:
 
 @dataclass(frozen=True)
 class CheckRowCount:
-    """For `FlatMap`, on the number of rows of a loop: no rows, but an error if there are `rows` rows or more."""
+    """For `CalledFlatMap`, on the number of rows of a loop: no rows, but an error if there are `rows` rows or more."""
 
     rows: int
     outputs: Fields
@@ -235,7 +258,7 @@ class _Limits:
         if self._limit is not None or self._rows < 0:
             return rows
         counted = sums.aggregate(rows, self._key, ((_COUNT, sums.Count()),))
-        return rows.concat(counted.step(linear.FlatMap(self._fields, CheckRowCount(self._rows, self._fields))))
+        return rows.concat(counted.step(linear.CalledFlatMap(self._fields, CheckRowCount(self._rows, self._fields))))
 
 
 def loop_variable(lowering: Lowering, tree: Tree, required: Required) -> Relation:
