@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.profiles import EXAMPLES, PROFILE
+from tests.storage.s3_server import S3Server
 
 for name, examples in EXAMPLES.items():
     settings.register_profile(
@@ -95,3 +96,10 @@ def forked_workers() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes, "ChildProcesses", ForkedProcesses)
         yield
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """An object store."""
+    with S3Server() as server:
+        yield server

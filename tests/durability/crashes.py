@@ -27,7 +27,7 @@ from ikebana.cluster.processes import Processes
 from ikebana.engine import Engine, table_storage
 from ikebana.engine.healing import RESTARTS
 from ikebana.errors import StorageError
-from ikebana.storage import early_rows, faults
+from ikebana.storage import early_rows, faults, lease
 from ikebana.storage.faults import Fault, FaultPoint
 from tests.durability.audit import Audit, AuditWitness
 from tests.durability.conftest import FEW_BYTES
@@ -48,6 +48,7 @@ from tests.durability.workload import (
     tables_of,
 )
 from tests.engine.table_model import Feed, Model, expected
+from tests.storage.short_leases import LEASE_SECONDS, SETTLING_SECONDS
 
 _forks = multiprocessing.get_context("forkserver")
 _forks.set_forkserver_preload(["tests.durability.preloaded"])
@@ -86,6 +87,7 @@ def live(life: Life, pipe: Connection) -> None:
     table_storage._RETRY_SECONDS = 0.01
     early_rows.EARLY_BYTES = FEW_BYTES
     logging.getLogger("ikebana").setLevel(logging.ERROR)  # a full disk is expected
+    lease.LEASE_SECONDS, lease.SETTLING_SECONDS = LEASE_SECONDS, SETTLING_SECONDS
     lock = threading.Lock()
 
     def report(*message: Any) -> None:

@@ -29,6 +29,7 @@ from ikebana.errors import IkebanaError
 from ikebana.spark import Session, Table, spark_session
 from tests.clusters import within
 from tests.spark.scripts import executor_of
+from tests.storage.s3_server import S3Server
 
 MASTER = "local-cluster[2,2,1024]"
 VICTIMS = ("worker", "supervisor", "executor")
@@ -142,15 +143,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=9, help="how many processes to kill")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="repeats the same choices")
+    parser.add_argument("--s3", action="store_true", help="store on an object store")
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
     config = {"spark.master": MASTER, "spark.executor.memory": "512m", "spark.log.level": "OFF"}
     config |= {"spark.deploy.maxExecutorRetries": -1}  # otherwise a master gives up after ten
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, S3Server() as server:
+        place = server.new_uri() if arguments.s3 else str(Path(folder) / "store")
         os.environ["IKEBANA_SECRET_FILE"] = str(Path(folder) / "secret")
         spark = spark_session.start(0, name="chaos", config=config)
         try:
-            kill_all(spark, str(Path(folder) / "store"), random.Random(arguments.seed), arguments.kills)
+            kill_all(spark, place, random.Random(arguments.seed), arguments.kills)
         finally:
             spark.stop()
 

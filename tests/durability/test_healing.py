@@ -21,7 +21,7 @@ from ikebana.engine.deadline import Deadline
 from ikebana.errors import DataflowError, DroppedError, EvaluationError, WorkerLostError
 from ikebana.operators.row_errors import BINDING
 from tests.dataflow.harness import collected
-from tests.durability.conftest import IN_MEMORY
+from tests.durability.conftest import IN_MEMORY, Place, anywhere, everywhere
 from tests.durability.dying_workers import Countdown, dying_workers
 from tests.profiles import examples
 
@@ -187,7 +187,7 @@ def countdown() -> Countdown:
     return Countdown()
 
 
-def open_(place: Path, countdown: Countdown, workers: int = 2, **options: Any) -> tuple[Engine, Table]:
+def open_(place: Place, countdown: Countdown, workers: int = 2, **options: Any) -> tuple[Engine, Table]:
     engine = Engine(cluster=dying_workers(countdown, workers), storage=str(place), **options)
     return engine, engine.tables.get("t") or engine.table("t", NUMBERS, key="k")
 
@@ -206,7 +206,8 @@ def test_without_storage_the_error_says_that_storage_would_have_helped(countdown
             table.insert({"k": [1], "v": [1]})
 
 
-def test_an_engine_gives_up_if_workers_die_again_and_again(place: Path, countdown: Countdown) -> None:
+@anywhere
+def test_an_engine_gives_up_if_workers_die_again_and_again(place: Place, countdown: Countdown) -> None:
     engine, table = open_(place, countdown, restarts=2)
     with engine:
         for key in range(2):
@@ -228,7 +229,8 @@ def test_workers_that_are_not_to_be_replaced(place: Path, countdown: Countdown) 
             table.insert({"k": [7], "v": [0]})
 
 
-def test_what_was_recovered_and_how_long_it_took(place: Path, countdown: Countdown) -> None:
+@anywhere
+def test_what_was_recovered_and_how_long_it_took(place: Place, countdown: Countdown) -> None:
     engine, table = open_(place, countdown)
     with engine:
         table.insert({"k": range(100), "v": [0] * 100})
@@ -268,7 +270,8 @@ def load_compacted(storage: Any) -> Callable[..., Any]:
     return loading
 
 
-def test_views_indexes_and_holds_come_back(place: Path, countdown: Countdown) -> None:
+@everywhere
+def test_views_indexes_and_holds_come_back(place: Place, countdown: Countdown) -> None:
     engine, table = open_(place, countdown, restarts=4)
     with engine:
         table.insert({"k": range(10), "v": [1] * 10})
@@ -296,7 +299,8 @@ def test_views_indexes_and_holds_come_back(place: Path, countdown: Countdown) ->
         engine.install("sums", table.sum("v", "k")).read()
 
 
-def test_columns_that_were_added_come_back(place: Path, countdown: Countdown) -> None:
+@anywhere
+def test_columns_that_were_added_come_back(place: Place, countdown: Countdown) -> None:
     engine, table = open_(place, countdown)
     with engine:
         table.insert({"k": range(4), "v": [1] * 4})
@@ -383,7 +387,8 @@ def test_tables_that_only_the_driver_changes(
         assert +total == collected(view.read())
 
 
-def test_positions_of_streams_survive(place: Path, countdown: Countdown) -> None:
+@anywhere
+def test_positions_of_streams_survive(place: Place, countdown: Countdown) -> None:
     engine, table = open_(place, countdown)
     with engine:
         with engine.transaction() as transaction:

@@ -21,7 +21,7 @@ from ikebana.engine.subscriptions import Subscription
 from ikebana.errors import DataflowError, EvaluationError, WorkerLostError
 from tests.clusters import SOON, within
 from tests.dataflow.harness import cluster_of, collected
-from tests.durability.conftest import IN_MEMORY
+from tests.durability.conftest import IN_MEMORY, Place, anywhere, everywhere
 from tests.durability.test_recovery import crashed, open_
 from tests.engine.test_following import items
 from tests.engine.test_retention import Clock, changed, clock  # noqa: F401  # a fixture
@@ -163,7 +163,8 @@ def check_delivery(
     return bool(delivered)
 
 
-def test_a_subscription_continues_with_other_workers(place: Path) -> None:
+@anywhere
+def test_a_subscription_continues_with_other_workers(place: Place) -> None:
     """Workers die when the last snapshot is later than the position, with and without a reader."""
     with quiet(), open_(place, 2) as engine:
         table, view = small(engine)
@@ -189,7 +190,8 @@ def test_a_subscription_continues_with_other_workers(place: Path) -> None:
         assert items(again) == [(epoch, {(6, 1): -1})]
 
 
-def test_regression_changes_after_a_replacement_do_not_hide_earlier_ones(place: Path) -> None:
+@anywhere
+def test_regression_changes_after_a_replacement_do_not_hide_earlier_ones(place: Place) -> None:
     """Batches that new workers seal have lost nothing, so a snapshot with them still has the history before them."""
     with quiet(), open_(place, 1) as engine:
         table, view = small(engine)
@@ -220,7 +222,8 @@ def small(engine: Engine) -> tuple[Table, View]:
     return table, engine.install("counts", table.count("v"))
 
 
-def test_a_subscription_continues_where_it_was(place: Path) -> None:
+@anywhere
+def test_a_subscription_continues_where_it_was(place: Place) -> None:
     with quiet(), open_(place, 2) as engine:
         table, view = small(engine)
         table.insert({"k": [1], "v": [5]})
@@ -265,7 +268,8 @@ def test_a_subscription_continues_where_it_was(place: Path) -> None:
         assert items(view.changes(since="now", name="billing")) == []
 
 
-def test_an_acknowledgement_in_a_transaction_is_part_of_it(place: Path) -> None:
+@everywhere
+def test_an_acknowledgement_in_a_transaction_is_part_of_it(place: Place) -> None:
     with quiet(), open_(place) as engine:
         table, view = small(engine)
         sums = engine.table("sums", {"epoch": pa.int64(), "rows": pa.int64()}, key="epoch")
@@ -296,7 +300,8 @@ def test_an_acknowledgement_in_a_transaction_is_part_of_it(place: Path) -> None:
         assert engine.tables["sums"].lookup(epoch=first).num_rows == 1
 
 
-def test_a_callback_acknowledges(place: Path) -> None:
+@anywhere
+def test_a_callback_acknowledges(place: Place) -> None:
     seen: list[int] = []
 
     def handle(epoch: int, changes: pa.Table) -> None:
@@ -314,7 +319,8 @@ def test_a_callback_acknowledges(place: Path) -> None:
         assert items(view.changes(name="billing")) == [(first + 1, {(13, 1): 1})]
 
 
-def test_what_exceeds_the_bounds_fails_alone(place: Path, clock: Clock) -> None:  # noqa: F811
+@anywhere
+def test_what_exceeds_the_bounds_fails_alone(place: Place, clock: Clock) -> None:  # noqa: F811
     with open_(place) as engine:
         table, view = small(engine)
         slow = view.changes("now", name="slow", retain="1 hour")
@@ -353,7 +359,8 @@ def test_what_exceeds_the_bounds_fails_alone(place: Path, clock: Clock) -> None:
             engine.drop_subscription("x")
 
 
-def test_a_view_that_does_not_change_holds_nothing_up(place: Path) -> None:
+@anywhere
+def test_a_view_that_does_not_change_holds_nothing_up(place: Place) -> None:
     with quiet(), open_(place, 2) as engine:
         table, _ = small(engine)
         view = engine.install("large", table.filter(lambda columns: [v > 100 for v in columns["v"].to_pylist()]))
@@ -368,7 +375,8 @@ def test_a_view_that_does_not_change_holds_nothing_up(place: Path) -> None:
         assert position_of(engine, "billing") == last
 
 
-def test_what_cannot_continue_is_refused(place: Path) -> None:
+@anywhere
+def test_what_cannot_continue_is_refused(place: Place) -> None:
     with Engine() as engine, pytest.raises(DataflowError, match="there is no storage directory"):
         small(engine)[1].changes(name="billing")
     with quiet(), open_(place) as engine:
@@ -424,7 +432,8 @@ def test_history_has_errors_where_they_were(place: Path) -> None:
         assert items(changes) == [(epochs[2], {})]
 
 
-def test_history_is_kept_by_merges_and_snapshots_as_long_as_it_is_needed(place: Path) -> None:
+@anywhere
+def test_history_is_kept_by_merges_and_snapshots_as_long_as_it_is_needed(place: Place) -> None:
     with quiet(), open_(place) as engine:
         table, view = small(engine)
         view.changes("now", name="billing").close()

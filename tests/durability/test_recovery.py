@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -21,27 +21,34 @@ from ikebana.engine import Engine, Table
 from ikebana.engine.collection import Collection
 from ikebana.errors import ChangeError, StorageError, StorageInUseError, WaitTimeoutError
 from ikebana.runtime.background import BackgroundWork
+from ikebana.runtime.messages import Commit
 from ikebana.storage.faults import FaultPoint, installed
+from tests.clusters import SOON, within
 from tests.dataflow.harness import collected
-from tests.durability.conftest import IN_MEMORY
+from tests.durability.conftest import IN_MEMORY, Place, S3Place, anywhere, everywhere
 from tests.engine.table_model import Model, allowed, apply, create, expected, models, transactions
 from tests.profiles import examples
 
 NUMBERS = {"k": pa.int64(), "v": pa.int64()}
 
 
-def open_(place: Path | str, workers: int = 1) -> Engine:
+def open_(place: Place, workers: int = 1) -> Engine:
     return Engine(workers, storage=str(place))
 
 
-def crashed(engine: Engine, place: Path) -> Path:
+P = TypeVar("P", Path, S3Place)
+
+
+def crashed(engine: Engine, place: P) -> P:
     """A copy of a storage directory that is in use, and does not change meanwhile: what a crash would leave."""
-    copy = place.with_name(f"{place.name}+")
-    shutil.rmtree(copy, ignore_errors=True)
     assert engine.storage is not None
     with engine.storage._snapshot_lock:
+        if isinstance(place, S3Place):
+            return place.copied()
+        copy = place.with_name(f"{place.name}+")
+        shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(place, copy)
-    return copy
+        return copy
 
 
 def rows(engine: Engine, name: str) -> dict[tuple[Any, ...], int]:
@@ -138,7 +145,8 @@ def check_former(engine: Engine, model: Model, former: list[tuple[Any, int]]) ->
         view.drop()
 
 
-def test_a_column_that_could_not_be_added_is_not_stored(place: Path) -> None:
+@anywhere
+def test_a_column_that_could_not_be_added_is_not_stored(place: Place) -> None:
     with filled(place) as engine:
         field = pa.field("x", pa.int64())
         failing = patch.object(engine._table_lifecycle, "_installed", side_effect=KeyboardInterrupt)
@@ -152,13 +160,14 @@ def test_a_column_that_could_not_be_added_is_not_stored(place: Path) -> None:
         assert rows(engine, "t") == {(0, 0, 7): 1, (1, 1, 8): 1}
 
 
-def filled(place: Path, workers: int = 1, rows: int = 1) -> Engine:
+def filled(place: Place, workers: int = 1, rows: int = 1) -> Engine:
     engine = open_(place, workers)
     engine.table("t", NUMBERS, key="k").insert({"k": list(range(rows)), "v": [0] * rows})
     return engine
 
 
-def test_what_was_found_is_reported(place: Path) -> None:
+@everywhere
+def test_what_was_found_is_reported(place: Place) -> None:
     with filled(place, rows=1000) as engine:
         assert engine.recovered is not None and engine.recovered.epoch == -1 and engine.recovered.tables == 0
     with open_(place) as engine:
@@ -172,7 +181,8 @@ def test_what_was_found_is_reported(place: Path) -> None:
         assert len(rows(engine, "t")) == 1001
 
 
-def test_a_dropped_table_is_gone_and_a_new_one_of_its_name_is_empty(place: Path) -> None:
+@anywhere
+def test_a_dropped_table_is_gone_and_a_new_one_of_its_name_is_empty(place: Place) -> None:
     with filled(place) as engine:
         engine.drop_table("t")
         engine.table("t", {"x": pa.string()}).insert({"x": ["new"]})
@@ -183,7 +193,8 @@ def test_a_dropped_table_is_gone_and_a_new_one_of_its_name_is_empty(place: Path)
         assert not engine.tables
 
 
-def test_streams_and_internal_tables_have_no_stored_rows(place: Path) -> None:
+@anywhere
+def test_streams_and_internal_tables_have_no_stored_rows(place: Place) -> None:
     with open_(place) as engine:
         engine.table("stream", NUMBERS, kind="stream").insert({"k": [1], "v": [1]})
         engine.table("internal", NUMBERS, key="k", durable=False).insert({"k": [1], "v": [1]})
@@ -194,7 +205,8 @@ def test_streams_and_internal_tables_have_no_stored_rows(place: Path) -> None:
         assert collected(view.read()) == {(2, 2): 1}
 
 
-def test_a_directory_in_use_is_refused(place: Path) -> None:
+@everywhere
+def test_a_directory_in_use_is_refused(place: Place) -> None:
     with filled(place) as engine:
         with patch("ikebana.engine.table_storage.WAIT_SECONDS", 0.0), pytest.raises(StorageInUseError):
             open_(place)
@@ -203,7 +215,8 @@ def test_a_directory_in_use_is_refused(place: Path) -> None:
         assert len(rows(engine, "t")) == 2
 
 
-def test_a_transaction_that_one_worker_rejects_does_not_come_back(place: Path) -> None:
+@everywhere
+def test_a_transaction_that_one_worker_rejects_does_not_come_back(place: Place) -> None:
     with filled(place, workers=3, rows=20) as engine:
         with pytest.raises(ChangeError):
             engine.tables["t"].insert({"k": list(range(19, 60)), "v": [1] * 41})
@@ -232,7 +245,8 @@ def by_threads(count: int, work: Callable[[int], None]) -> list[BaseException]:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_threads_share_syncs(workers: int, place: Path) -> None:
+@anywhere
+def test_threads_share_syncs(workers: int, place: Place) -> None:
     with filled(place, workers) as engine:
         table = engine.tables["t"]
 
@@ -248,7 +262,35 @@ def test_threads_share_syncs(workers: int, place: Path) -> None:
             assert rows(other, "t") == expected_rows and other.epoch == engine.epoch
 
 
-def test_transactions_begin_and_stage_rows_while_another_is_committed(place: Path) -> None:
+def test_workers_are_told_of_a_group_of_commits_by_one_message(place: Path) -> None:
+    with filled(place) as engine:
+        coordinator, commits, is_held = engine.coordinator, engine.coordinator.durable_commits, list[bool]()
+        assert commits is not None
+        send = coordinator.send
+
+        def watched(command: Any, *arguments: Any, hold: bool = False) -> None:
+            if isinstance(command, Commit):
+                is_held.append(hold)
+            send(command, *arguments, hold=hold)
+
+        def release() -> None:
+            with coordinator.lock:  # until all wait for the first one, who waits for the lock
+                is_locked.set()
+                assert within(SOON, lambda: len(commits._queue) == 8)
+
+        is_locked, releasing = threading.Event(), threading.Thread(target=release)
+        releasing.start()
+        is_locked.wait()
+        with patch.object(coordinator, "send", watched):
+            errors = by_threads(8, lambda number: engine.tables["t"].insert({"k": [number], "v": [0]}))
+        releasing.join()
+        assert [type(error) for error in errors] == [ChangeError]  # there was a row with the key 0
+        assert is_held == [True] * 6 + [False]
+        assert rows(engine, "t") == {(k, 0): 1 for k in range(8)}
+
+
+@anywhere
+def test_transactions_begin_and_stage_rows_while_another_is_committed(place: Place) -> None:
     with filled(place) as engine:
         staged = threading.Thread(target=lambda: engine.transaction().insert(engine.tables["t"], {"k": [1], "v": [1]}))
         with engine.coordinator.lock:  # as long as a transaction is committed
@@ -257,7 +299,8 @@ def test_transactions_begin_and_stage_rows_while_another_is_committed(place: Pat
             assert not staged.is_alive()
 
 
-def test_transactions_are_committed_while_files_are_written_and_deleted(place: Path) -> None:
+@anywhere
+def test_transactions_are_committed_while_files_are_written_and_deleted(place: Place) -> None:
     """The worker does neither itself: a transaction would otherwise wait until the disk has done that."""
     reached, go_on = threading.Semaphore(0), threading.Semaphore(0)
 
@@ -304,7 +347,8 @@ def test_regression_each_worker_deletes_files_once_for_a_snapshot(place: Path) -
         assert started.count("ikebana trim") == 4
 
 
-def test_transactions_with_the_same_keys_are_applied_one_after_the_other(place: Path) -> None:
+@anywhere
+def test_transactions_with_the_same_keys_are_applied_one_after_the_other(place: Place) -> None:
     with filled(place) as engine:
         table, epochs = engine.tables["t"], dict[int, int]()
 
@@ -356,7 +400,8 @@ def test_a_failed_sync_aborts_the_transaction_and_ends_changes(place: Path) -> N
         assert rows(engine, "t") == {(0, 0): 1}
 
 
-def test_a_transaction_that_took_too_long_does_not_come_back(place: Path) -> None:
+@anywhere
+def test_a_transaction_that_took_too_long_does_not_come_back(place: Place) -> None:
     with filled(place) as engine:
         table, over, ask = engine.tables["t"], threading.Event(), engine.cluster.ask
 
@@ -373,7 +418,8 @@ def test_a_transaction_that_took_too_long_does_not_come_back(place: Path) -> Non
             assert rows(other, "t") == {(0, 0): 1, (2, 2): 1} == rows(engine, "t")
 
 
-def test_positions_and_rows_are_stored_together(place: Path) -> None:
+@everywhere
+def test_positions_and_rows_are_stored_together(place: Place) -> None:
     def move(engine: Engine, number: int, table: Table) -> None:
         with engine.transaction() as transaction:
             transaction.note = {"position": ["stream", number]}
@@ -392,7 +438,8 @@ def test_positions_and_rows_are_stored_together(place: Path) -> None:
         assert rows(engine, "t") == {(0, 2): 1}
 
 
-def test_an_interrupted_transaction_does_not_come_back(place: Path) -> None:
+@anywhere
+def test_an_interrupted_transaction_does_not_come_back(place: Place) -> None:
     with filled(place) as engine:
         table, ask = engine.tables["t"], engine.cluster.ask
 

@@ -19,7 +19,7 @@ from ikebana.engine import Engine, View, epoch_times
 from ikebana.engine.epoch_times import EpochTimes
 from ikebana.errors import DataflowError, StorageError, TimeError
 from tests.dataflow.harness import collected
-from tests.durability.conftest import IN_MEMORY
+from tests.durability.conftest import IN_MEMORY, Place, anywhere
 from tests.durability.test_recovery import crashed
 from tests.engine.test_retention import Clock, Versions, check_changes, check_reads, numbers
 from tests.profiles import examples
@@ -92,7 +92,8 @@ def check(view: View, versions: Versions, clock: Clock, begun: int) -> None:
     assert collected(view.read(moment)) == collected(view.read(versions.at(moment.timestamp())))
 
 
-def test_history_that_was_not_stored_begins_anew(place: Path) -> None:
+@anywhere
+def test_history_that_was_not_stored_begins_anew(place: Place) -> None:
     """As that of views of an earlier version, which did not store since when there was any."""
     with Engine(storage=str(place), restores_history=True) as engine:
         numbers(engine).insert({"k": [1], "v": [1]})

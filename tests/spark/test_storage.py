@@ -37,18 +37,25 @@ def secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IKEBANA_SECRET_FILE", str(tmp_path / "secret"))
 
 
+@pytest.fixture(params=["disk", pytest.param("s3", marks=pytest.mark.thorough)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a session stores."""
+    return str(tmp_path / "store") if request.param == "disk" else request.getfixturevalue("s3").new_uri()
+
+
 @contextmanager
-def connected(spark: SparkSession, place: Path) -> Iterator[Session]:
+def connected(spark: SparkSession, place: str, spill: Path) -> Iterator[Session]:
     """A session whose batches are all in spill files."""
-    spill = place.with_name("spill")
     spill.mkdir(exist_ok=True)
-    with ik.connect(spark, workers=1, storage=str(place), spill=str(spill), spill_bytes=1) as session:
+    with ik.connect(spark, workers=1, storage=place, spill=str(spill), spill_bytes=1) as session:
         yield session
 
 
-def test_tables_views_and_streams_come_back(spark: SparkSession, tmp_path: Path, feed: Callable[..., Feed]) -> None:
-    place, checkpoint, source = tmp_path / "store", str(tmp_path / "checkpoint"), feed(ROW)
-    with connected(spark, place) as session:
+def test_tables_views_and_streams_come_back(
+    spark: SparkSession, tmp_path: Path, feed: Callable[..., Feed], place: str
+) -> None:
+    checkpoint, source, spill = str(tmp_path / "checkpoint"), feed(ROW), tmp_path / "spill"
+    with connected(spark, place, spill) as session:
         assert session.recovered is not None and session.recovered.epoch == -1
         table, bag = session.create_table("t", ROW, key="id"), session.create_table("b", ROW)
         table.load(spark.range(100).select("id", F.concat(F.lit("v"), F.col("id") % 3).alias("v")))
@@ -70,11 +77,11 @@ def test_tables_views_and_streams_come_back(spark: SparkSession, tmp_path: Path,
         source.write()
         bag.follow(source.stream, checkpoint=checkpoint).wait()
         with pytest.raises(StorageInUseError):
-            ik.connect(spark, workers=1, storage=str(place))
+            ik.connect(spark, workers=1, storage=place)
         epoch, before = session.epoch, answers(session)
         assert spilled(session) >= {"t", "counts", "large", "of a view"}
     source.write({"id": 3, "v": "c"})
-    with connected(spark, place) as session:
+    with connected(spark, place, spill) as session:
         found = session.recovered
         assert session.statement("by v").read(v="v1")["id"].to_pylist() == [1, 4, 7]
         session.program("p reach").insert("link", [(3, 4)])

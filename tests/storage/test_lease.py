@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,15 +15,17 @@ import pyarrow.fs
 import pytest
 
 from ikebana.errors import FencedError, StorageInUseError
-from ikebana.storage import ArrowDirectory, LocalDirectory, lease
+from ikebana.storage import ArrowDirectory, Directory, LocalDirectory, Store, lease, open_directory
 from ikebana.storage.files import write_json
 from ikebana.storage.layout import CLAIMS
 from ikebana.storage.lease import Claim, Fence, Lease, is_in_use, read_claims
 from ikebana.storage.locks import LockFile
+from tests.storage.short_leases import short_leases
 
 HOLDER = """
 import sys, time
 from ikebana.storage.locks import LockFile
+from tests.storage.short_leases import short_leases
 file = LockFile(sys.argv[1])
 assert file.lock_driver() if sys.argv[2] == "driver" else file.lock_worker()
 print("locked", flush=True)
@@ -113,36 +116,40 @@ def test_locks_of_one_process_are_counted(tmp_path: Path) -> None:
     assert LockFile(path).lock_driver()
 
 
-@pytest.fixture
-def short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leases that last for a short time, but longer than a busy machine keeps a thread waiting."""
-    monkeypatch.setattr(lease, "LEASE_SECONDS", 1.5)
-    monkeypatch.setattr(lease, "SETTLING_SECONDS", 0.01)
+@pytest.fixture(params=["disk", "s3"])
+def elsewhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Directory]:
+    """A directory without locks."""
+    with short_leases():
+        if request.param == "s3":
+            yield open_directory(request.getfixturevalue("s3").new_uri())
+        else:
+            yield ArrowDirectory(pyarrow.fs.LocalFileSystem(), str(tmp_path))
 
 
-def test_a_heartbeat_refuses_others_until_it_stops(tmp_path: Path, short_leases: None) -> None:
-    directory = ArrowDirectory(pyarrow.fs.LocalFileSystem(), str(tmp_path))
-    first = Lease(directory, "the shop")
+def test_a_heartbeat_refuses_others_until_it_stops(elsewhere: Directory) -> None:
+    assert is_in_use(elsewhere) is False
+    first = Lease(elsewhere, "the shop")
     assert first.start(0.0) == 1
     first.check()
+    assert is_in_use(elsewhere) is None
     with pytest.raises(StorageInUseError, match="by the shop"):
-        Lease(directory, "")
+        Lease(elsewhere, "")
     assert first._heartbeat is not None
     first._heartbeat.stop()  # as if its machine had stopped
-    second = Lease(directory, "")
+    second = Lease(elsewhere, "")
     assert second.start(0.0) == 2
     with pytest.raises(FencedError, match="has expired"):
         first.check()
     second.release()
+    assert is_in_use(elsewhere) is False
     started = time.monotonic()
-    third = Lease(directory, "")  # which does not wait, since the lease was released
+    third = Lease(elsewhere, "")  # which does not wait, since the lease was released
     assert time.monotonic() - started < lease.LEASE_SECONDS
     third.release()
 
 
-def test_of_two_drivers_at_the_same_time_the_first_wins(tmp_path: Path, short_leases: None) -> None:
-    directory = ArrowDirectory(pyarrow.fs.LocalFileSystem(), str(tmp_path))
-    first, second = Lease(directory, "a"), Lease(directory, "b")
+def test_of_two_drivers_at_the_same_time_the_first_wins(elsewhere: Directory) -> None:
+    first, second = Lease(elsewhere, "a"), Lease(elsewhere, "b")
     assert first.start(0.0) == 1
     with pytest.raises(StorageInUseError, match="by a, "):
         second.start(0.0)
@@ -152,9 +159,8 @@ def test_of_two_drivers_at_the_same_time_the_first_wins(tmp_path: Path, short_le
 
 
 @pytest.mark.parametrize("is_established", [True, False])
-def test_of_two_claims_of_one_incarnation_one_wins(tmp_path: Path, short_leases: None, is_established: bool) -> None:
-    directory = ArrowDirectory(pyarrow.fs.LocalFileSystem(), str(tmp_path))
-    driver = Lease(directory, "a")
+def test_of_two_claims_of_one_incarnation_one_wins(elsewhere: Directory, is_established: bool) -> None:
+    driver = Lease(elsewhere, "a")
     nonce = "f" * 8 if is_established else "0" * 8
     other = replace(Claim.new(1, "b"), nonce=nonce)
     with pytest.MonkeyPatch.context() as patch:
@@ -163,9 +169,88 @@ def test_of_two_claims_of_one_incarnation_one_wins(tmp_path: Path, short_leases:
         patch.setattr(driver, "_settle", lambda claim: None)
         driver.start(0.0)
     assert driver.claim is not None
-    write_json(directory, other.path, other.to_json())
+    write_json(elsewhere, other.path, other.to_json())
     if is_established:
-        write_json(directory, other.heartbeat_path, 1)
+        write_json(elsewhere, other.heartbeat_path, 1)
     with pytest.raises(StorageInUseError, match="by b, "):
         driver._settle(driver.claim)
-    assert read_claims(directory) == [other]
+    assert read_claims(elsewhere) == [other]
+
+
+def test_regression_of_two_claims_one_wins_even_if_the_first_heartbeat_is_slow(elsewhere: Directory) -> None:
+    """A driver that had looked for other claims, but was not yet seen alive, went on beside one that came then."""
+    slow, other = Lease(elsewhere, "slow"), replace(Claim.new(1, "quick"), nonce="0" * 8)
+
+    class SlowHeartbeat(lease._Heartbeat):
+        def _renew(self) -> None:
+            write_json(elsewhere, other.path, other.to_json())
+            super()._renew()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lease, "_Heartbeat", SlowHeartbeat)
+        with pytest.raises(StorageInUseError, match="by quick, "):
+            slow.start(0.0)
+    assert read_claims(elsewhere) == [other]
+
+
+def stopped_for_long(driver: Lease) -> lease._Heartbeat:
+    """The heartbeat of a driver whose machine has stopped for longer than others wait."""
+    heartbeat = driver._heartbeat
+    assert heartbeat is not None
+    heartbeat.stop()
+    heartbeat._renewed -= 2 * lease.LEASE_SECONDS
+    return heartbeat
+
+
+def slow_and_next(elsewhere: Directory, monkeypatch: pytest.MonkeyPatch) -> tuple[Lease, lease._Heartbeat, Lease]:
+    """A driver that was stopped, its heartbeat, and another driver that has waited for as long as a lease lasts."""
+    slow = Lease(elsewhere, "slow")
+    slow.start(0.0)
+    heartbeat = stopped_for_long(slow)
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 0.1)
+    return slow, heartbeat, Lease(elsewhere, "")
+
+
+def test_a_driver_that_was_slow_goes_on_if_nobody_has_claimed(elsewhere: Directory) -> None:
+    driver = Lease(elsewhere, "slow")
+    driver.start(0.0)
+    heartbeat = stopped_for_long(driver)
+    with pytest.raises(FencedError, match="has expired"):
+        driver.check()
+    heartbeat._renew()
+    driver.check()
+
+
+def test_regression_a_driver_that_was_slow_acknowledges_nothing_after_another_has_claimed(
+    elsewhere: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first heartbeat after the other's claim made it believe that the lease was still its own."""
+    first, heartbeat, second = slow_and_next(elsewhere, monkeypatch)
+    assert second.start(0.0) == 2
+    heartbeat._renew()
+    with pytest.raises(FencedError, match="has expired"):
+        first.check()
+    second.release()
+
+
+def test_regression_a_driver_gives_way_to_one_that_was_only_slow(
+    elsewhere: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slow one looks for claims after its heartbeat, so whoever claims after that has to look for the heartbeat."""
+    first, heartbeat, second = slow_and_next(elsewhere, monkeypatch)
+    heartbeat._renew()
+    with pytest.raises(StorageInUseError, match="by slow, "):
+        second.start(0.0)
+    heartbeat._renew()  # the test may have taken long
+    first.check()
+
+
+def test_regression_what_is_written_after_a_lease_has_expired_is_not_acknowledged(elsewhere: Directory) -> None:
+    """Only transactions of workers were, and changes of the catalogue and aborts were not."""
+    with Store(elsewhere, shards=1) as store:
+        assert store._lease._heartbeat is not None
+        store.catalog.put("thing", "a", 1)
+        stopped_for_long(store._lease)
+        for change in (lambda: store.catalog.put("thing", "b", 2), lambda: store.abort(1, 5)):
+            with pytest.raises(FencedError, match="has expired"):
+                change()

@@ -28,11 +28,13 @@ from ikebana.storage import (
     Transaction,
     TransactionLog,
     faults,
+    log,
     shard,
 )
+from ikebana.storage.directory import FileEntry
 from ikebana.storage.disk import Disk
 from ikebana.storage.faults import FaultPoint
-from ikebana.storage.log import Log, SegmentHold, read_log, scan_log
+from ikebana.storage.log import Log, SegmentHold, find_segments, read_log, scan_log
 from ikebana.storage.records import SECTOR, Kind, Record, _ZeroSectors
 from ikebana.storage.recovery import check_rows
 from ikebana.storage.transactions import Written, decide
@@ -192,6 +194,23 @@ def test_segments_end_and_are_trimmed() -> None:
     assert stored_numbers(directory, 15) == [16, 17, 18, 19]
     with pytest.raises(CorruptionError, match=r"log-000003 is damaged(.|\n)*it is missing"):
         stored_numbers(directory, 8)
+
+
+def test_regression_segments_are_trimmed_while_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a worker that has not noticed yet that somebody else has taken over: then the directory did not open."""
+    directory, target = memory_log(MemoryDisk(), segment_bytes=1_000)
+    for number in range(20):
+        target.sync(target.append(record(number, b"x" * 200)))
+    trimmed = []
+
+    def listed(directory: Directory, path: str) -> list[FileEntry]:
+        entries = find_segments(directory, path)
+        trimmed.append(target.trim(8).files)
+        return entries
+
+    monkeypatch.setattr(log, "find_segments", listed)
+    assert stored_numbers(directory, 8)[0] == 8
+    assert trimmed == [2, 0]
 
 
 def test_segments_that_are_held_are_not_trimmed() -> None:

@@ -6,7 +6,8 @@ formats, and what is guaranteed when, are in docs/STORAGE.md.
 
 from ikebana.storage.batch_files import BatchFile, decode_schema, encode_schema, read_batch, schema_digest
 from ikebana.storage.catalog import DeleteEntry, PutEntry, StorageCatalog
-from ikebana.storage.directory import ArrowDirectory, Directory, LocalDirectory, open_directory
+from ikebana.storage.directory import Directory, LocalDirectory
+from ikebana.storage.filesystems import ArrowDirectory, open_directory
 from ikebana.storage.log import Collected
 from ikebana.storage.manifests import Manifest, TableFiles
 from ikebana.storage.recovery import BatchSource, ChangedRows, Committed, Part, Recovery, RecoveryReport

@@ -53,10 +53,17 @@ class StorageCatalog:
     """The catalogue of a storage directory, for any number of threads of the driver."""
 
     def __init__(
-        self, directory: Directory, path: str, incarnation: int, entries: Entries, guard: Guard = lambda: None
+        self,
+        directory: Directory,
+        path: str,
+        incarnation: int,
+        entries: Entries,
+        guard: Guard = lambda: None,
+        confirm: Guard = lambda: None,
     ) -> None:
-        """Start a journal with some entries; it is durable on return."""
-        self._directory, self._path, self._incarnation, self._guard = directory, path, incarnation, guard
+        """Start a journal with some entries; it is durable on return. `guard` and `confirm` are those of its log."""
+        self._directory, self._path, self._incarnation = directory, path, incarnation
+        self._guard, self._confirm = guard, confirm
         self._lock = threading.Lock()
         self._entries = {kind: dict(named) for kind, named in entries.items()}
         self._generation = 0
@@ -106,12 +113,20 @@ class StorageCatalog:
         self._generation += 1
         self._log, self._first_bytes = self._new_journal()
         old.close()
-        for entry in find_segments(self._directory, _journal(self._path, generation)):
-            self._directory.delete(entry.path)
+        segments = find_segments(self._directory, _journal(self._path, generation))
+        self._directory.delete_all(entry.path for entry in segments)
 
     def _new_journal(self) -> tuple[Log, int]:
         path = _journal(self._path, self._generation)
-        log = Log(self._directory, path, self._incarnation, _SHARD, segment_bytes=_NO_SEGMENT_BYTES, guard=self._guard)
+        log = Log(
+            self._directory,
+            path,
+            self._incarnation,
+            _SHARD,
+            guard=self._guard,
+            confirm=self._confirm,
+            segment_bytes=_NO_SEGMENT_BYTES,
+        )
         log.sync(log.append(_record({"entries": self._entries})))
         return log, log.bytes
 

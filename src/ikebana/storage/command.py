@@ -14,7 +14,8 @@ from rich.progress import Progress
 from rich.table import Column, Table
 
 from ikebana.errors import CorruptionError
-from ikebana.storage.directory import FileEntry, open_directory
+from ikebana.storage.directory import FileEntry
+from ikebana.storage.filesystems import open_directory
 from ikebana.storage.inspection import StorageDescription, check, describe, shown_time
 
 _SHOWN_NAMES = 20
@@ -38,7 +39,7 @@ def _check(uri: str, out: Console, err: Console) -> None:
 
         damages = check(directory, on_file)
     if not damages:
-        out.print(f"{uri}: {len(files):,} files, {_size(total)}, no damage", soft_wrap=True)
+        out.print(f"{directory.uri}: {len(files):,} files, {_size(total)}, no damage", soft_wrap=True)
         return
     table = Table(*(Column(name, overflow="fold") for name in ("file", "problem", "lost")))
     for damage in damages:
@@ -46,7 +47,8 @@ def _check(uri: str, out: Console, err: Console) -> None:
     out.print(table)
     count = len({damage.path for damage in damages})
     raise CorruptionError(
-        f"{count} {'file is' if count == 1 else 'files are'} damaged in {uri}", hint="restore them from a copy"
+        f"{count} {'file is' if count == 1 else 'files are'} damaged in {directory.uri}",
+        hint="restore them from a copy",
     )
 
 

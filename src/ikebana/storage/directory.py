@@ -1,9 +1,9 @@
-"""Directories: where the files of a storage directory are, on a local disk or in any filesystem of `pyarrow.fs`.
+"""Directories: where the files of a storage directory are, and those on local disks.
 
 A `Directory` can read files, list them, delete them, and write a file as a whole: once `write` has returned the file is
 there and durable, and before that nobody sees a part of it under its name, unless the filesystem shows files while
 they are written (HDFS does; object stores do not). Files are never changed once they are written. A `LocalDirectory`
-can also append to files, which logs use: see `Appender`.
+can also append to files, which logs use: see `Appender`. Those elsewhere are in `ikebana.storage.filesystems`.
 
 Every primitive operation is preceded by a fault point (`ikebana.storage.faults`).
 
@@ -13,8 +13,8 @@ crash has left behind.
 Large files are written in pieces. Each is synced before the next one is written, so that a log that is synced meanwhile
 never waits for more than a piece. They bypass the system's cache, or are dropped from it, since the rows are in memory.
 
-Cost: `write` takes two syncs on a local disk (file and directory), one more for each piece of a large file, and one
-request elsewhere. Errors of the system are raised as `StorageError` with the path and the reason.
+Cost: `write` takes two syncs on a local disk (file and directory), and one more for each piece of a large file. Errors
+of the system are raised as `StorageError` with the path and the reason.
 """
 
 from __future__ import annotations
@@ -25,14 +25,12 @@ import secrets
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
-from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
-import pyarrow.fs
 
 from ikebana.errors import CorruptionError, StorageError
 from ikebana.storage.disk import Chunks, Disk
@@ -91,6 +89,9 @@ class Directory(ABC):
     """A directory of files."""
 
     uri: str
+    """Where it is, for messages."""
+    place: str
+    """What other processes open it by; it may have credentials."""
     can_append: bool
     can_map: bool
     """Whether files can be mapped into memory."""
@@ -99,6 +100,10 @@ class Directory(ABC):
     def read(self, path: str, *, mapped: bool = True) -> pa.Buffer:
         """The bytes of a file: mapped into memory where that is possible. FileNotFoundError if it does not exist."""
 
+    def read_all(self, paths: Sequence[str]) -> Iterator[pa.Buffer]:
+        """The bytes of files, in order; several may be read at once."""
+        return map(self.read, paths)
+
     @abstractmethod
     def size(self, path: str) -> int | None:
         """The number of bytes of a file; None if it does not exist."""
@@ -106,6 +111,10 @@ class Directory(ABC):
     @abstractmethod
     def files(self, path: str = "") -> list[FileEntry]:
         """All files below a path, in order of their paths; none if it does not exist."""
+
+    @abstractmethod
+    def folders(self, path: str) -> list[str]:
+        """The names of the directories in a directory, in order; none if it does not exist."""
 
     @abstractmethod
     def write(self, path: str, chunks: Chunks, pace: Pace = at_once) -> None:
@@ -122,6 +131,11 @@ class Directory(ABC):
     @abstractmethod
     def delete(self, path: str) -> None:
         """Delete a file; it may be gone already."""
+
+    def delete_all(self, paths: Iterable[str]) -> None:
+        """Delete files; several may be deleted at once, in any order."""
+        for path in paths:
+            self.delete(path)
 
     @abstractmethod
     def delete_empty_directories(self, path: str) -> None:
@@ -149,46 +163,19 @@ class Directory(ABC):
         except (OSError, pa.ArrowException) as error:
             if isinstance(error, FileNotFoundError) and action in ("read", "delete"):
                 raise
-            raise _storage_error(action, self.full(path), error) from error
+            hint = self._hint(error)
+            raise StorageError(f"cannot {action} {self.full(path)}", detail=str(error), hint=hint) from error
 
-
-def _storage_error(action: str, address: str, error: Exception) -> StorageError:
-    number = getattr(error, "errno", None)
-    hints = {
-        errno.ENOSPC: "free space on the disk, or move the storage directory to a larger one",
-        errno.EDQUOT: "free space, or raise the quota",
-        errno.ENOENT: "check the path; if it was in use, it was deleted or renamed meanwhile",
-        errno.EACCES: "check the owner and the mode of the directory",
-        errno.EROFS: "the filesystem is mounted read-only",
-    }
-    return StorageError(f"cannot {action} {address}", detail=str(error), hint=hints.get(number or 0, ""))
-
-
-def open_directory(place: str | os.PathLike[str] | Directory) -> Directory:
-    """The directory at a path or URI; it need not exist yet.
-
-    >>> open_directory("/data/ikebana").uri
-    '/data/ikebana'
-    >>> open_directory("file:///data/ikebana").uri
-    '/data/ikebana'
-    """
-    if isinstance(place, Directory):
-        return place
-    text = os.fspath(place)
-    if "://" not in text:
-        return LocalDirectory(text)
-    parsed = urlparse(text)
-    if parsed.scheme == "file":
-        return LocalDirectory(unquote(parsed.path))
-    try:
-        filesystem, path = pyarrow.fs.FileSystem.from_uri(text)
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise StorageError(
-            f"cannot open the storage directory {text}",
-            detail=str(error),
-            hint="give a local path, or a URI that pyarrow.fs supports: hdfs://, s3://, gs://, abfs://",
-        ) from error
-    return ArrowDirectory(filesystem, path, text)
+    def _hint(self, error: Exception) -> str:
+        """What to do about an error of the system."""
+        hints = {
+            errno.ENOSPC: "free space on the disk, or move the storage directory to a larger one",
+            errno.EDQUOT: "free space, or raise the quota",
+            errno.ENOENT: "check the path; if it was in use, it was deleted or renamed meanwhile",
+            errno.EACCES: "check the owner and the mode of the directory",
+            errno.EROFS: "the filesystem is mounted read-only",
+        }
+        return hints.get(getattr(error, "errno", None) or 0, "")
 
 
 class LocalDirectory(Directory):
@@ -197,7 +184,7 @@ class LocalDirectory(Directory):
     can_append = can_map = True
 
     def __init__(self, path: str | os.PathLike[str], disk: Disk | None = None) -> None:
-        self.uri = os.path.abspath(path)
+        self.uri = self.place = os.path.abspath(path)
         self._disk = disk or Disk()
         self.can_lock = type(self._disk) is Disk
         self._known: set[str] = set()  # directories that exist
@@ -215,6 +202,12 @@ class LocalDirectory(Directory):
         with self._errors("list", path):
             _, files = self._disk.tree(self.full(path))
         return sorted((FileEntry(self._relative(full), size) for full, size in files), key=lambda entry: entry.path)
+
+    def folders(self, path: str) -> list[str]:
+        with self._errors("list", path):
+            directories, _ = self._disk.tree(self.full(path))
+        parent = self.full(path)
+        return sorted(os.path.basename(full) for full in directories if os.path.dirname(full) == parent)
 
     def _relative(self, full: str) -> str:
         """The path of a file below the root."""
@@ -415,70 +408,3 @@ def _write(
         reach(half_point, path)
         chunks = [joined[half:]]
     disk.write(file, chunks, offset)
-
-
-class ArrowDirectory(Directory):
-    """A directory in a filesystem of `pyarrow.fs`. Files are written once and never renamed."""
-
-    can_append = can_map = False
-
-    def __init__(self, filesystem: pyarrow.fs.FileSystem, path: str, uri: str | None = None) -> None:
-        self._filesystem, self._root = filesystem, path.rstrip("/")
-        self.uri = uri or f"{filesystem.type_name}:{path}"
-        self._known: set[str] = set()
-
-    def _at(self, path: str) -> str:
-        return f"{self._root}/{path}" if path else self._root
-
-    def read(self, path: str, *, mapped: bool = True) -> pa.Buffer:
-        with self._errors("read", path), self._filesystem.open_input_file(self._at(path)) as file:
-            return file.read_buffer(file.size())
-
-    def size(self, path: str) -> int | None:
-        with self._errors("read", path):
-            size: int | None = self._filesystem.get_file_info(self._at(path)).size
-            return size
-
-    def files(self, path: str = "") -> list[FileEntry]:
-        selector = pyarrow.fs.FileSelector(self._at(path), recursive=True, allow_not_found=True)
-        with self._errors("list", path):
-            infos = self._filesystem.get_file_info(selector)
-        start = len(self._root) + 1
-        files = [FileEntry(info.path[start:], info.size) for info in infos if info.type == pyarrow.fs.FileType.File]
-        return sorted(files, key=lambda entry: entry.path)
-
-    def write(self, path: str, chunks: Chunks, pace: Pace = at_once) -> None:
-        with self._errors("write", path):
-            parent = os.path.dirname(self._at(path))
-            if parent not in self._known:
-                reach(FaultPoint.MAKE_DIRECTORY, path)
-                self._filesystem.create_dir(parent, recursive=True)
-                self._known.add(parent)
-            reach(FaultPoint.PUT, path)
-            try:
-                self._put(path, chunks)
-            except (OSError, pa.ArrowException):
-                with suppress(OSError, pa.ArrowException):
-                    self._filesystem.delete_file(self._at(path))
-                raise
-
-    def _put(self, path: str, chunks: Chunks) -> None:
-        with self._filesystem.open_output_stream(self._at(path), compression=None) as stream:
-            for at, chunk in enumerate(chunks):
-                if at == len(chunks) // 2:
-                    reach(FaultPoint.PUT_HALF, path)
-                stream.write(chunk)
-
-    def create(self, path: str, head: Chunks) -> Appender:
-        raise StorageError(f"cannot append to {self.full(path)}", detail="the filesystem writes files as a whole")
-
-    def sync(self, path: str) -> None:
-        """Files are durable once they are there."""
-
-    def delete(self, path: str) -> None:
-        reach(FaultPoint.DELETE, path)
-        with self._errors("delete", path), suppress(FileNotFoundError):
-            self._filesystem.delete_file(self._at(path))
-
-    def delete_empty_directories(self, path: str) -> None:
-        """Object stores have no directories, and empty ones elsewhere do no harm."""

@@ -22,6 +22,7 @@ from queue import SimpleQueue
 
 import pyarrow as pa
 
+from ikebana.encoding.arrow import have_bytes
 from ikebana.errors import IkebanaError
 from ikebana.storage.log import SegmentHold
 from ikebana.storage.transactions import TableChanges, TransactionLog
@@ -70,7 +71,7 @@ class EarlyRows:
 
     def add(self, transaction: int, table: str, fields: Sequence[pa.Field], columns: tuple[pa.Array, ...]) -> None:
         """Begin to write rows that a transaction inserts into a table, if there are many."""
-        if sum(column.nbytes for column in columns) < EARLY_BYTES or not self._log.can_append_rows:
+        if not have_bytes(columns, EARLY_BYTES) or not self._log.can_append_rows:
             return
         if transaction not in self._open:
             self._open[transaction] = _Transaction(self._log.hold())

@@ -17,8 +17,9 @@ from typing import Any
 from ikebana.errors import CorruptionError
 from ikebana.storage.batch_files import BatchFile, verify_batch_file
 from ikebana.storage.catalog import read_catalog
-from ikebana.storage.directory import TEMPORARY, Directory, FileEntry, open_directory
+from ikebana.storage.directory import TEMPORARY, Directory, FileEntry
 from ikebana.storage.files import read_json
+from ikebana.storage.filesystems import open_directory
 from ikebana.storage.layout import (
     LOCK_FILE,
     catalog_path,

@@ -11,8 +11,18 @@ when its process ends, so a storage directory can be opened at once after any de
 On other filesystems the driver renews a heartbeat. Another driver watches it, and takes over when it has not changed
 for `LEASE_SECONDS`, or at once if the lease was released. A driver that could not renew its heartbeat in
 time stops acknowledging before that: `Lease.check` raises. This is correct if the clocks of both machines
-run at about the same rate; they need not agree. Of two drivers that claim at the same moment, each sees the other's
-claim after `SETTLING_SECONDS`; the one that renews its heartbeat already wins, or else the smaller random number.
+run at about the same rate; they need not agree.
+
+No filesystem is asked to create a file only if there is none, which Arrow cannot do. Whoever reads after a write must
+see it, as on all object stores of today; how long a write takes does not matter. So whoever wants the lease writes
+first, and then looks whether somebody else has written:
+
+- Of two drivers that claim one incarnation, each sees the other's claim after `SETTLING_SECONDS`, usually; the one that
+  renews its heartbeat already wins, or else the smaller random number. Each looks once more after its first heartbeat.
+- A driver that was slow, but renews its heartbeat after all, goes on only if there is no later claim by then. One that
+  claims goes on only if the heartbeat that it has watched has not changed after its claim.
+
+If both have written before either has looked, both give way, and nothing is lost.
 
 Cost: `check` takes 0.2 us. A fence is checked at every sync on a local disk (2 us), and every two seconds elsewhere.
 """
@@ -106,11 +116,18 @@ def read_claims(directory: Directory) -> list[Claim]:
     return claims
 
 
+def _newest_incarnation(directory: Directory) -> int:
+    """The newest incarnation that was claimed; 0 if there is none."""
+    matches = (_CLAIM.fullmatch(entry.path) for entry in directory.files(CLAIMS))
+    return max((int(match[1]) for match in matches if match), default=0)
+
+
 def is_in_use(directory: Directory) -> bool | None:
     """Whether a driver uses a storage directory now; None if that cannot be known at once."""
     path = _lock_path(directory)
     if path is None:
-        return None
+        beats = (_read_heartbeat(directory, claim) for claim in _newest(read_claims(directory)))
+        return None if any(beat != "released" for beat in beats) else False
     if not os.path.exists(path):
         return False
     try:
@@ -145,6 +162,7 @@ class Lease:
         self.claim: Claim | None = None
         self._is_released = False
         self._seen: list[Claim] | None = None  # the newest claims, where there are no locks
+        self._seen_beats: list[Any] = []  # their heartbeats, if they are of other drivers
         self._lock_file: LockFile | None = None
         self._heartbeat: _Heartbeat | None = None
         if isinstance(directory, LocalDirectory) and directory.can_lock:
@@ -171,6 +189,7 @@ class Lease:
             time.sleep(min(1.0, self._seconds / _RENEWALS))
             if self._beats(newest) != beats:
                 raise self._in_use(str(newest[-1]))
+        self._seen_beats = beats
 
     def _beats(self, claims: list[Claim]) -> list[Any]:
         return [_read_heartbeat(self._directory, claim) for claim in claims]
@@ -204,15 +223,27 @@ class Lease:
     def _settle(self, claim: Claim) -> None:
         """Give way if another driver has claimed the same incarnation; otherwise renew the heartbeat from now on."""
         time.sleep(min(SETTLING_SECONDS, self._seconds / _RENEWALS))
-        newest = _newest(read_claims(self._directory))
-        for other, beat in zip(newest, self._beats(newest), strict=True):
-            if other != claim and (beat is not None or other.nonce < claim.nonce):
-                self._directory.delete(claim.path)
-                raise self._in_use(str(other))
+        self._give_way(claim)
         if self._heartbeat is not None:
             self._heartbeat.release()
         self._heartbeat = _Heartbeat(self._directory, claim, self._seconds)
-        self._seen = [claim]
+        try:
+            self._give_way(claim)
+        except BaseException:
+            self._heartbeat.stop()
+            raise
+        self._seen, self._seen_beats = [claim], []
+
+    def _give_way(self, claim: Claim) -> None:
+        """Withdraw a claim, and raise, if another driver has a better right."""
+        newest, before = _newest(read_claims(self._directory)), self._seen or []
+        beats = self._beats(newest)
+        others = [other for other, beat in zip(newest, beats, strict=True) if _precedes(other, beat, claim)]
+        if self._seen_beats and self._beats(before) != self._seen_beats:
+            others += before
+        if others:
+            self._directory.delete(claim.path)
+            raise self._in_use(str(others[0]))
 
     def check(self) -> None:
         """Raise if this driver may not acknowledge anything any more."""
@@ -235,6 +266,13 @@ def _newest(claims: list[Claim]) -> list[Claim]:
     return [claim for claim in claims if claim.incarnation == claims[-1].incarnation]
 
 
+def _precedes(other: Claim, beat: Any, claim: Claim) -> bool:
+    """Whether another claim, with its heartbeat, has a better right than a claim of the same incarnation."""
+    if other.incarnation > claim.incarnation:
+        return True
+    return other != claim and (beat is not None or other.nonce < claim.nonce)
+
+
 def _read_heartbeat(directory: Directory, claim: Claim) -> Any:
     if directory.size(claim.heartbeat_path) is None:
         return None
@@ -246,7 +284,7 @@ class _Heartbeat:
 
     def __init__(self, directory: Directory, claim: Claim, seconds: float) -> None:
         self._directory, self._claim, self._seconds = directory, claim, seconds
-        self._count = 0
+        self._count, self._is_lost = 0, False
         self._stopped = threading.Event()
         self._renewed = time.monotonic()
         self._renew()
@@ -254,20 +292,27 @@ class _Heartbeat:
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._stopped.wait(self._seconds / _RENEWALS):
+        interval = self._seconds / _RENEWALS
+        while not self._stopped.wait(max(0.0, self._renewed + interval - time.monotonic())) and not self._is_lost:
             try:
                 self._renew()
-            except (StorageError, OSError):
-                continue  # `check` raises if this lasts
+            except (StorageError, OSError):  # `check` raises if this lasts
+                self._stopped.wait(interval)
 
     def _renew(self) -> None:
         started = time.monotonic()
         self._count += 1
         write_json(self._directory, self._claim.heartbeat_path, self._count)
+        if self._is_late:  # somebody else may have waited long enough, and claimed
+            self._is_lost = _newest_incarnation(self._directory) > self._claim.incarnation
         self._renewed = started
 
+    @property
+    def _is_late(self) -> bool:
+        return time.monotonic() - self._renewed > _SAFE_SHARE * self._seconds
+
     def check(self) -> None:
-        if time.monotonic() - self._renewed > _SAFE_SHARE * self._seconds:
+        if self._is_late or self._is_lost:
             raise FencedError(
                 f"the lease of the storage directory {self._directory.uri} has expired",
                 detail="it could not be renewed in time, and another session may have taken over",
@@ -320,8 +365,7 @@ class Fence:
             ) from error
 
     def _check_claims(self) -> None:
-        matches = (_CLAIM.fullmatch(entry.path) for entry in self._directory.files(CLAIMS))
-        newest = max((int(match[1]) for match in matches if match), default=0)
+        newest = _newest_incarnation(self._directory)
         if newest > self._incarnation:
             raise FencedError(
                 f"the storage directory {self._directory.uri} was taken over",

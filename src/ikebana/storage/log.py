@@ -20,7 +20,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, TypeAlias
 
 from ikebana.errors import StorageError
@@ -28,6 +30,12 @@ from ikebana.storage.directory import Appender, Directory, FileEntry
 from ikebana.storage.records import FileHeader, LogFile, Record, Stored
 
 SEGMENT_BYTES = 64 << 20
+
+_RETRIES = 10
+"""How often segments are listed and read again, because one was deleted in between."""
+
+_FILE_BYTES = 64 << 10
+"""What each file of a log costs, besides its bytes, where every sync writes one."""
 
 _TRIMMED_BYTES = 1 << 20
 """A current segment that is at least this long is ended when all its records are covered."""
@@ -65,7 +73,11 @@ class SegmentHold:
 
 
 class Log:
-    """A log that is being written. `guard` is called before every sync, and raises if others write by now."""
+    """A log that is being written.
+
+    `guard` is called before every sync, and raises if others write by now; `confirm` after it, and raises if others may
+    have read the log before.
+    """
 
     def __init__(
         self,
@@ -75,10 +87,11 @@ class Log:
         shard: int,
         *,
         guard: Guard = lambda: None,
+        confirm: Guard = lambda: None,
         segment_bytes: int | None = None,
     ) -> None:
         """`path` is that of its segments, without their numbers."""
-        self._directory, self._path, self._guard = directory, path, guard
+        self._directory, self._path, self._guard, self._confirm = directory, path, guard, confirm
         self._segment_bytes = SEGMENT_BYTES if segment_bytes is None else segment_bytes
         self._incarnation, self._shard = incarnation, shard
         self._append_lock = threading.Lock()
@@ -102,8 +115,11 @@ class Log:
 
     @property
     def bytes(self) -> int:
-        """The number of bytes of all records, including those that were trimmed."""
-        return self._appended
+        """The number of bytes of all records, including those that were trimmed.
+
+        On a filesystem that cannot append, a file counts as more than its bytes: what it costs to read and delete.
+        """
+        return self._appended if self.can_append else self._appended + self._number * _FILE_BYTES
 
     # Appending.
 
@@ -198,6 +214,7 @@ class Log:
                 appender.sync()
             elif waiting:
                 self._write_group(waiting)
+            self._confirm()
             is_done = True
         except Exception as error:
             self._fail(error)
@@ -251,22 +268,19 @@ class Log:
             if current is not None and current.size >= _TRIMMED_BYTES and self._segment_epoch <= covered:
                 self._end_segment()
                 self._new_segment()
-        deleted = Collected()
-        while (segment := self._first_covered(covered)) is not None:
+        segments = self._first_covered(covered)
+        if segments:
             self._guard()
-            self._directory.delete(segment.path)
+            self._directory.delete_all(segment.path for segment in segments)
             with self._changed:
-                self._segments.remove(segment)
-            deleted += Collected(1, segment.bytes)
-        return deleted
+                self._segments = self._segments[len(segments) :]
+        return Collected(len(segments), sum(segment.bytes for segment in segments))
 
-    def _first_covered(self, covered: int) -> _Segment | None:
-        """The first segment, if it is complete, and nothing in it is needed."""
+    def _first_covered(self, covered: int) -> list[_Segment]:
+        """The first segments, as far as they are complete, and nothing in them is needed."""
         with self._changed:
-            if not self._segments or self._segments[0].last_epoch > covered:
-                return None
-            first = self._segments[0]
-            return first if all(hold.segment > first.number for hold in self._holds) else None
+            held = min((hold.segment for hold in self._holds), default=self._number)
+            return list(takewhile(lambda first: first.last_epoch <= covered and first.number < held, self._segments))
 
     def hold(self) -> SegmentHold:
         """Keep the segments of all records that are appended from now on."""
@@ -378,15 +392,31 @@ def scan_log(directory: Directory, path: str, covered: int) -> tuple[Pins, list[
     """
     pins: Pins = []
     records: list[Stored] = []
-    for entry in find_segments(directory, path):
-        file = LogFile(directory, entry.path)
+    for name, content in _read_segments(directory, path):
+        file = LogFile(directory, name, content)
         if file.header is not None:  # else a crash while it was created
             if not _continues(directory, path, file.header, pins, covered):
                 pins, records = [], []
             own = list(file.records())
-            pins.append((entry.path, own[-1].end if own else file.start))
+            pins.append((name, own[-1].end if own else file.start))
             records += own
     return pins, records
+
+
+def _read_segments(directory: Directory, path: str) -> list[tuple[str, Any]]:
+    """The segments of a log, with their contents.
+
+    Where there are no locks, a worker that has not noticed yet that its incarnation is over may delete some meanwhile.
+    """
+    for _ in range(_RETRIES):
+        with suppress(FileNotFoundError):
+            return _segments_now(directory, path)
+    return _segments_now(directory, path)
+
+
+def _segments_now(directory: Directory, path: str) -> list[tuple[str, Any]]:
+    paths = [entry.path for entry in find_segments(directory, path)]
+    return list(zip(paths, directory.read_all(paths), strict=True))
 
 
 def _continues(directory: Directory, path: str, header: FileHeader, pins: Pins, covered: int) -> bool:
@@ -404,9 +434,10 @@ def _continues(directory: Directory, path: str, header: FileHeader, pins: Pins, 
 
 def read_log(directory: Directory, pins: Pins) -> Iterator[Stored]:
     """The records of a log, in the order in which they were appended."""
+    contents = directory.read_all([path for path, _ in pins])
     for path, length in pins:
         try:
-            file = LogFile(directory, path)
+            content = next(contents)
         except FileNotFoundError:
             raise directory.damaged(path, "it is missing", "the transactions in it") from None
-        yield from file.records(length)
+        yield from LogFile(directory, path, content).records(length)

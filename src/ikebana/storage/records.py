@@ -118,10 +118,10 @@ class Stored(NamedTuple):
 class LogFile:
     """A log file that is read. Bodies of records are verified, and not copied."""
 
-    def __init__(self, directory: Directory, path: str) -> None:
-        """Open a file; FileNotFoundError if it does not exist."""
+    def __init__(self, directory: Directory, path: str, content: pa.Buffer | None = None) -> None:
+        """Open a file, or take what was read of it; FileNotFoundError if it does not exist."""
         self._directory, self._path = directory, path
-        self._buffer: pa.Buffer = directory.read(path)
+        self._buffer: pa.Buffer = directory.read(path) if content is None else content
         self._content = memoryview(self._buffer).cast("B")
 
     @cached_property

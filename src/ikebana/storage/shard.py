@@ -20,7 +20,8 @@ from typing import Any
 
 from ikebana.errors import FencedError, StorageError
 from ikebana.storage.batch_files import BatchFile, write_batch
-from ikebana.storage.directory import Directory, open_directory
+from ikebana.storage.directory import Directory
+from ikebana.storage.filesystems import open_directory
 from ikebana.storage.layout import base_path, batch_path, log_path, read_format, shard_path
 from ikebana.storage.lease import Fence, lock_file
 from ikebana.storage.log import Collected, Log
@@ -143,8 +144,7 @@ class Shard:
         old = [path for path in manifest_paths(self._directory, self._path) if path != newest]
         batches = self._directory.files(f"{self._path}/batches")
         sizes = {entry.path: entry.size for entry in batches if not self._is_needed(entry.path, needed)}
-        for path in (*old, *sizes):
-            self._directory.delete(path)
+        self._directory.delete_all([*old, *sizes])
         return Collected(len(old) + len(sizes), sum(sizes.values()))
 
     def _is_needed(self, path: str, needed: set[str]) -> bool:

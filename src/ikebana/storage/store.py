@@ -17,8 +17,9 @@ from typing import Any
 
 from ikebana.errors import IkebanaError
 from ikebana.storage.catalog import StorageCatalog, read_catalog
-from ikebana.storage.directory import Directory, open_directory
+from ikebana.storage.directory import Directory
 from ikebana.storage.files import write_json
+from ikebana.storage.filesystems import open_directory
 from ikebana.storage.garbage import no_garbage
 from ikebana.storage.layout import (
     CLAIMS,
@@ -28,7 +29,6 @@ from ikebana.storage.layout import (
     catalog_path,
     create_format,
     incarnation_of,
-    incarnation_path,
     log_path,
 )
 from ikebana.storage.lease import Fence, Lease
@@ -70,24 +70,24 @@ class Store:
     def _start(self, shards: int) -> None:
         directory = self._directory
         incarnation = self._lease.start(self._wait)
-        fence = Fence(directory, incarnation)
+        guard, confirm = Fence(directory, incarnation).check, self._lease.check
         with no_garbage():
             base, dropped, records = next_base(directory, incarnation, shards)
         last = newest_base(directory)
         entries = {} if last is None else read_catalog(directory, catalog_path(last.incarnation))
-        self.catalog = StorageCatalog(directory, catalog_path(incarnation), incarnation, entries, fence.check)
+        self.catalog = StorageCatalog(directory, catalog_path(incarnation), incarnation, entries, guard, confirm)
         write_json(directory, base_path(incarnation), base.to_json())
         self._base: Base = base
         self._numbers: Iterator[int] = itertools.count((incarnation << _NUMBER_BITS) + 1)
         self.recovery = Recovery(directory, base, dropped, records)
-        log = Log(directory, log_path(incarnation, DRIVER), incarnation, DRIVER, guard=fence.check)
+        log = Log(directory, log_path(incarnation, DRIVER), incarnation, DRIVER, guard=guard, confirm=confirm)
         log.prepare()  # an abort must be possible on a full disk
         self.log = TransactionLog(log, base.epoch)
 
     @property
     def place(self) -> str:
         """The path or URI, for workers."""
-        return self._directory.uri
+        return self._directory.place
 
     @property
     def incarnation(self) -> int:
@@ -144,18 +144,23 @@ class Store:
             self.recovery.release()
         else:
             needed |= self._base.paths
-        deleted = Collected()
-        for entry in self._directory.files(INCARNATIONS):
-            incarnation = incarnation_of(entry.path)
-            if incarnation is not None and incarnation < self.incarnation and entry.path not in needed:
-                self._directory.delete(entry.path)
-                deleted += Collected(1, entry.size)
-        for entry in (*self._directory.files(CLAIMS), *self._directory.files(HEARTBEATS)):
-            if entry.path.split("/")[1] < f"{self.incarnation:06d}":
-                self._directory.delete(entry.path)
-        for incarnation in range(1, self.incarnation):
-            self._directory.delete_empty_directories(incarnation_path(incarnation))
-        return deleted
+        directory = self._directory
+        entries = [
+            entry
+            for entry in directory.files(INCARNATIONS)
+            if entry.path not in needed and self._is_earlier(incarnation_of(entry.path))
+        ]
+        directory.delete_all(entry.path for entry in entries)
+        claims = (*directory.files(CLAIMS), *directory.files(HEARTBEATS))
+        directory.delete_all(entry.path for entry in claims if entry.path.split("/")[1] < f"{self.incarnation:06d}")
+        for name in directory.folders(INCARNATIONS):
+            path = f"{INCARNATIONS}/{name}/"
+            if self._is_earlier(incarnation_of(path)):
+                directory.delete_empty_directories(path.rstrip("/"))
+        return Collected(len(entries), sum(entry.size for entry in entries))
+
+    def _is_earlier(self, incarnation: int | None) -> bool:
+        return incarnation is not None and incarnation < self.incarnation
 
     def _close_files(self) -> None:
         try:

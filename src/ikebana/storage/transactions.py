@@ -36,6 +36,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ikebana.encoding.arrow import have_bytes
 from ikebana.errors import StorageError
 from ikebana.storage.ipc import stream_chunks, without_ends
 from ikebana.storage.log import Collected, Log, SegmentHold
@@ -249,7 +250,7 @@ def _parsed(text: bytes) -> dict[str, Any]:
 
 def _batch_messages(rows: pa.RecordBatch, schema: bytes) -> list[Any]:
     """The messages of a record batch in an IPC stream; those of dictionaries come first. Large ones are not copied."""
-    if rows.nbytes < _SMALL_BYTES and not _has_dictionaries(schema):
+    if not have_bytes(rows.columns, _SMALL_BYTES) and not _has_dictionaries(schema):
         return [rows.serialize()]
     return without_ends(stream_chunks(rows), len(schema), len(_END_OF_STREAM))
 
