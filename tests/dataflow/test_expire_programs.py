@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ikebana.cluster.inprocess import Faults
 from ikebana.engine import Engine
 from ikebana.engine.collection import Collection
 from ikebana.kernels import opcodes
@@ -143,6 +144,12 @@ def test_regression_a_dataflow_that_was_left_out_got_the_rows_of_another(seed: i
     """Left out of a joint sweep, it was still offered what a dataflow that it imports had written, and kept that."""
     for names in (["joined", "valid"], ["valid", "joined"]):
         check_failures(opcodes.FULL, Setup(workers=3, seed=seed), names, seed)
+
+
+def test_regression_workers_agree_on_whether_a_dataflow_takes_part_in_joint_sweeps() -> None:
+    """After groups had been too large, one worker left the dataflow out of a joint sweep, and the other did not."""
+    faults = Faults(delay=0, reorder=0, pause=0.05, longest=50)
+    check_failures(opcodes.FULL, Setup(workers=2, faults=faults, hash_bits=64), ["joined", "greatest"], 217)
 
 
 def check_failures(status: int, setup: Setup, names: list[str], seed: int) -> None:

@@ -439,6 +439,7 @@ class Dataflow:
         assert program is not None
         reached = self._root.reached()
         if not (yield from program.run_with_peers(epoch, reached, self._channels.exchange_of_program)):
+            self._program()  # written again if groups are too large: now, on all workers, and not when first asked for
             yield from self._sweeping(target, lasts)
         elif self._lowered.visited:
             yield from self._visiting_others(program, epoch)
