@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import ikebana
 import ikebana.spark
+from ikebana.cluster import worker_process
+from ikebana.engine import Engine
+from ikebana.sql import lower
+from ikebana_bench.tpch.schemas import QUERIES
+from tests.sql import tpch
+from tests.sql.statements import planned
 
 
 def modules_after(statements: str) -> set[str]:
@@ -56,3 +64,21 @@ import pandas
 assert pa.array(pandas.Series([1.0, float("nan")])).null_count == 1
 """
     assert "pandas" in modules_after(statements)
+
+
+def test_idle_workers_import_what_plans_mention(tmp_path: Path) -> None:
+    with Engine() as engine:
+        tables = tpch.tables(engine)
+        plans = [lower(planned(f"tpch/q{number}"), tables).rows.node for number in QUERIES]
+    path = tmp_path / "plans"
+    path.write_bytes(pickle.dumps(plans))
+    statements = f"""
+import pickle, sys
+import ikebana.cluster.worker_process
+{"".join(f"import {module}; " for module in worker_process.USED_BY_PLANS)}
+imported = set(sys.modules)
+pickle.load(open({str(path)!r}, "rb"))
+later = [name for name in sys.modules if name.startswith("ikebana") and name not in imported]
+assert not later, later
+"""
+    assert modules_after(statements) >= {"ikebana.plan.ir", *worker_process.USED_BY_PLANS}
