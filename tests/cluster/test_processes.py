@@ -297,14 +297,14 @@ def test_closing_ends_the_waiting_of_others() -> None:
 
 
 def notifying(columns: dict[str, pa.Array]) -> Any:
-    """A function that adds its rows to the worker's notifications."""
-    import gc
+    """A function that adds its rows to the notifications of the worker that calls it."""
+    import inspect
 
     from ikebana.runtime.worker import Worker
 
-    for value in gc.get_objects():
-        if isinstance(value, Worker):
-            value.notifications.extend(columns["src"].to_pylist())
+    callers = (frame.frame.f_locals.get("self") for frame in inspect.stack(0))
+    worker = next(caller for caller in callers if isinstance(caller, Worker))
+    worker.notifications.extend(columns["src"].to_pylist())
     return columns["src"].is_valid()
 
 

@@ -291,7 +291,7 @@ class WorkerProcess:
         """Do a piece of the work that nobody waits for. Return whether there may be more."""
         if self._unimported:
             import_module(self._unimported.pop())
-            if not self._unimported:
+            if not self._unimported and not self.worker.flows:  # the objects of dataflows do not live for ever
                 gc.freeze()
             return True
         return self.worker.merge_some()
