@@ -121,7 +121,7 @@ def numbered_view(engine: Engine, rows: int) -> tuple[Input, View]:
 
 
 def test_a_single_row_that_changes_many_finds_room() -> None:
-    """It makes room for as many rows as earlier changes have written, and does not start again for each memtable."""
+    """It starts again for more room in its registers only."""
     starts = list[int]()
     with fused("small"), Engine() as engine:
         source, view = numbered_view(engine, 400)

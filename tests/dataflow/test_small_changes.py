@@ -25,7 +25,7 @@ Rows = Counter[tuple[int, int]]
 
 
 def exchanges(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The dataflows of all exchanges from now on, those of programs included."""
+    """The dataflows of all exchanges from now on, except those of joint sweeps."""
     names: list[str] = []
     send_all = Channels.send_all
 
@@ -95,7 +95,7 @@ def test_a_query_over_a_stream_exchanges_nothing_before_it_has_any_rows(
         view = engine.install("view", with_stream(stream, table))
         assert view.to_arrow().num_rows == 0
         assert not names
-        insert(stream, [(k, 0) for k in range(0, 60, 2)])
+        insert(stream, [(k, 0) for k in range(0, 10_000, 2)])  # more than joint sweeps take
         assert sorted(view.to_arrow()["k"].to_pylist()) == list(range(0, 50, 2))
         assert bool(names) == (workers > 1)
 

@@ -393,9 +393,10 @@ def run_program(
     counts: list[int],
     room: int,
     now: int,
+    grows: bool = True,
 ) -> int:
     """What each instruction does, in turn; what those are is in `naive_program`. Nothing, if one of them fails."""
-    return naive_program.run(code, traces, slots, counts, room, now)
+    return naive_program.run(code, traces, slots, counts, room, now, grows)
 
 
 # Texts.

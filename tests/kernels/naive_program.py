@@ -56,11 +56,15 @@ def run(
     counts: list[int],
     room: int,
     now: int,
+    grows: bool,
 ) -> int:
-    """Run a program over an epoch, and return its status; if it does not succeed, memtables are as they were."""
+    """Run a program over an epoch, and return its status; if it does not succeed, memtables are as they were.
+
+    If a memtable lacks room, it gets some, or the program stops there.
+    """
     before = [list(trace.memtable) for trace in traces]
     heaps = [trace.heap for trace in traces]
-    state, at = State(traces, slots, counts, room, now), 0
+    state, at = State(traces, slots, counts, room, now, grows), 0
     try:
         while at < len(code):
             opcode, length = code[at : at + 2]
@@ -75,7 +79,7 @@ def run(
             else:
                 FUNCTIONS[opcode](state, *operands)
     except Stop as stop:
-        for trace, rows, heap in zip(traces, before, heaps, strict=True):
+        for trace, rows, heap in zip(traces, before, heaps, strict=True) if stop.status != opcodes.SPILL else ():
             trace.memtable[:], trace.heap = rows, heap
         counts[opcodes.LACKS_ROOM] = stop.trace
         return stop.status

@@ -58,6 +58,12 @@ class PlainTrace:
     heap: int = 0
     keys: int = 0
 
+    def grow(self, rows: int, size: int) -> None:
+        """Make room for rows with so many bytes of texts, as `TraceTable.grow` does for one or the other."""
+        while len(self.memtable) + rows > self.room:
+            self.room = 2 * self.room + 1
+        self.heap = max(size, self.heap)
+
     @property
     def updates(self) -> list[Update]:
         return self.memtable + self.settled
@@ -72,6 +78,8 @@ class State:
     counts: list[int]
     room: int
     now: int
+    grows: bool
+    """Whether memtables without room get some."""
     round: int = 0
 
     def rows(self, count: int, slots: Sequence[int]) -> list[Row]:
@@ -113,11 +121,11 @@ class State:
     def store(self, trace: int, rows: Sequence[Row], payloads: Sequence[Payload]) -> None:
         """Add rows (key, val, diffs...) to a memtable, at the present time."""
         table = self.traces[trace]
-        if len(table.memtable) + len(rows) > table.room:
-            raise Stop(opcodes.SPILL, trace)
         size = sum(len(cell) for payload in payloads for cell in payload if isinstance(cell, bytes))
-        if size > table.heap and rows:
-            raise Stop(opcodes.SPILL, trace)
+        if rows and (len(table.memtable) + len(rows) > table.room or size > table.heap):
+            if not self.grows:
+                raise Stop(opcodes.SPILL, trace)
+            table.grow(len(rows), size)
         table.heap -= size
         table.memtable += [
             (row[0], row[1], self.now, self.round, row[2:], *([payload] if payload else []))

@@ -75,16 +75,14 @@ class TraceTable:
     """A trace as the interpreter reads it: a table of addresses (`ikebana.kernels.layout`)."""
 
     def __init__(self, case: TraceCase) -> None:
-        self._case, self._arrays = case, list[np.ndarray]()
+        self._case, self._arrays, self._heaps, self._room = case, list[np.ndarray](), list[np.ndarray](), case.room
         first = FIRST_DIFF_LANE + case.lanes
         self._memtable = np.full((first + 2 * len(case.payload), 2 * case.room), JUNK, np.int64)
         self._memtable[:first, : len(case.memtable)] = lanes_of(case.memtable, case.lanes)
         for row, update in enumerate(case.memtable):
             self._memtable[first:, row] = [slot for cell in payload_of(update) for slot in slots_of(cell)]
-        self._heap = np.full(case.heap + 8, JUNK, np.uint8)
-        start = address_of(self._heap)
         cells = [1 + len(case.batches), case.room, case.lanes, -1, len(case.payload), case.keys]
-        cells += [start, start + case.heap, start, 0, *self._memtable_cells()]
+        cells += [*self._new_heap(case.heap), *self._memtable_cells(len(case.memtable))]
         for batch, layout_ in zip(case.batches, case.layouts, strict=True):
             cells += self._cells(lanes_of(batch, case.lanes), layout_)
             for at, kind in enumerate(case.payload):
@@ -96,10 +94,31 @@ class TraceTable:
     def address(self) -> int:
         return address_of(self._table)
 
-    def _memtable_cells(self) -> list[int]:
+    def _new_heap(self, size: int) -> list[int]:
+        """The cells of a header for a heap of so many bytes, which is followed by some that must not change."""
+        self._heaps.append(np.full(size + 8, JUNK, np.uint8))
+        start = address_of(self._heaps[-1])
+        return [start, start + size, start, 0]
+
+    def grow(self) -> None:
+        """Make room for the texts that the last insertion has lacked room for, or else for more rows."""
+        header, cells = self._table[:HEADER], slice(HEADER, HEADER + len(self._memtable_cells(0)))
+        if header[layout.WANTED_BYTES]:
+            size = header[layout.WANTED_BYTES] + header[layout.HEAP_END] - header[layout.HEAP]
+            header[layout.HEAP : layout.WANTED_BYTES + 1] = self._new_heap(int(size))
+            return
+        old, room = self._memtable, self._room
+        self._room = 2 * room + 1
+        self._memtable = np.full((len(old), 2 * self._room), JUNK, np.int64)
+        self._memtable[:, :room] = old[:, :room]
+        self._memtable[:, self._room : self._room + room] = old[:, room:]
+        self._table[cells] = self._memtable_cells(int(self._table[HEADER + ROWS]))
+        header[layout.CAPACITY] = self._room
+
+    def _memtable_cells(self, rows: int) -> list[int]:
         pitch = self._memtable.strides[0]
         key, val, epoch, round_, diff = (address_of(self._memtable) + pitch * lane for lane in range(5))
-        cells = [len(self._case.memtable), key, 8, val, 8, 0, 0, epoch, 8, round_, 8, diff, 8, pitch]
+        cells = [rows, key, 8, val, 8, 0, 0, epoch, 8, round_, 8, diff, 8, pitch]
         for at, kind in enumerate(self._case.payload):
             place = diff + pitch * (self._case.lanes + 2 * at)
             cells += [layout.TEXT_SLOT if kind == "t" else layout.SLOT, place, 8, 0, place + pitch, 0]
@@ -147,7 +166,7 @@ class TraceTable:
     def check(self) -> None:
         """The table and the batches are as they were."""
         assert self._table[SAVED] == -1, "a program has not marked the memtable as complete"
-        assert (self._heap[self._case.heap :] == JUNK).all(), "a program has written beyond the heap"
+        assert all((heap[-8:] == JUNK).all() for heap in self._heaps), "a program has written beyond the heap"
         assert all(map(np.array_equal, self._arrays, self._batches)), "a program has written to a batch"
 
 

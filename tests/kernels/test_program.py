@@ -138,10 +138,16 @@ def two_arrangements(rows: list[Row], rooms: tuple[int, int], room: int = 16) ->
 ROWS = [(7, 1, 1), (LEAST, 0, 1), (5, 5, -1)]
 
 
-def test_full_memtables_are_flushed_and_all_are_restored() -> None:
-    assert compare(two_arrangements(ROWS, (5, 5))) == opcodes.DONE
-    assert compare(two_arrangements(ROWS, (5, 4))) == opcodes.SPILL
-    assert compare(two_arrangements(ROWS, (4, 5))) == opcodes.SPILL
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("rooms", [(5, 4), (4, 5), (2, 2)])
+def test_programs_go_on_when_memtables_without_room_have_grown(rooms: tuple[int, int], commits: bool) -> None:
+    assert compare(two_arrangements(ROWS, rooms), commits=commits) == opcodes.DONE
+
+
+def test_programs_that_lack_room_in_memtables_can_be_undone() -> None:
+    assert compare(two_arrangements(ROWS, (5, 5)), grows=False) == opcodes.DONE
+    assert compare(two_arrangements(ROWS, (5, 4)), grows=False) == opcodes.SPILL
+    assert compare(two_arrangements(ROWS, (4, 5)), grows=False) == opcodes.SPILL
 
 
 @pytest.mark.parametrize("room", [5, 6])

@@ -50,8 +50,11 @@ def value_of(schema: Schema, number: int) -> int | str | None:
     return str(number) * 9 if number else None
 
 
-def arrange_rows(trace: Trace, rows: list[Row], time: Time, *, commits: bool = True) -> int:
-    """Run a program that arranges rows at a time and stores them in a trace; return its status."""
+def store(trace: Trace, rows: list[Row], time: Time, *, commits: bool = True) -> int:
+    """Run a program that arranges rows at a time and stores them in a trace, with room made where it lacks.
+
+    Return how often that was, or -1 if there is no room, and the program was undone.
+    """
     schema = trace.schema
     lanes, epoch, round_ = len(schema.diffs), time[0], time[1] if len(time) > 1 else 0
     payload = int(schema.hashed)
@@ -72,20 +75,21 @@ def arrange_rows(trace: Trace, rows: list[Row], time: Time, *, commits: bool = T
         operands += [*columns, 1]
     state = np.zeros(opcodes.STATE_CELLS, np.int64)
     state[opcodes.ROUND_NOW], state[opcodes.COMMITS] = round_, commits
-    return run_program(
-        np.array([opcodes.ARRANGE, 2 + len(operands), *operands], np.int64),
-        *[np.array([trace.address()], np.int64)] * 2,
-        *(state, arena, np.array([0, len(rows), 0], np.int64)),
-        *(np.zeros((6, arena.shape[1]), np.int64), np.zeros((2, 256), np.int64), epoch),
-    )
+    code = np.array([opcodes.ARRANGE, 2 + len(operands), *operands], np.int64)
+    counts, scratch = np.array([0, len(rows), 0], np.int64), np.zeros((6, arena.shape[1]), np.int64)
 
+    def run() -> int:
+        tables = [np.array([trace.address()], np.int64)] * 2
+        return run_program(code, *tables, state, arena, counts, scratch, np.zeros((2, 256), np.int64), epoch)
 
-def store(trace: Trace, rows: list[Row], time: Time) -> bool:
-    """The same, with room made where it lacks, as programs of dataflows do; return whether it succeeded."""
-    while (status := arrange_rows(trace, rows, time)) == opcodes.SPILL:
-        if not trace.make_room():
-            return False
-    return status == opcodes.DONE
+    grown = 0
+    while run() != opcodes.DONE:
+        if not trace.grow_memtable():
+            state[opcodes.PC] = -1
+            assert run() == opcodes.DONE
+            return -1
+        grown += 1
+    return grown
 
 
 class Stored(NamedTuple):
@@ -172,7 +176,7 @@ class MemtableRun:
         """Round by round, as a loop does."""
         for round_ in sorted({round_ for round_, _ in rows}):
             time = self.time(self.epoch, round_)
-            assert store(self.trace, [row for at, row in rows if at == round_], time)
+            assert store(self.trace, [row for at, row in rows if at == round_], time) >= 0
         self.close(rows)
         self.trace.publish(None, Antichain.of(self.time(self.epoch)))
 
@@ -278,15 +282,17 @@ def ones(numbers: range) -> list[Row]:
 def test_a_memtable_grows_and_is_then_flushed() -> None:
     _, handle = started()
     trace = handle.trace
-    assert store(trace, ones(range(FEW_ROWS)), (0,))
+    assert store(trace, ones(range(FEW_ROWS)), (0,)) >= 0
     memtable = trace.spine.memtable
     assert memtable is not None and (memtable.capacity, len(memtable)) == (FEW_ROWS, FEW_ROWS)
-    assert store(trace, ones(range(1)), (1,))
+    assert store(trace, ones(range(1)), (1,)) >= 0
     assert (memtable.capacity, len(memtable)) == (GROWTH * FEW_ROWS, FEW_ROWS + 1)
-    assert store(trace, ones(range(MOST_ROWS - FEW_ROWS - 1)), (2,))
+    assert store(trace, ones(range(MOST_ROWS - FEW_ROWS - 1)), (2,)) >= 0
+    trace.keep_small()
     assert len(memtable) == MOST_ROWS and len(trace.spine._settled_batches()) == 0
-    assert store(trace, ones(range(2)), (3,))
-    assert len(memtable) == 2 and sum(map(len, trace.spine._settled_batches())) == MOST_ROWS
+    assert store(trace, ones(range(2)), (3,)) >= 0
+    trace.keep_small()
+    assert len(memtable) == 0 and sum(map(len, trace.spine._settled_batches())) == MOST_ROWS + 2
 
 
 def test_the_texts_of_a_memtable_are_its_own() -> None:
@@ -295,7 +301,7 @@ def test_the_texts_of_a_memtable_are_its_own() -> None:
     trace, expected = handle.trace, []
     for epoch in range(40):
         row = epoch, 10**17 + epoch, (1,)
-        assert store(trace, [row], (epoch,))
+        assert store(trace, [row], (epoch,)) >= 0
         trace.publish(None, Antichain.of((epoch + 1,)))
         expected.append((epoch, value_of(TEXTS, row[1])))
         if epoch == 30:
@@ -304,25 +310,21 @@ def test_the_texts_of_a_memtable_are_its_own() -> None:
         assert sorted(zip(table["k"].to_pylist(), table["v"].to_pylist(), strict=True)) == expected
 
 
-def test_texts_beyond_the_heap_change_nothing_until_there_is_room() -> None:
+def test_a_program_goes_on_when_there_is_room_for_its_texts() -> None:
     _, handle = started(TEXTS)
     trace = handle.trace
-    row = 0, 10**17, (1,)
-    assert arrange_rows(trace, [row], (0,)) == opcodes.SPILL
+    assert store(trace, [(0, 10**17, (1,))], (0,)) == 1
+    assert store(trace, [(1, 10**17, (1,))], (1,)) == 0
     memtable = trace.spine.memtable
-    assert memtable is not None and memtable.lacks_bytes and not len(memtable)
-    assert trace.make_room() and arrange_rows(trace, [row], (0,)) == opcodes.DONE
-    assert not memtable.lacks_bytes and len(memtable) == 1
+    assert memtable is not None and len(memtable) == 2
 
 
 @given(st.lists(st.integers(1, 2 * MOST_ROWS), max_size=6))
-def test_oracle_reserved_room_is_enough(sizes: list[int]) -> None:
+def test_oracle_memtables_that_grow_while_programs_write(sizes: list[int]) -> None:
     _, handle = started()
     trace, rows = handle.trace, 0
     for epoch, size in enumerate(sizes):
-        stored = trace.reserve(size)
-        assert stored == trace.memtable_rows
-        assert arrange_rows(trace, [(key, 0, (1,)) for key in range(size)], (epoch,)) == opcodes.DONE
+        assert store(trace, [(key, 0, (1,)) for key in range(size)], (epoch,)) >= 0
         trace.publish(None, Antichain.of((epoch + 1,)))
         trace.keep_small()
         rows += size
@@ -330,40 +332,51 @@ def test_oracle_reserved_room_is_enough(sizes: list[int]) -> None:
     assert trace.spine.memtable is None or trace.spine.memtable.capacity <= MOST_ROWS_IF_FILLED_FAST
 
 
+def test_a_program_that_has_let_its_memtable_grow_can_be_undone() -> None:
+    _, handle = started()
+    trace = handle.trace
+    assert store(trace, ones(range(3)), (0,)) == 0
+    before = [compare.batch_triples(batch) for batch in handle.batches()]
+    assert store(trace, ones(range(FEW_ROWS)), (1,), commits=False) == 1
+    memtable = trace.spine.memtable
+    assert memtable is not None and len(memtable) == 3
+    assert memtable.grow()
+    assert [compare.batch_triples(batch) for batch in handle.batches()] == before
+    trace.commit_memtable()
+    assert len(memtable) == 3 + FEW_ROWS
+
+
 def test_regression_texts_that_need_a_little_more_than_an_empty_heap() -> None:
     """What lacked a few bytes got another piece of the heap that was as small, again and again."""
     _, handle = started(TEXTS)
     trace = handle.trace
-    assert store(trace, [(0, 10**17, (1,))], (0,))
+    assert store(trace, [(0, 10**17, (1,))], (0,)) >= 0
     trace.publish(None, Antichain.of((1,)))
     trace.flush_memtable()  # leaves an empty heap
     rows = [(key, 10**17 + key, (1,)) for key in range(26)]
     bytes_ = sum(len(str(value_of(TEXTS, val))) for _, val, _ in rows)
     assert LEAST_HEAP < bytes_ < LEAST_HEAP + LEAST_HEAP // GROWTH
-    attempts = 1
-    while arrange_rows(trace, rows, (1,)) == opcodes.SPILL:
-        attempts += 1
-        assert attempts < 10 and trace.make_room()
+    assert store(trace, rows, (1,)) < 10
 
 
 def test_rows_that_no_memtable_can_hold_change_nothing() -> None:
     _, handle = started()
     trace = handle.trace
-    assert store(trace, ones(range(3)), (0,))
+    assert store(trace, ones(range(3)), (0,)) >= 0
     before = [compare.batch_triples(batch) for batch in handle.batches()]
-    assert not store(trace, ones(range(LARGEST_ROWS + 1)), (1,))
+    assert store(trace, ones(range(LARGEST_ROWS + 1)), (1,)) == -1
     assert [compare.batch_triples(batch) for batch in handle.batches()] == before
 
 
 def test_a_memtable_is_large_only_for_a_large_change() -> None:
     _, handle = started()
     trace = handle.trace
-    assert store(trace, ones(range(MOST_ROWS + 1)), (0,))
+    assert store(trace, ones(range(MOST_ROWS + 1)), (0,)) >= 0
     memtable = trace.spine.memtable
-    assert memtable is not None and (memtable.capacity, len(memtable)) == (LARGEST_ROWS, MOST_ROWS + 1)
+    assert memtable is not None and (memtable.capacity, len(memtable)) == (GROWTH * MOST_ROWS, MOST_ROWS + 1)
     trace.keep_small()
     assert (memtable.capacity, len(memtable)) == (MOST_ROWS, 0)
-    assert store(trace, ones(range(3)), (1,))
+    assert store(trace, ones(range(3)), (1,)) >= 0
     assert [len(batch) for batch in handle.batches()] == [MOST_ROWS + 1, 3]
 
 
@@ -396,7 +409,7 @@ def test_what_may_yet_be_undone_is_not_seen() -> None:
     store(trace, ones(range(2)), (0,))
     trace.publish(None, Antichain.of((1,)))
     before = [compare.batch_triples(batch) for batch in handle.batches()]
-    assert arrange_rows(trace, ones(range(5)), (1,), commits=False) == opcodes.DONE
+    assert store(trace, ones(range(5)), (1,), commits=False) == 0
     assert [compare.batch_triples(batch) for batch in handle.batches()] == before
     trace.commit_memtable()
     assert [len(batch) for batch in handle.batches()] == [7]

@@ -5,7 +5,8 @@ rows that may have to be restored. After the lanes of diffs there are two for ea
 nulls. The bytes of texts are copied to a heap that only grows; what a failed program has added there is overwritten.
 
 Contract: nothing is written beyond the capacity or the heap: an insertion without room writes nothing, and returns
-`SPILL`. Two rows with equal hashes and different data are a collision: `RAISED`, and the program must be undone.
+`SPILL`; it may be tried again. Two rows with equal hashes and different data are a collision: `RAISED`, and the program
+must be undone.
 
 Cost: all rows of the memtable are copied once in a program that writes to it, and moved by each insertion.
 """

@@ -14,7 +14,7 @@ from ikebana.kernels.addresses import AT_ONCE, batch_cells, cell, diff_at, key_a
 from ikebana.kernels.compile import helper
 from ikebana.kernels.layout import BATCHES, COLUMNS, KEY_COLUMNS, ROWS
 from ikebana.kernels.memtables import insert_rows
-from ikebana.kernels.opcodes import BEFORE, DONE, FULL, LACKS_ROOM, RAISED, SPILL
+from ikebana.kernels.opcodes import ARRANGE, BEFORE, DISTINCT, DONE, FULL, LACKS_ROOM, RAISED, SPILL, TOP
 from ikebana.kernels.payloads import ROW_BITS, row_is_stored_as, same_stored
 from ikebana.kernels.pointers import load
 from ikebana.kernels.registers import add_up, sort_rows
@@ -31,11 +31,11 @@ def is_visible(epoch, round_, mode, now, present):
 
 
 @helper
-def arrange(code, pc, arena, counts, traces, order, spare, now, present):
-    """Sort the rows of a register by key and value, add up equal ones, and store them in a trace.
+def arrange(code, pc, arena, counts, order, spare):
+    """Sort the rows of a register by key and value, and add up equal ones.
 
     Operands: source, target, trace (-1 for none), lanes, payload columns, key, val, to key, to val, the source's diffs,
-    the target's diffs, and a group for each payload column.
+    the target's diffs, and a group for each payload column. `store_target` stores the rows.
     """
     source, target, lanes, payload, at = code[pc + 2], code[pc + 3], code[pc + 5], code[pc + 6], pc + 7
     rows, groups = counts[source], at + 4 + 2 * lanes
@@ -44,12 +44,27 @@ def arrange(code, pc, arena, counts, traces, order, spare, now, present):
     if written < 0:
         return RAISED
     counts[target] = written
-    if code[pc + 4] < 0:
+    return DONE
+
+
+@helper
+def store_target(code, pc, arena, counts, traces, now, present):
+    """Store the rows that `arrange`, `distinct` or `top` has written to its target in the trace of the instruction, if
+    it has one. They are in order. Other instructions store nothing."""
+    op = code[pc]
+    if op == ARRANGE:
+        target, trace, at = code[pc + 3], code[pc + 4], pc + 9
+        diffs, groups = at + 2 + code[pc + 5], at + 2 + 2 * code[pc + 5]
+    elif op in (DISTINCT, TOP):
+        target, trace, at, diffs, groups = code[pc + 2], code[pc + 4], pc + 5, pc + 7, pc + 19
+    else:
         return DONE
-    key, val = code[at + 2], code[at + 3]
-    status = insert_rows(traces[code[pc + 4]], arena, key, val, code, at + 4 + lanes, groups, written, now, present)
+    if trace < 0:
+        return DONE
+    key, val, rows = code[at], code[at + 1], counts[target]
+    status = insert_rows(traces[trace], arena, key, val, code, diffs, groups, rows, now, present)
     if status == SPILL:
-        counts[LACKS_ROOM] = code[pc + 4]
+        counts[LACKS_ROOM] = trace
     return status
 
 

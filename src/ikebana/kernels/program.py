@@ -22,9 +22,12 @@ hashes as equal compares the columns behind them.
 **Others.** Where a program needs other workers it stops, with the status `EXCHANGES` or `AGREES`; where it needs a
 function that has no instructions, with `CALLS`. The caller does what the instruction says, and resumes the program.
 
-**Failure.** A program that finds no room (`FULL` registers, `SPILL` memtables), a row for which an expression raises, a
-collision of hashes or a value that does not fit into a slot (`RAISED`) restores all memtables and returns that status:
-it has done nothing. The caller then makes room, or has the operators do the visits.
+**Room.** A program that finds no room for rows in a memtable stops with the status `SPILL`, before it writes any of
+them. The caller makes room and resumes it, or has it undo what it has written.
+
+**Failure.** A program that finds no room in its registers (`FULL`), a row for which an expression raises, a collision
+of hashes or a value that does not fit into a slot (`RAISED`) restores all memtables and returns that status: it has
+done nothing. The caller then starts it again with more room, or has the operators do the visits.
 
 | instruction | operands | effect |
 |---|---|---|
@@ -98,6 +101,8 @@ from ikebana.kernels.opcodes import (
     ROUND,
     ROUND_NOW,
     SOURCES,
+    SPILL,
+    STORES,
     SUMS,
     TAKE,
     TOP,
@@ -106,7 +111,7 @@ from ikebana.kernels.opcodes import (
 )
 from ikebana.kernels.payloads import hash_columns, load_column
 from ikebana.kernels.pointers import store
-from ikebana.kernels.probes import arrange, probe
+from ikebana.kernels.probes import arrange, probe, store_target
 from ikebana.kernels.reductions import NEVER, distinct, group_sums, top
 from ikebana.kernels.registers import append, consolidate, enter_at, feedback, filter_rows, take
 
@@ -146,7 +151,7 @@ def step(code, pc, arena, counts, traces, order, spare, cursors, lists, now, rou
     elif op == FILTER:
         return filter_rows(code, pc, arena, counts)
     elif op == ARRANGE:
-        return arrange(code, pc, arena, counts, traces, order, spare, now, round_)
+        return arrange(code, pc, arena, counts, order, spare)
     elif op == PROBE:
         return probe(code, pc, arena, counts, traces, now, round_)
     elif op == TAKE:
@@ -204,7 +209,7 @@ def run_program(code, traces, written, state, arena, counts, scratch, cursors, n
 
     `traces` has the addresses of the tables of its traces, `written` of those that it writes.
     `counts` has the counts of the input registers. `scratch` has six lanes as long as the arena's. Returns a status; if
-    it is `FULL`, `SPILL` or `RAISED`, memtables are as they were.
+    it is `FULL` or `RAISED`, memtables are as they were.
     """
     order, spare, lists = scratch[0], scratch[1], scratch[2:6]
     pc, round_ = state[PC], state[ROUND_NOW]
@@ -229,9 +234,14 @@ def run_program(code, traces, written, state, arena, counts, scratch, cursors, n
             state[NEXT_ROUND] = next_round(code, pc, arena, counts, round_)
             status = AGREES
         else:
-            status = step(code, pc, arena, counts, traces, order, spare, cursors, lists, now, round_)
-            pc += code[pc + 1]
-        if status in (EXCHANGES, AGREES, CALLS):
+            if state[STORES] == 0:
+                status = step(code, pc, arena, counts, traces, order, spare, cursors, lists, now, round_)
+            if status == DONE:
+                status = store_target(code, pc, arena, counts, traces, now, round_)
+            state[STORES] = status == SPILL
+            if status == DONE:
+                pc += code[pc + 1]
+        if status in (EXCHANGES, AGREES, CALLS, SPILL):
             state[PC], state[ROUND_NOW] = pc, round_
             return status
         if status != DONE:

@@ -4,7 +4,8 @@ In a loop, a group is evaluated when it has fresh rows, and at later rounds at w
 (`ikebana.operators.reduce` explains these interesting times). It is enough to keep the next such round: when the group
 is evaluated there, the one after it is found.
 
-Contract: the output is what is lacking at this epoch and round; it is written to the trace of the output.
+Contract: the output is what is lacking at this epoch and round; `store_target` (`ikebana.kernels.probes`) writes it to
+the trace of the output.
 
 Cost: a binary search in each batch for each group, in `distinct` from the last group on, and the rows of the group;
 outside loops, `top` reads only the ends.
@@ -47,8 +48,7 @@ from ikebana.kernels.layout import (
     VAL,
     VAL_STEP,
 )
-from ikebana.kernels.memtables import insert_rows
-from ikebana.kernels.opcodes import BEFORE, DONE, FULL, LACKS_ROOM, RAISED, SEEN, SPILL
+from ikebana.kernels.opcodes import BEFORE, DONE, FULL, RAISED, SEEN
 from ikebana.kernels.payloads import copy_payload, row_is_stored_as
 from ikebana.kernels.pointers import load, load_half
 from ikebana.kernels.probes import is_visible
@@ -220,10 +220,7 @@ def distinct(code, pc, arena, counts, traces, order, spare, now, present):
                 copy_payload(arena, code, columns_at, payload, row, written)
                 written += 1
     counts[target] = written
-    status = insert_rows(produced, arena, to_key, to_val, code, pc + 7, columns_at, written, now, present)
-    if status == SPILL:
-        counts[LACKS_ROOM] = code[pc + 4]
-    return status
+    return DONE
 
 
 @helper
@@ -407,10 +404,7 @@ def top(code, pc, arena, counts, traces, order, spare, cursors, lists, now, pres
         if written < 0:
             return FULL
     counts[target] = written
-    status = insert_rows(produced, arena, code[pc + 5], code[pc + 6], code, pc + 7, 0, written, now, present)
-    if status == SPILL:
-        counts[LACKS_ROOM] = code[pc + 4]
-    return status
+    return DONE
 
 
 @helper

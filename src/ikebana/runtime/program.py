@@ -35,7 +35,7 @@ from ikebana.operators.registers import Fresh, IndexRegister, Rows
 from ikebana.operators.span import NEVER
 from ikebana.operators.streams import Arranged, Stream, from_epoch
 from ikebana.runtime.exchanged_rows import Outgoing, ReceivedRows, entries
-from ikebana.runtime.expected_rows import ALWAYS_FEW, MOST_ROWS, RowsAdded, RowsPerInput
+from ikebana.runtime.expected_rows import ALWAYS_FEW, MOST_ROWS, RowsPerInput
 from ikebana.runtime.previews import Preview
 from ikebana.runtime.routes import ProgramStop, Route, new_route
 from ikebana.runtime.workspaces import Filled, Workspace, Workspaces
@@ -140,7 +140,6 @@ class Program:
         self._input_counts = np.array([register.count for _, register in builder.inputs], np.intp)
         self._always_few = 0 if builder.reads_groups else ALWAYS_FEW
         self._growth = None if builder.has_loop else RowsPerInput(self._always_few)
-        self._added = RowsAdded(self._written)
         self._is_dropped = False
         self.rows_read = 0  # of the inputs
         self._reads_groups = builder.reads_groups
@@ -216,7 +215,7 @@ class Program:
                     self.undo(workspace, epoch)
                     if restarts > MOST_RESTARTS:
                         return False
-                    self._make_room(workspace, status)
+                    self._make_room(status)
                     status = self._start(workspace, epoch, commits=False)
                     continue
                 if status == opcodes.DONE:
@@ -237,7 +236,7 @@ class Program:
             return list(outgoing.take())
         if status == opcodes.AGREES:
             return [self.next_round(workspace)] * self._workers
-        if self._can_make_room(workspace, status):
+        if self._can_have_room(status):
             return [LACKS_ROOM] * self._workers
         if self._lacks_room_for_groups(status):
             return [TOO_LARGE] * self._workers
@@ -278,14 +277,10 @@ class Program:
 
     def begin(self, workspace: Workspace, epoch: int) -> int:
         """Run the program up to its first stop; return the status."""
-        for trace in self._written:
-            trace.keep_room()
         return self._start(workspace, epoch, commits=False)
 
     def wake(self, workspace: Workspace, round_: int) -> None:
         """Prepare a program that has had no rows on this worker until now: it is at a stop, in a round of a loop."""
-        for trace in self._written:
-            trace.keep_room()
         workspace.prepare(self._slots, self._counts, self._room, commits=False)
         workspace.state[opcodes.ROUND_NOW] = round_
 
@@ -361,7 +356,7 @@ class Program:
             status = self._start(workspace, epoch, commits=True)
             if status == opcodes.DONE:
                 return True
-            if not self._make_room(workspace, status):
+            if not self._make_room(status):
                 self._observe(workspace, self._given(workspace), 2 * MOST_ROWS)
                 self.has_large_groups = self._lacks_room_for_groups(status)
                 return False
@@ -386,34 +381,19 @@ class Program:
         given: list[int] = workspace.counts[self._input_counts].tolist()
         return given
 
-    def _can_make_room(self, workspace: Workspace, status: int) -> bool:
-        """Whether a program has stopped for lack of room, and can get more."""
-        if status == opcodes.FULL:
-            return self._room < self._most_room
-        return status == opcodes.SPILL and self._full_trace(workspace).can_make_room()
+    def _can_have_room(self, status: int) -> bool:
+        """Whether a program has failed for lack of room in registers, and can have more."""
+        return status == opcodes.FULL and self._room < self._most_room
 
-    def _make_room(self, workspace: Workspace, status: int) -> bool:
-        """Make room in registers, or in the memtable that lacked it; return whether there is more than before."""
-        if not self._can_make_room(workspace, status):
+    def _make_room(self, status: int) -> bool:
+        """Make room in registers, if that is what the program has lacked; return whether there is more than before."""
+        if not self._can_have_room(status):
             return False
-        if status == opcodes.FULL:
-            self._room = min(ROOM_GROWTH * self._room, self._most_room)
-            return True
-        self._added.lacked_room()
-        has_more = self._full_trace(workspace).make_room()
-        for trace in self._written:
-            trace.keep_room()  # so that the program does not have to start again for each of them
-        return has_more
-
-    def _full_trace(self, workspace: Workspace) -> Trace:
-        """The trace whose memtable has stopped the program."""
-        trace = self._traces[int(workspace.counts[opcodes.LACKS_ROOM])]
-        assert trace is not None
-        return trace
+        self._room = min(ROOM_GROWTH * self._room, self._most_room)
+        return True
 
     def _start(self, workspace: Workspace, epoch: int, *, commits: bool) -> int:
         inputs = self._load(epoch)
-        self._added.reserve(sum([len(changes) for changes, _ in inputs or ()]))
         workspace.prepare(self._slots, self._counts, self._room, commits=commits)
         if inputs is None:
             return opcodes.RAISED
@@ -435,12 +415,26 @@ class Program:
             if self._has_collisions:
                 self.undo(workspace, epoch)
                 return opcodes.RAISED
-        while (status := self._run(workspace, epoch)) == opcodes.CALLS:
-            status = self._call(workspace, epoch)
+        while True:
+            status = self._run(workspace, epoch)
+            if status == opcodes.CALLS:
+                status = self._call(workspace, epoch)
+            elif status == opcodes.SPILL:
+                status = self._grow_memtable(workspace)
+            else:
+                return status
             if status != opcodes.DONE:
                 self.undo(workspace, epoch)
-                break
-        return status
+                return status
+
+    def _grow_memtable(self, workspace: Workspace) -> int:
+        """Make room in the memtable for which the program has stopped; return a status."""
+        trace = self._traces[int(workspace.counts[opcodes.LACKS_ROOM])]
+        assert trace is not None
+        if not trace.grow_memtable():
+            return opcodes.SPILL
+        self._find_traces(workspace)
+        return opcodes.DONE
 
     def _call(self, workspace: Workspace, epoch: int) -> int:
         """Call the function at which the program has stopped; return a status."""
@@ -482,7 +476,6 @@ class Program:
         """Note that an epoch is complete: pass on what was written to the result, and forget the input."""
         given = self._given(workspace)
         self._observe(workspace, given)
-        self._added.observe(sum(given))
         for output, register in self._outputs:
             if isinstance(output, Stream) and isinstance(register, Rows):
                 output.offer(partial(workspace.changes, register, epoch))

@@ -26,7 +26,7 @@ from ikebana.errors import DroppedError, TimeError
 from ikebana.time import Antichain, Time
 from ikebana.trace.batch import Batch, StoredBatch
 from ikebana.trace.description import frontier_of
-from ikebana.trace.memtable import GROWTH, LARGEST_ROWS, Memtable
+from ikebana.trace.memtable import Memtable
 from ikebana.trace.reading import Reader, Wrap
 from ikebana.trace.spine import Spine
 from ikebana.trace.views import Advanced
@@ -86,59 +86,15 @@ class Trace:
         """Whether new batches are passed on to queues."""
         return bool(self._queues)
 
-    def keep_room(self) -> None:
-        """Make room in the memtable unless it is at most half full, or lacked some the last time."""
-        self.address()
-        memtable = self.spine.memtable
-        if memtable is not None and (2 * len(memtable) > memtable.capacity or memtable.lacks_bytes):
-            self.make_room()
-
-    def reserve(self, rows: int) -> int:
-        """Make room in the memtable for a change that adds so many rows, if it can have that much; return its rows."""
-        self.address()
-        memtable = self.spine.memtable
-        if memtable is None:
-            return 0
-        if len(memtable) + rows > memtable.capacity:
-            if len(memtable) + rows > memtable.most_rows and len(memtable):
-                self.flush_memtable()
-            if len(memtable) + rows > memtable.capacity:
-                memtable.grow(min(1 << (len(memtable) + rows - 1).bit_length(), LARGEST_ROWS))
-        return len(memtable)
-
-    @property
-    def memtable_rows(self) -> int:
-        """The number of rows in the memtable."""
-        return 0 if self.spine.memtable is None else len(self.spine.memtable)
-
     def commit_memtable(self) -> None:
         """Keep what a program has written to the memtable."""
         memtable = self.spine.memtable
         if memtable is not None:
             memtable.commit()
 
-    def can_make_room(self) -> bool:
-        """Whether the memtable can get more room than it has."""
-        memtable = self.spine.memtable
-        if memtable is None:
-            return False
-        return len(memtable) > 0 or memtable.capacity < LARGEST_ROWS or memtable.lacks_bytes
-
-    def make_room(self) -> bool:
-        """Make room in the memtable; return whether there is more than before."""
-        memtable = self.spine.memtable
-        assert memtable is not None
-        if memtable.lacks_bytes:
-            memtable.add_heap()
-        elif not self.can_make_room():
-            return False
-        elif memtable.capacity < memtable.most_rows:
-            memtable.grow(min(GROWTH * memtable.capacity, memtable.most_rows))
-        elif len(memtable):
-            self.flush_memtable()
-        else:
-            memtable.grow(LARGEST_ROWS)
-        return True
+    def grow_memtable(self) -> bool:
+        """Make room for what a program could not insert; return whether there is more than before."""
+        return self.spine.memtable is not None and self.spine.memtable.grow()
 
     def keep_small(self) -> None:
         """Note that a program has changed the trace; flush a memtable that a large change has filled."""

@@ -180,19 +180,26 @@ class Memtable:
 
     # Everybody else.
 
-    def grow(self, capacity: int) -> None:
-        """Make room for more rows."""
-        rows, lanes = len(self), self._lanes
-        self._allocate(capacity)
+    def grow(self) -> bool:
+        """Make room for what a program could not insert, if the memtable can have more; return whether it has.
+
+        The program may have written rows before, which can still be undone.
+        """
+        if self._table[layout.WANTED_BYTES]:
+            self._add_heap()
+            return True
+        if self.capacity == LARGEST_ROWS:
+            return False
+        rows, saved = int(self._table[layout.HEADER + layout.ROWS]), int(self._table[layout.SAVED])
+        lanes, room = self._lanes, self.capacity
+        self._allocate(min(GROWTH * room, self.most_rows if room < self.most_rows else LARGEST_ROWS))
         self._lanes[:, :rows] = lanes[:, :rows]
-        self._table[layout.HEADER + layout.ROWS] = rows
+        if saved >= 0:
+            self._lanes[:, self.capacity : self.capacity + saved] = lanes[:, room : room + saved]
+        self._table[layout.HEADER + layout.ROWS], self._table[layout.SAVED] = rows, saved
+        return True
 
-    @property
-    def lacks_bytes(self) -> bool:
-        """Whether the last insertion lacked room for texts."""
-        return bool(self._table[layout.WANTED_BYTES])
-
-    def add_heap(self) -> None:
+    def _add_heap(self) -> None:
         """Make room for the texts that the last insertion lacked room for.
 
         A new piece is larger than the last one, which may have been empty: an insertion that needs more than a piece
