@@ -32,6 +32,7 @@ from ikebana.expressions.core import builders
 from ikebana.expressions.core.base import Call
 from ikebana.operators.expression_steps import Computed, Predicate, RowCondition
 from ikebana.runtime import program as fusing
+from ikebana.runtime import workspaces
 from ikebana.runtime.dataflow import Dataflow
 from tests.dataflow import expressions
 from tests.dataflow.dataflow_run import (
@@ -59,8 +60,8 @@ Data = dict[tuple[Any, ...], int]
 
 @contextmanager
 def fused(mode: str) -> Iterator[None]:
-    """Sweeps are done by programs as the mode says."""
-    with patch.object(fusing, "FUSE", mode):
+    """Sweeps are done by programs as the mode says; what no instruction has written is not what was there before."""
+    with patch.object(fusing, "FUSE", mode), patch.object(workspaces, "CHECKS_BOUNDS", True):
         yield
 
 

@@ -21,6 +21,7 @@ from ikebana.errors import DataflowError, SchemaError, TimeError
 from ikebana.operators import join
 from ikebana.runtime.messages import Read
 from tests.dataflow.harness import cluster_of, pairs, pairs_input, read, settle
+from tests.dataflow.test_programs import fused
 from tests.trace.trace_run import merge_all
 
 NUMBERS = {"k": pa.int64(), "v": pa.int64()}
@@ -543,3 +544,15 @@ def test_regression_distinct_over_the_history_of_several_epochs(workers: int) ->
         late = engine.install("late", rows.distinct())
         engine.advance()
         assert sorted((row["x"], row["diff"]) for row in late.read().to_pylist()) == [(1, 1), (2, 1)]
+
+
+def test_regression_a_called_function_was_given_columns_that_no_instruction_had_read() -> None:
+    """Programs called a function before they read the stored texts that it was given: it saw what was there before."""
+    with fused("always"), Engine(share=False) as engine:
+        words = engine.input("words", {"k": pa.string(), "v": pa.string()}, key="k")
+        view = engine.install("least", words.min("k").concat(words))
+        for k, v in (("a", "x"), ("a", "w"), ("b", "w")):
+            words.insert({"k": [k], "v": [v]})
+            engine.advance()
+            settle(engine)
+        assert read(view) == {("a", "w"): 2, ("b", "w"): 2, ("a", "x"): 1}

@@ -494,6 +494,7 @@ class ProgramBuilder:
         self, given: tuple[Rows, ...], fields: Fields, lanes: int, function: Callable[..., CallResult]
     ) -> Rows:
         """The rows, with some lanes of diffs, that a function makes of those of several registers."""
+        given = tuple([rows.select(rows.columns) for rows in given])  # columns that are stored are read before the call
         result = self.rows(fields, lanes)
         self.emit(opcodes.CALL, result.count, len(self.calls), len(given), *[rows.count for rows in given])
         self.calls.append(ProgramCall(given, result, function))

@@ -25,11 +25,15 @@ from ikebana.operators.registers import Fresh, Rows
 from ikebana.runtime.exchanged_rows import Outgoing
 from ikebana.trace.batch import StoredBatch
 from ikebana.trace.cells import table_of
+from ikebana.trace.memtable import CHECKS_BOUNDS
 
 SCRATCH_LANES = 6
 
 MOST_FREE_CELLS = 1 << 23
 """The cells of all arenas that a worker keeps for programs that wait for other workers."""
+
+UNWRITTEN = 1
+"""What is in slots that no instruction has written, in the debug mode that checks bounds: empty texts that are null."""
 
 MOST_BATCHES = 256
 """The number of batches that a program can read of a trace: a spine has fewer."""
@@ -85,6 +89,8 @@ class Workspace:
     def prepare(self, slots: int, counts: int, room: int, *, commits: bool) -> None:
         """Make room for a program, at its start, with empty registers."""
         self.arena, self.scratch = self._arenas.get((slots, room)) or self._new_arena(slots, room)
+        if CHECKS_BOUNDS:
+            self.arena[:] = UNWRITTEN
         self.arena[0] = 0
         if counts > len(self.counts):
             self.counts = np.zeros(counts, np.int64)
