@@ -29,7 +29,7 @@ from ikebana.operators.program import ProgramBuilder
 from ikebana.operators.protocol import Source
 from ikebana.operators.span import NEVER, Span
 from ikebana.operators.streams import Arranged, Stream, from_epoch
-from ikebana.trace import Batch, Handle
+from ikebana.trace import Batch, Handle, Trace
 from ikebana.trace.batch import StoredBatch
 from ikebana.trace.views import Advanced, Restricted
 
@@ -211,6 +211,11 @@ class ImportedArrangement(Source[Arranged]):
         return max(upper.first[0], self._reached) if upper else NEVER
 
     @property
+    def trace(self) -> Trace:
+        """The trace, for programs."""
+        return self._handle.trace
+
+    @property
     def since(self) -> int:
         """The epoch from which on the trace is exact: that of the handle, or of the maintaining dataflow's start."""
         return max(self._since, self._started_at())
@@ -277,7 +282,7 @@ class ImportedArrangement(Source[Arranged]):
         self._keep(later)
 
     def lower(self, program: ProgramBuilder) -> bool:
-        return program.write_imported(self, self.out, self._handle.trace)
+        return program.write_imported(self, self.out, self.trace)
 
     def offer(self, batch: StoredBatch | None) -> None:
         """Offer a batch to a program that runs together with the one that makes the batch; None to take it back."""

@@ -56,7 +56,9 @@ from ikebana.runtime.lowered import LoweredDataflow
 from ikebana.runtime.messages import DataflowMessage, Keys
 from ikebana.runtime.previews import Preview, check_preview
 from ikebana.runtime.program import Program
+from ikebana.runtime.proposals import Proposal, agreed
 from ikebana.runtime.routes import Route
+from ikebana.runtime.tails import Tail, Tails
 from ikebana.runtime.workspaces import Workspace, Workspaces
 from ikebana.trace import Batch, Updates
 from ikebana.trace.batch import StoredBatch
@@ -64,11 +66,6 @@ from ikebana.trace.batch import StoredBatch
 FORGET_AFTER, FORGET_ROWS = 16, 1024
 """Without visits, operators release old versions only after this many epochs, this many changes, or in idle time: that
 costs more than a small program."""
-
-Proposal = tuple[int, int, list[int], list[tuple[bool, bool]], int | None]
-"""A sweep: the epoch that it can reach; the first epoch at which a dataflow can start; for each source, the epoch from
-which on it does not change, and whether it has changes, and has any after the start; and the next epoch with changes
-that a program can process, if a program can process all that there are."""
 
 _ORDERS = itertools.count()
 
@@ -166,6 +163,7 @@ class Dataflow:
         self.touched = dict.fromkeys([name, *[flow.name for flow in self.imported]])
         """The dataflows of which a trace may have work for idle time after a sweep of this one."""
         self._lowered = LoweredDataflow(self._root, self._maintainer, workers, workspaces, self._forget_kind)
+        self._tails = Tails(self._root, self._maintainer, workers, workspaces)
         self._result_at = self._root.items.index(self._maintainer)
         operators = list(self._root.operators())
         self._forgets = [operator.forget for operator in operators]
@@ -344,7 +342,8 @@ class Dataflow:
             changes = [(now, now) for now in [source.has_changes for source in sources]]
         else:
             changes = [(source.has_changes, source.has_changes_after_start) for source in sources]
-        return available, since, lasts, changes, None if self.is_local else self._small_change(available)
+        small = None if self.is_local else self._small_change(available)
+        return Proposal(available, since, lasts, changes, small, self._tails.cut)
 
     def _demand_of_sources(self, needed: int) -> bool:
         """Ask the sources that are behind to catch up with the others, and with what is needed or demanded here."""
@@ -358,12 +357,12 @@ class Dataflow:
         if proposals is None:
             return False
         self._proposed = False
-        self._begin_sweep(_agreed(proposals))
+        self._begin_sweep(agreed(proposals))
         return True
 
     def _begin_sweep(self, proposal: Proposal) -> None:
         """Do what all workers have agreed on, at once if that is a program that needs no other workers."""
-        target, since, lasts, changed, small = proposal
+        target, since, lasts, changed, small, cut = proposal
         if not self._started:
             self._start(since)
         self._agreements += 1
@@ -376,7 +375,7 @@ class Dataflow:
             elif small is not None and small < target:
                 self._sweep = self._sweeping_together(small, target, lasts)
         if self._sweep is None and target > self.lower:
-            self._sweep = self._sweeping(target, lasts)
+            self._sweep = self._sweeping(target, lasts, self._tail(cut, target, lasts))
 
     def _is_closing(self, target: int, lasts: list[int]) -> bool:
         """Whether a source is known not to change any more once `target` is reached, and was not before."""
@@ -390,19 +389,49 @@ class Dataflow:
         for source in self._sources:
             source.start(epoch)
 
-    def _sweeping(self, target: int, lasts: list[int]) -> Iterator[object]:
-        """A sweep up to `target`; `lasts` are the epochs from which on the sources do not change, on all workers."""
-        self.visits_run += self.lower > self.start
-        yield from self._root.visit_reached(Span(self.lower, target, starts=self.lower == self.start))
+    def _sweeping(self, target: int, lasts: list[int], tail: Tail | None = None) -> Iterator[object]:
+        """A sweep up to `target`; `lasts` are the epochs from which on the sources do not change, on all workers.
+
+        `tail` is what a program does of it, if it can.
+        """
+        starts = self.lower == self.start
+        self.visits_run += not starts
+        span = Span(self.lower, target, starts=starts)
+        if tail is not None:
+            yield from self._visiting_head(span, tail)
+        else:
+            yield from self._root.visit_reached(span)
+            if not starts:
+                self._tails.observe()
         if self._preview is not None:
             check_preview(self._preview)
             self.programs_run, self._preview = self.programs_run + 1, None
-        if self.lower == self.start:
+        if starts:
             self._first_changes = self._maintainer.trace.changes
         for source, last in zip(self._sources, lasts, strict=True):
             source.out.closed = target >= last
         self._forget(target)
         self._finish(target)
+
+    def _tail(self, cut: int, target: int, lasts: list[int]) -> Tail | None:
+        """What a program does of a sweep, if the sweep is of a kind that can have a tail."""
+        if target > self.lower + 1 or self.lower <= self.start or self._is_closing(target, lasts):
+            return None
+        return self._tails.from_cut(cut)
+
+    def _visiting_head(self, span: Span, tail: Tail) -> Iterator[object]:
+        """Visit the operators before a tail, and let its program do the others; if it fails, visit them, too."""
+        program, epoch = tail.program, span.lower
+        yield from self._root.visit_reached(span, skipped=tail.positions)
+        if self.is_local:
+            is_done = program.run_epoch(epoch)
+        else:
+            is_done = yield from program.run_with_peers(epoch, self._root.reached(), self._channels.exchange_of_program)
+        if is_done:
+            program.release()
+        else:
+            yield from self._root.visit_reached(span, skipped=range(tail.cut))
+        self._tails.observe(tail, is_done=is_done)
 
     def _finish(self, target: int) -> None:
         """After visits: all epochs before `target` are complete."""
@@ -682,23 +711,9 @@ class Dataflow:
         """Release everything that only this dataflow holds."""
         self._sweep = self._key_reads = self._lane_reads = None
         self._lowered.drop()
+        self._tails.drop()
         for flow in self.imported:
             flow.importers.discard(self)
         for operator in self._root.operators():
             operator.drop()
         self.reader.drop()
-
-
-def _agreed(proposals: list[Proposal]) -> Proposal:
-    """What follows from the proposals of all workers."""
-    available, since, lasts, changes, small = zip(*proposals, strict=True)
-    next_small = None if None in small else min(small)
-    return min(available), max(since), [max(last) for last in zip(*lasts, strict=True)], _on_any(changes), next_small
-
-
-def _on_any(changes: Sequence[Sequence[tuple[bool, bool]]]) -> list[tuple[bool, bool]]:
-    """For each source, whether some worker has changes, and whether some worker has changes after the start."""
-    return [
-        (any(now for now, _ in source), any(after_start for _, after_start in source))
-        for source in zip(*changes, strict=True)
-    ]
