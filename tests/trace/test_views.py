@@ -17,7 +17,7 @@ from ikebana.encoding import Schema
 from ikebana.operators import Arrange
 from ikebana.time import Antichain, Time
 from ikebana.trace import Reader
-from ikebana.trace.views import Filtered
+from ikebana.trace.views import Advanced, Filtered
 from tests.trace import compare
 from tests.trace.strategies import Domain, Script, examples, readable, scripts
 from tests.trace.trace_run import TraceRun, slow_spines
@@ -176,12 +176,16 @@ class CountingPredicate:
         return pc.less(columns["k"], 2)
 
 
+@pytest.mark.parametrize("is_advanced", [False, True])
 @pytest.mark.parametrize(("is_total", "evaluated"), [(True, 4), (False, 4 + 4 + 2)])
-def test_a_batch_caches_for_which_rows_a_total_predicate_holds(is_total: bool, evaluated: int) -> None:
+def test_a_batch_caches_for_which_rows_a_total_predicate_holds(
+    is_total: bool, evaluated: int, is_advanced: bool
+) -> None:
     arrange = Arrange(Schema(key={"k": pa.int64()}, val={"s": pa.large_string()}))
     arrange.update({"k": [0, 1, 2, 3], "s": ["a", "b", "c", "d"]}, (0,))
     predicate = CountingPredicate(is_total)
-    view = Filtered(arrange.advance((1,)), predicate)
+    batch = arrange.advance((1,))
+    view = Filtered(Advanced(batch, Antichain.of((5,))) if is_advanced else batch, predicate)
     picked = [view.pick(rows).columns()["s"].to_pylist() for rows in (None, None, np.array([1, 2]))]
     assert picked == [["a", "b"], ["a", "b"], ["b"]]
     assert predicate.rows == evaluated

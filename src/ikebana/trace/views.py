@@ -131,7 +131,7 @@ class _View:
 class Filtered(_View):
     """The rows for which `predicate` is true: neither false nor null.
 
-    A stored batch caches for which of its rows a total predicate holds.
+    A stored batch, at whatever times it is seen, caches for which of its rows a total predicate holds.
     """
 
     predicate: Predicate
@@ -145,7 +145,7 @@ class Filtered(_View):
 
     def _cached_flags(self, rows: Lane | None) -> Array | None:
         """Whether the predicate holds, for all rows of the batch, if it pays to compute and cache that."""
-        batch = self.batch
+        batch = self.batch.batch if isinstance(self.batch, Advanced) else self.batch  # which has the same rows
         if not isinstance(batch, StoredBatch) or not is_total(self.predicate):
             return None
         if rows is not None and len(rows) * CACHING_FRACTION < len(batch):
