@@ -6,11 +6,14 @@ and reading the answer are not measured. The time should be proportional to the 
 is shared and searched by galloping. `rust_anchor_ratio` is explained in `ikebana_bench.arrange`.
 
 `idle-queries` measures the time from a change to the updated result of one query, first alone and then next to a
-thousand queries over an input that does not change. Installing the idle queries is not measured.
+thousand queries over an input that does not change. Installing the idle queries is not measured. `idle_dataflow_bytes`
+is what each of their dataflows adds to the resident memory of the process, without the rows of its arrangements: the
+objects of a worker and of the driver.
 """
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,7 +23,7 @@ import pyarrow as pa
 
 from ikebana.cluster.processes import Processes
 from ikebana.engine import Engine, Input, View
-from ikebana_bench.measure import Stopwatch, percentiles
+from ikebana_bench.measure import Stopwatch, percentiles, resident_bytes
 from ikebana_bench.progress import Progress
 from ikebana_bench.scenario import Parameters, Results, Scenario, parameter
 
@@ -108,9 +111,11 @@ class IdleQueries(Scenario[IdleParameters]):
             engine.advance()
             counts = engine.install("counts", busy.count("key"))
             alone = self._change(engine, busy, counts, parameters)
+            before = Footprint.of(engine)
             for at in progress.track("installing", range(parameters.idle)):
                 chosen = quiet.map({"key": pa.int64()}, partial(_shifted, by=at))
                 engine.install(f"idle {at}", chosen.count("key")).wait(engine.epoch - 1)
+            installed = Footprint.of(engine)
             among = self._change(engine, busy, counts, parameters)
             total = int(np.sum(counts.read()["count"].to_numpy()))
         self.verify(total == parameters.rows + 2 * parameters.changes, "every change was counted")
@@ -118,6 +123,7 @@ class IdleQueries(Scenario[IdleParameters]):
             **percentiles("alone", "ms", alone),
             **percentiles("among_idle", "ms", among),
             "slowdown_ratio": float(np.median(among) / np.median(alone)),
+            "idle_dataflow_bytes": installed.bytes_of_a_dataflow(before),
         }
 
     def _change(self, engine: Engine, busy: Input, counts: View, parameters: IdleParameters) -> list[float]:
@@ -129,6 +135,25 @@ class IdleQueries(Scenario[IdleParameters]):
             counts.wait(engine.epoch - 1)
             spent.append(watch.seconds * 1e3)
         return spent
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """The memory of an engine in this process, without the rows of its arrangements, and its dataflows."""
+
+    bytes: int
+    dataflows: int
+
+    @staticmethod
+    def of(engine: Engine) -> Footprint:
+        gc.collect()
+        arrangements = engine.status()
+        held = sum(arrangement.bytes + arrangement.inner_bytes for arrangement in arrangements)
+        return Footprint(resident_bytes() - held, len({arrangement.dataflow for arrangement in arrangements}))
+
+    def bytes_of_a_dataflow(self, before: Footprint) -> float:
+        """The bytes that each of the dataflows takes that did not exist before."""
+        return (self.bytes - before.bytes) / (self.dataflows - before.dataflows)
 
 
 def _shifted(columns: dict[str, pa.Array], by: int) -> dict[str, Any]:
