@@ -64,7 +64,7 @@ class ErrorLog:
     def __init__(self) -> None:
         self.epochs: dict[int, Errors] = {}
         """What changes at each epoch: empty as long as there were no errors."""
-        self._readers: weakref.WeakSet[ErrorReader] = weakref.WeakSet()
+        self._readers: list[weakref.ref[ErrorReader]] = []
 
     def __len__(self) -> int:
         return sum(map(len, self.epochs.values())) if self.epochs else 0
@@ -87,7 +87,7 @@ class ErrorLog:
     def reader(self) -> ErrorReader:
         """A new reader, which sees the log from its beginning."""
         reader = ErrorReader(self)
-        self._readers.add(reader)
+        self._readers.append(weakref.ref(reader, self._readers.remove))
         return reader
 
     def since(self, first: int, upper: int) -> Iterator[tuple[int, Errors]]:
@@ -100,9 +100,10 @@ class ErrorLog:
 
     def compact(self) -> None:
         """Add up the epochs that no reader can distinguish any more."""
-        least = min((reader.since for reader in self._readers), default=None)
-        if least is None:
+        readers = [reader for reference in self._readers if (reader := reference()) is not None]
+        if not readers:
             return
+        least = min([reader.since for reader in readers])
         old = [epoch for epoch in self.epochs if epoch <= least]
         if len(old) > 1 or any(not self.epochs[epoch] for epoch in old):
             total = _sum(self.epochs.pop(epoch) for epoch in old)

@@ -34,7 +34,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -139,7 +138,7 @@ class Dataflow:
         self._waiters: list[Dataflow] = []
         self.imported: list[Dataflow] = []
         self._origins: dict[int, Dataflow] = {}  # of imported arrangements, by the identity of the source
-        self.importers: weakref.WeakSet[Dataflow] = weakref.WeakSet()
+        self.importers: set[Dataflow] = set()
         self.errors = ErrorLog()
         self.error_readers = [self.errors.reader()]
         """Readers of its own errors and of the errors of all dataflows that it imports, directly or indirectly."""
@@ -168,6 +167,8 @@ class Dataflow:
         operators = list(self._root.operators())
         self._forgets = [operator.forget for operator in operators]
         self._clears = [operator.out.clear for operator in operators if operator.out is not None]
+        for flow in self.imported:
+            flow.importers.add(self)  # until `drop`
 
     # What the renderer asks for (`ikebana.plan.render.RenderContext`).
 
@@ -186,7 +187,6 @@ class Dataflow:
         if flow is None:
             return None
         self.imported.append(flow)
-        flow.importers.add(self)
         known = {reader.log for reader in self.error_readers}
         self.error_readers += [reader.clone() for reader in flow.error_readers if reader.log not in known]
         source = sources.ImportedArrangement(
