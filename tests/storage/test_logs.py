@@ -34,7 +34,7 @@ from ikebana.storage import (
 from ikebana.storage.directory import FileEntry
 from ikebana.storage.disk import Disk
 from ikebana.storage.faults import FaultPoint
-from ikebana.storage.log import Log, SegmentHold, find_segments, read_log, scan_log
+from ikebana.storage.log import NO_GUARDS, Log, SegmentHold, find_segments, read_log, scan_log
 from ikebana.storage.records import SECTOR, Kind, Record, _ZeroSectors
 from ikebana.storage.recovery import check_rows
 from ikebana.storage.transactions import Written, decide
@@ -315,7 +315,7 @@ def test_what_a_replaced_worker_has_written_late_does_not_count(tmp_path: Path) 
         number = store.new_transaction()
         shards[0].log.commit(Transaction(number, 0, (0, 1)))
         assert not store.restart(2).has(number)
-        shards[1].log._log._guard = lambda: None
+        shards[1].log._log._guards = NO_GUARDS
         shards[1].log.commit(Transaction(number, 0, (0, 1)))
         assert list(store.restart(2).transactions()) == []
 

@@ -366,6 +366,7 @@ class TableStorage:
             self._repeat(SnapshotStatus(epoch), cluster)
             with self._files_of(incarnation):
                 covered = self.store.covered_epoch()
+                self.store.check_lease()
                 self._repeat(TrimStorage(covered), cluster)
                 self.store.log.trim(covered)
                 self.store.collect()

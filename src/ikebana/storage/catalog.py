@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ikebana.storage.directory import Directory
-from ikebana.storage.log import Guard, Log, find_segments, scan_log
+from ikebana.storage.log import NO_GUARDS, Guards, Log, find_segments, scan_log
 from ikebana.storage.records import Kind, Record
 
 _COMPACTED_FROM = 1 << 20
@@ -58,12 +58,10 @@ class StorageCatalog:
         path: str,
         incarnation: int,
         entries: Entries,
-        guard: Guard = lambda: None,
-        confirm: Guard = lambda: None,
+        guards: Guards = NO_GUARDS,
     ) -> None:
-        """Start a journal with some entries; it is durable on return. `guard` and `confirm` are those of its log."""
-        self._directory, self._path, self._incarnation = directory, path, incarnation
-        self._guard, self._confirm = guard, confirm
+        """Start a journal with some entries; it is durable on return. The guards are those of its log."""
+        self._directory, self._path, self._incarnation, self._guards = directory, path, incarnation, guards
         self._lock = threading.Lock()
         self._entries = {kind: dict(named) for kind, named in entries.items()}
         self._generation = 0
@@ -97,7 +95,7 @@ class StorageCatalog:
         encoded = [_encoded(change) for change in changes]
         record = _record({"changes": encoded})
         with self._lock:
-            self._guard()
+            self._guards.before_sync()
             self._log.sync(self._log.append(record))
             _apply(self._entries, json.loads(json.dumps(encoded)))  # callers may change their values later
             if self._log.bytes > max(_COMPACTED_FROM, 4 * self._first_bytes):
@@ -113,6 +111,7 @@ class StorageCatalog:
         self._generation += 1
         self._log, self._first_bytes = self._new_journal()
         old.close()
+        self._guards.before_deletion()  # after the new journal was written, which any later incarnation reads
         segments = find_segments(self._directory, _journal(self._path, generation))
         self._directory.delete_all(entry.path for entry in segments)
 
@@ -123,8 +122,7 @@ class StorageCatalog:
             path,
             self._incarnation,
             _SHARD,
-            guard=self._guard,
-            confirm=self._confirm,
+            self._guards,
             segment_bytes=_NO_SEGMENT_BYTES,
         )
         log.sync(log.append(_record({"entries": self._entries})))

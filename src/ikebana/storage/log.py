@@ -27,7 +27,7 @@ from typing import Any, TypeAlias
 
 from ikebana.errors import StorageError
 from ikebana.storage.directory import Appender, Directory, FileEntry
-from ikebana.storage.records import FileHeader, LogFile, Record, Stored
+from ikebana.storage.records import FileHeader, Kind, LogFile, Record, Stored
 
 SEGMENT_BYTES = 64 << 20
 
@@ -57,6 +57,23 @@ class Collected:
         return Collected(self.files + other.files, self.bytes + other.bytes)
 
 
+def _nothing() -> None:
+    """Nobody else uses the directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """What is called before every sync, and raises if others write by now; after it, and raises if others may have read
+    before; and before files are deleted, and raises if others may need them."""
+
+    before_sync: Guard = _nothing
+    after_sync: Guard = _nothing
+    before_deletion: Guard = _nothing
+
+
+NO_GUARDS = Guards()
+
+
 @dataclass(slots=True, eq=False)
 class _Segment:
     number: int
@@ -73,11 +90,7 @@ class SegmentHold:
 
 
 class Log:
-    """A log that is being written.
-
-    `guard` is called before every sync, and raises if others write by now; `confirm` after it, and raises if others may
-    have read the log before.
-    """
+    """A log that is being written."""
 
     def __init__(
         self,
@@ -85,13 +98,12 @@ class Log:
         path: str,
         incarnation: int,
         shard: int,
+        guards: Guards = NO_GUARDS,
         *,
-        guard: Guard = lambda: None,
-        confirm: Guard = lambda: None,
         segment_bytes: int | None = None,
     ) -> None:
         """`path` is that of its segments, without their numbers."""
-        self._directory, self._path, self._guard, self._confirm = directory, path, guard, confirm
+        self._directory, self._path, self._guards = directory, path, guards
         self._segment_bytes = SEGMENT_BYTES if segment_bytes is None else segment_bytes
         self._incarnation, self._shard = incarnation, shard
         self._append_lock = threading.Lock()
@@ -161,7 +173,7 @@ class Log:
         return appender.size - before
 
     def _new_segment(self) -> Appender:
-        self._guard()
+        self._guards.before_sync()
         appender = self._directory.create(self._segment_path(), [self._header().encode()])
         with self._changed:
             self._appender, self._synced_size = appender, appender.size
@@ -209,12 +221,12 @@ class Log:
             self._waiting = []
         is_done = False
         try:
-            self._guard()
+            self._guards.before_sync()
             if appender is not None:
                 appender.sync()
             elif waiting:
                 self._write_group(waiting)
-            self._confirm()
+            self._guards.after_sync()
             is_done = True
         except Exception as error:
             self._fail(error)
@@ -262,7 +274,10 @@ class Log:
     # Ends.
 
     def trim(self, covered: int) -> Collected:
-        """Delete the first segments, as far as all their records are of epochs up to `covered`."""
+        """Delete the first segments, as far as all their records are of epochs up to `covered`.
+
+        What covers them was published before: whoever has read less has claimed the directory by then.
+        """
         with self._append_lock:
             current = self._appender
             if current is not None and current.size >= _TRIMMED_BYTES and self._segment_epoch <= covered:
@@ -270,7 +285,7 @@ class Log:
                 self._new_segment()
         segments = self._first_covered(covered)
         if segments:
-            self._guard()
+            self._guards.before_deletion()
             self._directory.delete_all(segment.path for segment in segments)
             with self._changed:
                 self._segments = self._segments[len(segments) :]
@@ -386,27 +401,35 @@ def sync_log(directory: Directory, path: str) -> None:
 
 
 def scan_log(directory: Directory, path: str, covered: int) -> tuple[Pins, list[Stored]]:
-    """The segments of a log and where their records end, and the records.
+    """The segments of a log that are needed and where their records end, and the records of all segments.
 
     `covered` is the epoch up to which nothing of the log is needed: a missing segment with later records is an error.
+    The first segments are left out if nothing in them is needed: whoever wrote the log may still delete them.
     """
     pins: Pins = []
-    records: list[Stored] = []
+    segments: list[list[Stored]] = []
     for name, content in _read_segments(directory, path):
         file = LogFile(directory, name, content)
         if file.header is not None:  # else a crash while it was created
             if not _continues(directory, path, file.header, pins, covered):
-                pins, records = [], []
+                pins, segments = [], []
             own = list(file.records())
             pins.append((name, own[-1].end if own else file.start))
-            records += own
-    return pins, records
+            segments.append(own)
+    unneeded = sum(1 for _ in takewhile(lambda own: _are_covered(own, covered), segments))
+    return pins[unneeded:], [stored for own in segments for stored in own]
+
+
+def _are_covered(segment: list[Stored], covered: int) -> bool:
+    """Whether the records of a segment are all of transactions of epochs up to `covered`."""
+    kinds = (Kind.TRANSACTION, Kind.ABORT)
+    return all(stored.record.kind in kinds and stored.record.epoch <= covered for stored in segment)
 
 
 def _read_segments(directory: Directory, path: str) -> list[tuple[str, Any]]:
     """The segments of a log, with their contents.
 
-    Where there are no locks, a worker that has not noticed yet that its incarnation is over may delete some meanwhile.
+    Where there are no locks, a worker of an incarnation that is over may still delete some that are not needed.
     """
     for _ in range(_RETRIES):
         with suppress(FileNotFoundError):

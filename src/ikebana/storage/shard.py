@@ -1,7 +1,9 @@
 """A worker's side of a storage directory: its log, its batch files and its manifests.
 
 Invariants: a manifest is written only after all batch files that it mentions; a batch file is deleted only after a
-manifest that does not mention it; a segment of the log only after the manifests of all shards cover it.
+manifest that does not mention it; a segment of the log only after the manifests of all shards cover it. Between that
+manifest and the deletion, nobody else has claimed the directory, so no later incarnation needs what is deleted, however
+late that happens.
 
 Batches are written while others commit transactions. If some were logged while a piece of a batch file was written, the
 next piece waits for as long as that took, so that no more than half of the disk's time goes into batch files.
@@ -24,7 +26,7 @@ from ikebana.storage.directory import Directory
 from ikebana.storage.filesystems import open_directory
 from ikebana.storage.layout import base_path, batch_path, log_path, read_format, shard_path
 from ikebana.storage.lease import Fence, lock_file
-from ikebana.storage.log import Collected, Log
+from ikebana.storage.log import Collected, Guards, Log
 from ikebana.storage.manifests import Manifest, TableFiles, manifest_path, manifest_paths, write_manifest
 from ikebana.storage.recovery import Base, Recovery, read_base
 from ikebana.storage.transactions import TransactionLog
@@ -89,7 +91,8 @@ class Shard:
                 hint="start a new incarnation: workers are always replaced together",
             )
         path = log_path(self._incarnation, self.index)
-        log = Log(self._directory, path, self._incarnation, self.index, guard=self._fence.check)
+        guards = Guards(before_sync=self._fence.check, before_deletion=self._fence.check_now)
+        log = Log(self._directory, path, self._incarnation, self.index, guards)
         log.prepare()
         return TransactionLog(log, self.recovery.epoch)
 
@@ -137,7 +140,7 @@ class Shard:
         """
         if self.manifest is None:
             return Collected()
-        self._fence.check()
+        self._fence.check_now()  # after the manifest was published: a later incarnation has read it, or a later one
         with self._lock:
             needed = {file.path for file in (*self.manifest.files, *keep)} | self._being_written
         newest = manifest_path(self._path, self.manifest.version)

@@ -32,7 +32,7 @@ from ikebana.storage.layout import (
     log_path,
 )
 from ikebana.storage.lease import Fence, Lease
-from ikebana.storage.log import Collected, Log
+from ikebana.storage.log import Collected, Guards, Log
 from ikebana.storage.recovery import Base, Recovery, newest_base, next_base, read_manifests
 from ikebana.storage.transactions import DRIVER, TransactionLog
 
@@ -70,17 +70,18 @@ class Store:
     def _start(self, shards: int) -> None:
         directory = self._directory
         incarnation = self._lease.start(self._wait)
-        guard, confirm = Fence(directory, incarnation).check, self._lease.check
+        self._fence = Fence(directory, incarnation)
+        guards = Guards(self._fence.check, self._lease.check, self._fence.check_now)
         with no_garbage():
             base, dropped, records = next_base(directory, incarnation, shards)
         last = newest_base(directory)
         entries = {} if last is None else read_catalog(directory, catalog_path(last.incarnation))
-        self.catalog = StorageCatalog(directory, catalog_path(incarnation), incarnation, entries, guard, confirm)
+        self.catalog = StorageCatalog(directory, catalog_path(incarnation), incarnation, entries, guards)
         write_json(directory, base_path(incarnation), base.to_json())
         self._base: Base = base
         self._numbers: Iterator[int] = itertools.count((incarnation << _NUMBER_BITS) + 1)
         self.recovery = Recovery(directory, base, dropped, records)
-        log = Log(directory, log_path(incarnation, DRIVER), incarnation, DRIVER, guard=guard, confirm=confirm)
+        log = Log(directory, log_path(incarnation, DRIVER), incarnation, DRIVER, guards)
         log.prepare()  # an abort must be possible on a full disk
         self.log = TransactionLog(log, base.epoch)
 
@@ -144,6 +145,7 @@ class Store:
             self.recovery.release()
         else:
             needed |= self._base.paths
+        self._fence.check_now()  # after the manifests were read: a later incarnation has these, or later ones
         directory = self._directory
         entries = [
             entry
