@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.fs
 import pytest
 
-from ikebana.errors import FencedError
+from ikebana.errors import FencedError, StorageError
 from ikebana.storage import ArrowDirectory, Directory, LocalDirectory, Shard, Store, lease, open_directory
 from ikebana.storage.faults import FaultPoint, installed
 from tests.storage.harness import Harness, Row, recovered_rows
@@ -115,6 +115,27 @@ def test_regression_what_is_deleted_late_is_not_needed(elsewhere: Directory, wha
         DELETIONS[what](system)
     assert len(successors) == 1
     successors[0].check(system.model.rows)
+
+
+def test_regression_a_file_of_a_log_that_failed_is_not_deleted(
+    elsewhere: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store had it, but the answer was lost; the other session had read it before it was deleted."""
+    system = stored(elsewhere)
+    successors: list[Successor] = []
+    put = ArrowDirectory._put
+
+    def put_without_answer(self: ArrowDirectory, path: str, chunks: Any) -> None:
+        put(self, path, chunks)
+        if "000002/shard-0000/log" in path:
+            successors.append(Successor(system, elsewhere))
+            raise OSError("no answer")
+
+    monkeypatch.setattr(ArrowDirectory, "_put", put_without_answer)
+    expected = system.model.rows + Counter({(4, "e"): 1})
+    with pytest.raises(StorageError, match="no answer"):
+        system.transact(Counter({(4, "e"): 1}))
+    successors[0].check(expected)
 
 
 def test_segments_that_are_covered_are_no_part_of_a_base() -> None:

@@ -20,6 +20,7 @@ import json
 import struct
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -66,7 +67,12 @@ class BatchFile:
 def write_batch(directory: Directory, path: str, batch: StoredBatch, pace: Pace = at_once) -> BatchFile:
     """Write a batch as a file, which is durable on return; see `Directory.write`."""
     head, chunks = _encoded(batch)
-    directory.write(path, chunks, pace)
+    try:
+        directory.write(path, chunks, pace)
+    except StorageError:  # a part of it may be there, which nothing mentions
+        with suppress(StorageError):
+            directory.delete(path)
+        raise
     size = sum(memoryview(chunk).nbytes for chunk in chunks)
     return BatchFile(path, len(batch), size, zlib.crc32(head))
 

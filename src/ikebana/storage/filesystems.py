@@ -1,7 +1,8 @@
 """Directories in filesystems of `pyarrow.fs`, such as object stores, and the directory at any path or URI.
 
 Files are written as a whole, once, and never renamed. On object stores nobody sees a file before all of it is there; on
-other filesystems a crash may leave a part of one under its name.
+other filesystems a crash may leave a part of one under its name. A write that fails may have stored all of the file, or
+a part of it, under its name; nothing is deleted then, since others may have read it already.
 
 Requests take milliseconds there, so many files are read or deleted by several threads. Object stores have no
 directories: Arrow leaves an empty object in place of one whose last file it deletes, and nothing else depends on them.
@@ -161,12 +162,7 @@ class ArrowDirectory(Directory):
         with self._errors("write", path):
             self._make_parent(path)
             reach(FaultPoint.PUT, path)
-            try:
-                self._put(path, chunks)
-            except (OSError, pa.ArrowException):  # closing the file may have stored what there is of it
-                with suppress(OSError, pa.ArrowException):
-                    self._filesystem.delete_file(self._at(path))
-                raise
+            self._put(path, chunks)
 
     def _make_parent(self, path: str) -> None:
         """Create the directory of a file, where there are directories, or the bucket, if that is asked for."""
