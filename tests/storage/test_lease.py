@@ -245,6 +245,53 @@ def test_regression_a_driver_gives_way_to_one_that_was_only_slow(
     first.check()
 
 
+def suspend(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Let the machine have been suspended: of its clocks, only the one that counts such times has gone on."""
+    clock = time.clock_gettime
+    monkeypatch.setattr(time, "clock_gettime", lambda which: clock(which) + (seconds if which == lease._CLOCK else 0.0))
+
+
+@pytest.fixture
+def taken_over(elsewhere: Directory, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Lease, Fence]]:
+    """A driver that believes to have renewed its heartbeat just now, and a worker that believes to have looked for
+    claims just now, after another driver has claimed."""
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 1000.0)
+    monkeypatch.setattr(lease, "_FENCE_SECONDS", 1000.0)
+    first = Lease(elsewhere, "")
+    fence = Fence(elsewhere, first.start(0.0))
+    fence.check()
+    assert first._heartbeat is not None
+    first._heartbeat.stop()
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 0.1)
+    second = Lease(elsewhere, "")
+    second.start(0.0)
+    first.check()
+    fence.check()
+    yield first, fence
+    second.release()
+
+
+def test_regression_a_machine_that_was_suspended_acknowledges_nothing(
+    taken_over: tuple[Lease, Fence], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock that was used stops meanwhile, so the lease seemed to be valid after hours."""
+    first, fence = taken_over
+    suspend(monkeypatch, 1001.0)
+    with pytest.raises(FencedError, match="has expired"):
+        first.check()
+    with pytest.raises(FencedError, match="was taken over"):
+        fence.check()
+
+
+def test_regression_every_heartbeat_looks_for_later_claims(taken_over: tuple[Lease, Fence]) -> None:
+    """Only late ones did. A virtual machine that is paused may have no clock that says so."""
+    first, _ = taken_over
+    assert first._heartbeat is not None
+    first._heartbeat._renew()
+    with pytest.raises(FencedError, match="has expired"):
+        first.check()
+
+
 def test_regression_what_is_written_after_a_lease_has_expired_is_not_acknowledged(elsewhere: Directory) -> None:
     """Only transactions of workers were, and changes of the catalogue and aborts were not."""
     with Store(elsewhere, shards=1) as store:

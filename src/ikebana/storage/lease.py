@@ -12,7 +12,7 @@ when its process ends, so a storage directory can be opened at once after any de
 On other filesystems the driver renews a heartbeat. Another driver watches it, and takes over when it has not changed
 for `LEASE_SECONDS`, or at once if the lease was released. A driver that could not renew its heartbeat in
 time stops acknowledging before that: `Lease.check` raises. This is correct if the clocks of both machines
-run at about the same rate; they need not agree.
+run at about the same rate; they need not agree. Times count during which a machine was suspended.
 
 No filesystem is asked to create a file only if there is none, which Arrow cannot do. Whoever reads after a write must
 see it, as on all object stores of today; how long a write takes does not matter. So whoever wants the lease writes
@@ -20,10 +20,13 @@ first, and then looks whether somebody else has written:
 
 - Of two drivers that claim one incarnation, each sees the other's claim after `SETTLING_SECONDS`, usually; the one that
   renews its heartbeat already wins, or else the smaller random number. Each looks once more after its first heartbeat.
-- A driver that was slow, but renews its heartbeat after all, goes on only if there is no later claim by then. One that
-  claims goes on only if the heartbeat that it has watched has not changed after its claim.
+- A driver looks for later claims after each heartbeat, so one that was slow goes on only if there is none by then. One
+  that claims goes on only if the heartbeat that it has watched has not changed after its claim.
 
 If both have written before either has looked, both give way, and nothing is lost.
+
+Not guaranteed: anything if no clock of a machine goes on while it stands still, as of a virtual machine that is paused.
+Until its next heartbeat, such a driver may acknowledge what the new session has not read.
 
 Cost: `check` takes 0.2 us. A fence is checked at every sync on a local disk (2 us), and every two seconds elsewhere;
 before files are deleted, claims are listed.
@@ -57,6 +60,9 @@ _SAFE_SHARE = 0.6
 """After this share of the time of a lease without a renewal, its owner stops acknowledging."""
 
 _FENCE_SECONDS = 2.0
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""A clock that goes on while the machine is suspended: on Linux `time.monotonic` stops, on macOS this one does not."""
+
 _CLOCK_TICK_NS = 100_000_000
 """Two changes of a directory that are closer than this may have the same time."""
 
@@ -150,6 +156,11 @@ def lock_file(directory: Directory) -> LockFile | None:
 
 def _lock_path(directory: Directory) -> str | None:
     return directory.full(LOCK_FILE) if isinstance(directory, LocalDirectory) and directory.can_lock else None
+
+
+def _now() -> float:
+    """The seconds of the clock by which leases expire."""
+    return time.clock_gettime(_CLOCK)
 
 
 # The driver's side.
@@ -288,30 +299,30 @@ class _Heartbeat:
         self._directory, self._claim, self._seconds = directory, claim, seconds
         self._count, self._is_lost = 0, False
         self._stopped = threading.Event()
-        self._renewed = time.monotonic()
+        self._renewed = _now()
         self._renew()
         self._thread = threading.Thread(target=self._run, name="ikebana-storage-lease", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         interval = self._seconds / _RENEWALS
-        while not self._stopped.wait(max(0.0, self._renewed + interval - time.monotonic())) and not self._is_lost:
+        while not self._stopped.wait(max(0.0, self._renewed + interval - _now())) and not self._is_lost:
             try:
                 self._renew()
             except (StorageError, OSError):  # `check` raises if this lasts
                 self._stopped.wait(interval)
 
     def _renew(self) -> None:
-        started = time.monotonic()
+        started = _now()
         self._count += 1
         write_json(self._directory, self._claim.heartbeat_path, self._count)
-        if self._is_late:  # somebody else may have waited long enough, and claimed
-            self._is_lost = _newest_incarnation(self._directory) > self._claim.incarnation
+        if _newest_incarnation(self._directory) > self._claim.incarnation:  # somebody has waited long enough
+            self._is_lost = True
         self._renewed = started
 
     @property
     def _is_late(self) -> bool:
-        return time.monotonic() - self._renewed > _SAFE_SHARE * self._seconds
+        return _now() - self._renewed > _SAFE_SHARE * self._seconds
 
     def check(self) -> None:
         if self._is_late or self._is_lost:
@@ -341,7 +352,7 @@ class Fence:
     def __init__(self, directory: Directory, incarnation: int) -> None:
         self._directory, self._incarnation = directory, incarnation
         self._is_local = isinstance(directory, LocalDirectory) and directory.can_lock
-        self._seen: int | None = None  # the time of the last change of the directory of claims, or of the last check
+        self._seen: float | None = None  # the time of the last change of the directory of claims, or of the last check
 
     def check(self) -> None:
         """Raise if this incarnation is over. Where there are no locks, that may be noticed two seconds late."""
@@ -350,8 +361,8 @@ class Fence:
             if changed == self._seen:
                 return
         else:
-            changed = time.monotonic_ns()
-            if self._seen is not None and changed - self._seen < _FENCE_SECONDS * 1e9:
+            changed = _now()
+            if self._seen is not None and changed - self._seen < _FENCE_SECONDS:
                 return
         self.check_now()
         if not self._is_local or time.time_ns() - changed > _CLOCK_TICK_NS:
@@ -367,7 +378,7 @@ class Fence:
                 hint=f"see {self._directory.full(INCARNATIONS)} with `ikebana storage list`",
             )
 
-    def _changed(self) -> int:
+    def _changed(self) -> float:
         """When a claim was last made."""
         try:
             return os.stat(self._directory.full(CLAIMS)).st_mtime_ns
