@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ikebana.cli import main
 from ikebana.errors import CorruptionError, StorageError
-from ikebana.storage import LocalDirectory, Store, directory
+from ikebana.storage import LocalDirectory, Store, directory, log
 from ikebana.storage.directory import FileEntry
 from ikebana.storage.inspection import _check_file, _mentioned, check, describe
 from ikebana.storage.layout import FORMAT
+from tests.profiles import PROFILE
 from tests.storage.harness import Harness, recovered_rows
 from tests.storage.memory_disk import MemoryDisk
 
@@ -89,6 +91,65 @@ def test_missing_files_are_found() -> None:
     store = Store.open(LocalDirectory("/data", disk), shards=2)
     with pytest.raises(CorruptionError, match=r"lost: 1 rows of table 'rows#1'"):
         recovered_rows(store.recovery)
+
+
+class _BusyDirectory(LocalDirectory):
+    """A directory that is being used: something happens before one of the operations of whoever reads it."""
+
+    def __init__(self, disk: MemoryDisk, at: int, happen: Callable[[], None]) -> None:
+        super().__init__("/data", disk)
+        self.left, self._happen = at, happen
+
+    def _pass(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self._happen()
+
+    def read(self, path: str, *, mapped: bool = True) -> Any:
+        self._pass()
+        return super().read(path, mapped=mapped)
+
+    def files(self, path: str = "") -> list[FileEntry]:
+        self._pass()
+        return super().files(path)
+
+    def size(self, path: str) -> int | None:
+        self._pass()
+        return super().size(path)
+
+
+def busy_directory(at: int, begins_again: bool) -> _BusyDirectory:
+    """A directory whose session commits, takes a snapshot and deletes what is not needed any more, meanwhile."""
+    disk = MemoryDisk()
+    system = small_storage(lambda: LocalDirectory("/data", disk))
+
+    def use() -> None:
+        if begins_again:
+            system.reopen(2)
+        system.transact(Counter({(6, "g"): 1, (7, "h"): 1}))
+        for shard in range(2):
+            system.snapshot(shard)
+            system.collect(shard)
+        system.trim()
+        system.compact()
+        system.collect_old()
+
+    return _BusyDirectory(disk, at, use)
+
+
+@pytest.mark.parametrize("begins_again", [False, True])
+def test_regression_nothing_is_damaged_that_a_session_deletes_meanwhile(
+    begins_again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was deleted after a list of files, or a manifest that mentions it, had been read seemed to be missing."""
+    monkeypatch.setattr(log, "SEGMENT_BYTES", 1)  # each record has a file of its own
+    for inspect in (lambda directory: check(directory) == [], describe):
+        at, is_over = 1, False
+        while not is_over:
+            directory = busy_directory(at, begins_again)
+            assert inspect(directory), at
+            at, is_over = at + (2 if PROFILE == "quick" else 1), directory.left > 0
+        assert at > 30
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """Inspection of storage directories: whether every stored byte is as it was written, and what there is.
 
-Both read a storage directory without opening it, so they may run while a session uses it; files that the session
-deletes meanwhile are left out. `check` reads every file.
+Both read a storage directory without opening it, so they may run while a session uses it. Files that the session
+deletes meanwhile are left out: a file that is gone is no damage by itself, and what needs several files is read again
+if one of them is missing, since what named it may be gone as well. `check` reads every file.
 
 Not guaranteed: that `check` finds a file that was deleted, if it was the last segment of a log or the newest manifest.
 """
@@ -12,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ikebana.errors import CorruptionError
 from ikebana.storage.batch_files import BatchFile, verify_batch_file
@@ -35,6 +36,11 @@ from ikebana.storage.records import Kind, LogFile
 from ikebana.storage.recovery import Base, check_rows, newest_base, read_base, read_manifests
 from ikebana.storage.transactions import DRIVER, note_of
 
+T = TypeVar("T")
+
+_ATTEMPTS = 10
+"""How often files are read again that a session deletes meanwhile."""
+
 _LOG_FILE = re.compile(r".*/(log-\d{6}|journal-\d{6}-\d{6})")
 
 
@@ -55,15 +61,34 @@ def check(place: Any, on_file: Callable[[FileEntry], None] = lambda entry: None)
         read_format(directory)
     mentioned: dict[str, tuple[str, BatchFile]] = {}
     with _Catching(damages):
-        mentioned = _mentioned(directory)
+        mentioned = _lasting(_mentioned, directory)
     for entry in directory.files():
         on_file(entry)
-        with _Catching(damages):
+        found: list[Damage] = []
+        with _Catching(found):
             _check_file(directory, entry, mentioned)
+        if found and directory.size(entry.path) is not None:
+            damages += found
     for check_whole in (_check_logs, _check_catalog, _check_mentioned):
         with _Catching(damages):
-            check_whole(directory)
+            _lasting(check_whole, directory)
     return list({(damage.path, damage.lost): damage for damage in damages}.values())
+
+
+def _lasting(read: Callable[[Directory], T], directory: Directory) -> T:
+    """What a function returns, or the damage that it finds twice in a row.
+
+    A session may delete a file after this function has read that it is needed; the next time, it is not.
+    """
+    problem = None
+    for _ in range(_ATTEMPTS):
+        try:
+            return read(directory)
+        except (CorruptionError, FileNotFoundError) as error:
+            if str(error) == problem:
+                raise
+            problem = str(error)
+    return read(directory)
 
 
 class _Catching:
@@ -206,7 +231,10 @@ class StorageDescription:
 
 def describe(place: Any) -> StorageDescription:
     """What there is in a storage directory."""
-    directory = open_directory(place)
+    return _lasting(_describe, open_directory(place))
+
+
+def _describe(directory: Directory) -> StorageDescription:
     root: Any = read_format(directory)
     claims, base, files = read_claims(directory), newest_base(directory), directory.files()
     return StorageDescription(
