@@ -6,6 +6,6 @@ lane; `spaces` and `spill_files` are where both are, in memory or in mapped file
 and the value of an arrangement; `bad_rows` finds the rows for which a function raises.
 """
 
-from ikebana.encoding.schema import Schema
+from ikebana.encoding.schema import HASHING, Schema
 
-__all__ = ["Schema"]
+__all__ = ["HASHING", "Schema"]

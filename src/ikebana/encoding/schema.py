@@ -33,6 +33,10 @@ from ikebana.encoding import canonical, columns, payload
 from ikebana.encoding.lanes import Lane, constant
 from ikebana.errors import SchemaError
 
+HASHING = 1
+"""The version of how values become lanes, and lanes shards. Batches and logs are stored by it, so a change of the hash
+functions, of the bits of a lane or of `shard_rows` is a new version, and needs a way to read rows of the old ones."""
+
 _CACHED_TUPLES = 256
 """A schema caches the schemas with other values for at most this many tuples of fields."""
 

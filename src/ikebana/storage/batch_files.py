@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ikebana.encoding import Schema
+from ikebana.encoding import HASHING, Schema
 from ikebana.encoding.lanes import Array, constant_diffs, is_constant
 from ikebana.encoding.payload import Payload
 from ikebana.errors import CorruptionError, StorageError
@@ -41,6 +41,9 @@ from ikebana.trace.description import Description
 from ikebana.trace.updates import Updates
 
 FORMAT = 1
+
+_FIRST_HASHING = 1
+"""What was used before its version was stored."""
 
 _MAGIC = b"IKEBBAT1"
 _PREFIX = struct.Struct("<8sII")
@@ -147,6 +150,7 @@ def _header(batch: StoredBatch, sections: list[dict[str, Any]]) -> bytes:
     description = batch.description
     fields = {
         "format": FORMAT,
+        "hashing": HASHING,
         "schema": encode_schema(batch.schema),
         "lower": list(description.lower),
         "upper": list(description.upper),
@@ -199,6 +203,17 @@ def verify_batch_file(directory: Directory, path: str, file: BatchFile | None, t
     _Reader(directory, path, file, table).verify()
 
 
+def check_hashing(directory: Directory, header: dict[str, Any]) -> None:
+    """Raise if a file has rows whose lanes or shards another version of ikebana has computed in another way."""
+    hashing = header.get("hashing", _FIRST_HASHING)
+    if hashing != HASHING:
+        raise StorageError(
+            f"the rows in the storage directory {directory.uri} are hashed in an unknown way",
+            detail=f"they have version {hashing}, and this version of ikebana would not find them by version {HASHING}",
+            hint="open the storage directory with the version of ikebana that wrote it, or a later one",
+        )
+
+
 class _Reader:
     """Reads one file, and knows what to say if it is damaged."""
 
@@ -245,6 +260,7 @@ class _Reader:
                 f"the batch file {self._directory.full(self._path)} has the unknown format {header['format']}",
                 hint="open the storage directory with the version of ikebana that wrote it, or a later one",
             )
+        check_hashing(self._directory, header)
         return header, _PREFIX.size + length
 
     def _verify(self, content: pa.Buffer, sections: list[dict[str, Any]], start: int) -> None:

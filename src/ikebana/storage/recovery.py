@@ -29,7 +29,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ikebana.storage.batch_files import BatchFile, read_batch
+from ikebana.encoding import HASHING
+from ikebana.storage.batch_files import BatchFile, check_hashing, read_batch
 from ikebana.storage.directory import Directory
 from ikebana.storage.files import TORN, read_json
 from ikebana.storage.garbage import no_garbage
@@ -116,6 +117,7 @@ class Base:
             "sources": [source.to_json() for source in self.sources],
             "uncommitted": sorted(self.uncommitted),
             "started_us": self.started_us,
+            "hashing": HASHING,
         }
 
     @staticmethod
@@ -134,7 +136,10 @@ def read_base(directory: Directory, incarnation: int) -> Base | None:
     """The base of an incarnation; None if it was not written completely."""
     path = base_path(incarnation)
     fields = read_json(directory, path, f"what incarnation {incarnation} consists of")
-    return None if fields is TORN else Base.from_json(fields)
+    if fields is TORN:
+        return None
+    check_hashing(directory, fields)
+    return Base.from_json(fields)
 
 
 def newest_base(directory: Directory) -> Base | None:
