@@ -82,7 +82,8 @@ MOST_RESTARTS = 8
 """How often the programs of several workers start again for lack of room, before they leave a sweep to visits."""
 
 MOST_INPUT_ROWS = 1 << 12
-"""Sweeps with more rows of input than this are done by visits: they would write more than memtables have room for."""
+"""With more rows than this for each input that changes, visits are faster: a program takes time for each row, visits
+also for each operator that an input reaches."""
 
 FAILED, READY, LACKS_ROOM, TOO_LARGE = None, True, False, "groups are too large"
 
@@ -365,13 +366,13 @@ class Program:
         return status == opcodes.FULL and self._reads_groups
 
     def _observe(self, workspace: Workspace, given: Sequence[int], least: int = 0) -> None:
-        """Note how many rows are in the registers, at least `least` if the program could not be completed.
+        """Note how many rows are in a register, at least `least` if the program could not be completed.
 
         `given` are the rows of each input.
         """
         if self._growth is not None and sum(given) > self._always_few:
             counts = workspace.counts[1 : self._counts]
-            self._growth.observe(given, max(int(counts.sum()), least))
+            self._growth.observe(given, max(counts.sum() / max(np.count_nonzero(counts), 1), least))
             self._peak = max(int(counts.max()), PEAK_KEPT * self._peak)
             while self._room >= 2 * LEAST_ROOM and self._room >= 2 * SPARE_ROOM * self._peak and not least:
                 self._room //= 2  # it has not been needed for a while
@@ -505,11 +506,12 @@ class Program:
             inputs += [(part, register) for part in parts]
         return inputs if self._are_few(given) else None
 
-    def _are_few(self, given: Sequence[int]) -> bool:
+    def _are_few(self, given: list[int]) -> bool:
         """Whether a program should process so many rows of each input."""
         if FUSE != "small":
             return sum(given) <= self._most_room
-        return sum(given) <= MOST_INPUT_ROWS and (self._growth is None or self._growth.are_few(given))
+        changed = len(given) - given.count(0)
+        return sum(given) <= MOST_INPUT_ROWS * changed and (self._growth is None or self._growth.are_few(given))
 
     def _batches(self, workspace: Workspace, index: IndexRegister, epoch: int) -> list[StoredBatch]:
         """The fresh rows of an arrangement, if there are any, as batches."""
