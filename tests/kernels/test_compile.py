@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numba
@@ -41,10 +42,10 @@ assert "hash_bytes" in KERNELS and "merge_rows" not in KERNELS, "a call loads th
 SOURCES = str(Path(ikebana.__file__).parents[1])
 
 
-def import_kernels(statements: str, cache: Path, elsewhere: Path) -> tuple[dict[str, list[int]], str]:
+def import_kernels(statements: str, cache: Path, elsewhere: Path, **settings: str) -> tuple[dict[str, list[int]], str]:
     """Import the kernels in a process of its own: each one's cache hits and misses, and what it printed."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
-    environment |= {"IKEBANA_KERNEL_CACHE": str(cache), "PYTHONPATH": SOURCES}
+    environment |= {"IKEBANA_KERNEL_CACHE": str(cache), "PYTHONPATH": SOURCES} | settings
     command = [sys.executable, "-c", IMPORT.format(kernels=statements), str(elsewhere)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -68,6 +69,47 @@ def test_the_first_import_compiles_and_the_next_ones_load(tmp_path: Path, statem
     assert message == ""
     assert files == {path: path.stat().st_mtime_ns for path in cache.rglob("*.nb?")}
     assert not elsewhere.exists(), "nothing is kept where others keep theirs"
+
+
+def test_kernels_for_another_processor_are_compiled_again(tmp_path: Path) -> None:
+    """As where an image was warmed on one kind of machine and starts on another."""
+    import_kernels(FEW, tmp_path, tmp_path / "elsewhere", NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")
+    compiled, message = import_kernels(FEW, tmp_path, tmp_path / "elsewhere")
+    assert set(map(tuple, compiled.values())) == {(0, 1)}
+    assert message.startswith("ikebana: compiling")
+    assert len(list(tmp_path.glob("kernels-*"))) == 2
+
+
+def new_cache_directory() -> Path:
+    """The directory of a process that starts now."""
+    return cache.cache_directory.__wrapped__()
+
+
+def test_a_directory_that_is_not_writable_is_used_if_it_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in an image that was warmed by its owner and runs as another user."""
+    monkeypatch.setenv("IKEBANA_KERNEL_CACHE", str(tmp_path / "image"))
+    image = new_cache_directory()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(cache, "_is_writable", lambda directory: tmp_path / "home" in directory.parents)
+    assert new_cache_directory() == tmp_path / "home" / "ikebana" / image.name
+    (image / cache._COMPLETE).touch()
+    assert new_cache_directory() == image
+
+
+def test_directories_that_nobody_uses_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("kernels-own", "kernels-recent", "kernels-old", "classes-old")
+    month = cache.UNUSED_DAYS * 24 * 3600
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "complete").touch()
+        for path in (tmp_path / name / "complete", tmp_path / name):
+            os.utime(path, (time.time() - month - 60,) * 2)
+    os.utime(tmp_path / "kernels-recent" / "complete", (time.time() - month + 60,) * 2)
+    monkeypatch.setattr(cache, "cache_directory", lambda: tmp_path / "kernels-own")
+    cache.delete_unused()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(set(names) - {"kernels-old"})
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from ikebana.kernels.cache import is_complete, mark_complete
+from ikebana.kernels.cache import delete_unused, is_complete, mark_complete
 
 MODULES = {
     "accumulate": ("accumulate_rows", "add_by_group", "sum_ranges"),
@@ -53,6 +53,8 @@ def load() -> int:
     compiled: int = compiler.compile_declared()
     if compiler.is_compiled():
         mark_complete()
+    if compiled:
+        delete_unused()
     return compiled
 
 

@@ -10,11 +10,10 @@ stride and read-only, so that it accepts views of Arrow buffers and *constant la
 rows) without a copy and without a second specialisation.
 
 Guarantees. Compilation happens once per machine, CPU and version of the sources of this package: the cache is in the
-user's cache directory under a digest of the sources (`ikebana.kernels.cache`). A process that finds the cache compiles
-nothing. Other processes report the compilation on standard error before it begins and when it is complete. Processes
-that start at the same time may both compile; neither reads an incomplete file. Directories that are not writable are
-skipped. Set `IKEBANA_KERNEL_CACHE` to store the cache elsewhere, `NUMBA_DISABLE_JIT=1` to run the kernels as plain
-Python.
+user's cache directory under a digest of the sources (`ikebana.kernels.cache`). A process that finds the cache
+compiles nothing. Other processes report the compilation on standard error before it begins and when it is complete.
+Processes that start at the same time may both compile; neither reads an incomplete file. Set `IKEBANA_KERNEL_CACHE`
+to store the cache elsewhere, `NUMBA_DISABLE_JIT=1` to run the kernels as plain Python.
 """
 
 from __future__ import annotations
