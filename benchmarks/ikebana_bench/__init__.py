@@ -25,6 +25,7 @@
     program_analysis   `program-analysis` and `program-analysis-interactive`, on the graphs of `program_graphs`
     durability `durability`: commits with storage, and coming back
     healing    `healing`: the time until answers come again after the death of a worker
+    first_answer   `first-answer`: new views over large tables, on Spark
     ingest     `ingest-load`, `ingest-follow`, `ingest-insert` and `ingest-latency`, on Spark
     tpch       TPC-H: `tpch-verify`, `tpch-install`, `tpch-interactive`, `tpch-rates` and `tpch-batch`
 
@@ -39,6 +40,7 @@ from ikebana_bench.counts import CountClosedLoop, CountOpenLoop, Scaling
 from ikebana_bench.datalog import Datalog, DatalogInteractive
 from ikebana_bench.durability import Durability
 from ikebana_bench.fan_in import FanIn
+from ikebana_bench.first_answer import FirstAnswer
 from ikebana_bench.floor import SortFloor
 from ikebana_bench.graph_batch import GraphBatch
 from ikebana_bench.graph_interactive import GraphInteractive
@@ -84,6 +86,7 @@ SCENARIOS: tuple[type[AnyScenario], ...] = (
     ProgramAnalysisInteractive,
     Durability,
     Healing,
+    FirstAnswer,
     IngestLoad,
     IngestFollow,
     IngestInsert,

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 KEYS = {name: schemas.KEYS[name] for name in ("orders", "lineitem")}
 SUMMED = {"orders": "o_totalprice", "lineitem": "l_extendedprice"}
 
-LOAD_TARGET_PER_S = {"orders": 1e6}
+LOAD_TARGET_PER_S = {"orders": 1.2e6}
 """Target for the rows per second of a load on two cores, including Spark's own work."""
 
 LATENCY_TARGET_MS = {("alone", 1): 2.0, ("alone", 10_000): 25.0, ("together", 1): 6.0, ("together", 10_000): 100.0}
@@ -128,7 +128,9 @@ class IngestLoad(Scenario[LoadParameters]):
     """Load a DataFrame into a keyed table."""
 
     name = "ingest-load"
-    claim = "Spark's tasks load tables into the workers at a million rows per second; no rows pass through the driver."
+    claim = (
+        "Spark's tasks load tables into the workers at over a million rows per second; no rows pass through the driver."
+    )
     paper = "§6.1 (loading)"
     parameters = LoadParameters
 

@@ -24,6 +24,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ikebana.cluster.launch import WORKER_MODULE
 from ikebana.cluster.processes import Processes
 from ikebana.engine import Engine
 from ikebana_bench.measure import Series
@@ -145,10 +146,11 @@ def settled(engine: Engine) -> int:
 
 
 def processes(engine: Engine) -> list[psutil.Process]:
-    """Return the processes of the workers."""
+    """Return the processes of the workers; on Spark, all descendants of this process that are workers."""
     cluster = engine.cluster
-    assert isinstance(cluster, Processes)
-    return [psutil.Process(pid) for pid in cluster.pids]
+    if isinstance(cluster, Processes):
+        return [psutil.Process(pid) for pid in cluster.pids]
+    return [child for child in psutil.Process().children(recursive=True) if WORKER_MODULE in child.cmdline()]
 
 
 def cpu_seconds(engine: Engine) -> float:

@@ -80,6 +80,13 @@ class TestOnSpark:
         assert spark.conf.get("spark.sql.shuffle.partitions") == partitions
         assert not spark.streams.active
 
+    def test_first_answer(self, spark: SparkSession, tmp_path: Path) -> None:
+        status, document = run(["first-answer", "--rows=2_000", "--workers=2"], tmp_path)
+        assert (status, document["verified"]) == (0, True)
+        results = document["results"]
+        assert {"first_s", "indexed_s", "attached_s", "spark_s", "resident_over_held_ratio"} <= results.keys()
+        assert not spark.catalog.listTables(), "the benchmark leaves no temporary views"
+
     def test_wrong_sums_do_not_pass(self, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(ingest.Events, "sums", lambda self, least=0: {0: 1})
         status, document = run([*INSERT, "--largest=1"], tmp_path)
