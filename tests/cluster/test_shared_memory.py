@@ -316,7 +316,8 @@ def large(cluster: Processes, name: str) -> int:
 
 def shared_files() -> set[str]:
     """The files in shared memory; folders there are those of other tests."""
-    return {path.name for path in Path("/dev/shm").iterdir() if not path.is_dir()}
+    with os.scandir("/dev/shm") as entries:  # whose types are known even if they are deleted meanwhile
+        return {entry.name for entry in entries if not entry.is_dir()}
 
 
 def test_clusters_on_one_host_share_memory_and_leave_nothing() -> None:
@@ -327,7 +328,7 @@ def test_clusters_on_one_host_share_memory_and_leave_nothing() -> None:
         assert held_here() > before
         ours = [f"/proc/{pid}/maps" for pid in cluster.pids]
         assert all("memfd:ikebana" in Path(path).read_text() for path in ours)
-    assert held_here() <= before and shared_files() == files
+    assert held_here() <= before and shared_files() <= files
 
 
 def test_idle_clusters_release_memory() -> None:
@@ -372,7 +373,7 @@ if __name__ == "__main__":
 
 
 def test_a_killed_driver_leaves_nothing_at_all() -> None:
-    files = set(os.listdir("/dev/shm"))
+    files = shared_files()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     driver = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(DRIVER)], stdout=subprocess.PIPE, env=environment, text=True
@@ -383,7 +384,7 @@ def test_a_killed_driver_leaves_nothing_at_all() -> None:
     driver.wait(SOON)
     driver.communicate()
     assert len(pids) == 2 and within(SOON, lambda: not any(map(is_running, pids)))
-    assert set(os.listdir("/dev/shm")) == files  # anonymous memory disappears with the processes
+    assert shared_files() <= files  # anonymous memory disappears with the processes
 
 
 @pytest.mark.parametrize("failures", [1, 2, 5])
