@@ -61,7 +61,7 @@ class Result:
         """
         self.name, self.dataflow, self.plan, self.kind = name, dataflow, plan, kind
         self._coordinator, self._dropped = coordinator, False
-        self._holds: weakref.WeakSet[HeldEpoch] = weakref.WeakSet()
+        self._holds: list[weakref.ref[HeldEpoch]] = []  # a tenth of the memory of a weak set
         self._checked_epoch = -1  # an epoch at which no worker has errors
         self.retention: Retention | None = None
         """The history that is kept, if `retain` was called."""
@@ -276,7 +276,7 @@ class Result:
         """Keep the last closed epoch and all later ones readable until the block ends: `with view.hold() as held:`."""
         self.check_not_dropped()
         held = HeldEpoch(self, self._coordinator, timeout)
-        self._holds.add(held)
+        self._holds.append(weakref.ref(held, self._holds.remove))
         return held
 
     def retain(self, after: str | timedelta | None, limit: int | None = None, *, since: int | None = None) -> None:
@@ -299,7 +299,8 @@ class Result:
 
     def held_epochs(self) -> list[int]:
         """Return the epochs that are held with `hold`, in order."""
-        return sorted(held.epoch for held in list(self._holds) if held.is_active)
+        holds = [reference() for reference in list(self._holds)]
+        return sorted(held.epoch for held in holds if held is not None and held.is_active)
 
     def check_not_dropped(self) -> None:
         """Raise if the view was dropped."""

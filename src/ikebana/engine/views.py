@@ -71,7 +71,7 @@ class View(Result):
         """
         super().__init__(coordinator, name, plan, dataflow, kind)
         self.uses, self._retire, self._maintenance = uses, retire, maintenance
-        self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
+        self._subscriptions: dict[int, weakref.ref[Subscription]] = {}  # by identity
         self._binding_group: SubscriptionGroup | None = None  # of the subscriptions to single bindings
         self._indexes: dict[tuple[str, ...], tuple[Use, LookupIndex]] = {}  # for look-ups, by columns
 
@@ -165,7 +165,7 @@ class View(Result):
         if name is not None:
             options = {"timeout": timeout, "backlog": backlog, "backlog_bytes": backlog_bytes}
             named = self._named_changes(name, since, retain, retain_bytes, **options)
-            self._subscriptions.add(named)
+            self._remember(named)
             return named
         group = None if binding is None else self._group_of_bindings()
         with self._coordinator.lock:
@@ -181,8 +181,12 @@ class View(Result):
                 binding=binding,
                 group=group,
             )
-        self._subscriptions.add(subscription)
+        self._remember(subscription)
         return subscription
+
+    def _remember(self, subscription: Subscription) -> None:
+        subscriptions, key = self._subscriptions, id(subscription)
+        subscriptions[key] = weakref.ref(subscription, lambda _: subscriptions.pop(key, None))
 
     def _named_changes(
         self, name: str, since: Since, retain: str | timedelta | None, retain_bytes: int | None, **options: Any
@@ -262,5 +266,7 @@ class View(Result):
 
     def end_changes(self) -> None:
         """End all subscriptions, including iterators over changes."""
-        for subscription in list(self._subscriptions):
-            subscription.close()
+        for reference in list(self._subscriptions.values()):
+            subscription = reference()
+            if subscription is not None:
+                subscription.close()

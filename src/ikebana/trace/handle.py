@@ -15,7 +15,6 @@ Not guaranteed: anything under concurrent use. A trace belongs to one worker and
 from __future__ import annotations
 
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable
 from functools import reduce
 from typing import Self
@@ -299,7 +298,7 @@ class BatchQueue:
         self.name, self._wrap = trace.name, wrap
         self.history = [wrap(wrap_history(batch)) for batch in trace.spine.batches()]
         self.upper = trace.spine.upper
-        self.waiting: deque[Batch] = deque()
+        self.waiting: list[Batch] = []
         """The batches that were added since the last call of `take`, as they were added."""
         self.on_push: Callable[[], None] | None = None  # called for every batch that is not empty
         trace.follow(self)
