@@ -13,6 +13,7 @@ from ikebana.trace import memtable
 from tests.dataflow.harness import cluster_of
 
 
+@pytest.mark.usefixtures("small_sweeps_are_programs")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_programs_do_not_write_beyond_memtables(workers: int) -> None:
     with patch.object(memtable, "GUARDS", 8), patch.object(program, "CHECKS_BOUNDS", True), Engine(workers) as engine:
