@@ -120,3 +120,20 @@ def test_oracle_tails_that_fail() -> None:
                     counts = Counter(k for k, _ in groups)
                     assert read(view) == {row: 1 for row in Counter(counts.values()).items()}
         assert counted[False] and not counted[True]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_regression_a_tail_that_reads_a_table_without_changes_failed(workers: int) -> None:
+    """The table is imported with its rows. Later sweeps took these for changes, which programs cannot read."""
+    after_imports = patch.object(Tails, "cut", 2)
+    with cut_at_random(1) as counted, after_imports, fused("always"), Engine(workers=workers) as engine:
+        pairs, table = pairs_of(engine), pairs_of(engine, "table")
+        push(table, Counter({(number, -number): 1 for number in range(4)}))
+        engine.advance()
+        view = engine.install("view", pairs.join(table.select(k="k", w="v"), on="k").count("w"))
+        assert read(view) == {}
+        for number in range(8):
+            push(pairs, Counter({(number % 4, number): 1}))
+            engine.advance()
+            assert read(view) == {(-k, 1 + (number - k) // 4): 1 for k in range(min(number + 1, 4))}
+    assert counted[True] and not counted[False]

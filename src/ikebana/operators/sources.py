@@ -264,7 +264,7 @@ class ImportedArrangement(Source[Arranged]):
     def visit(self, span: Span) -> None:
         """Give the batches at the epochs of this sweep, the history first."""
         self._take()
-        self.out.replayed, all_waiting = not self._has_replayed, self._waiting
+        self.out.replayed, all_waiting = self._must_replay, self._waiting
         if not self._has_replayed:
             self._has_replayed = True
             all_waiting = [*self._queue.history, *self._waiting]

@@ -245,7 +245,7 @@ class Arranged:
 
     def clear(self) -> None:
         """No batches in this visit."""
-        self.fresh = []
+        self.fresh, self.replayed = [], False
 
     def seen_through(self, view: BatchView, schema: Schema | None = None, dimensions: int | None = None) -> Arranged:
         """The same trace under a further view; the producer sets `fresh`."""

@@ -52,10 +52,12 @@ class TimedRows(ABC):
         return self if len(rows) == len(self) else self.take(rows)
 
     def at_times(self, flags: Array) -> Self:
-        """Return the rows whose time is flagged in the table."""
+        """Return the rows whose time is flagged in the table, with a table that has only such times."""
         if flags.all():
             return self
-        return self.where(flags[self.tix]) if flags.any() else self.take(NO_ROWS)
+        if not flags.any():
+            return self.take(NO_ROWS)
+        return self.where(flags[self.tix])._with_flagged_times(flags)
 
     def with_times(self, times: Lane) -> Self:
         """Return the same rows with the times of the table replaced, one by one, by `times`."""
@@ -70,12 +72,14 @@ class TimedRows(ABC):
             return self
         used = np.zeros(len(self.times), bool)
         used[self.tix] = True
-        if used.all():
-            return self
-        positions = (np.cumsum(used) - 1).astype(np.int32)
-        is_constant = np.count_nonzero(used) <= 1
-        tix = constant(0, len(self), np.int32) if is_constant else positions[self.tix]
-        return self._with(times=self.times[used], tix=tix)
+        return self if used.all() else self._with_flagged_times(used)
+
+    def _with_flagged_times(self, flags: Array) -> Self:
+        """Return the same rows, all of them at flagged times, with a table that has only these times."""
+        kept = np.flatnonzero(flags)
+        positions = (np.cumsum(flags) - 1).astype(np.int32)
+        tix = constant(0, len(self), np.int32) if len(kept) <= 1 else positions[self.tix]
+        return self._with(times=self.times[kept], tix=tix)
 
     def _with(self, **values: Any) -> Self:
         """Return a copy with some fields replaced, like `dataclasses.replace` but three times as fast."""
