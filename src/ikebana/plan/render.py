@@ -5,7 +5,8 @@ so what is used twice is computed once. Operators are added to the scope that th
 after the operators that they read from.
 
 Arrangements that another dataflow maintains are imported rather than built. `RenderContext` finds them, and supplies
-the exchanges between workers: rendering itself knows nothing about workers.
+the exchanges between workers: rendering itself knows nothing about workers, but where rows need no exchange
+(`ikebana.plan.placement`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from ikebana.operators.reduce_sums import ReduceSums, can_reduce_sums
 from ikebana.operators.row_errors import ErrorLog
 from ikebana.operators.streams import Arranged, Stream
 from ikebana.plan import ir
+from ikebana.plan.placement import PlacedNodes
 from ikebana.plan.reachability import AfterStartSignal, AnySignal, JoinSignal, LookupSignal, Signal
 from ikebana.plan.scopes import LoopScope, Scope
 from ikebana.plan.sharing import is_only_indexed
@@ -74,6 +76,7 @@ class Renderer:
         self._loops: dict[str, LoopScope] = {}
         self._variables: dict[str, loops.Variable] = {}
         self._inputs: dict[str, sources.InputSource | ir.Node] = {}
+        self._placed = PlacedNodes()
         self._signals: dict[str, Signal] = {}
         self._source_signals: list[Signal] = []
         self._derived_signals: list[Signal] = []  # each after the signals that it is derived from
@@ -215,7 +218,7 @@ class Renderer:
             node.schema,
             node.result,
             strict=node.strict,
-            exchange=self._context.exchange(node),
+            exchange=self._exchange(node),
         )
         return self._add(node, operator)
 
@@ -237,6 +240,12 @@ class Renderer:
         )
         return self._add(node, operator)
 
+    def _exchange(self, node: ir.Arrange | ir.Lookup) -> Exchange | None:
+        """The channel by which the rows of a node's source come to their owners; None if they are with them."""
+        if self._context.workers > 1 and self._placed.is_placed(node.source, node.schema.key):
+            return None
+        return self._context.exchange(node)
+
     # Arrangements.
 
     def _arrange(self, node: ir.Arrange) -> Arranged:
@@ -249,7 +258,7 @@ class Renderer:
             name=f"by {', '.join(node.key)}",
             effort=self._context.effort,
             spill=self._context.spill,
-            exchange=self._context.exchange(node),
+            exchange=self._exchange(node),
         )
         return self._add_maintainer(node, operator)
 
