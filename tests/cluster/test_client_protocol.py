@@ -96,7 +96,7 @@ def test_cancellations_and_refusals_survive() -> None:
         messages.Retire("view"),
         messages.DropTable("people"),
         messages.Status(),
-        messages.Commit(5, 8, 4),
+        messages.Commit(((5, 7),), 4),
         Read("view", (8,), None, wait=True),  # without a hold
         Read("view", (8,), 3),
         Read("view", (8,), 3, wait=True, keys={"k": [1]}),

@@ -67,7 +67,7 @@ COMMANDS = {
     "keep history": messages.KeepHistory(4),
     "stage": messages.Stage(5, "people", ("driver", 1), 0, changes(4).columns, np.array([0, 1, 2, 0], np.int8)),
     "stage many": messages.Stage(5, "people", 3, 1, changes(MANY).columns, 0),
-    "commit": messages.Commit(5, 8, 4),
+    "commit": messages.Commit(((5, 7), (6, 9)), 4, ("people",)),
     "abort": messages.Abort(5, 6),
     "subscribe": messages.Subscribe(9, "view", 3, True, 16, 1 << 20, 1000, 1 << 30),
     "resume": messages.Resume(9, 16, 1 << 20),
@@ -88,7 +88,7 @@ CALLS = {
     "read": protocol.Ask(2, messages.Read("view", (3, 0))),
     "check": protocol.Ask(4, messages.Check(5, (("people", ((("driver", 1), 0), (3, 1))),))),
     "check and commit": protocol.Ask(
-        4, messages.CheckAndCommit(messages.Check(5, (("people", ((3, 1),)),)), messages.Commit(5, 9, 4))
+        4, messages.CheckAndCommit(messages.Check(5, (("people", ((3, 1),)),)), messages.Commit(((5, 8),), 4))
     ),
     "replies": [protocol.Response(4, messages.RowsOfKeys(3, updates(4).to_table(), Counter())), protocol.Response(5)],
     "status": protocol.Ask(5, messages.Status()),

@@ -155,7 +155,9 @@ def test_only_the_same_columns_are_found(place: Path) -> None:
         assert len(rows.records_of(7, columns, 0)) > 1
         assert rows.records_of(7, columns[::-1], 0) == rows.records_of(7, columns[:1], 0) == ()
         assert rows.records_of(8, columns, 0) == ()
-        rows.end(1, oldest=8)
+        rows.forget(7)
+        assert rows.records_of(7, columns, 0)
+        rows.forget(8)
         assert rows.records_of(7, columns, 0) == ()
         rows.add(9, "t#1", FIELDS, (columns[0].slice(0, 10), columns[1].slice(0, 10)))
         assert not rows._open

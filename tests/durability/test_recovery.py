@@ -262,15 +262,15 @@ def test_threads_share_syncs(workers: int, place: Place) -> None:
             assert rows(other, "t") == expected_rows and other.epoch == engine.epoch
 
 
-def test_workers_are_told_of_a_group_of_commits_by_one_message(place: Path) -> None:
+def test_workers_are_told_of_a_group_of_commits_by_one_command(place: Path) -> None:
     with filled(place) as engine:
-        coordinator, commits, is_held = engine.coordinator, engine.coordinator.durable_commits, list[bool]()
+        coordinator, commits, told = engine.coordinator, engine.coordinator.durable_commits, list[Commit]()
         assert commits is not None
         send = coordinator.send
 
         def watched(command: Any, *arguments: Any, hold: bool = False) -> None:
             if isinstance(command, Commit):
-                is_held.append(hold)
+                told.append(command)
             send(command, *arguments, hold=hold)
 
         def release() -> None:
@@ -285,7 +285,9 @@ def test_workers_are_told_of_a_group_of_commits_by_one_message(place: Path) -> N
             errors = by_threads(8, lambda number: engine.tables["t"].insert({"k": [number], "v": [0]}))
         releasing.join()
         assert [type(error) for error in errors] == [ChangeError]  # there was a row with the key 0
-        assert is_held == [True] * 6 + [False]
+        (commit,) = told
+        epochs = [epoch for _, epoch in commit.transactions]
+        assert len(set(epochs)) == 7 and epochs == sorted(epochs) and engine.epoch == epochs[-1] + 1
         assert rows(engine, "t") == {(k, 0): 1 for k in range(8)}
 
 

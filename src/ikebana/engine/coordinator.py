@@ -295,7 +295,7 @@ class Coordinator:
                 raise
             with defer_interrupts():
                 epoch = self.epoch
-                self.apply(transaction, epoch, parts)
+                self.apply([(transaction, epoch)], changed_tables(parts))
             return epoch
 
     def _commit_on(self, worker: int, check: Check) -> int:
@@ -305,7 +305,7 @@ class Coordinator:
         so that the workers agree on it.
         """
         transaction, epoch = check.transaction, self.epoch
-        commit = Commit(transaction, epoch + 1, self._oldest_without(transaction), _changed(check.parts))
+        commit = Commit(((transaction, epoch),), self._oldest_without([transaction]), changed_tables(check.parts))
         try:
             error = problem_error(self.ask_once(CheckAndCommit(check, commit), worker, self.cluster))
             if error is not None:
@@ -328,16 +328,16 @@ class Coordinator:
                 self.advance()
             raise
 
-    def apply(self, transaction: int, epoch: int, parts: Any, *, hold: bool = False) -> None:
-        """Apply a transaction that was checked for an epoch, and close that epoch; the lock is held.
+    def apply(self, transactions: Sequence[tuple[int, int]], changed: tuple[str, ...]) -> None:
+        """Apply transactions, each at the epoch for which it was checked, and close these epochs; the lock is held.
 
-        `parts` are as for `commit`. With `hold`, workers may be told only together with the next command.
+        `transactions` are pairs of transaction and epoch, in order, and `changed` are the tables that they change.
         """
         try:
-            commit = Commit(transaction, epoch + 1, self._end(transaction), _changed(parts))
-            self.send(commit, None, self.cluster, hold=hold)
+            oldest = self._end([transaction for transaction, _ in transactions])
+            self.send(Commit(tuple(transactions), oldest, changed), None, self.cluster)
         finally:
-            self.open_epoch(epoch + 1)
+            self.open_epoch(transactions[-1][1] + 1)
 
     def _verdicts(self, check: Check, workers: Sequence[int] | None, deadline: Deadline | None) -> list[Verdict]:
         if workers is not None and len(workers) <= 1:
@@ -347,25 +347,25 @@ class Coordinator:
     def abort(self, transaction: int) -> None:
         """Discard a transaction on all workers."""
         with self.lock, defer_interrupts():
-            self.tell(Abort(transaction, self._end(transaction)))
+            self.tell(Abort(transaction, self._end([transaction])))
 
     def abandon(self, transaction: int) -> None:
         """Abort a transaction when the next one begins. Never waits, so that finalizers can call it."""
         self._abandoned.append(transaction)
 
-    def _end(self, transaction: int) -> int:
-        """Record that a transaction has ended; return the oldest that has not."""
+    def _end(self, transactions: Sequence[int]) -> int:
+        """Record that transactions have ended; return the oldest that has not."""
         with self._open_lock:
-            self._open.discard(transaction)
-        return self._oldest_without(transaction)
+            self._open.difference_update(transactions)
+        return self._oldest_without(transactions)
 
-    def _oldest_without(self, transaction: int) -> int:
-        """The oldest transaction that has not ended, other than this one."""
+    def _oldest_without(self, transactions: Sequence[int]) -> int:
+        """The oldest transaction that has not ended, other than these."""
         with self._open_lock:
-            return min((number for number in self._open if number != transaction), default=transaction + 1)
+            return min(self._open.difference(transactions), default=max(transactions) + 1)
 
 
-def _changed(parts: Any) -> tuple[str, ...]:
+def changed_tables(parts: Any) -> tuple[str, ...]:
     """The tables of the parts of a transaction."""
     return tuple([table for table, _ in parts])
 

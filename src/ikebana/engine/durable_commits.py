@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ikebana.cluster.interrupts import defer_interrupts
-from ikebana.engine.coordinator import Coordinator, problem_error
+from ikebana.engine.coordinator import Coordinator, changed_tables, problem_error
 from ikebana.engine.deadline import Deadline
 from ikebana.errors import IkebanaError, StorageError
 from ikebana.runtime.messages import Prepare, PrepareVerdicts, ToPrepare, Verdict
@@ -246,14 +246,18 @@ class DurableCommits:
         return not any(verdict.conflicts for verdict in verdicts)
 
     def _apply(self, accepted: Sequence[tuple[Candidate, ToPrepare]], log_bytes: int) -> None:
-        """Commit transactions; workers are told of all of them by one message."""
-        for at, (candidate, attempt) in enumerate(accepted, 1):
+        """Commit transactions; workers are told of all of them by one command."""
+        if not accepted:
+            return
+        last_changes: dict[str, int] = {}
+        for candidate, attempt in accepted:
             candidate.epoch = attempt.epoch
-            for table, _ in candidate.parts:
-                self._coordinator.definitions.last_changes[table] = attempt.epoch
-            with suppress(IkebanaError):  # a worker has ended since: the transaction comes back from the logs
-                is_last = at == len(accepted)
-                self._coordinator.apply(candidate.transaction, attempt.epoch, candidate.parts, hold=not is_last)
+            last_changes |= dict.fromkeys(changed_tables(candidate.parts), attempt.epoch)
+        self._coordinator.definitions.last_changes.update(last_changes)
+        with suppress(IkebanaError):  # a worker has ended since: the transactions come back from the logs
+            applied = [(candidate.transaction, attempt.epoch) for candidate, attempt in accepted]
+            self._coordinator.apply(applied, tuple(last_changes))
+        for candidate, _ in accepted:
             self._on_commit(candidate, log_bytes)
 
     def _abort(self, undecided: Sequence[tuple[Candidate, ToPrepare]], error: BaseException) -> None:

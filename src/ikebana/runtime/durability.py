@@ -87,9 +87,13 @@ class Durability:
         """Begin to write rows that a transaction inserts, if they are many; it need not be committed in the end."""
         self._early_rows.add(transaction, table.stored_as, table.fields, columns)
 
-    def end(self, transaction: int, oldest: int) -> None:
-        """Forget the early rows of a transaction, and of all that are older than `oldest`."""
-        self._early_rows.end(transaction, oldest)
+    def end(self, transaction: int) -> None:
+        """Forget the early rows of a transaction."""
+        self._early_rows.end(transaction)
+
+    def forget(self, oldest: int) -> None:
+        """Forget the early rows of all transactions before `oldest`."""
+        self._early_rows.forget(oldest)
 
     def log(self, transactions: Iterable[tuple[ToPrepare, Sequence[tuple[TableSpec, Changes]]]]) -> None:
         """Write transactions with the changes of this worker's rows, and return when they are on disk."""

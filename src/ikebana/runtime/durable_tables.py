@@ -69,11 +69,17 @@ class DurableTables:
         if self._storage is not None and table is not None and table.stored_as and is_insert(stage.ops):
             self._storage.write_early(stage.transaction, table, inserted_columns(table, stage.columns))
 
-    def end(self, transaction: int, oldest: int) -> list[tuple[str, Changes]]:
-        """Remove a transaction, and return its checked changes; `oldest` is the oldest that has not ended."""
+    def end(self, transaction: int) -> list[tuple[str, Changes]]:
+        """Remove a transaction, and return its checked changes."""
         if self._storage is not None:
-            self._storage.end(transaction, oldest)
-        return self._transactions.end(transaction, oldest)
+            self._storage.end(transaction)
+        return self._transactions.end(transaction)
+
+    def forget(self, oldest: int) -> None:
+        """Forget the transactions before `oldest`, all of which have ended."""
+        if self._storage is not None:
+            self._storage.forget(oldest)
+        self._transactions.forget(oldest)
 
     def can_check(self, check: Check | ToPrepare) -> bool:
         """Whether the traces of a transaction's tables contain all changes committed before.

@@ -148,15 +148,18 @@ class OpenTransactions:
         """The changes of a transaction that was checked without problems."""
         return self._open[transaction].changes
 
-    def end(self, transaction: int, oldest: int) -> list[tuple[str, Changes]]:
+    def end(self, transaction: int) -> list[tuple[str, Changes]]:
         """Remove a transaction, and return its checked changes."""
         ended = self._open.pop(transaction, None)
         self._ended.add(transaction)
+        return ended.changes if ended is not None else []
+
+    def forget(self, oldest: int) -> None:
+        """Forget the transactions before `oldest`, all of which have ended."""
         if oldest > self._oldest:
             self._oldest = oldest
             self._ended = {number for number in self._ended if number >= oldest}
             self._open = {number: other for number, other in self._open.items() if number >= oldest}
-        return ended.changes if ended is not None else []
 
 
 class Claims:

@@ -206,15 +206,18 @@ class Worker:
                     self._transactions.refuse(command, reason)
                 elif self._transactions.stage(command):
                     self._durable.stage(command)
-            case Commit(transaction, epoch, oldest, changed):
-                for name, changes in self._durable.end(transaction, oldest):
-                    self._inputs.push_to_table(name, changes, epoch - 1)
-                self._advance(epoch)
+            case Commit(transactions, oldest, changed):
+                for transaction, epoch in transactions:
+                    for name, changes in self._durable.end(transaction):
+                        self._inputs.push_to_table(name, changes, epoch)
+                self._durable.forget(oldest)
+                self._advance(transactions[-1][1] + 1)
                 if self._joint is not None:
                     names = [dataflow for table in changed for dataflow in self._inputs.readers(table)]
                     self._joint.expect([self.flows[name] for name in names if name in self.flows])
             case Abort(transaction, oldest):
-                self._durable.end(transaction, oldest)
+                self._durable.end(transaction)
+                self._durable.forget(oldest)
             case BeginSnapshot(epoch):
                 self._durable.begin_snapshot(epoch)
             case KeepHistory(kept):

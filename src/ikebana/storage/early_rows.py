@@ -100,17 +100,22 @@ class EarlyRows:
                 return part.records
         return ()
 
-    def end(self, transaction: int, oldest: int) -> None:
-        """Forget a transaction, and all that are older than `oldest`."""
-        for number in [number for number in self._open if number == transaction or number < oldest]:
-            ended = self._open.pop(number)
+    def end(self, transaction: int) -> None:
+        """Forget a transaction."""
+        ended = self._open.pop(transaction, None)
+        if ended is not None:
             for part in ended.parts:
                 part.is_dropped = True
             self._log.release(ended.hold, ended.epoch)
 
+    def forget(self, oldest: int) -> None:
+        """Forget all transactions before `oldest`."""
+        for number in [number for number in self._open if number < oldest]:
+            self.end(number)
+
     def close(self) -> None:
         """Stop writing."""
-        self.end(-1, max(self._open, default=-1) + 1)
+        self.forget(max(self._open, default=-1) + 1)
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join()

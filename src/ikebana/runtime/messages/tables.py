@@ -93,13 +93,13 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Apply the checked changes of a transaction at the current epoch, and close the epochs before `epoch`.
+    """Apply the checked changes of transactions, each at its epoch, and close all epochs up to the last of these.
 
-    All transactions before `oldest` have ended. Some worker has changes of the tables `changed`.
+    `transactions` are pairs of transaction and epoch, in the order of the epochs, which are open. All transactions
+    before `oldest` have ended, these included. Some worker has changes of the tables `changed`.
     """
 
-    transaction: int
-    epoch: int
+    transactions: tuple[tuple[int, int], ...]
     oldest: int
     changed: tuple[str, ...] = ()
 
